@@ -1,8 +1,8 @@
-//! How long to wait after failures.
+//! Waiting times after failures.
 
 use std::time::Duration;
 
-/// How long to wait after failures in a row: twice as long after each, up to a cap.
+/// The waiting time after consecutive failures: it doubles with each failure, up to a cap.
 #[derive(Debug, Clone, Copy)]
 pub struct Backoff {
     first: Duration,
@@ -10,18 +10,18 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// From `first` to `cap`.
+    /// Creates a backoff that starts at `first` and is capped at `cap`.
     pub const fn new(first: Duration, cap: Duration) -> Self {
         Self { first, cap }
     }
 
-    /// The wait after so many failures in a row, without jitter.
+    /// The waiting time after this number of consecutive failures, without jitter.
     pub fn exact(self, failures: u32) -> Duration {
         let doubled = 2u32.saturating_pow(failures.saturating_sub(1).min(24));
         self.first.saturating_mul(doubled).min(self.cap)
     }
 
-    /// The wait after so many failures in a row.
+    /// The waiting time after this number of consecutive failures, with jitter.
     pub fn after(self, failures: u32) -> Duration {
         jitter(self.exact(failures), fastrand::f64())
     }
@@ -35,12 +35,12 @@ pub struct Retry {
 }
 
 impl Retry {
-    /// Before the first failure.
+    /// Creates a counter without failures.
     pub fn new(backoff: Backoff) -> Self {
         Self { backoff, failures: 0 }
     }
 
-    /// As after so many failures that the next wait is the longest.
+    /// Creates a counter whose next waiting time is already the longest.
     pub fn exhausted(backoff: Backoff) -> Self {
         Self { backoff, failures: u32::MAX }
     }
@@ -51,13 +51,14 @@ impl Retry {
         self.backoff.after(self.failures)
     }
 
-    /// Starts over after a success.
+    /// Resets the counter after a success.
     pub fn reset(&mut self) {
         self.failures = 0;
     }
 }
 
-/// A wait that differs by up to a fifth, so that many which start together do not end together. `share`: 0 to 1.
+/// Varies a waiting time by up to a fifth, so that waits that start together do not end together. `share` is
+/// a random number from 0 to 1.
 pub fn jitter(wait: Duration, share: f64) -> Duration {
     wait.mul_f64(0.8 + 0.4 * share)
 }

@@ -1,8 +1,8 @@
-//! What Operetta says about a mistake in a file: one [`Diagnostic`] a mistake, with file, line,
-//! column, excerpt and what to do.
+//! Mistakes in files as they are reported: one [`Diagnostic`] for each mistake, with file, line, column,
+//! excerpt and a hint about what to do.
 //!
-//! Pure code returns `(value, Vec<Diagnostic>)` or `Result<_, Diagnostic>`; only the command line and
-//! the log decide how to show them.
+//! Pure code returns `(value, Vec<Diagnostic>)` or `Result<_, Diagnostic>`; only the command line and the log
+//! decide how to show them.
 
 mod excerpt;
 
@@ -14,7 +14,7 @@ use excerpt::Excerpt;
 
 use crate::printable;
 
-/// A text with the name a person knows it by.
+/// A text with the name under which people know it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Source {
     /// The path as shown to people, for instance `operators/etcd/operator.yaml`.
@@ -24,7 +24,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// A shared source of that name and text.
+    /// Creates a shared source.
     pub fn new(name: impl Into<String>, text: impl Into<String>) -> Arc<Self> {
         Arc::new(Self { name: name.into(), text: text.into() })
     }
@@ -58,17 +58,17 @@ impl Span {
     }
 }
 
-/// A place in a source.
+/// A position in a source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Location {
     /// The file.
     pub source: Arc<Source>,
-    /// Where in it.
+    /// The range of bytes.
     pub span: Span,
 }
 
 impl Location {
-    /// That range of that source.
+    /// Creates a location from a source and a range of it.
     pub fn new(source: &Arc<Source>, span: Span) -> Self {
         Self { source: Arc::clone(source), span }
     }
@@ -81,10 +81,10 @@ impl fmt::Display for Location {
     }
 }
 
-/// How bad it is.
+/// The severity of a diagnostic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// A fact about a sound package.
+    /// A fact about a valid package.
     Note,
     /// Worth knowing; the package still works.
     Warning,
@@ -101,9 +101,9 @@ pub struct Diagnostic {
     pub code: &'static str,
     /// One sentence without a full stop.
     pub message: String,
-    /// Where it is, if it is in a file.
+    /// The position, if the mistake is in a file.
     pub location: Option<Location>,
-    /// Words beside the marked place.
+    /// The text beside the marked range.
     pub label: Option<String>,
     /// The path of the value, for instance `spec.resources[0].children[1].when`.
     pub path: Option<String>,
@@ -135,35 +135,35 @@ impl Diagnostic {
         Self { severity: Severity::Note, ..Self::error(code, message) }
     }
 
-    /// Puts it at a place.
+    /// Sets the position.
     #[must_use]
     pub fn at(mut self, source: &Arc<Source>, span: Span) -> Self {
         self.location = Some(Location::new(source, span));
         self
     }
 
-    /// Puts it at a place.
+    /// Sets the position.
     #[must_use]
     pub fn located(mut self, location: Location) -> Self {
         self.location = Some(location);
         self
     }
 
-    /// Words beside the marked place.
+    /// Sets the text beside the marked range.
     #[must_use]
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = Some(label.into());
         self
     }
 
-    /// The path of the value at fault.
+    /// Sets the path of the value at fault.
     #[must_use]
     pub fn path(mut self, path: impl Into<String>) -> Self {
         self.path = Some(path.into());
         self
     }
 
-    /// What to do about it.
+    /// Sets the hint about what to do.
     #[must_use]
     pub fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
@@ -176,7 +176,7 @@ impl Diagnostic {
     }
 }
 
-/// One line: `file:line:column: message (path); help`.
+/// Writes one line: `file:line:column: message (path); help`.
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(location) = &self.location {
@@ -195,7 +195,8 @@ impl fmt::Display for Diagnostic {
 
 impl std::error::Error for Diagnostic {}
 
-/// A diagnostic as a report shows it: its message alone is the headline; place, path and help are below it.
+/// A diagnostic as a report shows it: the headline is the message alone; position, path and help are below
+/// it.
 #[derive(Debug)]
 struct Report<'a> {
     diagnostic: &'a Diagnostic,
@@ -211,7 +212,7 @@ impl<'a> Report<'a> {
 impl fmt::Display for Report<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&printable::lines(&self.diagnostic.message))?;
-        // Without an excerpt nothing else would show the path.
+        // Without an excerpt, the path is shown nowhere else.
         match (&self.excerpt, &self.diagnostic.path) {
             (None, Some(path)) => write!(f, " ({})", printable::line(path)),
             _ => Ok(()),
@@ -251,14 +252,15 @@ impl miette::Diagnostic for Report<'_> {
     }
 }
 
-/// All of them as a person reads them in a terminal, with excerpts.
+/// Renders diagnostics with excerpts, as a person reads them in a terminal.
 pub fn render(diagnostics: &[Diagnostic], color: bool) -> String {
     let theme =
         if color { miette::GraphicalTheme::unicode() } else { miette::GraphicalTheme::unicode_nocolor() };
     let handler = miette::GraphicalReportHandler::new_themed(theme).with_links(false);
     let mut out = String::new();
     for diagnostic in diagnostics {
-        // A report that cannot be drawn, be it by a panic of the library, must not hide the mistake or the others.
+        // If a report cannot be drawn, or the library panics, the mistake and the other reports must still be
+        // shown.
         let drawn = catch_unwind(AssertUnwindSafe(|| {
             let mut drawn = String::new();
             handler.render_report(&mut drawn, &Report::of(diagnostic)).is_ok().then_some(drawn)
@@ -272,9 +274,9 @@ pub fn render(diagnostics: &[Diagnostic], color: bool) -> String {
     out
 }
 
-/// `, did you mean `x`?` for the candidate nearest to `word`, if one is near enough.
+/// The candidate nearest to `word`, if one is near enough to be suggested.
 pub fn did_you_mean<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // The cost is the product of the lengths; longer words are not typing mistakes.
+    // The cost is the product of the lengths, and words longer than this are not typing mistakes.
     if word.len() > 100 {
         return None;
     }
@@ -311,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_line_is_cut_round_the_mark() {
+    fn long_line_is_cut_around_the_mark() {
         let text = format!("first\n{}MARK{}\nlast", "x".repeat(70_000), "y".repeat(70_000));
         let at = text.find("MARK").unwrap();
         let shown = shown(&text, at, at + 4);
@@ -322,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_longer_than_what_is_shown_is_drawn_as_far_as_it_is_shown() {
+    fn long_mark_is_cut_at_the_end_of_the_excerpt() {
         let text = format!("{}{}", "x".repeat(300), "y".repeat(100_000));
         let shown = shown(&text, 300, text.len());
         assert!(shown.contains("a.yaml:1:301") && shown.contains("here"), "{shown}");
@@ -330,14 +332,14 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_over_many_lines_is_drawn_on_the_first() {
+    fn mark_over_many_lines_is_drawn_on_the_first() {
         let text = format!("a:\n{}", "  b: 1\n".repeat(5_000));
         let shown = shown(&text, 0, text.len());
         assert!(shown.lines().count() < 12 && shown.contains("a.yaml:1:1"), "{shown}");
     }
 
     #[test]
-    fn marks_at_any_place_of_any_text_are_drawn() {
+    fn mark_is_drawn_at_any_position_of_any_text() {
         let long = "ß".repeat(400);
         for text in [
             "",
@@ -360,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn no_name_or_message_is_a_command_to_the_terminal() {
+    fn control_characters_are_never_printed() {
         let source = Source::new("a\u{1b}[2J.yaml", "x: 1\n");
         let diagnostic = Diagnostic::error("t::t", "wrong \u{202e}name\u{7}")
             .at(&source, Span::new(3, 4))
@@ -373,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn suggestions_are_near_or_absent() {
+    fn only_similar_words_are_suggested() {
         assert_eq!(did_you_mean("chidren", ["children", "status"]), Some("children"));
         assert_eq!(did_you_mean("xyz", ["children", "status"]), None);
     }

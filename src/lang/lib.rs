@@ -1,10 +1,10 @@
-//! What Operetta is written in: the names and kinds of API objects, YAML, the schemas of Kubernetes, templates and
-//! expressions. All of it is a function of its input.
+//! The base of Operetta: names and kinds of API objects, YAML, the schemas of Kubernetes, templates and
+//! expressions. Every function depends on its input only.
 
-// Tests may; the product says what went wrong instead.
+// Only tests may panic; product code returns an error instead.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-// `kube-core` needs a version of Kubernetes, which this dependency chooses.
+// `kube-core` needs a version of Kubernetes, which a feature of this dependency selects.
 use k8s_openapi as _;
 
 pub mod api;

@@ -1,7 +1,7 @@
 //! The rules for names of Kubernetes objects, checked before any request is built. Pure.
 //!
-//! Every name is one segment of a URL path, so every kind has at least the API server's rule for path segments. Kinds
-//! that are known to take less have the stricter rule; for the others the API server decides about the rest.
+//! Every name is one segment of a URL path, so the API server's rule for path segments holds for every kind.
+//! Known kinds with a stricter rule are checked by that; for unknown kinds the API server checks the rest.
 
 use std::fmt;
 
@@ -48,7 +48,7 @@ impl fmt::Display for NameError {
 /// Whether an object of a kind can have that name.
 ///
 /// # Errors
-/// The rule that it breaks.
+/// The name breaks a rule.
 pub fn check(gvk: &Gvk, name: &str) -> Result<(), NameError> {
     let known = BuiltIn::find(gvk.group(), &gvk.kind);
     check_by(known.map_or(NameRule::PathSegment, |known| known.names), name)
@@ -57,7 +57,7 @@ pub fn check(gvk: &Gvk, name: &str) -> Result<(), NameError> {
 /// Whether an object of a CRD's kind can have that name.
 ///
 /// # Errors
-/// The rule that it breaks.
+/// The name breaks a rule.
 pub fn check_custom(name: &str) -> Result<(), NameError> {
     check_by(NameRule::Subdomain, name)
 }
@@ -65,15 +65,15 @@ pub fn check_custom(name: &str) -> Result<(), NameError> {
 /// Whether a namespace can have that name.
 ///
 /// # Errors
-/// The rule that it breaks.
+/// The name breaks a rule.
 pub fn check_namespace(name: &str) -> Result<(), NameError> {
     check_by(NameRule::Label, name)
 }
 
-/// Whether a text can be one segment of the path of a request, and nothing else of it.
+/// Whether a text can be exactly one segment of the path of a request.
 ///
 /// # Errors
-/// The rule that it breaks.
+/// The text breaks a rule.
 pub fn check_segment(text: &str) -> Result<(), NameError> {
     check_by(NameRule::PathSegment, text)
 }
@@ -104,7 +104,7 @@ fn check_by(rule: NameRule, name: &str) -> Result<(), NameError> {
     Err(NameError(broken))
 }
 
-/// A label of a DNS name, whatever its length.
+/// Whether a text is a label of a DNS name; the length is not checked.
 fn is_label(text: &str) -> bool {
     let is_word = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     let bytes = text.as_bytes();
@@ -113,8 +113,8 @@ fn is_label(text: &str) -> bool {
         && bytes.iter().all(|b| is_word(b) || *b == b'-')
 }
 
-/// Control characters, and those that change the direction of what stands beside them: the API server takes them in a
-/// path segment, and no name needs them.
+/// Whether a character is a control character or changes the direction of the text beside it. The API server
+/// accepts such characters in a path segment, but no name needs them.
 fn is_control(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_has_the_rule_for_path_segments() {
+    fn names_of_all_kinds_must_be_path_segments() {
         for (api_version, kind) in [
             ("v1", "ConfigMap"),
             ("v1", "Service"),
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_have_their_own_rules() {
+    fn names_of_built_in_kinds_have_stricter_rules() {
         let long = |length| "a".repeat(length);
         for (api_version, kind, name, taken) in [
             ("v1", "ConfigMap", "a.b-c.1", true),
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_does_not_show_the_name() {
+    fn error_does_not_show_the_name() {
         for name in ["secret?", "secret/", "secret\n", &"secret".repeat(300)] {
             let error = check(&Gvk::new("v1", "ConfigMap"), name).unwrap_err();
             assert!(!error.to_string().contains("secret"), "{error}");

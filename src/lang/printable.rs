@@ -6,8 +6,8 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// Whether showing a character would do something else than show it: control characters, those that change the
-/// direction of text, those without width, and line separators.
+/// Whether a character has an effect other than being shown: control characters, characters that change the
+/// direction of text, characters without width, and line separators.
 pub fn is_unsafe(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -15,12 +15,13 @@ pub fn is_unsafe(c: char) -> bool {
             | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// The text on one line, with each unsafe character as its escape: `\n`, `\u{1b}`.
+/// Returns the text on one line; unsafe characters are escaped: `\n`, `\u{1b}`.
 pub fn line(text: &str) -> Cow<'_, str> {
     escaped(text, |_| false)
 }
 
-/// The text as a sentence for people, on one line: line feeds and tabs are spaces, other unsafe characters are escaped.
+/// Returns the text as a sentence for people, on one line: line feeds and tabs become spaces, other unsafe
+/// characters are escaped.
 pub fn sentence(text: &str) -> Cow<'_, str> {
     if !text.contains(is_unsafe) {
         return Cow::Borrowed(text);
@@ -32,12 +33,12 @@ pub fn sentence(text: &str) -> Cow<'_, str> {
     Cow::Owned(out.replace(['\n', '\t'], " "))
 }
 
-/// Text of several lines, with each unsafe character as its escape; line feeds and tabs stay.
+/// Returns text of several lines; unsafe characters other than line feeds and tabs are escaped.
 pub fn lines(text: &str) -> Cow<'_, str> {
     escaped(text, |c| matches!(c, '\n' | '\t'))
 }
 
-/// JSON with each unsafe character as an escape of JSON, so the value stays the same. `json` is valid JSON.
+/// Returns JSON of the same value in which unsafe characters are escaped. `json` must be valid JSON.
 pub fn json(json: &str) -> Cow<'_, str> {
     let is_escaped = |c: char| is_unsafe(c) && c != '\n';
     if !json.contains(is_escaped) {
@@ -56,7 +57,7 @@ pub fn json(json: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// The first words of a text, at most that many characters, with `…` where words are left out.
+/// Clips a text between words to at most that many characters, with `…` in place of the rest.
 pub fn clip(text: &str, most: usize) -> Cow<'_, str> {
     match text.char_indices().nth(most) {
         Some((end, _)) => Cow::Owned(words_before(text, end)),
@@ -64,7 +65,7 @@ pub fn clip(text: &str, most: usize) -> Cow<'_, str> {
     }
 }
 
-/// The same with at most that many bytes, `…` included.
+/// Clips a text between words to at most that many bytes, including the `…`.
 pub fn clip_bytes(text: &str, most: usize) -> Cow<'_, str> {
     if text.len() <= most {
         return Cow::Borrowed(text);
@@ -76,7 +77,8 @@ pub fn clip_bytes(text: &str, most: usize) -> Cow<'_, str> {
     Cow::Owned(words_before(text, end))
 }
 
-/// The words of a text that end before that position, and `…`. A word that takes half of it is cut.
+/// The words of a text that end before `end`, and `…`. A word is cut if it would take more than half of the
+/// text.
 fn words_before(text: &str, end: usize) -> String {
     let (start, rest) = text.split_at(end);
     let is_whole = rest.starts_with(char::is_whitespace);

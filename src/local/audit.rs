@@ -1,4 +1,4 @@
-//! Reads the audit log of a control plane: all answered requests.
+//! Reads the audit log of a control plane, which contains all answered requests.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -25,8 +25,8 @@ impl Mark {
 
 /// A reader of the log of kube-apiserver.
 ///
-/// The server writes the entry of a request directly after its answer. So the entry may be missing for a moment after a
-/// test has seen the answer: poll.
+/// The server writes the entry of a request right after its answer. So the entry may be missing for a moment
+/// after a test has seen the answer, and must be polled for.
 #[derive(Debug, Clone)]
 pub struct AuditLog {
     path: PathBuf,
@@ -35,41 +35,41 @@ pub struct AuditLog {
 /// One entry: a stage of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditEvent {
-    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`.
+    /// The verb: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`.
     pub verb: String,
     /// The user's name, such as `admin`.
     pub user: String,
-    /// The user as whom it was made, if the user impersonates another one; else empty.
+    /// The impersonated user; empty without impersonation.
     pub acting_as: String,
-    /// The client's name for itself.
+    /// The user agent of the client.
     pub user_agent: String,
-    /// The API group; empty for the core group and for what is no resource.
+    /// The API group; empty for the core group and for requests without a resource.
     pub group: String,
-    /// The plural, such as `pods`; empty for what is no resource, such as `/readyz`.
+    /// The plural name of the resource, such as `pods`; empty for a path such as `/readyz`.
     pub resource: String,
-    /// Such as `status`; empty without.
+    /// The subresource, such as `status`; empty without one.
     pub subresource: String,
-    /// Empty for cluster-wide requests.
+    /// The namespace; empty for cluster-wide requests.
     pub namespace: String,
-    /// Empty for requests of collections and for creations with `generateName`.
+    /// The name of the object; empty for requests of collections and for creations with `generateName`.
     pub name: String,
     /// The path and query.
     pub uri: String,
-    /// The HTTP status; 0 if none is known.
+    /// The HTTP status; 0 if it is unknown.
     pub code: u16,
-    /// `ResponseStarted` (watches, logs and the like, and failed authentication), `ResponseComplete` or
-    /// `Panic`.
+    /// The stage: `ResponseStarted` (watches, logs and the like, and failed authentication),
+    /// `ResponseComplete` or `Panic`.
     pub stage: String,
-    /// When the stage was reached, RFC 3339 with microseconds.
+    /// The time at which the stage was reached, RFC 3339 with microseconds.
     pub time: String,
-    /// When the server had read the head of the request, in the same form.
+    /// The time at which the server had read the head of the request, in the same form.
     pub received: String,
-    /// The same for all stages of one request.
+    /// The audit id, which is the same for all stages of a request.
     pub id: String,
 }
 
 impl AuditEvent {
-    /// Whether this is the entry by which its request is counted: a watch counts at its start, every other request
+    /// Whether the request is counted by this entry: a watch is counted at its start, every other request
     /// after its answer.
     pub fn counts(&self) -> bool {
         // Long-running requests are logged at their start, refused or not, and again at their end.
@@ -91,12 +91,12 @@ impl AuditEvent {
 }
 
 impl AuditLog {
-    /// The log at that path.
+    /// Creates a reader of the log at a path.
     pub(super) fn new(path: PathBuf) -> Self {
         Self { path }
     }
 
-    /// The file: one JSON object a line.
+    /// The path of the log, which contains one JSON object per line.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -106,7 +106,7 @@ impl AuditLog {
         let mut file = File::open(&self.path)?;
         let mut end = file.metadata()?.len();
         let mut chunk = [0; 4096];
-        // The server may be writing an entry: backwards to the last newline.
+        // The server may be writing an entry, so the last newline is searched backwards.
         while end > 0 {
             let start = end.saturating_sub(chunk.len() as u64);
             let chunk = &mut chunk[..usize::try_from(end - start).unwrap_or_default()];
@@ -120,7 +120,7 @@ impl AuditLog {
         Ok(Mark::START)
     }
 
-    /// All entries since `mark`, oldest first; an incomplete entry is left for the next call.
+    /// All entries since `mark`, oldest first. An incomplete entry is left for the next call.
     pub fn events_since(&self, mark: Mark) -> io::Result<Vec<AuditEvent>> {
         let mut file = File::open(&self.path)?;
         file.seek(SeekFrom::Start(mark.0))?;
@@ -129,7 +129,7 @@ impl AuditLog {
         parse(&bytes)
     }
 
-    /// One entry for each request since `mark`, as [`AuditEvent::counts`] says.
+    /// One entry for each request since `mark`, see [`AuditEvent::counts`].
     pub fn requests_since(&self, mark: Mark) -> io::Result<Vec<AuditEvent>> {
         let mut events = self.events_since(mark)?;
         events.retain(AuditEvent::counts);
@@ -137,7 +137,7 @@ impl AuditLog {
     }
 }
 
-/// The complete lines of a piece of the log.
+/// Parses the complete lines of a piece of the log.
 fn parse(bytes: &[u8]) -> io::Result<Vec<AuditEvent>> {
     let complete = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
     bytes[..complete]
@@ -147,7 +147,7 @@ fn parse(bytes: &[u8]) -> io::Result<Vec<AuditEvent>> {
         .collect()
 }
 
-/// The fields of `audit.k8s.io/v1` `Event` that are read.
+/// The fields of `audit.k8s.io/v1` `Event` that are used.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Raw {
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_and_half_written_entries() {
+    fn half_written_entries_are_left_for_the_next_read() {
         let dir = tempfile::tempdir().unwrap();
         let log = AuditLog::new(dir.path().join("audit.log"));
         let whole = line("ResponseComplete", "list", 200);
@@ -257,14 +257,14 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_are_no_resource() {
+    fn request_without_a_resource_is_parsed() {
         let text = r#"{"auditID":"i","stage":"ResponseComplete","requestURI":"/readyz","verb":"get","user":{},"requestReceivedTimestamp":"r","stageTimestamp":"t"}"#;
         let events = parse(format!("{text}\n").as_bytes()).unwrap();
         assert_eq!((events[0].resource.as_str(), events[0].code, events[0].writes()), ("", 0, false));
     }
 
     #[test]
-    fn a_watch_may_be_a_list() {
+    fn streaming_list_is_recognised() {
         let text = line("ResponseStarted", "watch", 200);
         let list = text.replace("x=1", "watch=true&sendInitialEvents=true&resourceVersion=");
         let told: Vec<bool> =

@@ -1,5 +1,5 @@
-//! Locates the binaries of the control plane: in `KUBEBUILDER_ASSETS`, then in `PATH` if the version fits, else in the
-//! cache, where they are built once.
+//! Locates the binaries of the control plane: in `KUBEBUILDER_ASSETS`, then in `PATH` if the version is
+//! suitable, otherwise in the cache, where they are built once.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -15,9 +15,9 @@ use super::error::Error;
 /// A binary of the control plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Tool {
-    /// The store.
+    /// etcd, the store of the API server.
     Etcd,
-    /// Its client, for inspection.
+    /// The client of etcd, for inspection.
     Etcdctl,
     /// The API server.
     KubeApiserver,
@@ -25,29 +25,29 @@ pub enum Tool {
     KubeControllerManager,
     /// The scheduler.
     KubeScheduler,
-    /// The command line.
+    /// The command line client.
     Kubectl,
-    /// Fake nodes.
+    /// The simulator of fake nodes.
     Kwok,
     /// The agent of a real node.
     Kubelet,
-    /// Services of a real node.
+    /// The proxy for Services on a real node.
     KubeProxy,
     /// The container runtime of a real node.
     Containerd,
     /// The process between containerd and a pod.
     ContainerdShim,
-    /// containerd's client, for inspection.
+    /// The client of containerd, for inspection.
     Ctr,
     /// The CNI plugin that connects pods.
     CniPtp,
     /// The CNI plugin for the loopback device.
     CniLoopback,
-    /// The CNI plugin for addresses.
+    /// The CNI plugin that assigns addresses.
     CniHostLocal,
     /// The CNI plugin for host ports.
     CniPortmap,
-    /// DNS of a real node.
+    /// The DNS server of a real node.
     CoreDns,
     /// etcd's tool for snapshots, for an image.
     Etcdutl,
@@ -64,7 +64,7 @@ pub enum Tool {
 }
 
 impl Tool {
-    /// The tools of a control plane with fake nodes; those that others depend on come first.
+    /// The tools of a control plane with fake nodes, in the order of their dependencies.
     pub const CONTROL_PLANE: [Self; 7] = [
         Self::Etcd,
         Self::KubeApiserver,
@@ -75,7 +75,7 @@ impl Tool {
         Self::Etcdctl,
     ];
 
-    /// The tools of a real node and of its images, besides those of the control plane. They are always built.
+    /// The additional tools of a real node and its images. They are always built.
     pub const NODE: &[Self] = &[
         Self::Kubelet,
         Self::KubeProxy,
@@ -94,16 +94,16 @@ impl Tool {
         Self::Rclone,
     ];
 
-    /// The path of the binary that we build; it is built if it is missing.
+    /// The path of the binary in the cache, which is built if it is missing.
     ///
     /// # Errors
-    /// There is no Go, or the build fails.
+    /// Go is missing, or the build fails.
     pub async fn built(self, environment: &Environment, progress: &OnProgress) -> Result<PathBuf, Error> {
         let binaries = Binaries::built(&[self], environment, progress).await?;
         Ok(binaries.path(self).to_owned())
     }
 
-    /// The name of the file.
+    /// The file name of the binary.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Etcd | Self::Etcd35 => "etcd",
@@ -138,7 +138,7 @@ impl Tool {
         }
     }
 
-    /// The oldest supported version: server-side apply and the current flags.
+    /// The oldest supported version, because of server-side apply and of flags.
     const fn oldest(self) -> Version {
         match self {
             Self::Etcd | Self::Etcdctl => Version(3, 5),
@@ -147,13 +147,13 @@ impl Tool {
         }
     }
 
-    /// Whether it must not be newer than the API server.
+    /// Whether its version must be that of the API server.
     const fn follows_apiserver(self) -> bool {
         matches!(self, Self::KubeApiserver | Self::KubeControllerManager | Self::KubeScheduler)
     }
 }
 
-/// Major and minor.
+/// A version: major and minor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Version(u32, u32);
 
@@ -164,7 +164,7 @@ impl fmt::Display for Version {
 }
 
 impl Version {
-    /// The first `N.N` in the version output of a binary.
+    /// Finds the first `N.N` in the version output of a binary.
     fn find(text: &str) -> Option<Self> {
         let text = text.trim_start_matches(|c: char| !c.is_ascii_digit());
         text.split(|c: char| !(c.is_ascii_digit() || c == '.')).find_map(|word| {
@@ -174,19 +174,20 @@ impl Version {
     }
 }
 
-/// The environment variables that locate binaries; a value, so that tests can replace it.
+/// The environment variables that locate binaries, as a value that tests can replace.
 #[derive(Debug, Clone, Default)]
 pub struct Environment {
     /// `KUBEBUILDER_ASSETS`: a folder of binaries.
     pub assets: Option<PathBuf>,
     /// `PATH`; also used to find Go.
     pub path: Option<OsString>,
-    /// The folder of built binaries: `OPERETTA_CACHE`, else `operetta` in `XDG_CACHE_HOME`, else in `~/.cache`.
+    /// The folder of built binaries: `OPERETTA_CACHE`, otherwise `operetta` in `XDG_CACHE_HOME`, otherwise
+    /// `operetta` in `~/.cache`.
     pub cache: Option<PathBuf>,
 }
 
 impl Environment {
-    /// The environment of this process.
+    /// Reads the environment of this process.
     pub fn of_process() -> Self {
         let folder = |name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
         Self {
@@ -198,7 +199,7 @@ impl Environment {
         }
     }
 
-    /// The executable of that name in `PATH`.
+    /// Finds an executable in `PATH`.
     pub(super) fn which(&self, name: &str) -> Option<PathBuf> {
         std::env::split_paths(self.path.as_deref()?)
             .filter(|folder| folder.is_absolute())
@@ -211,13 +212,14 @@ fn is_executable(path: &Path) -> bool {
     path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
-/// The progress of locating and building binaries. `Display` yields a line for people.
+/// The progress of locating and building binaries and of starting the components. `Display` writes a line for
+/// people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Progress {
     /// Another process builds the same binaries; this one waits for it.
     Waiting,
-    /// A part is being built; reported every second.
+    /// A part is being built. This is reported every second.
     Building {
         /// The tool.
         tool: Tool,
@@ -239,13 +241,13 @@ pub enum Progress {
         /// The build time.
         elapsed: Duration,
     },
-    /// The images of a real node are being made.
+    /// The images of a real node are being built.
     Images,
     /// The components are being started.
     Starting,
     /// The control plane is ready.
     Ready {
-        /// The time without building.
+        /// The duration of the start, without building.
         elapsed: Duration,
     },
 }
@@ -277,7 +279,7 @@ pub type OnProgress = Arc<dyn Fn(&Progress) + Send + Sync>;
 pub(super) struct Binaries(BTreeMap<Tool, PathBuf>);
 
 impl Binaries {
-    /// The binaries that we build; missing ones are built.
+    /// Returns binaries that are built here; missing ones are built now.
     pub(super) async fn built(
         tools: &[Tool],
         environment: &Environment,
@@ -304,7 +306,8 @@ pub(super) async fn locate(
             found.insert(*tool, path);
         }
     }
-    // Kubernetes' own tools are a set: one from PATH is used only with an API server of the same version.
+    // Kubernetes' own binaries belong together: one from PATH is used only with an API server of the same
+    // version.
     let mut of_path = BTreeMap::new();
     for tool in tools.iter().filter(|tool| !found.contains_key(tool)) {
         if let Some(fitting) = in_path(*tool, environment).await {
@@ -324,7 +327,8 @@ pub(super) async fn locate(
     Ok(Binaries(found))
 }
 
-/// The binary in `KUBEBUILDER_ASSETS`. The variable is set on purpose, so an unsuitable binary is an error.
+/// Checks the binary in `KUBEBUILDER_ASSETS`. The variable was set on purpose, so an unsuitable binary is an
+/// error.
 async fn in_assets(tool: Tool, environment: &Environment) -> Result<Option<PathBuf>, Error> {
     let Some(path) = environment.assets.as_ref().map(|folder| folder.join(tool.name())) else {
         return Ok(None);
@@ -342,7 +346,7 @@ async fn in_assets(tool: Tool, environment: &Environment) -> Result<Option<PathB
     }
 }
 
-/// The binary in `PATH` if its version fits.
+/// Checks the binary in `PATH`; `None` if its version is unsuitable.
 async fn in_path(tool: Tool, environment: &Environment) -> Option<(PathBuf, Version)> {
     let path = environment.which(tool.name())?;
     let version = version(tool, &path).await.ok()?;
@@ -352,11 +356,11 @@ async fn in_path(tool: Tool, environment: &Environment) -> Option<(PathBuf, Vers
 /// The timeout for printing a version.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The version of a binary, or what is wrong with it.
+/// The version of a binary, or the reason why it is unusable.
 async fn version(tool: Tool, path: &Path) -> Result<Version, String> {
     let output = tokio::process::Command::new(path)
         .args(tool.version_args())
-        // Otherwise kubectl may ask a plugin or a cluster.
+        // Without this, kubectl may ask a plugin or a cluster.
         .env("KUBECONFIG", "/dev/null")
         .stdin(std::process::Stdio::null())
         .kill_on_drop(true)
@@ -369,7 +373,7 @@ async fn version(tool: Tool, path: &Path) -> Result<Version, String> {
         return Err(format!("failing when asked for its version ({})", output.status));
     }
     let text = String::from_utf8_lossy(&output.stdout);
-    Version::find(&text).ok_or_else(|| "of a version it does not tell".to_owned())
+    Version::find(&text).ok_or_else(|| "of an unknown version".to_owned())
 }
 
 #[cfg(test)]
@@ -393,8 +397,8 @@ mod tests {
         }
     }
 
-    /// A script that prints a version. Another process writes it: if this process had it open for writing while another
-    /// test starts a program, that program would inherit the file and the script could not be executed.
+    /// Creates a script that prints a version. Another process writes it, because a program that another test
+    /// starts would inherit the open file, and a file that is open for writing cannot be executed.
     fn fake(folder: &Path, name: &str, version: &str) {
         std::fs::create_dir_all(folder).unwrap();
         let status = std::process::Command::new("sh")
@@ -431,7 +435,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn unfit_assets_are_an_error() {
+    async fn unsuitable_assets_are_an_error() {
         let root = tempfile::tempdir().unwrap();
         fake(root.path(), "kube-apiserver", "Kubernetes v1.25.0");
         let environment = Environment { assets: Some(root.path().into()), ..Environment::default() };
@@ -441,7 +445,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn kubernetes_binaries_of_path_must_match() {
+    async fn kubernetes_binaries_in_path_must_match_the_api_server() {
         let tools = [Tool::KubeApiserver, Tool::KubeScheduler];
         for (scheduler, together) in [(Some("v1.34.1"), true), (Some("v1.35.0"), false), (None, false)] {
             let root = tempfile::tempdir().unwrap();

@@ -1,7 +1,8 @@
 //! Builds the control plane's binaries with Go, from the modules pinned in `go/`, into the cache.
 //!
-//! The modules are part of this executable, so an installed `operetta` builds the same. A folder of the cache contains
-//! the binaries of one module, named by the hash of everything that affects the result:
+//! The modules are part of this executable, so an installed `operetta` builds the same binaries. A folder of
+//! the cache contains the binaries of one module. Its name contains the hash of everything that affects the
+//! result:
 //!
 //! ```text
 //! controlplane/<module>-<hash>/bin/    finished binaries, moved here as a whole
@@ -26,14 +27,14 @@ use super::error::Error;
 /// The oldest Go that builds the modules: the `go` line of their `go.mod`.
 const OLDEST_GO: &str = "1.26";
 
-/// A Go module of ours.
+/// A Go module that is part of this executable.
 struct Module {
     name: &'static str,
     files: [(&'static str, &'static str); 3],
     ldflags: &'static str,
 }
 
-/// A module in `go/`, with the file that imports what is built.
+/// Declares a module in `go/`, with the file that imports the packages to build.
 macro_rules! module {
     ($name:literal, $imports:literal, $ldflags:expr) => {
         Module {
@@ -48,7 +49,7 @@ macro_rules! module {
     };
 }
 
-/// The version of Kubernetes that is built; without the flag the server reports v0.0.0.
+/// The module of Kubernetes. Without the flags, the server would report version v0.0.0.
 const KUBERNETES: Module = module!(
     "kubernetes",
     "tools.go",
@@ -56,7 +57,7 @@ const KUBERNETES: Module = module!(
      -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36"
 );
 
-// Each of these requires other versions of common libraries, and therefore another module.
+// Each of these is a separate module, because it requires other versions of common libraries.
 const KWOK: Module = module!("kwok", "tools.go", "-s -w");
 const CONTAINERD: Module = module!("containerd", "tools.go", "-s -w");
 const CNI: Module = module!("cni", "tools.go", "-s -w");
@@ -65,7 +66,7 @@ const ETCD_3_5: Module = module!("etcd-3.5", "tools.go", "-s -w");
 const RCLONE: Module = module!("rclone", "main.go", "-s -w");
 const HELM: Module = module!("helm", "tools.go", "-s -w");
 
-/// Module and package of a binary.
+/// The module and the Go package of a binary.
 const fn source(tool: Tool) -> (&'static Module, &'static str) {
     match tool {
         Tool::Etcd => (&KUBERNETES, "go.etcd.io/etcd/server/v3"),
@@ -97,7 +98,7 @@ const fn source(tool: Tool) -> (&'static Module, &'static str) {
 }
 
 impl Module {
-    /// The name of its set: changes with everything that changes a binary.
+    /// The name of its folder. It changes with everything that affects a binary.
     fn set_name(&self) -> String {
         let mut hash = Sha256::new();
         for (name, text) in self.files {
@@ -109,7 +110,7 @@ impl Module {
     }
 }
 
-/// The binaries in the cache; missing ones are built.
+/// Returns the binaries in the cache; missing ones are built now.
 pub(super) async fn ensure(
     tools: &[Tool],
     environment: &Environment,
@@ -141,7 +142,7 @@ pub(super) async fn ensure(
     Ok(paths)
 }
 
-/// Builds binaries of one module. `part` is the number of the last part, and of all parts.
+/// Builds binaries of one module. `part` is the number of the previous part, and the number of all parts.
 async fn build_set(
     go: &Path,
     tools: &[Tool],
@@ -158,13 +159,13 @@ async fn build_set(
     // The lock is released when the function ends, or the process is killed.
     let _lock = lock(&set.join("lock"), progress).await?;
     let work = set.join("work");
-    // The remains of a killed builder.
+    // Removes the remains of a builder that was killed.
     if work.exists() {
         fs::remove_dir_all(&work).map_err(Error::io("remove", &work))?;
     }
     for tool in tools {
         part.0 += 1;
-        // Another process may have built it in the meantime.
+        // Another process may have built the binary in the meantime.
         if paths[tool].is_file() {
             continue;
         }
@@ -173,12 +174,12 @@ async fn build_set(
         fs::rename(&built, &paths[tool]).map_err(Error::io("move into its place", &built))?;
         progress(&Progress::Built { tool: *tool, part: part.0, parts: part.1, elapsed: started.elapsed() });
     }
-    // Only sources are left; if they stay, they do no harm.
+    // Only sources and intermediate files are left, so a failure to remove them does not matter.
     let _ = fs::remove_dir_all(&work);
     Ok(())
 }
 
-/// Acquires the lock of the set, and waits for another builder if necessary.
+/// Acquires the lock of a folder, and waits for another builder if necessary.
 pub(super) async fn lock(path: &Path, progress: &OnProgress) -> Result<File, Error> {
     let file = File::create(path).map_err(Error::io("create", path))?;
     let mut told = false;
@@ -190,7 +191,7 @@ pub(super) async fn lock(path: &Path, progress: &OnProgress) -> Result<File, Err
                     progress(&Progress::Waiting);
                     told = true;
                 }
-                // Polled, so that waiting can be cancelled.
+                // The lock is polled, so that waiting can be cancelled.
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
             Err(TryLockError::Error(source)) => {
@@ -225,7 +226,7 @@ async fn build(
         .current_dir(&folder)
         .env("CGO_ENABLED", "0")
         .env("GO111MODULE", "on")
-        // Go settings of the user's own projects do not apply here.
+        // The settings for the user's own Go projects must not apply here.
         .env("GOWORK", "off")
         .env("GOFLAGS", "")
         .env_remove("GOOS")
@@ -266,7 +267,7 @@ impl Last {
     const LINES: usize = 15;
 
     fn push(&mut self, line: String) {
-        // Hundreds of these precede the important lines.
+        // Hundreds of these lines may precede the important ones.
         if line.starts_with("go: downloading ") {
             return;
         }
@@ -281,12 +282,12 @@ impl Last {
     }
 }
 
-/// Why `go build` failed, from its output.
+/// Finds the reason why `go build` failed in its output.
 fn explain(tool: Tool, status: ExitStatus, output: &str) -> Error {
     let says = |texts: &[&str]| texts.iter().any(|text| output.contains(text));
     let tool = tool.name();
     let output = output.to_owned();
-    // Since Go 1.21 an old Go reports this; older ones cannot even parse the file.
+    // Go reports this since version 1.21; older versions cannot even parse the file.
     if says(&["requires go >= ", "invalid go version", "toolchain not available"]) {
         let found = output
             .split_once("(running ")
@@ -350,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn the_versions_agree_with_the_modules() {
+    fn versions_and_packages_match_the_go_modules() {
         for module in [&KUBERNETES, &KWOK, &CONTAINERD, &CNI, &COREDNS, &ETCD_3_5, &RCLONE, &HELM] {
             assert!(module.files[0].1.contains(&format!("\ngo {OLDEST_GO}")), "{}", module.name);
         }
@@ -416,7 +417,7 @@ test -f go.mod && test -f go.sum && test -f tools.go && echo "$last" > "$out" &&
         assert_eq!(parts, [(Tool::Etcd, 1, 1), (Tool::Kwok, 1, 1)]);
         let set = first[&Tool::Etcd].parent().unwrap().parent().unwrap();
         assert!(!set.join("work").exists());
-        // All binaries exist, so Go is not needed.
+        // Go is not needed if all binaries exist.
         let without_go = Environment { path: None, ..environment.clone() };
         assert_eq!(ensure(&[Tool::Kwok], &without_go, &progress).await.unwrap().len(), 1);
     }

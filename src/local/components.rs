@@ -10,7 +10,7 @@ use super::volumes::ETCD_DATA;
 /// A process of the control plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Component {
-    /// The store.
+    /// etcd, the store.
     Etcd,
     /// kube-apiserver.
     ApiServer,
@@ -18,9 +18,9 @@ pub enum Component {
     ControllerManager,
     /// kube-scheduler; only with nodes.
     Scheduler,
-    /// The fake nodes; only with fake nodes.
+    /// kwok, the fake nodes; only with fake nodes.
     Kwok,
-    /// The registry of images; only with a real node.
+    /// The image registry; only with a real node.
     Registry,
     /// containerd; only with a real node.
     Containerd,
@@ -33,7 +33,7 @@ pub enum Component {
 }
 
 impl Component {
-    /// All of them, in the order in which they are started.
+    /// All components, in the order in which they are started.
     pub const ALL: &[Self] = &[
         Self::Etcd,
         Self::ApiServer,
@@ -57,7 +57,7 @@ impl Component {
         })
     }
 
-    /// Its binary; `None` is this executable.
+    /// The binary; `None` means this executable.
     pub(super) const fn tool(self) -> Option<Tool> {
         Some(match self {
             Self::Etcd => Tool::Etcd,
@@ -73,7 +73,7 @@ impl Component {
         })
     }
 
-    /// Its usual name, which is also the name of its binary.
+    /// The usual name of the component, which is also the name of its binary.
     pub const fn name(self) -> &'static str {
         match self.tool() {
             Some(tool) => tool.name(),
@@ -81,7 +81,7 @@ impl Component {
         }
     }
 
-    /// Its user at the API server.
+    /// The user as which it authenticates at the API server.
     pub(super) const fn user(self) -> &'static str {
         match self {
             Self::Etcd | Self::ApiServer => "system:apiserver",
@@ -99,39 +99,39 @@ impl fmt::Display for Component {
     }
 }
 
-/// The address of etcd: a socket in the folder, which only the owner can access. The path is relative to the folder, in
-/// which all components run, because socket paths must be short. A socket needs no free port. etcd requires a port in
-/// the name.
+/// The address of etcd: a socket in the folder, which only the owner can access. It needs no free port. The
+/// path is relative to the folder in which all components run, because the paths of sockets must be short.
+/// etcd requires a port in the name.
 pub(super) const ETCD: &str = "unix://etcd.sock:0";
 const ETCD_PEER: &str = "unix://peer.sock:0";
 
 /// File names below the folder, as used in flags. All components run in the folder, so special characters in its path
 /// cannot break a flag.
 pub(super) const ETCD_SOCKET: &str = "etcd.sock:0";
-/// The certificate of kube-apiserver, with that of its authority.
+/// The certificate of kube-apiserver, including that of its CA.
 pub(super) const CERTIFICATE: &str = "certs/apiserver.crt";
-/// Its key, which also signs the tokens of service accounts.
+/// The key of the certificate, which also signs the tokens of service accounts.
 const KEY: &str = "certs/apiserver.key";
 pub(super) const TOKENS: &str = "tokens.csv";
 pub(super) const AUDIT_POLICY: &str = "audit-policy.yaml";
 pub(super) const AUDIT_LOG: &str = "audit.log";
 pub(super) const STAGES: &str = "stages.yaml";
-/// The user's kubeconfig.
+/// The kubeconfig of the user.
 pub(super) const KUBECONFIG: &str = "kubeconfig";
 
 impl Component {
-    /// The file with its kubeconfig.
+    /// The file name of its kubeconfig.
     pub(super) fn kubeconfig(self) -> String {
         format!("{self}.kubeconfig")
     }
 
-    /// The log file.
+    /// The file name of its log.
     pub(super) fn log(self) -> String {
         format!("{self}.log")
     }
 
-    /// Its flags. `kubelet` is the port on which kwok answers as the kubelet, if it does. `node` is the network of a real
-    /// node. `extra` are the user's for kube-apiserver.
+    /// The flags of a component. `kubelet` is the port on which kwok acts as the kubelet, if it does. `node`
+    /// is the network of a real node. `extra` are additional flags of the user for kube-apiserver.
     pub(super) fn flags(
         self,
         port: u16,
@@ -163,7 +163,7 @@ impl Component {
                     flag("token-auth-file", TOKENS),
                     flag("audit-policy-file", AUDIT_POLICY),
                     flag("audit-log-path", AUDIT_LOG),
-                    // Written before the request ends, always into one file.
+                    // Entries are written before the request ends, and always to the same file.
                     flag("audit-log-mode", "blocking"),
                     flag("audit-log-maxsize", 0),
                 ];
@@ -178,13 +178,14 @@ impl Component {
                     None => flags.extend([
                         flag("bind-address", "127.0.0.1"),
                         flag("advertise-address", "127.0.0.1"),
-                        // Endpoints may not be in the loopback network, and there is only this server.
+                        // The address would be in the loopback network, which Endpoints must not contain.
+                        // There is only this server anyway.
                         flag("endpoint-reconciler-type", "none"),
                         flag("service-cluster-ip-range", "10.96.0.0/16"),
                     ]),
                 }
                 if node.is_some() || kubelet.is_some() {
-                    // The names of nodes do not resolve.
+                    // The names of the nodes cannot be resolved.
                     flags.push(flag("kubelet-preferred-address-types", "InternalIP"));
                 }
                 flags.extend_from_slice(extra);
@@ -198,7 +199,8 @@ impl Component {
                 flag("root-ca-file", CERTIFICATE),
                 flag("use-service-account-credentials", false),
                 flag("enable-hostpath-provisioner", true),
-                // The default is 20 requests a second, for shared servers. This one is not shared.
+                // The default of 20 requests a second is meant for shared API servers, and this one is not
+                // shared.
                 flag("kube-api-qps", 1000),
                 flag("kube-api-burst", 2000),
             ],
@@ -215,7 +217,7 @@ impl Component {
                     flag("manage-all-nodes", true),
                     flag("node-ip", "127.0.0.1"),
                     flag("cidr", "10.244.0.0/16"),
-                    // The heartbeat that keeps nodes Ready.
+                    // Sets the interval of the heartbeats that keep nodes Ready.
                     flag("node-lease-duration-seconds", 40),
                     flag("config", STAGES),
                 ];
@@ -234,12 +236,12 @@ impl Component {
     }
 }
 
-/// A flag with its value.
+/// Writes a flag with its value.
 pub(super) fn flag(name: &str, value: impl fmt::Display) -> String {
     format!("--{name}={value}")
 }
 
-/// The cause in the last lines of a component's log, if it is known.
+/// The cause of the end of a component, if the last lines of its log show a known one.
 pub(super) fn hint(component: Component, log: &str) -> Option<String> {
     let after = |text: &str| {
         let rest = log.split_once(text)?.1;
@@ -266,12 +268,12 @@ pub(super) fn hint(component: Component, log: &str) -> Option<String> {
     None
 }
 
-/// Whether the port was in use.
+/// Whether the log says that the port is in use.
 pub(super) fn address_in_use(log: &str) -> bool {
     log.contains("address already in use")
 }
 
-/// The flag in `invalid argument "x" for "--secure-port" flag: ...`.
+/// The name of the flag in `invalid argument "x" for "--secure-port" flag: ...`.
 fn invalid_flag(log: &str) -> Option<&str> {
     let rest = log.split_once("invalid argument ")?.1.split_once(" for \"")?.1;
     rest.split_once('"').map(|(flag, _)| flag)
@@ -302,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_those_of_the_binaries() {
+    fn components_are_named_like_their_binaries() {
         let names =
             |with_node, nodes| -> Vec<_> { Component::of(with_node, nodes).map(Component::name).collect() };
         let without = ["etcd", "kube-apiserver", "kube-controller-manager"];

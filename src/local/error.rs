@@ -1,4 +1,4 @@
-//! Errors of starting a local control plane, each with a solution.
+//! The errors of a local control plane, each with a solution.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use super::Component;
 
-/// Why there is no local control plane.
+/// The reason why a local control plane could not be started or used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Neither the environment nor the home folder determines a folder for the binaries.
+    /// No environment variable determines a folder for the binaries.
     #[error(
         "no folder to keep the built Kubernetes in: none of OPERETTA_CACHE, XDG_CACHE_HOME and HOME is set\n  \
          help: set OPERETTA_CACHE to a folder that you may write to"
@@ -29,7 +29,7 @@ pub enum Error {
         source: io::Error,
     },
 
-    /// Something must be built, but there is no Go.
+    /// Binaries must be built, but Go is missing.
     #[error(
         "Go is needed to build {} once, and there is no `go` in PATH\n  \
          help: install Go {needed} or newer (https://go.dev/dl/), or put the binaries into a folder \
@@ -49,7 +49,7 @@ pub enum Error {
          help: install a newer Go (https://go.dev/dl/), or allow it to fetch one itself: GOTOOLCHAIN=auto"
     )]
     GoTooOld {
-        /// Its version, or its output.
+        /// The version of this Go, or its output.
         found: String,
         /// The oldest supported Go.
         needed: &'static str,
@@ -79,7 +79,7 @@ pub enum Error {
         output: String,
     },
 
-    /// A binary in `KUBEBUILDER_ASSETS` is too old, or is not what its name says.
+    /// A binary in `KUBEBUILDER_ASSETS` is too old, or is another program than its name says.
     #[error(
         "{} is {found}, and at least {needed} is needed\n  \
          help: update what KUBEBUILDER_ASSETS points to, or unset it",
@@ -88,7 +88,7 @@ pub enum Error {
     Assets {
         /// The binary.
         path: PathBuf,
-        /// Its version, or what else was found.
+        /// Its version, or a description of what was found instead.
         found: String,
         /// The oldest supported version.
         needed: String,
@@ -104,16 +104,16 @@ pub enum Error {
         port: u16,
     },
 
-    /// Every free port that was tried was taken by another process in the meantime.
+    /// Several free ports were tried, and another process took each of them in the meantime.
     #[error(
         "no free port for kube-apiserver: {} were free, and in use when it came to listen{}",
         tried.iter().map(u16::to_string).collect::<Vec<_>>().join(", "),
         tail(log)
     )]
     NoFreePort {
-        /// The ports.
+        /// The ports that were tried.
         tried: Vec<u16>,
-        /// The last lines of its log.
+        /// The last lines of the log of kube-apiserver.
         log: String,
     },
 
@@ -135,7 +135,7 @@ pub enum Error {
         component: Component,
         /// Its exit status.
         status: String,
-        /// The cause from its log: the wrong flag or port.
+        /// The cause that its log shows, such as a wrong flag or a used port.
         hint: Option<String>,
         /// The last lines of its log.
         log: String,
@@ -146,53 +146,53 @@ pub enum Error {
     Timeout {
         /// The awaited state.
         awaited: String,
-        /// The time waited.
+        /// The time that was waited.
         waited: Duration,
         /// The last lines of the log of the component concerned.
         log: String,
     },
 
-    /// This machine cannot have a real node.
+    /// This machine does not meet the requirements of a real node.
     #[error("a real node needs what this machine does not have:{}", list(missing))]
     NodeRequirements {
-        /// What is missing, each with what to do.
+        /// The missing requirements, each with a solution.
         missing: Vec<String>,
     },
 
-    /// The images of a real node could not be made.
+    /// The images of a real node could not be built.
     #[error(
         "the images of the node could not be made; the last lines of its output:\n{output}\n  \
          help: they are made from packages of Debian 12 (bookworm): run `apt-get update`, and check the network"
     )]
     Images {
-        /// The last lines.
+        /// The last lines of the output.
         output: String,
     },
 
     /// An OCI layout cannot be used.
     #[error("{}: {reason}\n  help: `operetta manager image` writes such a folder", path.display())]
     Layout {
-        /// Its folder.
+        /// The folder of the layout.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         reason: String,
     },
 
-    /// The certificate with which kube-apiserver calls the kubelet could not be made.
+    /// The certificate with which kube-apiserver calls the kubelet could not be created.
     #[error("cannot make the certificate for the kubelet: {reason}")]
     Certificate {
-        /// Why.
+        /// The reason.
         reason: String,
     },
 
     /// The guard process could not be started or has ended.
     #[error("the guard process of the control plane {reason}")]
     Guard {
-        /// What happened.
+        /// What happened to the guard, as the end of the sentence.
         reason: String,
     },
 
-    /// A component that this control plane does not have, such as kwok without nodes.
+    /// The control plane does not have the component, such as kwok without nodes.
     #[error("this control plane runs no {component}")]
     NoSuchComponent {
         /// The component.
@@ -208,36 +208,36 @@ pub enum Error {
         source: Box<kube::Error>,
     },
 
-    /// The kubeconfig just written cannot be used.
+    /// The kubeconfig that was just written cannot be used.
     #[error("cannot make a client from {}: {reason}", path.display())]
     Kubeconfig {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
 
 impl Error {
-    /// For `map_err`: an I/O error with the action and the path.
+    /// Adds the action and the path to an I/O error; for `map_err`.
     pub(super) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_path_buf();
         move |source| Self::Io { action, path, source }
     }
 
-    /// For `map_err`: a failed request with what it was for.
+    /// Adds the purpose to a failed request; for `map_err`.
     pub(super) fn api(action: impl Into<String>) -> impl FnOnce(kube::Error) -> Self {
         let action = action.into();
         move |source| Self::Api { action, source: Box::new(source) }
     }
 }
 
-/// Items below the message.
+/// Writes items as a list below the message.
 fn list(items: &[String]) -> String {
     items.iter().flat_map(|item| ["\n  - ", item]).collect()
 }
 
-/// The log as an indented block below the message.
+/// Writes a log as an indented block below the message.
 fn tail(log: &str) -> String {
     if log.is_empty() {
         return String::new();

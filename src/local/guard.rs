@@ -1,13 +1,13 @@
 //! The guard: a separate process that runs the components of a control plane, and cleans up when its parent ends.
 //!
-//! It is the same executable, started as `operetta __guard watch FOLDER`. Its standard input is a pipe that only its
-//! parent holds. When the parent ends in any way, the input ends, and the guard kills the components and removes their
-//! folder. It has its own process group, so a Ctrl-C in the terminal reaches only the parent. Each component is started
-//! through `operetta __guard exec`, which makes Linux kill it together with the guard. So even a SIGKILL of the guard
-//! leaves no process behind.
+//! It is the same executable, started as `operetta __guard watch FOLDER`. Its standard input is a pipe that
+//! only its parent holds. When the parent ends for any reason, the input ends, and the guard kills the
+//! components and removes their folder. It has its own process group, so a Ctrl-C in the terminal reaches
+//! only the parent. Each component is started through `operetta __guard exec`, which makes Linux kill it
+//! together with the guard. So even a SIGKILL of the guard leaves no process behind.
 //!
-//! A control plane with a real node has a guard in two parts: `operetta __guard node FOLDER` creates namespaces, and in
-//! them `operetta __guard serve FOLDER` runs the components: see `node/namespaces.rs`.
+//! For a control plane with a real node, the guard has two parts: `operetta __guard node FOLDER` creates
+//! namespaces, and in them `operetta __guard serve FOLDER` runs the components: see `node/namespaces.rs`.
 //!
 //! The components need no orderly shutdown (etcd runs without fsync, in a folder that is removed afterwards), and a
 //! kube-apiserver without etcd takes minutes to stop. So they are killed.
@@ -40,10 +40,10 @@ pub(super) const ARG0: &str = "operetta";
 /// Kubernetes `KUBECONFIG`, `KUBE_FEATURE_*` and more.
 const ENVIRONMENT: [&str; 5] = ["PATH", "HOME", "TMPDIR", "TZ", "GOGC"];
 
-/// The time for killed components to disappear: longer only if they hang in the kernel.
+/// The time that killed components have to end. They take longer only if they hang in the kernel.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// The hidden subcommand: `args` follow [`COMMAND`] on the command line.
+/// Runs the hidden subcommand. `args` are those after [`COMMAND`] on the command line.
 ///
 /// Must be called first in `main`, before threads and runtimes.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -74,14 +74,14 @@ fn exec(mut args: impl Iterator<Item = OsString>) -> io::Result<()> {
     let program = args.next().ok_or_else(|| io::Error::other("no program"))?;
     #[cfg(any(target_os = "linux", target_os = "android"))]
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
-    // If the guard ended before the line above, no signal will come.
+    // If the guard ended before the line above, the signal will never come.
     if rustix::process::getppid().map(Pid::as_raw_pid) != guard {
         return Err(io::Error::other("the guard is gone"));
     }
     Err(Command::new(&program).args(args).exec())
 }
 
-/// Sends an event to the parent. If the parent is gone, the input ends next.
+/// Sends an event to the parent. An error is ignored, because if the parent has ended, the input ends, too.
 pub(super) fn tell(event: &Event) {
     if let Ok(mut line) = serde_json::to_vec(event) {
         line.push(b'\n');
@@ -90,7 +90,7 @@ pub(super) fn tell(event: &Event) {
     }
 }
 
-/// Serves images: the arguments are a folder and an address.
+/// Serves images; the arguments are a folder and an address.
 fn registry(mut args: impl Iterator<Item = OsString>) -> io::Result<()> {
     match (args.next(), args.next().as_deref().and_then(OsStr::to_str)) {
         (Some(folder), Some(address)) => node::registry::main(Path::new(&folder), address),
@@ -98,7 +98,8 @@ fn registry(mut args: impl Iterator<Item = OsString>) -> io::Result<()> {
     }
 }
 
-/// Creates a folder in the one that is the next argument, uses it, and removes it with all volumes.
+/// Creates a folder in the folder that is the next argument, runs `serve` with it, and removes it with all
+/// volumes.
 fn with_folder(
     args: &mut impl Iterator<Item = OsString>,
     has_data: bool,
@@ -122,18 +123,19 @@ fn with_folder(
     let served = serve(&path);
     volumes::remove(&path, has_data);
     drop(folder);
-    // Killed components cannot prevent the removal. A file that another process creates at that moment can, so it is
-    // repeated once.
+    // Killed components cannot prevent the removal. But another process may create a file at that moment, so
+    // the removal is repeated once.
     if path.exists() {
         fs::remove_dir_all(&path)?;
     }
     served
 }
 
-/// Serves the parent until it ends or requests the end, then kills the components.
+/// Serves the parent until it ends or requests the end, and then kills the components.
 fn serve(folder: &Path) -> io::Result<()> {
     let mut guard = Guard { folder: folder.into(), running: BTreeMap::new() };
-    // One thread: the kernel kills the components when the *thread* that started them ends.
+    // The runtime has one thread, because the kernel kills the components when the *thread* that started them
+    // ends.
     let served = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .build()
@@ -142,7 +144,7 @@ fn serve(folder: &Path) -> io::Result<()> {
     served
 }
 
-/// The command that runs a program in a folder. The kernel kills the program together with this process.
+/// A command that runs a program in a folder, and that the kernel kills together with this process.
 pub(super) fn command(program: &Path, folder: &Path) -> io::Result<Command> {
     let mut command = Command::new(own_executable()?);
     command
@@ -164,10 +166,11 @@ struct Guard {
 }
 
 impl Guard {
-    /// Runs until the input ends, a request stops it, or a signal does.
+    /// Runs until the input ends, or a request or a signal stops it.
     async fn serve(&mut self) -> io::Result<()> {
         let mut child = signal(SignalKind::child())?;
-        // Sent by people and at shutdown. The parent handles Ctrl-C, and a closed terminal ends the parent.
+        // SIGTERM comes from people and at shutdown. SIGINT and SIGHUP are ignored: the parent handles
+        // Ctrl-C, and a closed terminal ends the parent.
         let mut terminate = signal(SignalKind::terminate())?;
         let _interrupt = signal(SignalKind::interrupt())?;
         let _hangup = signal(SignalKind::hangup())?;
@@ -199,7 +202,7 @@ impl Guard {
         if self.running.contains_key(&program.name) {
             return Err(io::Error::other("it runs already"));
         }
-        // `exec` could not report it: it has only the log.
+        // This is checked here, because `exec` could report it only in the log of the component.
         let found = fs::metadata(&program.path)?;
         if !found.is_file() || found.permissions().mode() & 0o111 == 0 {
             return Err(io::Error::from(io::ErrorKind::PermissionDenied));
@@ -208,8 +211,8 @@ impl Guard {
         command(&program.path, &self.folder)?.args(&program.args).stdout(log.try_clone()?).stderr(log).spawn()
     }
 
-    /// Records components that have ended. The first process of a namespace has other children too: those whose parent
-    /// has ended.
+    /// Records components that have ended. The first process of a namespace also gets orphaned processes as
+    /// children, which are ignored.
     fn reap(&mut self) {
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
             let pid = u32::try_from(pid.as_raw_pid()).unwrap_or_default();
@@ -223,7 +226,7 @@ impl Guard {
     }
 
     fn signal(&mut self, name: &str, signal: Signal) {
-        // Only this thread reaps, so the number is still that of the child.
+        // Only this thread reaps children, so the process id still belongs to the child.
         let pid = self.running.get(name).and_then(|child| Pid::from_raw(i32::try_from(child.id()).ok()?));
         if let Some(pid) = pid {
             let signal = match signal {
@@ -231,12 +234,12 @@ impl Guard {
                 Signal::Resume => rustix::process::Signal::CONT,
                 Signal::Kill => rustix::process::Signal::KILL,
             };
-            // It may have ended already; then SIGCHLD follows.
+            // The process may have ended already; then SIGCHLD follows.
             let _ = kill_process(pid, signal);
         }
     }
 
-    /// Kills every component, including paused ones, and waits for their end.
+    /// Kills all components, including paused ones, and waits for their end.
     fn kill_all(&mut self) {
         for child in self.running.values_mut() {
             let _ = child.kill();
@@ -249,7 +252,8 @@ impl Guard {
     }
 }
 
-/// The requests of the parent; closed when the input ends. The thread ends with the process.
+/// Receives the requests of the parent. The channel is closed when the input ends. The thread ends with the
+/// process.
 fn read_requests() -> mpsc::UnboundedReceiver<Request> {
     let (sender, receiver) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
@@ -265,7 +269,7 @@ fn read_requests() -> mpsc::UnboundedReceiver<Request> {
     receiver
 }
 
-/// This executable, by a name that stays valid if the file is replaced, where there is one.
+/// The path of this executable, if possible by a name that stays valid if the file is replaced.
 pub(super) fn own_executable() -> io::Result<PathBuf> {
     let link = Path::new("/proc/self/exe");
     if cfg!(target_os = "linux") && link.exists() { Ok(link.to_path_buf()) } else { std::env::current_exe() }

@@ -1,4 +1,4 @@
-//! Kubeconfig and other small files of a control plane, readable only by their owner.
+//! Writes kubeconfigs and other small files of a control plane, readable only by their owner.
 
 use std::fs;
 use std::io::{self, Write};
@@ -9,13 +9,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use data_encoding::HEXLOWER;
 
-/// Writes a file that only its owner can read, whatever the umask.
+/// Writes a file that only its owner can read, regardless of the umask.
 pub(super) fn write_private(path: &Path, content: &str) -> io::Result<()> {
     let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
     file.write_all(content.as_bytes())
 }
 
-/// The text of a kubeconfig with one cluster, user and context. `ca` are PEM certificates.
+/// The text of a kubeconfig with one cluster, user and context. `ca` contains PEM certificates.
 pub(super) fn text(server: &str, ca: &str, user: &str, token: &str) -> String {
     let ca = STANDARD.encode(ca);
     format!(
@@ -40,7 +40,7 @@ current-context: operetta-local
     )
 }
 
-/// A bearer token of 256 random bits, in hexadecimal.
+/// Creates a bearer token of 256 random bits, in hexadecimal.
 pub(super) fn token() -> io::Result<String> {
     let mut bytes = [0_u8; 32];
     getrandom::fill(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_differ() {
+    fn two_tokens_differ() {
         let (a, b) = (token().unwrap(), token().unwrap());
         assert_eq!(a.len(), 64);
         assert_ne!(a, b);

@@ -1,12 +1,12 @@
-//! A real Kubernetes control plane on this machine: etcd, kube-apiserver, kube-controller-manager; with fake nodes also
-//! kube-scheduler and kwok; with a real node kube-scheduler, containerd, kubelet, kube-proxy and `CoreDNS`.
-//! `operetta dev --cluster local` and the integration tests share it.
+//! Runs a real Kubernetes control plane on this machine: etcd, kube-apiserver, kube-controller-manager; with
+//! fake nodes also kube-scheduler and kwok; with a real node kube-scheduler, containerd, kubelet, kube-proxy
+//! and `CoreDNS`. `operetta dev --cluster local` and the integration tests share this crate.
 //!
-//! [`ControlPlane::start`] finds or builds the binaries (see [`Environment`]), starts the [`guard`] and through it the
-//! [`Component`]s in a temporary folder, and returns when pods can be scheduled. Everything is removed when the
-//! [`ControlPlane`] is stopped or dropped, or this process ends in any way.
+//! [`ControlPlane::start`] finds or builds the binaries (see [`Environment`]), starts the [`guard`] and
+//! through it the [`Component`]s in a temporary folder, and returns when pods can be scheduled. Everything is
+//! removed when the [`ControlPlane`] is stopped or dropped, or when this process ends for any reason.
 
-// Tests may; the product says what went wrong instead.
+// Only tests may panic; product code returns an error instead.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod audit;
@@ -47,10 +47,10 @@ use objects::{all_schedulable, create, get, node, storage_class};
 use protocol::Signal;
 use supervisor::{State, Supervisor, UnwantedEnd};
 
-/// The behaviour of fake nodes, unless [`Options::stages`] replaces it: all pods succeed at once.
+/// The behaviour of fake nodes, unless [`Options::stages`] replaces it: all pods succeed immediately.
 pub const DEFAULT_STAGES: &str = include_str!("stages.yaml");
 
-/// Commands in any pod run on this machine.
+/// A kwok configuration that runs commands in pods on this machine.
 const LOCAL_EXEC: &str = "
 ---
 apiVersion: kwok.x-k8s.io/v1alpha1
@@ -62,25 +62,26 @@ spec: {execs: [{local: {}}]}
 /// The options of a control plane.
 #[derive(Clone)]
 pub struct Options {
-    /// The number of fake nodes; without nodes there is neither scheduler nor kwok.
+    /// The number of fake nodes. Without nodes there is neither a scheduler nor kwok.
     pub nodes: usize,
-    /// A real node instead of fake ones: pods run. Linux only, as root.
+    /// Whether there is a real node, which runs pods, instead of fake ones. Linux only, as root.
     pub real_node: bool,
-    /// OCI layouts whose images the real node has besides its own.
+    /// OCI layouts with images that the real node has in addition to its own.
     pub images: Vec<PathBuf>,
-    /// The port of kube-apiserver on 127.0.0.1; a free one if `None`. With a real node, it has an address of its own.
+    /// The port of kube-apiserver on 127.0.0.1; `None` is a free one. With a real node it is ignored, because
+    /// kube-apiserver then has its own address.
     pub port: Option<u16>,
-    /// Additional flags for kube-apiserver, such as `--feature-gates=...`; they come last.
+    /// Additional flags for kube-apiserver, such as `--feature-gates=...`. They come last.
     pub apiserver_flags: Vec<String>,
     /// kwok `Stage` objects that replace [`DEFAULT_STAGES`], as YAML documents.
     pub stages: Option<String>,
     /// Whether `exec` works: kwok runs the commands on this machine, as this user. For tests.
     pub exec: bool,
-    /// The executable with [`guard::COMMAND`]; this one if `None`.
+    /// The executable that has [`guard::COMMAND`]; `None` is this one.
     pub guard: Option<PathBuf>,
-    /// Where binaries are looked for.
+    /// The environment that locates binaries.
     pub environment: Environment,
-    /// The parent of the temporary folder; the system's default if `None`.
+    /// The parent of the temporary folder; `None` is the system's default.
     pub parent_folder: Option<PathBuf>,
     /// The timeout of the start, without building.
     pub timeout: Duration,
@@ -128,12 +129,12 @@ pub struct ControlPlane {
     kubeconfig: PathBuf,
     apiserver_flags: Vec<String>,
     port: u16,
-    /// What a real node has of this machine.
+    /// The network and cgroup of a real node.
     node: Option<Place>,
-    /// The port on which kwok answers as the kubelet, with [`Options::exec`].
+    /// The port on which kwok acts as the kubelet, if [`Options::exec`] is set.
     kubelet_port: Option<u16>,
     config: Option<kube::Config>,
-    /// The awaited state, and the component whose log explains it: for the message of a timeout.
+    /// The awaited state and the component whose log explains a timeout, for its message.
     awaited: Mutex<(String, Component)>,
     timeout: Duration,
 }
@@ -153,16 +154,16 @@ const PORT_ATTEMPTS: usize = 5;
 /// The polling interval.
 const POLL: Duration = Duration::from_millis(10);
 
-/// How long the client waits for a connection: it is the same machine.
+/// The timeout for a connection. It is short because the server is on the same machine.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl ControlPlane {
-    /// Starts a control plane; returns when it is ready: the API server is ready, the default `ServiceAccount` exists,
-    /// and pods can be scheduled to the nodes.
+    /// Starts a control plane. Returns when it is ready: the API server is ready, the default
+    /// `ServiceAccount` exists, and pods can be scheduled to the nodes.
     ///
     /// # Errors
-    ///
-    /// With a solution: a missing Go, a failed build, a port in use, a component that ended. Nothing is left behind.
+    /// Go is missing, a build fails, a port is in use, or a component has ended. The error contains a
+    /// solution, and nothing is left behind.
     pub async fn start(options: Options) -> Result<Self, Error> {
         let (binaries, programs) = Self::programs(&options).await?;
         (options.progress)(&Progress::Starting);
@@ -199,7 +200,8 @@ impl ControlPlane {
         }
     }
 
-    /// Locates or makes everything that runs; with a real node, also the path of runc and the folder of images.
+    /// Locates or builds all programs and images. For a real node, returns the path of runc and the folder of
+    /// images, too.
     async fn programs(options: &Options) -> Result<(Binaries, Option<(PathBuf, PathBuf)>), Error> {
         let Options { environment, progress, .. } = options;
         let mut tools: Vec<Tool> =
@@ -212,13 +214,14 @@ impl ControlPlane {
         tools.extend(Tool::NODE);
         tools.sort_unstable();
         tools.dedup();
-        // kubelet and kube-apiserver must be of one version, so all of them are built.
+        // The kubelet must have the version of kube-apiserver, so all binaries are built.
         let binaries = Binaries::built(&tools, environment, progress).await?;
         let images = node::images::ensure(&binaries, environment, progress).await?;
         Ok((binaries, Some((runc, images))))
     }
 
-    /// Starts everything and waits until it is ready. `programs` are runc and the images of a real node.
+    /// Starts all components and waits until they are ready. `programs` are runc and the images of a real
+    /// node.
     async fn bring_up(
         &mut self,
         options: &Options,
@@ -241,7 +244,8 @@ impl ControlPlane {
 
         self.run(Component::Etcd).await?;
         let client = self.run_apiserver(options, &users).await?;
-        // Not before it is ready: they would ask too early, and repeat only after a second.
+        // The other components start only when kube-apiserver is ready, because they would repeat a failed
+        // request only after a second.
         self.until_ready().await?;
         let running = |component: &Component| self.supervisor.state(*component).is_some();
         let rest: Vec<_> =
@@ -265,8 +269,8 @@ impl ControlPlane {
             .collect()
     }
 
-    /// Starts kube-apiserver and waits until it answers, ready or not. If another process has taken the free port,
-    /// another port is used.
+    /// Starts kube-apiserver and waits until it answers, even if it is not ready. If another process has
+    /// taken the free port, another port is tried.
     async fn run_apiserver(&mut self, options: &Options, users: &[User]) -> Result<kube::Client, Error> {
         let mut tried = Vec::new();
         loop {
@@ -275,7 +279,7 @@ impl ControlPlane {
                 (None, Some(port)) => port,
                 (None, None) => free_port()?,
             };
-            // The log of an earlier attempt is not that of this one.
+            // The log of an earlier attempt must not be read as that of this one.
             let _ = std::fs::remove_file(self.log(Component::ApiServer));
             self.run(Component::ApiServer).await?;
             let log = match (self.connect(users).await, options.port) {
@@ -292,8 +296,8 @@ impl ControlPlane {
         }
     }
 
-    /// Waits until kube-apiserver answers; writes the kubeconfigs. They contain its certificate, so another process on
-    /// its port is detected.
+    /// Waits until kube-apiserver answers, and writes the kubeconfigs. They contain its certificate, so that
+    /// another process on its port is detected.
     async fn connect(&mut self, users: &[User]) -> Result<kube::Client, Error> {
         let certificate = self.folder.join(CERTIFICATE);
         self.until("kube-apiserver's certificate", Component::ApiServer, || async {
@@ -339,7 +343,7 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Starts a component; returns when others can use it, as far as this is visible.
+    /// Starts a component. Returns when others can use it, as far as this can be seen.
     async fn run(&self, component: Component) -> Result<(), Error> {
         let network = self.node.as_ref().map(|place| place.network);
         let flags = component.flags(self.port, self.kubelet_port, network, &self.apiserver_flags);
@@ -357,7 +361,7 @@ impl ControlPlane {
         .await
     }
 
-    /// Waits until kube-apiserver says it is ready.
+    /// Waits until kube-apiserver reports that it is ready.
     async fn until_ready(&self) -> Result<(), Error> {
         let client = self.client()?;
         self.until("kube-apiserver to be ready", Component::ApiServer, || async {
@@ -366,7 +370,7 @@ impl ControlPlane {
         .await
     }
 
-    /// Waits until something is true; ends with an error when a component ends.
+    /// Waits until a condition is true. If a component ends before, returns its error.
     async fn until<F: Future<Output = bool>>(
         &self,
         what: &str,
@@ -380,7 +384,8 @@ impl ControlPlane {
             }
         };
         tokio::select! {
-            // Checked first: another process on our port would make the other condition true.
+            // An ended component is checked first, because another process on the port could make the other
+            // condition true.
             biased;
             error = self.failure() => Err(error),
             () = poll => Ok(()),
@@ -400,7 +405,7 @@ impl ControlPlane {
             kube::Config::from_custom_kubeconfig(file, &kube::config::KubeConfigOptions::default())
                 .await
                 .map_err(|e| unusable(e.to_string()))?;
-        // Even if the environment sets a proxy: this server is on this machine.
+        // A proxy in the environment is ignored, because this server is on this machine.
         config.proxy_url = None;
         config.connect_timeout = Some(CONNECT_TIMEOUT);
         config.headers.push((
@@ -410,12 +415,12 @@ impl ControlPlane {
         Ok(config)
     }
 
-    /// The folder with all files, which only its owner can read.
+    /// The folder with all files. Only its owner can read it.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// The kubeconfig of the user `admin`, who may do everything.
+    /// The kubeconfig of the user `admin`, who has all permissions.
     pub fn kubeconfig_path(&self) -> &Path {
         &self.kubeconfig
     }
@@ -428,41 +433,41 @@ impl ControlPlane {
         }
     }
 
-    /// A kubectl of a suitable version.
+    /// The path of a kubectl with a suitable version.
     pub fn kubectl(&self) -> &Path {
         self.binaries.path(Tool::Kubectl)
     }
 
-    /// An etcdctl that is connected to this etcd, to inspect what the API server stores.
+    /// A command that runs etcdctl with a connection to this etcd, to inspect what the API server stores.
     pub fn etcdctl(&self) -> std::process::Command {
         let mut command = std::process::Command::new(self.binaries.path(Tool::Etcdctl));
         command.current_dir(&self.folder).arg(format!("--endpoints={ETCD}"));
         command
     }
 
-    /// A client as the user `admin`, with the user agent `operetta-local/...`. It is bound to the tokio runtime in which
-    /// this is called.
+    /// A client with the user `admin` and the user agent `operetta-local/...`. It is bound to the tokio
+    /// runtime in which this is called.
     ///
     /// # Errors
-    ///
-    /// Only if the system's cryptography cannot be set up.
+    /// The system's cryptography cannot be set up.
     pub fn client(&self) -> Result<kube::Client, Error> {
         let unusable = |reason: String| Error::Kubeconfig { path: self.kubeconfig.clone(), reason };
         let config = self.config.clone().ok_or_else(|| unusable("it is not written yet".into()))?;
         kube::Client::try_from(config).map_err(|e| unusable(e.to_string()))
     }
 
-    /// The requests to the API server.
+    /// The log of the requests to the API server.
     pub fn audit(&self) -> AuditLog {
         AuditLog::new(self.folder.join(AUDIT_LOG))
     }
 
-    /// The output of a component.
+    /// The path of the log of a component.
     pub fn log(&self, component: Component) -> PathBuf {
         self.folder.join(component.log())
     }
 
-    /// The process id of a running component; with a real node, in the namespace of its processes.
+    /// The process id of a running component. With a real node, it belongs to the process namespace of the
+    /// node.
     pub fn pid(&self, component: Component) -> Option<u32> {
         match self.supervisor.state(component) {
             Some(State::Running(pid)) => Some(pid),
@@ -470,7 +475,7 @@ impl ControlPlane {
         }
     }
 
-    /// Waits until a component ends unexpectedly, and returns why.
+    /// Waits until a component ends unexpectedly, and returns the error.
     pub async fn failure(&self) -> Error {
         match self.supervisor.unwanted_end().await {
             UnwantedEnd::Guard(reason) => Error::Guard { reason },
@@ -486,11 +491,11 @@ impl ControlPlane {
         }
     }
 
-    /// Pauses a component until [`Self::resume`], like a process that hangs.
+    /// Pauses a component until [`Self::resume`], to simulate a process that hangs.
     ///
     /// # Errors
     ///
-    /// If this control plane has no such component.
+    /// This control plane does not have the component.
     pub fn pause(&self, component: Component) -> Result<(), Error> {
         self.supervisor.signal(component, Signal::Pause)
     }
@@ -498,27 +503,24 @@ impl ControlPlane {
     /// Resumes a paused component.
     ///
     /// # Errors
-    ///
-    /// If this control plane has no such component.
+    /// This control plane does not have the component.
     pub fn resume(&self, component: Component) -> Result<(), Error> {
         self.supervisor.signal(component, Signal::Resume)
     }
 
-    /// Kills a component; returns when it has ended. [`Self::failure`] does not report it.
+    /// Kills a component, and returns when it has ended. [`Self::failure`] does not report this end.
     ///
     /// # Errors
-    ///
-    /// If this control plane has no such component.
+    /// This control plane does not have the component.
     pub async fn kill(&self, component: Component) -> Result<(), Error> {
         self.supervisor.kill(component).await
     }
 
-    /// Restarts a component with the same data and port; kills it first if it is running. Returns when etcd listens, or
-    /// kube-apiserver is ready.
+    /// Restarts a component with the same data and port. If it is running, it is killed first. Returns when
+    /// etcd listens or kube-apiserver is ready.
     ///
     /// # Errors
-    ///
-    /// As [`Self::start`].
+    /// The same as for [`Self::start`].
     pub async fn restart(&self, component: Component) -> Result<(), Error> {
         self.supervisor.kill(component).await?;
         let again = async {
@@ -539,8 +541,8 @@ impl ControlPlane {
 
 impl Drop for ControlPlane {
     fn drop(&mut self) {
-        // The guard cleans up when its input ends, and the input ends when the supervisor is dropped. Only a guard that was
-        // killed leaves the folder behind.
+        // The guard cleans up when its input ends, and the input ends when the supervisor is dropped. Only if
+        // the guard was killed is the folder left behind.
         if self.supervisor.guard_is_gone() {
             let _ = std::fs::remove_dir_all(&self.folder);
         }
@@ -555,17 +557,17 @@ struct User {
 }
 
 impl User {
-    /// Its line in the token file. All users may do everything.
+    /// The line of the user in the token file. All users have all permissions.
     fn line(&self) -> String {
         format!("{},{},{},\"system:masters\"\n", self.token, self.name, self.name)
     }
 }
 
-/// Ports that operating systems do not use for outgoing connections. An outgoing connection could take the port while
-/// kube-apiserver restarts.
+/// Ports that operating systems do not use for outgoing connections, because such a connection could take the
+/// port while kube-apiserver restarts.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
 
-/// A port that is free now.
+/// Finds a port that is free now.
 fn free_port() -> Result<u16, Error> {
     let mut last = Ok(());
     for _ in 0..100 {
@@ -586,9 +588,9 @@ fn write(path: &Path, content: &str) -> Result<(), Error> {
 mod tests {
     use super::*;
 
-    /// Callers spawn these futures, so they must be `Send`; this is checked at compile time only.
+    /// Callers spawn these futures, so they must be `Send`. This is checked at compile time.
     #[test]
-    fn futures_can_go_to_other_threads() {
+    fn futures_are_send() {
         fn check<F: Future + Send>(_: impl FnOnce() -> F) {}
         check(|| async {
             let plane = ControlPlane::start(Options::default()).await?;

@@ -1,4 +1,4 @@
-//! The ends of logs, for messages.
+//! Reads the ends of logs, for messages.
 
 use std::path::Path;
 
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn logs_are_cut() {
+    fn long_logs_are_cut() {
         let text: String = (0..20).map(|i| format!("line {i}")).collect::<Vec<_>>().join("\n\n");
         assert_eq!(last_lines(&text).lines().count(), LOG_LINES);
         assert!(last_lines(&text).ends_with("line 19"));

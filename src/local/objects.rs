@@ -1,11 +1,12 @@
-//! The objects that a new control plane needs, and requests for them.
+//! The objects that a new control plane needs, and the requests that create and read them.
 
 use http::header::CONTENT_TYPE;
 use serde_json::{Value, json};
 
 use super::Error;
 
-/// Status and body of a GET. An error means that the connection failed or the body is not text.
+/// The status and the body of a GET request. An error means that the connection failed or the body is not
+/// text.
 pub(super) async fn get(client: &kube::Client, path: &str) -> Result<(u16, String), kube::Error> {
     let request = http::Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError)?;
     match client.request_text(request).await {
@@ -25,7 +26,7 @@ pub(super) async fn create(client: &kube::Client, path: &str, object: &Value) ->
     client.request::<Value>(request).await.map(drop).map_err(Error::api(action()))
 }
 
-/// The default `StorageClass`. It binds volumes at once, whether or not a pod uses them.
+/// The default `StorageClass`. It binds volumes immediately, even if no pod uses them.
 pub(super) fn storage_class() -> Value {
     json!({
         "apiVersion": "storage.k8s.io/v1",
@@ -78,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nodes_are_ready_when_pods_can_be_scheduled() {
+    fn ready_nodes_without_taints_are_schedulable() {
         let ready = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});
         let tainted = json!({"spec": {"taints": [{"key": "k"}]}, "status": ready["status"].clone()});
         let not_ready = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});

@@ -11,16 +11,16 @@ use super::node::network::Place;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum Request {
-    /// Start a program under a name that no running program has.
+    /// Starts a program. Its name must differ from those of the running programs.
     Start(Program),
-    /// Send a signal to the program of that name. Nothing happens if it is not running.
+    /// Sends a signal to a program. Nothing happens if it is not running.
     Signal {
         /// The name of the program.
         name: String,
         /// The signal.
         signal: Signal,
     },
-    /// Stop all programs and remove the folder, as at the end of the input.
+    /// Stops all programs and removes the folder, as at the end of the input.
     Stop,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Program {
     pub(super) log: PathBuf,
 }
 
-/// Signals that tests and the control plane use.
+/// The signals that can be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum Signal {
@@ -56,9 +56,9 @@ pub(super) enum Signal {
 pub(super) enum Event {
     /// The first event: the folder exists.
     Ready {
-        /// Its path.
+        /// The path of the folder.
         folder: PathBuf,
-        /// What a real node has of this machine.
+        /// The network and cgroup of a real node.
         node: Option<Place>,
     },
     /// The guard cannot continue and ends.

@@ -1,7 +1,7 @@
-//! The parent's side of the guard: starts it, sends requests, and records which components run.
+//! The parent's side of the guard: starts it, sends requests, and records the states of the components.
 //!
-//! It has no async runtime: tests share one control plane among many runtimes, and the end of one of them must not stop
-//! it. A thread reads the guard's events into a `watch` channel.
+//! It has no async runtime, because tests share one control plane among many runtimes, and the end of one of
+//! them must not stop it. A thread reads the guard's events into a `watch` channel.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -21,40 +21,41 @@ use super::{Component, Error};
 /// The state of a component.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum State {
-    /// It runs or is paused, with this process id.
+    /// It runs with this process id, and may be paused.
     Running(u32),
     /// It could not be started.
     NotStarted(String),
-    /// It has ended with this exit status; `wanted` if this was requested.
+    /// It has ended with this exit status. `wanted`: its end was requested.
     Ended { status: String, wanted: bool },
 }
 
-/// The state of all components.
+/// The states of all components.
 #[derive(Debug, Clone, Default)]
 struct Picture {
     folder: Option<(PathBuf, Option<Place>)>,
     states: BTreeMap<String, State>,
-    /// Components whose end was requested.
+    /// The components whose end was requested.
     killing: Vec<String>,
-    /// Why the guard has ended.
+    /// The reason why the guard has ended.
     gone: Option<String>,
 }
 
-/// A running guard. Dropping it closes the guard's input; then the guard cleans up.
+/// A running guard. Dropping it closes the guard's input, and then the guard cleans up.
 #[derive(Debug)]
 pub(super) struct Supervisor {
     input: Mutex<Option<ChildStdin>>,
     picture: watch::Sender<Picture>,
 }
 
-/// The timeout for the guard to create its folder.
+/// The timeout for the creation of the guard's folder.
 const GREETING: Duration = Duration::from_secs(20);
 
-/// How long the caller waits for the cleanup. The cleanup continues after that.
+/// The timeout for waiting for the cleanup, which continues after it.
 const FAREWELL: Duration = Duration::from_secs(15);
 
 impl Supervisor {
-    /// Starts the guard, and returns it with the folder that it created, and with what a real node has.
+    /// Starts the guard. Returns it with the folder that it created, and with the network and cgroup of a
+    /// real node.
     pub(super) async fn start(
         executable: Option<&Path>,
         parent_folder: &Path,
@@ -121,7 +122,7 @@ impl Supervisor {
         self.picture.borrow().gone.is_some()
     }
 
-    /// Starts the program of a component and returns when it has started, even if it has ended since.
+    /// Starts the program of a component. Returns when it has started, even if it has already ended again.
     pub(super) async fn run(
         &self,
         component: Component,
@@ -162,7 +163,7 @@ impl Supervisor {
         }
     }
 
-    /// Kills a component and returns when it has ended.
+    /// Kills a component, and returns when it has ended.
     pub(super) async fn kill(&self, component: Component) -> Result<(), Error> {
         let name = component.name();
         let mut seen = self.picture.subscribe();
@@ -177,13 +178,14 @@ impl Supervisor {
         }
     }
 
-    /// Waits until a component ends, other than by [`Self::kill`], or until the guard ends.
+    /// Waits until a component ends for another reason than [`Self::kill`], or until the guard ends.
     pub(super) async fn unwanted_end(&self) -> UnwantedEnd {
         fn find(picture: &Picture) -> Option<UnwantedEnd> {
             if let Some(reason) = &picture.gone {
                 return Some(UnwantedEnd::Guard(reason.clone()));
             }
-            // In the order in which they were started: the first one is the likely cause.
+            // The components are checked in the order in which they were started, because the first one is
+            // the likely cause.
             Component::ALL.iter().find_map(|component| match picture.states.get(component.name()) {
                 Some(State::Ended { status, wanted: false }) => {
                     Some(UnwantedEnd::Component(*component, status.clone()))
@@ -199,7 +201,7 @@ impl Supervisor {
     /// Requests the cleanup and waits until the guard has ended.
     pub(super) async fn stop(&self) {
         let mut seen = self.picture.subscribe();
-        // A guard that has ended reads no requests.
+        // Errors are ignored, because a guard that has ended reads no requests.
         let _ = self.send(&Request::Stop);
         self.input.lock().unwrap_or_else(PoisonError::into_inner).take();
         let gone = seen.wait_for(|picture| picture.gone.is_some());
@@ -207,12 +209,12 @@ impl Supervisor {
     }
 }
 
-/// What ended unexpectedly.
+/// The process that ended unexpectedly.
 #[derive(Debug)]
 pub(super) enum UnwantedEnd {
-    /// A component, with this exit status.
+    /// A component, with its exit status.
     Component(Component, String),
-    /// The guard, for this reason.
+    /// The guard, with the reason.
     Guard(String),
 }
 
@@ -221,7 +223,7 @@ fn read_events(mut child: Child, picture: &watch::Sender<Picture>) {
     let mut reason = None;
     for line in child.stdout.take().map(BufReader::new).into_iter().flat_map(BufRead::lines) {
         let Some(event) = line.ok().and_then(|line| serde_json::from_str::<Event>(&line).ok()) else {
-            reason = Some("said something that is not for us: is it Operetta of the same version?".into());
+            reason = Some("sent an unexpected message: is it Operetta of the same version?".into());
             break;
         };
         if let Event::Failed { reason: why } = event {

@@ -1,9 +1,9 @@
-//! Removes the folders that the controller manager creates for volumes outside the control plane's own folder.
+//! Removes the folders of volumes that the controller manager creates outside the control plane's own folder.
 //!
-//! Kubernetes' provisioner for `kubernetes.io/host-path` creates `/tmp/hostpath_pv/<uuid>` for each volume, and no flag
-//! changes this path. It removes the folder when the volume is deleted. The folders of volumes that still exist when the
-//! control plane is killed are found in etcd's files, which contain the paths as plain text. So the cleanup needs no
-//! running process.
+//! Kubernetes' provisioner for `kubernetes.io/host-path` creates `/tmp/hostpath_pv/<uuid>` for each volume,
+//! and no flag changes this path. It removes the folder when the volume is deleted. If volumes still exist
+//! when the control plane is killed, their folders are found in etcd's files, which contain the paths as
+//! plain text. So the cleanup needs no running process.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -22,8 +22,8 @@ const PIECE: usize = 1 << 16;
 /// The folder of etcd's data, below the control plane's folder.
 pub(super) const ETCD_DATA: &str = "etcd";
 
-/// Removes the folders of volumes that etcd's data below `folder` names: with the data that pods of a real node have
-/// written. Fake nodes write nothing, so only empty folders are theirs.
+/// Removes the folders of volumes that etcd's data below `folder` names. With a real node, they contain data
+/// that pods have written. Fake nodes write nothing, so without a real node only empty folders are removed.
 pub(super) fn remove(folder: &Path, with_data: bool) {
     let mut names = BTreeSet::new();
     if !Path::new(BASE).is_dir() {
@@ -37,7 +37,7 @@ pub(super) fn remove(folder: &Path, with_data: bool) {
     let _ = fs::remove_dir(BASE);
 }
 
-/// The names of volumes' folders in all files below `path`.
+/// Collects the names of volume folders in all files below `path`.
 fn collect(path: &Path, names: &mut BTreeSet<String>) -> io::Result<()> {
     for entry in fs::read_dir(path)? {
         let entry = entry?;
@@ -50,7 +50,7 @@ fn collect(path: &Path, names: &mut BTreeSet<String>) -> io::Result<()> {
     Ok(())
 }
 
-/// The names of volumes' folders in a stream of bytes.
+/// Collects the names of volume folders in a stream of bytes.
 fn scan(mut input: impl Read, names: &mut BTreeSet<String>) -> io::Result<()> {
     let needle = format!("{BASE}/");
     let longest = needle.len() + UUID;
@@ -64,7 +64,7 @@ fn scan(mut input: impl Read, names: &mut BTreeSet<String>) -> io::Result<()> {
         }
         filled += read;
         let window = &buffer[..filled];
-        // Most of etcd's log is preallocated zeros; comparing them is fast.
+        // Most of etcd's log is preallocated zeros, which are skipped quickly.
         if *window == zeros[..filled] {
             filled = 0;
             continue;
@@ -78,14 +78,14 @@ fn scan(mut input: impl Read, names: &mut BTreeSet<String>) -> io::Result<()> {
             }
             from = start + 1;
         }
-        // A possible beginning of a path that ends in the next piece.
+        // The end of the piece may be the beginning of a path that continues in the next piece.
         let keep = filled.min(longest - 1);
         buffer.copy_within(filled - keep..filled, 0);
         filled = keep;
     }
 }
 
-/// The bytes as text if they are a UUID. Nothing else may become part of a path that is removed.
+/// Returns the bytes as text if they are a UUID. Nothing else may become part of a path that is removed.
 fn uuid(bytes: &[u8]) -> Option<String> {
     let valid = bytes.iter().enumerate().all(|(i, byte)| match i {
         8 | 13 | 18 | 23 => *byte == b'-',

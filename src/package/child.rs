@@ -175,7 +175,7 @@ impl Compiler<'_> {
         }
         let engine = Arc::clone(&self.engine);
         let Some(template) = engine.template(&path.value) else {
-            self.readable = false; // it does not compile, which was said
+            self.readable = false; // it does not compile, which is already reported
             return;
         };
         child.template.clone_from(&path.value);
@@ -190,7 +190,7 @@ impl Compiler<'_> {
 
     pub(super) fn for_each(&mut self, manifest: &manifest::ForEach) -> Option<ForEach> {
         let in_ = manifest.list.0.as_ref().and_then(|list| self.expression(list));
-        self.complete &= in_.is_some(); // else the name of the item is not known
+        self.complete &= in_.is_some(); // otherwise the name of the item is not known
         let key = self.optional(manifest.key.as_ref());
         let as_ = manifest.name.as_ref().map_or(DEFAULT_ITEM, |name| name.value.0.as_str()).to_owned();
         if let Some(name) = &manifest.name

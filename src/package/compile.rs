@@ -25,11 +25,10 @@ use crate::template::foreign_syntax::in_text;
 use crate::template::{Engine, Limits};
 use crate::yaml::{self, Node, NodeValue};
 
-/// Compiles and lints a package.
+/// Compiles and lints a package. The result contains the warnings.
 ///
 /// # Errors
-///
-/// All diagnostics, warnings included. A successful result contains the warnings.
+/// All diagnostics, warnings included, if one of them is an error.
 pub fn compile(files: &Files) -> Result<(Package, Vec<Diagnostic>), Vec<Diagnostic>> {
     match inspect(files) {
         (Some(package), found) if !found.iter().any(Diagnostic::is_error) => Ok((package, found)),
@@ -37,8 +36,8 @@ pub fn compile(files: &Files) -> Result<(Package, Vec<Diagnostic>), Vec<Diagnost
     }
 }
 
-/// Compiles and lints a package. Returns all diagnostics and what could be read nevertheless. Only a package without
-/// errors can be interpreted; another one can be checked further.
+/// Compiles and lints a package. Returns all diagnostics, and the package as far as it could be read. Only a
+/// package without errors can be run; a package with errors can still be checked further.
 pub(super) fn inspect(files: &Files) -> (Option<Package>, Vec<Diagnostic>) {
     let Some(source) = files.get(OPERATOR_YAML) else {
         let message = format!("{} has no {OPERATOR_YAML}", files.root().display());
@@ -95,7 +94,7 @@ pub fn sort(diagnostics: &mut Vec<Diagnostic>) {
 
 type Read = (Manifest, bool, Vec<Diagnostic>);
 
-/// Reads the manifest; the result says whether all of it could be read.
+/// Reads the manifest, and returns whether all of it could be read.
 fn read_manifest(source: &Arc<Source>) -> Result<Read, Vec<Diagnostic>> {
     let node = one_document(source).map_err(|error| vec![error])?;
     let mut decoder = Decoder::new(source);
@@ -107,7 +106,7 @@ fn read_manifest(source: &Arc<Source>) -> Result<Read, Vec<Diagnostic>> {
     }
 }
 
-/// Whether the error may hide a name, so that readers of that name must not be reported as reading a missing name.
+/// Whether the part with the error may define a name. Then a reader of an unknown name must not be reported.
 fn hides_names(diagnostic: &Diagnostic) -> bool {
     const NAMES: [&str; 9] =
         ["let", "refs", "children", "forEach", "as", "defaults", "id", "resources", "spec"];
@@ -145,7 +144,7 @@ fn hides_names(diagnostic: &Diagnostic) -> bool {
     }
 }
 
-/// The only document of a file.
+/// The document of a file, which must contain exactly one.
 fn one_document(source: &Arc<Source>) -> Result<Node, Diagnostic> {
     let mut documents = yaml::parse(source, &yaml::Options::default())?;
     if let [_, second, ..] = documents.as_slice() {
@@ -167,22 +166,22 @@ pub(super) struct Compiler<'a> {
     pub(super) engine: Arc<Engine>,
     pub(super) outlines: BTreeMap<String, Outline>,
     pub(super) sketches: Sketches,
-    /// Templates of children.
+    /// The templates of children.
     pub(super) child_templates: BTreeSet<String>,
-    /// What is read of the specs of the package's kinds.
+    /// The fields of the specs of the package's kinds that are read.
     pub(super) spec_reads: lint::fields::SpecReads,
-    /// The `let`s that are read; `None` if any of them may be read.
+    /// The `let`s that are read; `None` if an expression may read any of them.
     pub(super) read_lets: Option<BTreeSet<String>>,
     /// Whether every template and expression compiles. Otherwise an unread value may be read by a broken template.
     pub(super) readable: bool,
-    /// Whether all of `operator.yaml` could be read. Only then is a missing name an error of its own.
+    /// Whether all of `operator.yaml` could be read. Only then is an unknown name reported.
     pub(super) complete: bool,
-    /// Files that are referenced.
+    /// The files that are referenced.
     pub(super) used: HashSet<String>,
     pub(super) diagnostics: Vec<Diagnostic>,
 }
 
-/// A readable CRD.
+/// A CRD that could be read.
 pub(super) struct Crd {
     pub(super) value: Value,
     pub(super) kind: ApiKind,
@@ -235,7 +234,7 @@ impl Compiler<'_> {
         if self.readable {
             let found = lint::relations::relations(&self.engine, &self.sketches, &resources, &defaults);
             self.diagnostics.extend(found);
-            // What reads the field may be what is broken.
+            // The reader of the field may be in a part with an error.
             if !self.diagnostics.iter().any(Diagnostic::is_error) {
                 self.diagnostics.extend(self.spec_reads.unread());
             }
@@ -257,7 +256,7 @@ impl Compiler<'_> {
         })
     }
 
-    /// Checks the raw text of the files.
+    /// Checks the text of the files before templates are evaluated.
     fn written(&mut self, operator: &Arc<Source>, templates: &[(String, Arc<Source>)]) {
         if let Ok(node) = one_document(operator) {
             lint::words::keys(operator, &node, &mut self.diagnostics);
@@ -277,7 +276,8 @@ impl Compiler<'_> {
             }
         }
         for (path, outline) in &self.outlines {
-            // If the list of children is broken, every template of an object counts as a child's template.
+            // If the list of children could not be read, every template of an object may be a child's
+            // template.
             let gives_object = || self.engine.template(path).is_some_and(|template| template.kinds().is_ok());
             let is_child = self.child_templates.contains(path) || !self.complete && gives_object();
             outline.own_keys(is_child, &mut self.diagnostics);
@@ -302,7 +302,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// An instance of a package may hold data, so a child that is one needs an explicit deletion policy.
+    /// Children that are themselves instances of the package's kinds may hold data, so they need an explicit
+    /// deletion policy.
     fn instances_chosen(&mut self, resources: &mut [Resource]) {
         let own: HashSet<Gvk> = resources.iter().flat_map(Resource::served_kinds).collect();
         for child in resources.iter_mut().flat_map(|resource| &mut resource.children) {
@@ -326,7 +327,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// The file that `operator.yaml` references; `folder` is its expected folder.
+    /// The file to which `operator.yaml` refers; `folder` is the folder where it is expected.
     pub(super) fn file(&mut self, path: &At<String>, folder: &str) -> Option<Arc<Source>> {
         if let Some(source) = self.files.get(&path.value) {
             self.used.insert(path.value.clone());
@@ -361,7 +362,7 @@ impl Compiler<'_> {
         self.crd_of(node, source, location)
     }
 
-    /// Checks unreferenced CRDs if their reference may be in a broken part.
+    /// Checks unreferenced CRDs if the part that could not be read may refer to them.
     fn other_crds(&mut self) {
         if self.complete {
             return;
@@ -387,7 +388,7 @@ impl Compiler<'_> {
         let value = node.to_json();
         lint::words::keys(&source, &node, &mut self.diagnostics);
         lint::words::in_schema(&source, &node, &mut self.diagnostics);
-        // The package is invalid. Its schema is still used to check the templates.
+        // Even if the CRD has errors, its schema is used to check the templates.
         let found = crd::check(&value);
         let sound = found.is_empty();
         for (path, message, help) in found {
@@ -415,7 +416,7 @@ impl Compiler<'_> {
     /// Reports unreferenced files: they are probably forgotten, or their path is misspelt.
     fn unused(&mut self) {
         if self.diagnostics.iter().any(Diagnostic::is_error) {
-            return; // what uses them may be what is broken
+            return; // the part that uses them may be the one with the error
         }
         let mut open = vec![OPERATOR_YAML.to_owned()];
         open.extend(self.used.iter().cloned());
@@ -444,7 +445,8 @@ fn partials(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The position of a path such as `spec.versions[0].name` or `data[a.b]`, or of its nearest existing parent.
+/// The position of a path such as `spec.versions[0].name` or `data[a.b]`, or else of its nearest existing
+/// parent.
 pub fn place(root: &Node, path: &str) -> Span {
     let mut node = root;
     let mut span = Span::new(root.span.start, root.span.start);
@@ -461,7 +463,7 @@ pub fn place(root: &Node, path: &str) -> Span {
             _ => node.entry(step).map(|(key, value)| (key.span, value)),
         };
         let Some((at, value)) = next else { break };
-        // For a list item that is a list or a map, its start is sufficient.
+        // Of a list item that is a list or a map, only the start is marked.
         let short = matches!(value.value, NodeValue::Seq(_) | NodeValue::Map(_)) && at == value.span;
         span = if short { Span::new(at.start, at.start) } else { at };
         node = value;
@@ -469,8 +471,8 @@ pub fn place(root: &Node, path: &str) -> Span {
     span
 }
 
-/// Whether kinds of that group are Operetta's or Kubernetes' own. A manager that took its own kinds for those of a package would
-/// reconcile itself.
+/// Whether a group belongs to Operetta or to Kubernetes. A manager that mistook its own kinds for those of a
+/// package would reconcile itself.
 fn is_reserved(group: &str) -> bool {
     let is_of =
         |domain: &str| group.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));

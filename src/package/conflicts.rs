@@ -54,7 +54,8 @@ fn clash(resource: &Resource, other: &Package, theirs: &Resource) -> Option<Diag
     if resource.kind.group != theirs.kind.group {
         return None;
     }
-    // The API server compares plurals, singulars and short names with each other, and kinds with each other.
+    // The API server compares plurals, singulars and short names with each other, and separately kinds with
+    // each other.
     let ((names, kinds), (their_names, their_kinds)) = (names(resource), names(theirs));
     let shared: Vec<&str> = names
         .intersection(&their_names)
@@ -76,7 +77,7 @@ fn clash(resource: &Resource, other: &Package, theirs: &Resource) -> Option<Diag
     ))
 }
 
-/// The names of the resource (plural, singular, short names), and its kinds.
+/// The names of the resource (plural, singular, short names), and the names of its kind (kind and list kind).
 fn names(resource: &Resource) -> (BTreeSet<String>, BTreeSet<String>) {
     let names = &resource.crd["spec"]["names"];
     let or = |field: &str, default: String| names[field].as_str().map_or(default, str::to_owned);

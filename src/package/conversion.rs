@@ -11,7 +11,7 @@ use crate::diag::Diagnostic;
 const CODE: &str = "package::conversion";
 
 impl Compiler<'_> {
-    /// The conversion of a resource. `crd`: with Operetta's additions.
+    /// The conversion of a resource. `crd` includes Operetta's additions.
     pub(super) fn conversion(
         &mut self,
         declared: &At<manifest::Conversion>,

@@ -55,18 +55,18 @@ pub trait Decode: Sized {
     }
 }
 
-/// The keys of a map: those that this version supports, and those of the format that it does not support yet (they are
-/// not typos).
+/// The allowed keys of a map: those that this version supports, and those that belong to the format but are
+/// not supported yet, so that they are not reported as typos.
 #[derive(Debug, Clone, Copy)]
 pub struct Keys {
-    /// Supported by this version.
+    /// The keys that this version supports.
     pub known: &'static [&'static str],
-    /// Part of the format, not supported yet.
+    /// The keys of the format that this version does not support yet.
     pub later: &'static [&'static str],
 }
 
 impl Decoder {
-    /// A decoder for a file.
+    /// Creates a decoder for a file.
     pub fn new(source: &Arc<Source>) -> Self {
         Self { source: Arc::clone(source), path: String::new(), diagnostics: Vec::new() }
     }
@@ -86,12 +86,12 @@ impl Decoder {
         &self.path
     }
 
-    /// The value at the node's location.
+    /// Attaches the location of a node to a value.
     pub fn place<T>(&self, node: &Node, value: T) -> At<T> {
         At { value, at: self.location(self.span(node)), path: self.path.clone() }
     }
 
-    /// The range to point at: for lists and maps the first line.
+    /// The range to mark: for lists and maps, their first line.
     fn span(&self, node: &Node) -> Span {
         let Span { start, end } = node.span;
         let lines = matches!(node.value, NodeValue::Seq(_) | NodeValue::Map(_));
@@ -105,7 +105,7 @@ impl Decoder {
         self.push(Diagnostic::error(code, message).at(&self.source, span));
     }
 
-    /// Records an error with a solution.
+    /// Records an error with a hint.
     pub fn error_help(
         &mut self,
         code: &'static str,
@@ -188,7 +188,7 @@ impl Decoder {
         let mut found = Vec::with_capacity(entries.len());
         let mut cut: Option<(&str, &Node)> = None;
         for (key, value) in entries {
-            // To YAML, `{when: x | default(1, true)}` is a map of two keys.
+            // To YAML, `{when: x | default(1, true)}` is a map with two keys.
             if let Some((name, part)) = cut
                 && matches!(value.value, NodeValue::Null)
             {
@@ -208,7 +208,7 @@ impl Decoder {
             {
                 cut = Some((name, value));
             } else if matches!(value.value, NodeValue::Null) && unbalanced(name) {
-                continue; // the rest of what was cut above
+                continue; // the rest of the value that was cut above
             }
             found.push((name, key, value));
         }
@@ -257,7 +257,7 @@ impl Decoder {
         self.in_key(key, |decoder| T::decode(node, decoder)).or_else(T::lost)
     }
 
-    /// The first key of a map: the position of an error about the whole map.
+    /// The first key of a map, which marks an error about the whole map.
     fn head(map: &Node) -> &Node {
         match &map.value {
             NodeValue::Map(entries) => entries.first().map_or(map, |(key, _)| key),
@@ -282,8 +282,8 @@ fn unbalanced(text: &str) -> bool {
     !open.is_empty() || quote.is_some()
 }
 
-/// Declares a map of the format: one list of keys and fields defines the type, its JSON Schema, its decoder, and the
-/// keys that this version does not support yet.
+/// Declares a map of the format. One list of keys and fields defines the type, its JSON Schema, its decoder,
+/// and the keys that this version does not support yet.
 macro_rules! manifest {
     (
         $(#[$meta:meta])*
@@ -351,7 +351,7 @@ macro_rules! choice {
 pub(super) use {choice, manifest};
 
 impl Decoder {
-    /// Records that a string is none of the allowed ones.
+    /// Records that a string is not one of the allowed ones.
     pub fn no_such_choice(&mut self, node: &Node, word: &str, keys: Keys) {
         if keys.later.contains(&word) {
             let message = format!("this version of Operetta does not support `{word}` yet");
@@ -380,7 +380,7 @@ impl<T: Decode> Decode for Option<T> {
     }
 }
 
-/// A required value whose errors do not hide the map around it.
+/// A required value. If it has errors, the other keys of its map are decoded nevertheless.
 #[derive(Debug, Clone)]
 pub struct Must<T>(pub Option<T>);
 
@@ -463,7 +463,7 @@ impl Decode for bool {
     }
 }
 
-/// Any YAML value: a constant.
+/// A map of constants, which may be any YAML values.
 #[derive(Debug, Clone)]
 pub struct Constants(pub serde_json::Map<String, Value>);
 

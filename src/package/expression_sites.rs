@@ -21,44 +21,44 @@ pub(super) struct Parts {
 
 /// One expression or template.
 pub(super) struct ExpressionSite<'a> {
-    /// What it reads, without following `let`s.
+    /// The paths that it reads, without following `let`s.
     pub(super) reads: &'a Reads,
     /// The child that contains it.
     pub(super) child: Option<usize>,
-    /// The ref that evaluates it for each item.
+    /// The ref that contains it, if it is evaluated for each item of the ref.
     pub(super) reference: Option<usize>,
-    /// In a plan: what it sees.
+    /// The scope of the plan that contains it.
     pub(super) plan: Option<Arc<PlanScope<'a>>>,
     /// Its role.
     pub(super) role: Role,
 }
 
-/// The role of an expression: it decides which variables are visible and whether reads create an order.
+/// The role of an expression, which decides which variables are visible and whether reads create an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
-    /// Of the resource: `paused`, `readyWhen`, refs.
+    /// An expression of the resource: `paused`, `readyWhen`, refs.
     Resource,
-    /// What is only shown: status, conditions.
+    /// A value that is only shown: status, conditions.
     Shown,
     /// A child's `forEach.in`.
     List,
-    /// For each member of a child: `forEach.key`, `when`.
+    /// A child's `forEach.key` or `when`, evaluated for each member.
     Member,
-    /// A child's `maxUnavailable`, `onImmutableChange` or `onLoss`: one value for all its members.
+    /// A child's `maxUnavailable`, `onImmutableChange` or `onLoss`, with one value for all members.
     Setting,
     /// A child's `yields`.
     Yields,
     /// A child's `readyWhen`.
     ReadyWhen,
-    /// For each item of a ref with forEach: key, `when`, name, selector.
+    /// The key, `when`, name or selector of a ref with forEach, evaluated for each item.
     RefItem,
-    /// `expect` of an observation: sees the answer.
+    /// `expect` of an observation, which sees the answer.
     Answer,
     /// A child's template.
     Template,
     /// A trigger or a step of a plan.
     Plan,
-    /// A `let` that nothing reads: it may be meant for any place.
+    /// A `let` that nothing reads. It may be meant for any position, so all variables are visible.
     Anywhere,
 }
 
@@ -83,7 +83,7 @@ impl ExpressionSite<'_> {
         of_ref().or_else(of_child).map(|for_each| for_each.as_.as_str())
     }
 
-    /// The variables of an answer that it sees.
+    /// The visible variables of an answer.
     pub(super) fn answers(&self, parts: &Parts) -> &'static [&'static str] {
         let of_ref = || Some(parts.refs.get(self.reference?)?.observation()?.fields());
         match (&self.plan, self.role) {
@@ -93,12 +93,12 @@ impl ExpressionSite<'_> {
         }
     }
 
-    /// Whether it decides what the objects of the child are.
+    /// Whether it decides which objects the child has, or their content.
     pub(super) fn renders(&self) -> bool {
         matches!(self.role, Role::List | Role::Member | Role::Template | Role::Yields)
     }
 
-    /// Whether the child comes after the children that it reads.
+    /// Whether the child comes after the children that the expression reads.
     pub(super) fn orders(&self) -> bool {
         matches!(self.role, Role::List | Role::Member | Role::Template)
     }

@@ -1,10 +1,10 @@
-//! The order of children: edges from what their templates read of each other.
+//! The order of children: dependencies that follow from what their templates read.
 
 use std::collections::BTreeSet;
 
 use crate::template::{Lets, ReadPath, Reads, Segment};
 
-/// All paths that are read, including those of `let`s, directly or through others.
+/// All paths that are read, including those that are read through `let`s.
 pub(super) fn follow<'a>(reads: impl IntoIterator<Item = &'a Reads>, lets: &'a Lets) -> Vec<&'a ReadPath> {
     let mut paths: Vec<&ReadPath> = reads.into_iter().flat_map(|reads| &reads.paths).collect();
     let mut seen = BTreeSet::new();
@@ -22,7 +22,7 @@ pub(super) fn follow<'a>(reads: impl IntoIterator<Item = &'a Reads>, lets: &'a L
                     paths.extend(&text.reads().paths);
                 }
             }
-            // `let` as a whole, or a computed name: any of them.
+            // `let` as a whole or with a computed name may read any of them.
             _ => {
                 for (name, text) in lets.iter() {
                     if seen.insert(name) {
@@ -35,8 +35,8 @@ pub(super) fn follow<'a>(reads: impl IntoIterator<Item = &'a Reads>, lets: &'a L
     paths
 }
 
-/// A topological order, stable for independent entries; or the children of a cycle, each depending on the next and the
-/// last on the first.
+/// A topological order, which keeps the order of independent entries. The error is a cycle: each entry
+/// depends on the next, and the last on the first.
 pub(super) fn order(depends_on: &[BTreeSet<usize>]) -> Result<Vec<usize>, Vec<usize>> {
     let count = depends_on.len();
     let mut placed = vec![false; count];
@@ -50,8 +50,8 @@ pub(super) fn order(depends_on: &[BTreeSet<usize>]) -> Result<Vec<usize>, Vec<us
     Ok(order)
 }
 
-/// A cycle among the entries that could not be placed: each depends on another of them, so following the dependencies
-/// returns to an earlier one.
+/// A cycle among the entries that could not be placed. Each depends on another of them, so following the
+/// dependencies leads back to an earlier one.
 fn cycle(depends_on: &[BTreeSet<usize>], placed: &[bool]) -> Vec<usize> {
     let mut walk: Vec<usize> = Vec::new();
     let mut at = placed.iter().position(|placed| !placed);
@@ -65,7 +65,7 @@ fn cycle(depends_on: &[BTreeSet<usize>], placed: &[bool]) -> Vec<usize> {
     walk
 }
 
-/// Sorts the paths and removes those within another path.
+/// Sorts the paths and removes those that begin with another of the paths.
 pub(super) fn outermost(mut paths: Vec<Vec<Segment>>) -> Vec<Vec<Segment>> {
     paths.sort();
     let mut kept: Vec<Vec<Segment>> = Vec::new();

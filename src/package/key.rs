@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// Why a value cannot be a `forEach` key, and how to fix it.
+/// The reason why a value cannot be a `forEach` key, and how to fix it.
 pub fn key_problem(key: &Value) -> Option<&'static str> {
     match key {
         Value::String(text) if text.is_empty() => {

@@ -1,10 +1,10 @@
 //! Packages: the format of `operator.yaml`, loading, linting.
 //!
-//! [`load()`] reads a folder and reports everything that is wrong with it. [`compile()`] does the same with files in
-//! memory. Both return a [`Package`]: everything that a decision about an instance needs, with all expressions and
+//! [`load()`] reads a folder and reports all its errors. [`compile()`] does the same with files in memory.
+//! Both return a [`Package`]: everything that a decision about an instance needs, with all expressions and
 //! templates parsed.
 
-// Tests may; the product says what went wrong instead.
+// Only tests may panic; product code returns an error instead.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod check;
@@ -47,7 +47,7 @@ use std::sync::Arc;
 use semver::{Version, VersionReq};
 use serde_json::{Map, Value};
 
-// The crate below, by the paths that it has in the whole.
+// Makes the modules of the crate `operetta-lang` available under `crate::`.
 use operetta_lang::{api, diag, naming, printable, template, yaml};
 
 use crate::api::{ApiKind, Gvk};
@@ -70,7 +70,7 @@ pub use refs::{NamespaceRef, NamespaceRefs, Ref, Target as RefTarget, Tree};
 pub use tarball::load_archive;
 pub use template_scan::{Namespaces, is_label_value};
 
-/// A package, ready to be interpreted.
+/// A compiled package.
 #[derive(Debug)]
 pub struct Package {
     /// Its name: a DNS label of at most 40 characters.
@@ -81,21 +81,21 @@ pub struct Package {
     pub version: Version,
     /// The version of the application.
     pub app_version: Option<String>,
-    /// One sentence for people.
+    /// The description, one sentence.
     pub description: Option<String>,
-    /// Supported versions of Kubernetes.
+    /// The supported versions of Kubernetes.
     pub kubernetes: Option<VersionReq>,
     /// SHA-256 of all files, in hex.
     pub digest: String,
-    /// RBAC rules that cannot be derived.
+    /// The RBAC rules that cannot be derived from templates and refs.
     pub permissions: Vec<Permission>,
-    /// `defaults.x`: an object.
+    /// The constants, `defaults.x`: an object.
     pub defaults: Value,
     /// The templates.
     pub engine: Arc<Engine>,
     /// Its kinds; at least one, without duplicates.
     pub resources: Vec<Resource>,
-    /// The files that it was compiled from; their root is the folder, as given.
+    /// The files from which it was compiled. Their root is the folder, as given.
     pub files: Files,
 }
 
@@ -105,7 +105,7 @@ impl Package {
         self.resources.iter().position(|resource| resource.crd_name() == crd)
     }
 
-    /// Whether a template renders objects of that `apiVersion` and kind.
+    /// Whether a template renders objects of this kind.
     pub fn has_child_kind(&self, gvk: &Gvk) -> bool {
         self.resources.iter().flat_map(|resource| &resource.children).any(|child| child.has_kind(gvk))
     }
@@ -115,8 +115,8 @@ impl Package {
         store::revision(&self.version.to_string(), &self.digest)
     }
 
-    /// `defaults.x`, with the values that others put in their place. A value of another type than the package's is left out,
-    /// as is one that the package does not have: see [`Self::wrong_defaults`].
+    /// The constants `defaults.x` with overrides. An override for an unknown constant, or of another type
+    /// than the constant, is ignored: see [`Self::wrong_defaults`].
     pub fn defaults_with(&self, overrides: &Map<String, Value>) -> Value {
         let mut defaults = self.defaults.clone();
         for (name, value) in overrides {
@@ -127,7 +127,7 @@ impl Package {
         defaults
     }
 
-    /// Which of these values cannot take the place of a default, and why.
+    /// The overrides that are ignored, each with the reason.
     pub fn wrong_defaults(&self, overrides: &Map<String, Value>) -> Vec<String> {
         let wrong = overrides.iter().filter_map(|(name, value)| match self.defaults.get(name) {
             None => {
@@ -147,13 +147,13 @@ impl Package {
         wrong.collect()
     }
 
-    /// The resource of an instance of that apiVersion (any served version) and kind.
+    /// The resource of an instance of this kind, in any served version.
     pub fn resource(&self, gvk: &Gvk) -> Option<&Resource> {
         self.resources.iter().find(|resource| resource.served_kinds().any(|served| served == *gvk))
     }
 }
 
-/// Whether a value may take the place of a default.
+/// Whether a value may override a default.
 fn is_like(default: &Value, value: &Value) -> bool {
     default.is_null() || type_of(default) == type_of(value)
 }
@@ -178,39 +178,41 @@ pub struct Resource {
     pub crd_location: Location,
     /// The kind that it defines.
     pub kind: ApiKind,
-    /// Whether a CRD that another manager applies is the base.
+    /// Whether the CRD that another manager applies is the base of this one.
     pub adopt: bool,
-    /// How objects are converted between the versions, if the author declared it.
+    /// The conversion of objects between the versions, if the author declared one.
     pub conversion: Option<crd::Conversion>,
-    /// `let.x`: of the package and of the resource together.
+    /// The `let`s of the package and of the resource.
     pub lets: Arc<Lets>,
-    /// While it is true, nothing is written.
+    /// Nothing is written while it is true.
     pub paused: Option<Expr>,
     /// When an instance is ready, if the author set it.
     pub ready_when: Option<Expr>,
-    /// What instances read and do not own; a ref that others read comes first.
+    /// The objects and observations that instances read and do not own. A ref comes after the refs that it
+    /// reads.
     pub refs: Vec<Ref>,
-    /// Dependencies first, otherwise in the order of declaration.
+    /// The children. A child comes after those that it depends on, otherwise they keep the order of
+    /// declaration.
     pub children: Vec<Child>,
-    /// Whether anything reads `cluster`.
+    /// Whether any expression reads `cluster`.
     pub reads_cluster: bool,
     /// The projected status.
     pub status: Vec<StatusField>,
     /// The package's own conditions.
     pub conditions: Vec<Condition>,
-    /// Its plans, in the order of the file.
+    /// The plans, in the order of the file.
     pub plans: Vec<plan::Plan>,
     /// The location of the resource in `operator.yaml`.
     pub location: Location,
 }
 
 impl Resource {
-    /// The plan of that name.
+    /// The plan with this name.
     pub fn plan(&self, name: &str) -> Option<&plan::Plan> {
         self.plans.iter().find(|plan| plan.name == name)
     }
 
-    /// The child of that id.
+    /// The child with this id.
     pub fn child(&self, id: &str) -> Option<&Child> {
         self.children.iter().find(|child| child.id == id)
     }
@@ -226,13 +228,13 @@ impl Resource {
         versions.into_iter().flatten().any(|version| version.pointer("/subresources/scale").is_some())
     }
 
-    /// The facts that its plans record.
+    /// The facts that plans record.
     pub fn recorded(&self) -> BTreeSet<&str> {
         let visits = self.plans.iter().flat_map(plan::Plan::visits);
         visits.flat_map(|visit| &visit.step.record).map(|(key, _)| key.as_str()).collect()
     }
 
-    /// Whether its instances have runs.
+    /// Whether its instances can have runs.
     pub fn has_runs(&self) -> bool {
         !self.plans.is_empty() || self.may_ask()
     }
@@ -285,46 +287,47 @@ impl Resource {
 
 /// A Kubernetes object, or with `for_each` several, that belongs to an instance.
 #[derive(Debug)]
-#[allow(clippy::struct_excessive_bools)] // each is a fact of its own
+#[allow(clippy::struct_excessive_bools)] // each is an independent fact
 pub struct Child {
     /// Its id in the package.
     pub id: String,
     /// The path of its template, a key of the engine.
     pub template: String,
-    /// The apiVersion and kind of its template; several with branches, never empty.
+    /// The kinds that its template renders: several with branches, at least one.
     pub kinds: Vec<Gvk>,
-    /// The child exists only while it is true; evaluated for each member of a forEach child.
+    /// The child exists only while it is true. Evaluated for each member of a forEach child.
     pub when: Option<Expr>,
     /// One object for each item of a list.
     pub for_each: Option<ForEach>,
-    /// Its group: between the children of a group, an edge applies per key.
+    /// The index of its group. Between the children of a group, dependencies apply per key.
     pub group: Option<usize>,
     /// The `when` of its group, which must be true as well.
     pub group_when: Option<Expr>,
-    /// Whether it reads what it may influence: refs, live children, `self`, the instance's status.
+    /// Whether it reads values that it may influence itself: refs, live children, `self`, the instance's
+    /// status.
     pub reads_own_output: bool,
     /// The ids of the refs to objects that its template, `forEach`, `when` and `yields` read, sorted.
     pub reads_refs: Vec<String>,
     /// For a forEach child: how many members are updated at a time; `None` means all.
     pub max_unavailable: Option<MaxUnavailable>,
-    /// Indices of the children that must be ready first: sorted, all smaller than its own.
+    /// The indices of the children that must be ready first: sorted, and all less than its own index.
     pub depends_on: Vec<usize>,
-    /// Its depth in the graph: 0 without dependencies, else one more than the deepest of them.
+    /// Its depth in the graph: 0 without dependencies, otherwise one more than the deepest dependency.
     pub depth: u32,
     /// When the object is ready, if the author set it.
     pub ready_when: Option<Expr>,
     /// What happens when the object is lost.
     pub on_loss: plan::OnLoss,
-    /// The object counts as lost while it is true, in addition to being gone.
+    /// A condition for treating an existing object as lost.
     pub lost_when: Option<Expr>,
-    /// What happens when it is no longer desired.
+    /// What happens to the object when it is no longer desired.
     pub deletion_policy: DeletionPolicy,
-    /// Whether the author set the policy. If not, instances of packages are retained: see
+    /// Whether the author set the policy. If not, children that are instances of packages are retained: see
     /// `KindInfo::is_instance_kind` of the core.
     pub explicit_policy: bool,
     /// Its ids in earlier versions of the package.
     pub renamed_from: Vec<String>,
-    /// Whether it adopts an existing object of its name.
+    /// Whether it adopts an existing object with its name.
     pub adopt: bool,
     /// What happens when another manager owns one of its fields.
     pub conflict_policy: ConflictPolicy,
@@ -334,10 +337,10 @@ pub struct Child {
     pub yields: Option<Yields>,
     /// Whether an object that is not a Secret may contain data of Secrets.
     pub exposes_secret_data: bool,
-    /// The paths of the live object that expressions of the package read: sorted, none within another. No path means
-    /// nothing, an empty path the whole object. For a forEach child without the key of the member.
+    /// The paths of the live object that expressions of the package read: sorted, and none within another. An
+    /// empty path is the whole object. For a forEach child, the key of the member is left out.
     pub reads_live: Vec<Vec<Segment>>,
-    /// Whether it is part of an edge of the graph.
+    /// Whether it depends on another child, or another child depends on it.
     pub ordered: bool,
     /// The allowed values of its `metadata.namespace`.
     pub namespaces: Namespaces,
@@ -346,7 +349,7 @@ pub struct Child {
 }
 
 impl Child {
-    /// Its settings that are templates, with their keys. Each has one value for all members.
+    /// The settings that are templates, with their keys. Each has one value for all members.
     pub(crate) fn settings(&self) -> impl Iterator<Item = (&'static str, &Text)> {
         let max = match &self.max_unavailable {
             Some(MaxUnavailable::Text(text)) => Some(("maxUnavailable", text)),
@@ -363,8 +366,8 @@ impl Child {
         [max, on_change, on_loss].into_iter().flatten()
     }
 
-    /// The paths of the live object that are kept because expressions read them: each up to its first computed segment,
-    /// with everything below.
+    /// The paths of the live object that must be kept because expressions read them. Each ends before its
+    /// first computed segment, and includes everything below.
     pub fn kept_paths(&self) -> impl Iterator<Item = Vec<String>> {
         let plain = |segment: &Segment| match segment {
             Segment::Key(key) => Some(key.clone()),
@@ -378,12 +381,12 @@ impl Child {
         !self.kinds.is_empty() && self.kinds.iter().all(secrecy::is_secret)
     }
 
-    /// Whether its template renders objects of that `apiVersion` and kind.
+    /// Whether its template renders objects of this kind.
     pub fn has_kind(&self, gvk: &Gvk) -> bool {
         self.kinds.contains(gvk)
     }
 
-    /// Whether that is its id, or was in an earlier version of the package.
+    /// Whether this is its id, or its id in an earlier version of the package.
     pub fn is_called(&self, id: &str) -> bool {
         self.id == id || self.renamed_from.iter().any(|former| former == id)
     }
@@ -412,7 +415,7 @@ pub enum MaxUnavailable {
 }
 
 impl MaxUnavailable {
-    /// A number from 1 (`3` or `"3"`) or a percentage from `"1%"` to `"100%"`.
+    /// Parses a number from 1 (`3` or `"3"`), or a percentage from `"1%"` to `"100%"`.
     pub fn from_value(value: &Value) -> Option<Self> {
         match manifest::MaxUnavailable::parse(value)? {
             manifest::MaxUnavailable::Number(number) => Some(Self::Number(number)),
@@ -421,7 +424,7 @@ impl MaxUnavailable {
         }
     }
 
-    /// The number for `total` members: at least 1, percentages rounded down; `None` for a template.
+    /// The number for `total` members, at least 1; percentages are rounded down. `None` for a template.
     pub fn of(&self, total: usize) -> Option<usize> {
         let number = match self {
             Self::Number(number) => usize::try_from(*number).unwrap_or(usize::MAX),
@@ -435,7 +438,7 @@ impl MaxUnavailable {
 /// What happens when a field of the live object cannot be changed.
 #[derive(Debug)]
 pub enum OnImmutableChange {
-    /// The same for all instances.
+    /// A literal, which is the same for all instances.
     Word(ImmutableChange),
     /// A template that yields `Fail` or `Recreate`.
     Computed(Text),
@@ -459,7 +462,7 @@ pub struct StatusField {
     pub expr: Expr,
     /// The JSONPath to search in the expression's value; `None` if the value is the result.
     pub search: Option<Search>,
-    /// Whether the search must find one value; otherwise it yields a list.
+    /// Whether the search must find exactly one value; otherwise it yields a list.
     pub one: bool,
     /// Whether it may contain data of Secrets.
     pub exposes_secret_data: bool,

@@ -1,4 +1,5 @@
-//! Checks what expressions and templates read: fields of the CRD's schema, children, `let`s, defaults, variables.
+//! Checks the reads of expressions and templates: fields of the CRD's schema, children, `let`s, defaults,
+//! variables.
 
 mod applied;
 pub(super) mod columns;
@@ -64,7 +65,7 @@ const CLUSTER: [&str; 2] = ["version", "has"];
 /// The fields of `operator`.
 const OPERATOR: [&str; 5] = ["name", "version", "appVersion", "revision", "namespace"];
 
-/// What the checks know about the resource.
+/// The facts about the resource that the checks need.
 pub(super) struct ResourceInfo<'a> {
     /// The schema of the instances, if the CRD has one.
     pub(super) schema: Option<&'a Value>,
@@ -72,11 +73,12 @@ pub(super) struct ResourceInfo<'a> {
     pub(super) namespaced: bool,
     /// The package's constants.
     pub(super) defaults: &'a Map<String, Value>,
-    /// Whether every name of `operator.yaml` is known. Otherwise a missing name may be in a broken part.
+    /// Whether all of `operator.yaml` could be read. Otherwise an unknown name may be in a part that could
+    /// not be read.
     pub(super) complete: bool,
 }
 
-/// Reports all errors in what the parts of a resource read.
+/// Reports all errors in the reads of a resource.
 pub(super) fn resource(engine: &Arc<Engine>, parts: &Parts, known: &ResourceInfo) -> Vec<Diagnostic> {
     let mut linter = Linter { parts, known, seen: HashSet::new(), step: None, diagnostics: Vec::new() };
     let mut reached = BTreeSet::new();
@@ -93,7 +95,7 @@ pub(super) fn resource(engine: &Arc<Engine>, parts: &Parts, known: &ResourceInfo
     linter.step = None;
     linter.keyed_refs();
     linter.diagnostics.extend(conditional::unguarded(engine, parts));
-    // An unread `let` may be meant for any place, so it sees all variables.
+    // A `let` that nothing reads may be meant for any position, so all variables are allowed in it.
     for (_, text) in parts.lets.iter().filter(|(name, _)| !reached.contains(*name)) {
         let anywhere = ExpressionSite {
             reads: text.reads(),
@@ -118,7 +120,7 @@ pub(super) fn resource(engine: &Arc<Engine>, parts: &Parts, known: &ResourceInfo
 struct Linter<'a> {
     parts: &'a Parts,
     known: &'a ResourceInfo<'a>,
-    /// Positions that are already reported: a `let` is visited from each of its readers.
+    /// Errors that are already reported. A `let` is visited from each of its readers.
     seen: HashSet<(String, usize, String)>,
     /// The path of the step that is checked.
     step: Option<String>,
@@ -133,7 +135,7 @@ impl Linter<'_> {
         }
     }
 
-    /// The nearest of the names that there are in `parent`; of variables that is empty.
+    /// A hint with the name in `parent` that is most similar. `parent` is empty for variables.
     fn near(wrong: &str, candidates: impl Iterator<Item = String>, parent: &str) -> Option<String> {
         let candidates: Vec<String> = candidates.collect();
         match did_you_mean(wrong, candidates.iter().map(String::as_str)) {
@@ -144,7 +146,7 @@ impl Linter<'_> {
         }
     }
 
-    /// Checks a path with the variables that `usage` sees.
+    /// Checks a path against the variables that are visible at its site.
     fn path(&mut self, path: &ReadPath, usage: &ExpressionSite) {
         let root = path.root.as_str();
         let item = usage.item(self.parts);
@@ -279,7 +281,7 @@ impl Linter<'_> {
         }
     }
 
-    /// Checks a path into what the plan has recorded that a step runs inline.
+    /// Checks a path into `recorded`, the facts that the plan of a plan step has recorded.
     fn recorded(&mut self, path: &ReadPath, scope: Option<&PlanScope<'_>>) {
         let (RECORDED, [Segment::Key(key), ..], Some(scope)) = (&*path.root, &*path.segments, scope) else {
             return;
@@ -294,7 +296,7 @@ impl Linter<'_> {
         }
     }
 
-    /// Checks a path into a run, the outputs of steps, or what plans have recorded.
+    /// Checks a path into a run, the outputs of steps, or recorded facts.
     fn in_plan(&mut self, path: &ReadPath, scope: Option<&PlanScope<'_>>) {
         let [Segment::Key(key), rest @ ..] = path.segments.as_slice() else { return };
         match path.root.as_str() {
@@ -331,11 +333,12 @@ impl Linter<'_> {
         }
     }
 
-    /// Checks a parameter: of the plan's own schema, or where it has none, of the plans that run it.
+    /// Checks a parameter against the plan's schema, or, if it has none, against those of the plans that call
+    /// it.
     fn param(&mut self, path: &ReadPath, scope: &PlanScope<'_>, name: &str) {
         let schemas = calls::params_of(&self.parts.plans, &scope.plan.name);
         let fits = |schema: &Value| !matches!(crd::lookup(schema, &[name]), Lookup::Unknown { .. });
-        // A template may serve several plans, of which some have no parameters.
+        // A template may serve several plans, some of which have no parameters.
         let is_never_set = path.guarded && schemas.is_empty();
         if is_never_set || schemas.iter().any(|schema| fits(schema)) || !self.known.complete {
             return;
@@ -353,7 +356,7 @@ impl Linter<'_> {
         self.error("package::unknown-path", &path.location, message, Some(help));
     }
 
-    /// Checks `outputs.<step>.<name>`; in a record also `outputs.<name>`.
+    /// Checks `outputs.<step>.<name>`, and in a record also `outputs.<name>`.
     fn output(&mut self, path: &ReadPath, scope: &PlanScope<'_>, key: &str, rest: &[Segment]) {
         if scope.own.is_some_and(|step| step.outputs.iter().any(|output| output.name == key)) {
             return;
@@ -363,7 +366,7 @@ impl Linter<'_> {
             let ran = matches!(step.action, Action::Plan(_)).then(|| RAN.to_owned());
             let shown = || step.outputs.iter().map(|output| output.name.clone()).chain(ran.clone());
             if step.for_each.is_some() || shown().any(|known| known == *name) {
-                return; // the items of a list have its outputs
+                return; // with forEach, `outputs.<step>` is a list, whose items have the outputs
             }
             let help = Self::near(name, shown(), &format!("outputs{}", access(key)));
             let help = help.unwrap_or_else(|| format!("add outputs: {{{name}: ...}} to the step `{key}`"));
@@ -422,7 +425,7 @@ impl Linter<'_> {
         }
     }
 
-    /// Checks the first step into an object of a built-in kind with few fields.
+    /// Checks the first field of an object of a built-in kind with few fields.
     fn field(&mut self, path: &ReadPath, reference: &Ref, key: &str) {
         if let Some(observation) = reference.observation() {
             let fields = observation.fields();
@@ -466,7 +469,7 @@ impl Linter<'_> {
             Segment::Any => "*".to_owned(),
         }));
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-        // The first step that does not exist.
+        // Finds the first segment that does not exist.
         let Some((depth, candidates)) =
             (1..=keys.len()).find_map(|depth| match crd::lookup(schema, &keys[..depth]) {
                 Lookup::Unknown { candidates, .. } => Some((depth, candidates)),
@@ -534,7 +537,7 @@ fn item_of(child: &Child) -> Option<&str> {
     child.for_each.as_ref().map(|for_each| for_each.as_.as_str())
 }
 
-/// A path in the usual notation.
+/// Writes a path in the usual notation.
 fn shown(keys: &[&str]) -> String {
     let mut out = String::new();
     for key in keys {

@@ -17,11 +17,11 @@ use crate::diag::{Diagnostic, Source, Span};
 pub const OPERATOR_YAML: &str = "operator.yaml";
 /// The folders that are read, besides [`OPERATOR_YAML`].
 pub(super) const FOLDERS: [&str; 2] = ["crds", "templates"];
-/// The code of errors that mean 'cannot be read' rather than 'is wrong'.
+/// The code of errors about files that cannot be read, as opposed to files with mistakes.
 pub const UNREADABLE: &str = "package::unreadable";
 
-/// Maximum bytes of one file. The largest `CustomResourceDefinition` that the API server accepts fits (1.5 MB as JSON),
-/// also as written by tools (nearly 3 MB).
+/// The maximum size of a file, in bytes. The largest `CustomResourceDefinition` that the API server accepts
+/// (1.5 MB as JSON) fits, even as written by tools (nearly 3 MB).
 pub(super) const FILE_BYTES: u64 = 4 << 20;
 /// Maximum bytes of all files.
 pub(super) const TOTAL_BYTES: u64 = 16 << 20;
@@ -37,11 +37,10 @@ pub struct Files {
     files: BTreeMap<String, Arc<Source>>,
 }
 
-/// Reads and compiles the package in a folder.
+/// Reads and compiles the package in a folder. The result contains the warnings.
 ///
 /// # Errors
-///
-/// All diagnostics, warnings included. A successful result contains the warnings.
+/// All diagnostics, warnings included, if one of them is an error.
 pub fn load(path: &Path) -> Result<(Package, Vec<Diagnostic>), Vec<Diagnostic>> {
     contained(path, || load_contained(path))
 }
@@ -53,7 +52,7 @@ fn load_contained(path: &Path) -> Result<(Package, Vec<Diagnostic>), Vec<Diagnos
     }
 }
 
-/// All diagnostics of a package. An unreadable file hides no error in the other files.
+/// Returns all diagnostics of a package. A file that cannot be read does not hide the errors in other files.
 fn inspect_readable(path: &Path) -> (Option<Package>, Vec<Diagnostic>) {
     let (files, problems) = Files::read_readable(path);
     if problems.is_empty() {
@@ -63,13 +62,14 @@ fn inspect_readable(path: &Path) -> (Option<Package>, Vec<Diagnostic>) {
         return (None, problems);
     }
     let (package, found) = super::compile::inspect(&files);
-    // A file that could not be read is not missing, and the files that it references are not unused.
+    // A file that cannot be read is neither missing, nor are the files that it references unused.
     let follows =
         |code: &str| matches!(code, "package::missing-file" | "package::unused-file" | "template::partial");
     (package, problems.into_iter().chain(found.into_iter().filter(|found| !follows(found.code))).collect())
 }
 
-/// Reads a package as far as possible and returns all diagnostics. A package with errors can only be checked further.
+/// Reads a package as far as possible and returns all diagnostics. A package with errors can be checked
+/// further, but not run.
 pub fn inspect(path: &Path) -> (Option<Package>, Vec<Diagnostic>) {
     let found = contained(path, || Ok(inspect_readable(path)));
     found.unwrap_or_else(|diagnostics| (None, diagnostics))
@@ -90,12 +90,11 @@ pub(super) fn contained<T>(
 }
 
 impl Files {
-    /// Reads `operator.yaml`, `crds/` and `templates/` of a folder. Hidden files and backups of editors (`x~`) are
-    /// skipped.
+    /// Reads `operator.yaml`, `crds/` and `templates/` of a folder. Hidden files and backups of editors
+    /// (`x~`) are skipped.
     ///
     /// # Errors
-    ///
-    /// What cannot be read, is not text, is outside the folder, or exceeds a limit.
+    /// A file cannot be read, is not text, is outside the folder, or exceeds a limit.
     pub fn read(root: &Path) -> Result<Self, Vec<Diagnostic>> {
         match Self::read_readable(root) {
             (files, problems) if problems.is_empty() => Ok(files),
@@ -103,7 +102,7 @@ impl Files {
         }
     }
 
-    /// The readable files, and the errors about the others.
+    /// The files that could be read, and the errors about the others.
     fn read_readable(root: &Path) -> (Self, Vec<Diagnostic>) {
         let mut reader = Reader {
             root,
@@ -117,7 +116,8 @@ impl Files {
         (Self { root: root.to_owned(), files: reader.files }, reader.diagnostics)
     }
 
-    /// Files that are already in memory: pairs of a path in the package and a text. `root` is the folder in messages.
+    /// Creates it from texts in memory: pairs of a path in the package and a text. `root` is the folder that
+    /// messages name.
     pub fn from_texts(
         root: impl Into<PathBuf>,
         files: impl IntoIterator<Item = (impl Into<String>, impl Into<String>)>,
@@ -134,7 +134,7 @@ impl Files {
         Self { root, files }
     }
 
-    /// Files that were read already.
+    /// Creates it from files that are already read.
     pub(super) fn of(root: PathBuf, files: BTreeMap<String, Arc<Source>>) -> Self {
         Self { root, files }
     }
@@ -144,28 +144,28 @@ impl Files {
         &self.root
     }
 
-    /// The file of that path.
+    /// The file at a path.
     pub fn get(&self, path: &str) -> Option<&Arc<Source>> {
         self.files.get(path)
     }
 
-    /// All of them, sorted by path.
+    /// All files, sorted by path.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Arc<Source>)> {
         self.files.iter().map(|(path, source)| (path.as_str(), source))
     }
 
-    /// SHA-256 in hex over all paths and contents: two packages of the same digest behave the same.
+    /// The SHA-256 of all paths and contents, in hex. Packages with the same digest behave in the same way.
     pub fn digest(&self) -> String {
         let mut hash = Sha256::new();
         self.archive(|bytes| hash.update(bytes));
         HEXLOWER.encode(&hash.finalize())
     }
 
-    /// Writes the archive of all paths and contents, of which [`Self::digest`] is the digest.
+    /// Writes the archive of all paths and contents, from which [`Self::digest`] is computed.
     pub(super) fn archive(&self, mut write: impl FnMut(&[u8])) {
         for (path, source) in &self.files {
             for part in [path.as_bytes(), source.text.as_bytes()] {
-                // The length precedes the content, so that no two different packages yield the same bytes.
+                // The length precedes the content, so that two different packages never yield the same bytes.
                 write(&(part.len() as u64).to_le_bytes());
                 write(part);
             }
@@ -229,10 +229,10 @@ impl Reader<'_> {
         self.diagnostics.push(Diagnostic::error("package::budget", message).help(help));
     }
 
-    /// A file or a folder.
+    /// Reads a file or a folder.
     fn entry(&mut self, path: &str, depth: usize) {
         if self.entries >= ENTRIES {
-            return; // said once, by `folder`
+            return; // already reported by `folder`
         }
         self.entries += 1;
         let full = self.root.join(path);
@@ -296,7 +296,7 @@ impl Reader<'_> {
 
     fn file(&mut self, path: &str) {
         if self.bytes > TOTAL_BYTES {
-            return; // said once, below
+            return; // already reported below
         }
         let mut content = Vec::new();
         let read = fs::File::open(self.root.join(path))
@@ -323,11 +323,11 @@ impl Reader<'_> {
     }
 }
 
-/// The text of a file.
+/// Decodes the content of a file.
 pub(super) fn decode(name: String, content: Vec<u8>) -> Result<Arc<Source>, Diagnostic> {
     match String::from_utf8(content) {
         Ok(mut text) => {
-            // A byte order mark, which editors on Windows write, is not part of the first line.
+            // A byte order mark, which editors on Windows write, must not count as part of the first line.
             if text.starts_with('\u{feff}') {
                 text.remove(0);
             }
@@ -336,7 +336,7 @@ pub(super) fn decode(name: String, content: Vec<u8>) -> Result<Arc<Source>, Diag
         Err(error) => {
             let valid = error.utf8_error().valid_up_to();
             let source = Source::new(name, String::from_utf8_lossy(error.as_bytes()));
-            // Lossy decoding does not change valid text, so the offset still fits.
+            // Lossy decoding does not change valid text, so the offset is still right.
             Err(Diagnostic::error("package::utf8", "the file is not UTF-8 text")
                 .at(&source, Span::new(valid, valid + 1))
                 .help("save it as UTF-8"))
@@ -344,7 +344,7 @@ pub(super) fn decode(name: String, content: Vec<u8>) -> Result<Arc<Source>, Diag
     }
 }
 
-/// The error without the operating system's error number.
+/// The reason of an error, without the operating system's error number.
 pub(crate) fn reason(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => "there is no such file or folder".to_owned(),
@@ -358,13 +358,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_while_a_package_loads_is_an_error_of_that_package() {
+    fn panic_while_loading_is_an_error_of_the_package() {
         let errors = contained::<()>(Path::new("p"), || panic!("index {} is wrong", 7)).unwrap_err();
         let text = errors[0].to_string();
         assert!(text.starts_with("loading p failed with an internal error: index 7 is wrong; "), "{text}");
     }
 
-    /// A folder with these files; `->` creates a link.
+    /// Creates a folder with these files; `->` creates a link.
     fn folder(files: &[(&str, &[u8])]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         for (path, content) in files {

@@ -1,8 +1,8 @@
-//! Finds the line of a template that writes a field, from a path in an error of the API server.
+//! Finds the place in a template that writes a field, from a path in an error of the API server.
 //!
-//! Nothing is stored for this: the template is sketched again when an object is refused. A value of an expression is
-//! located at the expression, a value of a partial in the partial's file. In a loop, or where the path leaves the
-//! literal parts, the result is the nearest literal parent of the field.
+//! Nothing is stored for this: the template is sketched again when an object is refused. The value of an
+//! expression is located at the expression, and the value of a partial in the partial's file. In a loop, or
+//! where the path leaves the literal parts, the result is the nearest literal parent of the field.
 
 use std::sync::Arc;
 
@@ -17,11 +17,11 @@ const MAX_PARTIALS: usize = 8;
 /// One step of a path in the API server's notation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Step {
-    /// `.image`, `[app.kubernetes.io/name]`
+    /// A field or key: `.image`, `[app.kubernetes.io/name]`.
     Key(String),
-    /// `[0]`
+    /// A list index: `[0]`.
     Index(usize),
-    /// `[name="web"]`
+    /// A list item by its keys: `[name="web"]`.
     Item(Vec<(String, String)>),
 }
 
@@ -33,13 +33,13 @@ pub fn locate(engine: &Engine, path: &str, field: &str) -> Option<Location> {
         return None;
     }
     let found = in_template(engine, path, &steps, 0)?;
-    // Only the outermost field of the path was found, so the field is not in the template.
+    // If only the outermost field was found, the template does not write the field.
     (found.depth > 1 || found.depth == steps.len()).then_some(found.location)
 }
 
 struct Found {
     location: Location,
-    /// How many steps were found.
+    /// The number of steps that were found.
     depth: usize,
 }
 
@@ -65,7 +65,7 @@ impl Walk<'_> {
         self.source.text.get(node.span.start..node.span.end).unwrap_or_default()
     }
 
-    /// Follows the rest of a path below a node, whose position is `at`.
+    /// Follows the rest of a path below a node, whose location is `at`.
     fn node(&mut self, node: &Node, at: Span, steps: &[Step], depth: usize) -> Option<Found> {
         let here = Found { location: Location::new(self.source, first_line(self.source, at)), depth };
         let Some((step, rest)) = steps.split_first() else { return Some(here) };
@@ -109,7 +109,7 @@ impl Walk<'_> {
                     keys.iter().all(|(key, wanted)| match item.get(key) {
                         Some(value) if self.written(value).contains("{{") => computed,
                         Some(value) => self.written(value).trim_matches(['"', '\'']) == wanted,
-                        // The server adds fields, such as the protocol of a port.
+                        // The server may have set the key, such as the protocol of a port.
                         None => true,
                     })
                 };
@@ -161,7 +161,7 @@ fn first_line(source: &Source, span: Span) -> Span {
     Span::new(span.start, text.find('\n').map_or(span.end, |at| span.start + at))
 }
 
-/// The steps of `spec.containers[0].image`, `data[a.b]`, `.spec.containers[name="web"].image`.
+/// Parses `spec.containers[0].image`, `data[a.b]`, `.spec.containers[name="web"].image` into steps.
 fn steps(field: &str) -> Vec<Step> {
     let mut steps = Vec::new();
     let mut rest = field.trim().trim_start_matches('.');
@@ -223,7 +223,7 @@ spec:
     const LABELS: &str = "tier: web\nteam: {{ spec.team }}\n";
 
     #[test]
-    fn fields_are_found_where_they_are_written() {
+    fn fields_are_located_in_the_template() {
         let files = [("web", WEB), ("labels", LABELS)].map(|(name, text)| {
             let path = format!("templates/{name}.yaml");
             (path.clone(), Source::new(path, text))

@@ -1,6 +1,6 @@
 //! The fields of `metadata` that a child's template may set.
 
-/// Fields that values may set, each with its own rules.
+/// The fields that values may set. For each of them, other checks apply.
 const FROM_VALUES: [&str; 4] = ["name", "namespace", "labels", "annotations"];
 
 /// Fields that no template may set: the API server or Operetta sets them.
@@ -16,7 +16,7 @@ pub const NEVER: [&str; 9] = [
     "selfLink",
 ];
 
-/// Whether values may set that field of the metadata. All others must be literal in the template.
+/// Whether values may set a field of the metadata. All other fields must be literal in the template.
 pub fn may_come_from_values(field: &str) -> bool {
     FROM_VALUES.contains(&field)
 }

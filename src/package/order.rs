@@ -1,4 +1,4 @@
-//! The dependency graph: edges between children, their order, and the paths that are read of live objects.
+//! The dependency graph: edges between children, their order, and the paths of live objects that are read.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -52,12 +52,12 @@ impl Compiler<'_> {
                 if path.root != "self" && parts.children[on].for_each.is_some() {
                     rest = rest.get(1..).unwrap_or_default(); // without the member's key
                 }
-                // Tests such as `is ready` use what is kept of every object anyway.
+                // A test such as `is ready` needs nothing that is not kept of every object.
                 if !path.flag || !rest.is_empty() {
                     live[on].push(rest.to_vec());
                 }
-                // A child's own live object is the previous one, so there is nothing to wait for. What a former instance
-                // has left is there, or is not.
+                // The live object of the child itself is the previous one, so there is nothing to wait for.
+                // Objects that a former instance has left do not change while the child waits.
                 let orders = usage.orders() && path.root == "children";
                 if let Some(child) = usage.child.filter(|&child| orders && child != on) {
                     edges[child].insert(on);
@@ -73,7 +73,7 @@ impl Compiler<'_> {
             _ => None,
         });
         for exec in observations.chain(steps) {
-            // The selector of a workload tells its pods.
+            // The pods are found by the workload's selector.
             if let Some(&on) = index.get(exec.child.child.as_str())
                 && !parts.children[on].has_kind(&Gvk::new("v1", "Pod"))
             {
@@ -150,7 +150,7 @@ impl Compiler<'_> {
     }
 }
 
-/// The children in order, with their edges and depths.
+/// The children in order, with their dependencies and depths.
 fn arranged(children: Vec<Child>, edges: &[BTreeSet<usize>], order: &[usize]) -> Vec<Child> {
     let mut position = vec![0; order.len()];
     for (place, &child) in order.iter().enumerate() {
@@ -173,7 +173,7 @@ fn arranged(children: Vec<Child>, edges: &[BTreeSet<usize>], order: &[usize]) ->
     arranged
 }
 
-/// The paths that are read of the objects of a ref.
+/// The paths that expressions read of the objects of a ref.
 #[derive(Default)]
 struct RefReads {
     paths: Vec<Vec<Segment>>,
@@ -182,7 +182,7 @@ struct RefReads {
 
 impl RefReads {
     fn add(&mut self, path: &ReadPath, rest: &[Segment], reference: &Ref) {
-        // Without the key and the list index.
+        // The path in the object is what follows the key and the list index.
         let rest = rest.get(reference.steps()..).unwrap_or_default();
         if path.flag && rest.is_empty() {
             self.state = true;
@@ -192,7 +192,7 @@ impl RefReads {
     }
 }
 
-/// Whether it reads what the reader may influence.
+/// Whether the path may depend on what the reader renders.
 fn reads_back(path: &ReadPath) -> bool {
     let key = |at: usize| match path.segments.get(at) {
         Some(Segment::Key(key)) => Some(key.as_str()),

@@ -8,22 +8,23 @@ use crate::diag::Location;
 /// One rule of `permissions`.
 #[derive(Debug, Clone)]
 pub struct Permission {
-    /// API groups; empty is the core group.
+    /// The API groups; an empty one is the core group.
     pub api_groups: Vec<String>,
-    /// Plurals, perhaps with a subresource.
+    /// The plural resource names, possibly with a subresource.
     pub resources: Vec<String>,
-    /// Names of single objects; none is all objects.
+    /// The names of single objects; empty means all objects.
     pub resource_names: Vec<String>,
-    /// Verbs.
+    /// The verbs.
     pub verbs: Vec<String>,
     /// Its location in `operator.yaml`.
     pub location: Location,
-    /// Its path there.
+    /// The path of the rule in `operator.yaml`.
     pub path: String,
 }
 
 impl Compiler<'_> {
-    /// Compiles `permissions`. A rule without groups, resources or verbs would grant nothing, and the API server refuses it.
+    /// Compiles `permissions`. A rule without groups, resources or verbs is an error: it grants nothing, and
+    /// the API server refuses it.
     pub(super) fn permissions(&mut self, rules: Vec<At<Rule>>) -> Vec<Permission> {
         let mut found = Vec::with_capacity(rules.len());
         for At { value: rule, at, path } in rules {

@@ -1,4 +1,5 @@
-//! Which refs affect Ready: those that something else than the status reads. See `docs/design/0035-what-affects-ready.md`.
+//! Decides which refs affect Ready: those that are read by something other than the status. See
+//! `docs/design/0035-what-affects-ready.md`.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +14,7 @@ use crate::template::{Engine, Segment};
 const NO_EFFECT: &str = "package::no-effect";
 
 impl Compiler<'_> {
-    /// Sets [`super::Ref::affects_ready`] of all refs, of which those that others read come first.
+    /// Sets [`super::Ref::affects_ready`] of all refs. A ref must come after the refs that it reads.
     pub(super) fn refs_affect_ready(&mut self, parts: &mut Parts, manifests: &[manifest::Ref]) {
         let read = reads(&self.engine, parts);
         for index in (0..parts.refs.len()).rev() {
@@ -23,7 +24,7 @@ impl Compiler<'_> {
                 Reader::Other => true,
                 Reader::Ref(reader) => parts.refs[*reader].affects_ready,
             });
-            // The run that reads it says what it waits for.
+            // A run that reads the ref reports itself what it waits for.
             let in_runs = parts.refs[index].observation().is_some_and(|observation| observation.only_in_runs);
             let default = is_read && !in_runs;
             let manifest = manifests.iter().find(|manifest| manifest.id.value.0 == *id);
@@ -75,16 +76,16 @@ fn without_effect(chosen: &At<bool>, message: String) -> Diagnostic {
     warning.path(chosen.path.clone()).help("remove it")
 }
 
-/// Who reads a ref.
+/// The reader of a ref.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Reader {
-    /// Another ref, at that position.
+    /// Another ref, by its index.
     Ref(usize),
     /// Anything else that affects Ready.
     Other,
 }
 
-/// The ids that are read, and by whom.
+/// The ids of the refs that are read, with their readers.
 fn reads(engine: &Engine, parts: &Parts) -> BTreeSet<(String, Reader)> {
     let is_shown = |site: &ExpressionSite<'_>| {
         site.role == Role::Shown || site.plan.as_ref().is_some_and(|scope| !scope.plan.affects_ready)

@@ -1,4 +1,4 @@
-//! Refs: objects that an instance reads and does not own.
+//! Refs: objects and observations that an instance reads and does not own.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -17,25 +17,25 @@ use crate::api::Gvk;
 use crate::diag::Location;
 use crate::template::{Engine, EvalError, Expr, Reads, Scope, Segment, Text};
 
-/// An object, or several objects that a selector matches.
+/// A ref: one object, the objects that a selector matches, or an observation.
 #[derive(Debug)]
 pub struct Ref {
-    /// Its id: `refs.<id>`.
+    /// The id, as in `refs.<id>`.
     pub id: String,
-    /// The kind of its objects; an observation has none.
+    /// The kind of the objects; `None` for an observation.
     pub gvk: Option<Gvk>,
-    /// Which objects it selects.
+    /// What the ref reads.
     pub target: Target,
-    /// With forEach the ref is a map by key.
+    /// The loop, if the ref is a map by key.
     pub for_each: Option<ForEach>,
-    /// The ref is read only while it is true.
+    /// A condition: the ref is read only while it is true.
     pub when: Option<Expr>,
-    /// Whether an absent object is undefined; otherwise it is unknown.
+    /// Whether the ref is undefined if the object does not exist. Otherwise it is unknown.
     pub optional: bool,
-    /// Whether the instance is not Ready while it is unknown.
+    /// Whether the instance is not Ready while the ref is unknown.
     pub affects_ready: bool,
-    /// The paths of an object that expressions read: sorted, none within another, cut at computed keys. No path means
-    /// nothing, an empty path the whole object.
+    /// The paths of an object that expressions read: sorted, none within another, each ending before its
+    /// first computed key. An empty path is the whole object.
     pub reads: Arc<[Vec<String>]>,
     /// Whether an expression tests its state, such as `is ready`.
     pub asks_state: bool,
@@ -43,10 +43,10 @@ pub struct Ref {
     pub location: Location,
 }
 
-/// The objects of a ref.
+/// What a ref reads.
 #[derive(Debug)]
 pub enum Target {
-    /// The object of that name.
+    /// The object with a name.
     Name(Text, NamespaceRef),
     /// All objects with matching labels.
     Select(Tree, NamespaceRefs),
@@ -54,21 +54,21 @@ pub enum Target {
     Observe(Box<Observation>),
 }
 
-/// A namespace. The spec of a namespaced instance must not choose it: otherwise a user who may create an instance could
-/// read every namespace with the package's permissions.
+/// A namespace. The spec of a namespaced instance must not choose it. Otherwise a user who may create an
+/// instance could read every namespace with the package's permissions.
 #[derive(Debug)]
 pub enum NamespaceRef {
-    /// The instance's own.
+    /// The instance's own namespace.
     Own,
-    /// The manager's.
+    /// The manager's namespace.
     Operator,
-    /// A literal.
+    /// A literal name.
     Literal(String),
-    /// Computed, for cluster-scoped instances only.
+    /// A computed name, for cluster-scoped instances only.
     Computed(Text),
 }
 
-/// Some namespaces.
+/// The namespaces of a selector.
 #[derive(Debug)]
 pub enum NamespaceRefs {
     /// All namespaces.
@@ -89,11 +89,10 @@ pub enum Tree {
 }
 
 impl Tree {
-    /// Its value, without omitted parts.
+    /// The value, without omitted parts.
     ///
     /// # Errors
-    ///
-    /// One of its templates has no value.
+    /// One of the templates has no value.
     pub fn eval(&self, engine: &Engine, scope: &Scope) -> Result<Option<Value>, EvalError> {
         Ok(Some(match self {
             Self::Text(text) => return engine.eval_text(text, scope),
@@ -127,23 +126,23 @@ impl Tree {
 }
 
 impl Ref {
-    /// Everything that it reads itself, without following `let`s.
+    /// The reads of all its expressions, without following `let`s.
     pub(super) fn own_reads(&self) -> Vec<&Reads> {
         self.list_reads().into_iter().chain(self.item_reads()).collect()
     }
 
-    /// What its list reads.
+    /// The reads of the list of its forEach.
     pub(super) fn list_reads(&self) -> Option<&Reads> {
         self.for_each.as_ref().map(|for_each| for_each.in_.reads())
     }
 
-    /// What is read for each item; without a list, for the one object.
+    /// The reads that are repeated for each item, or made once without a list.
     pub(super) fn item_reads(&self) -> Vec<&Reads> {
         let key = self.for_each.as_ref().and_then(|for_each| for_each.key.as_ref());
         key.into_iter().chain(&self.when).map(Expr::reads).chain(self.target_reads()).collect()
     }
 
-    /// What the name, selector and namespaces, or the request, read.
+    /// The reads of the name, selector and namespaces, or of the request.
     pub(super) fn target_reads(&self) -> Vec<&Reads> {
         let mut texts = self.target_texts();
         if let Some(Call::Exec(exec)) = self.call() {
@@ -160,7 +159,7 @@ impl Ref {
         self.observation().map(|observation| &observation.call)
     }
 
-    /// How it is observed, if it is an observation.
+    /// The observation, if it is one.
     pub fn observation(&self) -> Option<&Observation> {
         match &self.target {
             Target::Observe(observation) => Some(observation),
@@ -168,7 +167,7 @@ impl Ref {
         }
     }
 
-    /// The texts of the name, selector and namespaces, and of a request those that are shown.
+    /// The texts of the name, selector and namespaces, or those texts of a request that users can see.
     pub(super) fn target_texts(&self) -> Vec<&Text> {
         let mut texts = Vec::new();
         match &self.target {
@@ -190,12 +189,13 @@ impl Ref {
         texts
     }
 
-    /// How many steps of a path lead to one of its objects: a key, a list index.
+    /// The number of segments between the ref and one of its objects: the key of a forEach, the index of a
+    /// list.
     pub(super) fn steps(&self) -> usize {
         usize::from(self.for_each.is_some()) + usize::from(self.is_list())
     }
 
-    /// Whether it is a list.
+    /// Whether its value is a list of objects.
     pub fn is_list(&self) -> bool {
         matches!(self.target, Target::Select(..))
     }
@@ -223,7 +223,7 @@ impl Compiler<'_> {
             if let Some(reference) = self.reference(manifest, names) {
                 found.push(reference);
             } else {
-                // Readers of this ref must not be reported as reading a missing ref.
+                // The ref has errors, so its readers must not be reported as reading an unknown ref.
                 self.complete = false;
                 self.readable = false;
             }
@@ -328,7 +328,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// A namespace: for namespaced instances only a literal or `operator.namespace`.
+    /// Compiles a namespace. For namespaced instances, it must be a literal or `operator.namespace`.
     pub(super) fn namespace(
         &mut self,
         TemplateText(source): &TemplateText,
@@ -372,8 +372,8 @@ impl Compiler<'_> {
         })
     }
 
-    /// Orders refs so that those that others read come first. Refs create no edges between children, but a ref cannot
-    /// be found through itself.
+    /// Orders refs so that each comes after the refs that it reads. Refs create no edges between children,
+    /// but a ref must not depend on itself.
     pub(super) fn ordered_refs(&mut self, refs: Vec<Ref>, lets: &crate::template::Lets) -> Vec<Ref> {
         let index: HashMap<&str, usize> =
             refs.iter().enumerate().map(|(place, reference)| (reference.id.as_str(), place)).collect();
@@ -409,7 +409,7 @@ impl Compiler<'_> {
     }
 }
 
-/// The path up to the first computed key: everything below it is kept.
+/// The path up to its first computed key. Everything below is kept.
 pub(super) fn plain_prefix(path: &[Segment]) -> Vec<String> {
     path.iter()
         .map_while(|segment| match segment {

@@ -1,15 +1,17 @@
-//! Which versions of Kubernetes a package supports. The server's version has no patch number (`Cluster::version`), so a range
-//! includes a minor version if it includes any patch of it.
+//! The versions of Kubernetes that a package supports. The server's version has no patch number
+//! (`Cluster::version`), so a range includes a minor version if it includes any patch of it.
 
 use semver::{Version, VersionReq};
 
 use super::Package;
 
-/// The minor versions of Kubernetes 1 that Operetta supports, and more than there will be.
+/// The minor versions of Kubernetes 1 that are considered: from the oldest that Operetta supports to far
+/// beyond the newest.
 const MINORS: std::ops::Range<u64> = 30..1_000;
 
 impl Package {
-    /// Why the package is not for a server of that version, such as `1.36`. A version that is no number refuses nothing.
+    /// The reason why the package does not support a server of this version, such as `1.36`. A version that
+    /// is not a number is never refused.
     pub fn refuses_kubernetes(&self, server: &str) -> Option<String> {
         let range = self.kubernetes.as_ref()?;
         let (major, minor) = server.split_once('.')?;
@@ -24,14 +26,14 @@ impl Package {
     }
 }
 
-/// Whether a range has a version of Kubernetes that Operetta supports.
+/// Whether a range includes any version of Kubernetes that Operetta supports.
 pub(super) fn is_possible(range: &VersionReq) -> bool {
     MINORS.into_iter().any(|minor| includes(range, 1, minor))
 }
 
 fn includes(range: &VersionReq, major: u64, minor: u64) -> bool {
     let named = range.comparators.iter().filter_map(|comparator| comparator.patch);
-    // Between two patches that the range names, all are alike.
+    // The result can change only at patches that the range names.
     let around = named.flat_map(|patch| [patch, patch.saturating_add(1)]);
     [0, u64::MAX].into_iter().chain(around).any(|patch| range.matches(&Version::new(major, minor, patch)))
 }
@@ -41,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_range_includes_a_minor_version_of_which_it_includes_a_patch() {
+    fn range_includes_minor_version_if_any_patch_matches() {
         for (range, minor, expected) in [
             (">=1.30", 36, true),
             (">=1.37", 36, false),

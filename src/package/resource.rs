@@ -108,7 +108,7 @@ impl Compiler<'_> {
             let adopted = manifest.adopt.unwrap_or_default();
             let written = lint::columns::Written { crd: &crd.value, node: &crd.node, source: &crd.source };
             self.diagnostics.extend(lint::columns::columns(&written, &parts.status, adopted));
-            // The versions of a CRD that another tool applies are the business of that tool.
+            // The tool that applies an adopted CRD is responsible for its versions.
             if !adopted && manifest.conversion.is_none() {
                 self.diagnostics.extend(lint::versions::versions(&written));
             }
@@ -154,7 +154,7 @@ impl Compiler<'_> {
         })
     }
 
-    /// Reports what nothing reads, and dependencies without effect.
+    /// Reports parts that nothing reads, and dependencies without effect.
     fn unread(&mut self, parts: &Parts, own: &[(At<String>, LetValue)], manifests: &[Flat]) {
         let engine = Arc::clone(&self.engine);
         self.diagnostics.extend(lint::edges::unused_refs(&engine, parts));
@@ -191,7 +191,7 @@ impl Compiler<'_> {
         Some(expr)
     }
 
-    /// Generated values are allowed only in templates of Secrets.
+    /// Reports generated values, which are allowed only in templates of Secrets.
     pub(super) fn generates_nothing(&mut self, places: &[Location]) {
         for place in places {
             let message = "a password or a certificate can only be generated in the template of a Secret";
@@ -212,7 +212,7 @@ impl Compiler<'_> {
         Some(text)
     }
 
-    /// Those of the resource take precedence over those of the package.
+    /// Compiles `let`s. Those of the resource take precedence over those of the package.
     fn lets(&mut self, shared: &[(At<String>, LetValue)], own: &[(At<String>, LetValue)]) -> Lets {
         let mut texts = HashMap::new();
         let mut places = HashMap::new();

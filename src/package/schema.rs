@@ -17,13 +17,13 @@ pub fn operator() -> Value {
     schema
 }
 
-/// `operator()` as the text of `schemas/operator.schema.json`.
+/// The text of `schemas/operator.schema.json`, from [`operator()`].
 pub fn operator_text() -> String {
     format!("{:#}\n", operator())
 }
 
-/// Removes null from every type, and joins the lines of descriptions. To schemars an optional value may be null; in the
-/// format it is an optional key, and `key:` without a value is an error.
+/// Removes null from every type, and joins the lines of descriptions. In schemars an optional value may be
+/// null; in this format it is an optional key, and `key:` without a value is an error.
 fn tidy(schema: &mut Value) {
     match schema {
         Value::Object(map) => {
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_file_in_schemas_is_up_to_date() {
+    fn schema_file_is_up_to_date() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../schemas/operator.schema.json");
         let written = std::fs::read_to_string(path).unwrap_or_default();
         assert!(

@@ -1,5 +1,5 @@
-//! Data of Secrets stays in Secrets: determines which expressions of a resource may use it, and reports all others. See
-//! `docs/design/0015-secret-data.md`.
+//! Keeps data of Secrets in Secrets: determines which expressions of a resource may use such data, and
+//! reports all others. See `docs/design/0015-secret-data.md`.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -15,7 +15,7 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// Fields of a Secret that hold secret data.
 const DATA: [&str; 2] = ["data", "stringData"];
 
-/// Whether objects of that kind hold secret data.
+/// Whether objects of a kind contain secret data.
 pub(super) fn is_secret(gvk: &Gvk) -> bool {
     gvk.is("v1", "Secret")
 }
@@ -41,7 +41,7 @@ pub(super) fn resource(
     checker.diagnostics
 }
 
-/// Where the values of templates stand in their documents.
+/// Finds the positions of the values of templates in their documents.
 pub(super) fn positions(outlines: &BTreeMap<String, Outline>) -> impl Fn(&Source, Span) -> Vec<Position> {
     let by_source: HashMap<&str, &Outline> =
         outlines.values().map(|outline| (outline.source().name.as_str(), outline)).collect();
@@ -88,7 +88,7 @@ fn roots(parts: &Parts) -> BTreeMap<String, TaintTree> {
 fn secret(source: &str) -> TaintTree {
     let data = DATA.map(|field| {
         let tree = TaintTree::tainted(Taint::held(format!("{source}.{field}")));
-        // The names of its keys are not secret.
+        // The names of the keys of a Secret are not secret.
         (field.to_owned(), TaintTree::map_of(tree))
     });
     TaintTree::map(data).join(TaintTree::map([metadata(source)]))
@@ -114,7 +114,7 @@ fn of_child(child: &Child, source: &str) -> Option<TaintTree> {
     })
 }
 
-/// Checks where secret data is used.
+/// Checks where secret data is used, and collects the diagnostics.
 pub(super) struct Checker<'a> {
     pub(super) engine: &'a Engine,
     diagnostics: Vec<Diagnostic>,
@@ -127,7 +127,7 @@ pub(super) struct Checker<'a> {
 impl Checker<'_> {
     pub(super) fn error(&mut self, taint: &Taint, at: &Location, place: &str, help: &str) {
         if self.path.is_some() && taint.is_generated() {
-            return; // which is an error of its own
+            return; // which is reported elsewhere
         }
         if self.seen.insert((at.source.name.clone(), at.span)) {
             let message = format!("{} is secret and must not {place}", shown(taint));
@@ -208,7 +208,7 @@ impl Checker<'_> {
             let help = "loop over names, and read the Secrets by name";
             let list = self.engine.taint_of(&for_each.in_, scope);
             let items = list.elements();
-            // Without `key`, the items are the keys.
+            // Without `key`, the keys of the members are the items.
             let told = list.structure().cloned().or_else(|| items.any().filter(|_| for_each.key.is_none()));
             if let Some(taint) = told {
                 self.error(&taint, &for_each.in_.location(), "be the list of a forEach", help);
@@ -308,7 +308,7 @@ impl Checker<'_> {
             }
         } else if !child.is_secret() {
             if taint.is_generated() {
-                return; // which is an error of its own
+                return; // which is reported elsewhere
             }
             let help = "let the pod read the Secret itself (secretKeyRef, a volume), put it into a Secret, or insert a digest \
                         (`| to_json | sha256`); exposesSecretData: true on the child allows it";
@@ -323,7 +323,7 @@ impl Checker<'_> {
     }
 }
 
-/// The secret paths, as shown in messages.
+/// The secret path as it is shown in messages.
 fn shown(taint: &Taint) -> String {
     if taint.source.contains(' ') { taint.source.to_string() } else { format!("`{}`", taint.source) }
 }

@@ -8,7 +8,7 @@ use crate::diag::Diagnostic;
 use crate::template::{Engine, Infer, Lets};
 use operetta_lang::schema::{Basic, Kubernetes, Schema, Shape, Type};
 
-/// The schema of each field, in the order of the fields; `None` if any value is allowed.
+/// The schemas of the fields, in the same order; `None` if any value is allowed.
 pub(super) fn schemas(crd: &Value, version: &str, fields: &[StatusField]) -> Vec<Option<Value>> {
     let status = fields.iter().map(|field| field.name.clone()).collect();
     let crd = crd::augment(crd, &crd::Additions { status, ..crd::Additions::default() });
@@ -25,7 +25,7 @@ pub(super) fn schemas(crd: &Value, version: &str, fields: &[StatusField]) -> Vec
         .collect()
 }
 
-/// Reports values of status fields that the schema of their field refuses, as far as their types are known. `instance`: the
+/// Reports status fields whose schema refuses the type of their value, as far as it is known. `instance`: the
 /// schema of the instances.
 pub(super) fn check(
     engine: &Engine,
@@ -33,7 +33,7 @@ pub(super) fn check(
     fields: &[StatusField],
     instance: Option<&Value>,
 ) -> Vec<Diagnostic> {
-    // Schemas of CRDs contain no references.
+    // The schema of a CRD contains no references.
     let kubernetes = Kubernetes::none();
     let mut infer = Infer::new(engine, lets, "");
     for name in ["name", "namespace"] {
@@ -60,7 +60,7 @@ pub(super) fn check(
     found
 }
 
-/// Why the schema of a field refuses every value of a type. Null and `omit` omit the field.
+/// The reason why the schema of a field refuses every value of a type. Null and `omit` omit the field.
 fn refusal(ty: &Type<'_>, schema: &Value, path: &str, kubernetes: &Kubernetes) -> Option<String> {
     let got = ty.basic.value();
     if got.is_none() {
@@ -77,14 +77,14 @@ fn refusal(ty: &Type<'_>, schema: &Value, path: &str, kubernetes: &Kubernetes) -
         accepted = accepted | Basic::QUANTITY | Basic::VERSION;
     }
     if wanted.contains(Basic::INT) {
-        // It may be whole.
+        // The float may be a whole number.
         accepted = accepted | Basic::FLOAT;
     }
     let wanted = wanted.value().shown();
     got.misses(accepted).then(|| format!("{path} must be {wanted}, this gives {}", got.shown()))
 }
 
-/// The value of a type that has one value only.
+/// The value of a type that has only one value.
 fn literal(ty: &Type<'_>) -> Option<Value> {
     match &ty.shape {
         Shape::Literal(value) => Some((**value).clone()),

@@ -1,6 +1,6 @@
-//! Reads the files of a package from a tar archive, compressed with gzip or not. Nothing is written anywhere, and an archive
-//! may come from anybody: its size is bounded before and after decompression, and it has nothing but files and folders
-//! below one folder.
+//! Reads the files of a package from a tar archive, possibly compressed with gzip. Nothing is written to
+//! disk. The archive may come from anybody: its size is limited before and after decompression, and it may
+//! contain only files and folders below one folder.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead as _, BufReader, Read};
@@ -15,17 +15,19 @@ use super::load::{contained, decode, reason};
 use super::{Package, compile};
 use crate::diag::{Diagnostic, Source};
 
-/// The most bytes of an archive, before and after decompression. It may hold files that are not read.
+/// The maximum size of an archive in bytes, before and after decompression. It may contain files that are not
+/// read.
 const MOST_BYTES: u64 = 64 << 20;
-/// How gzip begins.
+/// The first bytes of a gzip file.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
-/// The code of errors about what an archive holds.
+/// The code of errors about the content of an archive.
 const CODE: &str = "package::archive";
 
-/// Reads and compiles the package in an archive. `root` is its name in messages.
+/// Reads and compiles the package in an archive. `root` is the name of the archive in messages. The result
+/// contains the warnings.
 ///
 /// # Errors
-/// All diagnostics, warnings included. A successful result contains the warnings.
+/// All diagnostics, warnings included, if one of them is an error.
 pub fn load_archive(root: &Path, archive: impl Read) -> Result<(Package, Vec<Diagnostic>), Vec<Diagnostic>> {
     let files = read(root, archive).map_err(|problem| vec![problem])?;
     contained(root, || compile(&files))
@@ -44,7 +46,7 @@ fn read(root: &Path, archive: impl Read) -> Result<Files, Diagnostic> {
         found.keys().filter_map(|path| path.split_once('/')).map(|(top, _)| top.to_owned()).collect();
     let mut prefix = String::new();
     if !found.contains_key(OPERATOR_YAML) {
-        // An archive of the folder instead of its content.
+        // The archive contains the folder of the package instead of its content.
         match tops.first() {
             Some(top)
                 if found.contains_key(&format!("{top}/{OPERATOR_YAML}")) && tops.iter().all(|t| t == top) =>
@@ -78,7 +80,7 @@ fn read(root: &Path, archive: impl Read) -> Result<Files, Diagnostic> {
     Ok(Files::of(root.to_owned(), files))
 }
 
-/// Whether the loader would read that file of a folder.
+/// Whether the loader would read this file of a package folder.
 fn is_of_package(path: &str) -> bool {
     let mut parts = path.split('/');
     path == OPERATOR_YAML
@@ -87,10 +89,11 @@ fn is_of_package(path: &str) -> bool {
             && parts.all(|part| !part.starts_with('.') && !part.ends_with('~')))
 }
 
-/// All files of an archive whose names may be those of a package, by path.
+/// All files of an archive that may belong to a package, by path.
 fn entries(root: &Path, archive: impl Read) -> Result<BTreeMap<String, Vec<u8>>, Diagnostic> {
     let broken = |error: &io::Error| unreadable(root, error);
-    // One byte more than what is allowed tells a large archive from one that ends there.
+    // The limit is one byte more than what is allowed, to distinguish an archive that is too large from one
+    // of exactly that size.
     let mut archive = tar::Archive::new(Bounded { inner: archive, left: MOST_BYTES });
     let mut found: BTreeMap<String, Vec<u8>> = BTreeMap::new();
     let mut count = 0_usize;
@@ -153,7 +156,7 @@ fn entries(root: &Path, archive: impl Read) -> Result<BTreeMap<String, Vec<u8>>,
     Ok(found)
 }
 
-/// The path of an entry in normal form; `None` for the folder itself.
+/// The normalised path of an entry; `None` for the folder itself.
 fn place(name: &str) -> Result<Option<String>, &'static str> {
     if name.contains('\u{fffd}') {
         return Err("has a name that is not UTF-8");
@@ -165,7 +168,7 @@ fn place(name: &str) -> Result<Option<String>, &'static str> {
     for (index, part) in name.split('/').enumerate() {
         match part {
             "." if index == 0 => {}
-            // The end of a folder's name.
+            // The name of a folder may end with a slash.
             "" if index > 0 && name.ends_with('/') && index == name.matches('/').count() => {}
             ".." => return Err("leaves its folder"),
             "." | "" => return Err("has an empty part in its path"),
@@ -181,7 +184,7 @@ fn place(name: &str) -> Result<Option<String>, &'static str> {
     Ok((!parts.is_empty()).then(|| parts.join("/")))
 }
 
-/// A reader that fails instead of ending when it has read so many bytes.
+/// A reader that fails, instead of ending, once it has read the maximum number of bytes.
 struct Bounded<R> {
     inner: R,
     left: u64,

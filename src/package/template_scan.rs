@@ -1,8 +1,9 @@
 //! Scans the raw text of a template without rendering it: names, namespaces, label keys.
 //!
-//! Every `{{ }}` is replaced by a word of the same length and every `{% %}` and `{# #}` by spaces. The rest is parsed
-//! as YAML, so positions in the outline are positions in the template. If the result is not valid YAML (an `{% if %}`
-//! with two variants of one key), there is no outline: checks that need one are done on the rendered object.
+//! Every `{{ }}` is replaced by a word of the same length, and every `{% %}` and `{# #}` by spaces. The rest
+//! is parsed as YAML, so positions in the outline are positions in the template. If the result is not valid
+//! YAML (for instance an `{% if %}` with two variants of one key), there is no outline, and checks that need
+//! one are done on the rendered object instead.
 
 mod positions;
 
@@ -26,21 +27,22 @@ pub(super) struct Outline {
     node: Node,
 }
 
-/// The allowed values of a child's `metadata.namespace`. The spec of a namespaced instance must not choose it:
-/// otherwise a user who may create an instance could write to every namespace with the package's permissions. A
-/// rendered object does not show whether the author or a value set the namespace.
+/// The allowed values of a child's `metadata.namespace`. The spec of a namespaced instance must not choose
+/// it. Otherwise a user who may create an instance could write to every namespace with the package's
+/// permissions. This must be checked in the template, because a rendered object does not show whether the
+/// author or a value set the namespace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Namespaces {
-    /// Instances are cluster-scoped and may choose.
+    /// Whether any namespace is allowed, because instances are cluster-scoped.
     any: bool,
-    /// The template contains `{{ operator.namespace }}`.
+    /// Whether the template contains `{{ operator.namespace }}`.
     operator: bool,
-    /// Literals in the template.
+    /// The literal namespaces in the template.
     literal: Vec<String>,
 }
 
 impl Namespaces {
-    /// Whether a rendered child may have that namespace.
+    /// Whether a rendered child may be in this namespace.
     pub fn allows(&self, rendered: Option<&str>, instance: &str, operator: &str) -> bool {
         rendered.is_none_or(|rendered| {
             self.any
@@ -50,7 +52,7 @@ impl Namespaces {
         })
     }
 
-    /// The allowed namespaces besides the instance's own; `None`: any.
+    /// The allowed namespaces besides the instance's own; `None` means any.
     pub fn beyond<'a>(&'a self, operator: &'a str) -> Option<impl Iterator<Item = &'a str>> {
         let operator = self.operator.then_some(operator);
         (!self.any).then(|| self.literal.iter().map(String::as_str).chain(operator))
@@ -76,13 +78,13 @@ impl Namespaces {
         !self.any && !self.operator && self.literal.is_empty()
     }
 
-    /// For children of cluster-scoped instances.
+    /// Any namespace is allowed, for children of cluster-scoped instances.
     pub(super) fn any() -> Self {
         Self { any: true, ..Self::default() }
     }
 
-    /// The namespaces of a child's template, for a namespaced instance. If the text does not show the namespace, only
-    /// the instance's own is allowed.
+    /// The allowed namespaces of a child's template, for a namespaced instance. If the text does not show the
+    /// namespace, only the instance's own is allowed.
     pub(super) fn of(
         source: &Arc<Source>,
         outline: Option<&Outline>,
@@ -136,7 +138,7 @@ impl Namespaces {
     }
 }
 
-/// A warning about a namespace that only the rendered object shows.
+/// The warning about a namespace that is known only after rendering.
 fn unknown_namespace(message: &str) -> Diagnostic {
     Diagnostic::warning("package::namespace-unknown", message).path("metadata.namespace").help(
         "only the instance's own namespace is allowed here; for another one, write `namespace:` with a literal or \
@@ -144,7 +146,7 @@ fn unknown_namespace(message: &str) -> Diagnostic {
     )
 }
 
-/// Where a text without an outline sets a `namespace` other than the instance's own.
+/// Finds the place where a text without an outline sets a `namespace` other than the instance's own.
 fn names_a_namespace(text: &str) -> Option<Span> {
     let mut offset = 0;
     for line in text.split_inclusive('\n') {
@@ -199,7 +201,7 @@ impl Outline {
         self.node.get("metadata")?.get(key)
     }
 
-    /// The values of a metadata field in all branches.
+    /// The values of a metadata field, in all branches.
     fn metadata_all(&self, field: &str) -> Vec<&Node> {
         entries_of(&self.node, "metadata")
             .flat_map(|(_, metadata)| entries_of(metadata, field))
@@ -256,7 +258,8 @@ impl Outline {
         }
     }
 
-    /// Reports a literal part of a name that no API server accepts. Only in groups whose names all follow one rule.
+    /// Reports a literal part of a name that no API server accepts. Only for groups in which all names follow
+    /// one rule.
     fn written_name(&self, diagnostics: &mut Vec<Diagnostic>) {
         let group = self.node.get("apiVersion").and_then(Node::as_str);
         let Some(name) =
@@ -297,7 +300,7 @@ impl Outline {
                 }
                 match &value.value {
                     _ if !is_written(value) => {}
-                    // Words such as `yes` have their own check for all positions.
+                    // Words such as `yes` are checked elsewhere, for all positions.
                     NodeValue::Bool(_) if boolean_word(&self.source, value).is_some() => {}
                     NodeValue::Bool(_) | NodeValue::Number(_) => {
                         wrong(value, format!("{field} must be strings"), "quote it");
@@ -313,7 +316,7 @@ impl Outline {
 
     /// Reports labels and annotations that only Operetta sets.
     pub(super) fn own_keys(&self, is_child: bool, diagnostics: &mut Vec<Diagnostic>) {
-        // A partial may be the map of labels itself.
+        // A partial may consist of a map of labels.
         self.own_keys_in(&self.node, !is_child, diagnostics);
     }
 
@@ -346,7 +349,7 @@ impl Outline {
     }
 }
 
-/// The entries of a map; `None` for another node.
+/// The entries of a node, if it is a map.
 fn fields_of(node: &Node) -> Option<&Vec<(Node, Node)>> {
     match &node.value {
         NodeValue::Map(entries) => Some(entries),
@@ -354,13 +357,14 @@ fn fields_of(node: &Node) -> Option<&Vec<(Node, Node)>> {
     }
 }
 
-/// The entries of a map with that key: several if branches set it.
+/// The entries of a map with this key. There are several if branches set it.
 fn entries_of<'a>(node: &'a Node, key: &str) -> impl Iterator<Item = &'a (Node, Node)> {
     let entries = fields_of(node).into_iter().flatten();
     entries.filter(move |(name, _)| name.as_str() == Some(key))
 }
 
-/// Whether the API server accepts a text as the value of a label, and, unless it is empty, as the name in its key.
+/// Whether the API server accepts a text as the value of a label. Unless it is empty, it is then also valid
+/// as the name in a label's key.
 pub fn is_label_value(text: &str) -> bool {
     let ends_well = |b: Option<&u8>| b.is_none_or(u8::is_ascii_alphanumeric);
     let bytes = text.as_bytes();
@@ -370,14 +374,14 @@ pub fn is_label_value(text: &str) -> bool {
         && ends_well(bytes.last())
 }
 
-/// The expression of a text that is exactly one `{{ }}`, quoted or not.
+/// The expression of a text that consists of one `{{ }}`, quoted or not.
 pub(super) fn lone_expression(text: &str) -> Option<&str> {
     let text = text.trim_matches(['"', '\'']).trim();
     let inner = text.strip_prefix("{{")?.strip_suffix("}}")?;
     (!inner.contains("{{")).then(|| inner.trim_matches('-').trim())
 }
 
-/// The text without Jinja, with the same length; `None` if a block is not closed.
+/// Replaces all Jinja in a text without changing its length; `None` if a block is not closed.
 pub(super) fn blank(text: &str) -> Option<String> {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -395,7 +399,7 @@ pub(super) fn blank(text: &str) -> Option<String> {
             }
         };
         for byte in block[..end].bytes() {
-            // A statement over several lines keeps its line breaks; an expression becomes one word.
+            // A statement over several lines keeps its line breaks, but an expression becomes one word.
             out.push(char::from(if byte == b'\n' && filler == b' ' { b'\n' } else { filler }));
         }
         rest = &block[end..];
@@ -404,7 +408,7 @@ pub(super) fn blank(text: &str) -> Option<String> {
     Some(out)
 }
 
-/// The end of a block. Like MiniJinja, it skips strings and brackets within the block.
+/// The end of a block. As in MiniJinja, strings and brackets within the block are skipped.
 fn close(block: &str, end: &str) -> Option<usize> {
     let mut quote = None;
     let mut skip = false;
@@ -453,9 +457,9 @@ mod tests {
     }
 
     #[test]
-    fn namespaces_of_all_branches_count_and_other_literals_do_not() {
+    fn namespaces_in_all_branches_are_allowed() {
         for (text, allowed, errors, warnings) in [
-            // The author wrote both branches.
+            // The author wrote both branches, so both namespaces are allowed.
             (
                 "metadata:\n{% if x %}\n  namespace: a\n{% else %}\n  namespace: b\n{% endif %}",
                 &["a", "b"][..],
@@ -484,11 +488,11 @@ mod tests {
             ("metadata: {namespace: a{% if x %}-b{% endif %}}", &[], 0, 1),
             ("metadata: {namespace: \"{% if x %}a{% else %}b{% endif %}\"}", &[], 0, 1),
             ("metadata: {namespace: A_b}", &[], 1, 0),
-            // None of these is the object's namespace.
+            // None of these is the namespace of the object.
             ("metadata: {name: x}\nsubjects: [{namespace: a}]", &[], 0, 0),
             ("metadata: {{ spec.metadata }}\ndata: {namespace: a}", &[], 0, 0),
             ("{% macro m() %}\nnamespace: a\n{% endmacro %}\nmetadata: {name: x}", &[], 0, 0),
-            // Not valid YAML without the expressions.
+            // These are not valid YAML without the expressions.
             ("metadata: {% if x %}{name: a}{% else %}{namespace: a}{% endif %}", &[], 0, 1),
             ("data: {% if x %}{a: b}{% else %}{c: d}{% endif %}\nx: |\n  namespace: a\n", &[], 0, 1),
             (
@@ -543,7 +547,7 @@ mod tests {
     }
 
     #[test]
-    fn namespaces_are_absent_literal_or_the_operators() {
+    fn only_literal_and_operator_namespaces_are_allowed() {
         for (namespace, allowed, errors) in [
             ("", &["own"][..], 0),
             ("kube-system", &["own", "kube-system"], 0),
@@ -561,7 +565,7 @@ mod tests {
             let mut diagnostics = Vec::new();
             let namespaces = Namespaces::of(&source, Some(&outline), &mut diagnostics);
             assert_eq!(diagnostics.len(), errors, "{namespace}");
-            // Without an outline only the instance's own namespace is known.
+            // Without an outline, only the instance's own namespace is allowed.
             let mut warnings = Vec::new();
             assert_eq!(Namespaces::of(&source, None, &mut warnings), Namespaces::default(), "{namespace}");
             let is_own = namespace.is_empty()

@@ -1,4 +1,4 @@
-//! What the API server serves: the one answer of discovery that all of the crate reads.
+//! The APIs that the API server serves, read from discovery once and used by the whole crate.
 
 use std::sync::Arc;
 
@@ -7,20 +7,20 @@ use kube_core::discovery::v2::APIGroupDiscovery;
 use super::{ApiKind, CallError, Class, Gvk, Served};
 use crate::diag::did_you_mean;
 
-/// What discovery has said.
+/// The APIs that discovery has found.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Apis {
     version: String,
-    /// The resources of each `group/version`, in the server's order: the preferred version of a group first. None if the
-    /// server of that group does not answer.
+    /// The resources of each `group/version`, in the server's order: the preferred version of a group first.
+    /// `None` if the server of that group does not answer.
     served: Vec<(String, Option<Vec<Served>>)>,
 }
 
-/// What is said of a kind that is like no other.
+/// The hint for a kind that resembles no served kind.
 const INSTALLED: &str = "is its CRD installed?";
 
 impl Apis {
-    /// From the groups, as aggregated discovery has them.
+    /// Creates it from the groups of aggregated discovery.
     pub fn new(groups: impl IntoIterator<Item = APIGroupDiscovery>) -> Self {
         let mut apis = Self::default();
         for group in groups {
@@ -37,22 +37,22 @@ impl Apis {
         apis
     }
 
-    /// The same, of a server of that version.
+    /// Returns the same APIs, as served by a server of this version.
     #[must_use]
     pub fn with_version(self, version: String) -> Self {
         Self { version, ..self }
     }
 
-    /// The server's version, `1.36`.
+    /// The server's version, for instance `1.36`.
     pub fn version(&self) -> &str {
         &self.version
     }
 
-    /// Whether an API is served: `policy/v1`, or `policy/v1/PodDisruptionBudget`. `None` if that is
-    /// unknown because its server does not answer.
+    /// Whether an API is served, for instance `policy/v1` or `policy/v1/PodDisruptionBudget`. `None` if that
+    /// is unknown because the server of its group does not answer.
     ///
     /// # Errors
-    /// The text names no API.
+    /// The text is not the name of an API.
     pub fn has(&self, api: &str) -> Result<Option<bool>, String> {
         let (version, kind) = match api.rsplit_once('/') {
             Some((version, kind)) if kind.starts_with(|c: char| c.is_ascii_uppercase()) => {
@@ -75,7 +75,7 @@ impl Apis {
     /// The resource of a kind; `None` if the server has none.
     ///
     /// # Errors
-    /// The server of its group does not answer.
+    /// The server of the kind's group does not answer.
     pub fn find(&self, gvk: &Gvk) -> Result<Option<&Served>, CallError> {
         match self.served.iter().find(|(api_version, _)| **api_version == *gvk.api_version) {
             None => Ok(None),
@@ -84,10 +84,10 @@ impl Apis {
         }
     }
 
-    /// The resource of a kind in whatever version of its group, the preferred one first.
+    /// The resource of a kind in any version of its group, the preferred one first.
     ///
     /// # Errors
-    /// It is in none that is known, and the server of one does not answer.
+    /// No known version has the kind, and the server of another version does not answer.
     pub fn find_in_any_version(&self, gvk: &Gvk) -> Result<Option<&Served>, CallError> {
         let mut failed = None;
         for (api_version, _) in &self.served {
@@ -108,8 +108,8 @@ impl Apis {
         self.served.iter().filter_map(|(_, served)| served.as_ref()).flatten().filter(|one| one.is_listable)
     }
 
-    /// What may have been meant by a kind that is not served: the same of another version or group, or one whose name is
-    /// near, of the same group before those of others.
+    /// A hint for a kind that is not served: the same kind in another version or group, or a kind with a
+    /// similar name. Kinds of the same group come before those of others.
     pub fn hint(&self, gvk: &Gvk) -> String {
         let (kind, group) = (&*gvk.kind, gvk.group());
         let versions = |is_meant: &dyn Fn(&ApiKind) -> bool| {
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_does_not_answer_is_unknown_and_not_absent() {
+    fn group_without_an_answer_is_unknown() {
         let apis = apis(json!([
             {"metadata": {"name": "policy"}, "versions": [
                 {"version": "v1", "resources": [kind("PodDisruptionBudget")], "freshness": "Current"},
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_that_is_gone_says_nothing_of_the_others() {
+    fn kind_is_found_in_any_served_version() {
         let of = |versions: &[(&str, bool)], name: &str| {
             let versions = versions.iter().map(|(version, answers)| {
                 let freshness = if *answers { "Current" } else { "Stale" };
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hint_names_the_kind_that_may_have_been_meant() {
+    fn hint_names_similar_kinds() {
         let group = |name: &str, versions: &[(&str, &str)]| {
             let versions: Vec<Value> = versions
                 .iter()

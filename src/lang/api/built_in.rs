@@ -1,5 +1,5 @@
-//! The kinds that Kubernetes itself brings, and what is known of each without asking a server. A test holds the table
-//! against the schemas of a real API server (`src/lang/schema/kubernetes.rs`).
+//! The kinds that Kubernetes itself brings, and what is known of each without asking a server. A test
+//! compares the table with the schemas of a real API server (`lang/schema/kubernetes.rs`).
 
 /// A kind of Kubernetes, whatever its version.
 #[derive(Debug)]
@@ -8,19 +8,19 @@ pub struct BuiltIn {
     pub group: &'static str,
     /// The kind.
     pub kind: &'static str,
-    /// Whether its objects lie in namespaces.
+    /// Whether its objects are namespaced.
     pub namespaced: bool,
-    /// Which names its objects take.
+    /// The rule for the names of its objects.
     pub names: NameRule,
-    /// Where the pod, or the template of its pods, is in an object of a kind that makes pods.
+    /// The path to the pod or pod template in an object of a kind that creates pods.
     pub pod: Option<&'static [&'static str]>,
     /// Whether a deletion loses data that cannot be rendered again.
     pub holds_data: bool,
-    /// Whether more than metadata tells how ready an object is. If not, it is ready as soon as it exists.
+    /// Whether readiness depends on more than metadata. If not, an object is ready as soon as it exists.
     pub needs_status: bool,
 }
 
-/// Which names a kind takes.
+/// The rule for the names of a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NameRule {
     /// Anything that can be a segment of a path.
@@ -34,7 +34,7 @@ pub enum NameRule {
 use NameRule::{Label, PathSegment, Subdomain};
 
 impl BuiltIn {
-    /// The built-in kind of that group.
+    /// Finds the built-in kind of a group.
     pub fn find(group: &str, kind: &str) -> Option<&'static Self> {
         TABLE.iter().find(|known| known.kind == kind && known.group == group)
     }
@@ -45,7 +45,7 @@ impl BuiltIn {
         !group.contains('.') || TABLE.iter().any(|known| known.group == group)
     }
 
-    /// All of them, by group.
+    /// All built-in kinds, by group.
     pub fn all() -> &'static [Self] {
         &TABLE
     }
@@ -104,7 +104,7 @@ static TABLE: [BuiltIn; 62] = [
     cluster(ADMISSION, "MutatingAdmissionPolicy", PathSegment).ready_at_once(),
     cluster(ADMISSION, "MutatingAdmissionPolicyBinding", PathSegment).ready_at_once(),
     cluster(ADMISSION, "MutatingWebhookConfiguration", PathSegment).ready_at_once(),
-    // A controller checks its types and says of which generation.
+    // It has a status: a controller type-checks it and reports the observed generation.
     cluster(ADMISSION, "ValidatingAdmissionPolicy", PathSegment),
     cluster(ADMISSION, "ValidatingAdmissionPolicyBinding", PathSegment).ready_at_once(),
     cluster(ADMISSION, "ValidatingWebhookConfiguration", PathSegment).ready_at_once(),

@@ -28,20 +28,21 @@ pub enum Class {
 /// it is about an object that is known to contain no secret data ([`CallError::about`]).
 #[derive(Debug, Clone, thiserror::Error)]
 pub struct CallError {
-    /// What to do.
+    /// What to do next.
     pub class: Class,
     /// The HTTP status; 0 if there was no answer.
     pub code: u16,
-    /// The server's machine-readable reason, for instance `Invalid`; `Timeout` or `Unreachable` of our own.
+    /// The server's machine-readable reason, for instance `Invalid`; `Timeout` or `Unreachable` if Operetta
+    /// itself created the error.
     pub reason: String,
-    /// One sentence.
+    /// The message, one sentence.
     pub message: String,
     /// The fields at fault with the reason of each, from the server's `details.causes`.
     pub causes: Vec<Cause>,
     /// How long the server asked us to wait.
     pub retry_after: Option<Duration>,
     words: Words,
-    /// What the server's message means.
+    /// The meaning of the server's message.
     refusal: Refusal,
 }
 
@@ -50,7 +51,7 @@ pub struct CallError {
 pub struct Cause {
     /// Path of the field, as the server writes it; may be empty.
     pub field: String,
-    /// For instance `FieldValueInvalid` or `FieldManagerConflict`.
+    /// The machine-readable reason, for instance `FieldValueInvalid` or `FieldManagerConflict`.
     pub reason: String,
     /// The server's words, cut before any value. For a conflict: the other field manager.
     pub message: String,
@@ -88,7 +89,7 @@ impl CallError {
         self.retry_after.map(|wait| wait.mul_f64(1.0 + 0.2 * fastrand::f64()))
     }
 
-    /// An error of our own. The message must not contain values of objects.
+    /// An error of our own instead of one of the server. The message must not contain values of objects.
     pub fn new(class: Class, code: u16, reason: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
             class,
@@ -109,13 +110,14 @@ impl CallError {
         self
     }
 
-    /// No answer within the deadline: whether the server did the work is unknown.
+    /// The error if no answer came within the deadline: whether the server did the work is unknown.
     pub fn timeout(deadline: Duration) -> Self {
         let message = format!("the API server did not answer within {} s", deadline.as_secs());
         Self::new(Class::Retry, 0, "Timeout", message)
     }
 
-    /// A body that the server does not read to its end: it answers 413, or resets the connection.
+    /// The error for a body so large that the server does not read it to its end: it answers 413 or resets
+    /// the connection.
     pub fn too_large(bytes: usize) -> Self {
         let message = format!(
             "it has {bytes} bytes as JSON, the API server takes {MAX_BODY} and its store 1.5 MiB; split it, or keep the data elsewhere"
@@ -123,17 +125,17 @@ impl CallError {
         Self::new(Class::Permanent, 413, "RequestEntityTooLarge", message)
     }
 
-    /// Not sent: another process is the leader, or may be.
+    /// The error for a request that was not sent because another process is, or may be, the leader.
     pub fn fenced() -> Self {
         Self::new(Class::Retry, 0, "NotLeader", "not written: this process is not the leader")
     }
 
-    /// Whether it was not sent because this process is not the leader.
+    /// Whether the request was not sent because this process is not the leader.
     pub fn is_fenced(&self) -> bool {
         self.reason == "NotLeader"
     }
 
-    /// From the `Status` object of an answer.
+    /// Creates the error from the `Status` object of an answer.
     pub fn from_status(status: &Status) -> Self {
         let details = status.details.as_ref();
         let namespace_gone =
@@ -189,22 +191,24 @@ impl CallError {
         self
     }
 
-    /// No answer, and why.
+    /// The error if the server cannot be reached, with the reason.
     pub fn unreachable(why: &str) -> Self {
         let message = format!("no answer from the API server: {}", safe(why));
         Self::new(Class::Retry, 0, "Unreachable", message)
     }
 
-    /// The server's message with values. Only for objects without secrets, such as a `CustomResourceDefinition`, where the
-    /// value is what is wrong.
+    /// The server's message with values. To be used only for objects without secrets, such as a
+    /// `CustomResourceDefinition`, where the value itself may be the mistake.
     pub fn whole(&self) -> &str {
         self.words.text().unwrap_or(&self.message)
     }
 
-    /// The paths of the fields at fault: from the causes, or else from the message of a refused apply.
+    /// The paths of the fields at fault: from the causes, or, if there are none, from the message of a
+    /// refused apply.
     pub fn fields(&self) -> impl Iterator<Item = &str> {
         let causes = self.causes.iter().map(|cause| cause.field.as_str()).filter(|field| !field.is_empty());
-        // `failed to create typed patch object (x/y; apps/v1, Kind=Deployment): .spec.x: field not declared in schema`
+        // An example of the message: `failed to create typed patch object (x/y; apps/v1, Kind=Deployment):
+        // .spec.x: field not declared in schema`.
         let typed = self.message.split_once("): .").filter(|_| self.causes.is_empty());
         let typed = typed.and_then(|(_, rest)| rest.split_once(": ")).map(|(field, _)| field);
         causes.chain(typed)
@@ -222,7 +226,8 @@ impl CallError {
         self
     }
 
-    /// The paths at fault of a refusal because of fields that exclude each other; see `Refusal::exclusive`.
+    /// The paths of fields that exclude each other, if the server refused the request because of them; see
+    /// `Refusal::exclusive`.
     pub fn exclusive_fields(&self) -> Option<&[String]> {
         self.refusal.exclusive.as_deref()
     }
@@ -232,12 +237,12 @@ impl CallError {
         self.refusal.causes.iter().any(|cause| other.refusal.causes.contains(cause))
     }
 
-    /// Whether the authorizer refused it: a right is missing.
+    /// Whether the authorizer refused the request because the caller lacks a permission.
     pub fn is_unauthorized(&self) -> bool {
         self.refusal.unauthorized
     }
 
-    /// Whether a policy or a webhook of the cluster refused it.
+    /// Whether an admission policy or webhook of the cluster refused the request.
     pub fn is_of_policy(&self) -> bool {
         self.refusal.policy
     }
@@ -247,7 +252,7 @@ impl CallError {
         self.class == Class::Conflict && self.causes.iter().any(|c| c.reason == "FieldManagerConflict")
     }
 
-    /// Whether this is an apply conflict with fields of that manager alone.
+    /// Whether this is an apply conflict in which all fields belong to this manager.
     pub fn conflicts_only_with(&self, manager: &str) -> bool {
         let theirs = format!("conflict with {manager:?}");
         let is_theirs = |cause: &Cause| {
@@ -260,14 +265,15 @@ impl CallError {
         self.is_apply_conflict() && self.causes.iter().all(is_theirs)
     }
 
-    /// Whether a namespace that is being deleted refused it.
+    /// Whether the request was refused because its namespace is being deleted.
     pub fn is_namespace_terminating(&self) -> bool {
         self.reason == "NamespaceTerminating"
     }
 }
 
-/// Whether a 500 is permanent; measured on 1.36. One cause is a value that does not fit its field, such as a quantity `1Qi`
-/// or a time `soon`. (The message about a conversion webhook that does not answer is another one.)
+/// Whether a 500 is permanent; measured on Kubernetes 1.36. One example is a value that does not fit its
+/// field, such as a quantity `1Qi` or a time `soon`. The 500 for a conversion webhook that does not answer
+/// has other words.
 fn is_permanent_500(message: &str) -> bool {
     [
         "unable to convert unstructured object to",
@@ -290,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn classes() {
+    fn errors_are_classified_by_code_and_message() {
         for (code, message, class) in [
             (404, "", Class::NotFound),
             (409, "", Class::Conflict),
@@ -381,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_its_field_cannot_hold_is_permanent() {
+    fn value_that_does_not_fit_its_field_is_permanent() {
         for (message, class) in [
             (
                 "failed to convert new object (/d; apps/v1, Kind=Deployment) to proper version: unable to convert unstructured object to apps/v1, Kind=Deployment: quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",

@@ -19,7 +19,7 @@ pub struct ApiKind {
     pub kind: String,
     /// Resource name in paths.
     pub plural: String,
-    /// Whether its objects lie in namespaces.
+    /// Whether its objects are namespaced.
     pub namespaced: bool,
 }
 
@@ -37,7 +37,7 @@ impl ApiKind {
         }
     }
 
-    /// The kind of CRDs.
+    /// The kind `CustomResourceDefinition`.
     pub fn crd() -> Self {
         Self::built_in("apiextensions.k8s.io/v1", "CustomResourceDefinition")
     }
@@ -52,7 +52,7 @@ impl ApiKind {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
     }
 
-    /// As the client library wants it.
+    /// The kind as a type of the client library.
     pub fn resource(&self) -> ApiResource {
         let mut resource = ApiResource::from_gvk_with_plural(
             &GroupVersionKind::gvk(&self.group, &self.version, &self.kind),
@@ -69,8 +69,8 @@ impl fmt::Display for ApiKind {
     }
 }
 
-/// Group, version and kind: what the `apiVersion` and `kind` of an object say. Whether a server has it is another matter:
-/// see [`ApiKind`]. Clones share the text.
+/// Group, version and kind, as the `apiVersion` and `kind` of an object state them. It does not imply that a
+/// server serves the kind: see [`ApiKind`]. Clones share the text.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Gvk {
     /// `group/version`, or `version` in the core group.
@@ -80,27 +80,27 @@ pub struct Gvk {
 }
 
 impl Gvk {
-    /// Of an `apiVersion` and a `kind`.
+    /// Creates it from an `apiVersion` and a `kind`.
     pub fn new(api_version: impl Into<Arc<str>>, kind: impl Into<Arc<str>>) -> Self {
         Self { api_version: api_version.into(), kind: kind.into() }
     }
 
-    /// Of an object; `None` if it does not say both.
+    /// The kind of an object; `None` if `apiVersion` or `kind` is missing.
     pub fn of(object: &Value) -> Option<Self> {
         Some(Self::new(object["apiVersion"].as_str()?, object["kind"].as_str()?))
     }
 
-    /// Of the form `apiVersion/Kind`.
+    /// Parses the form `apiVersion/Kind`.
     pub fn parse(text: &str) -> Option<Self> {
         text.rsplit_once('/').map(|(api_version, kind)| Self::new(api_version, kind))
     }
 
-    /// `apiVersion` and `kind` as texts, to match on.
+    /// `apiVersion` and `kind` as strings, for pattern matching.
     pub fn parts(&self) -> (&str, &str) {
         (&self.api_version, &self.kind)
     }
 
-    /// Whether it is that one.
+    /// Whether it is the kind with this `apiVersion` and `kind`.
     pub fn is(&self, api_version: &str, kind: &str) -> bool {
         self.parts() == (api_version, kind)
     }
@@ -115,14 +115,14 @@ impl Gvk {
         split_api_version(&self.api_version).1
     }
 
-    /// Whether it is the same kind, be it in another version of its group.
+    /// Whether both are the same kind, possibly in different versions of its group.
     pub fn is_version_of(&self, other: &Self) -> bool {
         self.kind == other.kind && self.group() == other.group()
     }
 }
 
 impl fmt::Display for Gvk {
-    /// `Deployment of apps/v1`, as it stands in a sentence.
+    /// Writes `Deployment of apps/v1`, the form used in sentences.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} of {}", self.kind, self.api_version)
     }

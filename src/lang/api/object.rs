@@ -10,7 +10,7 @@ use super::Gvk;
 /// Kind, namespace and name of an object.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectRef {
-    /// Its kind; all objects of it share the text.
+    /// The kind. References to objects of one kind share its text.
     pub gvk: Gvk,
     /// The namespace; `None` for cluster-scoped objects.
     pub namespace: Option<Arc<str>>,
@@ -19,21 +19,22 @@ pub struct ObjectRef {
 }
 
 impl ObjectRef {
-    /// Its identity, without the version: the API server serves an object in every version of its kind.
+    /// The identity of the object. It lacks the version because the API server serves an object in every
+    /// version of its kind.
     pub fn identity(&self) -> (&str, &str, Option<&str>, &str) {
         (self.gvk.group(), &self.gvk.kind, self.namespace.as_deref(), &self.name)
     }
 }
 
-/// The uid of the controller of an object. Unlike the labels by which a controller finds its pods, it is not shared by a pod
-/// that somebody else labels so.
+/// The uid of an object's controller. Unlike labels, it distinguishes the pods of the controller from other
+/// pods with the same labels.
 pub fn controller_uid(object: &Value) -> Option<&str> {
     let owners = object["metadata"]["ownerReferences"].as_array();
     owners.into_iter().flatten().find(|owner| owner["controller"] == true)?["uid"].as_str()
 }
 
 impl fmt::Display for ObjectRef {
-    /// `Kind namespace/name` or `Kind name`.
+    /// Writes `Kind namespace/name` or `Kind name`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.namespace {
             Some(namespace) => write!(f, "{} {namespace}/{}", self.gvk.kind, self.name),

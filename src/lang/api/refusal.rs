@@ -1,24 +1,24 @@
-//! What a refusal by the API server is about, as far as its words say: a field that must not change, fields that
-//! exclude each other, a right that is missing. Measured on 1.36.
+//! The cause of a refusal by the API server, recognised by its words: an immutable field, fields that exclude
+//! each other, a missing permission. Measured on Kubernetes 1.36.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use kube_core::Status;
 use kube_core::response::StatusDetails;
 
-/// What the words of a refusal mean.
+/// The meaning of a refusal.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Refusal {
-    /// A field must not change any more.
+    /// The request changes an immutable field.
     pub immutable: bool,
-    /// The paths at fault which say that a field excludes another. The other causes may follow from that (a volume with
-    /// two sources counts as none: the mounts of it are not found), but none is of a field that must not change.
+    /// The paths of fields that exclude each other. Other causes may be consequences (a volume with two
+    /// sources counts as none, so its mounts are not found), but none of them is about an immutable field.
     pub exclusive: Option<Box<[String]>>,
-    /// The authorizer refused it, not validation or an admission plugin.
+    /// The authorizer refused the request, not validation or an admission plugin.
     pub unauthorized: bool,
-    /// The causes as hashes of field and words: they may hold values.
+    /// Hashes of the field and message of each cause; hashes, because messages may contain values.
     pub causes: Box<[u64]>,
-    /// A policy or webhook of the cluster refused it.
+    /// An admission policy or webhook of the cluster refused the request.
     pub policy: bool,
 }
 
@@ -48,11 +48,11 @@ fn hash(value: &impl Hash) -> u64 {
     hasher.finish()
 }
 
-/// Whether a cause says that a field may not be changed once it is set: the words of the built-in kinds, and what
-/// authors of CRDs write in their rules. Other words for the same are found by trying: see
-/// `docs/design/0016-field-ownership-and-refused-edits.md`.
+/// Whether a cause says that a field is immutable: in the words of the built-in kinds or in those that
+/// authors of CRDs use in their rules. An immutable field that is described in other words is found by
+/// trying: see `docs/design/0016-field-ownership-and-refused-edits.md`.
 fn says_immutable(text: &str) -> bool {
-    // `Invalid value: VALUE: why`, `Forbidden: why`; a diff may follow.
+    // The forms are `Invalid value: VALUE: why` and `Forbidden: why`; a diff may follow.
     let line = text.lines().next().unwrap_or_default();
     let text = line.rsplit_once("\": ").or_else(|| line.rsplit_once("}: ")).map_or(line, |(_, why)| why);
     [
@@ -73,7 +73,7 @@ fn says_immutable(text: &str) -> bool {
         || text.contains("updates to ") && text.contains("forbidden")
 }
 
-/// Whether a cause says that a field cannot be there beside another one.
+/// Whether a cause says that a field excludes another one.
 fn says_exclusive(text: &str) -> bool {
     let line = text.lines().next().unwrap_or_default();
     [
@@ -98,8 +98,9 @@ fn says_exclusive(text: &str) -> bool {
     .any(|mark| line.contains(mark))
 }
 
-/// Whether a 403 says that the caller lacks a right: to make the request, or to grant what it grants. Admission refuses
-/// with 403 as well: a quota that is exceeded, a volume that cannot be resized, what a webhook does not like.
+/// Whether a 403 says that the caller lacks a permission: to make the request, or to grant a permission it
+/// does not have. Admission also refuses with 403: a quota that is exceeded, a volume that cannot be resized,
+/// a webhook's denial.
 fn says_unauthorized(text: &str) -> bool {
     let lacks = |mark: &str| text.contains(mark);
     (lacks(" is forbidden: User \"") && lacks("\" cannot "))
@@ -119,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn exclusive_fields_are_those_that_causes_name() {
+    fn exclusive_fields_come_from_the_causes() {
         let volume = ("spec.volumes[0].hostPath", "Forbidden: may not specify more than 1 volume type");
         let other = ("spec.selector", "Invalid value: {}: field is immutable");
         assert_eq!(refusal(422, "", &[volume]).exclusive.unwrap()[..], ["spec.volumes[0].hostPath"]);
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_right_is_told_from_other_403s() {
+    fn missing_permission_is_distinguished_from_other_403s() {
         let rights = "secrets is forbidden: User \"u\" cannot patch resource \"secrets\" in API group \"\" in the namespace \"n\"";
         assert!(refusal(403, rights, &[]).unauthorized);
         for text in [
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_policy_refuses_is_no_immutable_field() {
+    fn policy_refusal_is_not_an_immutable_field() {
         let text = "deployments.apps \"d\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: image is immutable";
         let refused = refusal(422, text, &[("", text)]);
         assert!(refused.policy && !refused.immutable);

@@ -1,4 +1,4 @@
-//! A resource that the server serves, with the names that people give it.
+//! A resource that the server serves, with all its names.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use super::ApiKind;
 pub struct Served {
     /// Its kind.
     pub kind: Arc<ApiKind>,
-    /// The name for one of them.
+    /// The singular name.
     pub singular: String,
     /// Short names, such as `po`.
     pub short_names: Vec<String>,
-    /// The groups of kinds it is in, such as `all`.
+    /// The categories of the resource, such as `all`.
     pub categories: Vec<String>,
     /// Whether it has a status subresource.
     pub has_status: bool,
@@ -24,9 +24,9 @@ pub struct Served {
 }
 
 impl Served {
-    /// A resource of a group's version, as aggregated discovery has it.
+    /// Creates it from a resource of a group's version in aggregated discovery.
     pub(super) fn of(group: &str, version: &str, resource: APIResourceDiscovery) -> Option<Self> {
-        // Some are served as a kind of another group, such as Scale.
+        // The kind of some resources is in another group, such as Scale.
         let kind = resource.response_kind?;
         let or =
             |own: Option<String>, other: &str| own.filter(|text| !text.is_empty()).unwrap_or(other.into());
@@ -55,7 +55,7 @@ mod tests {
     use crate::api::{Apis, Served};
 
     #[test]
-    fn a_group_gives_what_can_be_listed_in_every_version() {
+    fn listable_resources_of_every_version_are_found() {
         let resource = |name: &str, kind: &str, verbs: &[&str]| {
             json!({"resource": name, "responseKind": {"group": "", "version": "", "kind": kind},
                 "scope": "Namespaced", "singularResource": "", "verbs": verbs, "shortNames": ["d"],

@@ -1,4 +1,5 @@
-//! Which words of the API server may be shown: it prints values of objects, and these may be secret.
+//! Decides which parts of the API server's messages may be shown: they contain values of objects, which may
+//! be secret.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,13 +8,14 @@ use kube_core::Status;
 
 use crate::printable;
 
-/// The words of a failed call as the API server sent them. They may contain values, so nothing prints them by accident.
+/// The texts of a failed call as the API server sent them. They may contain values, so `Debug` does not print
+/// them.
 #[derive(Clone, Default)]
 pub(super) struct Words {
     text: Option<Box<str>>,
-    /// Those of each cause.
+    /// The text of each cause.
     causes: Vec<Box<str>>,
-    /// Whether they are about an object with secret data: then its keys are not shown either.
+    /// Whether the object may contain secret data; then the keys of its fields are hidden, too.
     is_secret: bool,
 }
 
@@ -38,19 +40,19 @@ impl Words {
         self.text.as_deref()
     }
 
-    /// The text and that of each cause, to be shown in full. They must be about an object without secret data.
+    /// The message and the text of each cause, to be shown in full. The object must not contain secret data.
     pub(super) fn shown(&self) -> Option<(String, impl Iterator<Item = String>)> {
         Some((full(self.text.as_deref()?), self.causes.iter().map(|words| full(words))))
     }
 
-    /// Notes that they are about an object that may hold secret data.
+    /// Marks the object as one that may contain secret data.
     pub(super) fn are_secret(&mut self) {
         self.is_secret = true;
     }
 
-    /// What replaces a message without causes; `None` if it may be shown.
+    /// The replacement of a message without causes; `None` if the message may be shown.
     pub(super) fn replacement(&self, code: u16, reason: &str, message: &str) -> Option<String> {
-        // The words about the size of an object contain no key.
+        // A message about the size of an object contains no keys.
         let is_about_size = ["too large", "ResourceExhausted"].iter().any(|words| message.contains(words));
         let is_hidden =
             self.is_secret && self.text.is_some() && matches!(code, 400 | 422 | 500) && !is_about_size;
@@ -66,7 +68,7 @@ impl Words {
     }
 }
 
-/// A path without what is below the first field, because keys of a map may be secret. Those of metadata are not.
+/// Cuts a path after its first field, because the keys of a map may be secret. Paths in metadata stay whole.
 fn outermost(field: &str) -> Cow<'_, str> {
     let path = field.strip_prefix('.').unwrap_or(field);
     match path.find(['.', '[']) {
@@ -85,10 +87,10 @@ fn full(text: &str) -> String {
     printable::clip(&printable::sentence(&line), FULL).into_owned()
 }
 
-/// The most characters of the server's words about one field.
+/// The maximum number of characters shown of the server's text about one field.
 const FULL: usize = 1_000;
 
-/// Where the server begins to print values; these words themselves are shown.
+/// The words after which the server prints values. The words themselves are shown.
 const VALUES_FOLLOW: [&str; 7] = [
     "Invalid value",
     "Unsupported value",
@@ -99,8 +101,8 @@ const VALUES_FOLLOW: [&str; 7] = [
     "parsing \"",
 ];
 
-/// The server's text up to where it begins to print values, at most 400 characters. Only the first line: after it comes a
-/// diff, which for a pod contains its environment.
+/// The server's text up to where it begins to print values, at most 400 characters. Only the first line is
+/// used: a diff may follow, which for a pod contains its environment.
 pub(super) fn safe(text: &str) -> String {
     let text = text.trim_start().lines().next().unwrap_or_default();
     let cut = VALUES_FOLLOW
@@ -120,7 +122,8 @@ pub(super) fn safe(text: &str) -> String {
     printable::clip(&line, 400).into_owned()
 }
 
-/// How the server's words about the most common rules begin, and what is shown instead: they may continue with values.
+/// For the most common rules: how the server's words begin, and what is shown instead, because values may
+/// follow.
 const RULES: [(&str, &str); 6] = [
     (
         "a lowercase RFC 1123 subdomain must",
@@ -136,7 +139,7 @@ const RULES: [(&str, &str); 6] = [
     ("name part must be non-empty", "a key must not be empty"),
 ];
 
-/// The rule that a value breaks, if it is one of the known rules. `text` begins with the value.
+/// The rule that a value violates, if it is one of the known rules. `text` begins with the value.
 fn rule(text: &str) -> Option<String> {
     let value = match text.strip_prefix('"') {
         Some(quoted) => {
@@ -256,7 +259,7 @@ mod tests {
             "data…: Invalid value; metadata.labels: Invalid value; spec…: Unsupported value"
         );
         assert!(!cut.message.contains("\"hunter2"), "{}", cut.message);
-        // Decisions use the whole path.
+        // Decisions use the whole path, which is not shown.
         assert_eq!(cut.causes[0].field, "data[k-hunter2]");
     }
 

@@ -1,25 +1,25 @@
-//! The few lines of a file that a report shows round a mark.
+//! The lines of a file that a report shows around a mark.
 //!
-//! The library that draws reports takes widths of at most 65,535 and prints every character as it is. So it never
-//! sees the file: it sees this excerpt, whose lines are short and whose characters are safe.
+//! The library that draws reports accepts widths of at most 65,535 and prints every character unchanged.
+//! Therefore it never gets the file, but this excerpt, whose lines are short and whose characters are safe.
 
 use super::{Location, Source};
 use crate::printable;
 
-/// Lines shown before and after the mark.
+/// Number of lines shown before and after the mark.
 const CONTEXT: usize = 1;
-/// A mark over more lines than this is drawn on its first line only.
+/// A mark that spans more lines than this is drawn on its first line only.
 const MARKED_LINES: usize = 4;
-/// Characters of a line that are shown.
+/// The maximum number of characters shown of a line.
 const WIDTH: usize = 160;
-/// Of a longer line, how many characters before the mark are shown.
+/// The number of characters shown before the mark in a longer line.
 const BEFORE: usize = 60;
-/// In the place of what is not shown of a line.
+/// Replaces the part of a line that is not shown.
 const CUT: char = '…';
-/// In the place of a character that is not safe to show.
+/// Replaces a character that is not safe to show.
 const REPLACED: char = '\u{fffd}';
 
-/// An excerpt, with the mark in it.
+/// An excerpt and the position of the mark in it.
 #[derive(Debug)]
 pub(super) struct Excerpt {
     name: String,
@@ -68,7 +68,8 @@ impl Excerpt {
         self.mark
     }
 
-    /// Takes in a line that begins at `offset`; start and end of the mark are noted where it holds them.
+    /// Appends a line that begins at `offset` of the file. Sets start and end of the mark if the line
+    /// contains them.
     fn push(&mut self, line: &str, offset: usize, (start, end): (usize, usize)) {
         let line = line.strip_suffix('\r').unwrap_or(line);
         let holds = |at: usize| (offset..=offset + line.len()).contains(&at);
@@ -98,7 +99,8 @@ impl Excerpt {
         self.text.push('\n');
     }
 
-    /// Notes that the next character of the excerpt is the one at `at` of the file.
+    /// Sets start or end of the mark if the next character of the excerpt is at that offset (`at`) of the
+    /// file.
     fn note(&mut self, at: usize, (start, end): (usize, usize)) {
         if at == start {
             self.mark = (self.text.len(), self.text.len());
@@ -117,7 +119,7 @@ impl miette::SourceCode for Excerpt {
         lines_after: usize,
     ) -> Result<Box<dyn miette::SpanContents<'a> + 'a>, miette::MietteError> {
         let inner = self.text.read_span(span, lines_before, lines_after)?;
-        // The head of a report names the place of the mark in the file.
+        // The head of a report names the position of the mark in the file.
         let is_mark = lines_before == 0 && span.offset() == self.mark.0;
         Ok(Box::new(miette::MietteSpanContents::new_named(
             self.name.clone(),

@@ -112,7 +112,7 @@ impl<'a> Conform<'a> {
     /// All findings. A missing field counts if it is missing in every variant that contains its place.
     pub fn finish(mut self) -> Vec<Diagnostic> {
         if self.fuel == 0 {
-            self.required.clear(); // not all of it was seen
+            self.required.clear(); // incomplete: not all variants were visited
         }
         for ((_, _, field), lack) in std::mem::take(&mut self.required) {
             if lack.missing == lack.seen {
@@ -139,7 +139,7 @@ impl<'a> Conform<'a> {
             return;
         }
         self.fuel -= 1;
-        // For a map or a list the key is shown, for a scalar the scalar itself.
+        // The marked position: the key of a map or a list, but a scalar itself.
         let is_scalar = !matches!(ty.shape, Shape::Map(_) | Shape::List(_));
         let at = ty.at.as_ref().filter(|_| is_scalar).unwrap_or(at);
         if let Shape::OneOf(types) = &ty.shape {
@@ -184,7 +184,7 @@ impl<'a> Conform<'a> {
             accepted = accepted | Basic::QUANTITY | Basic::VERSION;
         }
         if wanted.contains(Basic::INT) && !is_literal {
-            accepted = accepted | Basic::FLOAT; // it may be whole
+            accepted = accepted | Basic::FLOAT; // the value may be a whole number
         }
         if !ty.basic.misses(accepted) {
             return false;

@@ -1,5 +1,6 @@
-//! The built-in kinds of Kubernetes and their schemas, from `schemas/kubernetes/`: what an API server of that
-//! version serves at `/openapi/v3`, compressed. `tests/planes/control_plane` writes the file and checks it.
+//! The built-in kinds of Kubernetes and their schemas, from `schemas/kubernetes/`: the compressed response of
+//! an API server of that version to `/openapi/v3`. `tests/planes/control_plane` writes the file and checks
+//! it.
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
@@ -10,12 +11,12 @@ use serde_json::Value;
 use super::Schema;
 use crate::api::Gvk;
 
-/// The version of Kubernetes that the schemas are of.
+/// The version of Kubernetes from which the schemas come.
 pub const VERSION: &str = "1.36";
 
 static COMPRESSED: &[u8] = include_bytes!("../../../schemas/kubernetes/1.36.txt.z");
 
-/// More than the text has, much less than hurts.
+/// A bound for the unpacked text; far above its real size.
 const MAX_BYTES: usize = 4 << 20;
 
 /// The built-in kinds. Schemas are parsed where they are used.
@@ -35,13 +36,13 @@ pub struct BuiltIn {
 }
 
 impl Kubernetes {
-    /// Unpacks the schemas: about a millisecond.
+    /// Unpacks the schemas, which takes about a millisecond.
     pub fn load() -> Self {
         let bytes = miniz_oxide::inflate::decompress_to_vec_zlib_with_limit(COMPRESSED, MAX_BYTES);
         Self::of(bytes.ok().and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default())
     }
 
-    /// No kinds, for schemas without references to their definitions.
+    /// Creates an empty set, for schemas that reference no definitions.
     pub fn none() -> Self {
         Self::of(String::new())
     }
@@ -111,7 +112,7 @@ mod tests {
 
     /// The text is what a real server serves (`tests/control_plane.rs`).
     #[test]
-    fn the_table_of_built_in_kinds_is_that_of_the_server() {
+    fn built_in_kinds_match_the_schemas_of_the_server() {
         let kubernetes = Kubernetes::load();
         let mut served = HashSet::new();
         for line in kubernetes.text.lines() {

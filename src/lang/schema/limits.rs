@@ -4,7 +4,7 @@
 /// The kinds whose pods always restart.
 const WORKLOADS: [&str; 4] = ["Deployment", "StatefulSet", "DaemonSet", "ReplicaSet"];
 
-/// Fields that are required at that path of the object (items of lists are `[]`).
+/// The required fields of the object at that path (items of lists are `[]`).
 pub(super) fn required(kind: &str, path: &str) -> &'static [&'static str] {
     match (kind, path) {
         ("Job", "spec.template.spec") | ("CronJob", "spec.jobTemplate.spec.template.spec") => {

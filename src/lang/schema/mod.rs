@@ -121,7 +121,7 @@ impl<'a> Schema<'a> {
         self.value.get("properties")?.as_object()
     }
 
-    /// Its named fields.
+    /// The named fields.
     pub fn fields(self) -> impl Iterator<Item = (&'a str, Self)> {
         self.properties().into_iter().flatten().map(move |(name, value)| (name.as_str(), self.at(value)))
     }
@@ -164,7 +164,7 @@ impl<'a> Schema<'a> {
         self.value.get("additionalProperties").filter(|values| values.is_object()).map(|v| self.at(v))
     }
 
-    /// Whether it names any field.
+    /// Whether it names fields.
     pub(crate) fn has_named_fields(self) -> bool {
         self.properties().is_some_and(|known| !known.is_empty())
     }

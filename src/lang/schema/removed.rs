@@ -66,7 +66,7 @@ mod tests {
     use crate::schema::Kubernetes;
 
     #[test]
-    fn successors_are_served_and_removed_versions_are_not() {
+    fn replacements_are_served_and_removed_versions_are_not() {
         let kubernetes = Kubernetes::load();
         for (api_version, kind) in [
             ("extensions/v1beta1", "Ingress"),

@@ -17,11 +17,11 @@ pub struct Type<'a> {
     pub basic: Basic,
     /// Its content.
     pub shape: Shape<'a>,
-    /// The path that was read, `spec.tls.secret`.
+    /// The path from which the value was read, for instance `spec.tls.secret`.
     pub origin: Option<Rc<str>>,
     /// Its location.
     pub at: Option<Location>,
-    /// The type of the expression that quotes have made a string.
+    /// The type of the expression, if quotes around it have made it a string.
     pub quoted: Option<Basic>,
 }
 
@@ -198,14 +198,14 @@ impl<'a> Type<'a> {
         self
     }
 
-    /// The type, as read from this path.
+    /// Sets the path from which the value was read.
     #[must_use]
     pub fn read_from(mut self, origin: Option<Rc<str>>) -> Self {
         self.origin = origin;
         self
     }
 
-    /// The type, as written at this location.
+    /// Sets the location where the value is written.
     #[must_use]
     pub fn written(mut self, at: Location) -> Self {
         self.at = Some(at);

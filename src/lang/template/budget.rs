@@ -18,15 +18,15 @@ pub struct Totals {
     pub memory: usize,
     /// Bytes of all rendered objects, roughly as JSON.
     pub output: usize,
-    /// Bytes of rendered objects that are kept to be written. The others wait; this is not an error.
+    /// Bytes of rendered objects that are kept to be written. Objects beyond it wait for a later decision.
     pub bodies: usize,
 }
 
 impl Totals {
-    /// The limits of an instance. An instance that exceeds them is Stalled.
+    /// The limits of an instance. An instance that exceeds them becomes Stalled.
     pub const FULL: Self = Self { fuel: 10_000_000, memory: 32 << 20, output: 32 << 20, bodies: 8 << 20 };
 
-    /// Nothing.
+    /// A budget that allows nothing.
     pub const NONE: Self = Self { fuel: 0, memory: 0, output: 0, bodies: 0 };
 
     /// Enough for nearly every instance. Larger instances are evaluated one at a time, so that parallel evaluations
@@ -44,7 +44,7 @@ impl Totals {
         }
     }
 
-    /// Whether none of it is more than those bounds.
+    /// Whether no part exceeds its bound.
     pub fn fits(&self, bounds: Self) -> bool {
         self.fuel <= bounds.fuel
             && self.memory <= bounds.memory
@@ -68,9 +68,10 @@ pub struct Exceeded {
 #[derive(Debug)]
 pub struct Budget {
     totals: Totals,
-    /// The number of objects whose body is not kept. `None`: up-to-date objects have no body.
+    /// The number of objects that the caller has already shown. `None`: the caller does not show objects, and
+    /// up-to-date objects need no body.
     shown: Option<usize>,
-    /// Whether it is that of the steps of a run.
+    /// Whether it is the budget of the steps of a run.
     is_of_run: bool,
     state: Mutex<State>,
 }
@@ -159,7 +160,7 @@ impl Budget {
         false
     }
 
-    /// What is left, or the first exceeded limit.
+    /// The remaining totals, or the error of the first exceeded limit.
     pub(super) fn left(&self) -> Result<Totals, EvalError> {
         let state = self.lock();
         match &state.exceeded {
@@ -203,7 +204,7 @@ impl Budget {
         format!("evaluating {what} exceeds the limit of {} steps for all {of} together", self.totals.fuel)
     }
 
-    /// What is evaluated, and what all of it is called.
+    /// The subject of the budget and its parts, for messages.
     fn names(&self) -> (&'static str, &'static str) {
         if self.is_of_run { ("the steps of this run", "of them") } else { ("this instance", "its templates") }
     }

@@ -93,7 +93,7 @@ pub(super) enum Kind {
     Var(Name),
     Attr(Box<Node>, Name),
     Item(Box<Node>, Box<Node>),
-    /// Value; start, stop and step.
+    /// The value; start, stop and step.
     Slice(Box<(Node, [Option<Node>; 3])>),
     Not(Box<Node>),
     Neg(Box<Node>),
@@ -102,7 +102,7 @@ pub(super) enum Kind {
     Binary(Binary, Box<(Node, Node)>),
     /// `a < b <= c`: at least one comparison.
     Compare(Box<Node>, Vec<(Comparison, Node)>),
-    /// Test, value, otherwise.
+    /// The condition, the value, and the value otherwise.
     If(Box<(Node, Node, Option<Node>)>),
     /// The value, its replacement, and whether the replacement applies to false values too.
     Default(Box<(Node, Option<Node>, Option<Node>)>),

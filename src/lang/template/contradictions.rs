@@ -9,8 +9,8 @@ use super::{Engine, Expr};
 use serde_json::Value;
 
 impl Engine {
-    /// Whether conditions of a plan that are decided one after another cannot all hold; each with the result that is
-    /// wanted.
+    /// Whether conditions of a plan that are evaluated one after another can never all have the results that
+    /// they are paired with.
     pub fn contradict(&self, conditions: &[(&Expr, bool)]) -> bool {
         let mut sides: Vec<Side<'_>> = Vec::new();
         for (expr, wanted) in conditions {
@@ -23,7 +23,7 @@ impl Engine {
     }
 }
 
-/// A condition, the text that it is part of, and whether it must be true.
+/// A condition, the text that contains it, and the result that it must have.
 pub(super) type Side<'a> = (&'a Node, &'a str, bool);
 
 /// Whether conditions cannot all hold: one is the opposite of another, or no number is in all ranges.
@@ -54,7 +54,7 @@ pub(super) fn contradict(sides: &[Side<'_>]) -> bool {
     false
 }
 
-/// A condition without its negations, as text, and whether that must be true.
+/// The text of a condition without its negations, and the result that this text must have.
 fn plain(node: &Node, text: &str, wanted: bool) -> (Option<String>, bool) {
     let written = |node: &Node| text.get(node.span.start..node.span.end).map(words);
     match &node.kind {
@@ -72,7 +72,7 @@ fn plain(node: &Node, text: &str, wanted: bool) -> (Option<String>, bool) {
 struct Range {
     least: f64,
     most: f64,
-    /// Whether the limits are not part of it.
+    /// Whether the lower and the upper limit are excluded.
     is_open: (bool, bool),
 }
 
@@ -115,7 +115,7 @@ fn range_of(node: &Node) -> Option<((Name, Vec<Segment>), Range)> {
     Some((path, Range { least, most, is_open: (op == Comparison::Gt, op == Comparison::Lt) }))
 }
 
-/// Variables that do not change while a plan runs.
+/// The variables that do not change while a plan runs.
 const FIXED: [&str; 6] = ["spec", "name", "namespace", "defaults", "operator", "run"];
 
 /// Whether a condition reads only what does not change while a plan runs.
@@ -129,7 +129,8 @@ fn is_fixed(node: &Node) -> bool {
     fixed
 }
 
-/// Whether one side excludes another: `x == 'a' and x == 'b'`, or for `!=` includes all: `x != 'a' or x != 'b'`.
+/// Whether the sides exclude each other (`x == 'a' and x == 'b'`) or, for `!=`, cover everything (`x != 'a'
+/// or x != 'b'`).
 pub(super) fn excludes(sides: &[&Node], wanted: Comparison) -> bool {
     let mut known: Vec<((Name, Vec<Segment>), Value)> = Vec::new();
     for side in sides {

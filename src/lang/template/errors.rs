@@ -10,21 +10,22 @@ use crate::diag::{Diagnostic, Source, Span};
 /// Why an evaluation has no value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EvalError {
-    /// It reads an unknown value, which could not be read and is not empty. The caller keeps the current value.
+    /// It reads an unknown value: one that could not be read, which does not mean that it is empty. The
+    /// caller keeps the current value.
     Unknown {
         /// The unknown path, for example `refs.tls`.
         path: String,
         /// The reason.
         reason: String,
     },
-    /// It is undefined, or uses an undefined value.
+    /// The result is undefined, or an undefined value is used.
     Undefined(Box<Diagnostic>),
-    /// It orders (`<`, `sort`, `min`) undefined, null or mixed values. In a condition that is awaited this means 'not
-    /// yet'.
+    /// It orders (`<`, `sort`, `min`) undefined or null values, or values of different types. A condition
+    /// that is awaited then counts as not yet true.
     NotYet(Box<Diagnostic>),
     /// It exceeds one of the [`Limits`](super::Limits).
     Limit(Box<Diagnostic>),
-    /// Anything else.
+    /// Any other error.
     Failed(Box<Diagnostic>),
 }
 
@@ -32,7 +33,7 @@ pub enum EvalError {
 const MIXED: &str = "template::types";
 
 impl EvalError {
-    /// Whether it orders values of mixed types: 'not yet' in an awaited condition, otherwise an error.
+    /// Whether it orders values of different types: not yet true in an awaited condition, otherwise an error.
     pub fn is_mixed(&self) -> bool {
         matches!(self, Self::NotYet(diagnostic) if diagnostic.code == MIXED)
     }

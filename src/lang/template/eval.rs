@@ -15,8 +15,8 @@ use super::ops;
 use super::scope::{Function, Lets, Scope, Var, convert};
 use super::value::{Name, STATUS, Unknown, Val};
 
-/// The levels of [`Limits::nesting`](super::Limits) that a macro, a partial and a let count for: they need more stack
-/// than an operator.
+/// How many levels of [`Limits::nesting`](super::Limits) a macro, a partial or a let counts for, because they
+/// need more stack than an operator.
 const CALL_LEVELS: usize = 8;
 
 /// The evaluation of one unit in one scope.
@@ -41,7 +41,7 @@ impl<'r> Cx<'r> {
     pub(super) fn eval(&mut self, node: &Node) -> Res<Val> {
         self.run.fuel(1)?;
         match &node.kind {
-            // Common leaves do not count as a level.
+            // Constants, variables and fields are common and do not count as a level.
             Kind::Const(value) => Ok(value.clone()),
             Kind::Var(name) => Ok(self.variable(name)),
             Kind::Attr(..) => self.attributes(node).map_err(|fault| fault.at(&self.unit.source, node.span)),
@@ -80,7 +80,7 @@ impl<'r> Cx<'r> {
         }
     }
 
-    /// `a.b.c`; converts only `c` of a live object.
+    /// Evaluates `a.b.c`; of a live object, only `c` is converted.
     fn attributes(&mut self, node: &Node) -> Res<Val> {
         let mut names = Vec::new();
         let mut base = node;
@@ -121,7 +121,7 @@ impl<'r> Cx<'r> {
         Ok(self.named(value, node))
     }
 
-    /// Names a field that is absent from a status as in the source.
+    /// For an unknown value that is absent from a status: names the field as in the source.
     fn named(&self, value: Val, node: &Node) -> Val {
         match &value {
             Val::Unknown(unknown) if unknown.absent => match self.shown(node) {
@@ -132,7 +132,7 @@ impl<'r> Cx<'r> {
         }
     }
 
-    /// `let.name`: evaluated once, in the scope without local variables of blocks and macros.
+    /// Evaluates `let.name`, once, in a scope without the local variables of blocks and macros.
     fn let_value(&mut self, lets: &Arc<Lets>, name: &Name) -> Res<Val> {
         let Some(text) = lets.get(name) else { return Ok(Val::Undefined) };
         let layer = self.scope.layer_of(lets, name);
@@ -160,7 +160,8 @@ impl<'r> Cx<'r> {
         });
         self.run.lets.borrow_mut().pop();
         let value = match value {
-            // So that `let.x is known` works for a let that reads an unknown value. The let itself is not absent.
+            // The error becomes a value, so that `let.x is known` works for a let that reads an unknown
+            // value. The let itself is not absent.
             Err(Fault::Unknown(unknown)) => {
                 Val::Unknown(Arc::new(Unknown { absent: false, ..(*unknown).clone() }))
             }
@@ -173,7 +174,8 @@ impl<'r> Cx<'r> {
         Ok(value)
     }
 
-    /// Only dispatches: the called functions have their own locals, so that deep expressions need little stack.
+    /// Only dispatches. The called functions have their own local variables, so that deep expressions need
+    /// little stack.
     fn compute(&mut self, node: &Node) -> Res<Val> {
         match &node.kind {
             Kind::Const(value) => Ok(value.clone()),
@@ -294,7 +296,7 @@ impl<'r> Cx<'r> {
         let mut left_node = first;
         for (op, node) in rest {
             let right = self.eval(node)?;
-            // Name the undefined side.
+            // The error names the undefined side.
             let compared = ops::compare(self.run, *op, &left, &right).map_err(|fault| {
                 let culprit = match (&left, &right) {
                     (Val::Undefined, _) => left_node,
@@ -410,7 +412,7 @@ impl<'r> Cx<'r> {
         let mut given = Vec::with_capacity(vars.len());
         for (name, node) in vars {
             let value = match self.eval(node)? {
-                // Its values belong to this template.
+                // The positions in a fragment belong to this template, so it becomes a string.
                 value @ Val::Fragment(_) => Val::Str(value.text(self.run)?),
                 value => value,
             };
@@ -443,7 +445,7 @@ impl<'r> Cx<'r> {
             _ => false,
         };
         match (&**name, args.as_slice()) {
-            // Like `default`: another value replaces the absent one.
+            // Like `default`: the argument replaces an absent value.
             ("get", [Some(key), Some(default)]) if is_map => {
                 let found = ops::item(self.run, &base, key)?;
                 Ok(if found.is_absent() { default.clone() } else { found })

@@ -52,7 +52,7 @@ impl Cx<'_> {
     /// Emits a value. An error counts only if the value is used: a comment does not use it.
     fn emit(&mut self, node: &Node, out: &mut Vec<Piece>) -> Res<()> {
         let val = match self.eval(node) {
-            // The result of a macro or a `set` block counts as written at this place.
+            // The result of a macro or a `set` block counts as written here.
             Ok(Val::Fragment(pieces)) => {
                 self.run.fuel(pieces.len())?;
                 for piece in pieces.iter() {
@@ -101,7 +101,8 @@ impl Cx<'_> {
             Target::Field(namespace, field, span) => {
                 let result = match self.lookup(namespace) {
                     Some(Val::Namespace(namespace)) => {
-                        // Through a list, which refuses values that contain themselves or are nested too deep.
+                        // Put into a list first, because a list refuses values that contain themselves or are
+                        // nested too deep.
                         Val::list(vec![value.clone()]).map(|_| {
                             let mut fields = namespace.lock().unwrap_or_else(PoisonError::into_inner);
                             fields.insert(Arc::clone(field), value);
@@ -251,7 +252,7 @@ fn unpack(cx: &Cx<'_>, value: &Val) -> Res<Vec<Val>> {
             cx.run.items(list.items.len())?;
             Ok(list.items.clone())
         }
-        // The result of `groupby`.
+        // A group in the result of `groupby`.
         Val::Map(map) if map.entries.len() == 2 => {
             match (map.entries.get("grouper"), map.entries.get("list")) {
                 (Some(key), Some(items)) => Ok(vec![key.clone(), items.clone()]),

@@ -1,6 +1,6 @@
-//! The syntax of other tools, and its equivalent here, for suggestions in errors.
+//! Recognises the syntax of other tools and names the equivalent in Operetta, for hints in errors.
 
-/// Go templates of Helm and KUDO, and CEL, in a line that is not a valid expression.
+/// Recognises Go templates of Helm and KUDO, and CEL, in a line that is not a valid expression.
 pub(super) fn of_line(line: &str) -> Option<&'static str> {
     let inside = inside(line);
     let code = unquoted(inside);
@@ -109,7 +109,7 @@ fn unquoted(text: &str) -> String {
         .collect()
 }
 
-/// A filter of Sprig, Ansible or Jinja.
+/// Recognises filters of Sprig, Ansible or Jinja.
 pub(super) fn of_filter(name: &str) -> Option<&'static str> {
     Some(match name {
         "nindent" | "quote" | "squote" | "toYaml" | "to_nice_yaml" => {
@@ -137,7 +137,7 @@ pub(super) fn of_filter(name: &str) -> Option<&'static str> {
     })
 }
 
-/// A function of Sprig, or of CEL.
+/// Recognises functions of Sprig or CEL.
 pub(super) fn of_function(name: &str) -> Option<&'static str> {
     Some(match name {
         "has" => "write `x is defined`",
@@ -160,7 +160,7 @@ pub(super) fn of_function(name: &str) -> Option<&'static str> {
     })
 }
 
-/// A variable of another tool.
+/// Recognises variables of other tools.
 pub fn of_variable(name: &str) -> Option<&'static str> {
     Some(match name {
         "Values" | "values" => "a field of the instance is `spec.x`, a constant of the package `defaults.x`",
@@ -180,7 +180,7 @@ pub fn of_variable(name: &str) -> Option<&'static str> {
     })
 }
 
-/// A key of another tool in `operator.yaml`.
+/// Recognises keys of other tools in `operator.yaml`.
 pub fn of_key(name: &str) -> Option<&'static str> {
     Some(match name {
         "patches" | "fromFieldPath" | "toFieldPath" | "transforms" | "readinessChecks" => {
@@ -203,7 +203,8 @@ pub fn of_key(name: &str) -> Option<&'static str> {
     })
 }
 
-/// References of other tools in text, which would remain literal: the position, the length and the equivalent of each.
+/// Finds references of other tools in text, where they would remain literal: the position, the length and the
+/// equivalent of each.
 pub fn in_text(text: &str) -> Vec<(usize, usize, &'static str)> {
     const MARKS: [(&str, char, &str); 7] = [
         ("${schema.", '}', "it is kro's; write {{ spec.x }}"),
@@ -260,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_and_shell_variables_are_no_references() {
+    fn comments_and_shell_variables_are_not_references() {
         assert_eq!(in_text("a: ${schema.spec.x}-y").first().map(|found| (found.0, found.1)), Some((3, 16)));
         for text in ["# ${schema.spec.x}", "a: ${HOME} $(POD_NAME) $(date)"] {
             assert_eq!(in_text(text), [], "{text}");

@@ -99,7 +99,7 @@ impl Val {
 /// The bytes of a JSON value in memory, without its text, items and entries.
 pub const JSON_VALUE_BYTES: usize = size_of::<Value>();
 
-/// How many entries a node of a map has room for, and its bytes in memory.
+/// The number of entries in a node of a map, and the bytes of a node in memory.
 const NODE_ENTRIES: usize = 11;
 const NODE_BYTES: usize = NODE_ENTRIES * (JSON_VALUE_BYTES + size_of::<String>());
 
@@ -108,7 +108,8 @@ pub fn json_entry_bytes(entries: usize, key: &str) -> usize {
     key.len() + if entries.is_multiple_of(NODE_ENTRIES) { NODE_BYTES } else { 0 }
 }
 
-/// The approximate bytes of a JSON value in memory. The manager counts the same while it reads an object.
+/// The approximate bytes of a JSON value in memory. The manager counts in the same way while it reads an
+/// object.
 pub fn json_bytes(value: &Value) -> usize {
     JSON_VALUE_BYTES
         + match value {

@@ -1,8 +1,8 @@
 //! JSONPath (RFC 9535) in the form that Kubernetes users know.
 //!
-//! The leading names of a path are evaluated as an expression: it determines their value, whether it is unknown or
-//! missing, and which part of a live object is kept. The rest (a filter, a wildcard, a slice) is searched for in the
-//! value.
+//! The leading names of a path are evaluated as an expression, which determines their value, whether it is
+//! unknown or missing, and which part of a live object is kept. The rest (a filter, a wildcard, a slice) is a
+//! search in that value.
 
 use jsonpath_rust::parser::model::{
     Comparable, Filter, FilterAtom, FnArg, JpQuery, Literal, Segment, Selector, SingularQuery, Test,
@@ -27,7 +27,7 @@ const MAX_VALUES: usize = 50_000;
 /// The maximum bytes of a compiled pattern: it is compiled for each value.
 const MAX_PATTERN: usize = 32 << 10;
 
-/// The JSONPath to search in a value.
+/// A JSONPath that searches a value.
 #[derive(Debug, Clone)]
 pub struct Search {
     query: JpQuery,
@@ -35,16 +35,16 @@ pub struct Search {
 }
 
 impl Search {
-    /// Whether it matches at most one place.
+    /// Whether it matches at most one value.
     pub fn is_singular(&self) -> bool {
         self.singular
     }
 
-    /// The result: the single value, or null without a match; or a list of all matches.
+    /// The result. If `one` is set: the single match, or null without a match. Otherwise: a list of all
+    /// matches.
     ///
     /// # Errors
-    ///
-    /// There are several matches and one is required, or the value is too large.
+    /// There are several matches although `one` is set, or the value is too large.
     pub fn of(&self, value: &Value, one: bool) -> Result<Value, String> {
         if count(value, MAX_VALUES) == 0 {
             return Err(format!("the JSONPath would search more than {MAX_VALUES} values"));
@@ -65,7 +65,7 @@ impl Search {
     }
 }
 
-/// The remaining budget of values after visiting a value.
+/// The budget of values that remains after visiting a value.
 fn count(value: &Value, budget: usize) -> usize {
     let each = |budget: usize, value: &Value| if budget == 0 { 0 } else { count(value, budget) };
     let budget = budget.saturating_sub(1);
@@ -77,11 +77,10 @@ fn count(value: &Value, budget: usize) -> usize {
 }
 
 impl Engine {
-    /// Compiles a JSONPath at `at` in kubectl's notation: `.children.web.status`, also with a leading `$` or in braces.
-    /// It starts at the variables.
+    /// Compiles a JSONPath at `at` in kubectl's notation: `.children.web.status`, also with a leading `$` or
+    /// in braces. The first name is a variable.
     ///
     /// # Errors
-    ///
     /// It is not a JSONPath, or does not start with the name of a variable.
     pub fn json_path(&self, text: &str, at: &Location) -> Result<(Expr, Option<Search>), Diagnostic> {
         let place = TextOrigin::within(&at.source, at.span, text);
@@ -172,7 +171,7 @@ fn is_word(key: &str) -> bool {
             .contains(&key)
 }
 
-/// The nesting depth of brackets, without those in quotes.
+/// The nesting depth of brackets; brackets in quotes do not count.
 fn brackets(text: &str) -> usize {
     let (mut depth, mut most) = (0usize, 0);
     for c in text.chars() {
@@ -209,7 +208,7 @@ fn refused(
 
 const FORM: &str = "write for example .children.web.status.conditions[?(@.type=='Available')].status";
 
-/// An unsupported feature, and the alternative.
+/// The description of an unsupported feature, and the alternative.
 type Odd = (&'static str, &'static str);
 
 const ABSOLUTE: Odd = (
@@ -330,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_find_what_kubectl_finds() {
+    fn jsonpaths_find_the_same_as_kubectl() {
         for (path, one, wanted) in [
             (".children.web.status.readyReplicas", false, json!(3)),
             ("$.children.web.status.readyReplicas", false, json!(3)),

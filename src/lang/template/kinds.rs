@@ -1,4 +1,4 @@
-//! The kinds of the objects that a template renders, from its text alone.
+//! Finds the kinds of the objects that a template renders, from its text alone.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use super::code::{Stmt, Unit};
 use crate::api::Gvk;
 use crate::diag::{Diagnostic, Span};
 
-/// Stands for an expression in a line.
+/// Replaces an expression in a line.
 const VALUE: char = '\u{0}';
 
 /// The maximum number of distinguished paths through branches.
@@ -25,14 +25,14 @@ struct State {
 
 type States = BTreeSet<State>;
 
-/// What `apiVersion` and `kind` at the top level say.
+/// The kinds that `apiVersion` and `kind` at the top level name.
 pub(super) fn kinds(unit: &Unit) -> Result<Vec<Gvk>, Diagnostic> {
     let states = run(&unit.body, States::from([State::default()]));
     let mut kinds = BTreeSet::new();
     let mut problem = None;
     for state in states.into_iter().map(State::end_of_line) {
         match (state.api_version, state.kind) {
-            // A path through the branches without output.
+            // This path through the branches renders no object.
             (None, None) => {}
             (Some(api_version), Some(kind))
                 if ![&api_version, &kind].iter().any(|text| text.contains(VALUE)) =>
@@ -76,7 +76,7 @@ fn run(stmts: &[Stmt], mut states: States) -> States {
             Stmt::With { body, .. } => run(body, states),
             Stmt::Set { .. } | Stmt::SetBlock { .. } | Stmt::Do(_) => states,
         };
-        // Too many paths: merge those first that differ only in an unfinished line.
+        // If there are too many paths, those that differ only in an unfinished line are merged.
         if states.len() > MAX_STATES {
             let short = |state: State| State { line: String::new(), ..state };
             states = states.into_iter().map(short).take(MAX_STATES).collect();

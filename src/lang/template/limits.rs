@@ -51,8 +51,8 @@ pub(super) const MAP_BYTES: usize = 512;
 pub(super) struct Run<'e> {
     pub(super) engine: &'e Engine,
     pub(super) limits: Limits,
-    /// Whether the result decides something, such as whether a child exists. Then a field that is absent from the
-    /// status of a live object is unknown.
+    /// Whether the result is a decision, for instance whether a child exists. Then a field that is absent
+    /// from the status of a live object is unknown.
     pub(super) decides: bool,
     /// The shared budget, and what was left of it at the start.
     budget: Shared,
@@ -70,17 +70,16 @@ pub(super) struct Run<'e> {
 }
 
 impl<'e> Run<'e> {
-    /// An evaluation without a shared budget.
+    /// Creates an evaluation without a shared budget.
     pub(super) fn new(engine: &'e Engine) -> Self {
         let left = Totals { fuel: u64::MAX, memory: usize::MAX, output: usize::MAX, bodies: usize::MAX };
         Self::with(engine, None, left)
     }
 
-    /// An evaluation within a budget.
+    /// Creates an evaluation within a budget.
     ///
     /// # Errors
-    ///
-    /// A limit has been exceeded before.
+    /// A limit of the budget has been exceeded before.
     pub(super) fn within(engine: &'e Engine, budget: &Shared) -> Result<Self, EvalError> {
         let Some(shared) = budget else { return Ok(Self::new(engine)) };
         let left = shared.left()?;
@@ -106,12 +105,12 @@ impl<'e> Run<'e> {
         }
     }
 
-    /// The same evaluation, for a decision.
+    /// The same evaluation, with a result that is a decision.
     pub(super) fn deciding(self) -> Self {
         Self { decides: true, ..self }
     }
 
-    /// Ends the evaluation: charges the budget, and stops all evaluation if a limit is exceeded.
+    /// Ends the evaluation and charges the budget. If a limit is exceeded, all evaluation stops.
     pub(super) fn finish<T>(self, result: Res<T>) -> Result<T, EvalError> {
         let result = result.map_err(EvalError::from);
         if let Some(budget) = &self.budget {
@@ -128,7 +127,7 @@ impl<'e> Run<'e> {
         result
     }
 
-    /// Uses steps.
+    /// Charges steps.
     pub(super) fn fuel(&self, steps: usize) -> Res<()> {
         let steps = steps as u64;
         let left = self.fuel.get();
@@ -148,7 +147,7 @@ impl<'e> Run<'e> {
         Ok(())
     }
 
-    /// Uses bytes. Must be called before they are allocated.
+    /// Charges bytes. Must be called before they are allocated.
     pub(super) fn memory(&self, bytes: usize) -> Res<()> {
         let left = self.memory.get();
         if left < bytes {
@@ -179,12 +178,12 @@ impl<'e> Run<'e> {
         }
     }
 
-    /// Uses the bytes of a map in addition to its entries.
+    /// Charges the bytes of a map in addition to those of its entries.
     pub(super) fn map(&self, entries: usize) -> Res<()> {
         if entries == 0 { Ok(()) } else { self.memory(MAP_BYTES) }
     }
 
-    /// Counts the bytes of a result.
+    /// Charges the bytes of a result.
     pub(super) fn output(&self, meter: &Meter) -> Res<()> {
         let left = self.output.get();
         let Some(rest) = left.checked_sub(meter.used()) else {
@@ -196,13 +195,13 @@ impl<'e> Run<'e> {
         Ok(())
     }
 
-    /// Uses the bytes of a list with that many items.
+    /// Charges the bytes of a list with that many items.
     pub(super) fn items(&self, count: usize) -> Res<()> {
         self.fuel(count)?;
         self.memory(count.saturating_mul(VALUE_BYTES))
     }
 
-    /// Enters `levels` levels. Each success requires a [`Run::leave`].
+    /// Enters `levels` levels. Each success must be followed by a [`Run::leave`].
     pub(super) fn enter(&self, levels: usize) -> Res<()> {
         let depth = self.depth.get() + levels;
         if depth > self.limits.nesting {

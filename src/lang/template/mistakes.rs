@@ -19,9 +19,9 @@ use crate::diag::{Location, Source, Span};
 /// The facts about the value at a path that hold for every instance.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Fact {
-    /// Whether it always has a value, if the instance has a spec.
+    /// Whether it has a value in every instance that has a spec.
     pub always: bool,
-    /// Whether it has a value even without a spec.
+    /// Whether it has a value in every instance, even without a spec.
     pub certain: bool,
     /// All possible values.
     pub values: Option<Vec<Value>>,
@@ -52,20 +52,20 @@ pub enum MistakeKind {
     NoSuchValue(Vec<Value>),
     /// Both branches of a condition are the same.
     SameBranches,
-    /// `default` for a path that always has a value; whether its argument is `omit`.
+    /// `default` is applied to a path that always has a value. Contains whether its argument is `omit`.
     NeverMissing(bool),
-    /// `omit` in an expression or a text that cannot be omitted.
+    /// `omit` is used in an expression or a text that cannot be omitted.
     NoOmit,
 }
 
 /// The purpose of an expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// It decides whether something exists or is true, so it should depend on something.
+    /// The expression decides whether something exists or is true, so it should depend on something.
     Condition,
-    /// It decides something, and may be constant.
+    /// The expression decides something, and may be constant.
     Decision,
-    /// It yields a value, which may be omitted.
+    /// The expression yields a value, which may be omitted.
     Value,
 }
 
@@ -371,7 +371,7 @@ impl<'a> Finder<'a> {
     }
 }
 
-/// The sides of a chain of `and`, or of `or`.
+/// The operands of a chain of `and`, or of `or`.
 pub(super) fn flat(node: &Node, and: bool) -> Vec<&Node> {
     let (mut sides, mut open) = (Vec::new(), vec![node]);
     while let Some(node) = open.pop() {
@@ -406,7 +406,7 @@ fn order(op: Comparison, left: f64, right: f64) -> Option<bool> {
 
 pub(super) fn equal(left: &Value, right: &Value) -> bool {
     match (left.as_f64(), right.as_f64()) {
-        #[allow(clippy::float_cmp)] // as the expression compares them
+        #[allow(clippy::float_cmp)] // expressions compare numbers in the same way
         (Some(left), Some(right)) => left == right,
         _ => left == right,
     }
@@ -458,7 +458,7 @@ pub(super) fn path(node: &Node) -> Option<(Name, Vec<Segment>)> {
     }
 }
 
-/// The source text of statements without blocks, without white space.
+/// The source text of statements, without white space. `None` if they contain a block.
 fn written(stmts: &[Stmt], source: &Source) -> Option<String> {
     let mut text = String::new();
     for stmt in stmts {

@@ -12,8 +12,8 @@
 //!   process.
 //! - The reads of an expression are known without evaluating it.
 //!
-//! The stages of a template: `parse` (text, checked, to MiniJinja's tree) -> `lower` (to `code`) -> `analysis` (what it
-//! reads) -> `exec` and `eval` (to pieces) -> `substitute` (to JSON).
+//! The stages of a template: `parse` (text to MiniJinja's tree, with checks) -> `lower` (to `code`) ->
+//! `analysis` (which paths it reads) -> `exec` and `eval` (to pieces) -> `substitute` (to JSON).
 
 // `Diagnostic` exceeds clippy's size limit. Errors end a whole compilation, so boxing them has no benefit.
 #![allow(clippy::result_large_err)]
@@ -100,7 +100,8 @@ pub struct Template {
     path: String,
     unit: Unit,
     kinds: Result<Vec<Gvk>, Box<Diagnostic>>,
-    /// The last text and its tree. Renders of one template usually differ only in values.
+    /// The last rendered text and its tree, because the renders of one template usually differ only in
+    /// values.
     parsed: Mutex<Option<Arc<(String, yaml::Node)>>>,
 }
 
@@ -209,7 +210,7 @@ impl Engine {
         Ok(Text(Arc::new(TextUnit::Template(unit))))
     }
 
-    /// What the values in a text read that have not passed the filter last.
+    /// The reads of the values in a text, except those of values whose last filter is `filter`.
     pub fn unfiltered(&self, text: &Text, filter: &str) -> Vec<Reads> {
         let TextUnit::Template(unit) = &*text.0 else { return Vec::new() };
         let values = text.without_filter(filter).into_iter();
@@ -221,7 +222,7 @@ impl Engine {
         self.run(scope, |run| template.render(run, scope, true))
     }
 
-    /// The document, and the literal parts of its metadata.
+    /// The document of a template, and the literal parts of its metadata.
     pub fn render_object(&self, template: &Template, scope: &Scope) -> Result<(Value, Written), EvalError> {
         self.run(scope, |run| template.render_object(run, scope, true))
     }
@@ -250,13 +251,13 @@ impl Engine {
         })
     }
 
-    /// Whether an expression that decides something is true, like in `{% if %}`: undefined is false. A field that is
-    /// absent from the status of a live object is unknown, because controllers omit zeros.
+    /// Whether an expression that decides something is true, as in `{% if %}`: undefined is false. A field
+    /// that is absent from the status of a live object is unknown, because controllers omit zeros.
     pub fn truthy(&self, expr: &Expr, scope: &Scope) -> Result<bool, EvalError> {
         self.decide(scope, |run| expr.value(run, scope)?.truthy().map_err(|fault| expr.at(fault)))
     }
 
-    /// The items of the list that an expression yields; for a map the keys.
+    /// The items of the list that an expression yields; of a map, its keys.
     pub fn items(&self, expr: &Expr, scope: &Scope) -> Result<Vec<Value>, EvalError> {
         self.decide(scope, |run| {
             let value = expr.defined(run, scope)?;
@@ -330,7 +331,8 @@ impl Template {
         &self.unit.reads
     }
 
-    /// What `apiVersion` and `kind` at the top level of its text say: one kind, or several in branches. An error if one of them is absent or computed.
+    /// The kinds that `apiVersion` and `kind` at the top level of its text name: one kind, or several in
+    /// branches. An error if one of them is absent or computed.
     pub fn kinds(&self) -> Result<&[Gvk], Diagnostic> {
         match &self.kinds {
             Ok(kinds) => Ok(kinds),
@@ -338,7 +340,7 @@ impl Template {
         }
     }
 
-    /// The document. The document of a partial is not a result itself.
+    /// The document. `is_result` is false for a partial, whose document is not itself a result.
     fn render(&self, run: &Run<'_>, scope: &Scope, is_result: bool) -> Res<Value> {
         self.render_object(run, scope, is_result).map(|(value, _)| value)
     }
@@ -370,15 +372,15 @@ impl Template {
                 .unwrap_or_else(|| substitute::failed(*diagnostic))
         })?;
         let tree = Arc::new((text, node));
-        // The text of a large instance is not kept.
+        // The text of a large instance is not worth its memory.
         if tree.0.len() <= KEPT_TEXT {
             *lock() = Some(Arc::clone(&tree));
         }
         Ok(tree)
     }
 
-    /// A template without branches and loops always has the same tree: it is parsed now, so that errors are reported
-    /// now.
+    /// Parses a template without branches and loops now, so that its errors are reported now: its tree is
+    /// always the same.
     fn check(&self, engine: &Engine) -> Option<Diagnostic> {
         if !self.unit.macros.is_empty() {
             return None;

@@ -9,7 +9,7 @@ use super::limits::Run;
 use super::quantity::Quantity;
 use super::value::{Unknown, Val};
 
-/// `value.name`. A missing field is undefined, also along a missing path.
+/// Evaluates `value.name`. A missing field is undefined, and so are the fields of an undefined value.
 pub(super) fn attribute(run: &Run<'_>, value: &Val, name: &str) -> Res<Val> {
     Ok(match value {
         Val::Map(map) => match map.entries.get(name) {
@@ -62,7 +62,7 @@ fn deeper(unknown: &Unknown, step: &str) -> Val {
     Val::Unknown(Arc::new(Unknown { path, reason: unknown.reason.clone(), absent: unknown.absent }))
 }
 
-/// `value[key]`. A key of the wrong type is an error.
+/// Evaluates `value[key]`. A key of the wrong type is an error.
 pub(super) fn item(run: &Run<'_>, value: &Val, key: &Val) -> Res<Val> {
     match value {
         Val::Undefined | Val::Null => return Ok(Val::Undefined),
@@ -109,13 +109,13 @@ pub(super) fn item(run: &Run<'_>, value: &Val, key: &Val) -> Res<Val> {
     }
 }
 
-/// The index from the start; negative indices count from the end.
+/// An index counted from the start. Negative indices count from the end.
 fn nth(length: usize, index: i128) -> Option<usize> {
     let index = if index < 0 { index.checked_add(i128::try_from(length).ok()?)? } else { index };
     usize::try_from(index).ok().filter(|index| *index < length)
 }
 
-/// `value[start:stop:step]`, as in Python.
+/// Evaluates `value[start:stop:step]`, as in Python.
 pub(super) fn slice(run: &Run<'_>, value: &Val, bounds: [&Val; 3]) -> Res<Val> {
     let value = value.defined()?.resolved(run)?;
     let [start, stop, step] = bounds.map(|bound| match bound {
@@ -175,14 +175,16 @@ fn as_float(int: i128) -> f64 {
 
 fn compare_int_float(int: i128, float: f64) -> Option<Ordering> {
     match as_float(int).partial_cmp(&float)? {
-        // If rounding hides the difference, compare as integers: the float is integral there.
+        // If rounding hides the difference, they are compared as integers, which is exact because the float
+        // has no fraction here.
         #[allow(clippy::cast_possible_truncation)]
         Ordering::Equal => Some(int.cmp(&(float as i128))),
         other => Some(other),
     }
 }
 
-/// `==`: defined for all known values. Different types are never equal, except 3 and 3.0.
+/// Evaluates `==`, which is defined for all known values. Values of different types are never equal, except 3
+/// and 3.0.
 pub(super) fn equal(run: &Run<'_>, left: &Val, right: &Val) -> Res<bool> {
     run.fuel(1)?;
     let (left, right) = (left.known()?.resolved(run)?, right.known()?.resolved(run)?);
@@ -252,7 +254,7 @@ fn number_order(left: &Val, right: &Val) -> Option<Ordering> {
     }
 }
 
-/// `<` and similar operators: only within one type that has an order.
+/// Evaluates `<` and similar operators, which are defined only within one type that has an order.
 pub(super) fn order(run: &Run<'_>, left: &Val, right: &Val) -> Res<Ordering> {
     run.fuel(1)?;
     let (left, right) = (left.known()?.resolved(run)?, right.known()?.resolved(run)?);
@@ -299,7 +301,7 @@ fn unordered(left: &Val, right: &Val) -> Fault {
     }
 }
 
-/// `needle in hay`.
+/// Evaluates `needle in hay`.
 pub(super) fn contains(run: &Run<'_>, needle: &Val, hay: &Val) -> Res<bool> {
     let hay = hay.defined()?.resolved(run)?;
     let needle = needle.known()?.resolved(run)?;

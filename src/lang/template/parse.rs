@@ -1,5 +1,5 @@
-//! Parses text to MiniJinja's syntax tree. Its parser recurses without limit over some chains, so the tokens are
-//! counted first.
+//! Parses text to MiniJinja's syntax tree. The tokens are counted first, because MiniJinja's parser recurses
+//! over some chains without limit.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::errors::near;
 use super::substitute::{CLOSE, OPEN};
 use crate::diag::{Diagnostic, Source, Span};
 
-/// The maximum nesting of operators, filters and fields, including brackets.
+/// The maximum nesting of operators, filters and field accesses, including brackets.
 const MAX_CHAIN: usize = 200;
 /// The maximum nesting of brackets.
 const MAX_BRACKETS: usize = 32;
@@ -28,12 +28,12 @@ pub(super) struct TextOrigin {
 }
 
 impl TextOrigin {
-    /// A whole source.
+    /// Creates the origin of a whole source.
     pub(super) fn file(source: &Arc<Source>) -> Self {
         Self { source: Arc::clone(source), span: Span::new(0, source.text.len()), base: Some(0) }
     }
 
-    /// A text at `span`, possibly quoted or folded there.
+    /// Creates the origin of a text at `span`, where it may be quoted or folded.
     pub(super) fn within(source: &Arc<Source>, span: Span, text: &str) -> Self {
         let start = span.start.min(source.text.len());
         let shown = source.text.get(start..span.end.clamp(start, source.text.len())).unwrap_or_default();
@@ -120,7 +120,7 @@ fn check_length(text: &str, place: &TextOrigin, limit: usize) -> Result<(), Box<
     Err(Box::new(Diagnostic::error("template::limit", message).at(&place.source, place.span(0, 0))))
 }
 
-/// Refuses the characters that mark placeholders.
+/// Refuses the characters that are reserved for placeholders.
 fn check_characters(text: &str, place: &TextOrigin) -> Result<(), Box<Diagnostic>> {
     let escaped = |escape: &str| {
         let at = text.to_ascii_lowercase().find(escape)?;
@@ -187,14 +187,14 @@ fn too_deep(place: &TextOrigin, what: &str, limit: usize, at: (usize, usize)) ->
 
 /// Refuses nesting that is too deep for the parser and for recursion over its tree.
 fn check_tokens(text: &str, place: &TextOrigin, in_expression: bool) -> Result<(), Box<Diagnostic>> {
-    // The length of the chain in each open bracket. Their sum bounds the depth of the tree.
+    // The length of the chain in each open bracket. The sum of the lengths bounds the depth of the tree.
     let mut chains: Vec<usize> = vec![0];
     // The levels of each open block.
     let mut blocks: Vec<usize> = Vec::new();
     let mut first_of_block = false;
     let mut set_without_value = false;
     for token in tokenize(text, in_expression, syntax()) {
-        // The parser reports this error.
+        // The parser reports an invalid token.
         let Ok((token, span)) = token else { return Ok(()) };
         let at = (span.start_offset as usize, span.end_offset as usize);
         let step = match &token {

@@ -1,5 +1,5 @@
-//! What is known of a text before it is rendered: its literal parts, the name of the instance, and where values of the
-//! instance are. What a template computes is any text.
+//! Patterns: what is known of a text before it is rendered. A pattern consists of literal parts, the name of
+//! the instance and values of the instance. Everything that a template computes may be any text.
 
 use std::fmt;
 
@@ -34,7 +34,7 @@ pub enum PatternPart {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pattern(pub Vec<PatternPart>);
 
-/// What a pattern needs to know of a resource.
+/// The data of a resource that a pattern needs.
 #[derive(Clone, Copy)]
 pub struct Known<'a> {
     /// Its `let`s.
@@ -52,7 +52,7 @@ enum Token {
 }
 
 impl Engine {
-    /// What is known of a text.
+    /// The pattern of a text.
     pub fn pattern(&self, text: &Text, known: Known<'_>) -> Pattern {
         let mut parts = Vec::new();
         self.parts(text, known, 0, &mut parts);
@@ -114,7 +114,7 @@ impl Engine {
     }
 }
 
-/// A constant.
+/// The part for a constant.
 fn literal(value: &Value) -> PatternPart {
     match value {
         Value::String(text) => PatternPart::Text(text.clone()),
@@ -134,7 +134,7 @@ impl Pattern {
         Self(vec![PatternPart::Unknown])
     }
 
-    /// Its text, if it has only characters.
+    /// Its text, if it consists of literal parts only.
     pub fn as_literal(&self) -> Option<String> {
         self.0.iter().try_fold(String::new(), |text, part| match part {
             PatternPart::Text(more) => Some(text + more),
@@ -142,7 +142,7 @@ impl Pattern {
         })
     }
 
-    /// Whether the name of the instance is part of it.
+    /// Whether it contains the name of the instance.
     pub fn has_instance(&self) -> bool {
         self.0.contains(&PatternPart::Instance)
     }
@@ -172,9 +172,10 @@ impl Pattern {
     }
 }
 
-/// Whether two texts with wildcards have a common text.
+/// Whether two texts with wildcards can be equal.
 fn may_be_equal(left: &[Token], right: &[Token]) -> bool {
-    // Whether the rests after some tokens of the left one may be equal, for each number of tokens of the right one.
+    // `row[j]`: whether the rest of `left` from token `i` and the rest of `right` from token `j` may be
+    // equal.
     let mut row = vec![false; right.len() + 1];
     for i in (0..=left.len()).rev() {
         let below = std::mem::replace(&mut row, vec![false; right.len() + 1]);
@@ -194,7 +195,7 @@ fn may_be_equal(left: &[Token], right: &[Token]) -> bool {
     row[0]
 }
 
-/// As an author would write it.
+/// Writes the pattern as an author would write it.
 impl fmt::Display for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for part in &self.0 {
@@ -225,7 +226,7 @@ mod tests {
     use crate::diag::{Location, Source, Span};
 
     #[test]
-    fn texts_differ_only_if_no_value_makes_them_equal() {
+    fn patterns_differ_only_if_no_value_makes_them_equal() {
         let engine = Engine::empty();
         let source = Source::new("operator.yaml", "");
         let at = Location::new(&source, Span::new(0, 0));

@@ -54,7 +54,7 @@ impl Quantity {
         }
         let scaled = digits.checked_mul(factor)?;
         let unit = unit.checked_mul(divisor)?;
-        // Billionths, rounded away from zero.
+        // In billionths, rounded away from zero.
         let whole = (scaled / unit).checked_mul(NANO)?;
         let rest = (scaled % unit).checked_mul(NANO)?;
         let nanos = whole.checked_add(rest / unit)?.checked_add(i128::from(rest % unit != 0))?;
@@ -69,8 +69,8 @@ impl Quantity {
         Self::new(int.checked_mul(NANO)?, Family::Decimal)
     }
 
-    /// Rounded to billionths.
-    #[allow(clippy::cast_possible_truncation)] // Within the range, checked just before.
+    /// Converts a float, rounded to billionths.
+    #[allow(clippy::cast_possible_truncation)] // The range is checked just before.
     pub(super) fn from_float(float: f64) -> Option<Self> {
         let nanos = (float * 1e9).round();
         if nanos.abs() < 1e35 { Self::new(nanos as i128, Family::Decimal) } else { None }
@@ -104,14 +104,14 @@ impl Quantity {
         Self::new(self.nanos.checked_mul(by)?, self.family)
     }
 
-    /// Rounded up to billionths.
+    /// Multiplies by a float. The result is rounded to billionths.
     #[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss)]
     pub(super) fn mul_float(self, by: f64) -> Option<Self> {
         let nanos = (self.nanos as f64 * by).round();
         if nanos.abs() < 1e35 { Self::new(nanos as i128, self.family) } else { None }
     }
 
-    /// Rounded up to billionths.
+    /// Divides by an integer. The result is rounded up to billionths.
     pub(super) fn div_int(self, by: i128) -> Option<Self> {
         let quotient = self.nanos.checked_div(by)?;
         let up = i128::from(self.nanos % by != 0 && (self.nanos < 0) == (by < 0));
@@ -124,7 +124,7 @@ impl Quantity {
         (other.nanos != 0).then(|| self.nanos as f64 / other.nanos as f64)
     }
 
-    /// The integer value, rounded up, like Kubernetes' `Value()`.
+    /// The integer value, rounded up, as Kubernetes' `Value()` does.
     pub(super) fn to_int(self) -> i128 {
         self.nanos.div_euclid(NANO) + i128::from(self.nanos.rem_euclid(NANO) != 0)
     }
@@ -134,7 +134,7 @@ impl Quantity {
         self.nanos as f64 / 1e9
     }
 
-    /// The value in that unit (`Mi`, `m`, `G`), rounded up, with the unit.
+    /// The value in a unit (`Mi`, `m`, `G`), rounded up, followed by the unit.
     pub(super) fn in_unit(self, unit: &str) -> Option<String> {
         let (_, factor, divisor) = scale(unit)?;
         let numerator = self.nanos.checked_mul(divisor)?;
@@ -167,7 +167,7 @@ fn scale(suffix: &str) -> Option<(Family, i128, i128)> {
     Some(if exponent < 0 { (Family::Exponent, 1, power) } else { (Family::Exponent, power, 1) })
 }
 
-/// The canonical form of Kubernetes.
+/// Writes the canonical form of Kubernetes.
 impl fmt::Display for Quantity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let whole = self.nanos / NANO;
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn arithmetic_keeps_the_family() {
+    fn arithmetic_keeps_the_suffix_family() {
         let q = |text| Quantity::parse(text).unwrap();
         assert_eq!(q("1Gi").add(q("512Mi")).unwrap().to_string(), "1536Mi");
         assert_eq!(q("1").sub(q("250m")).unwrap().to_string(), "750m");

@@ -2,7 +2,7 @@
 
 use crate::diag::Location;
 
-/// All reads.
+/// All reads of an expression or a template.
 #[derive(Debug, Clone, Default)]
 pub struct Reads {
     /// The paths, in the order of the text, followed by those of partials. The lets that are read appear as
@@ -12,7 +12,7 @@ pub struct Reads {
     pub generates: Vec<Location>,
 }
 
-/// One path that is read: the value there, with everything below it.
+/// One path that is read. The value at the path is read with everything below it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadPath {
     /// The variable.
@@ -21,9 +21,10 @@ pub struct ReadPath {
     pub segments: Vec<Segment>,
     /// The location of the read.
     pub location: Location,
-    /// Whether a missing path is allowed: within `default`, a test such as `is defined`, or a condition.
+    /// Whether the path may be missing: it is read within `default`, a test such as `is defined`, or a
+    /// condition.
     pub guarded: bool,
-    /// Whether only its state is tested: `is ready`, `is current`, `is known`, `is defined`.
+    /// Whether only the state of the value is tested: `is ready`, `is current`, `is known`, `is defined`.
     pub flag: bool,
 }
 
@@ -34,12 +35,12 @@ pub enum Segment {
     Key(String),
     /// An item of a list, or of a map with integer keys.
     Index(i64),
-    /// Some or all items: computed, or iterated.
+    /// Some or all items: the index is computed, or the list is iterated.
     Any,
 }
 
 impl Segment {
-    /// The field, if it is one.
+    /// The name of the field, if the step is a field.
     pub fn as_key(&self) -> Option<&str> {
         match self {
             Self::Key(key) => Some(key),

@@ -16,7 +16,7 @@ use super::value::{Flags, LiveVal, Name, Unknown, Val};
 pub enum Var {
     /// A JSON value. It is converted once for all scopes that are derived from this one.
     Json(Value),
-    /// A large JSON value; only the parts that are read are converted.
+    /// A large JSON value, of which only the parts that are read are converted.
     Shared(Arc<Value>),
     /// A live object.
     Object(Live),
@@ -26,11 +26,11 @@ pub enum Var {
     Keyed(Vec<(Value, Var)>),
     /// A list.
     List(Vec<Var>),
-    /// Named variables below this one, for example all of `children`.
+    /// Variables below this one by name, for example all of `children`.
     Vars(BTreeMap<String, Var>),
     /// A value that could not be read, with the reason. Expressions that read it have no value.
     Unknown(String),
-    /// Nothing.
+    /// An undefined value.
     Undefined,
     /// A callable value, for example `cluster.has`.
     Function(Function),
@@ -45,10 +45,10 @@ pub struct Live {
     pub value: Arc<Value>,
     /// Whether it is ready: `is ready`.
     pub ready: bool,
-    /// Whether its desired object is what the newest spec renders: `is current`.
+    /// Whether the desired object was rendered from the newest spec: `is current`.
     pub current: bool,
-    /// Whether it is kept although nothing desires it. Then `is ready` and `is current` of all objects of its child do not
-    /// depend on it.
+    /// Whether it is kept although nothing desires it any more. A kept object does not affect `is ready` and
+    /// `is current` of its child.
     pub kept: bool,
 }
 
@@ -59,12 +59,12 @@ pub struct Function(pub(super) Arc<Callable>);
 type Callable = dyn Fn(&[Value]) -> Result<Var, String> + Send + Sync;
 
 impl Function {
-    /// A Rust function. It must be pure: equal arguments give equal values.
+    /// Creates a function from a Rust function, which must be pure: equal arguments give equal values.
     pub fn new(call: impl Fn(&[Value]) -> Result<Value, String> + Send + Sync + 'static) -> Self {
         Self(Arc::new(move |args| call(args).map(Var::Json)))
     }
 
-    /// A function whose result may be unknown.
+    /// Creates a function whose result may be unknown.
     pub fn asking(call: impl Fn(&[Value]) -> Result<Var, String> + Send + Sync + 'static) -> Self {
         Self(Arc::new(call))
     }
@@ -76,7 +76,7 @@ impl fmt::Debug for Function {
     }
 }
 
-/// Named texts, evaluated when they are read, in the scope of the reader, once for that scope.
+/// Named texts that are evaluated when they are read, in the scope of the reader, once for that scope.
 #[derive(Debug)]
 pub struct Lets {
     entries: BTreeMap<String, Let>,
@@ -85,12 +85,12 @@ pub struct Lets {
 #[derive(Debug)]
 struct Let {
     text: Text,
-    /// The variables that it reads, also through other lets.
+    /// The variables that it reads, directly or through other lets.
     roots: BTreeSet<String>,
 }
 
 impl Lets {
-    /// Lets with these names and texts; of equal names the last.
+    /// Creates lets from names and texts. Of equal names the last one counts.
     pub fn new(entries: impl IntoIterator<Item = (String, Text)>) -> Self {
         let texts: BTreeMap<String, Text> = entries.into_iter().collect();
         let direct: BTreeMap<String, (BTreeSet<String>, BTreeSet<String>)> =
@@ -118,13 +118,13 @@ impl Lets {
         self.entries.get(name).map(|entry| &entry.text)
     }
 
-    /// All of them, by name.
+    /// All lets, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Text)> {
         self.entries.iter().map(|(name, entry)| (name.as_str(), &entry.text))
     }
 
-    /// A cycle of lets, if there is one: `[a, b, a]`. A cycle behind conditions may never be evaluated; evaluation
-    /// reports it otherwise.
+    /// A cycle of lets, if there is one: `[a, b, a]`. It may never be evaluated because of conditions; if it
+    /// is, evaluation reports it.
     pub fn cycle(&self) -> Option<Vec<String>> {
         let mut done = BTreeSet::new();
         self.entries.keys().find_map(|name| self.walk(name, &mut Vec::new(), &mut done))
@@ -136,7 +136,7 @@ impl Lets {
             cycle.push(name.to_owned());
             return Some(cycle);
         }
-        // The bound keeps a long chain of lets off the stack; evaluation refuses such a chain anyway.
+        // The bound protects the stack from a long chain of lets, which evaluation refuses anyway.
         if done.contains(name) || path.len() > 200 {
             return None;
         }
@@ -162,7 +162,7 @@ fn direct_reads(text: &Text, all: &BTreeMap<String, Text>) -> (BTreeSet<String>,
             ("let", Some(Segment::Key(name))) => {
                 lets.insert(name.clone());
             }
-            // `let[x]` may be any of them.
+            // `let[x]` may read any let.
             ("let", _) => lets.extend(all.keys().cloned()),
             (root, _) => {
                 variables.insert(root.to_owned());
@@ -181,8 +181,8 @@ struct Layer {
     parent: Option<Scope>,
     /// The shared budget of evaluations.
     budget: budget::Shared,
-    /// The evaluated lets, and whether they were evaluated for a decision: a field that is absent from a status has
-    /// another value then.
+    /// The evaluated lets. The flag says whether one was evaluated for a decision, because then a field that
+    /// is absent from a status has another value.
     memo: Mutex<BTreeMap<(Name, bool), Val>>,
 }
 
@@ -193,19 +193,19 @@ impl Default for Scope {
 }
 
 impl fmt::Debug for Scope {
-    /// Names only, because values may be secret.
+    /// Writes only the names, because values may be secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.names()).finish()
     }
 }
 
 impl Scope {
-    /// No variables.
+    /// Creates a scope without variables.
     pub fn new() -> Self {
         Self(Arc::new(Layer { vars: Vec::new(), parent: None, budget: None, memo: Mutex::default() }))
     }
 
-    /// No variables; all evaluations in it, and in derived scopes, share a budget.
+    /// Creates a scope without variables. All evaluations in it and in scopes derived from it share a budget.
     pub fn within(budget: Arc<Budget>) -> Self {
         let layer = Layer { vars: Vec::new(), parent: None, budget: Some(budget), memo: Mutex::default() };
         Self(Arc::new(layer))
@@ -215,14 +215,15 @@ impl Scope {
         &self.0.budget
     }
 
-    /// The same variables; evaluations in it, and in scopes that are derived from it, have another budget.
+    /// A scope with the same variables. Evaluations in it and in scopes derived from it have another budget.
     #[must_use]
     pub fn with_budget(&self, budget: Arc<Budget>) -> Self {
         let (vars, parent) = (Vec::new(), Some(self.clone()));
         Self(Arc::new(Layer { vars, parent, budget: Some(budget), memo: Mutex::default() }))
     }
 
-    /// A derived scope with one more or one changed variable. Lets that do not read that variable stay evaluated.
+    /// A derived scope with one more or one changed variable. Lets that do not read that variable are not
+    /// evaluated again.
     #[must_use]
     pub fn with(&self, name: &str, value: Var) -> Self {
         self.layer(vec![(name.into(), convert(name, value))])
@@ -233,7 +234,7 @@ impl Scope {
         Self(Arc::new(Layer { vars, parent: Some(self.clone()), budget, memo: Mutex::default() }))
     }
 
-    /// Sets a variable here. Other copies of this scope are not affected.
+    /// Sets a variable in this scope. Other copies of the scope are not affected.
     pub fn set(&mut self, name: &str, value: Var) {
         let value = convert(name, value);
         let Some(layer) = Arc::get_mut(&mut self.0) else {
@@ -268,7 +269,7 @@ impl Scope {
         names
     }
 
-    /// The outermost layer in which that let has the same value as here.
+    /// The outermost layer in which a let has the same value as in this scope.
     pub(super) fn layer_of(&self, lets: &Lets, name: &str) -> &Self {
         let mut scope = self;
         let Some(entry) = lets.entries.get(name) else { return scope };
@@ -336,7 +337,7 @@ pub(super) fn convert(path: &str, var: Var) -> Val {
     }
 }
 
-/// A variable; nested too deep it is unknown.
+/// Creates a variable, which is unknown if it is nested too deep.
 fn built(path: &str, value: super::errors::Res<Val>) -> Val {
     value.unwrap_or_else(|_| {
         let reason = "it is nested too deep".to_owned();

@@ -1,5 +1,5 @@
-//! Parses the text of a rendered template, in which placeholders stand for values, as YAML, and then replaces the
-//! placeholders by the values. So no value ever passes through the YAML parser.
+//! Parses the text of a rendered template as YAML while placeholders stand for the values, and then replaces
+//! the placeholders by the values. So no value ever passes through the YAML parser.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::yaml::{self, Node, NodeValue, Style};
 pub(super) const OPEN: char = '\u{10F7A1}';
 pub(super) const CLOSE: char = '\u{10F7A2}';
 
-/// The text with placeholders.
+/// Assembles the text with placeholders.
 pub(super) fn assemble(run: &Run<'_>, pieces: &[Piece]) -> Res<String> {
     let mut text = String::new();
     for (index, piece) in pieces.iter().enumerate() {
@@ -101,7 +101,7 @@ fn original(offset: usize, pieces: &[Piece]) -> usize {
     last
 }
 
-/// The text with `{{...}}` for each placeholder.
+/// Returns the text with `{{...}}` in place of each placeholder.
 fn without_placeholders(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -135,7 +135,7 @@ impl<'a> Substitute<'a> {
         Self { run, source, pieces, meter, path: JsonPath::default() }
     }
 
-    /// Counts the values created so far as a result of the evaluation.
+    /// Charges the values created so far as a result of the evaluation.
     pub(super) fn output(&self) -> Res<()> {
         self.run.output(&self.meter)
     }
@@ -204,7 +204,8 @@ impl<'a> Substitute<'a> {
         }))
     }
 
-    /// A placeholder alone: plain its native value, in quotes a string.
+    /// The value of a scalar that is a single placeholder: the native value if it is plain, a string if it is
+    /// quoted.
     fn alone(&mut self, slot: &Slot, style: Style) -> Res<Option<Value>> {
         let val = self.slot(slot)?;
         if matches!(val, Val::Omit) {
@@ -246,10 +247,10 @@ impl<'a> Substitute<'a> {
         Ok(out)
     }
 
-    /// Text and placeholders of a scalar.
+    /// Splits the text of a scalar into text and placeholders.
     fn parts<'t>(&self, text: &'t str, span: Span) -> Res<Vec<Part<'t, 'a>>> {
         let broken = || {
-            // YAML itself can produce them: for example an escape in quotes.
+            // A placeholder character can come from YAML itself: for example from an escape in quotes.
             let start = original(span.start, self.pieces);
             Fault::failed("the private-use characters U+10F7A1 and U+10F7A2 are not allowed in a template")
                 .at(self.source, Span::new(start, start))
@@ -299,7 +300,7 @@ impl<'a> Substitute<'a> {
                 self.path.0.pop();
                 continue;
             }
-            // The path contains the author's text, not the value of the key.
+            // The path of an error shows the author's text, not the value of the key, which may be secret.
             self.path.0.push(Step::Key(self.shown(text)));
             let parts = self.parts(text, key.span)?;
             let omitted = match parts.as_slice() {
@@ -348,7 +349,7 @@ impl<'a> Substitute<'a> {
         Ok(())
     }
 
-    /// The maps that `<<` merges; the first takes precedence.
+    /// The maps that `<<` merges; the first one takes precedence.
     fn merge(&mut self, node: &Node, merged: &mut Vec<Map<String, Value>>) -> Res<()> {
         let Some(value) = self.node(node)? else { return Ok(()) };
         let maps = match value {
@@ -376,7 +377,7 @@ impl<'a> Substitute<'a> {
     }
 }
 
-/// The cause of text that is not valid YAML: the error of a value, if there is one.
+/// The error of a value, if there is one: it is the likely cause of text that is not valid YAML.
 pub(super) fn first_fault(pieces: &[Piece], source: &Arc<Source>) -> Option<Fault> {
     pieces.iter().find_map(|piece| match piece {
         Piece::Slot(Slot { val: Err(fault), span }) => Some(fault.clone().at(source, *span)),
@@ -384,7 +385,7 @@ pub(super) fn first_fault(pieces: &[Piece], source: &Arc<Source>) -> Option<Faul
     })
 }
 
-/// A diagnostic as an error of an evaluation.
+/// Converts a diagnostic to an error of an evaluation.
 pub(super) fn failed(diagnostic: Diagnostic) -> Fault {
     Fault::Problem(Box::new(super::errors::Problem { kind: FaultKind::Failed, diagnostic }))
 }

@@ -1,4 +1,4 @@
-//! The error about an undefined expression: its text, its position, and a suggestion.
+//! Creates the error about an undefined expression: its text, its position, and a suggestion.
 
 use super::code::{Kind, Node};
 use super::errors::{Fault, Res, near};
@@ -64,7 +64,7 @@ impl Cx<'_> {
                     Val::Lets(lets) => lets.iter().map(|(name, _)| name.to_owned()).collect(),
                     _ => Vec::new(),
                 };
-                // The name exists: its object does not.
+                // The name exists, but its object does not.
                 if keys.iter().any(|key| **key == **name) {
                     return Ok(match &base.kind {
                         Kind::Var(root) if **root == *"children" => {

@@ -20,22 +20,22 @@ pub struct Expr(pub(super) Arc<ExprUnit>);
 #[derive(Debug)]
 pub(super) struct ExprUnit {
     pub(super) node: Node,
-    /// For its source and what it reads; it has no body.
+    /// Holds the source and the reads; it has no body.
     pub(super) unit: Unit,
 }
 
 impl Expr {
-    /// What it reads.
+    /// The paths that the expression reads.
     pub fn reads(&self) -> &Reads {
         &self.0.unit.reads
     }
 
-    /// Where it stands.
+    /// The location of the expression.
     pub fn location(&self) -> Location {
         Location::new(&self.0.unit.source, self.0.node.span)
     }
 
-    /// Its text, where it stands in one piece.
+    /// The text of the expression, if it is in one piece in the source.
     pub fn text(&self) -> Option<&str> {
         let span = self.0.node.span;
         self.0.unit.source.text.get(span.start..span.end).map(str::trim)
@@ -45,7 +45,7 @@ impl Expr {
         Cx::new(run, scope, &self.0.unit).finished(&self.0.node)
     }
 
-    /// Its value, which must be defined.
+    /// The value, which must be defined.
     pub(super) fn defined(&self, run: &Run<'_>, scope: &Scope) -> Res<Val> {
         let mut cx = Cx::new(run, scope, &self.0.unit);
         match cx.finished(&self.0.node)? {
@@ -54,14 +54,14 @@ impl Expr {
         }
     }
 
-    /// Gives an error the place of the whole expression, unless it has one.
+    /// Sets the location of an error to the whole expression, unless it has a location.
     pub(super) fn at(&self, fault: Fault) -> Fault {
         fault.at(&self.0.unit.source, self.0.node.span)
     }
 }
 
-/// A compiled string of `operator.yaml`: one expression alone gives its native value, other text a
-/// string. Copies are cheap.
+/// A compiled string of `operator.yaml`. A single expression yields its native value, other text a string.
+/// Copies are cheap.
 #[derive(Debug, Clone)]
 pub struct Text(pub(super) Arc<TextUnit>);
 
@@ -73,12 +73,12 @@ pub(super) enum TextUnit {
 }
 
 impl Text {
-    /// A value as it is written in YAML, without expressions: a number, a boolean, null.
+    /// Creates a text from a value without expressions: a number, a boolean, null.
     pub fn literal(value: Value) -> Self {
         Self(Arc::new(TextUnit::Literal(value, Reads::default())))
     }
 
-    /// The value, if it is written out and needs no evaluation.
+    /// The value, if it is a literal and needs no evaluation.
     pub fn as_literal(&self) -> Option<&Value> {
         match &*self.0 {
             TextUnit::Literal(value, _) => Some(value),
@@ -86,7 +86,7 @@ impl Text {
         }
     }
 
-    /// What it reads.
+    /// The paths that the text reads.
     pub fn reads(&self) -> &Reads {
         match &*self.0 {
             TextUnit::Literal(_, reads) => reads,
@@ -94,7 +94,7 @@ impl Text {
         }
     }
 
-    /// Where its first expression stands; nowhere without one.
+    /// The location of the first expression; `None` without one.
     pub fn location(&self) -> Option<Location> {
         let TextUnit::Template(unit) = &*self.0 else { return None };
         let node = unit.body.iter().find_map(|stmt| match stmt {
@@ -105,7 +105,7 @@ impl Text {
         Some(Location::new(&unit.source, node.map_or(Span::default(), |node| node.span)))
     }
 
-    /// The values that stand in it without having passed the filter last.
+    /// The values in it whose last filter is not `filter`.
     pub(super) fn without_filter(&self, filter: &str) -> Vec<&Node> {
         let TextUnit::Template(unit) = &*self.0 else { return Vec::new() };
         let has_passed = |node: &Node| matches!(&node.kind, Kind::Filter(last, ..) if last.name == filter);
@@ -116,7 +116,7 @@ impl Text {
         values.filter(|node| !has_passed(node)).collect()
     }
 
-    /// Its value, perhaps undefined, unknown or `omit`.
+    /// The value, which may be undefined, unknown or `omit`.
     pub(super) fn value(&self, run: &Run<'_>, scope: &Scope) -> Res<Val> {
         let unit = match &*self.0 {
             TextUnit::Literal(value, _) => return Ok(Val::from_json(value)),
@@ -131,7 +131,7 @@ impl Text {
         cx.text(pieces).map(Val::Str)
     }
 
-    /// Its value, which must be defined.
+    /// The value, which must be defined.
     pub(super) fn defined(&self, run: &Run<'_>, scope: &Scope) -> Res<Val> {
         let value = self.value(run, scope)?;
         match (&value, &*self.0) {
@@ -146,7 +146,7 @@ impl Text {
         }
     }
 
-    /// Gives an error the place of the whole text, unless it has one.
+    /// Sets the location of an error to the whole text, unless it has a location.
     pub(super) fn at(&self, fault: Fault) -> Fault {
         match &*self.0 {
             TextUnit::Template(unit) => match unit.body.as_slice() {

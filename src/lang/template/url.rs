@@ -1,4 +1,5 @@
-//! URLs: where a value stands in one, and values that cannot change the rest of it.
+//! URLs with values: the part of the URL in which a value is, and the encoding that keeps it from changing
+//! the rest.
 
 use super::code::{Piece, Stmt};
 use super::errors::{Fault, Res};
@@ -11,7 +12,7 @@ use super::value::Val;
 use super::{Engine, EvalError, Text, analysis};
 use crate::diag::{Diagnostic, Location};
 
-/// Where a value stands in a URL.
+/// The part of a URL in which a value is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UrlPart {
     /// In the scheme, the host or the port.
@@ -23,7 +24,7 @@ pub enum UrlPart {
 }
 
 impl UrlPart {
-    /// Where the next character of a URL stands.
+    /// The part to which the next character after `url` belongs.
     fn after(url: &str) -> Self {
         let Some(scheme) = url.find("://") else { return Self::Authority };
         let rest = &url[scheme + 3..];
@@ -38,21 +39,21 @@ impl UrlPart {
 /// A value in a URL.
 #[derive(Debug)]
 pub struct UrlValue {
-    /// Where it stands.
+    /// The part of the URL in which it is.
     pub part: UrlPart,
-    /// What it reads, without following `let`s.
+    /// The paths that it reads, without following `let`s.
     pub reads: Reads,
     /// The location of its expression.
     pub location: Location,
 }
 
 impl Engine {
-    /// The URL of a text. A value in the path or in the query is percent-encoded; a list in the path is several segments.
-    /// A value after `://` is a host and a port.
+    /// Evaluates a text as a URL. A value in the path or in the query is percent-encoded; a list in the path
+    /// becomes several segments. A value after `://` is a host and a port.
     ///
     /// # Errors
-    ///
-    /// A value is missing, or no part of a URL: an empty path segment, `..`, a host with other characters.
+    /// A value is missing or cannot be part of a URL: an empty path segment, `..`, a host with other
+    /// characters.
     pub fn eval_url(&self, text: &Text, scope: &Scope) -> Result<String, EvalError> {
         self.run(scope, |run| {
             let unit = match &*text.0 {
@@ -87,8 +88,7 @@ impl Engine {
     /// The values of a URL, in order.
     ///
     /// # Errors
-    ///
-    /// The text has statements, so the places of its values are not known.
+    /// The text has statements, so the positions of its values are unknown.
     pub fn url_values(&self, text: &Text) -> Result<Vec<UrlValue>, Diagnostic> {
         let TextUnit::Template(unit) = &*text.0 else { return Ok(Vec::new()) };
         let mut written = String::new();
@@ -96,7 +96,7 @@ impl Engine {
         for stmt in &unit.body {
             match stmt {
                 Stmt::Raw(raw, _) => {
-                    // A value before it may have been the scheme and the host.
+                    // A value before the text may have been the scheme and the host.
                     if found.is_empty() || written.contains("://") {
                         written.push_str(raw);
                     } else {
@@ -120,11 +120,11 @@ impl Engine {
     }
 }
 
-/// A URL that is put together.
+/// A URL under construction.
 #[derive(Default)]
 struct Url {
     text: String,
-    /// The ranges of values in the path.
+    /// The ranges that values have in the path.
     values: Vec<(usize, usize)>,
 }
 
@@ -167,7 +167,7 @@ impl Url {
         Ok(())
     }
 
-    /// The URL, if none of its values makes another path of it.
+    /// The finished URL. An error if one of its values would change the path, for instance `..`.
     fn finish(self) -> Res<String> {
         for (start, end) in self.values {
             let first = self.text[..start].rfind('/').map_or(start, |slash| slash + 1);
@@ -185,7 +185,7 @@ impl Url {
     }
 }
 
-/// Percent-encodes all but letters, digits and `-._~`.
+/// Percent-encodes all characters but letters, digits and `-._~`.
 fn encode(text: &str, out: &mut String) {
     const HEX: [char; 16] = ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'A', 'B', 'C', 'D', 'E', 'F'];
     for byte in text.bytes() {
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_encoded_by_their_place() {
+    fn values_are_encoded_for_their_part_of_the_url() {
         for (source, value, expected) in [
             ("http://a/b", json!(""), "http://a/b"),
             (
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_known_without_values() {
+    fn url_parts_are_known_without_evaluation() {
         use UrlPart::{Authority, Path, Query};
         for (source, expected) in [
             ("{{ a }}/x/{{ b }}?c={{ c }}&d={{ d }}", vec![Authority, Path, Query, Query]),

@@ -1,5 +1,5 @@
-//! The values that expressions compute with. They come from JSON and go to JSON; between, they are
-//! shared by `Arc`, so that handing them on costs nothing.
+//! The values with which expressions compute. They are converted from JSON and to JSON. In between they are
+//! shared by `Arc`, so that copies are cheap.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -37,11 +37,11 @@ pub(super) enum Val {
     Keyed(Arc<Keyed>),
     /// JSON that is converted where it is read; with flags, a live object.
     Live(Arc<LiveVal>),
-    /// What could not be read.
+    /// A value that could not be read.
     Unknown(Arc<Unknown>),
-    /// Leaves out the key or item it stands for.
+    /// Omits the key or item that has this value.
     Omit,
-    /// Text of the template itself, with values in it: what a macro or a `set` block gives.
+    /// Text of the template with values in it: the result of a macro or a `set` block.
     Fragment(Arc<Vec<Piece>>),
     Version(Arc<semver::Version>),
     Quantity(Quantity),
@@ -51,7 +51,7 @@ pub(super) enum Val {
     Namespace(Arc<Mutex<BTreeMap<Name, Val>>>),
 }
 
-/// Its kind only: values may be secret.
+/// Writes only the type, because values may be secret.
 impl fmt::Debug for Val {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.kind())
@@ -79,7 +79,7 @@ pub(super) struct Keyed {
     depth: u16,
 }
 
-/// What is known of a live object beside its content: see [`super::Live`].
+/// The state of a live object beside its content: see [`super::Live`].
 #[derive(Clone, Copy)]
 pub(super) struct Flags {
     pub(super) ready: bool,
@@ -89,7 +89,7 @@ pub(super) struct Flags {
 
 pub(super) struct LiveVal {
     pub(super) json: Arc<Value>,
-    /// `is ready` and `is current`, if it is a live object.
+    /// The state of the object, if it is a live object.
     pub(super) flags: Option<Flags>,
     whole: OnceLock<Val>,
 }
@@ -98,11 +98,11 @@ pub(super) struct LiveVal {
 pub(super) struct Unknown {
     pub(super) path: String,
     pub(super) reason: String,
-    /// Whether it is a field that the status of a live object does not have: see [`Val::absent`].
+    /// Whether it is a field that is absent from the status of a live object: see [`Val::absent`].
     pub(super) absent: bool,
 }
 
-/// `loop` of a `for`.
+/// The variable `loop` of a `for`.
 pub(super) struct LoopVal {
     pub(super) index0: usize,
     pub(super) length: usize,
@@ -116,12 +116,12 @@ impl LiveVal {
         Self { json, flags, whole: OnceLock::new() }
     }
 
-    /// All of it, converted once.
+    /// The whole object, converted once.
     pub(super) fn whole(&self) -> &Val {
         self.whole.get_or_init(|| Val::from_json(&self.json))
     }
 
-    /// One of its fields.
+    /// A field of the object.
     pub(super) fn field(&self, run: &Run<'_>, name: &str) -> Res<Val> {
         let of_status = name == STATUS;
         match self.json.get(name) {
@@ -138,8 +138,8 @@ fn depth_of(val: &Val) -> u16 {
         Val::List(list) => list.depth,
         Val::Map(map) => map.depth,
         Val::Keyed(keyed) => keyed.depth,
-        // The JSON of a live object comes from a parser that bounds it to 128 levels. It can stand at
-        // the top of a list of live objects, no deeper.
+        // The parser bounds the JSON of a live object to 128 levels. It can be an item of a list of live
+        // objects, but not be nested deeper.
         Val::Live(_) => 1,
         _ => 0,
     }
@@ -149,7 +149,7 @@ fn depth<'a>(items: impl Iterator<Item = &'a Val>) -> Res<u16> {
     let mut deepest = 0;
     for item in items {
         if matches!(item, Val::Namespace(_)) {
-            // So that no value can hold itself.
+            // Otherwise a value could contain itself.
             return Err(Fault::failed("a namespace cannot be put into a list, a map or a namespace"));
         }
         deepest = deepest.max(depth_of(item));
@@ -206,7 +206,7 @@ impl Val {
         Self::Int(count as i128)
     }
 
-    /// From JSON. What is nested too deep becomes unknown, so that reading it is an error.
+    /// Converts from JSON. A value that is nested too deep becomes unknown, so that reading it is an error.
     pub(super) fn from_json(value: &Value) -> Self {
         Self::from_json_within(value, VALUE_DEPTH)
     }
@@ -239,18 +239,18 @@ impl Val {
         }
     }
 
-    /// From JSON, paid for: part of a live object, or what a filter has read.
+    /// Converts JSON and charges it: a part of a live object, or the input of a filter.
     pub(super) fn converted(run: &Run<'_>, value: &Value) -> Res<Self> {
         run.memory(json_bytes(value))?;
         Ok(Self::from_json(value))
     }
 
-    /// From the JSON of the status of a live object, or of a part of it, paid for.
+    /// Converts and charges the JSON of the status of a live object or of a part of it.
     pub(super) fn of_status(run: &Run<'_>, value: &Value) -> Res<Self> {
         Ok(Self::converted(run, value)?.marked())
     }
 
-    /// The value as part of a status, with all that is in it.
+    /// Marks the value and everything in it as part of a status.
     fn marked(self) -> Self {
         match self {
             Self::List(list) => {
@@ -269,7 +269,7 @@ impl Val {
         }
     }
 
-    /// What a filter or method has drawn from a value, which is as much part of a status as that value is.
+    /// The result of a filter or method. It is part of a status if the input was.
     pub(super) fn drawn_from(self, run: &Run<'_>, source: &Self, name: &str) -> Self {
         let of_status = match source {
             Self::List(list) => list.of_status,
@@ -292,9 +292,9 @@ impl Val {
         }
     }
 
-    /// A field that the status of a live object does not have. Controllers leave out zeros and write late, so where
-    /// something is decided this is unknown; only `is defined` and `default(...)` take it for absent. Everywhere
-    /// else it is undefined.
+    /// The value of a field that is absent from the status of a live object. Controllers omit zeros and write
+    /// late, so in a decision it is unknown, and only `is defined` and `default(...)` treat it as absent.
+    /// Outside decisions it is undefined.
     pub(super) fn absent(run: &Run<'_>, path: &str) -> Self {
         if !run.decides {
             return Self::Undefined;
@@ -304,7 +304,7 @@ impl Val {
         Self::Unknown(Arc::new(Unknown { path: path.to_owned(), reason: reason.to_owned(), absent: true }))
     }
 
-    /// Whether it is undefined, or a field that the status of a live object does not have.
+    /// Whether it is undefined or a field that is absent from the status of a live object.
     pub(super) fn is_absent(&self) -> bool {
         match self {
             Self::Undefined => true,
@@ -323,7 +323,7 @@ impl Val {
         }
     }
 
-    /// What it is, for messages.
+    /// The name of its type, for messages.
     pub(super) fn kind(&self) -> &'static str {
         match self {
             Self::Undefined => "undefined",
@@ -388,7 +388,7 @@ impl Val {
         })
     }
 
-    /// Converted, where it is JSON not yet converted; text of the template as a string.
+    /// The value itself: JSON is converted, and a fragment becomes a string.
     pub(super) fn resolved(&self, run: &Run<'_>) -> Res<Cow<'_, Self>> {
         match self {
             Self::Live(live) => Ok(Cow::Borrowed(live.whole())),
@@ -397,7 +397,7 @@ impl Val {
         }
     }
 
-    /// Its text form: what it is in a string beside other text.
+    /// The text form: the text that it becomes in a string beside other text.
     pub(super) fn text(&self, run: &Run<'_>) -> Res<Arc<str>> {
         let wrong = |what: &str, help: &str| {
             Err(Fault::failed(format!("{what} cannot be part of a text")).help(help.to_owned()))
@@ -436,7 +436,7 @@ impl Val {
         })
     }
 
-    /// The items of a list; of a map the keys.
+    /// The items of a list, or the keys of a map.
     pub(super) fn iterate(&self, run: &Run<'_>) -> Res<Vec<Val>> {
         let resolved = self.defined()?.resolved(run)?;
         let items: Vec<Val> = match &*resolved {

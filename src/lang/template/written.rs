@@ -1,5 +1,6 @@
-//! Which metadata of an object is literal in the template, and which comes from an expression. The rendered object does not
-//! show whether the author of the package or the author of the instance chose a field.
+//! Records which metadata of an object is literal in the template and which comes from an expression. The
+//! rendered object does not show whether a field was chosen by the author of the package or the author of the
+//! instance.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,27 +12,27 @@ use super::substitute::{CLOSE, OPEN};
 use crate::diag::Source;
 use crate::yaml::{Node, NodeValue};
 
-/// The metadata that the author has written.
+/// The metadata that the author of the package has written literally.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Written {
     /// Fields of `metadata` without any expression in key or value.
     fields: BTreeMap<String, Value>,
-    /// The expression that alone is `metadata.namespace`.
+    /// The expression, if `metadata.namespace` consists of a single expression.
     namespace: Option<String>,
 }
 
 impl Written {
-    /// Whether the author has written that field of the metadata with that value.
+    /// Whether the author of the package has written this field of the metadata with this value.
     pub fn has(&self, field: &str, value: &Value) -> bool {
         self.fields.get(field) == Some(value)
     }
 
-    /// Whether `metadata.namespace` is that expression and nothing else.
+    /// Whether `metadata.namespace` consists of this expression alone.
     pub fn namespace_is(&self, expression: &str) -> bool {
         self.namespace.as_deref() == Some(expression)
     }
 
-    /// Of the tree of a template whose placeholders are not replaced yet.
+    /// Reads it from the tree of a template before placeholders are replaced.
     pub(super) fn of(root: &Node, source: &Arc<Source>, pieces: &[Piece]) -> Self {
         let mut written = Self::default();
         let Some(metadata) = root.get("metadata") else { return written };
@@ -44,7 +45,7 @@ impl Written {
         written
     }
 
-    /// Adds the fields of a map; what is there already comes first, as with `<<`.
+    /// Adds the fields of a map. Existing fields take precedence, as with `<<`.
     fn add(&mut self, map: &Node) {
         let NodeValue::Map(entries) = &map.value else { return };
         for (key, value) in entries.iter().filter(|(key, _)| !key.is_merge_key()) {
@@ -61,7 +62,7 @@ impl Written {
     }
 }
 
-/// Whether no expression is in it.
+/// Whether a node contains no expression.
 fn is_literal(node: &Node) -> bool {
     match &node.value {
         NodeValue::String(text) => !text.contains([OPEN, CLOSE]),

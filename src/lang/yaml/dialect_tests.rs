@@ -1,13 +1,13 @@
-//! What kubectl makes of a text, and what this reader makes of it.
+//! Compares this reader with kubectl's.
 
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::*;
 
-/// One line of `testdata/dialect.jsonl`, which a small Go program wrote: for each text the answer of
+/// One line of `testdata/dialect.jsonl`, which a small Go program wrote: for each text the result of
 /// `yaml.YAMLToJSON` of sigs.k8s.io/yaml v1.6.0 (go.yaml.in/yaml/v2 v2.4.2, Go 1.26.8), the reader of
-/// kubectl: its JSON, or its error. Texts for which its answer is not always the same are left out.
+/// kubectl: JSON, or an error. Texts whose result varies between runs are left out.
 #[derive(Deserialize)]
 struct Case {
     yaml: String,
@@ -16,15 +16,15 @@ struct Case {
     error: Option<String>,
 }
 
-/// `"json": null` is an answer too.
+/// Distinguishes `"json": null`, which is a result, from a missing field.
 fn some<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(deserializer).map(Some)
 }
 
-/// What kubectl reads and this reader refuses on purpose, for kubectl guesses or drops something.
+/// Texts that kubectl reads and this reader refuses on purpose, because kubectl guesses or drops something.
 const REFUSED: [&str; 4] = ["!!binary /w==", "!a foo", "!!set {a}", "!!str [a]"];
 
-/// What this reader takes though kubectl refuses it: no other meaning is possible.
+/// Texts that kubectl refuses and this reader accepts, because they have only one possible meaning.
 const TAKEN: [&str; 5] = [
     "\ta: 1",
     "- \ta",

@@ -1,7 +1,7 @@
-//! Values as YAML for people, as kubectl prints them: two spaces, lists not indented under their key.
+//! Writes values as YAML for people, in the style of kubectl: two spaces, lists not indented under their key.
 //!
-//! A serializer of another crate decides by rules of its own which strings need quotes. Here that is
-//! decided with the reader's own resolution of scalars, so what is written reads back the same.
+//! Strings are quoted according to the reader's own resolution of scalars, so what is written reads back the
+//! same. A serializer of another crate would have its own rules.
 
 use std::fmt::Write as _;
 
@@ -13,8 +13,8 @@ use crate::printable::is_unsafe;
 /// The maximum length of a simple key.
 const SIMPLE_KEY: usize = 1000;
 
-/// The value as YAML, with a line break at the end. Reading it gives the same value; floats that are
-/// whole (1.0) become integers, as ever in this dialect.
+/// Writes a value as YAML, with a line break at the end. Reading it gives the same value, except that floats
+/// without a fraction (1.0) become integers, as always in this dialect.
 pub fn to_string(value: &Value) -> String {
     let mut out = String::new();
     match value {
@@ -139,7 +139,7 @@ fn block(out: &mut String, text: &str, indent: usize) {
     out.extend(std::iter::repeat_n('\n', breaks.saturating_sub(1)));
 }
 
-/// A string on one line: plain if every reader reads it as that string, else in quotes.
+/// Writes a string on one line: plain if every reader reads it as that string, otherwise in quotes.
 fn line(text: &str) -> String {
     if is_ambiguous(text) || !text.chars().all(is_printable) {
         return double_quoted(text);
@@ -150,7 +150,7 @@ fn line(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
 
-/// Whether the grammar allows it plain, in a block collection.
+/// Whether the grammar allows a text as a plain scalar in a block collection.
 fn is_plain(text: &str) -> bool {
     let Some(first) = text.chars().next() else { return false };
     let second = text[first.len_utf8()..].chars().next();
@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn looks_like_kubectl() {
+    fn output_has_the_style_of_kubectl() {
         let value = json!({
             "apiVersion": "v1",
             "args": ["--flag=x", "-v", "- x", "*", "a: b", "{{ x }}"],
@@ -256,7 +256,7 @@ nested:
     }
 
     #[test]
-    fn scalars_at_the_top() {
+    fn scalar_documents_are_written() {
         for (value, expected) in [
             (json!(null), "null\n"),
             (json!([]), "[]\n"),
@@ -269,7 +269,7 @@ nested:
         }
     }
 
-    /// A small generator (xorshift) of values made of what is hard to write.
+    /// A small generator (xorshift) of values that are hard to write.
     struct Generator(u64);
 
     impl Generator {
@@ -379,14 +379,14 @@ nested:
     }
 
     #[test]
-    fn every_value_reads_back() {
+    fn written_values_read_back_unchanged() {
         let mut generator = Generator(0x9e37_79b9_7f4a_7c15);
         for _ in 0..5_000 {
             let value = generator.value(5);
             let text = to_string(&value);
             assert_eq!(from_str(&text), Ok(value), "{text}");
         }
-        // Every part alone, as value, key and item.
+        // Each part is used alone as value, key and item.
         for part in Generator::PARTS {
             let value = json!({part: [part, {part: part}]});
             assert_eq!(from_str(&to_string(&value)), Ok(value), "{part:?}");

@@ -1,4 +1,4 @@
-//! Texts made to hurt end with an error, soon, and within the stack of any thread.
+//! Malicious texts are refused soon and within the stack of any thread.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ fn refused(text: &str, limits: Limits) -> Diagnostic {
     let source = Source::new("t.yaml", text);
     let start = Instant::now();
     let error = parse(&source, &Options { limits, ..Options::default() }).expect_err("a limit");
-    // A release build takes a millisecond. This is to tell a text that expands without end, not to time.
+    // A release build takes a millisecond. The bound only detects a text that expands without end.
     assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
     error
 }
@@ -21,7 +21,7 @@ fn laughs(levels: usize) -> String {
 }
 
 #[test]
-fn limits_are_named() {
+fn exceeded_limit_is_named() {
     let limits = Limits::default();
     let fewer = Limits { nodes: 20_000, ..limits };
     let long = "x".repeat(100_000);
@@ -57,7 +57,7 @@ fn texts_within_the_limits_are_read() {
     let indented = (0..100).fold(String::new(), |text, level| text + &" ".repeat(level) + "a:\n");
     for text in [depth, indented, "- 1\n".repeat(20_000), laughs(4)] {
         let source = Source::new("t.yaml", text);
-        // Half the stack of a thread of the manager; a debug build needs about 600 KiB.
+        // The size is half the stack of a thread of the manager; a debug build needs about 600 KiB.
         let documents = std::thread::Builder::new()
             .stack_size(1024 << 10)
             .spawn(move || parse(&source, &Options::default()).map(|nodes| nodes[0].to_json()))

@@ -1,7 +1,7 @@
 //! Converts the events of the parser to a flat store of nodes, within the limits.
 //!
-//! Nothing here recurses, and aliases are not expanded yet: an alias is a second link to the same node, and only its
-//! cost is counted. So a document that would explode is refused in the time that it takes to read its text.
+//! Nothing here recurses, and aliases are not expanded: an alias is a second link to the same node, and only
+//! its cost is counted. Therefore a document that would explode is refused as fast as its text can be read.
 //! [`super::tree`] then builds the nodes, at a known depth.
 
 use std::borrow::Cow;
@@ -21,17 +21,17 @@ pub(super) struct Raw {
     pub(super) style: Style,
     /// Whether an alias points to it, so that it must be copied.
     pub(super) shared: bool,
-    /// Values in it, itself included.
+    /// The number of values in it, including itself.
     nodes: usize,
-    /// Bytes of strings in it.
+    /// The number of bytes of the strings in it.
     bytes: usize,
-    /// Nested collections in it, itself included.
+    /// The number of nested collections in it, including itself.
     height: usize,
 }
 
 pub(super) enum Kind {
     Scalar(Scalar),
-    /// `<<` without quotes.
+    /// A `<<` without quotes.
     Merge,
     Seq(Vec<Link>),
     Map(Vec<(Link, Link)>),
@@ -64,7 +64,7 @@ struct Loader<'a> {
     limits: Limits,
     store: Vec<Raw>,
     frames: Vec<Frame>,
-    /// The node of each anchor of this document.
+    /// The node of each anchor of the current document.
     anchors: HashMap<usize, usize>,
     root: Option<Link>,
     nodes: usize,
@@ -182,8 +182,8 @@ impl Loader<'_> {
         };
         let mut text = text;
         if style == Style::Plain {
-            // The parser's span of a plain scalar may reach over the blanks after it, and its text of
-            // one that is not there is `~`.
+            // The parser's span of a plain scalar may include the blanks after it, and its text of a missing
+            // scalar is `~`.
             let written = self.source.text[span.start..span.end].trim_end();
             span.end = span.start + written.len();
             if written.is_empty() {
@@ -217,8 +217,8 @@ impl Loader<'_> {
         Ok(())
     }
 
-    /// Whether a block scalar ends with a line break only here: at the end of a text without one, the
-    /// parser supplies it and kubectl does not.
+    /// Whether the last line break of a block scalar comes only from the parser: at the end of a text without
+    /// one, the parser adds it and kubectl does not.
     fn lacks_last_break(&self, value: &str, style: Style, span: Span) -> bool {
         let text = &self.source.text;
         let Some(value) = value.strip_suffix('\n') else { return false };
@@ -231,15 +231,16 @@ impl Loader<'_> {
         if !last.trim().is_empty() {
             return true;
         }
-        // Blanks that only indent are no line of the value; more of them are.
+        // Blanks that only indent are not a line of the value. More blanks than that are.
         let last_of_value = value.rsplit('\n').next().unwrap_or_default();
         let blanks = !last_of_value.is_empty() && last.ends_with(last_of_value);
         let header_before = value.is_empty() && !before.trim().is_empty();
         header_before || (blanks && (!before.trim().is_empty() || last.len() >= before.len()))
     }
 
-    /// Refuses what kubectl understands differently in a collection in brackets: `{a:}` has the key `a:`
-    /// for kubectl and `a` for other readers, `[?a]` a map for kubectl and a string for others.
+    /// Refuses texts that kubectl and other readers understand differently in a collection in brackets:
+    /// `{a:}` has the key `a:` for kubectl and `a` for others, `[?a]` contains a map for kubectl and a string
+    /// for others.
     fn check_plain_in_flow(&self, text: &str, span: Span, tag: Option<Span>) -> Result<(), Diagnostic> {
         if !self.frames.last().is_some_and(|frame| self.store[frame.node].style == Style::Flow) {
             return Ok(());
@@ -268,7 +269,7 @@ impl Loader<'_> {
         Ok(())
     }
 
-    /// Refuses names of anchors that kubectl parses only in part.
+    /// Refuses names of anchors of which kubectl parses only a part.
     fn check_anchor(&self, name: &str, span: Span) -> Result<(), Diagnostic> {
         if name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-') {
             return Ok(());
@@ -312,7 +313,8 @@ impl Loader<'_> {
             Items::Seq(items) => Kind::Seq(items),
             Items::Map(entries, _) => Kind::Map(entries),
         };
-        // The end of an indented collection is noticed only at the next token; it ends with its last value.
+        // The parser notices the end of an indented collection only at the next token, so the collection ends
+        // with its last value.
         raw.span.end = if raw.style == Style::Flow { span.end } else { frame.end.max(raw.span.start) };
         raw.nodes = frame.nodes;
         raw.bytes = frame.bytes;
@@ -428,7 +430,7 @@ impl Loader<'_> {
         if path.is_empty() { diagnostic } else { diagnostic.path(path) }
     }
 
-    /// The path of the value that comes next.
+    /// The path of the next value.
     fn path(&self) -> Vec<PathItem> {
         let item = |frame: &Frame| match &frame.items {
             Items::Seq(items) => Some(PathItem::Index(items.len())),
@@ -442,7 +444,8 @@ impl Loader<'_> {
     }
 }
 
-/// The name in YAML's own namespace, `!` for the tag that means only "not plain", else the whole tag.
+/// The name of a tag in YAML's own namespace; `!` for the tag that means only "not plain"; otherwise the
+/// whole tag.
 fn tag_name(tag: &ParserTag) -> Cow<'_, str> {
     let (handle, suffix) = tag.parts();
     if (handle == "!" && suffix.is_empty()) || (handle.is_empty() && suffix == "!") {

@@ -1,31 +1,31 @@
-//! YAML as kubectl reads it, with the place of every value.
+//! Reads YAML as kubectl does, and records the position of every value.
 //!
-//! One loader over the events of `granit-parser` gives a tree of [`Node`]s: value, byte [`Span`] and
-//! [`Style`]. Scalars mean what they mean to `sigs.k8s.io/yaml` (go-yaml v2: YAML 1.1 scalars, then
-//! JSON), so a manifest has the same meaning here and under `kubectl apply`:
+//! One loader over the events of `granit-parser` builds a tree of [`Node`]s: value, byte [`Span`] and
+//! [`Style`]. Scalars have the meaning that `sigs.k8s.io/yaml` gives them (go-yaml v2: YAML 1.1 scalars, then
+//! JSON), so a manifest means the same here and under `kubectl apply`:
 //!
-//! - `0644` and `0o644` are 420, `0x1F` is 31, `0b101` is 5, `1_000` is 1000; `08` is 8, for what is
-//!   no octal number is read as a float; `1:20` and `2001-01-01` are strings.
+//! - `0644` and `0o644` are 420, `0x1F` is 31, `0b101` is 5, `1_000` is 1000; `08` is 8, because a number
+//!   that is not octal is read as a float; `1:20` and `2001-01-01` are strings.
 //! - `y`, `yes`, `on`, `true` and their opposites, in lower, upper and title case, are booleans.
-//! - `~`, `null`, `Null`, `NULL` and nothing at all are null.
-//! - A number is what a JSON reader makes of the text that kubectl sends: `1.0` and `1e0` are the
-//!   integer 1, integers from -2^63 to 2^64-1 keep every digit, those beyond become the nearest
-//!   float, and `1e400`, which no float holds, is a string.
+//! - `~`, `null`, `Null`, `NULL` and an empty scalar are null.
+//! - A number has the value that a JSON reader finds in the text that kubectl sends: `1.0` and `1e0` are the
+//!   integer 1, integers from -2^63 to 2^64-1 keep every digit, larger ones become the nearest float, and
+//!   `1e400`, which exceeds every float, is a string.
 //! - Map keys are strings: `1:` is `"1"`, `yes:` is `"true"`.
-//! - A merge key `<<` writes its entries where it stands: it overrides keys before it and yields to
-//!   keys after it. In a list of maps the first wins.
+//! - A merge key `<<` acts at its position: its entries override keys before it and yield to keys after it.
+//!   In a list of maps the first one takes precedence.
 //!
 //! Where kubectl guesses or drops something, this reader refuses with a message instead: unknown tags
-//! (kubectl ignores them), tags on the wrong kind of value, `!!binary` that is no text, infinities and
-//! NaN, null and unsigned 64-bit map keys, collections as map keys. A key given twice is an error
-//! unless [`Options`] says that the last one wins, as for kubectl. So are texts that readers of YAML 1.1
-//! and 1.2 understand differently: `{a:}`, `[?a]`, anchors with odd names, and the line breaks U+0085,
-//! U+2028 and U+2029 unless escaped. The parser also asks that the further lines of a quoted value stand
-//! deeper than its key, where kubectl takes any indentation.
+//! (kubectl ignores them), tags on the wrong kind of value, `!!binary` that is not text, infinities and NaN,
+//! null and unsigned 64-bit map keys, collections as map keys. A duplicate key is an error unless [`Options`]
+//! says that the last one takes precedence, as for kubectl. Texts that readers of YAML 1.1 and 1.2 understand
+//! differently are errors, too: `{a:}`, `[?a]`, anchors with unusual names, and the line breaks U+0085,
+//! U+2028 and U+2029 unless escaped. The parser also requires the further lines of a quoted value to be
+//! indented deeper than its key, while kubectl accepts any indentation.
 //!
 //! [`to_string`] writes values so that this reader reads the same values again.
 
-// `Diagnostic` is a little larger than clippy's bound. Errors end a whole parse; boxing them buys nothing.
+// `Diagnostic` exceeds clippy's size limit. Errors end a whole parse, so boxing them has no benefit.
 #![allow(clippy::result_large_err)]
 
 mod emit;
@@ -41,60 +41,60 @@ use serde_json::{Map, Number, Value};
 pub use self::emit::to_string;
 use crate::diag::{Diagnostic, Source, Span};
 
-/// Bounds of one text. Past each of them parsing ends with an error that names it.
+/// The limits of one text. Exceeding one is an error that names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of the text, and bytes of strings that aliases repeat.
+    /// The bytes of the text, and the bytes of strings that aliases repeat.
     pub bytes: usize,
-    /// Values, keys included, counted after aliases are expanded; all documents together.
+    /// The number of values, keys included, in all documents together, counted after aliases are expanded.
     pub nodes: usize,
-    /// Nested collections, counted after aliases are expanded.
+    /// The depth of nested collections, counted after aliases are expanded.
     pub depth: usize,
-    /// Aliases (`*name`) in all documents together.
+    /// The number of aliases (`*name`) in all documents together.
     pub aliases: usize,
 }
 
 impl Default for Limits {
-    /// Room for the largest known definitions of custom resources (about 3 MiB, 100,000 nodes, 40 levels).
+    /// Enough for the largest known CRDs (about 3 MiB, 100,000 nodes, 40 levels).
     fn default() -> Self {
         Self { bytes: 4 << 20, nodes: 250_000, depth: 100, aliases: 1_000 }
     }
 }
 
-/// What to do with a plain `<<` key.
+/// The treatment of a plain `<<` key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Merge {
-    /// Merge, as kubectl does.
+    /// Merges, as kubectl does.
     #[default]
     Resolve,
-    /// Leave it as an entry whose key is a plain `<<`, for a caller that merges later.
+    /// Keeps an entry whose key is a plain `<<`, for a caller that merges later.
     Keep,
 }
 
-/// What to do with a key that a map has twice.
+/// The treatment of a key that occurs twice in a map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Duplicates {
-    /// An error that names both places.
+    /// Is an error that names both positions.
     #[default]
     Error,
-    /// The last one wins, as for kubectl.
+    /// The last one takes precedence, as for kubectl.
     Last,
     /// All are kept.
     Keep,
 }
 
-/// How to read a text.
+/// The options for reading a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Options {
-    /// The bounds.
+    /// The limits.
     pub limits: Limits,
-    /// Merge keys.
+    /// The treatment of merge keys.
     pub merge: Merge,
-    /// Keys given twice.
+    /// The treatment of duplicate keys.
     pub duplicate_keys: Duplicates,
 }
 
-/// How a value was written.
+/// The notation in which a value was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Style {
     /// A scalar without quotes.
@@ -109,43 +109,43 @@ pub enum Style {
     Indented,
 }
 
-/// A value and where it was written.
+/// A value and its position in the text.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
     /// The value.
     pub value: NodeValue,
-    /// Its bytes: with its quotes, without anchor and tag. A block scalar's begin after the header and
-    /// the first indentation. An alias has the place of the alias, the values within it the place of
-    /// the original.
+    /// The range of bytes, with quotes, without anchor and tag. That of a block scalar begins after the
+    /// header and the first indentation. An alias has its own position, but the values within it have those
+    /// of the original.
     pub span: Span,
-    /// How it was written.
+    /// The notation in which it was written.
     pub style: Style,
 }
 
-/// A value of YAML that JSON can hold.
+/// A YAML value that can be converted to JSON.
 #[derive(Debug, Clone, PartialEq)]
 pub enum NodeValue {
     /// Null.
     Null,
     /// A boolean.
     Bool(bool),
-    /// A number: an integer where it is one and fits 64 bits.
+    /// A number: an integer if it has no fraction and fits into 64 bits.
     Number(Number),
     /// A string.
     String(String),
     /// A list.
     Seq(Vec<Node>),
-    /// A map in the order of the text. Keys are always [`NodeValue::String`], and unique but for
-    /// `<<` under [`Merge::Keep`].
+    /// A map in the order of the text. Keys are always [`NodeValue::String`], and unique except `<<` under
+    /// [`Merge::Keep`].
     Map(Vec<(Node, Node)>),
 }
 
 /// One step of a path into a value.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum PathItem {
-    /// The value of that key.
+    /// The value of a key.
     Key(String),
-    /// The item of that index.
+    /// The item at an index.
     Index(usize),
 }
 
@@ -161,7 +161,7 @@ impl From<usize> for PathItem {
     }
 }
 
-/// A path as people write it: `spec.resources[0].when`; keys that are no plain words in quotes,
+/// Writes a path as people write it: `spec.resources[0].when`. Keys that are not plain words are quoted:
 /// `metadata.labels["app.kubernetes.io/name"]`.
 pub fn show_path(path: &[PathItem]) -> String {
     let mut out = String::new();
@@ -193,7 +193,7 @@ fn is_word(key: &str) -> bool {
 }
 
 impl Node {
-    /// The value as JSON. Under [`Merge::Keep`] a `<<` stays an ordinary key, the last one of several.
+    /// Converts the value to JSON. Under [`Merge::Keep`], `<<` is an ordinary key, and the last one counts.
     pub fn to_json(&self) -> Value {
         match &self.value {
             NodeValue::Null => Value::Null,
@@ -244,18 +244,18 @@ impl Node {
         self.style == Style::Plain && self.as_str() == Some("<<")
     }
 
-    /// The value of that key, if it is a map that has it.
+    /// The value of a key, if it is a map that has the key.
     pub fn get(&self, key: &str) -> Option<&Self> {
         self.entry(key).map(|(_, value)| value)
     }
 
-    /// Key and value of that key, if it is a map that has it.
+    /// The entry of a key, if it is a map that has the key.
     pub fn entry(&self, key: &str) -> Option<(&Self, &Self)> {
         let (key, value) = self.as_map()?.iter().rfind(|(k, _)| k.as_str() == Some(key))?;
         Some((key, value))
     }
 
-    /// The value at that path, if all of the path exists. The empty path is the value itself.
+    /// The value at a path, if it exists. The empty path is the value itself.
     pub fn at(&self, path: &[PathItem]) -> Option<&Self> {
         path.iter().try_fold(self, |node, item| match item {
             PathItem::Key(key) => node.get(key),
@@ -276,13 +276,13 @@ impl Node {
     }
 }
 
-/// All documents of a text. Empty ones are null, so a document's index is its place in the text; an
-/// empty last one (after a final `---`) is left out, so an empty text has none.
+/// Parses all documents of a text. Empty documents are null, so that a document's index is its position in
+/// the text. An empty last document (after a final `---`) is left out, so an empty text has none.
 pub fn parse(source: &Arc<Source>, options: &Options) -> Result<Vec<Node>, Diagnostic> {
     load::parse(source, options)
 }
 
-/// The value of a text of at most one document; null if it has none. Keys given twice are errors.
+/// Parses a text of at most one document; without a document the value is null. Duplicate keys are errors.
 pub fn from_str(text: &str) -> Result<Value, Diagnostic> {
     let source = Source::new("YAML", text);
     let documents = parse(&source, &Options::default())?;

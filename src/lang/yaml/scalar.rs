@@ -1,25 +1,25 @@
-//! What a scalar means: the resolution of go-yaml v2, the YAML library under kubectl.
+//! Resolves scalars as go-yaml v2 does, the YAML library that kubectl uses.
 //!
-//! It is YAML 1.1 with the oddities of that library, which are kept on purpose: the same text must
-//! give the same value as `kubectl apply` does. `testdata/dialect.jsonl` holds its answers.
+//! That is YAML 1.1 with the peculiarities of that library, which are kept on purpose: the same text must
+//! give the same value as `kubectl apply`. `testdata/dialect.jsonl` contains its results.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Number;
 
-/// A resolved scalar. Floats are kept apart from integers, for they differ as map keys.
+/// A resolved scalar. Floats and integers are distinguished, because they differ as map keys.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Scalar {
     Null,
     Bool(bool),
     Int(i64),
-    /// Only above `i64::MAX`.
+    /// An integer above `i64::MAX`.
     Uint(u64),
     Float(f64),
     String(String),
 }
 
-/// The tags with a meaning for scalars.
+/// The tags that have a meaning for scalars.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tag {
     Str,
@@ -47,12 +47,12 @@ impl Tag {
     }
 }
 
-/// The meaning of a plain scalar.
+/// Resolves a plain scalar.
 pub(super) fn resolve(text: &str) -> Scalar {
     number_or_word(text).unwrap_or_else(|| Scalar::String(text.to_owned()))
 }
 
-/// The meaning of a plain scalar if it is not a string.
+/// Resolves a plain scalar; `None` if it is a string.
 pub(super) fn number_or_word(text: &str) -> Option<Scalar> {
     let Some(first) = text.bytes().next() else { return Some(Scalar::Null) };
     match first {
@@ -63,7 +63,7 @@ pub(super) fn number_or_word(text: &str) -> Option<Scalar> {
     }
 }
 
-/// The meaning of a scalar with a tag, quoted or not; the error says what it is not.
+/// Resolves a scalar with a tag, quoted or not. The error names the type that it is not.
 pub(super) fn tagged(tag: Tag, text: &str) -> Result<Scalar, &'static str> {
     match (tag, resolve(text)) {
         (Tag::Str, _) => Ok(Scalar::String(text.to_owned())),
@@ -73,7 +73,7 @@ pub(super) fn tagged(tag: Tag, text: &str) -> Result<Scalar, &'static str> {
         | (Tag::Float, value @ Scalar::Float(_))
         | (Tag::Bool, value @ Scalar::Bool(_))
         | (Tag::Null, value @ Scalar::Null) => Ok(value),
-        #[allow(clippy::cast_precision_loss)] // As the Go library converts it.
+        #[allow(clippy::cast_precision_loss)] // The Go library converts it in the same way.
         (Tag::Float, Scalar::Int(int)) => Ok(Scalar::Float(int as f64)),
         (Tag::Int, _) => Err("an integer of at most 64 bits"),
         (Tag::Float, _) => Err("a number"),
@@ -121,13 +121,13 @@ fn number(text: &str) -> Option<Scalar> {
         if let Some(int) = signed(negative, magnitude) {
             return Some(Scalar::Int(int));
         }
-        // The library reads unsigned numbers only without a sign; `+18446744073709551615` is a float.
+        // The library reads unsigned numbers only without a sign, so `+18446744073709551615` is a float.
         if unsigned.len() == plain.len() {
             return Some(Scalar::Uint(magnitude));
         }
     }
     float(&plain).or_else(|| {
-        // `0b-101` is -5: the library reads what follows `0b` as a number with a sign of its own.
+        // `0b-101` is -5, because the library reads the text after `0b` as a signed number.
         let rest = plain.strip_prefix("0b")?;
         let (negative, digits) = match rest.strip_prefix('-') {
             Some(digits) => (true, digits),
@@ -137,7 +137,7 @@ fn number(text: &str) -> Option<Scalar> {
     })
 }
 
-/// Digits in the base that their prefix names: `0b`, `0o` or `0`, `0x`, in either case.
+/// The value of digits in the base of their prefix: `0b`, `0o` or `0`, `0x`, in lower or upper case.
 fn magnitude(digits: &str) -> Option<u64> {
     let bytes = digits.as_bytes();
     if bytes.first() != Some(&b'0') {
@@ -153,7 +153,7 @@ fn magnitude(digits: &str) -> Option<u64> {
 }
 
 fn radix(digits: &str, base: u32) -> Option<u64> {
-    // `from_str_radix` would take a sign.
+    // `from_str_radix` would accept a sign.
     if digits.bytes().all(|b| b.is_ascii_alphanumeric()) {
         u64::from_str_radix(digits, base).ok()
     } else {
@@ -165,7 +165,7 @@ fn signed(negative: bool, magnitude: u64) -> Option<i64> {
     if negative { 0i64.checked_sub_unsigned(magnitude) } else { i64::try_from(magnitude).ok() }
 }
 
-/// A decimal number, unless it is too large for a float.
+/// The value of a decimal number, unless it is too large for a float.
 fn float(text: &str) -> Option<Scalar> {
     if !is_decimal(text) {
         return None;
@@ -173,7 +173,7 @@ fn float(text: &str) -> Option<Scalar> {
     text.parse().ok().filter(|float: &f64| float.is_finite()).map(Scalar::Float)
 }
 
-/// `[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?`
+/// Whether a text matches `[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?`.
 fn is_decimal(text: &str) -> bool {
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
     let (mantissa, exponent) = match unsigned.split_once(['e', 'E']) {
@@ -189,8 +189,8 @@ fn is_decimal(text: &str) -> bool {
     digits(whole) && digits(fraction) && !(whole.is_empty() && fraction.is_empty()) && exponent_is_fine
 }
 
-/// Whether some YAML reader, of 1.1 or 1.2, takes this plain scalar for something other than a string:
-/// beside what it is to kubectl, base 60 numbers, dates, numbers too large for a float, `=`, `<<`.
+/// Whether some YAML reader (1.1 or 1.2) does not read this plain scalar as a string. Beside what kubectl
+/// does not, these are base 60 numbers, dates, numbers too large for a float, `=` and `<<`.
 pub(super) fn is_ambiguous(text: &str) -> bool {
     if number_or_word(text).is_some() || is_date(text) || matches!(text, "=" | "<<") {
         return true;
@@ -204,13 +204,13 @@ pub(super) fn is_ambiguous(text: &str) -> bool {
 }
 
 impl Scalar {
-    /// The number that a JSON reader finds in the text that kubectl sends: an integer if the shortest
-    /// text of the float is one (`1.0` is sent as `1`). `None` for infinities and NaN.
+    /// The number that a JSON reader finds in the text that kubectl sends: an integer if the shortest text of
+    /// the float is one (`1.0` is sent as `1`). `None` for infinities and NaN.
     pub(super) fn float_number(float: f64) -> Option<Number> {
-        // From 10^21 on the text has an exponent, but no integer of 64 bits is that large anyway.
+        // From 10^21 on, the text of Go has an exponent, but such a number exceeds 64-bit integers anyway.
         let text = format!("{float}");
         match text.parse::<i64>() {
-            // No integer is -0.
+            // An integer cannot be -0.
             Ok(int) if text != "-0" => return Some(int.into()),
             _ => {}
         }
@@ -220,7 +220,7 @@ impl Scalar {
         Number::from_f64(float)
     }
 
-    /// The text of the scalar as a map key; the error says what cannot be a key.
+    /// The text of the scalar as a map key. The error says what cannot be a key.
     pub(super) fn key(&self) -> Result<String, &'static str> {
         Ok(match self {
             Self::Null => return Err("null cannot be a map key"),
@@ -233,7 +233,7 @@ impl Scalar {
     }
 }
 
-/// A float as a map key: Go's `strconv.FormatFloat(float, 'g', -1, 32)`, as kubectl has it.
+/// A float as a map key, as kubectl writes it: Go's `strconv.FormatFloat(float, 'g', -1, 32)`.
 fn float_key(float: f64) -> String {
     #[allow(clippy::cast_possible_truncation)] // So does the library: `1e300` becomes an infinity.
     let float = float as f32;

@@ -6,14 +6,14 @@ use granit_parser::{ErrorKind, ScanError};
 
 use crate::diag::{Diagnostic, Source, Span};
 
-/// The error of nesting deeper than `depth`.
+/// The error about nesting deeper than `depth`.
 pub(super) fn too_deep(source: &Arc<Source>, depth: usize, span: Span) -> Diagnostic {
     Diagnostic::error("yaml::limit", format!("lists and maps are nested more than {depth} deep"))
         .at(source, span)
 }
 
-/// The first character that YAML does not allow in a text, or that kubectl takes for a line break
-/// and other readers do not.
+/// Finds the first character that YAML does not allow in a text, or that kubectl treats as a line break and
+/// other readers do not.
 pub(super) fn forbidden_character(source: &Arc<Source>) -> Option<Diagnostic> {
     let (start, found) = source.text.char_indices().find(|(_, c)| match c {
         '\t' | '\n' | '\r' | ' '..='~' => false,
@@ -69,7 +69,7 @@ pub(super) fn diagnostic(source: &Arc<Source>, error: &ScanError, depth: usize) 
     }
 }
 
-/// A line with an unquoted expression most likely fails because of it.
+/// A hint if the line contains an unquoted expression, the most likely cause of the error.
 fn braces_help(line: &str) -> Option<&'static str> {
     let before = line.split_once("{{")?.0;
     let quoted = before.matches('"').count() % 2 == 1 || before.matches('\'').count() % 2 == 1;

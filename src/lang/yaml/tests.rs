@@ -37,12 +37,12 @@ fn documents_keep_their_index() {
 }
 
 #[test]
-fn an_anchor_ends_with_its_document() {
+fn anchor_is_unknown_in_the_next_document() {
     assert_eq!(error("x: &a 1\n---\ny: *a\n").code, "yaml::alias");
 }
 
 #[test]
-fn one_document_by_from_str() {
+fn from_str_accepts_at_most_one_document() {
     assert_eq!(from_str("").unwrap(), Value::Null);
     assert_eq!(from_str("a: yes").unwrap(), json!({"a": true}));
     let error = from_str("a: 1\n---\nb: 2\n").unwrap_err();
@@ -50,7 +50,7 @@ fn one_document_by_from_str() {
     assert_eq!(error.location.unwrap().source.line_col(9), (3, 1));
 }
 
-/// Each node: depth, style, source text, value of a leaf.
+/// Writes each node: depth, style, source text, and the value of a leaf.
 fn outline(text: &str, node: &Node, depth: usize, out: &mut Vec<String>) {
     let leaf = match &node.value {
         NodeValue::Seq(_) => "list".to_owned(),
@@ -69,8 +69,8 @@ fn outline(text: &str, node: &Node, depth: usize, out: &mut Vec<String>) {
 }
 
 #[test]
-fn spans_and_styles() {
-    // `X` stands for a placeholder of the template engine: private-use characters round an index.
+fn nodes_have_spans_and_styles() {
+    // `X` stands for a placeholder of the template engine: private-use characters around an index.
     let cases = [
         ("a: X", vec!["Indented \"a: X\" map", " Plain \"a\" \"a\"", "  Plain \"X\" \"X\""]),
         (
@@ -158,7 +158,7 @@ fn merge_keys_resolved_or_kept() {
 }
 
 #[test]
-fn duplicate_keys() {
+fn duplicate_keys_are_errors_unless_allowed() {
     let last = Options { duplicate_keys: Duplicates::Last, ..Options::default() };
     for text in
         ["x: {a: 1, b: 2, a: 3}", "x:\n  a: 1\n  b: 2\n  'a': 3\n", "x: {'true': 1, a: 3, b: 2, 'true': 1}"]
@@ -172,14 +172,14 @@ fn duplicate_keys() {
         diagnostic.to_string(),
         "t.yaml:4:3: the key `a` is a duplicate in this map; it is first at line 2, column 3 (x.a); keep one of them"
     );
-    // The same word by two ways, and a key that only a merge gave before.
+    // Both keys are `true`, and a key may override one that comes from a merge.
     assert_eq!(error("yes: 1\n'true': 2\n").code, "yaml::duplicate-key");
     assert_eq!(values("x: &x {a: 1}\nz: {<<: *x, a: 2}\n")[0]["z"], json!({"a": 2}));
 }
 
 #[test]
 fn errors_have_position_and_solution() {
-    // Text, code, marked text, path, a part of message or help.
+    // The columns: text, code, marked text, path, a part of message or help.
     let cases = [
         ("a:\n\tb: 1\n", "yaml::syntax", "\t", "", "indent with spaces"),
         ("a: 'x\nb: 1\n", "yaml::syntax", "b", "", "close the quote"),

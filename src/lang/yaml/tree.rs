@@ -26,7 +26,7 @@ struct Builder<'a> {
     path: Vec<PathItem>,
 }
 
-/// The entries of a map, found by key.
+/// The entries of a map, indexed by key.
 #[derive(Default)]
 struct Entries {
     list: Vec<(Node, Node)>,
@@ -35,7 +35,7 @@ struct Entries {
 }
 
 impl Entries {
-    /// The last value takes precedence, at the position of the first.
+    /// Sets an entry. The last value takes precedence, at the position of the first.
     fn set(&mut self, text: String, key: Node, value: Node, own: bool) {
         if let Some(known) = self.by_key.get_mut(&text) {
             known.1 |= own;
@@ -48,7 +48,7 @@ impl Entries {
 }
 
 impl Builder<'_> {
-    /// `shared`: whether it is used again, so that it must be copied and not taken.
+    /// Builds a node. `shared`: whether it is used elsewhere, so that it must be copied instead of taken.
     fn node(&mut self, link: Link, shared: bool) -> Result<Node, Diagnostic> {
         let raw = &mut self.store[link.node];
         let shared = shared || raw.shared;
@@ -100,7 +100,7 @@ impl Builder<'_> {
             }
             let (text, node) = self.key(key)?;
             self.path.push(PathItem::Key(text.clone()));
-            // A kept merge key may occur twice: each of them merges.
+            // A kept merge key may occur several times, and all of them merge.
             let known = entries.by_key.get(&text).filter(|(_, own)| *own && !is_merge);
             if let (Some((first, _)), Duplicates::Error) = (known, self.options.duplicate_keys) {
                 let first = entries.list[*first].0.span;
@@ -140,7 +140,7 @@ impl Builder<'_> {
         }
     }
 
-    /// The place of a `{{ }}` whose inner braces are this key.
+    /// The position of a `{{ }}` whose inner braces are this key.
     fn double_braces(&self, link: Link) -> Option<Span> {
         let Span { start, end } = link.span;
         let before = self.source.text.get(..start)?;
@@ -150,12 +150,13 @@ impl Builder<'_> {
             .then(|| Span::new(start - 1, end + usize::from(closed)))
     }
 
-    /// The entries of a map, or of a list of maps, put into `entries` over what is there, as kubectl does.
+    /// Merges the entries of a map, or of a list of maps, into `entries`. They override existing entries, as
+    /// with kubectl.
     fn merge(&mut self, entries: &mut Entries, value: Link, shared: bool) -> Result<(), Diagnostic> {
         let raw = &self.store[value.node];
         let maps = match &raw.kind {
             Kind::Map(_) => vec![value],
-            // A list must be written here. An alias of one is refused, as by kubectl.
+            // A list must be written in place. An alias of a list is refused, as kubectl does.
             Kind::Seq(items) if value.span == raw.span => items.clone(),
             _ => return Err(self.no_map(value.span)),
         };

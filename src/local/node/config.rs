@@ -1,4 +1,4 @@
-//! The configuration files and flags of a real node's components: text, computed from paths and addresses.
+//! The configuration files and flags of a real node's components, computed from paths and addresses.
 
 use std::path::Path;
 
@@ -8,10 +8,10 @@ use crate::components::{Component, flag};
 /// The name of the node.
 pub(crate) const NODE: &str = "node";
 
-/// The port of kube-apiserver: no other process is in the node's network namespace.
+/// The port of kube-apiserver. It can be fixed, because no other process is in the node's network namespace.
 pub(crate) const API_PORT: u16 = 6443;
 
-/// File names below the folder of the control plane, where the components run.
+/// Names of files in the folder of the control plane, where the components run.
 pub(crate) const CONTAINERD_SOCKET: &str = "containerd.sock";
 pub(super) const CONTAINERD_DATA: &str = "containerd";
 const CONTAINERD_CONFIG: &str = "containerd.toml";
@@ -19,9 +19,9 @@ const KUBELET_CONFIG: &str = "kubelet.yaml";
 const COREFILE: &str = "Corefile";
 const HOSTS: &str = "registry/_default/hosts.toml";
 const CNI_CONFIG: &str = "cni/node.conflist";
-/// The CA of the certificate with which kube-apiserver calls the kubelet.
+/// The file of the CA that signs the certificate with which kube-apiserver calls the kubelet.
 pub(crate) const KUBELET_CA: &str = "kubelet-ca.crt";
-/// The certificate and the key with which kube-apiserver calls the kubelet.
+/// The files of the certificate and the key with which kube-apiserver calls the kubelet.
 pub(crate) const KUBELET_CLIENT: [&str; 2] = ["kubelet-client.crt", "kubelet-client.key"];
 
 /// The address of the registry in the node's network namespace.
@@ -30,7 +30,7 @@ const REGISTRY: &str = "127.0.0.1:5000";
 /// The image of pod sandboxes.
 pub(super) const PAUSE: &str = "registry.k8s.io/pause:3.10";
 
-/// Programs that the configuration names.
+/// The paths of the programs that the configuration names.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Programs<'a> {
     /// runc.
@@ -41,7 +41,7 @@ pub(crate) struct Programs<'a> {
     pub(crate) cni: &'a Path,
 }
 
-/// The files below `folder`, by name.
+/// The names and contents of the files below `folder`.
 pub(crate) fn files(folder: &Path, place: &Place, programs: Programs) -> [(&'static str, String); 5] {
     [
         (CONTAINERD_CONFIG, containerd(folder, programs)),
@@ -89,14 +89,14 @@ disabled_plugins = ['io.containerd.internal.v1.opt', 'io.containerd.nri.v1.nri']
     )
 }
 
-/// Every image comes from the registry of the node.
+/// Configures containerd to pull every image from the registry of the node.
 fn hosts() -> String {
     format!(
         "server = 'http://{REGISTRY}'\n\n[host.'http://{REGISTRY}']\n  capabilities = ['pull', 'resolve']\n"
     )
 }
 
-/// Pods are routed, not bridged: then Services need no `br_netfilter`.
+/// The CNI configuration. Pods are routed, not bridged, so that Services need no `br_netfilter`.
 fn cni(network: Network) -> String {
     serde_json::json!({
         "cniVersion": "1.0.0",
@@ -154,7 +154,8 @@ volumePluginDir: '{folder}/volume-plugins'
     )
 }
 
-/// Names outside the cluster do not exist. Answers are not cached: tests restart pods often.
+/// The configuration of `CoreDNS`. Names outside the cluster do not exist. Answers are not cached, because
+/// tests restart pods often.
 fn corefile(network: Network) -> String {
     let node = network.node();
     format!(
@@ -175,7 +176,7 @@ fn corefile(network: Network) -> String {
     )
 }
 
-/// The flags of a component of the node; empty for the components of the control plane.
+/// The flags of a component of the node. Empty for the components of the control plane.
 pub(crate) fn flags(component: Component, network: Network) -> Vec<String> {
     let kubeconfig = flag("kubeconfig", component.kubeconfig());
     let node = flag("hostname-override", NODE);
@@ -194,7 +195,7 @@ pub(crate) fn flags(component: Component, network: Network) -> Vec<String> {
             node,
             flag("proxy-mode", "iptables"),
             flag("cluster-cidr", network.pods()),
-            // A setting of the whole machine.
+            // It would be a setting of the whole machine.
             flag("conntrack-max-per-core", 0),
             flag("oom-score-adj", 0),
             flag("iptables-min-sync-period", "100ms"),
@@ -213,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn files_name_paths_and_addresses() {
+    fn configuration_files_contain_paths_and_addresses() {
         let programs = Programs {
             runc: Path::new("/usr/sbin/runc"),
             shim: Path::new("/cache/containerd-shim-runc-v2"),
@@ -236,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn components_of_the_node_have_flags() {
+    fn only_components_of_the_node_have_flags() {
         let network = place().network;
         assert!(flags(Component::Kubelet, network).contains(&"--node-ip=10.245.1.2".into()));
         assert!(flags(Component::KubeProxy, network).contains(&"--cluster-cidr=10.244.1.0/24".into()));

@@ -1,6 +1,6 @@
-//! The images of a real node, made once from Debian packages and binaries built with Go, without Docker.
+//! The images of a real node, built once from Debian packages and Go binaries, without Docker.
 //!
-//! A folder of the cache contains them, named by the hash of everything that we decide about them:
+//! A folder of the cache contains them. Its name is the hash of everything in this code that affects them:
 //!
 //! ```text
 //! images/<hash>/images.json     names, each with the digest of its manifest
@@ -21,15 +21,15 @@ use crate::binaries::{Binaries, Environment, OnProgress, Progress, Tool};
 use crate::build::lock;
 use crate::error::Error;
 
-/// Makes the layers.
+/// The script that builds the layers.
 const LAYERS: &str = include_str!("images.sh");
 
-/// The file with the names.
+/// The file with the names of the images.
 pub(super) const NAMES: &str = "images.json";
-/// The folder of everything else.
+/// The folder of all other files.
 pub(super) const BLOBS: &str = "blobs";
 
-/// The types of manifests, configurations and layers.
+/// The media types of manifests, configurations and layers.
 pub(super) const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
@@ -43,7 +43,7 @@ struct Image {
     command: &'static [&'static str],
 }
 
-/// All images. The tags are the versions of what they contain.
+/// All images. Their tags are the versions of their content.
 const IMAGES: [Image; 7] = [
     Image {
         repository: "registry.k8s.io/pause",
@@ -101,7 +101,7 @@ impl Image {
         self.tags.iter().map(|tag| format!("{}:{tag}", self.repository))
     }
 
-    /// The configuration, given the digests of all layers.
+    /// The configuration. `digests` contains all layers.
     fn config(&self, digests: &BTreeMap<String, Blob>) -> Value {
         json!({
             "architecture": if std::env::consts::ARCH == "aarch64" { "arm64" } else { "amd64" },
@@ -112,7 +112,7 @@ impl Image {
                 "Cmd": self.command,
                 "StopSignal": if self.repository.ends_with("nginx") { "SIGQUIT" } else { "SIGTERM" },
             },
-            // Layers are not compressed, so these are their digests.
+            // The layers are not compressed, so these are the digests of their files.
             "rootfs": {"type": "layers", "diff_ids": self.layers.iter().map(|l| &digests[*l].digest).collect::<Vec<_>>()},
         })
     }
@@ -130,7 +130,7 @@ impl Image {
     }
 }
 
-/// Digest and size of a file.
+/// The digest and the size of a file.
 struct Blob {
     digest: String,
     size: usize,
@@ -141,7 +141,7 @@ pub fn names() -> impl Iterator<Item = String> {
     IMAGES.iter().flat_map(Image::names)
 }
 
-/// The folder of the images in the cache; they are made if they are missing.
+/// Returns the folder of the images in the cache; they are built if they are missing.
 pub(crate) async fn ensure(
     binaries: &Binaries,
     environment: &Environment,
@@ -190,7 +190,8 @@ pub(crate) async fn ensure(
     Ok(set)
 }
 
-/// The name of the set: changes with everything that we decide about an image, the versions of binaries included.
+/// The name of the folder. It changes with everything that affects an image, including the versions of
+/// binaries.
 fn set_name(sources: &[(&str, PathBuf); 3]) -> String {
     let mut context = digest::Context::new(&digest::SHA256);
     context.update(LAYERS.as_bytes());
@@ -205,7 +206,7 @@ fn set_name(sources: &[(&str, PathBuf); 3]) -> String {
     HEXLOWER.encode(&context.finish().as_ref()[..8])
 }
 
-/// Writes the images of these layers.
+/// Writes the images that consist of these layers.
 fn write(layers: &Path, set: &Path) -> Result<(), Error> {
     let blobs = set.join(BLOBS);
     fs::create_dir_all(&blobs).map_err(Error::io("create", &blobs))?;
@@ -228,7 +229,7 @@ fn write(layers: &Path, set: &Path) -> Result<(), Error> {
     fs::write(&path, json!(names).to_string()).map_err(Error::io("write", &path))
 }
 
-/// Writes a blob of JSON.
+/// Writes a JSON blob.
 fn store(blobs: &Path, value: &Value) -> Result<Blob, Error> {
     let text = value.to_string();
     let digest =
@@ -238,7 +239,7 @@ fn store(blobs: &Path, value: &Value) -> Result<Blob, Error> {
     Ok(Blob { digest, size: text.len() })
 }
 
-/// Digest and size of a file.
+/// Computes the digest and the size of a file.
 fn hash(path: &Path) -> std::io::Result<Blob> {
     let mut file = File::open(path)?;
     let mut context = digest::Context::new(&digest::SHA256);
@@ -286,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn every_layer_is_made_and_the_sandbox_has_an_image() {
+    fn script_builds_every_layer_and_pause_image_exists() {
         for layer in IMAGES.iter().flat_map(|image| image.layers) {
             assert!(LAYERS.contains(&format!("\nlayer {layer}\n")), "{layer}");
         }
@@ -294,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn other_binaries_are_another_set() {
+    fn other_binaries_change_the_name_of_the_set() {
         let sources = |rclone: &str| [("A", "/a".into()), ("B", "/b".into()), ("C", rclone.into())];
         assert_ne!(set_name(&sources("/c")), set_name(&sources("/d")));
     }

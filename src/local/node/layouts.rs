@@ -1,4 +1,5 @@
-//! Images that the user brings as OCI layouts: the registry of the node serves them beside its own.
+//! Images that the user provides as OCI layouts. The registry of the node serves them in addition to its own
+//! images.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,13 +11,13 @@ use serde_json::Value;
 use super::images::{BLOBS, MANIFEST, NAMES};
 use crate::error::Error;
 
-/// The annotations with the name of an image. Docker and containerd write the whole name into the first, and the tag alone into the
-/// second.
+/// The annotations with the name of an image. Docker and containerd write the whole name into the first
+/// annotation, and only the tag into the second.
 const NAMES_OF_IMAGE: [&str; 2] = ["io.containerd.image.name", "org.opencontainers.image.ref.name"];
 /// The folder of the blobs of a layout.
 const LAYOUT_BLOBS: &str = "blobs/sha256";
 
-/// Makes a folder for the registry: the images of the node, `set`, and those of layouts.
+/// Creates a folder for the registry, with the images of the node (`set`) and those of the layouts.
 pub(super) fn merge(set: &Path, layouts: &[PathBuf], folder: &Path) -> Result<(), Error> {
     let blobs = folder.join(BLOBS);
     fs::create_dir_all(&blobs).map_err(Error::io("create", &blobs))?;
@@ -43,12 +44,12 @@ pub(super) fn merge(set: &Path, layouts: &[PathBuf], folder: &Path) -> Result<()
     fs::write(&path, serde_json::json!(names).to_string()).map_err(Error::io("write", &path))
 }
 
-/// The named images of a layout, each with the manifest for this machine.
+/// The named images of a layout, each with the digest of the manifest for this machine.
 fn images(layout: &Path) -> Result<Vec<(String, String)>, Error> {
     let wrong = |reason: &str| Error::Layout { path: layout.to_owned(), reason: reason.to_owned() };
     let read = |path: &Path| -> Result<Value, Error> {
         let text = fs::read(path).map_err(Error::io("read", path))?;
-        serde_json::from_slice(&text).map_err(|_| wrong("a file of it is no JSON"))
+        serde_json::from_slice(&text).map_err(|_| wrong("one of its files is not JSON"))
     };
     let index = read(&layout.join("index.json"))?;
     let mut found = Vec::new();
@@ -75,7 +76,7 @@ fn images(layout: &Path) -> Result<Vec<(String, String)>, Error> {
     Ok(found)
 }
 
-/// A name as containerd asks for it: with a registry and a tag.
+/// Completes a name to the form that containerd requests: with a registry and a tag.
 fn full(name: &str) -> String {
     let tagged = if name.rsplit('/').next().is_some_and(|end| end.contains(':')) {
         name.to_owned()
@@ -96,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_those_that_containerd_asks_for() {
+    fn image_names_are_completed_as_containerd_does() {
         for (name, expected) in [
             ("operetta:0.1.0", "docker.io/library/operetta:0.1.0"),
             ("operetta", "docker.io/library/operetta:latest"),
@@ -109,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_layout_adds_its_images_to_those_of_the_node() {
+    fn images_of_a_layout_are_added_to_the_node() {
         let root = tempfile::tempdir().unwrap();
         let (set, layout, folder) =
             (root.path().join("set"), root.path().join("layout"), root.path().join("all"));
@@ -124,7 +125,7 @@ mod tests {
             fs::write(layout.join("index.json"), json!({"manifests": [image]}).to_string()).unwrap();
         };
         let [whole, name] = NAMES_OF_IMAGE;
-        // As Docker writes it.
+        // The annotations that Docker writes.
         index(&[(whole, "ghcr.io/team/o:1"), (name, "1")]);
         assert_eq!(images(&layout).unwrap(), [("ghcr.io/team/o:1".to_owned(), "sha256:bb".to_owned())]);
         index(&[(name, "o:1")]);

@@ -1,5 +1,5 @@
-//! A real node on this machine, instead of fake ones: containerd, kubelet, kube-proxy, `CoreDNS`, and a registry of images
-//! that were made from Go modules and Debian packages. Linux only, as root.
+//! Runs a real node on this machine, instead of fake ones: containerd, kubelet, kube-proxy, `CoreDNS`, and a
+//! registry of images that are built from Go modules and Debian packages. Linux only, as root.
 
 pub(super) mod config;
 pub(super) mod images;
@@ -22,10 +22,11 @@ use super::error::Error;
 use config::{KUBELET_CA, KUBELET_CLIENT, Programs};
 use network::Place;
 
-/// The folder of images, below that of the control plane.
+/// The name of the images' folder in the folder of the control plane.
 const IMAGES: &str = "images";
 
-/// Writes the files of the node's components. `images` is the folder of images in the cache, `layouts` are more of them.
+/// Writes the files of the node's components. `images` is the folder of images in the cache, `layouts`
+/// contain additional images.
 pub(super) fn prepare(
     folder: &Path,
     place: &Place,
@@ -57,8 +58,8 @@ pub(super) fn prepare(
     super::write(&folder.join(KUBELET_CLIENT[1]), &key)
 }
 
-/// A CA, and a certificate and key of it with which kube-apiserver calls the kubelet; all as PEM. The key of the CA is
-/// not kept.
+/// Creates a CA, and a certificate and key with which kube-apiserver calls the kubelet, all as PEM. The key
+/// of the CA is discarded.
 fn kubelet_client() -> Result<[String; 3], rcgen::Error> {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

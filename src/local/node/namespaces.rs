@@ -1,9 +1,11 @@
-//! What a node takes of this machine, and its removal: namespaces, an interface with routes, and cgroups.
+//! The resources of a node on this machine, and their removal: namespaces, a network interface with routes,
+//! and cgroups.
 //!
-//! All components of the control plane and of the node run in namespaces of their own. When the first process there
-//! ends, the kernel kills the others, among them containerd's shims, which no parent or process group reaches, and
-//! removes mounts, interfaces and iptables rules. Nothing of these outlives even a SIGKILL of everything. Two things
-//! can: cgroups and the folder. The guard removes them; if it is killed as well, the next node does.
+//! All components of the control plane and of the node run in separate namespaces. When the first process in
+//! them ends, the kernel kills all other processes and removes mounts, interfaces and iptables rules. This
+//! includes containerd's shims, which could not be reached through a parent or a process group. So none of
+//! these outlives even a SIGKILL of every process. Only cgroups and the folder can. The guard removes them;
+//! if it is killed as well, the next node removes them.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -19,23 +21,23 @@ use crate::guard;
 use crate::protocol::Event;
 use crate::volumes;
 
-/// What the first process executes.
+/// The script that the first process executes.
 const SETUP: &str = include_str!("namespaces.sh");
 
 /// The file in a node's folder that is locked while its guard runs.
 const LOCK: &str = "guard.lock";
 
-/// The prefix of the names of cgroups. The number of the guard's process follows.
+/// The prefix of the names of cgroups. The process id of the guard follows.
 const CGROUP: &str = "operetta-";
 
-/// The timeout for the namespaces to exist, and for their processes to disappear.
+/// The timeout for the creation of the namespaces and for the end of their processes.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The polling interval.
 const POLL: Duration = Duration::from_millis(2);
 
-/// The guard's part outside the namespaces: creates them, waits until their first process ends, and removes what is
-/// left. The first process has this process' standard input and output, and serves the parent.
+/// Runs the part of the guard outside the namespaces: creates them, waits until their first process ends, and
+/// removes the remains. The first process inherits standard input and output, and serves the parent.
 pub(crate) fn run(folder: &Path) -> io::Result<()> {
     let hierarchies = cgroup_mounts(&fs::read_to_string("/proc/mounts")?);
     remove_stale(folder.parent().unwrap_or(folder), &hierarchies);
@@ -43,7 +45,8 @@ pub(crate) fn run(folder: &Path) -> io::Result<()> {
     let name = format!("{CGROUP}{}", std::process::id());
     let cgroups: Vec<PathBuf> = hierarchies.iter().map(|hierarchy| hierarchy.join(&name)).collect();
     for (hierarchy, cgroup) in hierarchies.iter().zip(&cgroups) {
-        // For version 2, whose controllers are not enabled everywhere; version 1 has no such file.
+        // Version 2 does not enable the controllers everywhere. Version 1 has no such file, so errors are
+        // ignored.
         let _ = fs::write(hierarchy.join("cgroup.subtree_control"), "+cpu +cpuset +memory +pids");
         fs::create_dir(cgroup).map_err(|error| {
             io::Error::new(error.kind(), format!("cannot create {}: {error}", cgroup.display()))
@@ -56,7 +59,7 @@ pub(crate) fn run(folder: &Path) -> io::Result<()> {
     result
 }
 
-/// Starts the first process, connects its network, and waits for its end.
+/// Starts the first process, connects its network, and waits until it ends.
 fn serve(folder: &Path, cgroup: String) -> io::Result<()> {
     let own_exe = format!("/proc/{}/exe", std::process::id());
     let unshare =
@@ -84,13 +87,13 @@ fn namespace(pid: &str, kind: &str) -> PathBuf {
     Path::new("/proc").join(pid).join("ns").join(kind)
 }
 
-/// Waits until the namespaces exist, and returns that of the processes.
+/// Waits until the namespaces exist, and returns the process namespace.
 fn until_unshared(child: &mut Child) -> io::Result<PathBuf> {
     let own = fs::read_link(namespace("self", "pid"))?;
     let pid = child.id().to_string();
     let started = Instant::now();
     loop {
-        // Without a first process, it cannot be read.
+        // The link cannot be read until the first process exists.
         match fs::read_link(namespace(&pid, "pid_for_children")) {
             Ok(found) if found != own => return Ok(found),
             _ => {}
@@ -105,7 +108,7 @@ fn until_unshared(child: &mut Child) -> io::Result<PathBuf> {
     }
 }
 
-/// Connects the network namespace of a process to this machine, with the first network that is free.
+/// Connects the network namespace of a process to this machine, with the first free network.
 fn connect(pid: u32) -> io::Result<Network> {
     let pid = pid.to_string();
     for network in Network::all() {
@@ -127,7 +130,7 @@ fn connect(pid: u32) -> io::Result<Network> {
     Err(io::Error::other("all addresses of nodes are in use"))
 }
 
-/// Runs `ip` with an input.
+/// Runs `ip` with text on its standard input.
 fn run_ip(command: &mut Command, input: &str) -> io::Result<()> {
     let path = std::env::var("PATH").unwrap_or_default();
     let mut child = command
@@ -147,7 +150,7 @@ fn run_ip(command: &mut Command, input: &str) -> io::Result<()> {
     Err(io::Error::other(format!("ip: {}", String::from_utf8_lossy(&output.stderr).trim())))
 }
 
-/// Waits until the process ends, which it does when the parent ends, or kills it on SIGTERM.
+/// Waits until the process ends, which it does when the parent ends. On SIGTERM, kills it.
 fn wait(child: &mut Child) -> io::Result<ExitStatus> {
     tokio::runtime::Builder::new_current_thread().enable_io().build()?.block_on(async {
         let mut ended = signal(SignalKind::child())?;
@@ -166,7 +169,7 @@ fn wait(child: &mut Child) -> io::Result<ExitStatus> {
     })
 }
 
-/// Waits until no process is in a process namespace.
+/// Waits until a process namespace contains no processes.
 fn until_empty(pids: &Path) {
     let started = Instant::now();
     let is_in = |entry: io::Result<fs::DirEntry>| {
@@ -177,7 +180,7 @@ fn until_empty(pids: &Path) {
     }
 }
 
-/// The folders at which hierarchies of cgroups are mounted, from `/proc/mounts`.
+/// The mount points of cgroup hierarchies in `/proc/mounts`.
 fn cgroup_mounts(mounts: &str) -> Vec<PathBuf> {
     mounts
         .lines()
@@ -189,7 +192,7 @@ fn cgroup_mounts(mounts: &str) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Removes a cgroup and those below it. Those with processes stay.
+/// Removes a cgroup and its descendants. A cgroup that contains processes stays.
 fn remove_cgroup(cgroup: &Path) {
     for entry in fs::read_dir(cgroup).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
@@ -199,7 +202,8 @@ fn remove_cgroup(cgroup: &Path) {
     let _ = fs::remove_dir(cgroup);
 }
 
-/// Locks a folder for the time of this process. The file gets its name once it is locked.
+/// Locks a folder while this process runs. The lock file is created under another name, so that under its
+/// final name it is always locked.
 fn lock(folder: &Path) -> io::Result<File> {
     let unnamed = folder.join(".lock");
     let file = File::create(&unnamed)?;
@@ -227,7 +231,7 @@ fn remove_stale(parent_folder: &Path, hierarchies: &[PathBuf]) {
     }
 }
 
-/// Whether this process is a guard.
+/// Whether a process is a guard.
 fn is_guard(pid: u32) -> bool {
     fs::read(format!("/proc/{pid}/cmdline"))
         .is_ok_and(|line| line.split(|byte| *byte == 0).any(|word| word == guard::COMMAND.as_bytes()))
@@ -263,9 +267,9 @@ mod tests {
     }
 
     #[test]
-    fn cgroups_without_a_living_guard_are_removed_with_those_below() {
+    fn cgroups_without_a_living_guard_are_removed_recursively() {
         let hierarchy = tempfile::tempdir().unwrap();
-        // No process has this number: it is above the limit of Linux.
+        // The process id cannot exist, because it is above the limit of Linux.
         let stale = hierarchy.path().join("operetta-4194305/kubepods/pod-a");
         let other = hierarchy.path().join("operetta-x");
         fs::create_dir_all(&stale).unwrap();

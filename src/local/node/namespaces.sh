@@ -21,7 +21,7 @@ mount -t overlay -o "lowerdir=/var/lib,upperdir=$folder/var-lib/upper,workdir=$f
 mkdir -p /var/lib/kubelet
 mount --bind kubelet /var/lib/kubelet
 
-# kubelet sets these for the whole machine. It finds its values, and the machine keeps its own.
+# kubelet wants to set these for the whole machine. A file with its value is mounted over each, so that the machine keeps its own.
 tunable() {
   if [ -e "/proc/sys/$1" ]; then
     echo "$2" >"tunables/${1##*/}"
@@ -35,7 +35,7 @@ tunable kernel/panic_on_oops 1
 tunable kernel/keys/root_maxkeys 1000000
 tunable kernel/keys/root_maxbytes 25000000
 
-# Of this network namespace.
+# This setting belongs to the network namespace of the node, not to the machine.
 echo 1 >/proc/sys/net/ipv4/ip_forward
 
 exec /run/operetta __guard serve "$folder"

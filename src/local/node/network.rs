@@ -4,16 +4,16 @@ use std::net::Ipv4Addr;
 
 use serde::{Deserialize, Serialize};
 
-/// What a node has of this machine.
+/// The network and the cgroup that a node uses on this machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Place {
-    /// Its addresses.
+    /// The network, which determines the addresses.
     pub(crate) network: Network,
-    /// The name of the cgroup of its pods, below the root of each hierarchy.
+    /// The name of the cgroup of its pods, in the root of each hierarchy.
     pub(crate) cgroup: String,
 }
 
-/// The addresses of one of the nodes on this machine: each has a number, from 1.
+/// The network of a node on this machine. Nodes are numbered from 1.
 ///
 /// ```text
 /// this machine                          the node's network namespace
@@ -24,37 +24,38 @@ pub(crate) struct Place {
 pub(crate) struct Network(u8);
 
 impl Network {
-    /// All networks that a machine can have.
+    /// All networks that are possible on one machine.
     pub(super) fn all() -> impl Iterator<Item = Self> {
         (1..=250).map(Self)
     }
 
-    /// The interface on this machine. Its name is unique, so creating it reserves the number.
+    /// The name of the interface on this machine. It is unique, so creating the interface reserves the
+    /// number.
     pub(super) fn interface(self) -> String {
         format!("operetta{}", self.0)
     }
 
-    /// The address of this machine in the node's network.
+    /// The address of this machine in the network of the node.
     const fn host(self) -> Ipv4Addr {
         Ipv4Addr::new(10, 245, self.0, 1)
     }
 
-    /// The address of the node, of its API server and of its DNS.
+    /// The address of the node, which is also that of its API server and of its DNS.
     pub(crate) const fn node(self) -> Ipv4Addr {
         Ipv4Addr::new(10, 245, self.0, 2)
     }
 
-    /// The addresses of pods.
+    /// The address range of pods.
     pub(crate) fn pods(self) -> String {
         format!("10.244.{}.0/24", self.0)
     }
 
-    /// The addresses of Services.
+    /// The address range of Services.
     pub(crate) fn services(self) -> String {
         format!("10.96.{}.0/24", self.0)
     }
 
-    /// Input of `ip -batch` on this machine.
+    /// The input for `ip -batch` on this machine.
     pub(super) fn host_commands(self) -> String {
         let (host, node, interface) = (self.host(), self.node(), self.interface());
         format!(
@@ -65,7 +66,7 @@ impl Network {
         )
     }
 
-    /// Input of `ip -batch` in the node's network namespace.
+    /// The input for `ip -batch` in the network namespace of the node.
     pub(super) fn node_commands(self) -> String {
         let (host, node) = (self.host(), self.node());
         format!(
@@ -89,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ends_are_configured() {
+    fn both_ends_of_the_network_are_configured() {
         let network = Network(3);
         assert_eq!(
             network.host_commands(),

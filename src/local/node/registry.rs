@@ -1,4 +1,5 @@
-//! A registry that serves the images of a node: the part of the OCI distribution API with which images are pulled.
+//! A registry that serves the images of a node. It implements the part of the OCI distribution API that is
+//! needed to pull images.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -15,7 +16,7 @@ use tokio::net::TcpListener;
 
 use super::images::{BLOBS, MANIFEST, NAMES};
 
-/// Serves the images in a folder at an address, until the process is killed.
+/// Serves the images of a folder at an address, until the process is killed.
 pub(crate) fn main(folder: &Path, address: &str) -> io::Result<()> {
     let images = Arc::new(Images {
         names: serde_json::from_slice(&std::fs::read(folder.join(NAMES))?)?,
@@ -37,27 +38,27 @@ pub(crate) fn main(folder: &Path, address: &str) -> io::Result<()> {
     })
 }
 
-/// The images in a folder.
+/// The images of a folder.
 struct Images {
-    /// Names, each with the digest of its manifest.
+    /// The names of the images, each with the digest of its manifest.
     names: BTreeMap<String, String>,
     blobs: PathBuf,
 }
 
-/// What a path names.
+/// The resource at a path.
 #[derive(Debug, PartialEq)]
 enum Found {
-    /// The API itself.
+    /// The root of the API.
     Api,
-    /// A manifest, with its digest.
+    /// A manifest: its digest and its file.
     Manifest(String, PathBuf),
-    /// A configuration or layer.
+    /// A configuration or a layer: its file.
     Blob(PathBuf),
 }
 
 impl Images {
-    /// What a path names: `/v2/NAME/manifests/TAG|DIGEST` or `/v2/NAME/blobs/DIGEST`. containerd names the registry that
-    /// the image is from in the query.
+    /// Finds the resource at a path: `/v2/NAME/manifests/TAG|DIGEST` or `/v2/NAME/blobs/DIGEST`. containerd
+    /// names the original registry of the image in the query.
     fn find(&self, path: &str, query: &str) -> Option<Found> {
         let path = path.strip_prefix("/v2/")?;
         if path.is_empty() {
@@ -70,7 +71,7 @@ impl Images {
             Some(digest) => digest,
             None => reference,
         };
-        // Only such a name becomes part of a path.
+        // Only a valid digest may become part of a file path.
         let is_digest = digest
             .strip_prefix("sha256:")
             .is_some_and(|hex| hex.len() == 64 && hex.bytes().all(|byte| byte.is_ascii_hexdigit()));

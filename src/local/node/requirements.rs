@@ -1,14 +1,14 @@
-//! What a real node needs of this machine, checked before anything is started.
+//! The requirements of a real node, which are checked before anything is started.
 
 use std::path::PathBuf;
 
 use crate::binaries::Environment;
 use crate::error::Error;
 
-/// Folders of system programs, which the PATH of a user may not contain.
+/// The folders of system programs, which may not be in the PATH of a user.
 pub(crate) const SYSTEM_PATHS: [&str; 2] = ["/usr/sbin", "/sbin"];
 
-/// Programs, and the Debian packages that contain them.
+/// The required programs, each with the Debian package that contains it.
 const PROGRAMS: [(&str, &str); 7] = [
     ("runc", "runc"),
     ("iptables", "iptables"),
@@ -19,7 +19,7 @@ const PROGRAMS: [(&str, &str); 7] = [
     ("nsenter", "util-linux"),
 ];
 
-/// Checks this machine; returns the path of runc.
+/// Checks this machine, and returns the path of runc.
 pub(crate) fn check(environment: &Environment) -> Result<PathBuf, Error> {
     let found = |program: &str| {
         let system = || {
@@ -39,7 +39,7 @@ pub(crate) fn check(environment: &Environment) -> Result<PathBuf, Error> {
     }
 }
 
-/// What is missing, each with what to do.
+/// The missing requirements, each with a solution.
 fn missing(is_linux: bool, is_root: bool, filesystems: &str, has: impl Fn(&str) -> bool) -> Vec<String> {
     if !is_linux {
         return vec!["Linux: only Linux runs containers".into()];

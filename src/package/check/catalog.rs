@@ -1,4 +1,5 @@
-//! The kinds that checks know: Kubernetes' built-in kinds and those of the packages that are checked together.
+//! The kinds known to the checks: the built-in kinds of Kubernetes and those of the packages that are checked
+//! together.
 
 use serde_json::Value;
 
@@ -9,7 +10,7 @@ use crate::crd;
 use crate::diag::{Diagnostic, Severity, did_you_mean};
 use operetta_lang::schema::{Kubernetes, Schema, gone, kubernetes, successor};
 
-/// A kind of a package, in one of its versions.
+/// One version of a kind of a package.
 pub(super) struct Custom<'p> {
     gvk: Gvk,
     schema: Value,
@@ -31,13 +32,13 @@ pub(super) struct Catalog<'a> {
     pub(super) customs: &'a [Custom<'a>],
 }
 
-/// What the catalog knows about a kind.
+/// The result of looking up a kind in the catalog.
 pub(super) enum KindLookup<'a> {
     BuiltIn(Schema<'a>),
     Custom(Schema<'a>),
-    /// The group is known and has no such kind.
+    /// The group is known, but has no such kind.
     Wrong(Problem),
-    /// The group is not ours, so the kind may exist.
+    /// The group is unknown, so the kind may exist.
     Foreign,
 }
 
@@ -46,7 +47,7 @@ pub(super) struct Problem {
     severity: Severity,
     message: String,
     help: Option<String>,
-    /// Whether the apiVersion is wrong, not the kind.
+    /// Whether the apiVersion is wrong, and not the kind.
     pub(super) is_version: bool,
 }
 
@@ -58,7 +59,7 @@ impl Problem {
 }
 
 impl<'a> Catalog<'a> {
-    /// The plans of a kind; `None` if no package that is checked has it.
+    /// The plans of a kind; `None` if the kind belongs to none of the checked packages.
     pub(super) fn plans(&self, gvk: &Gvk) -> Option<&'a [Plan]> {
         self.customs.iter().find(|custom| custom.gvk == *gvk).map(|custom| custom.plans)
     }
@@ -101,7 +102,7 @@ impl<'a> Catalog<'a> {
             }
             let name = if owner == "Kubernetes" { format!("Kubernetes {version}") } else { owner.to_owned() };
             if let Some(other) = kinds.iter().rfind(|known| known.is_version_of(gvk)) {
-                // A version that is off by default may be enabled in the cluster.
+                // An alpha or beta version is off by default, but may be enabled in the cluster.
                 let may_be_on =
                     owner == "Kubernetes" && ["alpha", "beta"].iter().any(|v| api_version.contains(v));
                 let message = format!("{name} serves no {kind} as {api_version}");
@@ -113,11 +114,12 @@ impl<'a> Catalog<'a> {
                 });
             }
             let near = did_you_mean(kind, kinds.iter().filter(of_group).map(|known| &*known.kind));
-            // Another package may provide more kinds of a custom group.
+            // The kind of a custom group may come from another package.
             if owner != "Kubernetes" && near.is_none() {
                 return None;
             }
-            // A kind in another version of the group, which is off by default here.
+            // The kind may belong to an alpha or beta version of the group, which is off by default and not
+            // in the schemas.
             let is_preview = ["alpha", "beta"].iter().any(|v| api_version.contains(v));
             if owner == "Kubernetes" && is_preview && near.is_none() && elsewhere().is_none() {
                 return None;

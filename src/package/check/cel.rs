@@ -1,11 +1,11 @@
-//! CEL rules of a CRD that no API server compiles.
+//! Checks the CEL rules of a CRD without an API server that compiles them.
 
 use crate::crd;
 use crate::diag::Diagnostic;
 use crate::yaml::{self, Node};
 use crate::{Resource, place};
 
-/// Reports rules that do not compile. A manager leaves this to its API server.
+/// Reports rules that do not compile. Only `lint` does this; for a manager, its API server does.
 pub(super) fn check(resource: &Resource) -> Vec<Diagnostic> {
     let at = &resource.crd_location;
     let problems = crd::cel_problems(&resource.crd);
@@ -13,7 +13,7 @@ pub(super) fn check(resource: &Resource) -> Vec<Diagnostic> {
         return Vec::new();
     }
     let documents = yaml::parse(&at.source, &yaml::Options::default()).unwrap_or_default();
-    // A file is the CRD, or contains it.
+    // The CRD is a whole file, or a part of `operator.yaml`.
     let node = documents
         .iter()
         .find_map(|root| if at.span.end == 0 { Some(root) } else { find(root, at.span.start) });
@@ -28,7 +28,7 @@ pub(super) fn check(resource: &Resource) -> Vec<Diagnostic> {
     problems.into_iter().map(diagnostic).collect()
 }
 
-/// The outermost map that begins there.
+/// The outermost map that begins at that offset.
 fn find(node: &Node, start: usize) -> Option<&Node> {
     if node.span.start == start && node.as_map().is_some() {
         return Some(node);

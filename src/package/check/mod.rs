@@ -1,9 +1,9 @@
-//! Checks packages against schemas: those of the built-in kinds, of the CRDs of all packages that are checked together,
-//! and of their own instances.
+//! Checks packages against schemas: those of the built-in kinds, those of the CRDs of all packages that are
+//! checked together, and those of their own instances.
 //!
-//! Only `lint` does this. `run` leaves it to the API server, whose version may differ: the dry run before the first
-//! write reports what the server refuses. So a manager spends no time on this and keeps no schemas in memory. See
-//! `docs/design/0019-schema-checks-in-lint.md`.
+//! Only `lint` does this. `run` leaves it to the API server, whose version may differ: the dry run before the
+//! first write reports what the server refuses. So a manager spends no time on these checks and keeps no
+//! schemas in memory. See `docs/design/0019-schema-checks-in-lint.md`.
 
 mod catalog;
 mod cel;
@@ -35,7 +35,7 @@ pub fn check(packages: &[&Package]) -> Vec<(usize, Diagnostic)> {
             let rules = rules(&resource.crd);
             let found_here = resource::check(package, resource, &catalog, &rules);
             for diagnostic in cel::check(resource).into_iter().chain(found_here) {
-                // A template or a `let` may serve several children.
+                // A template or a `let` that several children use is reported once.
                 let at = diagnostic.location.as_ref().map(|at| (at.source.name.clone(), at.span.start));
                 if seen.insert((index, at, diagnostic.message.clone())) {
                     found.push((index, diagnostic));
@@ -55,7 +55,7 @@ pub fn is_news(known: &[Diagnostic], diagnostic: &Diagnostic) -> bool {
     !known.iter().any(|other| other.is_error() && here.is_some() && place(other) == here)
 }
 
-/// All CEL rules of a CRD as one text. The fields that it mentions may depend on each other.
+/// All CEL rules of a CRD as one text. The fields that they mention may depend on each other.
 fn rules(crd: &Value) -> String {
     let mut text = String::new();
     collect(crd, &mut text);
@@ -86,7 +86,7 @@ mod tests {
     use crate::test_crd::crd_to_properties;
     use crate::{Files, compile};
 
-    /// A package with one kind and these plans. Its spec has an optional `backup` and a `size`.
+    /// A package with one kind that has these plans. Its spec has an optional `backup` and a `size`.
     fn package(name: &str, plural: &str, kind: &str, plans: &str) -> Package {
         const SPEC: &str = "            spec:
               type: object
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_when_around_a_step_and_of_its_schedule_holds_in_it() {
+    fn step_assumes_when_of_phase_and_schedule() {
         const STEP: &str = "{name: say, message: \"{{ spec.backup.bucket }}\", wait: {duration: 1s}}";
         let of = |trigger: &str, when: &str| {
             let plans = format!(
@@ -131,13 +131,13 @@ mod tests {
         assert_eq!(of("params: {type: object}", "when: spec.backup is defined, "), [""; 0]);
         assert_eq!(of(&schedule("when: spec.size > 1"), ""), absent);
         assert_eq!(of("params: {type: object}", ""), absent);
-        // Another trigger starts it, too.
+        // The condition also starts the plan, and then the `when` of the schedule does not hold.
         let both = "trigger: [{schedule: '@every 1h', when: spec.backup is defined}, {condition: spec.size > 1, for: 1m}]";
         assert_eq!(of(both, ""), absent);
     }
 
     #[test]
-    fn a_run_of_a_plan_of_another_package_is_checked_against_it() {
+    fn call_of_another_package_is_checked_against_its_plan() {
         let restore = "        restore:
           params:
             type: object

@@ -1,4 +1,5 @@
-//! Checks the plans of one resource: their expressions, the types of answers and outputs, runs of other plans.
+//! Checks the plans of one resource: their expressions, the types of answers and outputs, and calls of other
+//! plans.
 
 use super::super::Tree;
 use super::super::plan::sites::Visit;
@@ -28,7 +29,7 @@ impl<'a> Check<'a> {
 
     /// Checks the expressions of a plan and the templates of its Jobs.
     pub(super) fn plan(&mut self, plan: &'a Plan) {
-        // An error in a trigger means "no".
+        // An error in the expression of a trigger means that the plan is not started.
         self.infer.reports_absent = false;
         for trigger in &plan.triggers {
             self.infer.refuel();
@@ -45,7 +46,7 @@ impl<'a> Check<'a> {
             self.infer.forget(mark);
         }
         self.infer.reports_absent = true;
-        // What only its schedule starts runs while the `when` of that trigger holds.
+        // A plan that only a schedule starts runs only while the `when` of that trigger holds.
         let scheduled = match &plan.triggers[..] {
             [trigger] if matches!(trigger.event, Event::Schedule { .. }) => trigger.when.as_ref(),
             _ => None,
@@ -57,7 +58,7 @@ impl<'a> Check<'a> {
             if let Some(when) = scheduled {
                 self.infer.assume(when);
             }
-            // The loops around a step are checked with their own steps.
+            // The list of a loop is checked with the step that has the loop.
             for item in &visit.inside.items {
                 self.infer.set(item, Type::any());
             }
@@ -109,7 +110,7 @@ impl<'a> Check<'a> {
         self.infer.unset("outputs");
     }
 
-    /// Sets the types of the outputs of the steps before a step, and of its own.
+    /// Sets the types of the outputs of the steps before a step, and of the step itself.
     fn earlier(&mut self, visit: &Visit<'a>, own: Option<&[(String, Type<'a>)]>) {
         let mut entries: Vec<(String, Type<'a>)> = own.map(<[_]>::to_vec).unwrap_or_default();
         for step in &visit.inside.before {
@@ -124,7 +125,7 @@ impl<'a> Check<'a> {
         self.infer.set("outputs", map(entries, true));
     }
 
-    /// Checks what a step reads of its answer, and keeps the types of its outputs.
+    /// Checks what a step reads from its answer, and keeps the types of its outputs.
     fn answers(&mut self, visit: &Visit<'a>) {
         let step = visit.step;
         for name in step.action.answers() {
@@ -153,8 +154,8 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Checks the run of another plan as the run time does: whether there is the plan, and its parameters. Of another package
-    /// that is possible only if both are checked together.
+    /// Checks the call of another plan as the manager does at run time: whether the plan exists, and its
+    /// parameters. A plan of another package can be checked only if both packages are checked together.
     fn call(&mut self, call: &'a Call, at: &Location) -> Vec<Diagnostic> {
         let error = |code, message: String| Diagnostic::error(code, message).located(at.clone());
         let plans = match &call.of {
@@ -167,7 +168,7 @@ impl<'a> Check<'a> {
             },
         };
         let Some(plan) = plans.iter().find(|plan| plan.name == call.plan) else {
-            // A plan of the same resource has been looked for before.
+            // An unknown plan of the same resource is already reported.
             let Some(of) = &call.of else { return Vec::new() };
             let message = format!("{} has no plan `{}`", of.gvk.kind, call.plan);
             let near = did_you_mean(&call.plan, plans.iter().map(|plan| plan.name.as_str()));
@@ -183,7 +184,7 @@ impl<'a> Check<'a> {
         };
         let given = match &call.params {
             Some(params) => self.tree_type(params),
-            // A plan of this instance has the parameters of the run.
+            // The called plan of the same instance gets the parameters of the calling run.
             None if call.of.is_none() => return Vec::new(),
             None => map([], false),
         };
@@ -202,7 +203,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// The type of a tree. What is omitted is absent in it.
+    /// The type of a tree of texts. That a text may be absent is not part of its type here.
     fn tree_type(&mut self, tree: &'a Tree) -> Type<'a> {
         match tree {
             Tree::Text(text) => {

@@ -53,7 +53,7 @@ pub(super) struct Check<'a> {
     pub(super) found: Vec<Diagnostic>,
 }
 
-/// The type of a variable of an answer.
+/// The type of a variable that a step's answer sets.
 pub(super) fn answer<'a>(name: &str) -> Type<'a> {
     match name {
         "stdout" | "stderr" => Type::string(),
@@ -221,7 +221,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Checks that a setting of a child yields one of its words.
+    /// Checks that a setting of a child yields one of the allowed words.
     fn setting(&mut self, child: &Child, key: &str, ty: &Type<'a>, at: &Location) {
         let plans = self.resource.plans.iter().map(|plan| plan.name.as_str());
         let words: Vec<&str> = match key {
@@ -275,7 +275,7 @@ impl<'a> Check<'a> {
                 KindLookup::Foreign => continue,
             };
             let index = checks.iter().position(|(known, _)| *known == gvk).unwrap_or_else(|| {
-                // `kinds` contains the same name and lives as long as the package.
+                // The name is taken from `kinds`, which lives as long as the package.
                 let name = kinds.iter().map(|known| &*known.kind).find(|known| **known == *gvk.kind);
                 let what = format!("{} {}", article(&gvk.kind), gvk.kind);
                 checks.push((gvk, Conform::new(what, name.filter(|_| built_in), Some(schema))));
@@ -299,7 +299,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Reports a namespace of a cluster-scoped object.
+    /// Reports `metadata.namespace` in a cluster-scoped object.
     fn namespace(&mut self, fields: &Fields<'a>, gvk: &Gvk) {
         let kind = &gvk.kind;
         let is_namespaced = BuiltIn::find(gvk.group(), kind).is_none_or(|known| known.namespaced);

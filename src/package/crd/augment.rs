@@ -1,23 +1,23 @@
-//! Adds to a CRD what Operetta needs.
+//! Adds Operetta's fields and columns to a CRD.
 
 use serde_json::{Map, Value, json};
 
 use super::properties;
 
-/// The additions of a package, besides those that every package needs.
+/// The additions that depend on the package.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Additions {
-    /// The projected status fields by name; may be dotted (`members.ready`).
+    /// The names of the projected status fields; a name may be dotted (`members.ready`).
     pub status: Vec<String>,
-    /// Whether the resource has plans, which then get a column.
+    /// Whether the resource has plans, so that its CRD gets a column for them.
     pub has_plans: bool,
 }
 
-/// The CRD with the category `operetta` and, in every version, the status subresource, a status schema that keeps
-/// Operetta's and the projected fields, and the columns Ready, Plan and Age.
+/// Adds to a CRD the category `operetta` and, in every version, the status subresource, a status schema that
+/// keeps Operetta's and the projected fields, and the columns Ready, Plan and Age.
 ///
-/// Everything of the author stays: schemas are only widened, columns and categories only added; other names, scope and
-/// conversion are unchanged. Augmenting an augmented CRD changes nothing.
+/// Everything of the author stays: schemas are only widened, columns and categories are only added, and all
+/// else is unchanged. Augmenting an augmented CRD changes nothing.
 pub fn augment(crd: &Value, additions: &Additions) -> Value {
     let mut crd = crd.clone();
     if let Some(names) = crd.pointer_mut("/spec/names").and_then(Value::as_object_mut) {
@@ -51,8 +51,8 @@ fn add_category(names: &mut Map<String, Value>) {
     }
 }
 
-/// The optional status fields of Operetta (`revision`, `plan`, `history`) that the author's schema defines with another
-/// type. These belong to the author and must not be written.
+/// The optional status fields of Operetta (`revision`, `plan`, `history`) that the author's schema defines
+/// with another type. They belong to the author, so Operetta must not write them.
 pub fn taken(crd: &Value, version: &str) -> Vec<&'static str> {
     let status = super::schema_of(crd, version).and_then(|schema| properties(schema)?.get("status"));
     let Some(known) = status.and_then(properties) else { return Vec::new() };
@@ -79,7 +79,7 @@ fn anything() -> Value {
     json!({"x-kubernetes-preserve-unknown-fields": true})
 }
 
-/// The fields of Operetta in every status.
+/// The status fields of Operetta that every CRD gets.
 fn own_fields() -> [(&'static str, Value); 5] {
     [
         (
@@ -132,14 +132,15 @@ fn own_fields() -> [(&'static str, Value); 5] {
 }
 
 fn add_status(root: &mut Map<String, Value>, additions: &Additions) {
-    // The server refuses a schema without type. At the root only this type is possible.
+    // The server refuses a schema without a type, and the root of a CRD can only be an object.
     root.entry("type").or_insert_with(|| json!("object"));
     let is_open = root.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(true));
     let Some(fields) = object_at(root, "properties") else { return };
     let status = fields.entry("status").or_insert_with(|| {
         let mut status = json!({"type": "object"});
         if is_open {
-            // The server keeps unknown status fields of this schema today, and must keep them beside the new fields.
+            // The server keeps unknown status fields under this schema, and must continue to keep them beside
+            // the new fields.
             status["x-kubernetes-preserve-unknown-fields"] = json!(true);
         }
         status
@@ -158,10 +159,11 @@ fn add_status(root: &mut Map<String, Value>, additions: &Additions) {
     }
 }
 
-/// Extends the author's schema of a condition so that Operetta's conditions fit. (Otherwise the server would drop
-/// fields, which every starting manager would write again, or refuse the status because of an unknown type.)
+/// Extends the author's schema of a condition so that Operetta's conditions are valid. Otherwise the server
+/// would drop fields, which every manager would write again when it starts, or refuse the status because of
+/// an unknown type.
 fn admit_conditions(status: &mut Map<String, Value>, own: &Value) {
-    // The keys of a list must be required.
+    // The keys of a list of type `map` must stay required.
     let list = status.get("properties").and_then(|fields| fields.get("conditions"));
     let keys = list.and_then(|list| list.get("x-kubernetes-list-map-keys").cloned()).unwrap_or_default();
     let is_key = |name: &str| keys.as_array().is_some_and(|keys| keys.iter().any(|key| key == name));
@@ -191,7 +193,7 @@ fn admit_conditions(status: &mut Map<String, Value>, own: &Value) {
     for (name, words) in [("type", None), ("status", Some(["True", "False", "Unknown"]))] {
         let Some(field) = fields.get_mut(name).and_then(Value::as_object_mut) else { continue };
         let Some(values) = field.get("enum") else { continue };
-        // Packages choose the types.
+        // The types of conditions are up to the packages, so they cannot be enumerated.
         if words.is_none_or(|words| words.iter().any(|word| is_missing(values, word))) {
             field.remove("enum");
         }
@@ -201,7 +203,8 @@ fn admit_conditions(status: &mut Map<String, Value>, own: &Value) {
 /// Extends the schema of an object so that the server does not prune a field, at any depth.
 fn add_field(object: &mut Map<String, Value>, path: &[&str], schema: &Value) {
     let Some((first, rest)) = path.split_first() else { return };
-    // A status is filled in step by step, and the server refuses the whole status while a required field is missing.
+    // A status is filled step by step, and the server refuses the whole status while a required field is
+    // missing.
     object.remove("required");
     let known = object.get("properties").and_then(Value::as_object);
     let is_known = known.is_some_and(|known| known.contains_key(*first));
@@ -219,13 +222,13 @@ fn add_field(object: &mut Map<String, Value>, path: &[&str], schema: &Value) {
         && !field.contains_key("properties")
         && !is_open(field)
     {
-        // The server would empty an object without properties.
+        // The server empties an object whose schema has no properties.
         field.insert("x-kubernetes-preserve-unknown-fields".to_owned(), json!(true));
     }
 }
 
-/// Whether a schema keeps unknown fields completely, or has a schema for them. (`additionalProperties: true` does
-/// neither: the server keeps such a field and empties the objects in it.)
+/// Whether a schema keeps unknown fields completely, or has a schema for them. `additionalProperties: true`
+/// does neither: the server keeps such a field, but empties the objects in it.
 fn is_open(object: &Map<String, Value>) -> bool {
     let preserved = object.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(true));
     preserved || object.get("additionalProperties").is_some_and(Value::is_object)
@@ -253,7 +256,8 @@ fn add_columns(version: &mut Map<String, Value>, additions: &Additions) {
         path.replace('\'', "\"").contains(r#"conditions[?(@.type=="Ready")]"#)
     });
     if !shows_ready {
-        // The author's Ready may count members, for example. The condition Ready is another column.
+        // The author's column Ready may mean something else, such as the number of ready members. The
+        // condition Ready then gets a column with another name.
         let name = ["Ready", "AllReady", "OperettaReady"].into_iter().find(|name| !named(columns, name));
         if let Some(name) = name {
             add(columns, json!({"name": name, "type": "string", "jsonPath": READY_PATH}));
@@ -262,7 +266,7 @@ fn add_columns(version: &mut Map<String, Value>, additions: &Additions) {
     if additions.has_plans && !named(columns, "Plan") {
         add(columns, json!({"name": "Plan", "type": "string", "jsonPath": ".status.plan.name"}));
     }
-    // The server adds Age only if there are no columns.
+    // The server adds Age only if a CRD has no columns.
     if !named(columns, "Age") && !columns.iter().any(|column| column["jsonPath"] == AGE_PATH) {
         add(columns, json!({"name": "Age", "type": "date", "jsonPath": AGE_PATH}));
     }

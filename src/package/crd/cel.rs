@@ -1,6 +1,6 @@
 //! Checks CEL rules without evaluating them: syntax, fields of `self`, comparisons of values of different types.
 //!
-//! What it does not know is accepted: functions, macros and libraries are left to the API server.
+//! Whatever is unknown to it is accepted: functions, macros and libraries are left to the API server.
 
 mod tokens;
 
@@ -35,10 +35,10 @@ const RESERVED: [&str; 18] = [
     "while",
 ];
 
-/// Why a rule does not compile, and what to do.
+/// The reason why a rule does not compile, and what to do.
 pub type CelProblem = (String, String);
 
-/// A type, as far as comparisons need it.
+/// The type of a value, as far as comparisons need it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Number,
@@ -58,7 +58,7 @@ impl Kind {
     }
 }
 
-/// What is wrong with a rule of the schema, if that is known.
+/// The problem of a rule of the schema, if one is found.
 pub(super) fn problem(rule: &str, schema: &Value) -> Option<CelProblem> {
     let tokens = match tokens(rule) {
         Ok(tokens) => tokens,
@@ -126,7 +126,7 @@ impl Parser<'_> {
         Ok(kind)
     }
 
-    /// Binary operators from a level on.
+    /// Parses the binary operators of a level and of all levels that bind tighter.
     fn binary(&mut self, level: usize) -> Parsed {
         const LEVELS: [&[&str]; 5] =
             [&["||"], &["&&"], &["<", "<=", ">=", ">", "==", "!="], &["+", "-"], &["*", "/", "%"]];
@@ -190,7 +190,7 @@ impl Parser<'_> {
                 self.takes("?");
                 self.expression()?;
                 self.expect("]")?;
-                // A map may have any key.
+                // The index is computed, so the path continues with any key.
                 if let Some(keys) = &mut path {
                     keys.push("*".to_owned());
                 }
@@ -204,7 +204,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A value, and its path if it is `self`.
+    /// Parses a value. The path is set if the value is `self`.
     fn primary(&mut self) -> Result<(Kind, Option<Vec<String>>), CelProblem> {
         let token = self.peek().clone();
         if let Token::Symbol(symbol) = token {
@@ -262,14 +262,14 @@ impl Parser<'_> {
         }
     }
 
-    /// Whether the string before is one of bytes.
+    /// Whether the string before the current token is a bytes literal.
     fn is_bytes(&self) -> bool {
         let at = self.tokens.get(self.at - 1).map_or(0, |(_, at)| *at);
         let prefix = self.rule[at..].split(['"', '\'']).next().unwrap_or_default();
         prefix.contains(['b', 'B'])
     }
 
-    /// Values, or pairs of values, up to a bracket.
+    /// Parses values, or pairs of values, up to a closing bracket.
     fn list(&mut self, close: &'static str) -> Result<(), CelProblem> {
         while !self.takes(close) {
             self.takes("?");
@@ -287,7 +287,7 @@ impl Parser<'_> {
 
     /// The type of a field of `self`.
     fn field(&self, keys: &[String]) -> Parsed {
-        // The server escapes names that are no identifiers.
+        // The server escapes names that are not identifiers, so such a field is not looked up.
         if keys.iter().any(|key| key.contains("__")) {
             return Ok(Kind::Unknown);
         }
@@ -316,13 +316,13 @@ fn kind_of(schema: &Value) -> Kind {
     match schema.get("type").and_then(Value::as_str) {
         Some("integer" | "number") => Kind::Number,
         Some("boolean") => Kind::Bool,
-        // Some formats are types of their own.
+        // A string with a format may have a CEL type of its own.
         Some("string") if schema.get("format").is_none() => Kind::Text,
         _ => Kind::Unknown,
     }
 }
 
-/// The rules of a schema, with their paths, the problem of each that does not compile.
+/// The rules of a CRD that do not compile, with their paths.
 pub fn problems(crd: &Value) -> Vec<(String, CelProblem)> {
     let mut found = Vec::new();
     for (index, version) in super::versions(crd).enumerate() {

@@ -8,15 +8,16 @@ use crate::diag::did_you_mean;
 /// A JSON path (dotted, `spec.versions[0].name`), the error, and the solution.
 pub(super) type Finding = (String, String, Option<String>);
 
-/// All errors of a CRD that can be found without a server, each with the JSON path, a message and a solution. The
-/// server accepts a CRD without these errors, unless a CEL rule or a pattern is wrong.
+/// Reports all errors of a CRD that can be found without a server, each with the JSON path, a message and a
+/// solution. The server accepts a CRD without these errors, unless a CEL rule or a pattern is wrong.
 pub fn check(crd: &Value) -> Vec<Finding> {
     let mut check = Check { found: Vec::new() };
     check.root(crd);
     check.found
 }
 
-/// What is wrong with the schema of a value that is no object of a CRD; paths start in the schema.
+/// Reports the errors of a schema that does not belong to a CRD, such as that of parameters. Paths start in
+/// the schema.
 pub fn check_schema(schema: &Value) -> Vec<Finding> {
     let mut check = Check { found: Vec::new() };
     structure::check_value(&mut check, schema);
@@ -58,7 +59,7 @@ impl Check {
         }
     }
 
-    /// The object at a key; reports a missing or wrong value.
+    /// Returns the object at a key; reports a missing or wrong value.
     fn object<'a>(
         &mut self,
         map: &'a Map<String, Value>,
@@ -73,7 +74,7 @@ impl Check {
         None
     }
 
-    /// The string at a key; reports a missing, empty or wrong value.
+    /// Returns the string at a key; reports a missing, empty or wrong value.
     fn text<'a>(&mut self, map: &'a Map<String, Value>, key: &str, path: &str) -> Option<&'a str> {
         match map.get(key) {
             Some(Value::String(text)) if !text.is_empty() => return Some(text),

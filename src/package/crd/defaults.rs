@@ -4,9 +4,10 @@ use serde_json::{Map, Value};
 
 use super::properties;
 
-/// Fills in the defaults of the schema in two passes, like the API server. First, nulls that the schema neither allows
-/// nor has a default for are dropped. Then each missing value, and each null that is not allowed, gets its default. A
-/// default is filled in recursively. An absent object without a default is not created for defaults inside it.
+/// Applies the defaults of the schema in two passes, as the API server does. The first drops nulls that the
+/// schema neither allows nor has a default for. The second sets the default of each missing value and of each
+/// null that is not allowed. Defaults are applied recursively. An absent object without a default is not
+/// created for defaults inside it.
 pub fn apply_defaults(schema: &Value, object: &mut Value) {
     drop_nulls(Some(schema), object);
     fill(schema, object);

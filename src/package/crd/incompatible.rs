@@ -1,20 +1,20 @@
-//! Changes of a CRD that Kubernetes does not allow, whatever the objects of the kind hold.
+//! Changes of a CRD that Kubernetes never allows, regardless of the existing objects.
 
 use serde_json::Value;
 
 /// A change that is not allowed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Incompatible {
-    /// Its path in the CRD.
+    /// The path in the CRD.
     pub path: String,
-    /// What is wrong with it.
+    /// The reason.
     pub message: String,
     /// What to do.
     pub help: &'static str,
 }
 
-/// The changes from a live CRD to a new one that are not allowed: another scope. (A version that is gone although objects
-/// may be stored in it is allowed once they are migrated; see [`super::interim_spec`].)
+/// The changes from a live CRD to a new one that are not allowed: a change of the scope. (Removing a version
+/// in which objects may be stored is allowed after these are migrated; see [`super::interim_spec`].)
 pub fn incompatible(live: &Value, new: &Value) -> Vec<Incompatible> {
     let mut found = Vec::new();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_scope_must_stay() {
+    fn changed_scope_is_incompatible() {
         let crd = |scope: &str| json!({"spec": {"scope": scope}});
         let paths = |new: &str| {
             incompatible(&crd("Namespaced"), &crd(new)).into_iter().map(|i| i.path).collect::<Vec<_>>()

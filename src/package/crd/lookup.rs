@@ -13,15 +13,15 @@ pub enum Lookup<'a> {
     Unknown {
         /// The longest existing prefix of the path, relative to the schema; empty for the schema itself.
         parent: String,
-        /// The fields at that prefix.
+        /// The fields that exist at that prefix.
         candidates: Vec<String>,
     },
     /// The schema allows any field there, or does not describe it.
     Open,
 }
 
-/// Follows `path` through a schema. `"*"` is any item of a list or any key of a map; a number is an item of a list. The
-/// schema is that of an object: its `apiVersion`, `kind` and `metadata` are [`Lookup::Open`].
+/// Looks up `path` in a schema. `"*"` is any item of a list or any key of a map; a number is an item of a
+/// list. The schema is that of a whole object: `apiVersion`, `kind` and `metadata` are [`Lookup::Open`].
 pub fn lookup<'a>(schema: &'a Value, path: &[&str]) -> Lookup<'a> {
     if path.first().is_some_and(|first| OBJECT_FIELDS.contains(first)) {
         return Lookup::Open;
@@ -61,7 +61,7 @@ fn step<'a>(schema: &'a Value, segment: &str) -> Lookup<'a> {
             match other_keys(schema) {
                 OtherKeys::Schema(below) => Lookup::Known(below),
                 OtherKeys::Open | OtherKeys::Shallow => Lookup::Open,
-                // A computed field: any of the properties.
+                // The key is computed, so it may be any of the properties.
                 OtherKeys::Closed if segment == "*" => Lookup::Open,
                 OtherKeys::Closed if kind.is_none() && known.is_none() => Lookup::Open,
                 OtherKeys::Closed => {
@@ -73,8 +73,9 @@ fn step<'a>(schema: &'a Value, segment: &str) -> Lookup<'a> {
     }
 }
 
-/// The schema of a field of the spec, whether every spec has a value there (each step of the path has a default or is
-/// required), and whether every instance has a spec. `None` if the schema does not describe it.
+/// The schema of a field of the spec, with two facts: whether every spec has a value there (each step of the
+/// path has a default or is required), and whether every instance has a spec. `None` if the schema does not
+/// describe the field.
 pub fn schema_fact<'a>(schema: &'a Value, path: &[&str]) -> Option<(bool, &'a Value, bool)> {
     let is_there = |parent: &Value, name: &str, field: &Value| {
         let required = parent.get("required").and_then(Value::as_array);

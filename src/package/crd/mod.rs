@@ -40,8 +40,8 @@ pub use prune::prune;
 pub use stored::{interim_spec, outdated_versions, storage_version, stored_in};
 pub use validate::{Violation, validate, validate_part};
 
-/// The kind that a CRD defines, in its storage version if that is served, else in the first that is; `None` if the CRD is
-/// too broken to say.
+/// The kind that a CRD defines: in its storage version if that is served, otherwise in the first served
+/// version. `None` if the CRD lacks the necessary fields.
 pub fn kind(crd: &Value) -> Option<ApiKind> {
     let spec = crd.get("spec")?;
     let names = spec.get("names")?;
@@ -88,11 +88,11 @@ fn properties(schema: &Value) -> Option<&Map<String, Value>> {
 
 /// How a schema handles keys that are not properties.
 enum OtherKeys<'a> {
-    /// They have this schema.
+    /// Other keys have this schema.
     Schema(&'a Value),
-    /// Any value is allowed.
+    /// Other keys may have any value.
     Open,
-    /// `additionalProperties: true`: they are kept, but the server empties every object in them.
+    /// `additionalProperties: true`: other keys are kept, but the server empties every object in them.
     Shallow,
     /// No other keys are allowed.
     Closed,

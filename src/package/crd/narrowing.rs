@@ -1,5 +1,5 @@
-//! Finds what a changed schema does to objects that were stored under the previous one: values that it drops, and
-//! values that it refuses. CEL rules are not evaluated.
+//! Finds what a changed schema does to objects that were stored under the previous schema: values that are
+//! dropped, and values that become invalid. CEL rules are not evaluated.
 
 use serde_json::{Map, Value};
 
@@ -10,11 +10,12 @@ use super::{Violation, apply_defaults, preserves, properties, schema_of, validat
 pub struct Narrowed<'a> {
     /// The version in which the objects are read.
     pub version: &'a str,
-    /// The previous and the new schema of that version, of the stored version, or of both.
+    /// The previous and the new schema: of this version, of the storage version, or of both.
     pairs: Vec<(Value, Value)>,
 }
 
-/// The versions of a CRD whose objects may lose something when it changes; empty if it only widens.
+/// The versions of a CRD whose objects may lose values or become invalid when it changes; empty if no schema
+/// becomes narrower.
 pub fn narrowed<'a>(former: &'a Value, new: &Value) -> Vec<Narrowed<'a>> {
     let stored = |crd: &Value| -> Option<Value> {
         let version = versions(crd).find(|version| version["storage"] == true)?;
@@ -40,8 +41,9 @@ pub fn narrowed<'a>(former: &'a Value, new: &Value) -> Vec<Narrowed<'a>> {
 }
 
 impl Narrowed<'_> {
-    /// What an object would lose, and why it would be invalid. Existing violations do not count, nor do dropped values that
-    /// the API server has filled in: see `remove_filled_in`. Takes the object with its managedFields.
+    /// The values that an object would lose or that would become invalid. Existing violations do not count,
+    /// nor do dropped values that the API server has filled in: see `remove_filled_in`. `object` must include
+    /// its managedFields.
     pub fn losses(&self, object: &Value) -> Vec<Violation> {
         let mut spec = object.clone();
         if let Some(map) = spec.as_object_mut() {
@@ -51,7 +53,7 @@ impl Narrowed<'_> {
             apply_defaults(schema, &mut filled);
             validate(schema, &filled)
         };
-        // Without a record of who has set what, every value may be a person's.
+        // Without managedFields, every value may have been set by a person.
         let owners: Option<Vec<&Value>> = object["metadata"]["managedFields"].as_array().map(|entries| {
             entries.iter().map(|entry| &entry["fieldsV1"]).filter(|f| f.is_object()).collect()
         });
@@ -74,14 +76,15 @@ impl Narrowed<'_> {
     }
 }
 
-/// Removes the fields that the new schema drops, whose values are the previous schema's defaults, and which no manager has
-/// set. The API server stores defaults in each object that is written, without an owner. A field that a client has sent has
-/// an owner, even with the same value, and stays. `owners`: what is owned here, in the form of fieldsV1.
+/// Removes the fields that the new schema drops, whose values are the previous schema's defaults, and which
+/// no manager has set. The API server stores defaults in each written object without an owner. A field that a
+/// client has sent has an owner, even if the value is the default, and stays. `owners`: the owned fields of
+/// this value, in the form of fieldsV1.
 fn remove_filled_in(former: &Value, new: &Value, value: &mut Value, owners: &[&Value]) {
     let within = |schema: &Value, key: &str| schema.get(key).filter(|inner| inner.is_object()).cloned();
     match value {
         Value::Object(map) => {
-            // It has been set as one.
+            // The owner of an atomic map owns the whole map.
             if former["x-kubernetes-map-type"] == "atomic" && !owners.is_empty() {
                 return;
             }
@@ -107,7 +110,7 @@ fn remove_filled_in(former: &Value, new: &Value, value: &mut Value, owners: &[&V
         }
         Value::Array(items) => {
             let is_keyed = former["x-kubernetes-list-type"] == "map";
-            // An atomic list has been set as one.
+            // The owner of an atomic list owns the whole list.
             if !is_keyed && !owners.is_empty() {
                 return;
             }
@@ -122,7 +125,7 @@ fn remove_filled_in(former: &Value, new: &Value, value: &mut Value, owners: &[&V
     }
 }
 
-/// What is owned of an item of a keyed list.
+/// The owned fields of an item of a keyed list.
 fn of_item<'a>(owned: &'a Value, item: &Value) -> Vec<&'a Value> {
     let is_of = |key: &str| {
         let key: Option<Map<String, Value>> =
@@ -133,7 +136,7 @@ fn of_item<'a>(owned: &'a Value, item: &Value) -> Vec<&'a Value> {
     entries.filter(|(key, _)| is_of(key)).map(|(_, below)| below).collect()
 }
 
-/// Whether the API server would give a field this value if it had none.
+/// Whether a value is the one that the API server would fill in.
 fn is_default(schema: &Value, value: &Value) -> bool {
     let Some(default) = schema.get("default").filter(|default| !default.is_null()) else { return false };
     let mut filled = default.clone();
@@ -141,7 +144,7 @@ fn is_default(schema: &Value, value: &Value) -> bool {
     filled == *value
 }
 
-/// A schema without the status, which managers rewrite.
+/// The schema without the status, which managers rewrite.
 fn comparable(schema: &Value) -> Value {
     let mut schema = schema.clone();
     if let Some(fields) = schema.get_mut("properties").and_then(Value::as_object_mut) {
@@ -153,7 +156,7 @@ fn comparable(schema: &Value) -> Value {
     schema
 }
 
-/// Keywords without influence on the allowed values. (CEL rules have one, but are not evaluated.)
+/// Keywords that do not restrict the allowed values. (CEL rules do, but are not evaluated.)
 const SILENT: [&str; 10] = [
     "description",
     "title",
@@ -167,7 +170,8 @@ const SILENT: [&str; 10] = [
     "x-kubernetes-list-map-keys",
 ];
 
-/// Whether the new schema may drop or refuse a value that fits the previous one. In doubt it may.
+/// Whether the new schema may drop or refuse a value that is valid under the previous one. True in case of
+/// doubt.
 fn narrows(former: &Value, new: &Value) -> bool {
     if former == new {
         return false;
@@ -191,7 +195,7 @@ fn keyword_narrows(
         "properties" => fields_narrow(former, new),
         "additionalProperties" | "items" => match (old, changed) {
             (Some(old @ Value::Object(_)), Some(changed @ Value::Object(_))) => narrows(old, changed),
-            // The previous schema kept nothing of a list or a map.
+            // Without such a schema, the previous version kept no items or entries.
             (None | Some(Value::Bool(false)), Some(_)) => preserves(former),
             (Some(_), None | Some(Value::Bool(false))) => !preserves(new),
             _ => true,
@@ -238,7 +242,7 @@ fn keyword_narrows(
 fn fields_narrow(former: &Value, new: &Value) -> bool {
     let empty = Map::new();
     let (old, changed) = (properties(former).unwrap_or(&empty), properties(new).unwrap_or(&empty));
-    // Objects may contain fields that no schema named before.
+    // Objects may contain fields that the previous schema did not name.
     let was_open = preserves(former) || former.get("additionalProperties").is_some();
     old.iter().any(|(name, field)| match changed.get(name) {
         Some(changed) => narrows(field, changed),
@@ -262,7 +266,8 @@ mod tests {
         json!({"spec": {"versions": versions}})
     }
 
-    /// What an object with that spec loses when the spec's schema changes; `None` if it need not be checked.
+    /// The losses of an object with that spec when the spec's schema changes; `None` if it need not be
+    /// checked.
     fn lost(former: &Value, new: &Value, spec: &Value) -> Option<Vec<String>> {
         let (former, new) = (crd(&[("v1", true, former.clone())]), crd(&[("v1", true, new.clone())]));
         let found = narrowed(&former, &new);
@@ -290,7 +295,7 @@ mod tests {
             object(&json!({"a": {"type": "integer", "maximum": 5, "enum": [1, 2], "default": 1}}));
         required["required"] = json!(["a"]);
         assert_eq!(lost(&object(&a), &required, &json!({})), None);
-        // Managers rewrite the status.
+        // A narrower status does not count, because managers rewrite the status.
         let mut new = crd(&[("v1", true, object(&a))]);
         new["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"] =
             json!({"type": "object", "required": ["x"], "properties": {"x": {"type": "string"}}});
@@ -298,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn each_way_to_lose_a_value_is_named_with_its_path() {
+    fn every_kind_of_loss_is_reported_with_its_path() {
         let string = json!({"type": "string"});
         let cases = [
             (json!({"a": string}), json!({}), json!({"a": "x"}), "spec.a is not in the schema"),
@@ -348,7 +353,7 @@ mod tests {
         for (former, new, spec, expected) in cases {
             let (former, new) = (object(&former), object(&new));
             assert_eq!(lost(&former, &new, &spec), Some(vec![expected.to_owned()]), "{new}");
-            // An object without a value there loses nothing.
+            // An object without that value loses nothing.
             assert_eq!(lost(&former, &new, &json!({})), Some(Vec::new()), "{new}");
         }
         let mut required = object(&json!({"a": string}));
@@ -401,11 +406,11 @@ mod tests {
         let item = r#"k:{"n":"i"}"#;
         let others = json!({"f:list": {item: {".": {}, "f:n": {}}}, "f:others": {"f:k": {"f:n": {}}}});
         assert_eq!(losses(&spec("x", 1), std::slice::from_ref(&others)), [""; 0]);
-        // Another value is a person's, whatever the record says.
+        // A value that is not the default was set by a person, even if no manager owns it.
         assert_eq!(losses(&spec("y", 2), std::slice::from_ref(&others)), everything);
-        // Without a record every value may be.
+        // Without managedFields, every value may have been set by a person.
         assert_eq!(losses(&spec("x", 1), &[]), everything);
-        // A client has sent the value of the default.
+        // A client has sent the value of the default, and owns it.
         for (owned, expected) in [
             (json!({"f:a": {}}), "spec.a"),
             (json!({"f:b": {"f:c": {}}}), "spec.b"),
@@ -414,10 +419,10 @@ mod tests {
         ] {
             assert_eq!(losses(&spec("x", 1), &[others.clone(), owned]), [expected]);
         }
-        // A list that is set as one belongs to who has set it.
+        // The owner of an atomic list owns its whole content.
         let one = json!({"atomic": [{"n": "i", "a": "x"}]});
         assert_eq!(losses(&one, &[json!({"f:atomic": {}})]), ["spec.atomic[0].a"]);
-        // A value that is refused and not dropped counts.
+        // A value that becomes invalid counts, even if it is the default.
         let narrower = object(&json!({"a": {"type": "string", "maxLength": 0}}));
         let former = object(&json!({"a": {"type": "string", "default": "x"}}));
         assert_eq!(lost(&former, &narrower, &json!({"a": "x"})).unwrap().len(), 1);

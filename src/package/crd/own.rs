@@ -1,4 +1,4 @@
-//! The kinds of Operetta itself, and what their CRDs share.
+//! Operetta's own kinds, and the common parts of their CRDs.
 
 use serde_json::{Value, json};
 
@@ -7,24 +7,24 @@ use crate::api::ApiKind;
 
 /// The group of the kinds of Operetta.
 pub const GROUP: &str = "operetta.dev";
-/// Their version.
+/// The version of these kinds.
 pub const VERSION: &str = "v1alpha1";
-/// Both, as objects name them.
+/// The group and version of these kinds, as `apiVersion` names them.
 pub const API_VERSION: &str = "operetta.dev/v1alpha1";
 
 /// A kind of Operetta.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OwnKind {
-    /// Its name.
+    /// The kind.
     pub kind: &'static str,
-    /// The name of its resource.
+    /// The plural name of the resource.
     pub plural: &'static str,
-    /// Whether its objects are in namespaces.
+    /// Whether its objects are namespaced.
     pub namespaced: bool,
 }
 
 impl OwnKind {
-    /// As requests need it.
+    /// The kind as an [`ApiKind`], for requests.
     pub fn api_kind(self) -> ApiKind {
         ApiKind {
             group: GROUP.into(),
@@ -35,8 +35,9 @@ impl OwnKind {
         }
     }
 
-    /// Its `CustomResourceDefinition`. `schema`: that of the objects, without the fields that all objects have. A schema with a
-    /// status gets the status subresource. `selectable`: the paths of fields for field selectors.
+    /// The `CustomResourceDefinition` of the kind. `schema` is that of the objects, without the fields that
+    /// all objects have. With a status in the schema, the CRD gets the status subresource. `selectable`: the
+    /// paths of fields for field selectors.
     pub fn crd(self, mut schema: Value, mut columns: Vec<Value>, selectable: &[&str]) -> Value {
         schema["type"] = "object".into();
         schema["required"] = json!(["spec"]);
@@ -85,10 +86,10 @@ impl OwnKind {
     }
 }
 
-/// A column of `kubectl get`. One with a priority is shown with `-o wide`.
+/// A column of `kubectl get`. A column with a priority is shown with `-o wide`.
 pub fn column(name: &str, path: &str, description: &str, priority: u8) -> Value {
     let mut column = json!({"name": name, "type": "string", "jsonPath": path, "description": description});
-    // The API server does not keep the default.
+    // The API server drops a priority that is the default.
     if priority > 0 {
         column["priority"] = priority.into();
     }

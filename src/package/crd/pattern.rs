@@ -1,14 +1,14 @@
-//! `pattern` of a schema: Go's RE2 syntax, matched with the regex crate.
+//! Matches `pattern` of a schema, which has Go's RE2 syntax, with the regex crate.
 //!
-//! The two dialects are nearly equal. The differences that occur in schemas are rewritten: `\\d`, `\\w`, `\\s` mean
-//! ASCII in Go, and a `[` or `&&` inside a class is literal there.
+//! The two dialects are nearly equal. The differences that occur in schemas are rewritten: `\\d`, `\\w`,
+//! `\\s` mean ASCII in Go, and a `[` or `&&` inside a class is literal there.
 
 use regex::{Regex, RegexBuilder};
 
 /// The maximum size of a compiled program, in bytes; a larger pattern is not checked.
 const SIZE: usize = 1 << 20;
 
-/// The pattern as a matcher; `None` if the regex crate cannot express it. Then only the server checks it.
+/// Compiles a pattern; `None` if the regex crate cannot express it. Then only the server checks it.
 pub(super) fn compile(pattern: &str) -> Option<Regex> {
     RegexBuilder::new(&translate(pattern)?).size_limit(SIZE).build().ok()
 }
@@ -35,7 +35,8 @@ pub(super) fn fault(pattern: &str) -> Option<&'static str> {
 fn translate(pattern: &str) -> Option<String> {
     let mut out = String::with_capacity(pattern.len());
     let mut chars = pattern.chars().peekable();
-    // Inside a class: whether its first character is still to come, as in `[]a]` and `[^]a]`.
+    // `Some` inside a class. True until its first character, because a `]` is literal there, as in `[]a]` and
+    // `[^]a]`.
     let mut class: Option<bool> = None;
     while let Some(c) = chars.next() {
         if c == '\\' {

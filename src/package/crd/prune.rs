@@ -28,7 +28,7 @@ fn walk(schema: &Value, value: &mut Value, is_root: bool) {
                 match (known.and_then(|known| known.get(name)), &other) {
                     (Some(schema), _) => walk(schema, value, false),
                     (None, OtherKeys::Schema(schema)) => walk(schema, value, false),
-                    // The server keeps such a value, and empties every object in it.
+                    // The server keeps the value, but empties every object in it.
                     (None, OtherKeys::Shallow) => empty(value),
                     (None, OtherKeys::Open | OtherKeys::Closed) => {}
                 }

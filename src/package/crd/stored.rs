@@ -20,8 +20,8 @@ pub fn outdated_versions(crd: &Value) -> Vec<&str> {
     stored.filter_map(Value::as_str).filter(|version| Some(*version) != storage).collect()
 }
 
-/// The spec to write before `new`, if `new` removes versions in which objects may be stored: the same with these
-/// versions, so that the objects can be read and written in the new storage version.
+/// The spec to write before `new`, if `new` removes versions in which objects may be stored. It is `new` with
+/// these versions, so that the objects can be read and then written in the new storage version.
 pub fn interim_spec(live: &Value, new: &Value) -> Option<Value> {
     let is_kept = |name: &str| versions(new).any(|version| version["name"] == name);
     let stored = live["status"]["storedVersions"].as_array().into_iter().flatten();
@@ -40,14 +40,14 @@ pub fn interim_spec(live: &Value, new: &Value) -> Option<Value> {
     }
     let mut spec = new["spec"].clone();
     spec["versions"].as_array_mut()?.extend(removed);
-    // Whatever converts the removed versions today is needed until they are gone.
+    // The present conversion of the removed versions is needed until they are removed.
     if spec["conversion"].is_null() && live["spec"]["conversion"]["strategy"] == "Webhook" {
         spec["conversion"] = live["spec"]["conversion"].clone();
     }
     Some(spec)
 }
 
-/// The CRD as it was while this version was the storage version, to compare the two schemas.
+/// The CRD as if `version` were the storage version, to compare the two schemas.
 pub fn stored_in(crd: &Value, version: &str) -> Value {
     let mut crd = json!({"spec": crd["spec"]});
     for known in crd["spec"]["versions"].as_array_mut().into_iter().flatten() {
@@ -80,13 +80,13 @@ mod tests {
                 {"name": "v1alpha1", "storage": false, "served": true},
             ])
         );
-        // Once the objects are migrated nothing holds the version.
+        // After the objects are migrated, the version can be removed.
         assert_eq!(interim_spec(&crd(&[("v1", true), ("v1alpha1", false)], &["v1"]), &new), None);
         assert_eq!(interim_spec(&live, &crd(&[("v1", true), ("v1alpha1", false)], &[])), None);
     }
 
     #[test]
-    fn outdated_versions_are_those_beside_the_storage_version() {
+    fn stored_versions_except_the_storage_version_are_outdated() {
         let live = crd(&[("v1alpha1", false), ("v1", true)], &["v1alpha1", "v1"]);
         assert_eq!((storage_version(&live), outdated_versions(&live)), (Some("v1"), vec!["v1alpha1"]));
         assert_eq!(storage_version(&stored_in(&live, "v1alpha1")), Some("v1alpha1"));

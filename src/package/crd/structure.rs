@@ -130,7 +130,7 @@ pub(super) fn check_root(check: &mut Check, schema: &Schema, path: &str) {
     status(check, known, &path);
 }
 
-/// Checks the schema of a value, and that nothing in it needs the API server.
+/// Checks the schema of a value, which must not contain CEL rules, because only an API server evaluates them.
 pub(super) fn check_value(check: &mut Check, schema: &Value) {
     sub(check, schema, "", |check, schema, path| shape(check, schema, path, false));
     if schema.to_string().contains("\"x-kubernetes-validations\"") {
@@ -138,7 +138,7 @@ pub(super) fn check_value(check: &mut Check, schema: &Value) {
     }
 }
 
-/// Checks that Operetta's status fields fit.
+/// Checks that Operetta's status fields are compatible with the author's schema.
 fn status(check: &mut Check, known: &Schema, path: &str) {
     let Some(status) = known.get("status").and_then(Value::as_object) else { return };
     let path = join(path, "status");
@@ -221,7 +221,7 @@ fn shape(check: &mut Check, schema: &Schema, path: &str, is_root: bool) {
         let path = join(&join(path, "properties"), name);
         sub(check, below, &path, |check, below, path| match name.as_str() {
             "metadata" if is_root => {}
-            // Augmenting adds the type.
+            // The type is added with Operetta's additions.
             "status" if is_root && !below.contains_key("type") => {
                 let mut below = below.clone();
                 below.insert("type".to_owned(), Value::from("object"));
@@ -368,7 +368,7 @@ fn pattern(check: &mut Check, schema: &Schema, path: &str) {
     }
 }
 
-/// Checks that a default fits its own schema without nested defaults, like the server.
+/// Checks that a default is valid under its own schema without nested defaults, as the server does.
 fn default(check: &mut Check, schema: &Schema, path: &str) {
     let Some(default) = schema.get("default").filter(|default| !default.is_null()) else { return };
     let whole = Value::Object(schema.clone());
@@ -378,7 +378,8 @@ fn default(check: &mut Check, schema: &Schema, path: &str) {
     }
 }
 
-/// Checks allOf, anyOf and oneOf: they restrict the structure that the schema around them defines, and define nothing.
+/// Checks allOf, anyOf and oneOf. They may restrict the structure that the surrounding schema defines, but
+/// must not define structure.
 fn junctors(check: &mut Check, schema: &Schema, path: &str, may_be_typed: bool) {
     for keyword in ["allOf", "anyOf", "oneOf"] {
         let Some(parts) = schema.get(keyword) else { continue };

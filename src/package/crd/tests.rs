@@ -1,4 +1,4 @@
-//! Tables, over the CRDs of the packages that people have and over small schemas. This file has the CRDs.
+//! Tests as tables, over the CRDs of real packages and over small schemas. This file contains the CRDs.
 
 mod augment;
 mod check;
@@ -41,7 +41,7 @@ fn with_schema(schema: &Value) -> Value {
     })
 }
 
-/// The same with one thing changed; a null removes it.
+/// A CRD in which one value is changed; null removes it.
 fn changed(pointer: &str, value: Value) -> Value {
     let mut crd = with_schema(
         &json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {"a": {"type": "string"}}}}}),

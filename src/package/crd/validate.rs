@@ -16,12 +16,12 @@ pub struct Violation {
     pub path: String,
     /// The message without the value, which may be a secret.
     pub message: String,
-    /// Whether the server drops the value instead of refusing the object.
+    /// Whether the server would drop the value instead of refusing the object.
     pub is_loss: bool,
 }
 
-/// The structural violations of an object. Apply the defaults first, like the API server. Unknown fields are
-/// violations, because the server drops them. CEL rules are not evaluated.
+/// The structural violations of an object. The defaults must be applied before, as in the API server. Unknown
+/// fields are violations, because the server drops them. CEL rules are not evaluated.
 pub fn validate(schema: &Value, object: &Value) -> Vec<Violation> {
     Walk::all(schema, object, ("", true), &Patterns::default())
 }
@@ -31,12 +31,12 @@ pub fn validate_part(schema: &Value, value: &Value, path: &str) -> Vec<Violation
     Walk::all(schema, value, (path, false), &Patterns::default())
 }
 
-/// Whether a part of an object has no violation. The patterns of the schema are compiled once.
+/// Whether a part of an object has no violations. The patterns of the schema are compiled only once.
 pub(super) fn fits(schema: &Value, value: &Value, patterns: &Patterns) -> bool {
     Walk::all(schema, value, ("", false), patterns).is_empty()
 }
 
-/// Compiled patterns. To compile one takes thousands of times as long as to match a short text.
+/// Compiled patterns. Compiling one takes thousands of times as long as matching a short text.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Patterns(Arc<Mutex<HashMap<String, Option<Regex>>>>);
 
@@ -51,14 +51,14 @@ impl Patterns {
         matcher
     }
 
-    /// How many there are.
+    /// The number of compiled patterns.
     #[cfg(test)]
     pub(super) fn count(&self) -> usize {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 }
 
-/// They follow from the schema.
+/// All caches are equal, because their content follows from the schema.
 impl PartialEq for Patterns {
     fn eq(&self, _: &Self) -> bool {
         true
@@ -125,7 +125,8 @@ impl<'p> Walk<'p> {
         for (name, value) in map {
             let below = known.and_then(|known| known.get(name));
             if whole_object && OBJECT_FIELDS.contains(&name.as_str()) {
-                // A schema of metadata only restricts name and generateName; its other fields are known.
+                // A schema of metadata can only restrict name and generateName; the other fields are always
+                // known.
                 if let Some(below) = below {
                     self.nested(below, value, &join(path, name));
                 }
@@ -194,7 +195,7 @@ impl<'p> Walk<'p> {
         }
     }
 
-    /// Checks the rules for one value, without its content.
+    /// Checks the rules for a value itself, not for its content.
     fn rules(&mut self, schema: &Value, value: &Value, path: &str) {
         if let Some(fault) = type_fault(schema, value) {
             self.report(path, fault);
@@ -368,7 +369,7 @@ fn type_name(schema: &Value) -> Option<&str> {
     schema.get("type").and_then(Value::as_str).filter(|name| !name.is_empty())
 }
 
-/// The type error of a value.
+/// The error about the type of a value, if it has the wrong type.
 fn type_fault(schema: &Value, value: &Value) -> Option<String> {
     if value.is_null() {
         let allowed = schema.get("nullable") == Some(&Value::Bool(true));
@@ -395,7 +396,7 @@ fn type_fault(schema: &Value, value: &Value) -> Option<String> {
         | ("number", Value::Number(_)) => (true, "a"),
         ("object" | "array" | "integer", _) => (false, "an"),
         ("string" | "boolean" | "number", _) => (false, "a"),
-        // Not a type: `check` reports it.
+        // An unknown type, which `check` reports.
         _ => (true, "a"),
     };
     let name = if wanted == "array" { "list" } else { wanted };
@@ -415,7 +416,7 @@ fn noun(value: &Value) -> &'static str {
     }
 }
 
-/// `2026-01-31`.
+/// Whether a text is a date such as `2026-01-31`.
 fn is_date(text: &str) -> bool {
     let parts: Vec<&str> = text.split('-').collect();
     let number = |part: &str, digits: usize, range: std::ops::RangeInclusive<u32>| {
@@ -426,7 +427,7 @@ fn is_date(text: &str) -> bool {
     matches!(parts[..], [year, month, day] if number(year, 4, 0..=9999) && number(month, 2, 1..=12) && number(day, 2, 1..=31))
 }
 
-/// A rough check of RFC 3339: a date, then a time with its zone.
+/// A rough check for a time of RFC 3339: a date, then a time with its zone.
 fn is_date_time(text: &str) -> bool {
     let Some((date, time)) = text.split_once(['T', 't', ' ']) else { return false };
     let zone = time.find(['Z', 'z', '+', '-']);

@@ -1,4 +1,5 @@
-//! Steps of a first rollout that need a child which no earlier step applies: they wait until their timeout.
+//! Reports steps of a first rollout that need a child which no earlier step applies, so that they would wait
+//! until their timeout.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +10,7 @@ use crate::Resource;
 use crate::diag::Diagnostic;
 use crate::plan::{Action, Event, Plan, Step, Strategy};
 
-/// Reports what the steps of the plans for a new instance need too early.
+/// Reports children that a step of a plan for a new instance needs before they are applied.
 pub(super) fn check(
     resource: &Resource,
     sketches: &Sketches,
@@ -38,14 +39,14 @@ struct Walk<'a, 'o> {
 impl<'a> Walk<'a, '_> {
     fn steps(&mut self, steps: &'a [Step], strategy: Strategy, path: &str) {
         if strategy == Strategy::Parallel {
-            // Each may come first.
+            // Of parallel steps, any may come first.
             for step in steps {
                 applies(step, self.resource, &mut self.applied, 0);
             }
         }
         for (index, step) in steps.iter().enumerate() {
             let path = format!("{path}.steps[{index}]");
-            // A condition may say that the step is not for new instances.
+            // The condition may exclude new instances, so such a step is not checked.
             let is_conditional = step.when.is_some() || step.unless.is_some();
             match &step.action {
                 Action::Steps(strategy, steps) if !is_conditional => {
@@ -88,7 +89,7 @@ impl<'a> Walk<'a, '_> {
             }
             _ => {}
         }
-        // What exists only for some instances may not be needed where it does not.
+        // A child that exists only for some instances may not be needed by the others.
         let missing = needed.into_iter().find(|id| {
             let child = self.resource.child(id);
             !self.applied.contains(id)
@@ -104,7 +105,7 @@ impl<'a> Walk<'a, '_> {
         );
     }
 
-    /// The children that a pod surely names.
+    /// The children to which a pod certainly refers.
     fn pod(&self, pod: Part<'_>) -> Vec<&'a str> {
         let mut found = Vec::new();
         for reference in of_pod(pod) {
@@ -115,14 +116,14 @@ impl<'a> Walk<'a, '_> {
     }
 }
 
-/// Adds what a step, its steps and its plans apply.
+/// Adds the children that a step applies, including its inner steps and the plans that it runs inline.
 fn applies<'a>(step: &'a Step, resource: &'a Resource, out: &mut BTreeSet<&'a str>, depth: usize) {
     match &step.action {
         Action::Apply(members) => out.extend(members.iter().map(|member| member.child.as_str())),
         Action::Steps(_, steps) => steps.iter().for_each(|step| applies(step, resource, out, depth)),
         _ => {}
     }
-    // Plans that run each other are an error of their own.
+    // The bound stops at plans that run each other, which are reported elsewhere.
     if depth < resource.plans.len() {
         for plan in step.inlines().into_iter().filter_map(|(name, _)| resource.plan(name)) {
             plan.steps.iter().for_each(|step| applies(step, resource, out, depth + 1));

@@ -10,7 +10,7 @@ use crate::crd::{self, Lookup};
 use crate::diag::{Diagnostic, Source, did_you_mean};
 use crate::yaml::Node;
 
-/// Status fields that Operetta sets.
+/// The status fields that Operetta sets.
 const OURS: [&str; 5] = ["conditions", "observedGeneration", "revision", "plan", "history"];
 
 /// A CRD with its location.
@@ -20,7 +20,7 @@ pub(crate) struct Written<'a> {
     pub(crate) source: &'a Arc<Source>,
 }
 
-/// The columns and scale paths of a CRD that are always empty.
+/// Reports the columns and scale paths of a CRD that are always empty.
 pub(crate) fn columns(written: &Written<'_>, status: &[StatusField], adopted: bool) -> Vec<Diagnostic> {
     let mut found = Vec::new();
     let versions = written.crd.pointer("/spec/versions").and_then(Value::as_array);
@@ -66,7 +66,7 @@ fn diagnostic(written: &Written<'_>, path: &str, message: String, help: &str) ->
         .help(help)
 }
 
-/// Why a path has no value, and how to fix it.
+/// The reason why a path never has a value, and how to fix it.
 fn problem(
     path: &str,
     schema: Option<&Value>,

@@ -8,7 +8,7 @@ use super::super::graph;
 use crate::diag::Diagnostic;
 use crate::template::{Engine, Expr, ReadPath, Segment, access};
 
-/// Warns of each child that cannot be rendered while the `when` of a child that it reads is false.
+/// Warns about each child that cannot be rendered while the `when` of a child that it reads is false.
 pub(super) fn unguarded(engine: &Engine, parts: &Parts) -> Vec<Diagnostic> {
     let mut reads: BTreeMap<usize, Vec<(Role, &ReadPath)>> = BTreeMap::new();
     for ExpressionSite { reads: found, child, role, .. } in parts.expression_sites(engine) {
@@ -49,19 +49,19 @@ fn child_of(path: &ReadPath) -> Option<&str> {
     }
 }
 
-/// Whether an undefined value is an error there. In a `when` it only counts as false.
+/// Whether an undefined value is an error in this role. In a `when` it only counts as false.
 fn fails(role: Role) -> bool {
     matches!(role, Role::List | Role::Yields | Role::Template)
 }
 
-/// The conditions of the other child's existence that the reader does not repeat literally.
+/// The conditions for the existence of the other child, except those that the reader has literally, too.
 fn whens<'a>(other: &'a Child, reader: &'a Child) -> impl Iterator<Item = &'a Expr> {
     let own =
         |when: &&Expr| reader.when.iter().chain(&reader.group_when).all(|mine| mine.text() != when.text());
     other.when.iter().chain(&other.group_when).filter(own)
 }
 
-/// Whether the reader checks for the other child, or for everything in its `when`, before it reads it.
+/// Whether the reader tests the other child, or all paths in its `when`, before it reads it.
 fn is_guarded(when: &Expr, other: &Child, paths: &[(Role, &ReadPath)], parts: &Parts) -> bool {
     let asks = || paths.iter().filter(|(role, path)| path.guarded || path.flag || *role == Role::Member);
     let asks_for_it = asks().any(|(_, path)| child_of(path) == Some(&other.id));

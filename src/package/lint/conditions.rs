@@ -14,7 +14,7 @@ use crate::plan::Plan;
 use crate::template::{Engine, Expr, Fact, Mistake, MistakeKind, Purpose, Scope, Segment, Template, Text};
 use crate::{RefTarget, Yields};
 
-/// Reports what has the same result for every instance of a resource.
+/// Reports conditions and comparisons that have the same result for every instance of a resource.
 pub(super) fn conditions(engine: &Arc<Engine>, parts: &Parts, known: &ResourceInfo) -> Vec<Diagnostic> {
     let given = engine.partial_variables();
     let finder = Finder { engine, parts, known, given };
@@ -25,7 +25,7 @@ struct Finder<'a> {
     engine: &'a Arc<Engine>,
     parts: &'a Parts,
     known: &'a ResourceInfo<'a>,
-    /// Variables that some partial receives: in a template they may have any value.
+    /// The variables that some partial receives. In a template they may have any value.
     given: BTreeSet<String>,
 }
 
@@ -141,7 +141,7 @@ impl Finder<'_> {
         if self.given.contains(root) { Fact::default() } else { self.fact(root, path) }
     }
 
-    /// What the CRD and the package guarantee for a path.
+    /// The facts about a path that the CRD and the package guarantee.
     fn fact(&self, root: &str, path: &[Segment]) -> Fact {
         let always = Fact { always: true, certain: true, ..Fact::default() };
         let path = match (root, path) {
@@ -173,7 +173,7 @@ impl Finder<'_> {
     }
 }
 
-/// What a schema guarantees for a field of the spec.
+/// The facts about a field of the spec that its schema guarantees.
 fn from_schema(schema: &Value, keys: &[&str]) -> Fact {
     let Some((always, schema, has_spec)) = schema_fact(schema, keys) else { return Fact::default() };
     let number = |key: &str| schema.get(key).and_then(Value::as_f64);

@@ -1,4 +1,4 @@
-//! Containers that commands name, and ports that probes name.
+//! Checks the containers that commands name, and the ports that probes name.
 
 use super::objects::{Names, Objects, pod_of};
 use super::sketch::{At, Part};
@@ -7,7 +7,7 @@ use crate::diag::{Diagnostic, Location, did_you_mean};
 use crate::plan::{Action, Exec, Plan};
 use crate::template::Pattern;
 
-/// The commands of a resource, with the position of the step or the ref.
+/// The commands of a resource, each with the location of its step or ref.
 pub(super) fn commands(resource: &Resource) -> Vec<(Exec, Location)> {
     let of_refs = resource.refs.iter().filter_map(|reference| match reference.call() {
         Some(crate::Call::Exec(exec)) => Some((exec.clone(), reference.location.clone())),
@@ -21,7 +21,8 @@ pub(super) fn commands(resource: &Resource) -> Vec<(Exec, Location)> {
     of_refs.chain(of_steps).collect()
 }
 
-/// Reports a command in a container that the pods of the child do not have, or without a container where there are several.
+/// Reports a command whose container the pods of the child do not have, or that names no container although
+/// there are several.
 pub(super) fn exec(
     resource: &Resource,
     objects: &Objects<'_>,
@@ -57,7 +58,7 @@ pub(super) fn exec(
                 let at = text.location().unwrap_or(at);
                 (format!("the pods of `{id}` have no container `{wanted}`"), help, at)
             }
-            // Of several containers in branches of the template there may be one at a time.
+            // Several containers in branches of the template may be alternatives.
             None if main.iter().filter(|part| !part.is_in_branch()).count() > 1 => {
                 let help = format!("set `container` to one of {}", shown.join(", "));
                 (format!("the pods of `{id}` have several containers, and the command names none"), help, at)
@@ -77,7 +78,7 @@ fn containers<'a>(pod: Part<'a>, list: &str) -> Option<Vec<Part<'a>>> {
     }
 }
 
-/// Reports probes of a port name that their container does not have.
+/// Reports probes that name a port which their container does not have.
 pub(super) fn probes(pod: Part<'_>, names: &Names<'_>, found: &mut Vec<Diagnostic>) {
     for container in
         ["containers", "initContainers"].iter().filter_map(|list| containers(pod, list)).flatten()

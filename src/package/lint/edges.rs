@@ -14,7 +14,7 @@ use crate::expression_sites::{Parts, Role};
 use crate::graph;
 use crate::template::{Engine, Expr, ReadPath, Reads, Scope, Segment, access};
 
-/// The first step of a path below a variable.
+/// The first segment of a path below a variable.
 fn id_of<'p>(path: &'p ReadPath, root: &str) -> Option<&'p str> {
     match path.segments.first() {
         Some(Segment::Key(id)) if path.root == root => Some(id),
@@ -27,7 +27,7 @@ pub(super) fn self_reads(engine: &Arc<Engine>, parts: &Parts) -> Vec<Diagnostic>
     let mut found = Vec::new();
     for usage in parts.expression_sites(engine) {
         let Some(child) = usage.child.map(|child| &parts.children[child]) else { continue };
-        // Members may read each other.
+        // Members of a forEach child may read each other.
         if child.for_each.is_some() {
             continue;
         }
@@ -49,7 +49,8 @@ pub(super) fn self_reads(engine: &Arc<Engine>, parts: &Parts) -> Vec<Diagnostic>
     found
 }
 
-/// Reports children that depend on `retained.<id>`: it is undefined once the object is adopted, so they would change again.
+/// Reports children that depend on `retained.<id>`. It becomes undefined once the object is adopted, so the
+/// children would change again.
 pub(super) fn retained_reads(engine: &Arc<Engine>, parts: &Parts) -> Vec<Diagnostic> {
     let mut found = Vec::new();
     for usage in parts.expression_sites(engine).iter().filter(|usage| usage.renders()) {
@@ -57,7 +58,7 @@ pub(super) fn retained_reads(engine: &Arc<Engine>, parts: &Parts) -> Vec<Diagnos
         for path in graph::follow([usage.reads], &parts.lets) {
             let Some(id) = id_of(path, "retained") else { continue };
             if !parts.children.iter().any(|child| child.id == id) {
-                continue; // an error of its own
+                continue; // reported elsewhere
             }
             let message = format!(
                 "`retained{}` is undefined as soon as the instance has adopted the object, so `{}` changes again then",
@@ -110,11 +111,11 @@ pub(crate) fn members(
         let Some(template) = engine.template(&child.template) else { continue };
         let Some(root) = sketches.root(&child.template) else { continue };
         if !lists(template.reads()) {
-            continue; // nothing of it reads the item, which is told
+            continue; // the template does not read the item at all, which is reported elsewhere
         }
         let reads_item = |path: &[&str]| match root.at(path) {
             At::Part(part) => {
-                // A variable of the template, a macro or a partial may contain the item.
+                // The item may come in through a variable of the template, a macro or a partial.
                 let open = part.has_statements() || part.written().contains('(');
                 let span = part.node().span;
                 let here: Vec<&ReadPath> = template
@@ -159,7 +160,7 @@ fn reads(paths: &[&ReadPath], parts: &Parts, item: &str) -> bool {
     })
 }
 
-/// The root words of the expressions of a text.
+/// The variables in the expressions of a text.
 fn written_roots(text: &str) -> Vec<String> {
     let inner = text.split("{{").skip(1).filter_map(|rest| rest.split("}}").next());
     let mut found = Vec::new();
@@ -195,7 +196,7 @@ fn written_roots(text: &str) -> Vec<String> {
     found
 }
 
-/// Checks a literal list: empty or duplicate keys.
+/// Reports empty or duplicate keys in a literal list.
 pub(super) fn constant_list(engine: &Engine, list: &Expr, key: Option<&Expr>, found: &mut Vec<Diagnostic>) {
     let is_constant = |expr: &Expr| expr.reads().paths.is_empty() && expr.reads().generates.is_empty();
     if let Some(key) = key.filter(|key| is_constant(key))
@@ -225,7 +226,7 @@ pub(super) fn constant_list(engine: &Engine, list: &Expr, key: Option<&Expr>, fo
     }
 }
 
-/// Reports dependencies without effect: duplicates, or on a child that never exists.
+/// Reports dependencies without effect: duplicates, and dependencies on a child that never exists.
 pub(crate) fn depends_on(engine: &Engine, parts: &Parts, manifests: &[Flat]) -> Vec<Diagnostic> {
     let mut found = Vec::new();
     let never = |id: &str| {
@@ -280,7 +281,7 @@ pub(crate) fn unused_refs(engine: &Arc<Engine>, parts: &Parts) -> Vec<Diagnostic
         .collect()
 }
 
-/// The `let`s that are read, directly or through others; `None` if any of them may be read.
+/// The `let`s that are read, directly or through others; `None` if an expression may read any of them.
 pub(crate) fn read_lets(engine: &Arc<Engine>, parts: &Parts) -> Option<BTreeSet<String>> {
     let mut read = BTreeSet::new();
     let uses = parts.expression_sites(engine);

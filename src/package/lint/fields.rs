@@ -14,10 +14,10 @@ use crate::expression_sites::Parts;
 use crate::plan::{ChangedPath, Event};
 use crate::template::{Engine, ReadPath, Reads, Segment};
 
-/// What the resources of a package read of the specs of its kinds.
+/// The fields of specs that the resources of a package read.
 #[derive(Default)]
 pub(crate) struct SpecReads {
-    /// By group and kind: the paths below `spec`.
+    /// The paths below `spec` that are read, by group and kind.
     read: BTreeMap<(String, String), Vec<Vec<Segment>>>,
     fields: Vec<Field>,
 }
@@ -28,12 +28,12 @@ struct Field {
     path: Vec<String>,
     source: Arc<Source>,
     span: Span,
-    /// Whether it contains other fields of the list.
+    /// Whether it contains other fields that are in the list.
     is_parent: bool,
 }
 
 impl SpecReads {
-    /// Adds what a resource reads, and the fields of its kind.
+    /// Adds the reads of a resource, and the fields of its kind.
     pub(crate) fn add(&mut self, engine: &Engine, parts: &Parts, kind: &ApiKind, written: &Written<'_>) {
         let own = (kind.group.clone(), kind.kind.clone());
         let sites = parts.expression_sites(engine);
@@ -106,7 +106,7 @@ impl SpecReads {
         for (name, field) in schema["properties"].as_object().into_iter().flatten() {
             let is_deprecated =
                 field["description"].as_str().is_some_and(|text| text.to_lowercase().contains("deprecated"));
-            // A rule, a column or the subresource `scale` may be what it is for.
+            // The field may exist for a CEL rule, a column or the subresource `scale`.
             if is_deprecated || others.contains(name.as_str()) {
                 continue;
             }
@@ -121,7 +121,7 @@ impl SpecReads {
         }
     }
 
-    /// Reports the fields that nothing reads, the outermost only.
+    /// Reports the fields that nothing reads. Of nested fields, only the outermost.
     pub(crate) fn unread(&self) -> Vec<Diagnostic> {
         let mut found: Vec<&Field> = Vec::new();
         for field in &self.fields {

@@ -1,5 +1,5 @@
-//! Generated values (`password`, `tls_self_signed`) must be the whole value of a field. The manager replaces a marker
-//! in the rendered object, and a marker cannot be part of a text.
+//! Generated values (`password`, `tls_self_signed`) must be the whole value of a field, because the manager
+//! replaces a marker in the rendered object, and a marker cannot be part of a text.
 
 use crate::diag::{Diagnostic, Location};
 
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_generated_value_is_the_whole_value() {
+    fn generated_value_must_be_the_whole_value() {
         for (text, wanted) in [
             ("a: {{ password(16) }}", Some(Quoting::Alone)),
             ("a: {b: {{ password(16) }}, c: d}", Some(Quoting::Alone)),

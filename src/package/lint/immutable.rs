@@ -1,4 +1,4 @@
-//! Fields that no API server lets change, made of fields of the spec that may change.
+//! Reports immutable fields whose value comes from fields of the spec that may change.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use crate::diag::{Diagnostic, Location, Source, Span};
 use crate::template::{Engine, ReadPath, Segment};
 use crate::{ImmutableChange, OnImmutableChange, Resource, graph, holds_data};
 
-/// The fields of kinds that cannot change.
+/// The immutable fields, by kind.
 const FIELDS: [(&str, &[&str]); 14] = [
     ("StatefulSet", &["spec", "serviceName"]),
     ("StatefulSet", &["spec", "podManagementPolicy"]),
@@ -26,7 +26,7 @@ const FIELDS: [(&str, &[&str]); 14] = [
     ("ClusterRoleBinding", &["roleRef"]),
 ];
 
-/// Variables whose values may keep a field as it is.
+/// Variables that may keep the previous value of a field.
 const STICKY: [&str; 7] = ["self", "record", "retained", "children", "refs", "previous", "run"];
 
 /// Reports immutable fields that an edit of an instance would change.
@@ -52,7 +52,7 @@ pub(super) fn check(engine: &Engine, sketches: &Sketches, resource: &Resource, f
                     field.join(".")
                 );
                 let warning = Diagnostic::warning("package::immutable", message).located(part.location());
-                // What holds data cannot be recreated.
+                // An object that holds data must not be recreated.
                 let other = if holds_data(gvk) {
                     format!("or keep the first value: {{{{ self.{} | default({path}) }}}}", field.join("."))
                 } else {
@@ -88,7 +88,7 @@ fn may_change(path: &ReadPath, schema: &Value) -> bool {
     for next in std::iter::once("spec").chain(keys).map(Some).chain([None]) {
         let rules = here.get("x-kubernetes-validations").and_then(Value::as_array);
         let texts = rules.into_iter().flatten().filter_map(|rule| rule["rule"].as_str());
-        // A rule of a field around it counts if it names the field.
+        // A rule of a surrounding field counts if it mentions the field.
         let holds = |text: &str| {
             text.contains("oldSelf")
                 && (next.is_none() || text.contains(last) || text.contains("self == oldSelf"))
@@ -99,7 +99,7 @@ fn may_change(path: &ReadPath, schema: &Value) -> bool {
         let Some(key) = next else { break };
         match here.get("properties").and_then(|fields| fields.get(key)) {
             Some(below) => here = below,
-            None => return false, // not described
+            None => return false, // the schema does not describe the field
         }
     }
     true

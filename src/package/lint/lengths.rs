@@ -1,4 +1,4 @@
-//! Names that are longer than their kind allows for some instances, by the limits of the CRD.
+//! Reports names that, by the limits of the CRD, can be longer than their kind allows.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use crate::diag::Diagnostic;
 use crate::template::{PatternPart, Segment};
 use crate::{Child, Resource};
 
-/// The longest names of kinds, and why.
+/// The kinds that limit the length of a name: the maximum, and the reason.
 const LIMITS: [(&str, usize, &str); 5] = [
     ("Service", 63, "it is a DNS label"),
     ("Namespace", 63, "it is a DNS label"),
@@ -27,7 +27,7 @@ pub(super) fn check(resource: &Resource, objects: &Objects<'_>, found: &mut Vec<
         };
         let (Some(child), Some(root)) = (resource.child(object.child), object.root) else { continue };
         let parts = object.name.0.iter().map(|part| longest(part, schema, child));
-        // At least so many: nothing is known of other parts.
+        // The length that certainly occurs: parts without a known limit count as empty.
         let length: usize = parts.sum();
         if length <= *limit {
             continue;
@@ -42,7 +42,7 @@ pub(super) fn check(resource: &Resource, objects: &Objects<'_>, found: &mut Vec<
     }
 }
 
-/// The longest text of a part of a name, as far as it is limited.
+/// The maximum length of a part of a name that the CRD certainly allows.
 fn longest(part: &PatternPart, schema: &Value, child: &Child) -> usize {
     match part {
         PatternPart::Text(text) => text.chars().count(),
@@ -74,7 +74,7 @@ fn is_name(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_alphanumeric() || c == '_')
 }
 
-/// The longest value of a field.
+/// The maximum length of the values of a field.
 fn most(field: &Value) -> Option<usize> {
     let limit = field.get("maxLength").and_then(Value::as_u64).and_then(|most| usize::try_from(most).ok());
     let values = field.get("enum").and_then(Value::as_array);

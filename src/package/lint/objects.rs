@@ -1,4 +1,5 @@
-//! The objects that the children of a resource make, with their names as far as they are known before rendering.
+//! The objects that the children of a resource create, with their names as far as they are known before
+//! rendering.
 
 use super::sketch::{At, Part, Sketches, Text};
 use super::workloads::{is_built_in, pod_path};
@@ -9,11 +10,11 @@ use crate::plan::{Action, Plan};
 use crate::refs::Target;
 use crate::template::{Engine, Known, Pattern, PatternPart};
 
-/// What the texts of a resource mean.
+/// Derives patterns from the texts of a resource.
 pub(super) struct Names<'a> {
     engine: &'a Engine,
     known: Known<'a>,
-    /// Whether `name` is the name of the instance: partials may get another one.
+    /// Whether the variable `name` is always the name of the instance. A partial may receive another one.
     has_name: bool,
     here: Location,
 }
@@ -25,12 +26,12 @@ impl<'a> Names<'a> {
         Self { engine, known, has_name, here }
     }
 
-    /// What is known of a string of `operator.yaml`.
+    /// The pattern of a string of `operator.yaml`.
     pub(super) fn pattern(&self, text: &crate::template::Text) -> Pattern {
         self.engine.pattern(text, self.known)
     }
 
-    /// What is known of a scalar of a template.
+    /// The pattern of a scalar in a template.
     pub(super) fn of_text(&self, text: &Text) -> Pattern {
         let written = match text {
             Text::Literal(text) => return Pattern::literal(text),
@@ -45,31 +46,31 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// What is known of a part of a template.
+    /// The pattern of a part of a template.
     pub(super) fn of_part(&self, part: Part<'_>) -> Pattern {
-        // A statement may give the variable another value.
+        // A statement in the template may set the variable `name`.
         let sets_name = ["set name", "for name"].iter().any(|words| part.source().text.contains(words));
         let pattern = part.text().map_or_else(Pattern::unknown, |text| self.of_text(&text));
         if sets_name && pattern.has_instance() { Pattern::unknown() } else { pattern }
     }
 }
 
-/// An object.
+/// An object that a child creates.
 pub(super) struct Object<'a> {
     /// The id of the child.
     pub(super) child: &'a str,
     pub(super) kind: &'a str,
     pub(super) name: Pattern,
-    /// Its template, if it is known.
+    /// The sketch of its template, if it has one.
     pub(super) root: Option<Part<'a>>,
 }
 
-/// The objects of a resource.
+/// The objects that a resource creates or uses.
 pub(super) struct Objects<'a> {
     pub(super) made: Vec<Object<'a>>,
-    /// Names of objects that the package only reads or patches.
+    /// The names of objects that the package only reads or patches.
     pub(super) foreign: Vec<(&'a str, Pattern)>,
-    /// Whether a controller other than those of Kubernetes may make more.
+    /// Whether controllers other than those of Kubernetes may create further objects.
     pub(super) others: bool,
 }
 
@@ -110,7 +111,7 @@ impl<'a> Objects<'a> {
     }
 }
 
-/// The claims of a `StatefulSet`: `<claim>-<name>-<ordinal>`.
+/// The claims of a `StatefulSet`, which have the name `<claim>-<name>-<ordinal>`.
 fn claims<'a>(root: Option<Part<'a>>, child: &'a str, name: &Pattern, names: &Names<'_>) -> Vec<Object<'a>> {
     let object = |claim: Pattern| {
         let mut parts = claim.0;

@@ -1,17 +1,18 @@
-//! Names and keys that pods and other objects write, compared with the objects that the package makes.
+//! Compares the names and keys to which pods and other objects refer with the objects that the package
+//! creates.
 
 use super::objects::{Names, Object, Objects};
 use super::sketch::{At, Part};
 use crate::diag::{Diagnostic, did_you_mean};
 use crate::template::{Pattern, PatternPart};
 
-/// The name of an object in a template.
+/// A reference to an object by name.
 pub(super) struct Reference<'a> {
     pub(super) kind: &'static str,
     pub(super) name: Part<'a>,
-    /// The keys of its data that are read.
+    /// The keys of the object's data that are read.
     keys: Vec<Part<'a>>,
-    /// Whether the object may be missing.
+    /// Whether the reference allows that the object is missing.
     pub(super) optional: bool,
 }
 
@@ -22,7 +23,7 @@ pub(super) fn of_pod(pod: Part<'_>) -> Vec<Reference<'_>> {
     found
 }
 
-/// The references to Services in an object that is no pod.
+/// The references to Services in an object that is not a pod.
 pub(super) fn of_object<'a>(root: Part<'a>, kind: &str) -> Vec<Reference<'a>> {
     let mut found = Vec::new();
     let service = |name| Reference { kind: "Service", name, keys: Vec::new(), optional: false };
@@ -60,7 +61,7 @@ fn reference<'a>(key: &str, value: Part<'a>) -> Option<Reference<'a>> {
         At::Part(part) => Some(part),
         _ => None,
     };
-    // In a projected volume a Secret has a `name`.
+    // The Secret of a projected volume is named by `name`.
     let name = part(name_key).or_else(|| part("name"))?;
     let items = part("items").and_then(Part::all_items).unwrap_or_default();
     let of_items = items.into_iter().filter_map(|item| match item.get("key") {
@@ -72,7 +73,7 @@ fn reference<'a>(key: &str, value: Part<'a>) -> Option<Reference<'a>> {
     Some(Reference { kind, name, keys, optional })
 }
 
-/// Reports a reference to an object, or a key, that no child makes.
+/// Reports a reference to an object or key that no child creates.
 pub(super) fn check(
     reference: &Reference<'_>,
     objects: &Objects<'_>,
@@ -93,13 +94,14 @@ pub(super) fn check(
         return;
     }
     let shown: Vec<String> = candidates.iter().map(|object| object.name.to_string()).collect();
-    // The part that all names have in common does not make them similar.
+    // The instance's name is a part of most names and does not make two of them similar.
     let short = |text: &str| text.replace("{{ name }}", "~");
     let short_names: Vec<String> = shown.iter().map(|name| short(name)).collect();
     let near = did_you_mean(&short(&name.to_string()), short_names.iter().map(String::as_str));
     let near = near.filter(|near| near.contains('~') == name.has_instance());
     let near = near.and_then(|near| shown.iter().find(|name| short(name) == near));
-    // A name without the instance's name may be of an object that others make, unless its prefix was forgotten.
+    // A name without the instance's name may belong to an object of others. But if a child has the same name
+    // with the instance's name in front, that was probably forgotten.
     let forgotten = || {
         name.as_literal()
             .and_then(|text| shown.iter().find(|known| **known == format!("{{{{ name }}}}-{text}")))
@@ -150,10 +152,11 @@ fn has_key(key: Part<'_>, kind: &str, object: &Object<'_>, names: &Names<'_>, fo
     found.push(Diagnostic::warning("package::no-object", message).located(key.location()).help(help));
 }
 
-/// Whether a reference is surely to that object.
+/// Whether a reference certainly refers to that object.
 pub(super) fn is_to(reference: &Reference<'_>, object: &Object<'_>, names: &Names<'_>) -> bool {
     let name = names.of_part(reference.name);
-    // Members of a forEach child have an unknown part; any of them is enough.
+    // The names of members of a forEach child have an unknown part. A reference with the same pattern refers
+    // to one of them.
     let same_parts = || name == object.name && name.0.contains(&PatternPart::Instance);
     reference.kind == object.kind && !reference.optional && (object.name.equals(&name) || same_parts())
 }

@@ -1,4 +1,4 @@
-//! Checks between the parts of a resource that need the objects that its children make.
+//! Checks between the parts of a resource that need the objects which its children create.
 
 use serde_json::{Map, Value};
 
@@ -10,7 +10,7 @@ use crate::diag::Diagnostic;
 use crate::plan::{Action, Plan};
 use crate::template::{Engine, Known};
 
-/// Reports all contradictions.
+/// Reports all contradictions between the parts of a resource.
 pub(crate) fn relations(
     engine: &Engine,
     sketches: &Sketches,

@@ -1,7 +1,7 @@
-//! A template before rendering: its literal parts, and expressions as their text.
+//! Sketches: templates before rendering, with their literal parts, and expressions as text.
 //!
-//! A part that depends on an expression or is in a branch is open: it may have any value. So a conclusion from a sketch
-//! holds for every instance.
+//! A part that depends on an expression or is in a branch is open: it may have any value. So a conclusion
+//! from a sketch holds for every instance.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ const MAX_DEPTH: usize = 32;
 /// The sketches of the templates of a package, by path.
 pub(crate) struct Sketches(BTreeMap<String, Sketch>);
 
-/// One template.
+/// The sketch of one template.
 struct Sketch {
     source: Arc<Source>,
     root: Node,
-    /// Whether branches set a key twice. Then nothing is concluded from the sketch.
+    /// Whether a key occurs twice because of branches. Then nothing is concluded from the sketch.
     ambiguous: bool,
 }
 
@@ -34,13 +34,13 @@ pub(crate) struct Part<'a> {
     node: &'a Node,
 }
 
-/// What is at a path.
+/// The result of looking up a path.
 pub(super) enum At<'a> {
-    /// This part.
+    /// The path has this part.
     Part(Part<'a>),
-    /// Nothing, in every instance.
+    /// The path exists in no instance.
     Absent,
-    /// Unknown.
+    /// The path may or may not exist.
     Open,
 }
 
@@ -49,7 +49,7 @@ pub(super) enum At<'a> {
 pub(super) enum Text {
     /// A literal.
     Literal(String),
-    /// A text with expressions, as written except for spaces and quotes.
+    /// A text with expressions, as written, except for spaces and quotes.
     Computed(String),
 }
 
@@ -59,7 +59,7 @@ pub(super) struct Texts {
     pub(super) known: Vec<(String, Text)>,
     /// Whether there may be other entries.
     pub(super) open: bool,
-    /// The expression that yields the whole map.
+    /// The expression that yields the whole map, if it is a single expression.
     pub(super) whole: Option<String>,
 }
 
@@ -86,7 +86,7 @@ impl Sketches {
         Some(Part { sketches: self, source: &sketch.source, node: &sketch.root })
     }
 
-    /// All templates, including those without conclusions.
+    /// All sketches, including those from which nothing is concluded.
     pub(crate) fn all(&self) -> impl Iterator<Item = (&str, Part<'_>)> {
         self.0.iter().map(|(path, sketch)| {
             (path.as_str(), Part { sketches: self, source: &sketch.source, node: &sketch.root })
@@ -111,7 +111,7 @@ impl<'a> Part<'a> {
         Location::new(self.source, self.node.span)
     }
 
-    /// Its source text.
+    /// The source text of the part.
     pub(super) fn written(self) -> &'a str {
         self.source.text.get(self.node.span.start..self.node.span.end).unwrap_or_default().trim()
     }
@@ -145,7 +145,7 @@ impl<'a> Part<'a> {
         !matches!(self.node.value, NodeValue::Map(_) | NodeValue::Seq(_))
     }
 
-    /// The part that a lone call of a partial without variables yields.
+    /// The document of a partial, if the part is a lone call of a partial without variables.
     fn followed(self, depth: usize) -> Option<Self> {
         if !self.is_computed() {
             return Some(self);
@@ -162,7 +162,7 @@ impl<'a> Part<'a> {
         self.sketches.root(&path)?.followed(depth + 1)
     }
 
-    /// The value of a key. Merged maps count if the map itself does not have the key.
+    /// The value of a key. If the map itself does not have the key, maps that `<<` merges are searched.
     pub(super) fn get(self, key: &str) -> At<'a> {
         self.get_within(key, 0)
     }
@@ -196,7 +196,7 @@ impl<'a> Part<'a> {
         if open { At::Open } else { At::Absent }
     }
 
-    /// What is at a path of keys.
+    /// Looks up a path of keys.
     pub(super) fn at(self, path: &[&str]) -> At<'a> {
         let mut here = self;
         for key in path {
@@ -208,7 +208,7 @@ impl<'a> Part<'a> {
         At::Part(here)
     }
 
-    /// The items of a list; `None` if there may be others.
+    /// The items of a list; `None` if values may add other items.
     pub(super) fn items(self) -> Option<Vec<Self>> {
         let part = self.followed(0)?;
         match &part.node.value {
@@ -254,7 +254,7 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// Calls `found` with the key and the value of each entry of it, at any depth and in all branches.
+    /// Calls `found` with the key and the value of each entry, at any depth and in all branches.
     pub(super) fn each_entry(self, found: &mut dyn FnMut(&str, Self)) {
         self.entries_within(0, found);
     }
@@ -278,7 +278,7 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// Its text, if it is a scalar outside branches.
+    /// The text of a scalar outside branches.
     pub(super) fn text(self) -> Option<Text> {
         let written = self.written();
         if written.contains("{%") {
@@ -296,7 +296,7 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// Its entries, if it is a map of strings.
+    /// The entries of a map of strings.
     pub(super) fn texts(self) -> Texts {
         let mut texts = Texts::default();
         if self.is_computed() && !self.has_statements() {
@@ -335,8 +335,8 @@ impl<'a> Part<'a> {
                 part.with(map).add_texts(texts, depth + 1);
             }
         }
-        // An entry in a branch exists only for some instances, which does not matter here. But its value may differ in
-        // the other branch.
+        // An entry in a branch does not exist in all instances, which does not matter here. But in another
+        // branch it may have another value.
         texts.open |= part.has_statements();
     }
 }

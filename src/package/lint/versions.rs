@@ -1,14 +1,15 @@
-//! Versions of a CRD with different fields and no conversion: what is written in one is dropped or hidden in the other.
+//! Reports versions of a CRD with different fields and no conversion, because a value that is written in one
+//! version is dropped or hidden in the other.
 
 use super::columns::Written;
 use crate::compile::place;
 use crate::crd::{self, Unconverted};
 use crate::diag::Diagnostic;
 
-/// How many fields of a kind a message names.
+/// The maximum number of fields that a message names.
 const NAMED: usize = 5;
 
-/// The served versions from which nothing converts to the storage version.
+/// Reports the served versions that lack a conversion to the storage version.
 pub(crate) fn versions(written: &Written<'_>) -> Vec<Diagnostic> {
     let found = crd::unconverted(written.crd);
     let warning = |found: &Unconverted| {

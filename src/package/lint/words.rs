@@ -5,12 +5,13 @@ use std::sync::Arc;
 use crate::diag::{Diagnostic, Source};
 use crate::yaml::{Node, NodeValue, Style};
 
-/// The fields of Kubernetes objects whose values are strings: maps of strings, lists of strings, and single fields.
+/// The fields of Kubernetes objects whose values are strings: maps of strings (`METADATA`, `MAPS`) and lists
+/// of strings.
 const METADATA: [&str; 2] = ["labels", "annotations"];
 const MAPS: [&str; 5] = ["selector", "matchLabels", "nodeSelector", "data", "stringData"];
 const LISTS: [&str; 2] = ["args", "command"];
 
-/// The text of a plain scalar, if it is a word for a boolean other than `true` and `false`.
+/// The text of a plain scalar that YAML reads as a boolean, except `true` and `false`, with its value.
 pub(crate) fn boolean_word<'s>(source: &'s Source, node: &Node) -> Option<(&'s str, bool)> {
     if node.style != Style::Plain {
         return None;
@@ -21,7 +22,7 @@ pub(crate) fn boolean_word<'s>(source: &'s Source, node: &Node) -> Option<(&'s s
         "n" | "no" | "off" => false,
         _ => return None,
     };
-    // `y` and `n` have one lower and one upper case form; YAML knows three forms of longer words.
+    // Single letters have a lower and an upper case form; longer words have a capitalized form, too.
     let cases = [text.to_ascii_lowercase(), text.to_ascii_uppercase(), capitalized(text)];
     cases.iter().any(|case| case == text).then_some((text, value))
 }

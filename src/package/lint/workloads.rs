@@ -1,4 +1,4 @@
-//! Consistency of the objects of a resource: selectors and labels, ports, volumes, names in lists.
+//! Checks the consistency of the objects of a resource: selectors and labels, ports, volumes, names in lists.
 
 use serde_json::{Map, Value};
 
@@ -9,7 +9,7 @@ use crate::api::{BuiltIn, Gvk};
 use crate::diag::{Diagnostic, Location};
 use crate::template::{Engine, Known, Pattern};
 
-/// Labels that Kubernetes controllers, or Operetta, set on pods.
+/// Labels that Kubernetes controllers or Operetta set on pods.
 const SET_BY_OTHERS: [&str; 10] = [
     "operetta.dev/",
     "pod-template-hash",
@@ -23,7 +23,7 @@ const SET_BY_OTHERS: [&str; 10] = [
     "kubernetes.io/",
 ];
 
-/// Whether a group is built in: only the kinds in [`pods`] of these create pods.
+/// Whether a group is built in. Of the kinds of built-in groups, only those in [`pods`] create pods.
 pub(crate) fn is_built_in(gvk: &Gvk) -> bool {
     let group = gvk.group();
     !group.contains('.') || group.ends_with(".k8s.io")
@@ -36,7 +36,7 @@ pub(super) fn pod_path(gvk: &Gvk) -> Option<&'static [&'static str]> {
 
 /// The pods of a child.
 struct Pods<'a> {
-    /// Their template; `None` if it is unknown.
+    /// The template of the pods; `None` if it is unknown.
     template: Option<Part<'a>>,
 }
 
@@ -55,7 +55,7 @@ impl Pods<'_> {
 enum Fit {
     Yes,
     Maybe,
-    /// No, because of this label.
+    /// No, because the labels do not have this one.
     No(String),
 }
 
@@ -84,7 +84,7 @@ fn fit(selector: &Texts, labels: &Texts, names: &Names<'_>) -> Fit {
     fit
 }
 
-/// Reports all inconsistencies.
+/// Reports all inconsistencies of the objects of a resource.
 pub(crate) fn workloads(
     engine: &Engine,
     sketches: &Sketches,
@@ -170,7 +170,7 @@ fn own_labels(
     }
 }
 
-/// The location of a key, or of the whole map.
+/// The location of a key, or of the whole map if it does not have the key.
 fn at_key(part: Part<'_>, key: &str) -> Location {
     let entry = part.node().entry(key).map(|(key, _)| key.span);
     entry.map_or_else(|| part.location(), |span| Location::new(part.source(), span))
@@ -245,7 +245,8 @@ fn ports(root: Part<'_>, pods: &[&Pods<'_>], names: &Names<'_>, found: &mut Vec<
             let own = if is_name { &port.name } else { &port.number };
             own.as_ref().is_some_and(|own| !own.differs(&wanted))
         };
-        // A port number need not be declared. A number that differs from all declared ones is a probable mistake.
+        // A port need not be declared. But if others are, a number that differs from all of them is probably
+        // a mistake.
         if known.iter().any(fits) || (known.is_empty() && !is_name) {
             continue;
         }
@@ -314,7 +315,7 @@ fn pod(template: Part<'_>, root: Part<'_>, found: &mut Vec<Diagnostic>) {
     for kind in ["containers", "initContainers"] {
         let At::Part(part) = template.at(&["spec", kind]) else { continue };
         for container in part.all_items().into_iter().flatten() {
-            // Names that are list keys are checked against the schema.
+            // Names that are keys of a list are checked against the schema instead.
             if let At::Part(ports) = container.get("ports") {
                 unique(ports, "name", "port", found);
             }

@@ -128,7 +128,8 @@ impl JsonSchema for Status {
                         "jsonPath": {
                             "type": "string",
                             "description": "For example .children.deployment.status.conditions[?(@.type=='Available')].status. \
-                                What finds several values gives a list, or the only one where the CRD's schema of the field is no list.",
+                                A path that may match several values gives the list of all matches, or the only match where the \
+                                CRD's schema of the field is not a list.",
                         },
                         "exposesSecretData": {"type": "boolean", "description": EXPOSES},
                     },

@@ -1,4 +1,4 @@
-//! Observations: refs that are read by a request, because Kubernetes does not know them.
+//! Observations: refs to things that Kubernetes does not know, read by a request.
 
 use std::time::Duration;
 
@@ -9,23 +9,23 @@ use super::plan::{Exec, Expect, Http};
 use super::refs::plain_prefix;
 use crate::template::Reads;
 
-/// How often an observation is made, unless the package says otherwise.
+/// The default interval of an observation.
 const EVERY: Duration = Duration::from_secs(30);
-/// The shortest interval.
+/// The shortest allowed interval.
 const SHORTEST: Duration = Duration::from_secs(5);
-/// The most bytes of an answer that are kept.
+/// The maximum number of bytes that are kept of an answer.
 pub const MAX_ANSWER: usize = 64 << 10;
 
-/// How something is observed.
+/// An observation: a request that is repeated, and which answers are accepted.
 #[derive(Debug)]
 pub struct Observation {
     /// The request.
     pub call: Call,
-    /// How often it is made.
+    /// The interval between requests.
     pub every: Duration,
-    /// Whether it is made only while a plan runs.
+    /// Whether the request is made only while a plan runs.
     pub only_in_runs: bool,
-    /// Which answers count; without it the statuses 200 to 299, or exit code 0.
+    /// The accepted answers. The default is the statuses 200 to 299, or exit code 0.
     pub expect: Option<Expect>,
     /// The paths of the answer that `expect` reads.
     pub expect_reads: Vec<Vec<String>>,
@@ -41,7 +41,7 @@ pub enum Call {
 }
 
 impl Observation {
-    /// The fields of its answers.
+    /// The fields of an answer.
     pub fn fields(&self) -> &'static [&'static str] {
         match &self.call {
             Call::Http(_) => &["status", "headers", "body"],
@@ -49,7 +49,7 @@ impl Observation {
         }
     }
 
-    /// `http` or `exec`.
+    /// The key in `operator.yaml`: `http` or `exec`.
     pub(super) fn verb(&self) -> &'static str {
         match &self.call {
             Call::Http(_) => "http",
@@ -57,7 +57,7 @@ impl Observation {
         }
     }
 
-    /// What `expect` reads.
+    /// The paths that `expect` reads.
     pub(super) fn expect_site(&self) -> Option<&Reads> {
         match &self.expect {
             Some(Expect::Holds(expr)) => Some(expr.reads()),
@@ -67,7 +67,7 @@ impl Observation {
 }
 
 impl Compiler<'_> {
-    /// Reports what only an observation has.
+    /// Reports keys that only an observation may have in a ref to objects.
     pub(super) fn of_objects(&mut self, manifest: &manifest::Ref) {
         let every = manifest.every.as_ref().map(|every| every.error("package::value", NOT_OBSERVED));
         let expect = manifest.expect.as_ref().map(|expect| expect.error("package::value", NOT_OBSERVED));

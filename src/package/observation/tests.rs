@@ -1,7 +1,7 @@
 use crate::test_crd::open_crd;
 use crate::{Files, compile};
 
-/// What is reported of a package with this ref and this status field: code and message.
+/// The diagnostics (code and message) of a package with this ref and this status field.
 fn found(reference: &str, status: &str) -> Vec<String> {
     let operator = format!(
         "apiVersion: operetta.dev/v1alpha1
@@ -83,7 +83,7 @@ fn observations_are_checked() {
 }
 
 #[test]
-fn secret_data_is_in_no_public_part_of_a_request() {
+fn secret_data_in_public_parts_of_requests_is_an_error() {
     for reference in [
         format!("http: {{url: '{{{{ defaults.api }}}}/a', auth: {{bearer: '{TOKEN}'}}}}"),
         format!(

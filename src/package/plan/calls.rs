@@ -1,4 +1,4 @@
-//! Which plan runs which within its own run.
+//! Finds the plans that a plan runs inline, within its own run.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{Action, Call, OnFailure, Plan, Step};
 
 impl Step {
-    /// The plans that it runs inline, and the parameters that it gives them; `None`: those of this run.
+    /// The plans that the step runs inline. With `None`, they have the parameters of this run.
     pub(crate) fn inlines(&self) -> Vec<(&str, Option<&Call>)> {
         let called = match &self.action {
             Action::Plan(call) if call.of.is_none() => Some((call.plan.as_str(), Some(call))),
@@ -21,7 +21,7 @@ impl Step {
     }
 }
 
-/// The facts that a plan may record, and the plans that it runs inline.
+/// The facts that a plan, or a plan that it runs inline, may record.
 pub(crate) fn facts_of<'a>(plans: &'a [Plan], name: &'a str) -> BTreeSet<&'a str> {
     let (mut found, mut seen, mut open) = (BTreeSet::new(), BTreeSet::new(), vec![name]);
     while let Some(name) = open.pop() {
@@ -34,8 +34,8 @@ pub(crate) fn facts_of<'a>(plans: &'a [Plan], name: &'a str) -> BTreeSet<&'a str
     found
 }
 
-/// The schemas that `run.params` of a plan may have: its own, or where it has none, those of the plans that run it with
-/// their own parameters.
+/// The possible schemas of `run.params` of a plan: its own, or if it has none, those of the plans that run it
+/// with their parameters.
 pub(crate) fn params_of<'a>(plans: &'a [Plan], name: &str) -> Vec<&'a Value> {
     let mut found = Vec::new();
     let mut open = vec![name];

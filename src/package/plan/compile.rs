@@ -22,23 +22,23 @@ use crate::manifest::TemplateText;
 use crate::template::Text;
 use trigger::implied;
 
-/// More plans, or steps of one plan, than a person writes.
+/// The maximum numbers of plans of a resource and of steps of a plan: more than a person writes.
 const MAX_PLANS: usize = 100;
 const MAX_STEPS: usize = 300;
-/// How deep steps may be nested.
+/// The maximum depth of nested steps.
 const MAX_DEPTH: usize = 8;
-/// The wait before the first repetition.
+/// The default wait before the first repetition.
 const BACKOFF: Duration = Duration::from_secs(5);
-/// The longest wait between two attempts, unless the package says otherwise.
+/// The default maximum wait between two attempts.
 pub(crate) const LONGEST_BACKOFF: Duration = Duration::from_secs(5 * 60);
 
-/// What the plans of a resource may name.
+/// The names to which the plans of a resource may refer.
 pub(crate) struct Names<'a> {
-    /// The children, and whether they have a forEach.
+    /// The ids of the children, and whether each has a forEach.
     pub(crate) children: Vec<(&'a str, bool)>,
-    /// The refs.
+    /// The ids of the refs.
     pub(crate) refs: Vec<&'a str>,
-    /// The plans.
+    /// The names of the plans.
     pub(crate) plans: Vec<String>,
     /// The schema of the instances.
     pub(crate) schema: Option<&'a Value>,
@@ -108,7 +108,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// The schema of the parameters: what a CRD's schema of a field may be.
+    /// Compiles the schema of the parameters, which may be anything that a CRD's schema of a field may be.
     fn params(&mut self, params: &At<manifest::ParamsSchema>) -> Option<Value> {
         let schema = params.value.0.to_json();
         let mut sound = true;
@@ -128,7 +128,7 @@ impl Compiler<'_> {
         sound.then_some(schema)
     }
 
-    /// Steps side by side: a plan's, or a phase's.
+    /// Compiles the steps of a plan or of a phase.
     fn steps(&mut self, steps: At<Vec<manifest::Step>>, names: &Names<'_>, depth: usize) -> Vec<Step> {
         if steps.value.is_empty() && self.complete {
             let error = steps.error("package::empty", "there are no steps");
@@ -144,7 +144,7 @@ impl Compiler<'_> {
         let mut found = Vec::with_capacity(steps.value.len());
         for step in steps.value {
             if !seen.insert(step.name.value.0.clone()) {
-                let message = format!("two steps beside each other have the name `{}`", step.name.value.0);
+                let message = format!("two steps of the same list have the name `{}`", step.name.value.0);
                 let error = step.name.error("package::duplicate", message);
                 self.diagnostics.push(error.help("rename one of them"));
             }
@@ -217,7 +217,8 @@ impl Compiler<'_> {
         })
     }
 
-    /// Reports a step without an action, one with two, and modifiers that its action does not have.
+    /// Reports a step without an action, a step with two actions, and modifiers that do not belong to the
+    /// action.
     fn modifiers(&mut self, step: &manifest::Step) {
         let actions = step.actions();
         let name = &step.name;
@@ -282,7 +283,7 @@ impl Compiler<'_> {
 
     fn step_loop(&mut self, manifest: &manifest::StepForEach) -> Option<Loop> {
         let in_ = manifest.list.0.as_ref().and_then(|list| self.expression(list));
-        self.complete &= in_.is_some(); // else the name of the item is not known
+        self.complete &= in_.is_some(); // otherwise the name of the item is unknown
         let as_ = manifest.name.as_ref().map_or("item", |name| name.value.0.as_str()).to_owned();
         if let Some(name) = &manifest.name
             && (lint::ROOTS.contains(&as_.as_str()) || super::ANSWERS.contains(&as_.as_str()))
@@ -330,7 +331,7 @@ impl Compiler<'_> {
         found
     }
 
-    /// What a step or an observation expects of an answer.
+    /// Compiles `expect` of a step or an observation.
     pub(crate) fn expected(&mut self, expect: &manifest::Expect) -> Option<Expect> {
         Some(match expect {
             manifest::Expect::Statuses(statuses) => Expect::Statuses(statuses.clone()),
@@ -349,7 +350,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// Reports a plan that does not exist; `words` may stand in its place.
+    /// Reports a name that is neither a plan nor one of the words that are allowed instead.
     fn known_plan<T>(&mut self, at: &At<T>, name: &str, names: &Names<'_>, words: &[&str]) {
         if names.plans.iter().any(|plan| plan == name) || !self.complete {
             return;
@@ -372,8 +373,9 @@ impl Compiler<'_> {
         OnLoss::Plan(source.value.clone())
     }
 
-    /// Reports each `onLoss` that may name a plan in a package where no plan rolls out: no run records what has existed, so
-    /// nothing would be lost, and every object would simply be created again.
+    /// Reports each `onLoss` that may name a plan in a package without rollout plans. Without a run that
+    /// records which objects have existed, no object would be recognised as lost, and it would simply be
+    /// created again.
     pub(crate) fn losses_need_rollouts<'a>(
         &mut self,
         children: impl Iterator<Item = (Option<&'a TemplateText>, &'a OnLoss)>,
@@ -447,7 +449,7 @@ impl Compiler<'_> {
 }
 
 impl manifest::Step {
-    /// Its actions, with their places.
+    /// The actions of the step, with their locations and paths.
     fn actions(&self) -> Vec<(&'static str, (Location, String))> {
         fn at<T>(at: &At<T>) -> (Location, String) {
             (at.at.clone(), at.path.clone())
@@ -477,7 +479,7 @@ fn count(steps: &[Step]) -> usize {
     steps.iter().map(|step| 1 + inner(step)).sum()
 }
 
-/// What is wrong with the name of an output or of a record. One with hyphens is read as `outputs.x['a-b']`.
+/// The problem of the name of an output or of a record. A name with hyphens is read as `outputs.x['a-b']`.
 fn name_problem(name: &str) -> Option<&'static str> {
     let first = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
     let fits =
@@ -487,7 +489,7 @@ fn name_problem(name: &str) -> Option<&'static str> {
     )
 }
 
-/// The error with the nearest known name.
+/// Adds the most similar known name to an error.
 fn near<'a>(error: Diagnostic, name: &str, known: impl Iterator<Item = &'a str>) -> Diagnostic {
     let known: Vec<&str> = known.collect();
     match did_you_mean(name, known.iter().copied()) {

@@ -2,20 +2,19 @@
 
 use std::time::Duration;
 
-/// How to write a duration.
+/// The hint for an invalid duration.
 pub(super) const HELP: &str = "write a number with a unit (ms, s, m, h, d), for example 10s or 1h30m";
 
-/// Ten years: more is a mistake.
+/// The maximum duration of ten years. A longer one is probably a mistake.
 const MOST: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
 /// The units, largest first, in milliseconds.
 const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
 
-/// A duration: numbers with units, the largest unit first and each unit at most once.
+/// Parses a duration: numbers with units, the largest unit first and each unit at most once.
 ///
 /// # Errors
-///
-/// Says what is wrong with the text.
+/// The text is not a valid duration.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let bad = || format!("`{text}` is not a duration");
     let mut units = UNITS.iter();
@@ -36,7 +35,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     if found > MOST { Err(format!("`{text}` is longer than ten years")) } else { Ok(found) }
 }
 
-/// The text of a duration, as [`parse_duration`] takes it.
+/// Writes a duration in the form that [`parse_duration`] reads.
 pub fn written_duration(duration: Duration) -> String {
     let mut rest = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     let parts = UNITS.iter().map(|(unit, factor)| {

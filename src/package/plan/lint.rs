@@ -1,5 +1,5 @@
-//! Checks of the plans of a resource as a whole: what they run, what starts them, what they record, where their requests
-//! and those of observations go, and what their Jobs may be.
+//! Checks the plans of a resource as a whole: what they run, what starts them, what they record, the hosts of
+//! their requests and of observations, and the permissions of their Jobs.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -18,10 +18,10 @@ use crate::template::{
 use crate::template_scan::Outline;
 use crate::{Child, DeletionPolicy};
 
-/// Variables that neither a tenant nor a live object decides.
+/// Variables that neither a tenant nor a live object can choose.
 const TRUSTED: [&str; 3] = ["defaults", "operator", "cluster"];
 
-/// How many `let`s may be in each other at the beginning of a URL.
+/// The maximum number of nested `let`s at the beginning of a URL.
 const MAX_LETS: usize = 8;
 
 /// Reports all errors of the plans of a resource.
@@ -63,7 +63,7 @@ pub(crate) fn plans(engine: &Engine, parts: &Parts, outlines: &BTreeMap<String, 
     found
 }
 
-/// Reports plans that run each other without end.
+/// Reports plans that run each other in a cycle.
 fn cycle(plans: &[Plan], found: &mut Vec<Diagnostic>) {
     let index: HashMap<&str, usize> =
         plans.iter().enumerate().map(|(at, plan)| (plan.name.as_str(), at)).collect();
@@ -87,7 +87,7 @@ fn cycle(plans: &[Plan], found: &mut Vec<Diagnostic>) {
     );
 }
 
-/// Reports two plans that the same change selects with equal right.
+/// Reports two plans that the same change selects with the same precedence.
 fn triggers(plans: &[Plan], found: &mut Vec<Diagnostic>) {
     let mut known: HashMap<String, &Plan> = HashMap::new();
     for plan in plans {
@@ -131,7 +131,7 @@ impl std::fmt::Display for ChangedPath {
     }
 }
 
-/// Reports literal schedules and time zones that are none.
+/// Reports literal schedules and time zones that are invalid.
 fn schedules(plans: &[Plan], found: &mut Vec<Diagnostic>) {
     for plan in plans {
         for (index, trigger) in plan.triggers.iter().enumerate() {
@@ -150,7 +150,7 @@ fn schedules(plans: &[Plan], found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Reports what a plan that runs beside others cannot do.
+/// Reports steps that a plan which may run beside others must not have.
 fn beside(plan: &Plan, found: &mut Vec<Diagnostic>) {
     if plan.exclusive {
         return;
@@ -185,7 +185,7 @@ fn beside(plan: &Plan, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Reports facts that a plan which runs beside others and another plan both record.
+/// Reports facts that a plan which may run beside others records and another plan records, too.
 fn recorded(plans: &[Plan], found: &mut Vec<Diagnostic>) {
     let mut setters: BTreeMap<&str, Vec<&Plan>> = BTreeMap::new();
     for plan in plans {
@@ -214,7 +214,8 @@ fn recorded(plans: &[Plan], found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Warns of a step that records what a former instance has left each time that it runs: it is undefined once it is adopted.
+/// Warns of a step that records a value of `retained` each time that it runs, because `retained` becomes
+/// undefined once the object is adopted.
 fn repeated_facts(visit: &Visit<'_>, lets: &Lets, found: &mut Vec<Diagnostic>) {
     let reads = |expr: &Expr, roots: &[&str]| {
         graph::follow([expr.reads()], lets).iter().any(|path| roots.contains(&path.root.as_str()))
@@ -238,8 +239,8 @@ fn repeated_facts(visit: &Visit<'_>, lets: &Lets, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Warns if volumes outlive the instance and the facts that plans record do not: a new instance of that name would take them
-/// for new ones.
+/// Warns if volumes outlive the instance but the recorded facts do not: a new instance with the same name
+/// would treat the volumes as new.
 fn lost_facts(engine: &Engine, parts: &Parts) -> Option<Diagnostic> {
     let volumes = Gvk::new("v1", "PersistentVolumeClaim");
     let is_kept = |child: &&Child| child.deletion_policy != DeletionPolicy::Delete;
@@ -271,7 +272,7 @@ fn lost_facts(engine: &Engine, parts: &Parts) -> Option<Diagnostic> {
     )))
 }
 
-/// Reports parameters of an inlined plan that its schema does not have, and required ones that are missing.
+/// Reports parameters of an inlined plan that its schema does not have, and missing required ones.
 fn parameters(visit: &Visit<'_>, plans: &[Plan], found: &mut Vec<Diagnostic>) {
     let Action::Plan(call) = &visit.step.action else { return };
     let Some(plan) = plans.iter().find(|plan| plan.name == call.plan && call.of.is_none()) else { return };
@@ -330,7 +331,8 @@ fn host<'a>(
     found.into_iter()
 }
 
-/// Checks the values in the host of a URL, or of the beginning of one in a `let`. The path in a `let` is not encoded.
+/// Checks the values in the host of a URL, or in the beginning of a URL in a `let`. The path in a `let` is
+/// not percent-encoded, so values in it are reported, too.
 fn origin(engine: &Engine, lets: &Lets, url: &Text, depth: usize, found: &mut Vec<Diagnostic>) {
     let values = match engine.url_values(url) {
         Ok(values) => values,
@@ -368,7 +370,7 @@ fn origin(engine: &Engine, lets: &Lets, url: &Text, depth: usize, found: &mut Ve
     }
 }
 
-/// Reports a shell command with a value in it.
+/// Reports a shell command that contains a value.
 fn shell<'a>(engine: &Engine, lets: &Lets, exec: &'a Exec) -> Option<Diagnostic> {
     let Tree::List(items) = &exec.command else { return None };
     let literal = |item: &'a Tree| match item {
@@ -394,7 +396,7 @@ fn shell<'a>(engine: &Engine, lets: &Lets, exec: &'a Exec) -> Option<Diagnostic>
     ))
 }
 
-/// Fields of a Job that say with which rights its pods run, below `spec.template.spec`.
+/// The fields of a Job's pods, below `spec.template.spec`, that decide with which permissions they run.
 const RIGHTS: [&[&str]; 13] = [
     &["serviceAccountName"],
     &["serviceAccount"],
@@ -411,7 +413,7 @@ const RIGHTS: [&[&str]; 13] = [
     &["ephemeralContainers", "*", "securityContext"],
 ];
 
-/// Reports values in the fields of a Job that say with which rights it runs.
+/// Reports values in the fields of a Job that decide with which permissions it runs.
 fn job(
     engine: &Engine,
     parts: &Parts,
@@ -433,7 +435,7 @@ fn job(
         let place: Vec<&str> = inserted.path.iter().map(String::as_str).collect();
         let Some(field) = RIGHTS.iter().find(|field| overlaps(&place, field)) else { continue };
         if found.iter().any(|known| known.location.as_ref() == Some(&inserted.location)) {
-            continue; // another step has the same template
+            continue; // already reported for another step with the same template
         }
         let field = field.join(".").replace(".*", "[]");
         let message = format!(
@@ -449,7 +451,7 @@ fn job(
     }
 }
 
-/// Whether a place in a Job is in a field of its pods, or contains it.
+/// Whether a path in a Job is within one of these fields, or contains it.
 fn overlaps(place: &[&str], field: &[&str]) -> bool {
     let whole = ["spec", "template", "spec"].into_iter().chain(field.iter().copied());
     place.iter().zip(whole).all(|(a, b)| *a == b || *a == "*" || b == "*")

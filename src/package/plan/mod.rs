@@ -22,22 +22,22 @@ use crate::template::{Engine, EvalError, Expr, Scope, Search, Text};
 pub use duration::{parse_duration, written_duration};
 pub use manifest::{CleanupFailure, Concurrency, Strategy};
 
-/// The variables of an answer.
+/// The variables that answers set.
 pub(crate) const ANSWERS: [&str; 9] =
     ["status", "headers", "body", "exitCode", "stdout", "stderr", "json", "message", RECORDED];
 
-/// Of a step that runs another plan: the variable with the facts that the plan has recorded.
+/// The variable with the facts that another plan has recorded. The step that runs the plan sees it.
 pub const RECORDED: &str = "recorded";
-/// The output that each step has that runs another plan: whether the plan has run.
+/// The output that says whether a plan has run. Every step that runs another plan has it.
 pub const RAN: &str = "ran";
 
-/// What happens when a child is lost.
+/// What happens when a child's object is lost.
 #[derive(Debug, Clone, Default)]
 pub enum OnLoss {
-    /// It is applied again.
+    /// The object is applied again.
     #[default]
     Recreate,
-    /// The plan of that name runs.
+    /// The plan with this name runs.
     Plan(String),
     /// A template that yields `Recreate` or the name of a plan.
     Computed(Text),
@@ -48,7 +48,8 @@ pub enum OnLoss {
 pub struct Plan {
     /// Its name, unique in the resource.
     pub name: String,
-    /// What starts it; the implied trigger of `deploy`, `update`, `upgrade` and `cleanup` is filled in.
+    /// The events that start it. The implied triggers of `deploy`, `update`, `upgrade` and `cleanup` are
+    /// included.
     pub triggers: Vec<Trigger>,
     /// The schema of the parameters of a requested run; `None` if it takes none.
     pub params: Option<Value>,
@@ -56,15 +57,16 @@ pub struct Plan {
     pub concurrency: Concurrency,
     /// Whether it changes children, so that only one such run is active at a time.
     pub exclusive: bool,
-    /// Whether the instance is not Ready while a run of it is active, waits, or has failed and left something undone.
+    /// Whether the instance is not Ready while a run of the plan is active or waits, or after a run that
+    /// failed and left something undone.
     pub affects_ready: bool,
     /// Whether a run that takes precedence may interrupt it.
     pub interruptible: bool,
-    /// Among runs of the same rank that with the highest goes first.
+    /// The priority. Among runs of the same rank, the highest goes first.
     pub priority: u8,
-    /// What a failed `cleanup` does; `None` is Hold, and Skip in a terminating namespace.
+    /// The effect of a failed `cleanup`. `None` is Hold, but Skip in a terminating namespace.
     pub on_cleanup_failure: Option<CleanupFailure>,
-    /// In which order its steps run.
+    /// The order in which the steps run.
     pub strategy: Strategy,
     /// Its steps, at least one.
     pub steps: Vec<Step>,
@@ -72,12 +74,12 @@ pub struct Plan {
     pub location: Location,
 }
 
-/// What starts a plan.
+/// A trigger of a plan.
 #[derive(Debug, Clone)]
 pub struct Trigger {
     /// The event.
     pub event: Event,
-    /// Only while it is true.
+    /// The trigger counts only while it is true.
     pub when: Option<Expr>,
     /// Its location.
     pub location: Location,
@@ -88,30 +90,30 @@ pub struct Trigger {
 pub enum Event {
     /// The instance is new.
     Created,
-    /// One of the paths has changed; without paths: any path of `spec`.
+    /// One of the paths has changed. Without paths: any path of `spec`.
     Changed(Vec<ChangedPath>),
     /// The package revision has changed.
     Upgraded,
     /// The instance is being deleted.
     Deleted,
-    /// A condition holds.
+    /// A condition becomes true.
     Condition {
         /// The condition.
         condition: Expr,
-        /// How long it must hold, a text that yields a duration; without it no time.
+        /// How long it must be true: a text that yields a duration. `None` is no time.
         hold: Option<Text>,
-        /// How long after the end of its own run it does not count; the same.
+        /// How long it does not count after the end of the plan's own run: a text that yields a duration.
         cooldown: Option<Text>,
-        /// Whether it counts while it reads objects that a run changes (`during: always`).
+        /// Whether it counts while a run changes the objects that it reads (`during: always`).
         always: bool,
     },
     /// A point in time.
     Schedule {
         /// A cron line or `@every 6h`.
         schedule: Text,
-        /// An IANA time zone; without it UTC.
+        /// An IANA time zone; `None` is UTC.
         time_zone: Option<Text>,
-        /// How late a missed run may start; without it at any time.
+        /// How late a missed run may start; `None` is any time.
         starting_deadline: Option<Duration>,
         /// While it is true, no run is due.
         suspend: Option<Expr>,
@@ -128,7 +130,7 @@ impl Event {
 /// A path of `spec`, or a ref as a whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChangedPath {
-    /// The names of the path, `spec` first.
+    /// The names of the path, beginning with `spec`.
     Spec(Vec<String>),
     /// The id of the ref.
     Ref(String),
@@ -139,33 +141,34 @@ pub enum ChangedPath {
 pub struct Step {
     /// Its name, unique among its siblings.
     pub name: String,
-    /// What it does.
+    /// The action.
     pub action: Action,
     /// It is skipped unless this is true.
     pub when: Option<Expr>,
     /// It is skipped if this is true.
     pub unless: Option<Expr>,
-    /// Once for each item of a list.
+    /// The step runs once for each item of the list.
     pub for_each: Option<Loop>,
-    /// How long it may take, a text that yields a duration such as `10m`; `None`: the default of its action.
+    /// The timeout: a text that yields a duration such as `10m`. `None` is the default of the action.
     pub timeout: Option<Text>,
-    /// How a failed attempt is repeated; `None`: it is not.
+    /// The repetition of failed attempts; `None` is no repetition.
     pub retries: Option<Retries>,
-    /// When an apply step is done, instead of the readiness of its children.
+    /// The condition for the end of an apply step. The default is that its children are ready.
     pub until: Option<Expr>,
-    /// What a failure of it does.
+    /// The effect of a failure.
     pub on_failure: OnFailure,
     /// Values for later steps.
     pub outputs: Vec<Output>,
-    /// Facts that are kept beyond the run, written with the success of the step.
+    /// Facts that are kept beyond the run. They are written when the step succeeds.
     pub record: Vec<(String, Expr)>,
     /// The text of the condition while it waits.
     pub message: Option<Text>,
-    /// Which answers are a success (http, exec).
+    /// The answers that are a success (http, exec).
     pub expect: Option<Expect>,
-    /// Whether an exec may be repeated after a crash.
+    /// Whether an exec may be repeated if the manager crashed and it is unknown whether the command ran.
     pub idempotent: bool,
-    /// Whether the run may be interrupted at this step; `None`: as outside of it. If true, also by runs of the same rank.
+    /// Whether the run may be interrupted at this step. If true, even by runs of the same rank. `None` is the
+    /// setting of the phase or the plan.
     pub interruptible: Option<bool>,
     /// The location of its name.
     pub location: Location,
@@ -178,22 +181,22 @@ pub struct Loop {
     pub in_: Expr,
     /// The name of the item.
     pub as_: String,
-    /// How many items at once; 1 is serial.
+    /// The maximum number of items that run at the same time; 1 is serial.
     pub max_parallel: usize,
 }
 
 /// How a failed attempt is repeated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retries {
-    /// The most repetitions; `None`: until the timeout.
+    /// The maximum number of repetitions; `None` is unlimited, until the timeout.
     pub limit: Option<u32>,
-    /// The wait before the first repetition; it doubles.
+    /// The wait before the first repetition. It doubles with each one.
     pub backoff: Duration,
-    /// The longest wait between two attempts.
+    /// The maximum wait between two attempts.
     pub max_backoff: Duration,
 }
 
-/// What a failed step does.
+/// The effect of a failed step.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum OnFailure {
     /// The run fails.
@@ -201,24 +204,25 @@ pub enum OnFailure {
     Fail,
     /// The run continues.
     Continue,
-    /// Another plan of the resource runs inline; then the step has failed.
+    /// Another plan of the resource runs inline, and then the step has failed.
     Plan(String),
 }
 
-/// A value for later steps, read as `outputs.<step>.<name>` (as `outputs.<name>` within the step's own `record`).
+/// A value for later steps, read as `outputs.<step>.<name>`, or as `outputs.<name>` within the step's own
+/// `record`.
 #[derive(Debug, Clone)]
 pub struct Output {
     /// Its name.
     pub name: String,
     /// Its value.
     pub value: Expr,
-    /// The JSONPath it was written as, if so.
+    /// The JSONPath to search in the value, if it is written as a JSONPath.
     pub search: Option<Search>,
     /// Whether it is kept in a Secret.
     pub secret: bool,
 }
 
-/// Which answers are a success.
+/// The answers that are a success.
 #[derive(Debug, Clone)]
 pub enum Expect {
     /// One of these HTTP statuses.
@@ -227,21 +231,21 @@ pub enum Expect {
     Holds(Expr),
 }
 
-/// One child, one member of it, or all of its members: `peers`, `members[{{ i }}]`.
+/// A child with all its members, or one member: `peers`, `members[{{ i }}]`.
 #[derive(Debug, Clone)]
 pub struct Members {
     /// The id of the child.
     pub child: String,
-    /// The key of one member; without it all of them.
+    /// The key of one member; `None` is all members.
     pub key: Option<Text>,
-    /// Its location.
+    /// The location of the reference.
     pub location: Location,
 }
 
-/// What a step does.
+/// The action of a step.
 #[derive(Debug, Clone)]
 pub enum Action {
-    /// Its steps.
+    /// A phase: runs its steps.
     Steps(Strategy, Vec<Step>),
     /// Applies children.
     Apply(Vec<Members>),
@@ -256,52 +260,51 @@ pub enum Action {
     Exec(Exec),
     /// Sends an HTTP request.
     Http(Box<Http>),
-    /// Waits until something holds.
+    /// Waits for a condition.
     Wait(Box<Until>),
-    /// Waits for a time, a text that yields a duration.
+    /// Waits for a time: a text that yields a duration.
     Pause(Text),
-    /// Patches an object that is no child.
+    /// Patches an object that is not a child.
     Patch(Box<Patch>),
     /// Runs another plan.
     Plan(Call),
-    /// Waits for people.
+    /// Waits for approvals by people.
     Approve {
-        /// What they are asked.
+        /// The question to the people.
         message: Text,
-        /// How many must approve.
+        /// The required number of approvals.
         count: u32,
         /// Whether the requester's own approval does not count.
         not_requester: bool,
         /// Whether approvals by `ServiceAccount`s count.
         service_accounts: bool,
-        /// The groups whose members may answer; empty: all users with the verb `approve`.
+        /// The groups whose members may answer. If empty, all users with the verb `approve` may.
         groups: Vec<String>,
     },
     /// Fails the run.
     Fail(Text),
-    /// Only records.
+    /// Does nothing but record facts.
     Record,
 }
 
-/// What a step waits for.
+/// The condition for which a step waits.
 #[derive(Debug, Clone)]
 pub struct Until {
-    /// An expression that is to be true; with `search` the value to search.
+    /// An expression that must become true. With `search`, the value to search.
     pub expr: Expr,
-    /// A JSONPath that is to find something in the value.
+    /// A JSONPath that must find something in the value.
     pub search: Option<Search>,
-    /// Of a JSONPath: whether it is one, even if it needs no search.
+    /// Whether the condition is written as a JSONPath, even if it needs no search.
     pub is_path: bool,
-    /// The value that a JSONPath is to find; without it any.
+    /// The value that the JSONPath must find; `None` is any value.
     pub value: Option<Tree>,
 }
 
 impl Until {
-    /// Whether it holds. An error means "not yet", as in `until` and `readyWhen`.
+    /// Whether the condition is true. As in `until` and `readyWhen`, errors mean that it is not yet true.
     ///
     /// # Errors
-    ///
-    /// It has no value now.
+    /// The condition cannot be evaluated now.
     pub fn holds(&self, engine: &Engine, scope: &Scope) -> Result<bool, EvalError> {
         if !self.is_path {
             return engine.truthy(&self.expr, scope);
@@ -324,55 +327,55 @@ impl Until {
 /// A command in a container.
 #[derive(Debug, Clone)]
 pub struct Exec {
-    /// In which child.
+    /// The child whose pod runs the command.
     pub child: Members,
-    /// Of a workload: the ordinal of the pod.
+    /// The ordinal of the pod, if the child is a workload.
     pub ordinal: Option<Text>,
-    /// The container; without it the pod's only or default one.
+    /// The container; `None` is the pod's only or default container.
     pub container: Option<Text>,
-    /// The command and its arguments: it yields a list of strings, numbers and booleans.
+    /// The command and its arguments. The value must be a list of strings, numbers and booleans.
     pub command: Tree,
-    /// Its input.
+    /// The standard input.
     pub stdin: Option<Text>,
 }
 
 /// An HTTP request.
 #[derive(Debug, Clone)]
 pub struct Http {
-    /// For example POST.
+    /// The method, for example POST.
     pub method: String,
-    /// Where to: rendered by [`Engine::eval_url`]. The host is no value of a tenant, unless `hosts` lists it.
+    /// The URL, rendered by [`Engine::eval_url`]. A tenant cannot choose its host, unless `hosts` lists it.
     pub url: Text,
-    /// Hosts that a computed host may be: `*.example.com`.
+    /// The hosts that a computed host may be, for example `*.example.com`.
     pub hosts: Vec<String>,
     /// Additional headers.
     pub headers: Vec<(String, Text)>,
     /// The body.
     pub body: Body,
-    /// The `Idempotency-Key`; without it it derives from the instance, the run and the step.
+    /// The `Idempotency-Key`; `None` is one that is derived from the instance, the run and the step.
     pub key: Option<Text>,
-    /// Who we are.
+    /// The credentials.
     pub auth: Option<Auth>,
-    /// PEM texts: the CA that signs the server's certificate, our certificate and its key.
+    /// The CA of the server's certificate, and our certificate with its key, as PEM texts.
     pub tls: Option<Tls>,
-    /// How many redirects are followed.
+    /// The maximum number of redirects that are followed.
     pub redirects: u8,
-    /// The most bytes of an answer.
+    /// The maximum number of bytes of an answer.
     pub max_bytes: usize,
-    /// How long one attempt may take.
+    /// The timeout of one attempt.
     pub attempt_timeout: Duration,
 }
 
 /// The body of an HTTP request.
 #[derive(Debug, Clone)]
 pub enum Body {
-    /// None.
+    /// No body.
     Empty,
-    /// JSON, each string of it a text.
+    /// JSON, in which each string is a text.
     Json(Tree),
-    /// `application/x-www-form-urlencoded`.
+    /// A form: `application/x-www-form-urlencoded`.
     Form(Vec<(String, Text)>),
-    /// As it is.
+    /// A text that is sent unchanged.
     Raw(Text),
 }
 
@@ -382,16 +385,16 @@ pub use super::refs::Tree;
 /// Credentials of an HTTP request.
 #[derive(Debug, Clone)]
 pub enum Auth {
-    /// A bearer token; no header while it is `omit`.
+    /// A bearer token. While it is `omit`, no header is sent.
     Bearer(Text),
-    /// User and password.
+    /// A user and a password.
     Basic(Text, Text),
 }
 
 /// Checks the user name of basic authentication.
 ///
 /// # Errors
-/// It contains a colon, after which the server would read the password.
+/// The name contains a colon. The server would read the text after it as the password.
 pub fn check_user(user: &str) -> Result<(), &'static str> {
     let is_right = !user.contains(':');
     is_right
@@ -402,53 +405,54 @@ pub fn check_user(user: &str) -> Result<(), &'static str> {
 /// Checks the `key` of an HTTP request.
 ///
 /// # Errors
-/// It is empty: all requests would have the same key, and servers would take each for a repetition of the first.
+/// The key is empty. All requests would have the same key, and servers would treat each as a repetition of
+/// the first.
 pub fn check_key(key: &str) -> Result<(), &'static str> {
     let is_right = !key.trim().is_empty();
     is_right.then_some(()).ok_or("`key` is empty: each effect needs an idempotency key of its own")
 }
 
-/// TLS material of an HTTP request, PEM.
+/// The TLS material of an HTTP request, as PEM texts.
 #[derive(Debug, Clone)]
 pub struct Tls {
-    /// The CA.
+    /// The CA that signs the server's certificate.
     pub ca: Option<Text>,
-    /// Our certificate.
+    /// The client's certificate.
     pub cert: Option<Text>,
-    /// Its key.
+    /// The key of the client's certificate.
     pub key: Option<Text>,
 }
 
-/// A patch of an object that is no child.
+/// A patch of an object that is not a child.
 #[derive(Debug, Clone)]
 pub struct Patch {
-    /// Its kind.
+    /// The kind of the object.
     pub gvk: Gvk,
-    /// Its name.
+    /// The name of the object.
     pub name: Text,
-    /// Its namespace: a literal or `operator.namespace`; without it that of the instance.
+    /// The namespace of the object: a literal or `operator.namespace`. `None` is that of the instance.
     pub namespace: Option<Text>,
     /// The JSON merge patch.
     pub merge: Tree,
 }
 
-/// A run of another plan.
+/// A call of another plan.
 #[derive(Debug, Clone)]
 pub struct Call {
-    /// Its name.
+    /// The name of the plan.
     pub plan: String,
-    /// Of another instance; without it the plan runs inline in this run.
+    /// The other instance whose plan it is; `None` runs a plan of this resource inline in this run.
     pub of: Option<Of>,
-    /// Its parameters; without them inline plans have those of this run.
+    /// The parameters; `None` gives an inline plan those of this run.
     pub params: Option<Tree>,
 }
 
 /// Another instance.
 #[derive(Debug, Clone)]
 pub struct Of {
-    /// Its kind.
+    /// The kind of the instance.
     pub gvk: Gvk,
-    /// Its name; it is in the same namespace.
+    /// The name of the instance, which is in the same namespace.
     pub name: Text,
 }
 

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use super::duration::{self, parse_duration};
 
-/// The shortest interval: a run is named by its minute.
+/// The shortest interval, because the name of a scheduled run contains its minute.
 const SHORTEST: Duration = Duration::from_secs(60);
 
-/// What is wrong with a schedule, and what to do.
+/// The problem of a schedule, and what to do.
 pub fn problem(schedule: &str) -> Option<(String, &'static str)> {
     const HELP: &str =
         "write five fields (minute, hour, day of month, month, day of week) such as 0 3 * * *, or @every 6h";
@@ -33,7 +33,7 @@ pub fn problem(schedule: &str) -> Option<(String, &'static str)> {
     }
 }
 
-/// What is wrong with a time zone, and what to do.
+/// The problem of a time zone, and what to do.
 pub fn zone_problem(zone: &str) -> Option<(String, &'static str)> {
     let is_name = !zone.is_empty() && !zone.contains(char::is_whitespace);
     if is_name && cronexpr::parse_crontab(&format!("* * * * * {zone}")).is_ok() {

@@ -1,5 +1,5 @@
-//! Secret data in plans: it may be in `auth`, `tls`, headers, bodies and `stdin` of a step, and in outputs that are
-//! secret; everything else of a plan is visible.
+//! Checks secret data in plans. It is allowed in `auth`, `tls`, headers, bodies and `stdin` of a step, and in
+//! secret outputs. Everything else of a plan is visible.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::{Action, Expect, Plan, Step};
 use crate::secrecy::Checker;
 use crate::template::{Expr, Taint, TaintScope, TaintTree, Text, access};
 
-/// Checks the plans of a resource; `scope` has the secret data that all its expressions see.
+/// Checks the plans of a resource; `scope` contains the secret data that is visible to all its expressions.
 pub(crate) fn plans(checker: &mut Checker<'_>, plans: &[Plan], scope: &TaintScope<'_>) {
     for plan in plans {
         for (index, trigger) in plan.triggers.iter().enumerate() {
@@ -44,7 +44,7 @@ fn step(checker: &mut Checker<'_>, visit: &Visit<'_>, base: &TaintScope<'_>) {
     if let Some(each) = &step.for_each {
         let outside = scope(&visit.outside);
         let list = checker.engine.taint_of(&each.in_, &outside);
-        // The items are in the status of the run.
+        // The items are shown in the status of the run.
         if let Some(taint) = list.any() {
             let help = "loop over names, and read the Secrets by name";
             checker.error(&taint, &each.in_.location(), "be the list of a forEach", help);
@@ -120,7 +120,7 @@ fn step(checker: &mut Checker<'_>, visit: &Visit<'_>, base: &TaintScope<'_>) {
     }
 }
 
-/// The secret data that an expression sees: that of the resource, and secret outputs.
+/// The secret data that an expression can read: that of the resource, and secret outputs.
 fn roots(scope: &PlanScope<'_>, base: &TaintScope<'_>) -> BTreeMap<String, TaintTree> {
     let mut roots = base.roots.clone();
     for item in &scope.items {

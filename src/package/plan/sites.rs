@@ -1,51 +1,51 @@
-//! All expressions and templates of a plan, with the variables that they see.
+//! Finds all expressions and templates of a plan, with the variables that are visible to them.
 
 use std::sync::Arc;
 
 use super::{Action, Auth, Body, Event, Exec, Expect, Http, Plan, RECORDED, Step, Strategy, Trigger};
 use crate::template::{Engine, Expr, Reads, Text};
 
-/// The variables that an expression of a plan sees, in addition to those of the resource.
+/// The variables that are visible to an expression of a plan, in addition to those of the resource.
 #[derive(Debug)]
 pub(crate) struct PlanScope<'a> {
     /// The plan.
     pub(crate) plan: &'a Plan,
-    /// Its path: `plans.upgrade.steps[2].steps[0]`.
+    /// The path of the trigger or step, for example `plans.upgrade.steps[2].steps[0]`.
     pub(crate) path: String,
-    /// Whether it is evaluated in a run: `run` and `outputs` exist.
+    /// Whether it is evaluated in a run, so that `run` and `outputs` exist.
     pub(crate) in_run: bool,
-    /// The items of the loops around it, outermost first.
+    /// The item variables of the loops around it, outermost first.
     pub(crate) items: Vec<&'a str>,
-    /// The `when`s of the phases around it, outermost first.
+    /// The `when` expressions of the phases around it, outermost first.
     pub(crate) whens: Vec<&'a Expr>,
-    /// The variables of an answer.
+    /// The visible variables of an answer.
     pub(crate) answers: &'static [&'static str],
-    /// The steps whose outputs it sees, nearest first.
+    /// The steps whose outputs are visible, nearest first.
     pub(crate) before: Vec<&'a Step>,
-    /// In a record: the step itself, whose outputs it sees by their names.
+    /// The step itself, if the expression is in its record, where its outputs are visible by their names.
     pub(crate) own: Option<&'a Step>,
 }
 
 /// One expression or template of a plan.
 pub(crate) struct PlanSite<'a> {
-    /// What it reads, without following `let`s.
+    /// The paths that it reads, without following `let`s.
     pub(crate) reads: &'a Reads,
-    /// What it sees.
+    /// The visible variables.
     pub(crate) scope: Arc<PlanScope<'a>>,
 }
 
-/// A step, and where it is.
+/// A step, with the variables that are visible in it.
 pub(crate) struct Visit<'a> {
     /// The step.
     pub(crate) step: &'a Step,
-    /// What its list sees: the loops and the steps around it.
+    /// The variables that are visible to its list: those of the loops and the steps around it.
     pub(crate) outside: Arc<PlanScope<'a>>,
-    /// What its action and its modifiers see.
+    /// The variables that are visible to its action and its modifiers.
     pub(crate) inside: Arc<PlanScope<'a>>,
 }
 
 impl Action {
-    /// The variables of its answer.
+    /// The variables that its answer sets.
     pub(crate) fn answers(&self) -> &'static [&'static str] {
         match self {
             Self::Http(_) => &["status", "headers", "body"],
@@ -58,7 +58,7 @@ impl Action {
 }
 
 impl Plan {
-    /// All its steps, a phase before its steps.
+    /// All steps, a phase before its steps.
     pub(crate) fn visits(&self) -> Vec<Visit<'_>> {
         let root = PlanScope {
             plan: self,
@@ -75,7 +75,7 @@ impl Plan {
         found
     }
 
-    /// All its expressions and templates.
+    /// All expressions and templates.
     pub(crate) fn sites<'a>(&'a self, engine: &'a Engine) -> Vec<PlanSite<'a>> {
         let mut found = Vec::new();
         for (index, trigger) in self.triggers.iter().enumerate() {
@@ -126,7 +126,7 @@ fn visit<'a>(steps: &'a [Step], strategy: Strategy, around: &PlanScope<'a>, foun
     }
 }
 
-/// A step and, if it is a phase without forEach, its steps.
+/// Adds a step and, if it is a phase without forEach, its steps.
 fn earlier<'a>(step: &'a Step, found: &mut Vec<&'a Step>) {
     found.push(step);
     if let (Action::Steps(_, steps), None) = (&step.action, &step.for_each) {
@@ -153,12 +153,12 @@ impl<'a> PlanScope<'a> {
 }
 
 impl<'a> Visit<'a> {
-    /// What `expect` and `outputs` see.
+    /// The variables that are visible to `expect` and `outputs`.
     pub(crate) fn answered(&self) -> Arc<PlanScope<'a>> {
         Arc::new(PlanScope { answers: self.step.action.answers(), ..self.inside.copy() })
     }
 
-    /// What `record` sees.
+    /// The variables that are visible to `record`.
     pub(crate) fn recording(&self) -> Arc<PlanScope<'a>> {
         let answers = self.step.action.answers();
         Arc::new(PlanScope { answers, own: Some(self.step), ..self.inside.copy() })
@@ -201,7 +201,7 @@ impl<'a> Visit<'a> {
 }
 
 impl Step {
-    /// What decides about it before its answer: `when`, `unless`, `until`.
+    /// The expressions that decide about the step before it has an answer: `when`, `unless`, `until`.
     pub(crate) fn decisions(&self) -> impl Iterator<Item = &Expr> {
         self.when.iter().chain(&self.unless).chain(&self.until)
     }
@@ -274,7 +274,7 @@ impl Action {
 }
 
 impl Exec {
-    /// The texts that are shown.
+    /// Adds the texts that are visible to users.
     pub(crate) fn public<'a>(&'a self, texts: &mut Vec<&'a Text>) {
         texts.extend(self.child.key.iter().chain(&self.ordinal).chain(&self.container));
         self.command.texts(texts);
@@ -282,12 +282,12 @@ impl Exec {
 }
 
 impl Http {
-    /// The texts that are shown.
+    /// Adds the texts that are visible to users.
     pub(crate) fn public<'a>(&'a self, texts: &mut Vec<&'a Text>) {
         texts.extend(std::iter::once(&self.url).chain(&self.key));
     }
 
-    /// The texts that may hold secret data.
+    /// The texts that may contain secret data.
     pub(crate) fn secret(&self) -> Vec<&Text> {
         let mut texts: Vec<&Text> = self.headers.iter().map(|(_, value)| value).collect();
         match &self.body {

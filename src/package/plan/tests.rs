@@ -14,7 +14,7 @@ const PROPERTIES: &str = "            spec:
                 pod: {type: object, properties: {resources: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
 ";
 
-/// The package with these plans, and children `config` and `members`.
+/// A package with these plans and the children `config` and `members`.
 fn package(plans: &str) -> Package {
     compiled(plans).unwrap_or_else(|errors| panic!("{}", crate::diag::render(&errors, false)))
 }
@@ -56,7 +56,7 @@ fn plan(package: &Package, name: &str) -> Plan {
 }
 
 #[test]
-fn triggers_are_words_maps_and_lists() {
+fn triggers_may_be_words_maps_or_lists() {
     let package = package(
         "
         deploy: {steps: [{name: a, apply: [config]}]}
@@ -195,7 +195,7 @@ fn steps_have_one_action_and_modifiers() {
 }
 
 #[test]
-fn children_name_the_plan_of_their_loss() {
+fn on_loss_of_children_is_compiled() {
     let package = package("        deploy: {steps: [{name: all, apply: [config]}]}");
     let loss = |id: &str| &package.resources[0].child(id).unwrap().on_loss;
     assert!(matches!(loss("config"), OnLoss::Plan(plan) if plan == "repair"));
@@ -225,7 +225,7 @@ fn errors_name_the_plan_and_the_step() {
         [
             "plans.deploy.steps[1].steps[0]",
             "plans.deploy.steps[1].steps[1]",
-            "plans.deploy.steps[1].steps[2]", // it needs `config`, which nothing has applied
+            "plans.deploy.steps[1].steps[2]", // it needs `config`, which no step has applied
             "plans.deploy.trigger[1].schedule",
             "spec.resources[0].plans.deploy.steps[1].steps[2].exec",
         ]

@@ -1,30 +1,31 @@
-//! Containers of a Pod whose image an apply has changed, and that the kubelet has not replaced yet.
+//! Containers whose image an apply has changed, but which the kubelet has not replaced yet.
 //!
-//! A kubelet reports the new generation as observed, and the Pod as ready, before it restarts the container. Names of images
-//! do not show which container runs: runtimes report another tag of the same image. So the apply that changes an image notes
-//! the ids of the containers that ran in an annotation, and the Pod is not ready while they still do.
+//! A kubelet reports the new generation as observed, and the Pod as ready, before it restarts the container.
+//! The name of the image does not show which container runs, because runtimes may report another tag of the
+//! same image. So the apply that changes an image records the ids of the running containers in an annotation,
+//! and the Pod is not ready while they still run.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Annotation of a Pod whose images an apply has changed: the containers that ran then, as JSON.
+/// The annotation of a Pod whose images an apply has changed: the containers that ran at that time, as JSON.
 pub const ANNOTATION: &str = "operetta.dev/replaced-containers";
 
-/// A container that runs.
+/// A running container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Container {
-    /// Its id, with the name of the runtime.
+    /// The id, including the name of the runtime.
     id: Box<str>,
-    /// The image that the Pod named when it was started.
+    /// The image that the Pod named when the container was started.
     image: Box<str>,
 }
 
 /// Containers by name.
 pub type Containers = BTreeMap<Box<str>, Container>;
 
-/// The containers of a Pod that run.
+/// The running containers of a Pod.
 pub fn running(pod: &Value) -> Containers {
     let noted = noted(pod);
     let running = images(pod).filter_map(|(name, image)| {
@@ -36,7 +37,8 @@ pub fn running(pod: &Value) -> Containers {
     running.collect()
 }
 
-/// The annotation of an apply of `desired` to a Pod in which these containers run; `None` if it changes no image of one.
+/// The annotation for an apply of `desired` to a Pod with these running containers; `None` if it changes none
+/// of their images.
 pub fn replaced_by(desired: &Value, running: &Containers) -> Option<String> {
     let wanted: BTreeMap<&str, &str> = images(desired).collect();
     let named = running.iter().map(|(name, container)| (&**name, container));
@@ -64,8 +66,8 @@ fn noted(pod: &Value) -> Containers {
     annotation.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
 }
 
-/// The containers that a kubelet restarts when their image changes, with their images. An init container that has ended is
-/// not run again.
+/// The containers that a kubelet restarts when their image changes, with their images. A finished init
+/// container is not restarted.
 fn images(pod: &Value) -> impl Iterator<Item = (&str, &str)> {
     let list = |name: &str| pod["spec"][name].as_array().into_iter().flatten();
     let sidecars = list("initContainers").filter(|container| container["restartPolicy"] == "Always");
@@ -78,7 +80,7 @@ fn status<'a>(pod: &'a Value, name: &str) -> Option<&'a Value> {
     lists.into_iter().flat_map(|list| super::pods::statuses(pod, list)).find(|status| status["name"] == name)
 }
 
-/// The name of an image as runtimes report it: `busybox` is `docker.io/library/busybox:latest`.
+/// The full name of an image, as runtimes report it: `busybox` is `docker.io/library/busybox:latest`.
 fn full_name(image: &str) -> String {
     let (first, rest) = image.split_once('/').unwrap_or(("", image));
     let is_host = first.contains(['.', ':']) || first == "localhost";

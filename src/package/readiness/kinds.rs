@@ -1,4 +1,4 @@
-//! `PersistentVolumeClaim`, Service, `PodDisruptionBudget`, `HorizontalPodAutoscaler`,
+//! Readiness of `PersistentVolumeClaim`, Service, `PodDisruptionBudget`, `HorizontalPodAutoscaler`,
 //! `CustomResourceDefinition` and `APIService`.
 
 use serde_json::Value;
@@ -34,7 +34,7 @@ pub(super) fn disruption_budget(object: &Value) -> Readiness {
     unseen(object).unwrap_or(Readiness::Ready)
 }
 
-/// Missing metrics are no reason: the target runs, at the number it has.
+/// Missing metrics do not matter, because the target keeps running with its present number of replicas.
 pub(super) fn autoscaler(object: &Value) -> Readiness {
     match condition(object, "AbleToScale") {
         Some(able) if able.status == "False" => able.not_ready("NotAbleToScale"),

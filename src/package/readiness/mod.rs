@@ -1,21 +1,21 @@
-//! Whether an object is ready, by the kstatus rules.
+//! Decides whether an object is ready, by the rules of kstatus.
 //!
-//! The order is kstatus': deletion, observed generation, the conditions Reconciling and Stalled, the
-//! kind's own rule, the condition Ready, else ready. Where kstatus would call something ready that a
-//! dependant cannot use, the rules here are stricter:
+//! The order is that of kstatus: deletion, observed generation, the conditions Reconciling and Stalled, the
+//! rule of the kind, the condition Ready; otherwise the object is ready. Where kstatus would call an object
+//! ready that others cannot use yet, the rules here are stricter:
 //!
 //! - A workload whose controller has not seen it yet (no `observedGeneration`) is not ready.
 //! - A `ReplicationController` needs its replicas ready.
 //! - A Pod is not ready while a container still runs whose image an apply has changed, see [`containers`].
-//! - A Pod in phase Failed has failed (kstatus: current, for nothing more will happen).
+//! - A Pod in phase Failed has failed (for kstatus it is current, because nothing more will happen).
 //! - A `StatefulSet` with `OnDelete` needs its replicas ready, though not on the newest revision.
 //! - A Service of type `LoadBalancer` needs an address, an `APIService` must be available.
-//! - A condition that says itself that it is of an older generation is not taken for the newest.
-//! - Without a condition Ready, the conditions Accepted, Programmed and Available must be True where
-//!   they are there (a Gateway, a `Prometheus`), and so must those that a route's parents have set.
+//! - A condition of an older generation, by its own `observedGeneration`, does not count as current.
+//! - Without a condition Ready, the conditions Accepted, Programmed and Available must be True if they exist
+//!   (a Gateway, a `Prometheus`), and so must those that a route's parents have set.
 //!
-//! An unschedulable Pod is merely not ready: kstatus fails it after 15 s, but time is not looked at
-//! here, and a node may still come.
+//! An unschedulable Pod is only not ready. For kstatus it has failed after 15 s, but time does not count
+//! here, and a node may still be added.
 
 use crate::api::{BuiltIn, group_of};
 
@@ -29,26 +29,26 @@ mod workloads;
 
 use serde_json::Value;
 
-/// How far an object is.
+/// The readiness of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Readiness {
-    /// It does what it is there for; a finished Pod or Job counts as well.
+    /// It fulfils its purpose. A finished Pod or Job is ready, too.
     Ready,
-    /// Not yet.
+    /// It is not ready yet.
     NotReady {
         /// One `CamelCase` word.
         reason: String,
-        /// What is missing, for people.
+        /// A sentence that says what is missing.
         message: String,
     },
     /// It will not become ready without a change.
     Failed {
         /// One `CamelCase` word.
         reason: String,
-        /// What failed, for people.
+        /// A sentence that says what failed.
         message: String,
     },
-    /// It has a deletionTimestamp: neither ready nor gone.
+    /// It has a deletionTimestamp, so it is neither ready nor gone.
     Terminating,
 }
 
@@ -67,7 +67,7 @@ impl Readiness {
     }
 }
 
-/// How far a live object is. For a custom resource without any status see [`of_custom`].
+/// The readiness of a live object. For a custom resource without a status, see [`of_custom`].
 pub fn of(object: &Value) -> Readiness {
     if let Some(known) = generic(object) {
         return known;
@@ -93,8 +93,8 @@ pub fn of(object: &Value) -> Readiness {
     by_kind.or_else(|| ready_condition(object)).or_else(|| unmet(object)).unwrap_or(Readiness::Ready)
 }
 
-/// How far a live object of a custom kind is. A kind that reports (it has a status subresource with room
-/// for them) has a controller, so an object without observed generation and conditions has merely not
+/// The readiness of a live custom resource. `reports`: the status subresource of its CRD has fields for
+/// observed generation and conditions. Such a kind has a controller, so an object without both has not yet
 /// been seen by it.
 pub fn of_custom(object: &Value, reports: bool) -> Readiness {
     let silent =
@@ -108,18 +108,18 @@ pub fn of_custom(object: &Value, reports: bool) -> Readiness {
     }
 }
 
-/// How far a live object of any kind is; of a custom one as [`of_custom`] says.
+/// The readiness of a live object of any kind. For a custom resource, see [`of_custom`].
 pub fn of_kind(object: &Value, reports: bool) -> Readiness {
     of_custom(object, reports && !BuiltIn::has_group(group(object)))
 }
 
-/// Whether [`of`] looks at more than metadata for this kind. `false` for kinds that are ready as soon
-/// as they exist, so that a metadata-only watch is enough.
+/// Whether [`of`] reads more than metadata of this kind. If not, its objects are ready as soon as they exist,
+/// and a metadata-only watch is enough.
 pub fn needs_status(group: &str, kind: &str) -> bool {
     BuiltIn::find(group, kind).is_none_or(|known| known.needs_status)
 }
 
-/// What holds for every kind, before its own rule.
+/// The rules that come before the rule of the kind.
 fn generic(object: &Value) -> Option<Readiness> {
     if text(object, "/metadata/deletionTimestamp").is_some_and(|time| !time.is_empty()) {
         return Some(Readiness::Terminating);
@@ -140,7 +140,7 @@ fn generic(object: &Value) -> Option<Readiness> {
     })
 }
 
-/// What the condition Ready says, if there is one.
+/// The readiness by the condition Ready, if there is one.
 fn ready_condition(object: &Value) -> Option<Readiness> {
     let ready = condition(object, "Ready")?;
     if let Some(late) = ready.late(object) {
@@ -153,7 +153,8 @@ fn ready_condition(object: &Value) -> Option<Readiness> {
     }
 }
 
-/// What is missing of a kind that has no condition Ready, only ones that say parts of it.
+/// Not ready because of a condition that covers only a part of readiness; for kinds without a condition
+/// Ready.
 fn unmet(object: &Value) -> Option<Readiness> {
     let parts = ["Accepted", "Programmed", "Available"];
     parts.into_iter().filter_map(|kind| condition(object, kind)).find_map(|condition| {
@@ -163,8 +164,8 @@ fn unmet(object: &Value) -> Option<Readiness> {
     })
 }
 
-/// `None` if the object's controller has seen it, else that it has not. Only for kinds of which it is
-/// certain that their controller sets `observedGeneration`.
+/// Not ready if the object's controller has not yet set `observedGeneration`. Only for kinds whose
+/// controllers certainly set it.
 fn unseen(object: &Value) -> Option<Readiness> {
     let waits = number(object, "/metadata/generation").is_some()
         && number(object, "/status/observedGeneration").is_none();
@@ -193,7 +194,7 @@ impl<'a> Condition<'a> {
         })
     }
 
-    /// That it is of an older generation, if it says so.
+    /// Not ready if the condition is about an older generation.
     fn late(self, object: &Value) -> Option<Readiness> {
         let generation = number(object, "/metadata/generation")?;
         let observed = self.observed_generation.filter(|observed| *observed < generation)?;
@@ -232,7 +233,8 @@ fn condition<'a>(object: &'a Value, kind: &str) -> Option<Condition<'a>> {
     conditions(object).find(|condition| condition.kind == kind)
 }
 
-/// A message of another controller, shortened for a condition: what follows `Invalid value:` may be a secret.
+/// The message of another controller, shortened for a condition. It is cut at `Invalid value:`, because a
+/// secret may follow.
 fn presentable(message: &str) -> String {
     const LIMIT: usize = 1_000;
     let message =

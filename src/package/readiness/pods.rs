@@ -1,4 +1,4 @@
-//! Pod.
+//! Readiness of Pods.
 
 use serde_json::Value;
 
@@ -45,7 +45,7 @@ fn running(object: &Value) -> Readiness {
     if !unready.is_empty() {
         return Readiness::not_ready("ContainersNotReady", containers(&unready, "not ready"));
     }
-    // All containers are ready: a readiness gate is not.
+    // All containers are ready, so a readiness gate is missing.
     match ready {
         Some(ready) => ready.not_ready("PodNotReady"),
         None => Readiness::not_ready("PodNotReady", "it runs but is not ready"),
@@ -64,13 +64,13 @@ fn pending(object: &Value) -> Readiness {
     }
 }
 
-/// `container etcd: ImagePullBackOff`, `containers a, b: not ready`.
+/// For example `container etcd: ImagePullBackOff`, `containers a, b: not ready`.
 fn containers(names: &[&str], what: &str) -> String {
     let noun = if names.len() == 1 { "container" } else { "containers" };
     format!("{noun} {}: {what}", names.join(", "))
 }
 
-/// Containers that wait for a reason other than that it is not their turn.
+/// The waiting containers with their reasons, except those that only wait for their turn.
 fn waiting(object: &Value) -> Vec<(&str, &str)> {
     ["initContainerStatuses", "containerStatuses"]
         .into_iter()
@@ -83,7 +83,7 @@ fn waiting(object: &Value) -> Vec<(&str, &str)> {
         .collect()
 }
 
-/// Why a Pod failed: its own message, else the first container that ended badly.
+/// The reason why a Pod failed: its own message, or else the first container that failed.
 fn ended(object: &Value) -> Option<String> {
     if let Some(message) = text(object, "/status/message").filter(|message| !message.is_empty()) {
         return Some(presentable(message));

@@ -1,16 +1,16 @@
-//! The routes of the Gateway API, whose conditions lie with each of their parents.
+//! Readiness of routes of the Gateway API, which have separate conditions for each parent.
 
 use serde_json::Value;
 
 use super::{Condition, Readiness, group, text};
 
-/// Whether it is such a route.
+/// Whether the object is a route of the Gateway API.
 pub(super) fn is_route(object: &Value) -> bool {
     group(object) == "gateway.networking.k8s.io"
         && text(object, "/kind").is_some_and(|kind| kind.ends_with("Route"))
 }
 
-/// Ready once each parent that the route names has accepted it, with all that it refers to.
+/// A route is ready when each parent that it names has accepted it and resolved its references.
 pub(super) fn route(object: &Value) -> Readiness {
     let list = |pointer: &str| object.pointer(pointer).and_then(Value::as_array).into_iter().flatten();
     for wanted in list("/spec/parentRefs") {
@@ -39,7 +39,7 @@ pub(super) fn route(object: &Value) -> Readiness {
     Readiness::Ready
 }
 
-/// Whether the parent that has answered is the one that was named; it fills in what was left out.
+/// Whether a parent in the status is the one in the spec. In the status, defaults are filled in.
 fn is_same(object: &Value, wanted: &Value, answered: &Value) -> bool {
     let own = text(object, "/metadata/namespace");
     let of = |parent: &Value, key: &str, default: Option<&str>| {

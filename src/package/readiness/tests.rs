@@ -1,5 +1,5 @@
-//! One table of cases per kind, in the shape that objects of Kubernetes 1.36 have. This file compares a table
-//! with the rules.
+//! Tables of cases by kind, with the fields that objects of Kubernetes 1.36 have. This file compares the
+//! tables with the rules.
 
 mod custom;
 mod kinds;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{Readiness, of};
 
-/// `Ready`, `Terminating`, `NotReady Reason: message`, `Failed Reason: message`.
+/// Writes `Ready`, `Terminating`, `NotReady Reason: message` or `Failed Reason: message`.
 fn told(readiness: &Readiness) -> String {
     match readiness {
         Readiness::Ready => "Ready".into(),

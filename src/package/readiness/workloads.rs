@@ -1,11 +1,10 @@
-//! Deployment, `ReplicaSet`, `StatefulSet`, `DaemonSet` and Job.
+//! Readiness of Deployment, `ReplicaSet`, `StatefulSet`, `DaemonSet` and Job.
 
 use serde_json::Value;
 
 use super::{Readiness, condition, number, presentable, text, unseen};
 
-/// What a Deployment without `progressDeadlineSeconds` has there: its controller then never reports
-/// progress.
+/// The value of `progressDeadlineSeconds` that means no deadline: the controller then never reports progress.
 const NO_DEADLINE: i64 = i32::MAX as i64;
 
 fn count(object: &Value, name: &str) -> i64 {
@@ -16,7 +15,7 @@ fn wanted(object: &Value) -> i64 {
     number(object, "/spec/replicas").unwrap_or(1)
 }
 
-/// `2 of 3 replicas ready`, if some are missing.
+/// Not ready with `2 of 3 replicas ready`, if some are missing.
 fn missing(reason: &str, have: i64, want: i64, what: &str) -> Option<Readiness> {
     let noun = if want == 1 { "replica" } else { "replicas" };
     (have < want).then(|| Readiness::not_ready(reason, format!("{have} of {want} {noun} {what}")))
@@ -28,7 +27,7 @@ fn too_many(have: i64, want: i64) -> Option<Readiness> {
     (extra > 0).then(|| Readiness::not_ready("ExtraPods", format!("{extra} old {noun} not gone yet")))
 }
 
-/// The reason why pods cannot be created (a quota, an admission webhook), put to what is missing.
+/// Adds the reason why pods cannot be created (a quota, an admission webhook), if there is one.
 fn with_cause(object: &Value, readiness: Readiness) -> Readiness {
     let failure = condition(object, "ReplicaFailure").filter(|failure| failure.status == "True");
     match (readiness, failure) {
@@ -84,13 +83,13 @@ pub(super) fn stateful_set(object: &Value) -> Readiness {
     if let Some(found) = found {
         return found;
     }
-    // Another controller decides when its pods are replaced.
+    // With OnDelete, a person or another controller decides when pods are replaced.
     if text(object, "/spec/updateStrategy/type") == Some("OnDelete") {
         return Readiness::Ready;
     }
     let revisions = [text(object, "/status/currentRevision"), text(object, "/status/updateRevision")];
     let found = match number(object, "/spec/updateStrategy/rollingUpdate/partition") {
-        // The server fills in 0, which is no partition.
+        // The server sets 0 by default, which means no partition.
         Some(partition) if partition > 0 => missing("PartitionRollout", updated, want - partition, "updated"),
         _ if revisions[0] != revisions[1] => missing("LessUpdated", updated, want, "updated")
             .or_else(|| Some(Readiness::not_ready("RevisionMismatch", "its rollout is not complete"))),
@@ -108,7 +107,7 @@ pub(super) fn daemon_set(object: &Value) -> Readiness {
         .or_else(|| missing("LessUpdated", count(object, "updatedNumberScheduled"), want, "updated"))
         .or_else(|| missing("LessReady", count(object, "numberReady"), want, "ready"))
         .or_else(|| missing("LessAvailable", count(object, "numberAvailable"), want, "available"));
-    // OnDelete: what is updated is not the controller's to decide.
+    // With OnDelete, the controller does not decide when pods are updated.
     match found {
         Some(Readiness::NotReady { reason, .. })
             if reason == "LessUpdated" && text(object, "/spec/updateStrategy/type") == Some("OnDelete") =>
@@ -133,7 +132,7 @@ pub(super) fn job(object: &Value) -> Readiness {
     }
     match text(object, "/status/startTime") {
         None | Some("") => Readiness::not_ready("JobNotStarted", "it has not started yet"),
-        // kstatus: a Job that runs does what it is there for.
+        // As in kstatus, a running Job fulfils its purpose.
         Some(_) => Readiness::Ready,
     }
 }

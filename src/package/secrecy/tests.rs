@@ -6,9 +6,9 @@ use crate::{Files, compile};
 /// A resource with a ref `tls` to a Secret, refs `all` and `each` to several, a child `secret`, a child `members` of
 /// Secrets, and a child `config` with the given `data`.
 struct Case<'a> {
-    /// The rest of the resource.
+    /// Further keys of the resource.
     more: &'a str,
-    /// More of the child `config`.
+    /// Further keys of the child `config`.
     child: &'a str,
     config: &'a str,
     secret: &'a str,
@@ -315,7 +315,7 @@ fn exposed_secret_data_is_allowed_and_reported() {
     assert!(told.len() == 1 && told[0].contains("`config` exposes `refs.tls.data`"), "{told:?}");
     let told = found(&Case { child, ..CASE });
     assert!(told.len() == 1 && told[0].contains("contains no secret data"), "{told:?}");
-    // Its content is still secret elsewhere.
+    // The content of the exposing child is still secret elsewhere.
     let told = found(&Case {
         child,
         config: "{a: \"{{ refs.tls.data.a }}\"}",
@@ -326,7 +326,7 @@ fn exposed_secret_data_is_allowed_and_reported() {
         told.len() == 2 && told.iter().any(|told| told.contains("must not be shown in the status")),
         "{told:?}"
     );
-    // Names appear in logs.
+    // Names are not allowed even with exposesSecretData, because they appear in logs.
     let files = [(
         "templates/config.yaml",
         "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: \"{{ refs.tls.data.a }}\"}\n",
@@ -356,8 +356,8 @@ fn macros_and_recursion_are_followed() {
 }
 
 #[test]
-fn the_analysis_ends() {
-    // Each partial twice in the next: 2^20 ways.
+fn analysis_of_exponential_partials_ends() {
+    // Each partial is inserted twice into the next one, which makes 2^20 paths.
     let mut files = vec![("templates/p0.yaml".to_owned(), "{{ refs.tls.data.a }}\n".to_owned())];
     for i in 1..20 {
         let text = format!(

@@ -1,25 +1,25 @@
-//! The archive of the files of a package: for each file, sorted by path, the length of the path as 8 bytes (little
-//! endian), the path, the length of the content and the content. It has no links, modes or times, so that equal files have
-//! equal archives.
+//! The archive of the files of a package. For each file, sorted by path: the length of the path as 8 bytes
+//! (little endian), the path, the length of the content, and the content. There are no links, modes or times,
+//! so equal files have equal archives.
 
 use super::super::load::{DEPTH, ENTRIES, FILE_BYTES, FOLDERS, Files, OPERATOR_YAML};
 
-/// The most bytes of an archive: the 16 MiB that the loader reads, and 1 MiB for paths and lengths.
+/// The maximum size of an archive: the 16 MiB that the loader reads, and 1 MiB for paths and lengths.
 pub(super) const MOST_BYTES: usize = 17 << 20;
 
-/// The archive of these files.
+/// Writes the archive of the files.
 pub(super) fn write(files: &Files) -> Vec<u8> {
     let mut bytes = Vec::new();
     files.archive(|part| bytes.extend_from_slice(part));
     bytes
 }
 
-/// The files of an archive; `root` is their folder in messages.
+/// Reads the files of an archive; `root` is the folder that messages name.
 pub(super) fn read(root: &str, mut bytes: &[u8]) -> Result<Files, String> {
     let mut files: Vec<(&str, &str)> = Vec::new();
     while !bytes.is_empty() {
         if files.len() == ENTRIES {
-            return Err(format!("there are more than {ENTRIES}"));
+            return Err(format!("there are more than {ENTRIES} files"));
         }
         let path = text(&mut bytes)?;
         check(path)?;
@@ -35,7 +35,7 @@ pub(super) fn read(root: &str, mut bytes: &[u8]) -> Result<Files, String> {
     Ok(Files::from_texts(root, files))
 }
 
-/// Takes the next text.
+/// Reads the next text.
 fn text<'a>(bytes: &mut &'a [u8]) -> Result<&'a str, String> {
     let ends = || "the archive ends within a file".to_owned();
     let (length, rest) = bytes.split_first_chunk::<8>().ok_or_else(ends)?;
@@ -45,7 +45,7 @@ fn text<'a>(bytes: &mut &'a [u8]) -> Result<&'a str, String> {
     std::str::from_utf8(text).map_err(|_| "a path or content is not UTF-8".to_owned())
 }
 
-/// Whether a path is one that a package may have.
+/// Checks that a package may have a file with this path.
 fn check(path: &str) -> Result<(), String> {
     let mut parts = path.split('/');
     let is_in_folder = parts.next().is_some_and(|first| FOLDERS.contains(&first)) && path.contains('/');

@@ -1,8 +1,9 @@
-//! Stored revisions of packages: the files of a package in an `OperatorRevision` and the `ConfigMaps` that it names, so
-//! that a run can end with the revision that it began with.
+//! Stored revisions of packages. The files of a package are stored in an `OperatorRevision` and the
+//! `ConfigMaps` that it names, so that a run can end with the revision with which it began.
 //!
-//! [`pack()`] and [`unpack()`] convert, [`objects`] gives the Kubernetes objects. What is read from a cluster is not
-//! trusted: sizes are bounded before anything is decompressed, and the digest decides.
+//! [`pack()`] and [`unpack()`] convert the files, and [`objects`] creates the Kubernetes objects. Data that
+//! is read from a cluster is not trusted: sizes are limited before anything is decompressed, and the digest
+//! decides.
 
 mod archive;
 pub mod objects;
@@ -23,13 +24,13 @@ use crate::diag::Diagnostic;
 
 /// The format that this version writes, and the newest that it reads.
 const FORMAT: u64 = 1;
-/// The most bytes of one part.
+/// The maximum size of one part in bytes.
 pub const PART_BYTES: usize = 200 << 10;
-/// The most parts: 10 MB.
+/// The maximum number of parts, 10 MB in total.
 const MOST_PARTS: usize = 50;
-/// The compression level of zlib: a package is written once and read a few times.
+/// The compression level of zlib. It is high because a package is written once and read several times.
 const LEVEL: u8 = 9;
-/// How much of the digest is part of names.
+/// The number of characters of the digest that are part of names.
 const PREFIX: usize = 10;
 
 /// The `spec` of an `OperatorRevision`.
@@ -39,13 +40,13 @@ pub struct StoredRevision {
     pub package: String,
     /// Its version.
     pub version: String,
-    /// SHA-256 in hex of all files, see [`Files::digest`].
+    /// The SHA-256 of all files in hex, see [`Files::digest`].
     pub digest: String,
     /// The format of the parts.
     pub format: u64,
-    /// The version of Operetta that has written it.
+    /// The version of Operetta that wrote it.
     pub operetta: String,
-    /// Where the files are, in this order.
+    /// The parts, in the order in which they are joined.
     pub parts: Vec<Part>,
 }
 
@@ -54,54 +55,54 @@ pub struct StoredRevision {
 pub struct Part {
     /// The name of its `ConfigMap`.
     pub name: String,
-    /// SHA-256 in hex of its data.
+    /// The SHA-256 of its data in hex.
     pub digest: String,
 }
 
-/// Why a stored revision cannot be written or used.
+/// The reason why a stored revision cannot be written or used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// A newer Operetta has written it.
+    /// A newer version of Operetta wrote it.
     #[error(
         "Operetta {operetta} has written it in format {format}, and this is Operetta {}, which reads formats up to {FORMAT}: \
          upgrade Operetta",
         env!("CARGO_PKG_VERSION")
     )]
     Newer {
-        /// Its format.
+        /// The format in which it is written.
         format: u64,
-        /// The version of Operetta that has written it.
+        /// The version of Operetta that wrote it.
         operetta: String,
     },
-    /// Its spec is not one that Operetta writes.
+    /// Operetta does not write such a spec.
     #[error("its spec is invalid: {0}")]
     Invalid(String),
-    /// The data of a part is not what was stored.
+    /// The data of a part differs from what was stored.
     #[error("the data of the part {0} is not what was stored: its digest differs")]
     PartAltered(String),
     /// The parts are not an archive of a package.
     #[error("its files cannot be read: {0}")]
     Archive(String),
-    /// The files are not those of the digest.
+    /// The files do not have the digest of the revision.
     #[error("its files are not those of its digest")]
     OtherFiles,
     /// The files are too large.
     #[error("the compressed files of the package are larger than {} MB", MOST_PARTS * PART_BYTES / 1_000_000)]
     TooLarge,
-    /// The files are no package that this version of Operetta accepts.
+    /// This version of Operetta does not accept the files as a package.
     #[error("this version of Operetta cannot load it: {0}")]
     Refused(String),
 }
 
 impl StoreError {
-    /// Whether this version of Operetta finds it whenever it reads a revision of the same `spec`. The digest of each part is
-    /// in the `spec`, so only a part that was altered can be mended.
+    /// Whether every attempt to read a revision with the same `spec` by this version of Operetta fails in the
+    /// same way. Only an altered part can be repaired, because its digest is in the `spec`.
     pub fn is_final(&self) -> bool {
         !matches!(self, Self::PartAltered(_))
     }
 }
 
-/// The name of the `OperatorRevision` of a package with that digest.
+/// The name of the `OperatorRevision` of a package with this digest.
 pub fn name(package: &str, digest: &str) -> String {
     format!("{package}-{}", digest.get(..PREFIX).unwrap_or(digest))
 }
@@ -117,12 +118,12 @@ pub fn name_of(package: &str, revision: &str) -> String {
 }
 
 impl StoredRevision {
-    /// The `spec` of the `OperatorRevision` of that name.
+    /// Parses the `spec` of the `OperatorRevision` with this name.
     ///
     /// # Errors
-    /// It is not one that this version of Operetta reads.
+    /// This version of Operetta cannot read it.
     pub fn parse(name: &str, spec: &Value) -> Result<Self, StoreError> {
-        // First, because a newer format may have other fields.
+        // The format is checked first, because a newer one may have other fields.
         if let Some(format) = spec["format"].as_u64().filter(|format| *format > FORMAT) {
             let operetta = spec["operetta"].as_str().unwrap_or("of a newer version").to_owned();
             return Err(StoreError::Newer { format, operetta });
@@ -153,7 +154,7 @@ impl StoredRevision {
         name(&self.package, &self.digest)
     }
 
-    /// The revision as [`Package::revision`] writes it.
+    /// The revision in the form of [`Package::revision`].
     pub fn revision(&self) -> String {
         revision(&self.version, &self.digest)
     }
@@ -167,7 +168,7 @@ fn sha256(bytes: &[u8]) -> String {
     HEXLOWER.encode(&Sha256::digest(bytes))
 }
 
-/// The files of a package, and the data of each part.
+/// Packs the files of a package: the stored revision, and the data of each part.
 ///
 /// # Errors
 /// [`StoreError::TooLarge`].
@@ -191,10 +192,10 @@ pub fn pack(package: &Package) -> Result<(StoredRevision, Vec<Vec<u8>>), StoreEr
     Ok((revision, parts))
 }
 
-/// The files of a stored revision. `parts`: the data of each part, in order.
+/// Unpacks the files of a stored revision. `parts`: the data of each part, in order.
 ///
 /// # Errors
-/// They are not what was stored.
+/// The data differs from what was stored.
 pub fn unpack(revision: &StoredRevision, parts: &[Vec<u8>]) -> Result<Files, StoreError> {
     if parts.len() != revision.parts.len() {
         let message = format!("{} parts of {}", parts.len(), revision.parts.len());
@@ -214,10 +215,11 @@ pub fn unpack(revision: &StoredRevision, parts: &[Vec<u8>]) -> Result<Files, Sto
     archive::read(&root, &bytes).map_err(StoreError::Archive)
 }
 
-/// The package of a stored revision.
+/// Loads the package of a stored revision.
 ///
 /// # Errors
-/// The parts are not what was stored, or this version of Operetta does not accept the package.
+/// The data of the parts differs from what was stored, or this version of Operetta does not accept the
+/// package.
 pub fn restore(revision: &StoredRevision, parts: &[Vec<u8>]) -> Result<Package, StoreError> {
     let files = unpack(revision, parts)?;
     let refused = |errors: Vec<Diagnostic>| {

@@ -10,17 +10,18 @@ use crate::crd::{API_VERSION, OwnKind, column};
 
 const OPERATOR_REVISION: OwnKind =
     OwnKind { kind: "OperatorRevision", plural: "operatorrevisions", namespaced: false };
-/// Label of a revision and its parts: the package.
+/// The label of a revision and of its parts that contains the name of the package.
 pub const PACKAGE: &str = "operetta.dev/package";
-/// Label of a revision: the namespace of its parts, which is that of the manager that has stored it.
+/// The label of a revision that contains the namespace of its parts, which is that of the manager that stored
+/// it.
 pub const PARTS_NAMESPACE: &str = "operetta.dev/parts-namespace";
-/// Label of a part: its revision.
+/// The label of a part that contains the name of its revision.
 pub const REVISION: &str = "operetta.dev/revision";
-/// The entry of a part's `binaryData`.
+/// The key of the data in a part's `binaryData`.
 const ENTRY: &str = "part";
 
-/// Annotations by which Argo CD and Flux do not delete an object that is no longer in Git: an earlier revision is needed until no
-/// instance uses it, and for a rollback. The manager deletes it.
+/// Annotations that keep Argo CD and Flux from deleting an object that is no longer in Git. An earlier
+/// revision is needed for rollbacks and while instances use it; then the manager deletes it.
 pub const KEPT: [(&str, &str); 2] =
     [("argocd.argoproj.io/sync-options", "Prune=false"), ("kustomize.toolkit.fluxcd.io/prune", "disabled")];
 
@@ -29,7 +30,7 @@ pub fn kind() -> ApiKind {
     OPERATOR_REVISION.api_kind()
 }
 
-/// The `OperatorRevision`. `namespace`: that of its parts.
+/// The `OperatorRevision` object. `namespace`: the namespace of its parts.
 pub fn revision(revision: &StoredRevision, namespace: &str) -> Value {
     json!({
         "apiVersion": API_VERSION,
@@ -44,8 +45,9 @@ pub fn revision(revision: &StoredRevision, namespace: &str) -> Value {
     })
 }
 
-/// The `ConfigMap` of a part, in the manager's namespace. `owner`: the uid of the `OperatorRevision`, with which the garbage
-/// collector deletes the part. It is not known when both are applied at once; then the manager adds it.
+/// The `ConfigMap` of a part, in the manager's namespace. `owner`: the uid of the `OperatorRevision`, because
+/// of which the garbage collector deletes the part. It is unknown if both are applied together; then the
+/// manager adds it later.
 pub fn part(
     revision: &StoredRevision,
     index: usize,
@@ -79,7 +81,7 @@ pub fn owners(revision: &str, uid: &str) -> Value {
 /// The data of a part.
 ///
 /// # Errors
-/// The `ConfigMap` holds none.
+/// The `ConfigMap` contains no data.
 pub fn part_data(config_map: &Value) -> Result<Vec<u8>, StoreError> {
     let data = config_map["binaryData"][ENTRY].as_str().and_then(|text| STANDARD.decode(text).ok());
     data.ok_or_else(|| {

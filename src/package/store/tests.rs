@@ -30,7 +30,7 @@ spec:
 const CONFIG: &str =
     "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: \"{{ name }}\"}\ndata: {a: \"{{ spec.a }}\"}\n";
 
-/// A package with so many files that hardly compress.
+/// A package with this number of files whose content hardly compresses.
 fn package(files: usize) -> Package {
     let mut block = Sha256::digest(b"seed");
     let mut texts = vec![
@@ -50,7 +50,7 @@ fn package(files: usize) -> Package {
 }
 
 #[test]
-fn a_package_is_restored_as_it_was() {
+fn stored_package_is_restored_unchanged() {
     for files in [0, 4] {
         let package = package(files);
         let (revision, parts) = pack(&package).unwrap();
@@ -64,7 +64,7 @@ fn a_package_is_restored_as_it_was() {
 }
 
 #[test]
-fn objects_hold_what_was_stored() {
+fn stored_revision_is_read_back_from_objects() {
     let (revision, parts) = pack(&package(2)).unwrap();
     let object = objects::revision(&revision, "operetta-system");
     let name = object["metadata"]["name"].as_str().unwrap();
@@ -86,11 +86,11 @@ fn objects_hold_what_was_stored() {
     assert!(!crd::validate(schema, &wrong).is_empty());
 }
 
-/// Words of the refusal, and the change of a spec.
+/// A change of a spec, and the words of the error that it causes.
 type SpecChange<'a> = (&'a str, &'a dyn Fn(&mut Value));
 
 #[test]
-fn a_spec_that_operetta_does_not_write_is_refused() {
+fn invalid_spec_is_refused() {
     let (revision, _) = pack(&package(0)).unwrap();
     let name = revision.name();
     let spec = json!(revision);
@@ -126,7 +126,7 @@ fn a_spec_that_operetta_does_not_write_is_refused() {
     }
 }
 
-/// A revision of an archive that somebody else has made, with digests that match.
+/// A revision of a handmade archive, with matching digests.
 fn forged(archive: &[u8]) -> (StoredRevision, Vec<Vec<u8>>) {
     let compressed = compress_to_vec_zlib(archive, 1);
     let parts: Vec<Vec<u8>> = compressed.chunks(PART_BYTES).map(<[u8]>::to_vec).collect();
@@ -198,7 +198,7 @@ fn altered_parts_are_refused() {
     let mut swapped = parts.clone();
     swapped.swap(0, 1);
     assert!(matches!(refused(&revision, &swapped), error @ StoreError::PartAltered(_) if !error.is_final()));
-    // Part and digest altered together.
+    // The part and its digest are altered together.
     let mut other = revision.clone();
     other.parts[1].digest = sha256(&altered[1]);
     assert!(restore(&other, &altered).is_err());

@@ -1,4 +1,4 @@
-//! Finds the position in the document where a template inserts a value, as far as the text shows it.
+//! Finds the positions in the document where a template inserts a value, as far as the text shows them.
 
 use super::Outline;
 use crate::diag::{Source, Span};
@@ -6,13 +6,13 @@ use crate::template::Position;
 use crate::yaml::{self, Merge, Node, NodeValue};
 
 impl Outline {
-    /// The positions of the value at `span`; several if an anchor repeats it, none in a comment.
+    /// The positions of the value at `span`: several if an anchor repeats it, none in a comment.
     pub(crate) fn positions(&self, span: Span) -> Vec<Position> {
         let mut search =
             Search { outline: self, at: span.start, path: Vec::new(), found: Vec::new(), copies: Vec::new() };
         search.node(&self.node);
         if search.found.is_empty() {
-            // Without duplicate keys the outline contains everything except comments.
+            // Unless keys are duplicate, the outline contains everything but comments.
             return if self.is_complete() { Vec::new() } else { vec![guess(&self.source.text, span)] };
         }
         let Search { mut found, copies, .. } = search;
@@ -20,7 +20,7 @@ impl Outline {
         found
     }
 
-    /// Whether the outline contains the whole text, without parts that were dropped because of a duplicate key.
+    /// Whether the outline contains the whole text. Parts are dropped because of duplicate keys.
     fn is_complete(&self) -> bool {
         let Some(text) = super::blank(&self.source.text) else { return false };
         let options = yaml::Options { merge: Merge::Keep, ..yaml::Options::default() };
@@ -33,7 +33,7 @@ struct Search<'a> {
     at: usize,
     path: Vec<String>,
     found: Vec<Position>,
-    /// Aliases of single values: any of them may repeat it.
+    /// The positions of aliases of single values. Each of them may repeat the value.
     copies: Vec<Position>,
 }
 
@@ -80,13 +80,13 @@ fn holds(span: Span, at: usize) -> bool {
     (span.start..span.end).contains(&at)
 }
 
-/// The position in a file without an outline: below the last unindented key, and a key if a colon follows.
+/// The position in a file without an outline: below the last unindented key. It is a key if a colon follows.
 pub(crate) fn positions_without_outline(source: &Source, span: Span) -> Vec<Position> {
     vec![guess(&source.text, span)]
 }
 
 fn guess(text: &str, span: Span) -> Position {
-    // Including the rest of its line.
+    // The text before the value, including the rest of the value's line.
     let end =
         text.get(span.start..).and_then(|rest| rest.find('\n')).map_or(text.len(), |at| span.start + at);
     let before = text.get(..end).unwrap_or_default();
@@ -133,7 +133,7 @@ mod tests {
             ("a: &c\n  d: {{ X }}\ne: *c\n", &[("a.d", false), ("e.d", false)]),
             ("a: &c {{ X }}\ne: *c\n", &[("a", false), ("e", false)]),
             ("metadata:\n  <<: {{ X }}\n", &[("metadata", false)]),
-            // Two variants of a key.
+            // Two variants of a key in branches.
             ("{% if a %}\ndata: {{ X }}\n{% else %}\ndata: {{ b }}\n{% endif %}\n", &[("data", false)]),
             ("{% if a %}\ndata: {b: 1}\n{% else %}\n - {{ X }}: 1\n{% endif %}\n", &[("data", true)]),
         ] {

@@ -178,7 +178,7 @@ fn steps_that_cannot_be_are_errors() {
           steps:
             - {name: a}
             - {name: a, apply: [config], delete: [config]}
-#                    ^^^ error: two steps beside each other have the name `a`; rename one of them
+#                    ^^^ error: two steps of the same list have the name `a`; rename one of them
 #                                                ^^^ error: the step `a` has two actions: apply and delete; make them two steps
             - {name: b, wait: {duration: 10}, retries: {limit: -1}, until: spec.size}
 #                    ^^^ error: `retries` has no effect on the wait step `b`; remove it: it belongs to job, exec, http, patch

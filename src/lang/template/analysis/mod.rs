@@ -279,7 +279,7 @@ impl<'e> Analysis<'e> {
             Kind::Map(entries) => {
                 self.record_all(entries.iter().flat_map(|(key, value)| [key, value]), guarded);
             }
-            // `origin` handles all others.
+            // `origin` handles all other kinds.
             _ => {}
         }
     }

@@ -24,11 +24,13 @@ pub(super) fn known(_: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {
     Ok(!matches!(input, Val::Unknown(_)))
 }
 
-/// A flag of a live object; for a map or list of objects, whether all have it that are not merely kept.
+/// Whether a live object has a flag. For a map or list of objects: whether all objects have it, not counting
+/// those that are only kept.
 fn flag(input: &Val, name: &str, pick: fn(Flags) -> bool) -> Answer {
     let is_kept =
         |value: &Val| matches!(value, Val::Live(live) if live.flags.is_some_and(|flags| flags.kept));
-    // All are tested: an unknown one makes the result unknown at any position.
+    // All objects are tested, because one unknown object makes the result unknown, wherever it is in the
+    // list.
     let all = |values: &mut dyn Iterator<Item = &Val>| {
         let mut all = true;
         for value in values {
@@ -192,7 +194,7 @@ pub(super) fn is_test(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {
     Ok(super::test(&input.defined()?.text(run)?).is_some())
 }
 
-/// Without a requirement: whether it is a version. With one: whether the version meets it.
+/// Without an argument: whether the text is a version. With one: whether the version meets the requirement.
 pub(super) fn semver(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Answer {
     let Some(requirement) = args.text(run, 0)? else {
         return Ok(match &*input.resolved(run)? {

@@ -58,7 +58,7 @@ pub(super) fn items(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<Val> {
     new_list(run, pairs)
 }
 
-/// The items or entries that are known.
+/// The items or entries whose value is known.
 pub(super) fn known(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<Val> {
     let is_known = |value: &Val| !matches!(value, Val::Unknown(_));
     match &*input.resolved(run)? {
@@ -81,7 +81,7 @@ pub(super) fn known(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<Val> {
     }
 }
 
-/// `default` by name (`map('default', 0)`); otherwise it is part of the language.
+/// `default` when it is called by name (`map('default', 0)`); elsewhere it is part of the language.
 pub(super) fn default(_: &Run<'_>, input: &Val, args: &Args<'_>) -> Res<Val> {
     let replace = match input {
         Val::Null => true,
@@ -205,7 +205,7 @@ fn pick_by_attribute(run: &Run<'_>, input: &Val, args: &Args<'_>, keep: bool) ->
     pick(run, input, Some(&path), rest, keep)
 }
 
-/// The items whose test, or truthiness without a test, equals `keep`.
+/// The items for which the test has the result `keep`; without a test, the truthiness of the item counts.
 fn pick(run: &Run<'_>, input: &Val, path: Option<&str>, rest: &[Option<Val>], keep: bool) -> Res<Val> {
     let test = match rest.split_first() {
         Some((Some(name), rest)) => {
@@ -327,7 +327,7 @@ fn extreme(run: &Run<'_>, input: &Val, args: &Args<'_>, wanted: Ordering) -> Res
     let mut best: Option<(Val, Val)> = None;
     for item in input.iterate(run)? {
         let key = sort_key(run, &item, path.as_deref(), case_sensitive)?;
-        // The first value is compared with itself, so that one without an order is an error, too.
+        // The first value is compared with itself, so that a value without an order is an error, too.
         let order = ops::order(run, &key, best.as_ref().map_or(&key, |(best, _)| best))?;
         let better = best.is_none() || order == wanted;
         if better {
@@ -337,7 +337,7 @@ fn extreme(run: &Run<'_>, input: &Val, args: &Args<'_>, wanted: Ordering) -> Res
     Ok(best.map_or(Val::Undefined, |(_, item)| item))
 }
 
-/// Each value once. Case-sensitive by default: dropping `A` because of `a` would lose data.
+/// Each value once. Case-sensitive by default, because dropping `A` in favour of `a` would lose data.
 pub(super) fn unique(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Res<Val> {
     let case_sensitive = args.flag(0, true)?;
     let path = args.text(run, 1)?;
@@ -488,7 +488,7 @@ pub(super) fn dict(run: &Run<'_>, args: &Args<'_>, keywords: &[(Name, Val)]) -> 
 
 pub(super) fn namespace(run: &Run<'_>, _: &Args<'_>, keywords: &[(Name, Val)]) -> Res<Val> {
     run.items(keywords.len() + 1)?;
-    // Through a map, which refuses a namespace as a value.
+    // Built as a map first, because a map refuses a namespace as a value.
     let entries: BTreeMap<_, _> = keywords.iter().cloned().collect();
     Val::map(entries.clone())?;
     Ok(Val::Namespace(Arc::new(Mutex::new(entries))))

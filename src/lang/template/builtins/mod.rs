@@ -1,5 +1,6 @@
-//! Filters, tests and functions: those of MiniJinja by name and meaning, with limits, and those that operator authors
-//! need. Each declares its parameters, so that a wrong call is an error when the package is loaded.
+//! Filters, tests and functions: those of MiniJinja with the same names and meanings but with limits, and
+//! others that operator authors need. Each declares its parameters, so that a wrong call is an error when the
+//! package is loaded.
 
 mod checks;
 mod data;
@@ -17,7 +18,7 @@ use super::limits::Run;
 use super::ops;
 use super::value::{Name, STATUS, Val};
 
-/// `value | name(...)`
+/// A filter: `value | name(...)`.
 pub(super) struct Filter {
     pub(super) name: &'static str,
     pub(super) sig: Sig,
@@ -26,7 +27,7 @@ pub(super) struct Filter {
     run: fn(&Run<'_>, &Val, &Args<'_>) -> Res<Val>,
 }
 
-/// `value is name(...)`
+/// A test: `value is name(...)`.
 pub(super) struct Test {
     pub(super) name: &'static str,
     pub(super) sig: Sig,
@@ -35,7 +36,7 @@ pub(super) struct Test {
     run: fn(&Run<'_>, &Val, &Args<'_>) -> Res<bool>,
 }
 
-/// `name(...)`
+/// A function: `name(...)`.
 pub(super) struct Function {
     pub(super) name: &'static str,
     pub(super) sig: Sig,
@@ -47,7 +48,7 @@ pub(super) struct Function {
 /// Receives the arguments, and the keywords that are not parameters.
 type Call = fn(&Run<'_>, &Args<'_>, &[(Name, Val)]) -> Res<Val>;
 
-/// Parameters.
+/// The parameters of a filter, test or function.
 pub(super) struct Sig {
     pub(super) params: &'static [&'static str],
     pub(super) required: usize,
@@ -104,7 +105,7 @@ impl Test {
     }
 }
 
-/// The arguments of a call, in the order of the parameters; then the positional rest.
+/// The arguments of a call, in the order of the parameters, followed by the remaining positional arguments.
 pub(super) struct Args<'a> {
     values: &'a [Option<Val>],
     sig: &'a Sig,
@@ -185,8 +186,8 @@ fn too_much(name: &str, max: usize) -> Fault {
     Fault::limit(format!("the argument `{name}` exceeds the limit of {max}"), "use a smaller number")
 }
 
-/// `value.a.b.0` for a path in a string, as in `map(attribute='a.b')`. Converts only that part of a live object: the
-/// filter may read the names of a thousand objects.
+/// Reads `value.a.b.0` for a path in a string, as in `map(attribute='a.b')`. It converts only that part of a
+/// live object, because a filter may read one field of a thousand objects.
 fn dotted(run: &Run<'_>, value: &Val, path: &str) -> Res<Val> {
     let mut steps = path.split('.');
     let mut found = match value {
@@ -389,7 +390,7 @@ pub(super) fn filter_names() -> impl Iterator<Item = &'static str> {
     FILTERS.iter().map(|filter| filter.name)
 }
 
-/// Without those that are operators.
+/// The names of the tests, without the comparison operators.
 pub(super) fn test_names() -> impl Iterator<Item = &'static str> {
     TESTS.iter().map(|test| test.name).filter(|name| !name.contains(['=', '<', '>']))
 }

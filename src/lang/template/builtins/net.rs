@@ -96,7 +96,7 @@ pub(super) fn in_cidr(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Res<bool> 
     }
 }
 
-/// 4 or 6, of an address or a range.
+/// The IP version (4 or 6) of an address or a range.
 pub(super) fn ip_version(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<Val> {
     let address = match ip(run, input)? {
         Some(ip) => ip,
@@ -133,7 +133,7 @@ pub(super) fn cidr_host(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Res<Val>
     Ok(Val::str(found.to_string()))
 }
 
-/// The subnet at that index, with that many additional prefix bits.
+/// The subnet at that index; the argument is the number of additional prefix bits.
 pub(super) fn cidr_subnet(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Res<Val> {
     let range = cidr(run, input)?;
     let more = u32::try_from(args.count(0, 0, 128)?).unwrap_or(128);

@@ -18,7 +18,7 @@ pub(super) fn to_float(value: &Val) -> Option<f64> {
     }
 }
 
-/// An integral float, as an integer.
+/// A float without a fraction as an integer.
 #[allow(clippy::cast_possible_truncation)]
 fn whole(float: f64) -> Res<Val> {
     if float.abs() < 1.8e19 { Val::int(float as i128) } else { Val::float(float) }
@@ -99,7 +99,7 @@ pub(super) fn float(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Res<Val> {
     }
 }
 
-/// Rounds to that many digits; without digits the result is an integer.
+/// Rounds to a number of digits; without that argument the result is an integer.
 pub(super) fn round(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Res<Val> {
     let input = input.resolved(run)?;
     let method: fn(f64) -> f64 = match args.text(run, 1)?.as_deref() {
@@ -148,7 +148,7 @@ pub(super) fn quantity_in(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Res<Va
     }
 }
 
-/// `1.2.3`, also `v1.2.3`, `1.2` and `1`.
+/// Parses a version: `1.2.3`, also `v1.2.3`, `1.2` and `1`.
 pub(super) fn parse_version(text: &str) -> Option<semver::Version> {
     let text = text.trim();
     let text = text.strip_prefix(['v', 'V']).unwrap_or(text);

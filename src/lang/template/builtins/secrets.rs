@@ -1,5 +1,5 @@
-//! Generated values: a render yields only a marker. The manager replaces it by the live value, or by a new one when it
-//! creates the object. So two renders never differ.
+//! Generated values. A render yields only a marker, so two renders never differ. The manager replaces the
+//! marker by the live value, or by a new value when it creates the object.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -109,7 +109,8 @@ pub fn password_length(value: &Value) -> Option<usize> {
     usize::try_from(map.get(&marks().password)?.as_u64()?).ok()
 }
 
-/// Removes the marker of a certificate from a rendered map; it stands for the keys `tls.crt` and `tls.key`.
+/// Removes the marker of a certificate from a rendered map. It stands for the keys `tls.crt` and
+/// `tls.key`.
 pub fn take_certificate(map: &mut Map<String, Value>) -> Option<Certificate> {
     let of = map.remove(&marks().certificate)?;
     let names = of["names"].as_array()?.iter().filter_map(Value::as_str).map(str::to_owned).collect();

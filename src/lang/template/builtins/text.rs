@@ -137,8 +137,8 @@ pub(super) fn indent(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Res<Val> {
     Ok(Val::str(out))
 }
 
-/// A valid DNS label: lower-case letters, digits and `-`, at most 63 characters. A changed text gets a hash, so that
-/// different texts give different labels.
+/// Converts a text to a valid DNS label: lower-case letters, digits and `-`, at most 63 characters. If that
+/// changes the text, a hash is appended, so that different texts give different labels.
 pub(super) fn dns_label(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Res<Val> {
     let text = input_text(run, input)?;
     let most = args.count(0, 63, 63)?;
@@ -164,7 +164,7 @@ pub(super) fn dns_label(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Res<Val>
     Ok(Val::str(if kept.is_empty() { format!("x-{short}") } else { format!("{kept}-{short}") }))
 }
 
-/// A quoted word for a POSIX shell; for a list, one word per item.
+/// Quotes a text as a word for a POSIX shell; a list becomes one word per item.
 pub(super) fn shell_quote(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<Val> {
     let words = match &*input.resolved(run)? {
         Val::List(list) => list.items.iter().map(|item| item.text(run)).collect::<Res<Vec<_>>>()?,
@@ -238,7 +238,7 @@ struct Field {
     precision: Option<usize>,
 }
 
-/// `'%s-%03d' | format(name, number)`.
+/// Formats values as `printf` does: `'%s-%03d' | format(name, number)`.
 pub(super) fn format(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Res<Val> {
     let format = input.text(run)?;
     run.memory(format.len())?;
@@ -359,7 +359,7 @@ fn convert(run: &Run<'_>, field: &Field, conversion: char, value: &Val) -> Res<S
     Ok(pad(field, sign, prefix, &body, true))
 }
 
-/// `1.5e3` as C writes it: `1.5e+03`.
+/// Converts an exponent to the notation of C: `1.5e3` becomes `1.5e+03`.
 fn exponent(text: &str) -> String {
     match text.split_once('e') {
         Some((mantissa, exponent)) => {

@@ -102,7 +102,7 @@ impl<'a> Infer<'a> {
         }
     }
 
-    /// `map(attribute='a.b')`
+    /// The type of `map(attribute='a.b')`.
     fn mapped(&mut self, input: &Type<'a>, attribute: Option<String>, span: Span) -> Type<'a> {
         let (Some(path), true) = (attribute, input.basic.value() == Basic::LIST) else {
             return Type::of(Basic::LIST);
@@ -114,7 +114,7 @@ impl<'a> Infer<'a> {
                 Err(_) => self.member(&item, step, span),
             };
         }
-        // If it is absent, the list has no entry for it.
+        // An item without the attribute has no entry in the result.
         Type::each(Basic::LIST, item.without(Basic::ABSENT))
     }
 

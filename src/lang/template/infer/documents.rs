@@ -53,7 +53,7 @@ impl<'a> Infer<'a> {
         if self.fuel == 0 { Vec::new() } else { documents }
     }
 
-    /// Text between expressions: each expression must have a text form.
+    /// Infers the type of text with expressions, each of which must have a text form.
     pub(super) fn string(&mut self, body: &'a [Stmt]) -> Type<'a> {
         let mut parts = Vec::new();
         self.stmts(body, &mut parts);
@@ -246,8 +246,8 @@ impl<'a> Infer<'a> {
         self.frames = frames;
     }
 
-    /// The document of a variant; `None` if it is not valid YAML, which may happen for impossible combinations of
-    /// conditions.
+    /// The document of a variant. `None` if it is not valid YAML, which happens for impossible combinations
+    /// of conditions.
     fn document(&mut self, parts: &[Part<'a>]) -> Option<Type<'a>> {
         let mut text = String::new();
         for (index, part) in parts.iter().enumerate() {

@@ -16,7 +16,7 @@ use crate::template::value::{Name, Val};
 const SCALAR: Basic = Basic::NUMBER;
 
 impl<'a> Infer<'a> {
-    /// The type of an expression, perhaps absent.
+    /// The type of an expression, which may be absent.
     pub(super) fn infer(&mut self, node: &'a Node) -> Type<'a> {
         if self.fuel == 0 || self.calls > MAX_CALLS || self.depth > MAX_DEPTH {
             return Type::any();
@@ -196,7 +196,7 @@ impl<'a> Infer<'a> {
         if is_known { ty.without(Basic::ABSENT) } else { ty }
     }
 
-    /// Whether that is the variable `let`.
+    /// Whether the node is the variable `let`.
     pub(super) fn is_let(&self, node: &Node) -> bool {
         matches!(&node.kind, Kind::Var(name) if &**name == "let" && !self.locals.iter().any(|(local, _)| local == name))
     }
@@ -212,7 +212,7 @@ impl<'a> Infer<'a> {
         ty
     }
 
-    /// `base.name`
+    /// The type of `base.name`.
     pub(super) fn member(&mut self, base: &Type<'a>, name: &str, span: Span) -> Type<'a> {
         let origin: Option<Rc<str>> = base.origin.as_ref().map(|origin| {
             let origin = if &**origin == "instance" && name == "spec" { "" } else { &**origin };
@@ -228,7 +228,7 @@ impl<'a> Infer<'a> {
             self.error("type::path", span, message, Some(help));
             return Type::any();
         }
-        // A ref that could not be read.
+        // `error` is the reason why a ref could not be read.
         if name == "error" && base.origin.as_deref().is_some_and(|origin| origin.starts_with("refs.")) {
             return Type::string();
         }

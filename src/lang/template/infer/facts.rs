@@ -10,7 +10,7 @@ use crate::template::value::Val;
 
 type Facts = Vec<Rc<str>>;
 
-/// A path is present, and so are all its parents.
+/// The facts if a path is present: then all its parents are present, too.
 fn there(origin: Option<&Rc<str>>) -> Facts {
     let Some(origin) = origin else { return Vec::new() };
     let mut facts = vec![Rc::clone(origin)];
@@ -66,7 +66,7 @@ impl<'a> Infer<'a> {
                 {
                     there(self.infer(input).origin.as_ref())
                 }
-                // `x is not empty` fails where x is undefined.
+                // `x is not empty` is an error if x is undefined.
                 "undefined" | "empty" if !holds => there(self.infer(input).origin.as_ref()),
                 _ => Vec::new(),
             },
@@ -128,7 +128,7 @@ impl<'a> Infer<'a> {
                         Kind::Filter(filter, input, _) if !filter.lenient => {
                             facts.extend(there(self.infer(input).origin.as_ref()));
                         }
-                        // Nothing follows from the replacement.
+                        // The replacement shows nothing about the value.
                         Kind::Default(_) => {}
                         _ => facts.extend(there(self.infer(side).origin.as_ref())),
                     }

@@ -55,7 +55,8 @@ pub struct Infer<'a> {
 }
 
 impl<'a> Infer<'a> {
-    /// Without variables. `rules` are the CEL rules of the CRD: the fields that they mention may depend on each other.
+    /// Creates an instance without variables. `rules` are the CEL rules of the CRD: the fields that they
+    /// mention may depend on each other.
     pub fn new(engine: &'a Engine, lets: &'a Lets, rules: &'a str) -> Self {
         Self {
             engine,
@@ -118,7 +119,8 @@ impl<'a> Infer<'a> {
         self.within(&expr.0.unit, |infer| infer.infer(&expr.0.node))
     }
 
-    /// The types of the values that an expression can have, one for each branch, with the location of the branch.
+    /// The types of the values that an expression can have, one for each branch, with the location of the
+    /// branch.
     pub fn alternatives(&mut self, expr: &'a Expr) -> Vec<(Type<'a>, Location)> {
         self.within(&expr.0.unit, |infer| {
             let mut found = Vec::new();
@@ -150,7 +152,7 @@ impl<'a> Infer<'a> {
 
     fn text_type(&mut self, text: &'a Text, is_needed: bool) -> Type<'a> {
         let unit = match &*text.0 {
-            // It also stands for a text that could not be compiled.
+            // Null also stands for a text that could not be compiled.
             TextUnit::Literal(serde_json::Value::Null, _) => return Type::any(),
             TextUnit::Literal(value, _) => return Type::literal(value),
             TextUnit::Template(unit) => unit,
@@ -178,7 +180,7 @@ impl<'a> Infer<'a> {
         self.facts.len()
     }
 
-    /// Drops the facts that were assumed since that [`Infer::mark`].
+    /// Drops the facts that were assumed since `mark`, a result of [`Infer::mark`].
     pub fn forget(&mut self, mark: usize) {
         self.facts.truncate(mark);
     }
@@ -241,12 +243,12 @@ impl<'a> Infer<'a> {
         use crate::schema::Lookup;
         schema.required().any(|required| required == field)
             || matches!(schema.field(field), Lookup::Known(below) if below.has_default())
-            || !schema.has_named_fields() // a key of a map is there or not, as the author knows
+            || !schema.has_named_fields() // whether a map has a key is up to the author
             || self.rules.contains(field)
     }
 }
 
-/// Whether that is a path into the instance's spec.
+/// Whether it is a path into the instance's spec.
 fn is_of_spec(origin: &str) -> bool {
     origin == "spec" || origin.starts_with("spec.") || origin.starts_with("spec[")
 }

@@ -46,7 +46,7 @@ impl Lower<'_> {
         Node { kind: Kind::Filter(found, Box::new(input), args), span }
     }
 
-    /// The filter or test that a filter applies to each item, if its name is a literal.
+    /// Checks the filter or test that a filter applies to each item, if its name is a literal.
     fn check_by_name(&mut self, filter: &str, args: &[Option<Node>], span: Span) {
         let index = match filter {
             "map" => 2,

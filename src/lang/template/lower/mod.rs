@@ -76,7 +76,7 @@ impl<'p> Lower<'p> {
         self.errors.push(if help.is_empty() { diagnostic } else { diagnostic.help(help) });
     }
 
-    /// Replaces an expression that has an error.
+    /// The replacement of an expression that has an error.
     fn nothing(span: Span) -> Node {
         Node { kind: Kind::Const(Val::Undefined), span }
     }
@@ -228,7 +228,7 @@ impl<'p> Lower<'p> {
                 }
                 Target::Name(var.id.into())
             }
-            #[allow(clippy::single_match_else)] // As the arms around.
+            #[allow(clippy::single_match_else)] // In the style of the other arms.
             ast::Expr::GetAttr(attr) if fields => match &attr.expr {
                 ast::Expr::Var(var) => Target::Field(var.id.into(), attr.name.into(), span),
                 _ => {
@@ -254,7 +254,8 @@ impl<'p> Lower<'p> {
         Box::new(self.expr(expr))
     }
 
-    /// Only dispatches: the called functions have their own locals, so that a long chain needs little stack.
+    /// Only dispatches. The called functions have their own local variables, so that a long chain needs
+    /// little stack.
     fn expr(&mut self, expr: &ast::Expr<'_>) -> Node {
         match expr {
             ast::Expr::Var(var) => self.variable(var.id, self.span(var.span())),
@@ -283,7 +284,7 @@ impl<'p> Lower<'p> {
         }
     }
 
-    /// MiniJinja's spans of operators have various starts; here they start at their first operand.
+    /// The span of an operation, from its first operand. In MiniJinja the start differs between operators.
     fn from(&self, first: &Node, own: MjSpan) -> Span {
         Span::new(first.span.start, self.span(own).end.max(first.span.end))
     }

@@ -75,7 +75,7 @@ impl<'e> Walk<'e> {
         }
     }
 
-    /// `map(attribute='a.b')` or `map('filter', ...)`.
+    /// The taint of `map(attribute='a.b')` or `map('filter', ...)`.
     fn mapped(&mut self, input: &TaintTree, args: &'e [Option<Node>]) -> TaintTree {
         let arg = |index: usize| args.get(index).and_then(Option::as_ref);
         let elements = input.elements();
@@ -87,7 +87,8 @@ impl<'e> Walk<'e> {
             (None, Some(Kind::Const(Val::Str(filter)))) if builtins::filter(filter).is_some() => {
                 let told = self.all(args.iter().skip(3).flatten()).map(|told| told.at_least(Level::Derived));
                 match &**filter {
-                    // They depend on the content of the items, or have their own order of arguments.
+                    // These filters depend on the content of the items, or take their arguments in another
+                    // order.
                     "attr" | "map" | "select" | "reject" | "selectattr" | "rejectattr" | "sort"
                     | "unique" | "min" | "max" | "groupby" | "combine" | "chain" | "zip" => {
                         elements.computed(Level::Derived).with(told)
@@ -103,7 +104,7 @@ impl<'e> Walk<'e> {
         TaintTree::list_of(each).with(input.own.clone())
     }
 
-    /// Some of the items, by a test.
+    /// The taint of the items that a test selects.
     fn selected(&mut self, name: &str, input: TaintTree, args: &'e [Option<Node>]) -> TaintTree {
         let by_attribute = name.ends_with("attr");
         let arg = |index: usize| args.get(index).and_then(Option::as_ref);
@@ -128,7 +129,7 @@ impl<'e> Walk<'e> {
         TaintTree::list_of(elements).with(input.own).with(told)
     }
 
-    /// The items in an order, or some of them, by a key.
+    /// The taint of a filter that sorts, groups or selects items by a key.
     fn by_key(&mut self, name: &str, input: &TaintTree, args: &'e [Option<Node>]) -> TaintTree {
         let arg = |index: usize| args.get(index).and_then(Option::as_ref);
         let path = match name {
@@ -157,12 +158,12 @@ impl<'e> Walk<'e> {
     }
 }
 
-/// Filters whose arguments do not influence what the result reveals.
+/// The taint of a filter whose arguments do not influence what its result reveals.
 fn plain(name: &str, input: &TaintTree) -> TaintTree {
     let own = input.own.clone();
     match name {
         "sha256" => TaintTree::of(input.any().filter(|taint| taint.level == Level::Bits)),
-        // Another form of the same value.
+        // These results are another form of the same value.
         "b64decode" | "b64encode" | "from_json" | "from_yaml" | "trim" | "lower" | "upper" | "string" => {
             TaintTree::of(input.any())
         }
@@ -183,9 +184,10 @@ fn plain(name: &str, input: &TaintTree) -> TaintTree {
     }
 }
 
-/// Two maps in one.
+/// The taint of a map that is merged from two maps.
 pub(super) fn merged(base: TaintTree, other: TaintTree) -> TaintTree {
-    // A field of both may come from either: an overwritten value is gone, but this is not relied on.
+    // A field of both maps may come from either. `other` overwrites the value of `base`, but this is not
+    // relied on.
     let known = base.shape != Shape::Any && other.shape != Shape::Any;
     let joined = base.join(other);
     if known { TaintTree { shape: Shape::Map, ..joined } } else { joined }
@@ -207,7 +209,7 @@ pub(super) fn of_test(name: &str, input: &TaintTree, constant: bool) -> Option<T
     .map(|told| told.at_least(Level::Bits))
 }
 
-/// `value.a.b` for a literal path.
+/// The taint of `value.a.b` for a literal path.
 fn dotted(value: &TaintTree, path: &Node) -> Option<TaintTree> {
     match &path.kind {
         Kind::Const(Val::Str(path)) if !path.contains(',') => {

@@ -1,8 +1,8 @@
 //! Finds which values of a template may come from a Secret, without evaluating it.
 //!
-//! An abstract evaluation: each expression yields a [`TaintTree`] instead of a value. It follows `let`, `set`, loops,
-//! macros, partials, filters, dict and list construction, and conditions on secret data. An uncertain value counts as
-//! tainted. See `docs/design/0015-secret-data.md`.
+//! The analysis is an abstract evaluation: each expression yields a [`TaintTree`] instead of a value. It
+//! follows `let`, `set`, loops, macros, partials, filters, dict and list construction, and conditions on
+//! secret data. An uncertain value counts as tainted. See `docs/design/0015-secret-data.md`.
 
 mod filters;
 mod walk;
@@ -19,7 +19,7 @@ use crate::diag::{Location, Source, Span};
 
 use walk::Walk;
 
-/// Deeper trees are collapsed: a deeper taint applies to the whole value.
+/// The maximum depth of a tree. Below it, a taint applies to the whole value.
 const MAX_DEPTH: usize = 12;
 
 /// How much of a secret a value reveals.
@@ -37,12 +37,12 @@ pub(super) enum Level {
 #[derive(Debug, Clone)]
 pub struct Taint {
     level: Level,
-    /// The path that is read, as written: `refs.tls.data`.
+    /// The path that is read, as the author wrote it: `refs.tls.data`.
     pub source: Arc<str>,
 }
 
 impl Taint {
-    /// Data that is read as `source`.
+    /// The taint of data that is read as `source`.
     pub fn held(source: impl Into<Arc<str>>) -> Self {
         Self { level: Level::Held, source: source.into() }
     }
@@ -71,55 +71,55 @@ enum Shape {
     Any,
     Map,
     List,
-    /// The result of `namespace()`: its fields may be set wherever it is visible.
+    /// The result of `namespace()`. Its fields may be set wherever it is visible.
     Namespace,
 }
 
 /// Which parts of a value may be secret.
 #[derive(Debug, Clone, Default)]
 pub struct TaintTree {
-    /// The whole of it, keys included.
+    /// The taint of the whole value, keys included.
     own: Option<Taint>,
     fields: BTreeMap<Arc<str>, TaintTree>,
-    /// All fields or items that are not in `fields`.
+    /// The taint of all fields or items that are not in `fields`.
     rest: Option<Arc<TaintTree>>,
     shape: Shape,
 }
 
 impl TaintTree {
-    /// A value that is secret as a whole.
+    /// Creates the tree of a value that is secret as a whole.
     pub fn tainted(taint: Taint) -> Self {
         Self { own: Some(taint), ..Self::default() }
     }
 
-    /// A map with those fields; other fields are not secret.
+    /// Creates the tree of a map with these fields; other fields are not secret.
     pub fn map(fields: impl IntoIterator<Item = (String, Self)>) -> Self {
         let fields = fields.into_iter().map(|(name, tree)| (name.into(), tree)).collect();
         Self { fields, shape: Shape::Map, ..Self::default() }
     }
 
-    /// A map whose values all have this taint. Its keys are not secret.
+    /// Creates the tree of a map whose values all have this taint. Its keys are not secret.
     pub fn map_of(each: Self) -> Self {
         Self { rest: Some(Arc::new(each)), shape: Shape::Map, ..Self::default() }
     }
 
-    /// A list whose items all have this taint.
+    /// Creates the tree of a list whose items all have this taint.
     pub fn list_of(each: Self) -> Self {
         Self { rest: Some(Arc::new(each)), shape: Shape::List, ..Self::default() }
     }
 
-    /// The same map, whose other fields all have this taint.
+    /// The tree of the same map, in which all other fields have this taint.
     #[must_use]
     pub fn others(self, each: Self) -> Self {
         Self { rest: Some(Arc::new(each)), ..self }
     }
 
-    /// Puts a tree below a path.
+    /// Creates a tree with `tree` below a path.
     pub fn below(path: &[&str], tree: Self) -> Self {
         path.iter().rev().fold(tree, |tree, name| Self::map([((*name).to_owned(), tree)]))
     }
 
-    /// What its keys or the number of its items reveal.
+    /// The taint of its keys and of the number of its items.
     pub fn structure(&self) -> Option<&Taint> {
         self.own.as_ref()
     }
@@ -128,7 +128,7 @@ impl TaintTree {
         Self { own: taint, ..Self::default() }
     }
 
-    /// The strongest taint of any part.
+    /// The strongest taint of all parts.
     pub fn any(&self) -> Option<Taint> {
         let parts = self.fields.values().chain(self.rest.as_deref());
         parts.fold(self.own.clone(), |found, part| Taint::higher(found, part.any()))
@@ -154,12 +154,12 @@ impl TaintTree {
         }
     }
 
-    /// What the truthiness of the value reveals.
+    /// The taint of the truthiness of the value.
     pub fn truth(&self) -> Option<Taint> {
         self.own.as_ref().filter(|own| own.level > Level::Held).map(|own| own.at_least(Level::Bits))
     }
 
-    /// The value of a field or item; with `None`, of any field or item.
+    /// The tree of a field or item. With `None`, of any field or item.
     fn get(&self, key: Option<&str>) -> Self {
         let found = match key {
             Some(key) => self.fields.get(key).or(self.rest.as_deref()).cloned().unwrap_or_default(),
@@ -171,7 +171,7 @@ impl TaintTree {
                 .reduce(Self::join)
                 .unwrap_or_default(),
         };
-        // A character of a string, or an item of a list that was a string.
+        // The result may be a character, if the value is a secret string.
         let own = self.own.clone().map(|own| match key {
             Some(key) if key.parse::<i64>().is_err() => own,
             _ => own.at_least(Level::Derived),
@@ -179,7 +179,7 @@ impl TaintTree {
         found.with(own)
     }
 
-    /// What a loop over it yields: the keys of a map, the items of a list.
+    /// The tree of the elements that a loop yields: the keys of a map, the items of a list.
     #[must_use]
     pub fn elements(&self) -> Self {
         match self.shape {
@@ -188,7 +188,7 @@ impl TaintTree {
         }
     }
 
-    /// Either of both.
+    /// The tree of a value that is one of the two.
     #[must_use]
     pub fn join(self, other: Self) -> Self {
         let mut fields = BTreeMap::new();
@@ -197,7 +197,7 @@ impl TaintTree {
                 let side = |tree: &Self| tree.fields.get(name).or(tree.rest.as_deref()).cloned();
                 let field = match (side(&self), side(&other)) {
                     (Some(left), Some(right)) => left.join(right),
-                    // If the other side has no such field, the field is undefined there.
+                    // The side without such a field gives undefined, which reveals nothing.
                     (left, right) => left.or(right).unwrap_or_default(),
                 };
                 fields.insert(Arc::clone(name), field);
@@ -213,18 +213,18 @@ impl TaintTree {
         Self { own: Taint::higher(self.own, other.own), fields, rest, shape }
     }
 
-    /// The same value, tainted as a whole as well.
+    /// The same tree with an additional taint of the whole value.
     fn with(mut self, taint: Option<Taint>) -> Self {
         self.own = Taint::higher(self.own, taint);
         self
     }
 
-    /// A new value that is computed from all of it.
+    /// The tree of a new value that is computed from all parts of this one.
     fn computed(&self, level: Level) -> Self {
         Self::of(self.any().map(|taint| taint.at_least(level)))
     }
 
-    /// The same, collapsed below that depth.
+    /// The same tree, collapsed below a depth.
     fn limited(self, depth: usize) -> Self {
         if depth == 0 {
             return Self::of(self.any());
@@ -234,7 +234,7 @@ impl TaintTree {
         Self { fields, rest, ..self }
     }
 
-    /// Whether the other tree taints nothing that this one does not.
+    /// Whether `other` taints nothing that this tree does not taint.
     fn covers(&self, other: &Self) -> bool {
         let level = |taint: &Option<Taint>| taint.as_ref().map(|taint| taint.level);
         level(&self.own) >= level(&other.own)
@@ -248,7 +248,7 @@ impl TaintTree {
     }
 }
 
-/// The place of a value in a document.
+/// The position of a value in a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Position {
     /// The keys from the root, including its own if it is a key; `*` for an item of a list. Unknown keys are missing.
@@ -257,10 +257,10 @@ pub struct Position {
     pub key: bool,
 }
 
-/// A value that may be secret, in a document.
+/// A value in a document that may be secret.
 #[derive(Debug, Clone)]
 pub struct Inserted {
-    /// Its place in the document.
+    /// Its position in the document.
     pub path: Vec<String>,
     /// Whether it is, or may be, part of a key.
     pub key: bool,
@@ -270,16 +270,16 @@ pub struct Inserted {
     pub location: Location,
 }
 
-/// Finds the places in the document that a range of a template's text has.
+/// Finds the positions in the document to which a range of a template's text belongs.
 pub(super) type Positions<'a> = &'a dyn Fn(&Source, Span) -> Vec<Position>;
 
 /// The variables that an expression sees.
 pub struct TaintScope<'a> {
     /// The variables that contain secret data, at least in part. All others contain none.
     pub roots: BTreeMap<String, TaintTree>,
-    /// `let.x`.
+    /// The `let`s.
     pub lets: &'a Lets,
-    /// Finds the places of values in documents.
+    /// Finds the positions of values in documents.
     pub positions: Positions<'a>,
 }
 
@@ -313,7 +313,7 @@ impl TaintScope<'_> {
 }
 
 impl Engine {
-    /// What the value of an expression may reveal.
+    /// The taint of the value of an expression.
     pub fn taint_of(&self, expr: &Expr, scope: &TaintScope<'_>) -> TaintTree {
         let unit = &expr.0.unit;
         let Some(secret) = scope.reached(&unit.reads) else { return TaintTree::default() };
@@ -322,7 +322,7 @@ impl Engine {
         walk.finished(tree)
     }
 
-    /// What the value of a string of `operator.yaml` may reveal.
+    /// The taint of the value of a string of `operator.yaml`.
     pub fn taint_of_text(&self, text: &Text, scope: &TaintScope<'_>) -> TaintTree {
         let TextUnit::Template(unit) = &*text.0 else { return TaintTree::default() };
         let Some(secret) = scope.reached(&unit.reads) else { return TaintTree::default() };

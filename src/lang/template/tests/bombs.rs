@@ -2,10 +2,11 @@ use std::time::{Duration, Instant};
 
 use super::*;
 
-/// Half the stack of a worker thread of tokio: unoptimised, and with callers on it, it must do.
+/// Half the stack of a worker thread of tokio, because tests are unoptimised and the manager has callers on
+/// the stack.
 const STACK: usize = 1 << 20;
 
-/// Runs on a small stack, and says how long it took.
+/// Runs on a small stack and returns the duration, too.
 fn on_a_small_stack(
     text: String,
     run: fn(&str) -> Result<Value, EvalError>,
@@ -18,7 +19,8 @@ fn on_a_small_stack(
     thread.unwrap().join().unwrap()
 }
 
-/// A bound that a loaded machine meets too, unoptimised. Optimised, on a quiet one, none takes over 60 ms.
+/// A bound that unoptimised code meets on a loaded machine. Optimised and on an idle machine, each case takes
+/// less than 60 ms.
 const SLOW: Duration = Duration::from_secs(10);
 
 fn defused(text: String, run: fn(&str) -> Result<Value, EvalError>) {
@@ -95,12 +97,12 @@ fn expensive_templates_are_refused() {
     for text in [
         "{% set ns = namespace(s='x') %}{% for i in range(64) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}a: {{ ns.s }}".to_owned(),
         "{% set ns = namespace(l=[1]) %}{% for i in range(64) %}{% set ns.l = ns.l + ns.l %}{% endfor %}a: {{ ns.l }}".to_owned(),
-        // Small in memory, endless as JSON or in a comparison.
+        // These are small in memory, but endless as JSON or in a comparison.
         "{% set ns = namespace(l=[1]) %}{% for i in range(64) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}a: {{ ns.l }}".to_owned(),
         "{% set a = namespace(l=[1], m=[1]) %}{% for i in range(64) %}{% set a.l = [a.l, a.l] %}{% set a.m = [a.m, a.m] %}{% endfor %}a: {{ a.l == a.m }}".to_owned(),
         "{% set a = namespace(l=[1], m=[1]) %}{% for i in range(64) %}{% set a.l = [a.l, a.l] %}{% set a.m = [a.m, a.m] %}{% endfor %}a: {{ [a.l, a.m] | sort | length }}".to_owned(),
         "{% set ns = namespace(l=[1]) %}{% for i in range(64) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}a: {{ ns.l | pprint }}".to_owned(),
-        // Endlessly deep.
+        // These are endlessly deep.
         "{% set ns = namespace(l=1) %}{% for i in range(100000) %}{% set ns.l = [ns.l] %}{% endfor %}a: 1".to_owned(),
         "{% set ns = namespace(l=1) %}{% for i in range(100000) %}{% set ns.l = {'a': ns.l} %}{% endfor %}a: 1".to_owned(),
         "{% macro m() %}{{ m() }}{% endmacro %}a: {{ m() }}".to_owned(),
@@ -202,7 +204,7 @@ fn reading_one_field_of_many_objects_is_cheap() {
 }
 
 #[test]
-fn the_number_of_paths_of_a_name_is_limited() {
+fn number_of_paths_per_variable_is_limited() {
     let many = "{% set x = x.a or x.b or x %}".repeat(2_000) + "{{ x }}";
     let branches = "{% if a %}{% set x = x.a or x.b %}{% endif %}".repeat(2_000) + "{{ x }}";
     let long = "{% set x = x.a %}".repeat(10_000) + "{{ x }}";
@@ -228,7 +230,7 @@ fn deep_chains_of_lets_are_an_error() {
     assert_eq!(thread.unwrap().join().unwrap().0, "limit");
 }
 
-/// Bytes of a fixed stream, as text.
+/// The text consists of pseudo-random bytes from a fixed seed.
 #[test]
 fn arbitrary_text_does_not_panic() {
     let words = [

@@ -1,4 +1,4 @@
-//! What many evaluations may use together.
+//! Budgets that limit many evaluations together.
 
 use super::*;
 
@@ -11,12 +11,13 @@ fn within(totals: Totals) -> (Arc<Budget>, Scope) {
 
 const NONE: Totals = Totals { fuel: u64::MAX, memory: usize::MAX, output: usize::MAX, bodies: usize::MAX };
 
-/// Evaluates the same again and again; how often it had a value, and what ended it.
+/// Evaluates a text repeatedly until the budget is exceeded. Returns the number of successes and the exceeded
+/// limit.
 fn repeat(text: &str, totals: Totals) -> (usize, Exceeded) {
     let (budget, scope) = within(totals);
     for count in 0..10_000 {
         budget.about(&format!("number {count}"));
-        // Each in a scope above, as members of a forEach are.
+        // Each evaluation has a derived scope, as members of a forEach do.
         let result = eval_in(text, &scope.with("i", Var::Json(json!(count))));
         if let Some(exceeded) = budget.exceeded() {
             assert_eq!(problem(result).0, "limit");
@@ -52,7 +53,7 @@ fn nothing_is_evaluated_after_a_limit() {
     assert_eq!((kind, message.contains("10 ** 9")), ("limit", false), "{message}");
     let exceeded = budget.exceeded().unwrap();
     assert_eq!((exceeded.subject.as_str(), exceeded.is_total), ("first", false));
-    // Other errors end one evaluation alone.
+    // Errors other than limits end only their own evaluation.
     let (budget, scope) = within(Totals::FULL);
     assert_eq!(problem(eval_in("nothing + 1", &scope)).0, "undefined");
     assert_eq!(eval_in("1 + 1", &scope).unwrap(), json!(2));

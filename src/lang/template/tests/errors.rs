@@ -70,7 +70,7 @@ fn all_mistakes_are_reported() {
 }
 
 #[test]
-fn mistakes_of_expressions() {
+fn mistakes_in_expressions_are_explained() {
     let engine = Engine::empty();
     for (text, part) in [
         ("", "the expression is empty"),
@@ -88,7 +88,7 @@ fn mistakes_of_expressions() {
 }
 
 #[test]
-fn places_in_operator_yaml() {
+fn errors_have_positions_in_operator_yaml() {
     let source = Source::new(
         "operator.yaml",
         "when: spec.sise > 3\nname: 'it''s {{ spec.nme }}'\nurl: \"{{ spec.url }}\"\n",
@@ -102,7 +102,7 @@ fn places_in_operator_yaml() {
         (kind, message.as_str()),
         ("not yet", "operator.yaml:1:7: `spec.sise` is undefined and has no order; did you mean `size`?")
     );
-    // What is written differently in YAML has the place of the whole.
+    // A text that YAML writes differently, here with a doubled quote, has the position of the whole string.
     let name = Location::new(&source, Span::new(26, 48));
     let text = engine.text("it's {{ spec.nme }}", &name).unwrap();
     let (_, message) = problem(engine.eval_text(&text, &scope));
@@ -136,7 +136,7 @@ fn undefined_variables_suggest_near_names() {
     );
 }
 
-/// Nobody meant another word than the one that stands there.
+/// No other name is suggested, because the name itself is right.
 #[test]
 fn missing_children_and_refs_are_named() {
     let nothing = || Var::Vars([("first".to_owned(), Var::Undefined)].into());

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn values_of_expressions() {
+fn expressions_have_expected_values() {
     check_values(&[
         ("spec.size", json!(3)),
         ("spec.map.a.c[1]", json!(20)),
@@ -103,7 +103,7 @@ fn comparisons_of_mixed_types_are_errors() {
 }
 
 #[test]
-fn missing_paths() {
+fn missing_paths_are_undefined() {
     check_values(
         &[
             ("spec.a.b.c is defined", json!(false)),
@@ -117,7 +117,7 @@ fn missing_paths() {
             ("spec.empty | default('x', boolean=true)", json!("x")),
             ("spec.nope | default", json!("")),
             ("spec.list[7] | default(0)", json!(0)),
-            // What stands for it is evaluated only where it is needed.
+            // The replacement is evaluated only if it is needed.
             ("spec.size | default(1 / 0)", json!(3)),
             ("spec.nope | default(spec.list | map(attribute='x') | list)", json!([null, null, null])),
         ][..12],
@@ -131,7 +131,7 @@ fn missing_paths() {
 }
 
 #[test]
-fn truth_and_items() {
+fn truthiness_and_items_of_values() {
     let engine = Engine::empty();
     let scope = usual();
     for (text, expected) in [
@@ -166,7 +166,7 @@ fn truth_and_items() {
 }
 
 #[test]
-fn texts_of_operator_yaml() {
+fn texts_of_operator_yaml_have_expected_values() {
     let engine = Engine::empty();
     for (text, expected) in [
         ("plain", Some(json!("plain"))),
@@ -199,7 +199,7 @@ fn texts_of_operator_yaml() {
 }
 
 #[test]
-fn objects_and_children() {
+fn expressions_read_live_objects() {
     let mut scope = usual();
     let member = |name: &str| json!({"metadata": {"name": name}, "status": {"n": 1}});
     let members = vec![
@@ -291,7 +291,7 @@ fn objects_and_children() {
 }
 
 #[test]
-fn numbers_and_maps_are_unchanged() {
+fn numbers_and_maps_pass_through_unchanged() {
     let value = json!({
         "z": 1, "a": [u64::MAX, i64::MIN, 0, -1, 0.1, 1e300, -1e-300, 5e-324, 3.0, 1.0e15],
         "m": {"y": null, "x": true, "Ω": "é"}

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn builtins_of_minijinja() {
+fn minijinja_filters_give_expected_values() {
     check_values(&[
         ("'Ab c' | upper ~ ('Ab c' | lower)", json!("AB Cab c")),
         ("'hello wORLD' | title", json!("Hello World")),
@@ -91,7 +91,7 @@ fn builtins_of_minijinja() {
 }
 
 #[test]
-fn tests() {
+fn builtin_tests_give_expected_results() {
     check_values(&[
         ("3 is odd and 4 is even and 9 is divisibleby(3) and 9 is divisibleby 3", json!(true)),
         ("'a' is string and 1 is number and 1 is integer and 1.5 is float and true is boolean", json!(true)),
@@ -114,7 +114,7 @@ fn tests() {
 }
 
 #[test]
-fn filters_for_operator_authors() {
+fn operator_filters_give_expected_values() {
     let digest = "b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9";
     check_values(&[
         ("{'b': [1, none], 'a': 'x'} | to_json", json!("{\"a\":\"x\",\"b\":[1,null]}")),

@@ -1,9 +1,9 @@
 use super::*;
 
-/// A template, and what it gives for a value `v`.
+/// A template, and its expected document for a value `v`.
 type Position = (&'static str, fn(&str) -> Value);
 
-/// Text that would be something else, were it ever read as YAML or as a template.
+/// Texts that would change the document if they were parsed as YAML or as a template.
 fn hostile() -> Vec<String> {
     let mut texts: Vec<String> = [
         "x\nkind: ClusterRole",
@@ -142,7 +142,7 @@ fn placeholder_characters_in_templates_are_errors() {
 }
 
 #[test]
-fn no_error_shows_a_value() {
+fn errors_never_show_values() {
     let scope = scope(&json!({
         "s": "hunter2", "l": ["hunter2"], "m": {"k": "hunter2", "hash": "hunter2"}, "n": 3,
     }));
@@ -203,7 +203,7 @@ fn no_error_shows_a_value() {
             Ok(_) => {}
             Err(error) => {
                 let text_of_error = format!("{error} {error:?}");
-                // The author's own expression may stand in it, the value may not.
+                // The error may quote the author's expression, but not the value.
                 assert!(!text_of_error.contains("hunter2"), "{text}: {text_of_error}");
             }
         }

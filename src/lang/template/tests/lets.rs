@@ -13,7 +13,7 @@ fn with(entries: &[(&str, &str)]) -> Scope {
 }
 
 #[test]
-fn lets_are_values_of_the_scope_they_are_read_from() {
+fn lets_are_evaluated_in_the_scope_of_their_reader() {
     let scope = with(&[
         ("image", "repo:v{{ spec.version }}"),
         ("twice", "{{ let.image }}-{{ let.image }}"),
@@ -48,7 +48,7 @@ fn lets_are_values_of_the_scope_they_are_read_from() {
     assert!(problem(eval_in("let.sise", &scope)).1.contains("did you mean `size`?"));
     assert!(problem(eval_in("let.bad", &scope)).1.contains("operator.yaml:1:4: division by zero"));
     assert!(problem(eval_in("let", &scope)).1.contains("the set of all lets"));
-    // Not the loop's variable, but the scope's.
+    // A let sees the variable of the scope, not that of the loop.
     let text = "{% for i in [1] %}\na: {{ let.item | default('none') }}\n{% endfor %}";
     assert_eq!(render_in(text, &scope).unwrap(), json!({"a": "none"}));
     assert_eq!(eval_in("let.item", &scope.with("i", Var::Json(json!(5)))).unwrap(), json!(5));
@@ -94,9 +94,9 @@ fn lets_are_evaluated_once_in_the_outermost_possible_scope() {
             json!(format!("3{i}"))
         );
     }
-    // Once for `shared`, once a member for `own`.
+    // `shared` is evaluated once, `own` once for each member.
     assert_eq!(calls.load(Ordering::Relaxed), 5);
-    // Another value of what it reads: evaluated anew.
+    // With another value of a variable that it reads, a let is evaluated again.
     let other = scope.with("spec", Var::Json(json!({"size": 9})));
     assert_eq!(eval_in("let.shared", &other).unwrap(), json!(9));
     assert_eq!(eval_in("let.shared", &scope).unwrap(), json!(3));

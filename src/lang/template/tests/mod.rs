@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::diag::Span;
 
-/// A place for an expression: the whole of a source of its own.
+/// The location of an expression that is a whole source.
 pub(super) fn at(text: &str) -> Location {
     let source = Source::new("operator.yaml", text);
     let span = Span::new(0, text.len());
@@ -43,7 +43,7 @@ pub(super) fn compile(files: &[(&str, &str)]) -> (Engine, Vec<Diagnostic>) {
     Engine::compile(&files, Limits::default())
 }
 
-/// Variables from JSON: a map of them.
+/// Creates a scope with the entries of a JSON map as variables.
 pub(super) fn scope(vars: &Value) -> Scope {
     let mut scope = Scope::new();
     for (name, value) in vars.as_object().unwrap() {
@@ -56,7 +56,7 @@ pub(super) fn live(value: Value, ready: bool, current: bool) -> Live {
     Live { value: Arc::new(value), ready, current, kept: false }
 }
 
-/// The variables most tests use.
+/// The scope that most tests use.
 pub(super) fn usual() -> Scope {
     scope(&json!({
         "name": "db",
@@ -106,7 +106,7 @@ pub(super) fn eval(text: &str) -> Result<Value, EvalError> {
     eval_in(text, &usual())
 }
 
-/// The name of an error's kind and its text.
+/// The kind of an error, and its text.
 pub(super) fn problem<T: std::fmt::Debug>(result: Result<T, EvalError>) -> (&'static str, String) {
     let error = match result {
         Err(error) => error,
@@ -122,7 +122,7 @@ pub(super) fn problem<T: std::fmt::Debug>(result: Result<T, EvalError>) -> (&'st
     (kind, error.to_string())
 }
 
-/// Each expression with its value.
+/// Checks the value of each expression.
 pub(super) fn check_values(table: &[(&str, Value)]) {
     for (text, expected) in table {
         match eval(text) {
@@ -132,7 +132,7 @@ pub(super) fn check_values(table: &[(&str, Value)]) {
     }
 }
 
-/// Each expression with the kind of its error and a part of its text.
+/// Checks the kind of the error of each expression, and a part of its text.
 pub(super) fn check_problems(table: &[(&str, &str, &str)]) {
     for (text, kind, part) in table {
         let (found, message) = problem(eval(text));

@@ -4,7 +4,7 @@ use crate::api::Gvk;
 #[test]
 fn positions_decide_types() {
     for (text, expected) in [
-        // Alone as a plain scalar: the native value.
+        // A placeholder alone as a plain scalar gives the native value.
         ("x: {{ spec.size }}", json!({"x": 3})),
         ("x: {{ spec.ratio }}", json!({"x": 3.0})),
         ("x: {{ spec.on }}", json!({"x": true})),
@@ -22,13 +22,13 @@ fn positions_decide_types() {
         ("{a: {{ 1 }}, b: {{ {} }}}", json!({"a": 1, "b": {}})),
         ("x: {{ spec.size }}   # why", json!({"x": 3})),
         ("x: {{ 'a # b' }}   # why {{ nope.nope }}", json!({"x": "a # b"})),
-        // Alone in quotes: a string.
+        // A placeholder alone in quotes gives a string.
         ("x: \"{{ spec.size }}\"", json!({"x": "3"})),
         ("x: '{{ spec.size }}'", json!({"x": "3"})),
         ("x: \"{{ spec.ratio }}\"", json!({"x": "3"})),
         ("x: \"{{ spec.half }}\"", json!({"x": "0.5"})),
         ("x: \"{{ spec.on }}\"", json!({"x": "true"})),
-        // Beside other text, and in block scalars: a string.
+        // A placeholder beside other text or in a block scalar gives a string.
         ("x: {{ name }}-client", json!({"x": "db-client"})),
         ("x: {{ name }}-{{ spec.size }}", json!({"x": "db-3"})),
         ("x: {{ spec.size }}{{ spec.size }}", json!({"x": "33"})),
@@ -38,23 +38,23 @@ fn positions_decide_types() {
         ("x: |\n  {{ spec.size }}\n", json!({"x": "3\n"})),
         ("x: >-\n  {{ name }}\n  {{ spec.on }}", json!({"x": "db true"})),
         ("x: a\n  {{ name }}", json!({"x": "a db"})),
-        // In keys: a string.
+        // A placeholder in a key gives a string.
         ("{{ name }}: 1", json!({"db": 1})),
         ("\"{{ name }}\": 1", json!({"db": 1})),
         ("{{ spec.size }}: 1", json!({"3": 1})),
         ("{{ name }}-x: {{ spec.size }}", json!({"db-x": 3})),
-        // `omit`.
+        // `omit` drops the key or item.
         ("x: {{ omit }}\nz: 1", json!({"z": 1})),
         ("x: {{ spec.nope | default(omit) }}\nz: 1", json!({"z": 1})),
         ("- {{ omit }}\n- 1", json!([1])),
         ("x: \"{{ omit }}\"\nz: 1", json!({"z": 1})),
         ("{{ omit }}: 1\nz: 1", json!({"z": 1})),
         ("x: {{ [1, omit, 2] }}\nw: {{ {'a': omit, 'b': 1} }}", json!({"x": [1, 2], "w": {"b": 1}})),
-        // Documents.
+        // Whole documents.
         ("", json!(null)),
         ("# nothing\n", json!(null)),
         ("---\nx: 1\n", json!({"x": 1})),
-        // The author's own text is read as kubectl reads it.
+        // Literal text of the author is read as kubectl reads it.
         ("x: 0644\nw: yes\nz: 1_000", json!({"x": 420, "w": true, "z": 1000})),
     ] {
         assert_eq!(render(text).unwrap_or_else(|error| panic!("{text}: {error}")), expected, "{text}");
@@ -90,7 +90,7 @@ fn errors_name_template_line_and_path() {
 }
 
 #[test]
-fn merge_keys() {
+fn merge_keys_accept_maps_from_expressions() {
     let files = [
         ("labels.yaml", "app: {{ name }}\ntier: one\n"),
         ("empty.yaml", "# nothing\n"),
@@ -119,7 +119,7 @@ fn merge_keys() {
 }
 
 #[test]
-fn statements() {
+fn statements_render_expected_documents() {
     for (text, expected) in [
         ("{% if spec.on %}\na: 1\n{% else %}\nb: 1\n{% endif %}", json!({"a": 1})),
         (
@@ -140,13 +140,13 @@ fn statements() {
         ("{% set x = spec.size + 1 %}\na: {{ x }}", json!({"a": 4})),
         ("{% set a, b = [1, 2] %}\na: {{ a }}\nb: {{ b }}", json!({"a": 1, "b": 2})),
         ("{% with x = 2 %}a: {{ x }}{% endwith %}", json!({"a": 2})),
-        // A variable of a loop's body ends with it.
+        // A variable that is set in the body of a loop is local to the body.
         ("{% set x = 1 %}{% for i in spec.list %}{% set x = i %}{% endfor %}a: {{ x }}", json!({"a": 1})),
         (
             "{% set ns = namespace(n=0) %}{% for i in spec.list %}{% set ns.n = ns.n + i %}{% endfor %}a: {{ ns.n }}",
             json!({"a": 6}),
         ),
-        // A set in a branch stays.
+        // A variable that is set in a branch stays set after it.
         ("{% if spec.on %}{% set x = 1 %}{% endif %}a: {{ x }}", json!({"a": 1})),
         (
             "x: |\n  a\n  {%- for k in ['p', 'q'] %}\n  {{ k }} = 1\n  {%- endfor %}\nz: 1",
@@ -165,7 +165,7 @@ fn statements() {
 #[test]
 fn macros_and_blocks_keep_values_typed() {
     for (text, expected) in [
-        // Emitted, it stands there as if it were written there; values keep their types.
+        // The emitted result of a macro counts as written at that position; values keep their types.
         (
             "{% macro port(n, p=80) %}{name: {{ n }}, port: {{ p }}}{% endmacro %}\na: {{ port('x') }}\nb: {{ port('y', p=spec.size) }}",
             json!({"a": {"name": "x", "port": 80}, "b": {"name": "y", "port": 3}}),
@@ -174,12 +174,12 @@ fn macros_and_blocks_keep_values_typed() {
             "{% macro m(x) %}{{ x }}{% endmacro %}\na: {{ m(spec.size) }}\nb: \"{{ m(spec.size) }}\"\nc: {{ m(3) }}-x",
             json!({"a": 3, "b": "3", "c": "3-x"}),
         ),
-        // Used in an expression, it is a string.
+        // In an expression, the result of a macro is a string.
         (
             "{% macro m(x) %}<{{ x }}>{% endmacro %}\na: {{ m(3) ~ '!' }}\nb: {{ m(3) | upper }}\nc: {{ m('a') == '<a>' }}\nd: {{ [m(1)] }}",
             json!({"a": "<3>!", "b": "<3>", "c": true, "d": ["<1>"]}),
         ),
-        // It never becomes structure by its values.
+        // A value in the result of a macro never becomes structure.
         (
             "{% macro m(x) %}{{ x }}{% endmacro %}\na: {{ m('x\\nkind: ClusterRole') }}",
             json!({"a": "x\nkind: ClusterRole"}),
@@ -194,7 +194,7 @@ fn macros_and_blocks_keep_values_typed() {
             "{% macro fact(n) %}{{ n * (fact(n - 1) | int) if n > 1 else 1 }}{% endmacro %}\na: {{ fact(5) | int }}",
             json!({"a": 120}),
         ),
-        // A macro sees what the top level has set, not the caller's loop.
+        // A macro sees the variables of the top level, but not those of the caller's loop.
         (
             "{% set top = 1 %}{% macro m() %}{{ top }}{{ i | default('-') }}{% endmacro %}{% for i in [1] %}\na: {{ m() }}x{% endfor %}",
             json!({"a": "1-x"}),
@@ -205,7 +205,7 @@ fn macros_and_blocks_keep_values_typed() {
 }
 
 #[test]
-fn partials() {
+fn partials_render_with_their_variables() {
     let engine = engine(&[
         ("labels.yaml", "app: {{ name }}\n"),
         ("list.yaml", "{% for i in range(n | default(2)) %}\n- {{ i }}\n{% endfor %}"),
@@ -232,7 +232,7 @@ fn partials() {
 }
 
 #[test]
-fn one_text_many_values_and_many_threads() {
+fn one_template_renders_in_many_threads() {
     let engine =
         engine(&[("t.yaml", "{% if n % 2 %}\nodd: {{ n }}\n{% else %}\neven: {{ n }}\n{% endif %}")]);
     let template = engine.template("templates/t.yaml").unwrap();
@@ -250,7 +250,7 @@ fn one_text_many_values_and_many_threads() {
 }
 
 #[test]
-fn kinds_of_a_template() {
+fn kinds_of_a_template_are_found_in_its_text() {
     let pair = |api_version: &str, kind: &str| Gvk::new(api_version, kind);
     for (text, expected) in [
         ("apiVersion: v1\nkind: Pod\n", vec![pair("v1", "Pod")]),

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Each path as text: `?` where a missing path is fine, `!` where only the state is asked.
+/// Each path as text: `?` marks a path that may be missing, `!` one of which only the state is tested.
 fn shown(reads: &Reads) -> Vec<String> {
     let mark = |on: bool, mark: &'static str| if on { mark } else { "" };
     reads
@@ -11,7 +11,7 @@ fn shown(reads: &Reads) -> Vec<String> {
 }
 
 #[test]
-fn paths_of_expressions() {
+fn reads_of_expressions_are_found() {
     let engine = engine(&[("p.yaml", "a: {{ spec.p }}\nb: {{ x.y }}")]);
     for (text, expected) in [
         ("1 + 2", vec![]),
@@ -58,7 +58,7 @@ fn paths_of_expressions() {
     ] {
         let expr = engine.expression(text, &at(text)).unwrap();
         let mut found = shown(expr.reads());
-        // A function is looked up on its object.
+        // The function itself is looked up as a field of its object.
         if text.starts_with("cluster") {
             found = found.iter().map(|path| format!("{path}.has")).collect();
         }
@@ -67,7 +67,7 @@ fn paths_of_expressions() {
 }
 
 #[test]
-fn paths_of_templates() {
+fn reads_of_templates_are_found() {
     for (text, expected) in [
         ("a: {{ spec.a }}\nb: x{{ spec.b }}", vec!["spec.a", "spec.b"]),
         (
@@ -99,7 +99,7 @@ fn paths_of_templates() {
             "{% macro m(a, b=spec.d) %}{{ a.x }}{{ spec.m }}{% endmacro %}\na: {{ m(spec.a) }}",
             vec!["spec.a", "spec.d", "spec.m"],
         ),
-        // Of a variable set in a branch, all that it may be.
+        // A variable that is set in a branch may have the paths of all branches.
         (
             "{% if spec.on %}{% set x = spec.a %}{% else %}{% set x = spec.b %}{% endif %}\na: {{ x.y }}",
             vec!["spec.on?", "spec.a.y", "spec.b.y"],
@@ -122,7 +122,7 @@ fn paths_of_templates() {
 }
 
 #[test]
-fn partials_are_followed_to_their_own_places() {
+fn reads_of_partials_have_locations_in_the_partial() {
     let engine = engine(&[
         (
             "a.yaml",

@@ -119,7 +119,7 @@ fn only_three_forms_accept_unknown_values() {
             Err(error) => panic!("{text}: {error}"),
         }
     }
-    // Of what is not used, nothing is asked.
+    // An unknown value that is not used has no effect.
     let text = "# {{ refs.tls.x }}\n{% set x = refs.tls %}\na: 1";
     assert_eq!(render_in(text, &with_unknown()).unwrap(), json!({"a": 1}));
 }
@@ -223,7 +223,7 @@ fn default_and_is_defined_resolve_absent_status_fields() {
         ("(children.a.status.conditions | selectattr('type', 'eq', 'A') | first).status == 'True'", true),
         ("children.a.status.conditions | selectattr('type', 'eq', 'B') | list | length == 0", true),
         ("((children.a.status.x | default([])) | first) is defined", false),
-        // What is no status, and a child that is known not to be, are merely absent.
+        // A field outside the status, or of a child that is known not to exist, is absent, not unknown.
         ("children.a.spec.x == 3", false),
         ("children.gone.status.x == 3", false),
         ("spec.status.x == 3", false),

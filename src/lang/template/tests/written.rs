@@ -1,4 +1,4 @@
-//! What of the metadata the author has written.
+//! Tests of which metadata counts as written by the author.
 
 use serde_json::json;
 

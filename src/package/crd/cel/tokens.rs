@@ -2,7 +2,7 @@
 
 use super::CelProblem;
 
-/// A token.
+/// A token of a CEL rule.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Token {
     Word(String),
@@ -12,7 +12,7 @@ pub(super) enum Token {
     End,
 }
 
-/// A rule that is not CEL.
+/// The problem of a rule that is not valid CEL.
 pub(super) fn syntax(what: String) -> CelProblem {
     (
         what,
@@ -21,7 +21,7 @@ pub(super) fn syntax(what: String) -> CelProblem {
     )
 }
 
-/// The tokens with their offsets.
+/// The tokens of a rule with their offsets.
 pub(super) fn tokens(rule: &str) -> Result<Vec<(Token, usize)>, CelProblem> {
     const SYMBOLS: [&str; 27] = [
         "==", "!=", "<=", ">=", "&&", "||", "<", ">", "!", "+", "-", "*", "/", "%", "?", ":", ".", ",", "(",
@@ -105,7 +105,7 @@ fn number(text: &str) -> usize {
     while let Some(byte) = bytes.get(end) {
         let is_sign =
             matches!(byte, b'+' | b'-') && matches!(bytes[end - 1], b'e' | b'E') && !text.starts_with("0x");
-        // A method may follow a number only in brackets, so a dot is part of it.
+        // A dot is always part of the number, because a method can follow a number only in brackets.
         if !(byte.is_ascii_alphanumeric() || *byte == b'.' || is_sign) {
             break;
         }
@@ -114,7 +114,7 @@ fn number(text: &str) -> usize {
     end
 }
 
-/// The beginning of a text, to show where something is.
+/// The beginning of a text, to show the position of an error.
 pub(super) fn near(text: &str) -> String {
     let shown: String = text.chars().take(20).collect();
     let more = if text.chars().count() > 20 { "..." } else { "" };

@@ -1,4 +1,4 @@
-//! Compiles declared rules, and proves from the schemas that no field is lost.
+//! Compiles declared conversion rules, and proves from the schemas that no field is lost.
 
 use serde_json::{Map, Value};
 
@@ -11,37 +11,38 @@ use crate::crd::{
 };
 use crate::diag::did_you_mean;
 
-/// The largest text of a conversion: it is an annotation of the CRD.
+/// The maximum size of a compiled conversion, because it is stored in an annotation of the CRD.
 const MAX_BYTES: usize = 64 << 10;
-/// How many fields without a rule are reported for a version.
+/// The maximum number of fields without a rule that are reported for a version.
 const REPORTED: usize = 20;
 
 /// A declared rule.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rule {
-    /// The path of the field: in the version of the rule if that has it, else in the storage version.
+    /// The path of the field: in the version of the rule if that has the field, otherwise in the storage
+    /// version.
     pub path: String,
-    /// What happens to the field.
+    /// The treatment of the field.
     pub kind: RuleKind,
 }
 
-/// What a rule does.
+/// The treatment of a field by a rule.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RuleKind {
-    /// The field has this path in the storage version.
+    /// The field has this other path in the storage version.
     Move(String),
-    /// Only one version has the field, and this is its value in an object that comes from the other one.
+    /// Only one version has the field. An object that comes from the other version gets this value.
     Default(Value),
-    /// Only one version has the field.
+    /// Only one version has the field. Its value is kept while the object is in the other version.
     Keep,
 }
 
-/// Something wrong with the rules.
+/// A problem with the rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// The version whose rules are wrong; `None` if it is the conversion as a whole.
+    /// The version whose rules have the problem; `None` for a problem of the whole conversion.
     pub version: Option<String>,
-    /// The position of the rule among those of its version; `None` if a rule is missing.
+    /// The index of the rule among those of its version; `None` if a rule is missing.
     pub rule: Option<usize>,
     /// The message.
     pub message: String,
@@ -49,10 +50,10 @@ pub struct Problem {
     pub help: Option<String>,
 }
 
-/// Compiles the rules of the versions of a CRD, which has Operetta's additions.
+/// Compiles the rules of the versions of a CRD. The CRD must include Operetta's additions.
 ///
 /// # Errors
-/// All problems.
+/// All problems that were found.
 pub fn compile(crd: &Value, declared: &[(&str, Vec<Rule>)]) -> Result<Conversion, Vec<Problem>> {
     let whole = |message: &str, help: Option<&str>| Problem {
         version: None,
@@ -107,22 +108,22 @@ pub fn compile(crd: &Value, declared: &[(&str, Vec<Rule>)]) -> Result<Conversion
     if problems.is_empty() { Ok(conversion) } else { Err(problems) }
 }
 
-/// One of two versions.
+/// One side of a conversion: a version with its schema.
 struct Side<'a> {
     version: &'a str,
     schema: &'a Value,
-    /// The fields that a rule is about, with the rule.
+    /// The fields that rules handle, each with the index of its rule.
     taken: Vec<(Path, usize)>,
 }
 
-/// A version and the storage version.
+/// The two sides of a conversion: a version, and the storage version as the hub.
 struct Pair<'a> {
     own: Side<'a>,
     hub: Side<'a>,
     problems: Vec<Problem>,
 }
 
-/// A field of a schema.
+/// A field that was found in a schema.
 struct Found<'a> {
     path: Path,
     schema: &'a Value,
@@ -130,7 +131,7 @@ struct Found<'a> {
 }
 
 impl<'a> Side<'a> {
-    /// The field of a path, or what is wrong with the path.
+    /// Finds the field at a path, or describes why the path is wrong.
     fn find(&self, text: &str) -> Result<Found<'a>, (String, Option<String>)> {
         let steps = parse(text).ok_or_else(|| {
             let help = "such as spec.size, or spec.pools[*].size for each item of a list or map".to_owned();
@@ -185,7 +186,7 @@ impl<'a> Side<'a> {
     }
 }
 
-/// `spec.pools[*].size` as `["spec", "pools", "*", "size"]`.
+/// Splits `spec.pools[*].size` into `["spec", "pools", "*", "size"]`.
 fn parse(text: &str) -> Option<Vec<&str>> {
     let mut steps = Vec::new();
     for part in text.split('.') {
@@ -212,7 +213,8 @@ impl<'a> Pair<'a> {
 
     fn rules(&mut self, rules: &[Rule]) -> Rules {
         let mut compiled = Rules::default();
-        // Moves first: a field that one version moves away may exist in the other under the same path.
+        // Moves come first, because a field that one version moves away may exist in the other under the same
+        // path.
         for (index, rule) in rules.iter().enumerate() {
             if let RuleKind::Move(to) = &rule.kind {
                 compiled.moves.extend(self.moved(index, &rule.path, to));
@@ -299,7 +301,7 @@ impl<'a> Pair<'a> {
         Some((own.path, hub.path))
     }
 
-    /// The field that only one version has, and whether it is that of the rule.
+    /// The field of a rule that only one version has, and whether that is the version of the rule.
     fn kept(&mut self, index: usize, text: &str, default: Option<Value>) -> Option<(bool, Field)> {
         let free = |side: &Side<'a>| {
             side.find(text).map(|found| if side.is_taken(&found.path) { None } else { Some(found) })
@@ -366,7 +368,7 @@ impl<'a> Pair<'a> {
         Some((is_own, Field { path: found.path, default, schema: undescribed(found.schema) }))
     }
 
-    /// Whether no list is on the path, only maps.
+    /// Whether the path contains no lists, only maps.
     fn is_map(&self, found: &Found<'_>) -> bool {
         let is_map_in = |schema: &Value| {
             let mut here = Some(schema);
@@ -408,17 +410,17 @@ impl<'a> Pair<'a> {
     }
 }
 
-/// Compares two schemas but for the fields that are in rules.
+/// Compares two schemas, except for the fields that rules handle.
 struct Walk<'a, 'b> {
     pair: &'b Pair<'a>,
-    /// Objects of one version of which every field is in a rule.
+    /// Objects that only this version has and all of whose fields rules handle.
     own: Vec<Path>,
     hub: Vec<Path>,
     found: Vec<(String, Option<String>)>,
 }
 
 impl Walk<'_, '_> {
-    /// Both versions have an object at this path.
+    /// Compares two objects at a path that both versions have.
     fn both(&mut self, own: &Value, hub: &Value, path: &mut Path) {
         let empty = Map::new();
         let (own_fields, hub_fields) = (properties(own).unwrap_or(&empty), properties(hub).unwrap_or(&empty));
@@ -457,7 +459,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// Both versions have the field.
+    /// Compares a field that both versions have.
     fn field(&mut self, own: &Value, hub: &Value, path: &mut Path) {
         let (own_keys, hub_keys) =
             (own.get("x-kubernetes-list-map-keys"), hub.get("x-kubernetes-list-map-keys"));
@@ -474,7 +476,7 @@ impl Walk<'_, '_> {
         }
         let path_of_items = own_keys.and_then(Value::as_array).is_some();
         if path_of_items {
-            // The keys are part of the path.
+            // The keys of the list become part of the path.
             let keys = own_keys.and_then(Value::as_array).into_iter().flatten();
             let each = keys.filter_map(Value::as_str).map(str::to_owned).collect();
             if let (Some(own), Some(hub)) = (own.get("items"), hub.get("items")) {
@@ -499,7 +501,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// Only one version has the field, and it is in no rule itself.
+    /// Checks a field that only one version has and that no rule names.
     fn single(&mut self, schema: &Value, path: &mut Path, is_own: bool) {
         let (side, other) =
             if is_own { (&self.pair.own, &self.pair.hub) } else { (&self.pair.hub, &self.pair.own) };
@@ -547,7 +549,7 @@ fn has_default(schema: &Value) -> bool {
     schema.get("default").is_some_and(|default| !default.is_null())
 }
 
-/// How two schemas of one value differ, apart from what is below it.
+/// The difference between two schemas of the same value, apart from their fields and items.
 pub(super) fn differ(own: &Value, hub: &Value) -> Option<&'static str> {
     let is_true = |schema: &Value, key: &str| schema.get(key) == Some(&Value::Bool(true));
     if own.get("type") != hub.get("type") || is_int_or_string(own) != is_int_or_string(hub) {
@@ -560,15 +562,15 @@ pub(super) fn differ(own: &Value, hub: &Value) -> Option<&'static str> {
     }
     let embedded = "x-kubernetes-embedded-resource";
     if is_true(own, embedded) != is_true(hub, embedded) {
-        return Some("is a whole object in one only");
+        return Some("has different `x-kubernetes-embedded-resource`");
     }
     if is_true(own, "nullable") != is_true(hub, "nullable") {
-        return Some("may be null in one only");
+        return Some("has different `nullable`");
     }
     None
 }
 
-/// Whether two schemas keep the same values; otherwise the fields that differ.
+/// Collects the fields in which two schemas do not keep the same values.
 fn same(own: &Value, hub: &Value, path: &str, found: &mut Vec<String>) {
     if let Some(difference) = differ(own, hub) {
         found.push(format!("`{path}` {difference}"));
@@ -592,7 +594,7 @@ fn same(own: &Value, hub: &Value, path: &str, found: &mut Vec<String>) {
     }
 }
 
-/// The schema without its descriptions.
+/// Returns the schema without descriptions.
 fn undescribed(schema: &Value) -> Value {
     match schema {
         Value::Object(map) => map

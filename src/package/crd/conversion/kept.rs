@@ -1,4 +1,4 @@
-//! The annotation with the fields that the version of an object does not have, and the room for it.
+//! The annotation with the values that an object cannot hold in its version, and the limit of its size.
 
 use std::collections::BTreeMap;
 
@@ -6,21 +6,22 @@ use serde_json::Value;
 
 use super::node::{self, Node};
 
-/// The annotation: by version, place and value.
+/// The name of the annotation. It contains, for each version, places and values that only that version has.
 pub(super) const KEPT: &str = "operetta.dev/other-versions";
-/// In place of the entries of a version: they were too large.
+/// Replaces the entries of a version if they are too large.
 pub(super) const LEFT_OUT: &str = "left out";
-/// The most that the keys and values of all annotations may take: API servers refuse more, also after a conversion.
+/// The maximum size of the keys and values of all annotations. API servers refuse larger ones, even after a
+/// conversion.
 pub(super) const MAX_ANNOTATIONS: usize = 256 << 10;
 
 /// The content of the annotation.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Kept(BTreeMap<String, Entries>);
 
-/// The entries of a version.
+/// The entries of one version.
 #[derive(Debug, PartialEq)]
 enum Entries {
-    /// Each is the text of `[place, value]`, or of `[place]`.
+    /// Each text is `[place, value]` or `[place]` in JSON.
     Texts(Vec<String>),
     LeftOut,
 }
@@ -37,7 +38,7 @@ impl Kept {
         Some(Self::parse(&text))
     }
 
-    /// Users can edit it: what cannot be read is not there.
+    /// Parses the annotation. Users can edit it, so entries that cannot be parsed are ignored.
     fn parse(text: &str) -> Self {
         let of_version = |text: &str| match node::items(text) {
             Some(items) => Some(Entries::Texts(items.into_iter().map(str::to_owned).collect())),
@@ -59,7 +60,7 @@ impl Kept {
         self.0.retain(|_, entries| *entries != Entries::LeftOut);
     }
 
-    /// Takes the entries of a version out.
+    /// Removes and returns the entries of a version.
     pub(super) fn take(&mut self, version: &str) -> Vec<String> {
         match self.0.remove(version) {
             Some(Entries::Texts(texts)) => texts,
@@ -110,7 +111,7 @@ impl Kept {
     }
 }
 
-/// The room that the other annotations of an object leave.
+/// The size that the other annotations of an object leave for this one.
 pub(super) struct Room(usize);
 
 impl Room {
@@ -130,8 +131,8 @@ impl Room {
         kept.0.is_empty() || kept.text().len() <= self.0
     }
 
-    /// Leaves entries out until the rest fits: those of the version that takes most first, and the annotation as a whole if
-    /// not even the mark fits.
+    /// Leaves entries out until the rest fits: first those of the version with the largest entries. If even
+    /// the replacement texts do not fit, the whole annotation is left out.
     pub(super) fn leave_out(&self, kept: &mut Kept) {
         while !self.fits(kept) {
             let size = |entries: &Entries| match entries {

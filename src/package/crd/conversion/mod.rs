@@ -1,12 +1,14 @@
 //! Converts objects between the versions of a CRD by declared rules.
 //!
-//! One version, the storage version, is the hub: the rules of each other version say how it differs from the hub. A field
-//! that only one of two versions has is kept in an annotation while the object is in the other version. So a round trip
-//! loses nothing; `compile` proves from the schemas that each field is either in both versions or in a rule.
+//! One version, the storage version, is the hub: the rules of each other version describe how it differs from
+//! the hub. A field that only one of two versions has is kept in an annotation while the object is in the
+//! other version. So a round trip loses nothing; `compile` proves from the schemas that each field is either
+//! in both versions or in a rule.
 //!
-//! The conversion of an object that an API server reads never fails because of what the object holds: one failing object
-//! would make the whole kind unreadable. A value for which there is no room in the object is kept in the annotation as well,
-//! and values for which there is no room in the annotations are left out. Only a write that would lose them is refused.
+//! The conversion of an object that an API server reads never fails because of the object's content: one
+//! failing object would make the whole kind unreadable. A moved value that does not fit into the object is
+//! kept in the annotation as well, and values that do not fit into the annotations are left out. Only a write
+//! that would lose them is refused.
 
 mod compile;
 mod kept;
@@ -31,10 +33,11 @@ pub use node::{entries as json_entries, items as json_items};
 use path::{Path, Segment};
 pub use unconverted::{Unconverted, unconverted};
 
-/// The largest object. An API server stores 1.5 MiB at most, unless etcd is set up otherwise.
+/// The maximum size of an object. An API server stores at most 1.5 MiB, unless etcd is configured otherwise.
 const MAX_BYTES: usize = 8 << 20;
 
-/// How the objects of one kind are converted. Also the text of the annotation of the CRD by which each replica knows it.
+/// The conversion of the objects of one kind. It is also stored as an annotation of the CRD, from which each
+/// replica reads it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Conversion {
     group: String,
@@ -47,10 +50,10 @@ pub struct Conversion {
     patterns: Patterns,
 }
 
-/// How one version differs from the hub.
+/// The differences between one version and the hub.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 struct Rules {
-    /// From this version to the hub.
+    /// The paths of a moved field in this version and in the hub.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     moves: Vec<(Path, Path)>,
     /// Fields that only this version has.
@@ -66,7 +69,7 @@ struct Rules {
 struct Only {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     fields: Vec<Field>,
-    /// Objects of which every field is in a rule, the deepest first.
+    /// Objects all of whose fields rules handle, the deepest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     objects: Vec<Path>,
 }
@@ -75,10 +78,11 @@ struct Only {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Field {
     path: Path,
-    /// Its value in an object that comes from the other version.
+    /// The value in an object that comes from the other version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     default: Option<Value>,
-    /// Users can edit the annotation, and the API server validates an object only in the version of the request.
+    /// The schema validates values from the annotation, because users can edit it and the API server
+    /// validates an object only in the version of the request.
     schema: Value,
 }
 
@@ -92,24 +96,24 @@ impl Only {
     }
 }
 
-/// Why an object cannot be converted.
+/// The reason why an object cannot be converted.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ConvertError {
-    /// It is no object of the kind.
+    /// It is not an object of the kind.
     #[error("{path}: must be {expected}")]
     Malformed {
-        /// Where.
+        /// The path of the malformed field.
         path: &'static str,
-        /// What it must be.
+        /// The expected value.
         expected: String,
     },
-    /// There are no rules of that version.
+    /// The conversion has no rules for that version.
     #[error("apiVersion: the version {0} is not known")]
     UnknownVersion(String),
-    /// It takes more than the largest object that is stored.
+    /// The object exceeds the maximum size.
     #[error("larger than {} MiB", MAX_BYTES >> 20)]
     TooLarge,
-    /// Values that only the other version has would be lost.
+    /// Values that only the storage version has were left out, so the write would lose them.
     #[error(
         "written in {from}, which cannot hold all values that {hub} has: there is no room for them in the annotations, which \
          take 256 KiB at most. Write the object in {hub}, or make its other annotations smaller"
@@ -120,7 +124,7 @@ pub enum ConvertError {
         /// The storage version.
         hub: String,
     },
-    /// Values that only this version has cannot be stored.
+    /// Values that only this version has do not fit into the annotations, so they cannot be stored.
     #[error(
         "the values that {from} has and {hub} has not do not fit in the annotations, which take 256 KiB at most: make them \
          smaller"
@@ -139,12 +143,13 @@ impl Conversion {
         &self.hub
     }
 
-    /// Whether it converts from and to that version.
+    /// Whether it converts objects from and to that version.
     pub fn knows(&self, version: &str) -> bool {
         version == self.hub || self.versions.contains_key(version)
     }
 
-    /// With the rules of the other one for these versions, if the hub is the same.
+    /// Takes over the rules of another conversion for some versions. `None` if the hubs differ, or if the other
+    /// conversion lacks rules for one of the versions.
     #[must_use]
     pub fn with_versions_of(mut self, other: &Self, versions: &[&str]) -> Option<Self> {
         for version in versions {
@@ -154,11 +159,12 @@ impl Conversion {
         Some(self)
     }
 
-    /// Converts an object, given and returned as JSON, to another version of its kind. `stored`: the versions in which objects
-    /// may be stored. The conversion of an object that is in one of them may be a read, which has to succeed.
+    /// Converts an object (JSON text) to another version of its kind. `stored` lists the versions in which
+    /// objects may be stored: the conversion of an object from one of them may be part of a read, which must
+    /// succeed.
     ///
     /// # Errors
-    /// It is no object of the kind, a version is not known, or it is a write that would lose values.
+    /// It is not an object of the kind, a version is not known, or it is a write that would lose values.
     pub fn convert(
         &self,
         object: &str,
@@ -208,7 +214,7 @@ impl Conversion {
         let (from, hub) = (from.to_owned(), self.hub.clone());
         let mut kept = Kept::read(object);
         let room = Room::of(object);
-        // Where not even the mark has room, nobody can tell whether values were left out.
+        // If not even the replacement texts fit, it is unknown whether values were left out.
         let may_lack = kept.is_none() && !rules.hub.is_empty() && !room.fits(&self.all_left_out());
         let kept = kept.get_or_insert_default();
         if is_write && (may_lack || kept.leaves_out()) {
@@ -235,7 +241,7 @@ impl Conversion {
 
     fn hub_to(&self, object: &mut Node<'_>, to: &str, rules: &Rules) {
         let mut kept = Kept::read(object).unwrap_or_default();
-        // In the hub nothing is missing; the mark is a user's.
+        // An object in the hub lacks no values. If the annotation says so, a user has written it.
         kept.forget_left_out();
         let room = Room::of(object);
         let moves: Vec<_> = rules.moves.iter().map(|(own, hub)| (hub.clone(), own.clone())).collect();
@@ -245,7 +251,7 @@ impl Conversion {
         kept.write(object);
     }
 
-    /// The longest mark.
+    /// The annotation in which the entries of all versions are left out.
     fn all_left_out(&self) -> Kept {
         Kept::all_left_out(self.versions.keys().chain([&self.hub]))
     }
@@ -262,7 +268,7 @@ impl Conversion {
     }
 }
 
-/// Counts the steps that are repeated for the values of an object.
+/// Counts repeated steps, so that a test can bound the work.
 fn work() {
     #[cfg(test)]
     tests::WORK.with(|count| count.set(count.get() + 1));

@@ -1,5 +1,5 @@
-//! JSON of which only what the rules reach is read; the rest stays as text. So neither the depth of an object nor the
-//! digits of a number matter, and a value takes little more memory than its text.
+//! JSON of which only the parts that rules reach are parsed; the rest stays text. So the depth of an object
+//! and the digits of its numbers are preserved, and a value takes little more memory than its text.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -9,17 +9,17 @@ use serde_json::{Map, Value};
 
 use super::path::{Path, Segment};
 
-/// How deep a value is read to compare it with a schema. `serde_json` permits 128 levels.
+/// The maximum depth to which a value is parsed for validation. `serde_json` permits 128 levels.
 const DEPTH: usize = 100;
 
 /// A JSON value.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Node<'a> {
-    /// A part of the text that was given.
+    /// A part of the given text, not parsed.
     Part(&'a str),
-    /// Other text.
+    /// Other text, not parsed.
     Own(Rc<str>),
-    /// Sorted by key.
+    /// An object, sorted by key.
     Object(Vec<(String, Node<'a>)>),
     Array(Vec<Node<'a>>),
 }
@@ -33,7 +33,7 @@ impl Node<'_> {
         Self::Object(Vec::new())
     }
 
-    /// Reads the objects and lists on these paths.
+    /// Parses the objects and lists on these paths.
     pub(super) fn open<'p>(&mut self, paths: impl IntoIterator<Item = &'p Path>) {
         for path in paths {
             self.open_path(path);
@@ -70,7 +70,7 @@ impl Node<'_> {
         }
     }
 
-    /// One level of a text.
+    /// Parses one level of a text.
     fn read<'t>(text: &'t str, part: impl Fn(&'t str) -> Self) -> Option<Self> {
         if let Some(items) = items(text) {
             return Some(Self::Array(items.into_iter().map(part).collect()));
@@ -79,7 +79,7 @@ impl Node<'_> {
         Some(Self::Object(map.collect()))
     }
 
-    /// The text, if it has not been read.
+    /// The text, if it is not parsed.
     fn text(&self) -> Option<&str> {
         match self {
             Self::Part(text) => Some(text),
@@ -98,7 +98,7 @@ impl Node<'_> {
         find(map, key).ok().map(|at| &mut map[at].1)
     }
 
-    /// The position of a key, and whether it was added, with an empty object.
+    /// The position of a key, and whether the key was added, with an empty object as value.
     pub(super) fn entry(map: &mut Vec<(String, Self)>, key: &str) -> (usize, bool) {
         match find(map, key) {
             Ok(at) => (at, false),
@@ -135,12 +135,12 @@ impl Node<'_> {
         }
     }
 
-    /// A string, if it is one.
+    /// The string, if it is one.
     pub(super) fn as_string(&self) -> Option<String> {
         self.text().filter(|text| text.starts_with('"')).and_then(|text| serde_json::from_str(text).ok())
     }
 
-    /// Anything but an object or a list.
+    /// The value, if it is neither an object nor a list.
     pub(super) fn as_scalar(&self) -> Option<Value> {
         let text = self.text().filter(|text| !text.starts_with(['{', '[']))?;
         serde_json::from_str(text).ok()
@@ -193,9 +193,9 @@ pub(super) fn is_empty_object(text: &str) -> bool {
     text.strip_prefix('{').is_some_and(|rest| rest.trim_start() == "}")
 }
 
-/// The value of a text, to compare it with a schema. What is deeper than a schema can describe is null.
+/// Parses a text for validation. Levels deeper than a schema can describe become null.
 pub(super) fn value_of(text: &str) -> Value {
-    // It fails for what is nested too deep.
+    // `serde_json` fails for a text that is nested too deep.
     serde_json::from_str(text).unwrap_or_else(|_| shallow(text, DEPTH))
 }
 
@@ -213,14 +213,14 @@ fn shallow(text: &str, depth: usize) -> Value {
     }
 }
 
-/// The fields of an object, sorted by key, with the text of each value; `None` if it is no JSON object. Of a key that
-/// occurs twice the last counts. Does not recurse.
+/// The fields of a JSON object, sorted by key, with the text of each value; `None` if it is not an object. Of
+/// duplicate keys the last one counts. Does not recurse.
 pub fn entries(text: &str) -> Option<Vec<(String, &str)>> {
     let entries: BTreeMap<String, &RawValue> = serde_json::from_str(text).ok()?;
     Some(entries.into_iter().map(|(key, value)| (key, value.get())).collect())
 }
 
-/// The text of each item of a list; `None` if it is no JSON list. Does not recurse.
+/// The text of each item of a JSON list; `None` if it is not a list. Does not recurse.
 pub fn items(text: &str) -> Option<Vec<&str>> {
     let items: Vec<&RawValue> = serde_json::from_str(text).ok()?;
     Some(items.into_iter().map(RawValue::get).collect())
@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_level_is_read_and_the_rest_is_text() {
+    fn only_one_level_is_parsed() {
         let deep = "[".repeat(100_000) + &"]".repeat(100_000);
         let text = format!(" {{ \"b\" : {deep} , \"a\\n\":-1.50e3,\"c\":\"}}\"}}\n");
         assert_eq!(
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_is_too_deep_is_compared_down_to_a_depth() {
+    fn deep_value_is_validated_to_a_maximum_depth() {
         let deep = format!("{{\"a\":1,\"b\":{}{}}}", "[".repeat(1_000), "]".repeat(1_000));
         let value = value_of(&deep);
         assert_eq!(value["a"], 1);

@@ -1,4 +1,5 @@
-//! Paths of fields, with places for every item of a list or every value of a map.
+//! Paths in schemas, and places in objects. A path has a place for every item of a list or every value of a
+//! map.
 
 use std::collections::HashMap;
 
@@ -14,7 +15,8 @@ use super::work;
 pub(super) enum Segment {
     /// A field.
     Key(String),
-    /// Every item of a list, identified by these keys (none: by its position), or every value of a map.
+    /// Every item of a list, or every value of a map. Items are identified by these keys, or by their index
+    /// if there are none.
     Each {
         /// The keys of the list.
         each: Vec<String>,
@@ -30,13 +32,13 @@ pub(super) type Path = Vec<Segment>;
 pub(super) enum Step {
     /// A field, or a key of a map.
     Key(String),
-    /// The item of a list at a position.
+    /// The item of a list at an index.
     Index(usize),
-    /// The item of a list with these values of its keys.
+    /// The item of a list whose keys have these values.
     Item(Vec<Value>),
 }
 
-/// How it is written in `operator.yaml`.
+/// Writes the path in the notation of `operator.yaml`.
 pub(super) fn show(path: &[Segment]) -> String {
     let mut text = String::new();
     for segment in path {
@@ -51,7 +53,7 @@ pub(super) fn show(path: &[Segment]) -> String {
 /// A place in an object.
 pub(super) type Place = Vec<Step>;
 
-/// The places of a path in an object whose parent exists; with positions in lists.
+/// The places of a path in an object where the parent exists. Items of lists are given by their index.
 pub(super) fn places(object: &Node<'_>, path: &[Segment]) -> Vec<Place> {
     let mut found = Vec::new();
     expand(Some(object), path, &mut Vec::new(), &mut found);
@@ -105,7 +107,7 @@ fn get_mut<'n, 'a>(object: &'n mut Node<'a>, place: &[Step]) -> Option<&'n mut N
     })
 }
 
-/// Takes the value at a place out of the object.
+/// Removes and returns the value at a place.
 pub(super) fn take<'a>(object: &mut Node<'a>, place: &[Step]) -> Option<Node<'a>> {
     let (last, above) = place.split_last()?;
     match last {
@@ -114,8 +116,8 @@ pub(super) fn take<'a>(object: &mut Node<'a>, place: &[Step]) -> Option<Node<'a>
     }
 }
 
-/// Puts a value at a place, and creates the objects above it. Returns how many steps lead to the highest object that was
-/// created, or the value if there is no room for it.
+/// Puts a value at a place, and creates the objects above it. Returns the number of steps to the highest
+/// object that was created, or the value if it cannot be put there.
 pub(super) fn put<'a>(
     object: &mut Node<'a>,
     place: &[Step],
@@ -144,13 +146,13 @@ pub(super) fn put<'a>(
     Err(value)
 }
 
-/// The values of the keys of an item.
+/// The values of an item's keys.
 fn key_values(item: &Node<'_>, keys: &[String]) -> Option<Vec<Value>> {
     work();
     keys.iter().map(|key| item.get(key)?.as_scalar()).collect()
 }
 
-/// The place with items of lists identified by the values of their keys, where the path names keys.
+/// Replaces the indices of list items in a place by the values of their keys, where the path names keys.
 pub(super) fn identified(object: &Node<'_>, path: &[Segment], place: &[Step]) -> Place {
     let identity = |depth: usize, segment: &Segment, step: &Step| -> Option<Step> {
         let Segment::Each { each } = segment else { return None };
@@ -172,7 +174,8 @@ pub(super) struct Finder {
 }
 
 impl Finder {
-    /// The place with positions of items instead of their keys; `None` if an item is gone.
+    /// Replaces the keys of list items in a place by their indices; `None` if an item does not exist any
+    /// more.
     pub(super) fn located(&mut self, object: &Node<'_>, path: &[Segment], place: &[Step]) -> Option<Place> {
         let mut found = Place::new();
         for (segment, step) in path.iter().zip(place) {
@@ -198,7 +201,7 @@ impl Finder {
     }
 }
 
-/// Whether a place is one of a path.
+/// Whether a place belongs to a path.
 pub(super) fn is_of(path: &[Segment], place: &[Step]) -> bool {
     path.len() == place.len()
         && path.iter().zip(place).all(|(segment, step)| match (segment, step) {

@@ -1,4 +1,4 @@
-//! Conversions of written and generated objects.
+//! Conversions of handwritten and generated objects.
 
 use std::cell::Cell;
 
@@ -8,11 +8,11 @@ use super::kept::{KEPT, MAX_ANNOTATIONS};
 use super::*;
 
 thread_local! {
-    /// The repeated steps of this test.
+    /// The number of repeated steps in the current test.
     pub(super) static WORK: Cell<usize> = const { Cell::new(0) };
 }
 
-/// A CRD with the schemas of the spec in `v1alpha1`, and in the storage version `v1`.
+/// A CRD with the schemas of the spec in `v1alpha1` and in the storage version `v1`.
 fn crd(own: &Value, hub: &Value) -> Value {
     let version = |name: &str, storage: bool, spec: &Value| {
         json!({"name": name, "served": true, "storage": storage, "schema": {"openAPIV3Schema": {
@@ -40,7 +40,7 @@ fn default(path: &str, value: Value) -> Rule {
     Rule { path: path.into(), kind: RuleKind::Default(value) }
 }
 
-/// Schemas that differ in every way for which there is a rule.
+/// Schemas that differ in every way that a rule can handle.
 fn rich() -> (Value, Vec<Rule>) {
     let pools = |fields: Value| {
         json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"],
@@ -94,7 +94,7 @@ fn rich() -> (Value, Vec<Rule>) {
 fn compiled() -> (Value, Conversion) {
     let (crd, rules) = rich();
     let conversion = compile(&crd, &[("v1alpha1", rules)]).unwrap_or_else(|problems| panic!("{problems:#?}"));
-    // Replicas read it from the annotation.
+    // Replicas read the conversion from the annotation.
     let text = serde_json::to_string(&conversion).unwrap();
     assert_eq!(serde_json::from_str::<Conversion>(&text).unwrap(), conversion, "{text}");
     (crd, conversion)
@@ -122,14 +122,14 @@ fn try_convert(
     Ok(serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}")))
 }
 
-/// What the annotations of an object take.
+/// The size of the annotations of an object.
 fn annotations(object: &Value) -> usize {
     let all = object["metadata"]["annotations"].as_object().into_iter().flatten();
     all.map(|(key, value)| key.len() + value.as_str().unwrap().len()).sum()
 }
 
 #[test]
-fn an_object_is_read_in_the_other_version() {
+fn object_is_converted_and_converted_back() {
     let (_, conversion) = compiled();
     let old = instance(
         "v1alpha1",
@@ -143,7 +143,7 @@ fn an_object_is_read_in_the_other_version() {
             "opts": {"deep": {"level": 1}}, "pools": [{"name": "p", "size": 2, "zone": "a"}]})
     );
     assert_eq!(convert(&conversion, &new, "v1alpha1"), old);
-    // Created in the new version.
+    // An object that is created in the new version.
     let new = instance("v1", json!({"scale": {"size": 1}, "mode": "safe"}));
     let old = convert(&conversion, &new, "v1alpha1");
     assert_eq!(old["spec"], json!({"replicas": 1, "scale": {}, "old": 7}));
@@ -151,7 +151,7 @@ fn an_object_is_read_in_the_other_version() {
 }
 
 #[test]
-fn what_a_client_changes_in_the_other_version_is_not_undone() {
+fn changes_made_in_another_version_are_kept() {
     let (_, conversion) = compiled();
     let new = instance(
         "v1",
@@ -160,7 +160,7 @@ fn what_a_client_changes_in_the_other_version_is_not_undone() {
     );
     let mut old = convert(&conversion, &new, "v1alpha1");
     old["spec"]["replicas"] = json!(5);
-    // One pool goes, another comes, the order changes.
+    // One pool is removed, another is added, and the order changes.
     old["spec"]["pools"] = json!([{"name": "r", "count": 9}, {"name": "q", "count": 3}]);
     let again = convert(&conversion, &old, "v1");
     assert_eq!(
@@ -171,7 +171,7 @@ fn what_a_client_changes_in_the_other_version_is_not_undone() {
 }
 
 #[test]
-fn the_annotation_cannot_make_an_object_unreadable_or_invalid() {
+fn invalid_annotation_entries_are_ignored() {
     let (_, conversion) = compiled();
     let with = |text: &str| {
         let mut old = instance("v1alpha1", json!({"replicas": 1}));
@@ -185,7 +185,7 @@ fn the_annotation_cannot_make_an_object_unreadable_or_invalid() {
         "7",
         "{\"v1\": 7}",
         r#"{"v1": [7, [], [7], [[7], 1], [["spec"], 1], [["spec", "nope"], 1]]}"#,
-        // A value that the schema refuses, or of another type.
+        // Values that the schema refuses, or of another type.
         r#"{"v1": [[["spec", "mode"], "evil"]]}"#,
         r#"{"v1": [[["spec", "mode"], {"a": 1}]]}"#,
         r#"{"v1": [[["spec", "opts"], 3]]}"#,
@@ -199,13 +199,13 @@ fn the_annotation_cannot_make_an_object_unreadable_or_invalid() {
         assert_eq!(new["metadata"]["name"], "x", "{text}");
     }
     assert_eq!(with(r#"{"v1": [[["spec", "mode"], "safe"]]}"#)["spec"]["mode"], "safe");
-    // Nor by a place for which there is no schema.
+    // Values at places that no rule handles are ignored, too.
     assert_eq!(
         with(r#"{"v1": [[["spec", "opts"], {"deep": {"level": "evil"}}]]}"#)["spec"]["opts"],
         json!({"deep": {"level": 1}})
     );
     assert_eq!(with(r#"{"v1": [[["spec", "port"], "evil"]]}"#)["spec"]["port"], json!(null));
-    // Objects that no schema permits are converted as well.
+    // Objects that no schema permits are converted nevertheless.
     for spec in
         [json!(null), json!([]), json!("x"), json!({"pools": {"a": 1}, "plain": [1, null], "scale": "s"})]
     {
@@ -224,7 +224,7 @@ fn the_annotation_cannot_make_an_object_unreadable_or_invalid() {
 }
 
 #[test]
-fn what_does_not_fit_in_the_annotations_is_left_out_and_only_its_loss_is_refused() {
+fn only_writes_that_lose_left_out_values_are_refused() {
     let text = json!({"type": "string"});
     let (own, hub) = (object(&json!({"note": text, "b": text})), object(&json!({"big": text, "b": text})));
     let conversion =
@@ -235,7 +235,7 @@ fn what_does_not_fit_in_the_annotations_is_left_out_and_only_its_loss_is_refused
         object
     };
     let large = "x".repeat(300 << 10);
-    // All readers can read it. A write in the other version is refused, and one in its own is not.
+    // The object can be read in every version. A write in a version without the value is refused.
     for (spec, own) in [
         (json!({"big": large}), 101),
         (json!({"big": "y"}), MAX_ANNOTATIONS - 1),
@@ -247,17 +247,18 @@ fn what_does_not_fit_in_the_annotations_is_left_out_and_only_its_loss_is_refused
         assert_eq!(there["spec"], json!({}));
         let refused = try_convert(&conversion, &there, "v1", &["v1"]);
         assert!(matches!(refused, Err(ConvertError::LeftOut { .. })), "{own}: {refused:?}");
-        // As long as objects may be stored in that version, it may be a read, and the mark a user's.
+        // While objects may be stored in that version, the request may be a read, and the annotation may come
+        // from a user.
         let read = try_convert(&conversion, &there, "v1", &["v1alpha1", "v1"]).unwrap();
         assert_eq!((&read["spec"], annotations(&read)), (&json!({}), annotations(&first)));
     }
-    // Up to the limit everything is kept.
+    // Annotations up to the limit are kept completely.
     let kept = r#"{"v1":[[["spec","big"],"y"]]}"#.len() + KEPT.len();
     let fits = with("v1", json!({"big": "y"}), (MAX_ANNOTATIONS - kept - 1) / 2 * 2 + 1);
     let there = convert(&conversion, &fits, "v1alpha1");
     assert!(MAX_ANNOTATIONS - annotations(&there) < 2);
     assert_eq!(convert(&conversion, &there, "v1"), fits);
-    // Nothing is stored that loses a value of the version in which it was written.
+    // A write is refused if it would lose a value of the version in which it is written.
     let old = with("v1alpha1", json!({"note": large}), 101);
     let refused = try_convert(&conversion, &old, "v1", &["v1"]);
     assert!(matches!(refused, Err(ConvertError::NoRoom { .. })), "{refused:?}");
@@ -266,7 +267,7 @@ fn what_does_not_fit_in_the_annotations_is_left_out_and_only_its_loss_is_refused
     let leaves_out = |text: &str| leaves_out(Some(&BTreeMap::from([(KEPT.to_owned(), text.to_owned())])));
     assert!(leaves_out(mark), "{mark}");
     assert!(!leaves_out(r#"{"v1":[[["spec","big"],"left out"]]}"#));
-    // A mark that a user sets in the storage version has no effect.
+    // An annotation that a user writes in the storage version has no effect.
     let mut marked = with("v1", json!({"b": "b"}), 101);
     marked["metadata"]["annotations"][KEPT] = r#"{"v1":"left out"}"#.into();
     let there = convert(&conversion, &marked, "v1alpha1");
@@ -292,7 +293,7 @@ fn deep_values_and_numbers_are_kept_as_they_are_written() {
         let there = conversion.convert(&first, "g.org/v1alpha1", &[]).unwrap();
         assert_eq!(conversion.convert(&there, "g.org/v1", &[]).unwrap(), first);
     }
-    // A deep value is validated all the same.
+    // A deep value is validated, too.
     let there = conversion.convert(&object("1", "1"), "g.org/v1alpha1", &[]).unwrap();
     let evil = there.replace(r#"{\"n\":1"#, r#"{\"n\":\"evil\""#);
     assert_ne!(evil, there);
@@ -300,7 +301,7 @@ fn deep_values_and_numbers_are_kept_as_they_are_written() {
 }
 
 #[test]
-fn the_work_grows_with_the_object_and_not_with_its_square() {
+fn conversion_takes_linear_work() {
     let pools = |fields: Value| {
         json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"],
             "items": object(&fields)})
@@ -327,7 +328,7 @@ fn the_work_grows_with_the_object_and_not_with_its_square() {
         let converted = convert(&conversion, object, to);
         (WORK.get(), converted)
     };
-    // Kept entries of each item, and absent ones.
+    // The entries of each item exist, are absent, or have the default.
     for fields in [json!({"zone": "b"}), json!({"extra": {}}), json!({"zone": "a"})] {
         let new = instance("v1", json!({"pools": pools(&fields)}));
         let (there, old) = work_of(&new, "v1alpha1");
@@ -335,7 +336,7 @@ fn the_work_grows_with_the_object_and_not_with_its_square() {
         assert_eq!(again, new);
         assert!(there.max(back) <= 12 * items, "{fields}: {there}, {back}");
     }
-    // Entries that a user made up: of no field, of one field, of items that do not exist.
+    // Entries that a user may have written: for no field, for one field, for items that do not exist.
     let mut places: Vec<Value> = (0..5_000).map(|_| json!([[], "a"])).collect();
     places.extend((0..2_000).map(|_| json!([["spec", "mode"], "b"])));
     places.extend((0..2_000).map(|number| json!([["spec", "pools", [format!("x{number}")], "zone"], "b"])));
@@ -348,7 +349,7 @@ fn the_work_grows_with_the_object_and_not_with_its_square() {
 }
 
 #[test]
-fn a_default_is_not_multiplied_without_end() {
+fn total_size_of_defaults_is_limited() {
     let map =
         |fields: &Value| object(&json!({"l": {"type": "object", "additionalProperties": object(fields)}}));
     let (own, hub) = (map(&json!({})), map(&json!({"text": {"type": "string"}})));
@@ -360,7 +361,7 @@ fn a_default_is_not_multiplied_without_end() {
     assert!(new.to_string().len() < 20 << 20);
 }
 
-/// A value that fits a schema. Keys of lists are unique.
+/// Generates a value that is valid under a schema. The keys of lists are unique.
 fn generate(schema: &Value, random: &mut fastrand::Rng) -> Value {
     if let Some(values) = schema["enum"].as_array() {
         return values[random.usize(..values.len())].clone();
@@ -396,7 +397,7 @@ fn generate(schema: &Value, random: &mut fastrand::Rng) -> Value {
 }
 
 #[test]
-fn a_round_trip_of_generated_objects_loses_nothing() {
+fn generated_objects_survive_a_round_trip() {
     let (crd, conversion) = compiled();
     for seed in 0..4_000 {
         let mut random = fastrand::Rng::with_seed(seed);
@@ -417,7 +418,7 @@ fn a_round_trip_of_generated_objects_loses_nothing() {
 }
 
 #[test]
-fn three_versions_convert_by_the_hub() {
+fn versions_are_converted_through_the_hub() {
     let version = |name: &str, storage: bool, field: &str| {
         json!({"name": name, "served": true, "storage": storage, "schema": {"openAPIV3Schema": object(&json!({
             "spec": object(&json!({field: {"type": "integer"}, format!("only{name}"): {"type": "string"}}))}))}})

@@ -1,4 +1,4 @@
-//! Converts an object between two neighbours: the hub and one other version.
+//! Converts an object between the hub and one other version.
 
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
@@ -11,13 +11,14 @@ use super::path::{self, Finder, Path, Place, Segment, Step};
 use super::{Field, Only, work};
 use crate::crd::validate::{Patterns, fits};
 
-/// How much text defaults add to an object at most. Without this, the items of a long list would multiply a default.
+/// The maximum size of the defaults that are added to an object. Otherwise a long list would multiply a
+/// default.
 const MAX_DEFAULTS: usize = 16 << 20;
 
-/// A place with the text of its value; without a value nothing was there.
+/// A place with the text of its value; `None` means that the place had no value.
 type Entry = (Place, Option<Rc<str>>);
 
-/// Each neighbour is given with the fields that only it has, and its name.
+/// Converts an object. Each version is given with the fields that only it has, and with its name.
 pub(super) fn translate(
     object: &mut Node<'_>,
     kept: &mut Kept,
@@ -28,10 +29,12 @@ pub(super) fn translate(
 ) {
     object.open(from.0.paths().chain(to.0.paths()).chain(moves.iter().flat_map(|(a, b)| [a, b])));
     let (entries, unknown) = entries_of(kept.take(to.1), to.0, moves, patterns);
-    // What is left there of the version that the object is in belongs to no field any more.
+    // The entries to keep for the version that the object comes from. Existing entries of that version belong
+    // to no field and stay.
     let mut saved: Vec<Entry> = Vec::new();
 
-    // An object that goes with its fields, and that is empty now, is kept as such.
+    // Objects that are empty before their fields are removed. They are kept, unlike those that become empty
+    // by it.
     let mut bare: HashSet<Place> = HashSet::new();
     for path in &from.0.objects {
         let places = path::places(object, path).into_iter();
@@ -41,7 +44,7 @@ pub(super) fn translate(
     for (source, target) in moves {
         for place in path::places(object, source) {
             let Some(value) = path::take(object, &place) else { continue };
-            // The steps up to the last list are the same on both sides.
+            // Up to the last list, both paths are the same.
             let shared =
                 source.iter().rposition(|s| matches!(s, Segment::Each { .. })).map_or(0, |last| last + 1);
             let new: Place = place[..shared].iter().cloned().chain(keys(&target[shared..])).collect();
@@ -77,14 +80,15 @@ pub(super) fn translate(
 
     let mut finder = Finder::default();
     let of_path = |path: &Path| entries.get(&path[..]).map(Vec::as_slice).unwrap_or_default();
-    // Objects first, the highest first, then what belongs in them.
+    // Objects are restored before their content, the highest first.
     for path in to.0.objects.iter().rev() {
         restore(object, &mut finder, path, of_path(path));
     }
     for (source, place, new, value) in moved {
         match path::put(object, &new, value) {
             Ok(Some(depth)) if !to.0.objects.iter().any(|path| path::is_of(path, &new[..depth])) => {
-                // Without this the object would stay behind, empty, when the value goes back.
+                // The entry marks an object that was created here, so that it is removed when the value moves
+                // back.
                 saved.push((new[..depth].to_vec(), None));
             }
             Ok(_) => {}
@@ -104,7 +108,7 @@ pub(super) fn translate(
             }
         }
     }
-    // Objects that were made for values which have moved back, the deepest first.
+    // Removes the objects that were created for values which have now moved back, the deepest first.
     let is_made = |path: &[Segment]| !to.0.paths().any(|known| known[..] == *path);
     let mut made: Vec<_> = entries
         .iter()
@@ -143,7 +147,7 @@ fn restore(object: &mut Node<'_>, finder: &mut Finder, path: &[Segment], entries
     }
 }
 
-/// The value of a field in an object that comes from the other version.
+/// The default of a field in an object that comes from the other version.
 struct Default<'a> {
     value: &'a Value,
     text: Rc<str>,
@@ -154,10 +158,10 @@ impl<'a> Default<'a> {
         Self { value, text: value.to_string().into() }
     }
 
-    /// Whether a value is the default. If in doubt it is not: then it is kept.
+    /// Whether a value is the default. If that is uncertain, it is not, and the value is kept.
     fn is(&self, value: &Node<'_>) -> bool {
         let text = value.to_text();
-        // Written by Go, a character takes six bytes at most; a number with a fraction may be another in the last digit.
+        // Go writes a character in at most six bytes. A number with a fraction may differ in its last digit.
         let may_be = || text.len() <= 6 * self.text.len() && !has_fraction(self.value);
         text == self.text || (may_be() && node::value_of(&text) == *self.value)
     }
@@ -172,7 +176,7 @@ fn has_fraction(value: &Value) -> bool {
     }
 }
 
-/// The steps of a path without lists.
+/// The fields of a path; list steps are skipped.
 fn keys(path: &[Segment]) -> impl Iterator<Item = Step> {
     path.iter().filter_map(|segment| match segment {
         Segment::Key(key) => Some(Step::Key(key.clone())),
@@ -180,8 +184,8 @@ fn keys(path: &[Segment]) -> impl Iterator<Item = Step> {
     })
 }
 
-/// The places where a field gets its default: those whose parent exists, or is an object of this version alone below one
-/// that exists.
+/// The places where a field gets its default: those whose parent exists, or would be created because it is an
+/// object that only this version has.
 fn default_places(object: &Node<'_>, path: &Path, objects: &[Path]) -> Vec<Place> {
     let mut length = path.len();
     while length > 1 && objects.iter().any(|own| own[..] == path[..length - 1]) {
@@ -194,7 +198,7 @@ fn default_places(object: &Node<'_>, path: &Path, objects: &[Path]) -> Vec<Place
     places
 }
 
-/// The entries by the path that they belong to, and those that belong to none.
+/// Groups the entries by the path to which they belong. The second part are entries that belong to no path.
 fn entries_of<'a>(
     texts: Vec<String>,
     only: &'a Only,
@@ -202,7 +206,7 @@ fn entries_of<'a>(
     patterns: &Patterns,
 ) -> (HashMap<&'a [Segment], Vec<Entry>>, Vec<String>) {
     let (mut found, mut unknown) = (HashMap::<_, Vec<Entry>>::new(), Vec::new());
-    // Where an object was created for a value that moves back now.
+    // The paths of objects that were created for a value which moves back now.
     let created = || moves.iter().flat_map(|(source, _)| (1..source.len()).map(|length| &source[..length]));
     for text in texts {
         let known = match node::items(&text).unwrap_or_default()[..] {
@@ -211,10 +215,11 @@ fn entries_of<'a>(
                     only.paths().map(Vec::as_slice).chain(created()).find(|p| path::is_of(p, &place))?;
                 Some((path, (place, None)))
             }),
-            // A moved value that had no room stays in the annotation: its schema is not known here.
+            // A moved value that did not fit into the object stays in the annotation, because its schema is
+            // not known here.
             [place, value] => place_of(place).and_then(|place| {
                 let objects = only.objects.iter().filter(|_| node::is_empty_object(value));
-                // The place first: few entries are worth a validation.
+                // The place is compared first, because that is cheaper than a validation.
                 let fields = only.fields.iter().filter(|field| path::is_of(&field.path, &place));
                 let fields = fields.filter(|field| is_valid(&field.schema, value, patterns));
                 let objects = objects.filter(|path| path::is_of(path, &place));

@@ -1,5 +1,5 @@
-//! What is lost between the versions of a CRD without a conversion: with the strategy `None` the API server changes nothing
-//! but `apiVersion`, and drops the fields that the schema of the other version lacks.
+//! Finds fields that are lost between the versions of a CRD without a conversion. With the strategy `None`,
+//! the API server changes only `apiVersion`, and drops the fields that the schema of the other version lacks.
 
 use serde_json::{Map, Value};
 
@@ -8,10 +8,10 @@ use crate::crd::{
     OBJECT_FIELDS, OtherKeys, join, other_keys, properties, schema_of, storage_version, versions,
 };
 
-/// A served version that has other fields than the storage version.
+/// A served version whose fields differ from those of the storage version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unconverted {
-    /// The position of the version in the CRD.
+    /// The index of the version in the CRD.
     pub index: usize,
     /// The name of the version.
     pub version: String,
@@ -21,7 +21,7 @@ pub struct Unconverted {
     pub own: Vec<String>,
     /// The fields that only the storage version has.
     pub stored: Vec<String>,
-    /// Fields of both, with how they differ.
+    /// The fields of both versions that differ, with the difference.
     pub different: Vec<String>,
 }
 
@@ -34,7 +34,7 @@ impl Unconverted {
         let empty = Map::new();
         let (ours, theirs) = (properties(own).unwrap_or(&empty), properties(hub).unwrap_or(&empty));
         let is_closed = |schema: &Value| matches!(other_keys(schema), OtherKeys::Closed);
-        // The status is written by the manager, in one version.
+        // The status is not compared, because only the manager writes it, always in the same version.
         let is_compared =
             |name: &str| !path.is_empty() || (name != "status" && !OBJECT_FIELDS.contains(&name));
         for (name, field) in ours.iter().filter(|(name, _)| is_compared(name)) {
@@ -58,8 +58,8 @@ impl Unconverted {
     }
 }
 
-/// The served versions of a CRD whose objects lose values when they are read or written in another version; none if the CRD
-/// has a conversion of its own.
+/// The served versions of a CRD whose objects lose values when they are read or written in another version.
+/// Empty if the CRD has its own conversion.
 pub fn unconverted(crd: &Value) -> Vec<Unconverted> {
     let strategy = crd["spec"]["conversion"]["strategy"].as_str();
     let Some(storage) = storage_version(crd).filter(|_| strategy.is_none_or(|strategy| strategy == "None"))
@@ -109,7 +109,7 @@ mod tests {
         let object = |fields: Value| json!({"type": "object", "properties": fields});
         let (text, number) = (json!({"type": "string"}), json!({"type": "integer"}));
         assert_eq!(lost(&object(json!({"a": text})), &object(json!({"a": text}))), None);
-        // What a version permits is not what it keeps.
+        // The validation of a value does not matter, only whether it is kept.
         let short = json!({"type": "string", "maxLength": 3, "description": "x"});
         assert_eq!(lost(&object(json!({"a": text})), &object(json!({"a": short}))), None);
         let all =
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn only_served_versions_without_a_conversion_count() {
+    fn unserved_or_converted_versions_are_not_reported() {
         let (own, hub) =
             (json!({"type": "object", "properties": {"a": {"type": "string"}}}), json!({"type": "object"}));
         let mut crd = crd(&own, &hub);

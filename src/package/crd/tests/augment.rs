@@ -1,4 +1,4 @@
-//! What is added to a CRD: printer columns, the status, categories.
+//! The additions to a CRD: printer columns, the status, categories.
 
 use serde_json::{Value, json};
 
@@ -57,7 +57,7 @@ fn columns(crd: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn printer_columns() {
+fn missing_printer_columns_are_added() {
     let column = |name: &str, path: &str| json!({"name": name, "type": "string", "jsonPath": path});
     let ready = r#".status.conditions[?(@.type=="Ready")].status"#;
     let age = ".metadata.creationTimestamp";
@@ -65,14 +65,14 @@ fn printer_columns() {
         (json!(null), false, vec!["Ready", "Age"]),
         (json!(null), true, vec!["Ready", "Plan", "Age"]),
         (json!([column("Size", ".spec.size")]), true, vec!["Size", "Ready", "Plan", "Age"]),
-        // A Ready that counts members: ours needs another name.
+        // The author's column Ready counts members, so Operetta's column gets another name.
         (json!([column("Ready", ".status.size")]), false, vec!["Ready", "AllReady", "Age"]),
         (
             json!([column("READY", ".status.size"), column("AllReady", ".x")]),
             false,
             vec!["READY", "AllReady", "OperettaReady", "Age"],
         ),
-        // The author's own columns for what ours would show.
+        // The author already has columns for what Operetta would show.
         (json!([column("OK", ready)]), false, vec!["OK", "Age"]),
         (
             json!([column("OK", ".status.conditions[?( @.type == 'Ready' )].reason")]),
@@ -101,7 +101,7 @@ fn printer_columns() {
 }
 
 #[test]
-fn status_schemas() {
+fn status_schema_is_widened_but_keeps_author_fields() {
     let augmented = |schema: Value, status: &[&str]| {
         let additions =
             Additions { status: status.iter().map(ToString::to_string).collect(), has_plans: false };
@@ -112,7 +112,7 @@ fn status_schemas() {
     let status = |schema: &Value| schema["properties"]["status"].clone();
     let keep = json!({"x-kubernetes-preserve-unknown-fields": true});
 
-    // Nothing at all, and a root that is bare.
+    // A schema without content, and a root without fields.
     for bare in [json!({}), json!({"type": "object"}), json!({"type": "object", "properties": null})] {
         let schema = augmented(bare, &["a"]);
         assert_eq!(schema["type"], "object");
@@ -122,21 +122,21 @@ fn status_schemas() {
             json!(["type"])
         );
     }
-    // A root that keeps everything: so does its status.
+    // The status of a root that keeps unknown fields keeps them, too.
     let schema = augmented(json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}), &["a"]);
     assert_eq!(status(&schema), json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}));
 
     let of = |own: Value, names: &[&str]| {
         status(&augmented(json!({"type": "object", "properties": {"status": own}}), names))
     };
-    // What the author says stays.
+    // The author's schemas stay unchanged.
     let own = json!({"type": "object", "properties": {"conditions": {"type": "array", "items": {"type": "object", "properties": {"type": {"type": "string"}}}}, "a": {"type": "integer"}}});
     let got = of(own.clone(), &["a", "b"]);
     let known = &got["properties"]["conditions"]["items"]["properties"];
     assert_eq!(known["type"], json!({"type": "string"}));
     assert_eq!(got["properties"]["a"], json!({"type": "integer"}));
     assert_eq!(got["properties"]["b"], keep);
-    // Our conditions fit among those that the author knows.
+    // Operetta's conditions are valid under the author's schema of conditions.
     let conditions = |items: Value| {
         let own = json!({"type": "array", "maxItems": 8, "items": items});
         let got = of(json!({"type": "object", "properties": {"conditions": own}}), &[]);
@@ -166,12 +166,12 @@ fn status_schemas() {
     assert_eq!(conditions(open.clone()), open);
     let texts = json!({"type": "string"});
     assert_eq!(conditions(texts.clone()), texts);
-    // What tells the items of a list apart has to be required.
+    // The keys of a list must stay required.
     let keyed = json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type", "severity"],
         "items": {"type": "object", "required": ["type", "severity", "area"], "properties": {"severity": {"type": "string"}}}});
     let got = of(json!({"type": "object", "properties": {"conditions": keyed}}), &[]);
     assert_eq!(got["properties"]["conditions"]["items"]["required"], json!(["type", "severity"]));
-    // A status is written before all of it is known.
+    // Required fields of a status are dropped, because a status is written step by step.
     let got = of(
         json!({"type": "object", "required": ["a"], "properties": {"a": {"type": "object", "required": ["b", "c"], "properties": {"c": {"type": "string"}}}}}),
         &["a.b"],
@@ -181,13 +181,14 @@ fn status_schemas() {
         got["properties"]["a"],
         json!({"type": "object", "properties": {"b": keep, "c": {"type": "string"}}})
     );
-    // A projected object would be empty if none of its fields were named.
+    // The server would empty a projected object whose schema names no fields.
     let got = of(json!({"type": "object", "properties": {"a": {"type": "object"}}}), &["a"]);
     assert_eq!(
         got["properties"]["a"],
         json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
     );
-    // Maps and open objects take the field as they are; a scalar cannot hold one.
+    // Maps and open objects stay unchanged, because they already accept the field. So does a scalar, which
+    // cannot contain it.
     for own in [
         json!({"type": "object", "additionalProperties": {"type": "string"}}),
         json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}),
@@ -196,10 +197,10 @@ fn status_schemas() {
         let got = of(json!({"type": "object", "properties": {"a": own}}), &["a.b"]);
         assert_eq!(got["properties"]["a"], own);
     }
-    // Kept by the server, but emptied: named fields are not.
+    // With `additionalProperties: true` the server would empty objects in the map.
     let got = of(json!({"type": "object", "additionalProperties": true}), &["a"]);
     assert_eq!(got["properties"]["a"], keep);
-    // A status that is no object is left alone; `check` says so.
+    // A status that is not an object stays unchanged; `check` reports it.
     assert_eq!(of(json!({"type": "string"}), &["a"]), json!({"type": "string"}));
 
     let own = json!({"type": "object", "properties": {"status": {"type": "object", "properties": {"revision": {"type": "integer"}, "plan": {"type": "object"}, "history": {"x-kubernetes-preserve-unknown-fields": true}}}}});
@@ -207,7 +208,7 @@ fn status_schemas() {
     for (name, _) in CRDS {
         assert_eq!(taken(&read(name), "v1"), Vec::<&str>::new());
     }
-    // Broken CRDs pass through.
+    // Broken CRDs stay unchanged.
     for broken in [
         json!(null),
         json!({"spec": {"versions": [null, 1, {"schema": 1, "subresources": 2, "additionalPrinterColumns": 3}]}}),

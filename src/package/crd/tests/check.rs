@@ -1,4 +1,4 @@
-//! What a check of a CRD finds, and what it accepts.
+//! The errors that the check of a CRD finds, and the CRDs that it accepts.
 
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ fn check_accepts_what_the_server_accepts() {
 }
 
 #[test]
-fn check_finds() {
+fn check_finds_errors_in_crds() {
     let root = "/spec/versions/0/schema/openAPIV3Schema";
     let spec = &format!("{root}/properties/spec");
     let a = &format!("{spec}/properties/a");
@@ -261,7 +261,7 @@ fn check_finds() {
             .collect();
         assert!(found.contains(&(path, said.to_owned())), "{pointer} = {value}: {found:#?}");
     }
-    // Good: what int-or-string may say, a map of anything, protected groups that are approved.
+    // Valid schemas: restrictions of int-or-string, a map of any values, a protected group with an approval.
     for (pointer, value) in [
         (
             a.clone(),
@@ -304,7 +304,7 @@ fn check_finds() {
 }
 
 #[test]
-fn a_crd_of_a_megabyte() {
+fn large_crd_is_checked_and_augmented() {
     let field = json!({"type": "object", "description": "d".repeat(80), "properties": {"a": {"type": "string", "description": "d".repeat(80)}}});
     let fields: serde_json::Map<String, Value> =
         (0..4000).map(|n| (format!("field{n}"), field.clone())).collect();

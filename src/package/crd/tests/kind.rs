@@ -7,7 +7,7 @@ use super::{changed, read};
 use crate::api::ApiKind;
 
 #[test]
-fn kinds() {
+fn kind_of_a_crd_is_read() {
     let of = |name: &str| kind(&read(name)).expect(name);
     let ticket = of("flightticket");
     assert_eq!(

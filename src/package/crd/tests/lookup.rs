@@ -1,4 +1,4 @@
-//! What a schema says of a path.
+//! Lookups of paths in schemas.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::super::{Additions, Lookup, augment, lookup};
 use super::{read, root};
 
 #[test]
-fn lookups() {
+fn paths_are_looked_up_in_schemas() {
     let etcd = read("etcdcluster");
     let web = read("webapp");
     let of = |crd: &Value, path: &str| {
@@ -48,7 +48,7 @@ fn lookups() {
     assert_eq!(lookup(&empty, &["any", "a"]), Lookup::Open);
     assert_eq!(lookup(&json!({}), &["spec"]), Lookup::Open);
     assert_eq!(lookup(&empty, &[]), Lookup::Known(&empty));
-    // What we add is known, too.
+    // The fields that Operetta adds are found, too.
     let crd = augment(&etcd, &Additions { status: vec!["members.ready".into()], has_plans: false });
     assert_eq!(of(&crd, "status.conditions.*.type"), "string");
     assert_eq!(of(&crd, "status.members.ready.0"), "open");

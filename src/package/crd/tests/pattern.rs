@@ -1,4 +1,4 @@
-//! Regular expressions as Go reads them.
+//! Patterns have Go's syntax.
 
 use super::super::pattern;
 

@@ -6,7 +6,7 @@ use super::super::*;
 use super::{read, root};
 
 #[test]
-fn defaulting() {
+fn defaults_are_applied_as_by_the_server() {
     let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
         "a": {"type": "integer", "default": 1},
         "n": {"type": "string", "nullable": true, "default": "x"},
@@ -59,7 +59,7 @@ fn defaulting() {
 }
 
 #[test]
-fn validation() {
+fn violations_are_reported_with_their_paths() {
     let port = json!({"type": "object", "required": ["port"], "properties": {"port": {"type": "integer"}, "protocol": {"type": "string"}}});
     let cases: Vec<(Value, Value, &[&str])> = vec![
         (json!({"type": "string"}), json!("x"), &[]),

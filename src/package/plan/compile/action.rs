@@ -25,7 +25,7 @@ impl Compiler<'_> {
         members.value.iter().filter_map(|member| self.member(member, names)).collect()
     }
 
-    /// A child or one member of it.
+    /// Compiles the reference to a child, or to one member of it.
     pub(crate) fn member(&mut self, source: &At<manifest::Members>, names: &Names<'_>) -> Option<Members> {
         let manifest::Members { child, key } = &source.value;
         let has_loop = names.children.iter().find(|(id, _)| id == child).map(|(_, has_loop)| *has_loop);
@@ -47,7 +47,7 @@ impl Compiler<'_> {
         Some(Members { child: child.clone(), key, location: source.at.clone() })
     }
 
-    /// The key of a member: an integer, a string in quotes or without, or a template.
+    /// Compiles the key of a member: an integer, a string with or without quotes, or a template.
     fn member_key(&mut self, key: &str, source: &At<manifest::Members>) -> Option<Text> {
         let quoted = ['"', '\''].into_iter().find_map(|quote| key.strip_prefix(quote)?.strip_suffix(quote));
         if let Some(inner) = quoted {
@@ -64,7 +64,7 @@ impl Compiler<'_> {
         self.file(path, "templates/")?;
         let engine = Arc::clone(&self.engine);
         let Some(template) = engine.template(&path.value) else {
-            self.readable = false; // it does not compile, which was said
+            self.readable = false; // it does not compile, which is already reported
             return None;
         };
         let kinds = self.note(template.kinds().map(<[Gvk]>::to_vec), &path.path)?;
@@ -86,7 +86,7 @@ impl Compiler<'_> {
         Some(path.value.clone())
     }
 
-    /// A command in a container: of a step, or of an observation.
+    /// Compiles the command of a step or of an observation.
     pub(crate) fn exec(&mut self, exec: &At<manifest::Exec>, names: &Names<'_>) -> Option<Exec> {
         let At { value: manifest, .. } = exec;
         let child = self.member(&manifest.child, names);

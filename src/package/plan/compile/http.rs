@@ -8,13 +8,13 @@ use crate::manifest::TemplateText;
 use crate::plan::{Auth, Body, Http, Tls, check_key, check_user, manifest};
 use crate::template::Text;
 
-/// The most bytes of an answer.
+/// The default for the maximum number of bytes of an answer.
 const MAX_BYTES: u32 = 1 << 20;
-/// How long one attempt of an HTTP request may take.
+/// The default timeout of one attempt.
 const ATTEMPT: Duration = Duration::from_secs(30);
 
 impl Compiler<'_> {
-    /// An HTTP request: of a step, or of an observation.
+    /// Compiles the HTTP request of a step or of an observation.
     pub(crate) fn http(&mut self, http: &At<manifest::Http>) -> Option<Http> {
         let manifest = &http.value;
         let bodies = [
@@ -99,7 +99,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// A text that must meet a rule. If it is a literal, the rule is checked now.
+    /// Compiles a text whose value must obey a rule. The rule of a literal is checked now.
     fn checked(&mut self, source: &TemplateText, rule: fn(&str) -> Result<(), &'static str>) -> Option<Text> {
         let text = self.text(&source.0)?;
         if let Some(Err(why)) = text.as_literal().and_then(|value| value.as_str()).map(rule) {
@@ -135,7 +135,7 @@ impl Compiler<'_> {
         self.named(headers)
     }
 
-    /// A host that a computed host may be: a name, or `*.` and a name.
+    /// Checks an entry of `hosts`: a name, or `*.` and a name.
     fn host(&mut self, host: &At<String>) -> Option<String> {
         let name = host.value.strip_prefix("*.").unwrap_or(&host.value);
         let label = |label: &str| {

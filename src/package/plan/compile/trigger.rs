@@ -74,7 +74,7 @@ impl Compiler<'_> {
         Some(Trigger { event, when, location })
     }
 
-    /// A path of the spec, or a ref as a whole.
+    /// Compiles a path of `changed`: a path of the spec, or a whole ref.
     fn changed(&mut self, path: &At<String>, names: &Names<'_>) -> Option<ChangedPath> {
         let mut keys = path.value.split('.');
         let (root, keys) = (keys.next().unwrap_or_default(), keys.collect::<Vec<_>>());
@@ -129,7 +129,7 @@ fn event(name: manifest::EventName) -> Event {
     }
 }
 
-/// The trigger of a plan that has none.
+/// The implied trigger of a plan without a trigger, by its name.
 pub(super) fn implied(name: &str, at: &Location) -> Vec<Trigger> {
     let event = match name {
         "deploy" => Event::Created,

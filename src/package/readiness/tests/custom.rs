@@ -1,4 +1,4 @@
-//! Custom kinds, by their conditions.
+//! Custom kinds, whose readiness comes from their conditions.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::super::{Readiness, of, of_custom};
 use super::{check, cond};
 
 #[test]
-fn custom_kinds() {
+fn readiness_of_custom_kinds() {
     let page = "x".repeat(2_000);
     let cut = format!("NotReady R: {}…", "x".repeat(1_000));
     check(
@@ -77,7 +77,7 @@ fn custom_kinds() {
             "{status} {subresource}"
         );
     }
-    // Parts of what a condition Ready would say.
+    // Conditions that cover only a part of readiness.
     let part = |kind: &str, status: &str| json!({"type": kind, "status": status, "reason": "Pending"});
     for (conditions, wanted) in [
         (json!([part("Accepted", "True"), part("Programmed", "Unknown")]), false),

@@ -1,4 +1,4 @@
-//! The other built-in kinds: storage, network, definitions, and those that need no status.
+//! The other built-in kinds: storage, network, definitions, and kinds whose status does not matter.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use super::super::needs_status;
 use super::{check, cond};
 
 #[test]
-fn storage_and_network() {
+fn readiness_of_storage_and_network_kinds() {
     let unbound = "NotReady NotBound: it is not bound to a volume; where the storage class says WaitForFirstConsumer, a pod must use it first";
     check(
         "v1",
@@ -83,7 +83,7 @@ fn storage_and_network() {
 }
 
 #[test]
-fn definitions_and_the_rest() {
+fn readiness_of_definitions_and_other_kinds() {
     check(
         "apiextensions.k8s.io/v1",
         "CustomResourceDefinition",
@@ -157,12 +157,12 @@ fn definitions_and_the_rest() {
             ),
         ],
     );
-    // A Deployment of another group is not a Deployment.
+    // A Deployment of another group does not follow the rules for Deployments.
     check("example.org/v1", "Deployment", &[("any", json!({}), "Ready")]);
 }
 
 #[test]
-fn what_needs_no_status_is_ready_from_its_metadata() {
+fn kinds_without_status_are_ready_when_they_exist() {
     let bare = [
         ("", "ConfigMap"),
         ("", "Secret"),

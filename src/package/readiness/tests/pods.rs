@@ -1,4 +1,4 @@
-//! Pod.
+//! Readiness of Pods.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::readiness::containers::{ANNOTATION, replaced_by, running};
 use crate::readiness::of;
 
 #[test]
-fn pod() {
+fn readiness_of_pods() {
     let waiting = |name: &str, reason: &str| json!({"name": name, "ready": false, "state": {"waiting": {"reason": reason}}});
     let unready = json!({"name": "b", "ready": false, "state": {"running": {}}});
     let status = |phase: &str, conditions: Value, containers: Value| json!({"status": {"phase": phase, "conditions": conditions, "containerStatuses": containers}});
@@ -126,7 +126,7 @@ fn pod() {
                 json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}, "status": {"phase": "Running", "conditions": [cond("Ready", "True", "", "")]}}),
                 "Terminating",
             ),
-            // A pod of 1.36 has an observed generation, too.
+            // Since Kubernetes 1.36 a Pod also has an observed generation.
             (
                 "resized",
                 json!({"status": {"observedGeneration": 1, "phase": "Running", "conditions": [cond("Ready", "True", "", "")]}}),
@@ -136,9 +136,9 @@ fn pod() {
     );
 }
 
-/// The kubelet has observed the new generation, and the former container still runs.
+/// The kubelet has observed the new generation while the former container still runs.
 #[test]
-fn a_pod_is_not_ready_until_a_container_with_a_new_image_is_replaced() {
+fn pod_waits_for_replacement_of_containers_with_new_image() {
     let pod = |image: &str, running: (&str, &str)| {
         let (id, reported) = running;
         json!({
@@ -160,22 +160,24 @@ fn a_pod_is_not_ready_until_a_container_with_a_new_image_is_replaced() {
     let old = pod("e:1", ("c://1", "docker.io/library/e:1"));
     let changed = applied(&old, pod("e:2", ("c://1", "docker.io/library/e:1")));
     assert_eq!(told(&of(&changed)), waits);
-    // Before the kubelet replaces it the image changes again, and back.
+    // The image changes again before the kubelet replaces the container, and then back.
     assert_eq!(told(&of(&applied(&changed, pod("e:3", ("c://1", "docker.io/library/e:1"))))), waits);
     assert_eq!(told(&of(&applied(&changed, pod("e:1", ("c://1", "docker.io/library/e:1"))))), "Ready");
-    // The new container, of which the runtime reports another tag of the image.
+    // The runtime reports another tag for the image of the new container.
     let mut replaced = changed.clone();
     replaced["status"] = pod("e:2", ("c://2", "mirror/e:latest"))["status"].clone();
     assert_eq!(told(&of(&replaced)), "Ready");
-    // The kubelet has ended the former container, and cannot pull the image; the id is still the former one.
+    // The kubelet has stopped the former container and cannot pull the image. The reported id is still the
+    // former one.
     let mut pulling = changed.clone();
     pulling["status"]["conditions"] = json!([cond("Ready", "False", "ContainersNotReady", "")]);
     pulling["status"]["containerStatuses"][0]["state"] = json!({"waiting": {"reason": "ImagePullBackOff"}});
     assert_eq!(told(&of(&pulling)), "NotReady ImagePullBackOff: container etcd: ImagePullBackOff");
-    // The same image by another name does not wait for ever where the runtime keeps the container.
+    // A runtime may keep the container if only the name of the image changes, so the Pod must not wait for a
+    // new one.
     let renamed = applied(&old, pod("docker.io/library/e:1", ("c://1", "docker.io/library/e:1")));
     assert_eq!(told(&of(&renamed)), "Ready");
-    // A change that replaces no container.
+    // A change that replaces no container adds no annotation.
     assert_eq!(replaced_by(&pod("e:1", ("", "")), &running(&old)), None);
     assert_eq!(told(&of(&applied(&json!({}), pod("e:1", ("", ""))))), "Ready");
 }

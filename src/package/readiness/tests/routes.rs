@@ -5,12 +5,12 @@ use serde_json::{Value, json};
 use super::super::{Readiness, of_kind};
 
 #[test]
-fn routes_are_ready_once_all_their_parents_take_them() {
+fn route_is_ready_when_all_parents_accept_it() {
     let of = |refs: Value, parents: Value| {
         let object = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
             "metadata": {"name": "r", "namespace": "n", "generation": 2},
             "spec": {"parentRefs": refs}, "status": {"parents": parents}});
-        // Also where its CRD cannot be read.
+        // Checked as a kind whose CRD cannot be read.
         of_kind(&object, true)
     };
     let answer = |section: Option<&str>, conditions: Value| {

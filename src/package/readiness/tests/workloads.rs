@@ -1,11 +1,11 @@
-//! Deployment, `ReplicaSet`, `StatefulSet`, `DaemonSet`, Job and `CronJob`.
+//! Readiness of Deployment, `ReplicaSet`, `StatefulSet`, `DaemonSet`, Job and `CronJob`.
 
 use serde_json::{Value, json};
 
 use super::{check, cond};
 
 #[test]
-fn deployment() {
+fn readiness_of_deployments() {
     let spec = json!({"replicas": 3, "progressDeadlineSeconds": 600});
     let available = cond("Available", "True", "MinimumReplicasAvailable", "");
     let done = cond("Progressing", "True", "NewReplicaSetAvailable", "");
@@ -94,7 +94,7 @@ fn deployment() {
 }
 
 #[test]
-fn replica_set() {
+fn readiness_of_replica_sets() {
     check(
         "apps/v1",
         "ReplicaSet",
@@ -129,7 +129,7 @@ fn replica_set() {
 }
 
 #[test]
-fn stateful_set() {
+fn readiness_of_stateful_sets() {
     let spec = |strategy: Value| json!({"replicas": 3, "updateStrategy": strategy});
     let rolling = spec(json!({"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}));
     let status = |replicas: i64, ready: i64, current: i64, updated: i64, revision: &str| json!({"observedGeneration": 2, "replicas": replicas, "readyReplicas": ready, "currentReplicas": current, "updatedReplicas": updated, "currentRevision": revision, "updateRevision": "a-2"});
@@ -194,7 +194,7 @@ fn stateful_set() {
 }
 
 #[test]
-fn daemon_set() {
+fn readiness_of_daemon_sets() {
     let status = |want: i64, current: i64, updated: i64, ready: i64| json!({"observedGeneration": 2, "desiredNumberScheduled": want, "currentNumberScheduled": current, "updatedNumberScheduled": updated, "numberReady": ready, "numberAvailable": ready, "numberMisscheduled": 0});
     check(
         "apps/v1",
@@ -238,7 +238,7 @@ fn daemon_set() {
 }
 
 #[test]
-fn job_and_cron_job() {
+fn readiness_of_jobs_and_cron_jobs() {
     check(
         "batch/v1",
         "Job",

@@ -10,7 +10,7 @@ use crate::template::text::TextUnit;
 use crate::template::value::Name;
 
 impl<'e> Walk<'e> {
-    /// The value of a name that no statement has set.
+    /// The taint of a name that no statement has set.
     pub(super) fn outside(&mut self, name: &Name) -> TaintTree {
         if let Some((_, tree)) = self.given.iter().rev().find(|(known, _)| known == name) {
             return tree.clone();
@@ -35,7 +35,7 @@ impl<'e> Walk<'e> {
         &**name == "let" && !self.locals.iter().chain(&self.given).any(|(known, _)| known == name)
     }
 
-    /// `let.name`, in the scope that partials give.
+    /// The taint of `let.name`, evaluated with the variables that the enclosing partials have received.
     pub(super) fn let_value(&mut self, name: &str) -> TaintTree {
         let Some(text) = self.scope.lets.get(name) else { return TaintTree::default() };
         let TextUnit::Template(unit) = &*text.0 else { return TaintTree::default() };
@@ -48,7 +48,7 @@ impl<'e> Walk<'e> {
         tree
     }
 
-    /// Walks another text, which has its own variables.
+    /// Walks another text with its own variables.
     fn inside<T>(&mut self, unit: &'e Unit, given: Locals, work: impl FnOnce(&mut Self) -> T) -> T {
         self.open += 1;
         let known = self.given.len();
@@ -109,7 +109,7 @@ impl<'e> Walk<'e> {
             return self.anything();
         }
         self.open += 1;
-        // A macro sees the variables of the top level, not those of the blocks around the call.
+        // A macro sees the variables of the top level, but not those of the blocks around the call.
         let top = self.frames.first().copied().unwrap_or(self.locals.len());
         let hidden = self.locals.split_off(top);
         let frames = std::mem::replace(&mut self.frames, vec![top]);

@@ -8,7 +8,7 @@ use crate::template::taint::{Level, MAX_DEPTH, Shape, Taint, TaintTree, filters}
 use crate::template::value::{Name, Val};
 
 impl<'e> Walk<'e> {
-    /// What the truthiness of an expression reveals.
+    /// The taint of the truthiness of an expression.
     pub(super) fn truth(&mut self, node: &'e Node) -> Option<Taint> {
         self.eval(node).truth()
     }
@@ -159,7 +159,7 @@ impl<'e> Walk<'e> {
         }
     }
 
-    /// The value of a field, also of a namespace.
+    /// The taint of a field, also of a namespace.
     pub(in crate::template::taint) fn field(&self, base: &TaintTree, name: &Name) -> TaintTree {
         let found = base.get(Some(name));
         match self.namespaces.get(name) {
@@ -203,15 +203,16 @@ impl<'e> Walk<'e> {
     }
 }
 
-/// What the equality of two values reveals. Nothing if one is a literal and the other the secret itself: a value that
-/// equals a literal of the package is not secret, and inequality reveals no more than that the value is not empty.
+/// The taint of the equality of two values. There is none if one is a literal and the other the secret
+/// itself: a value that equals a literal of the package is not secret, and inequality reveals no more than
+/// that the value is not empty.
 fn equality(left: (&TaintTree, &Node), right: (&TaintTree, &Node)) -> Option<Taint> {
     let told = Taint::higher(left.0.any(), right.0.any())?;
     let written = is_constant(left.1) || is_constant(right.1);
     (!written || told.level > Level::Held).then_some(told)
 }
 
-/// Whether it is a literal.
+/// Whether the node is a literal.
 fn is_constant(node: &Node) -> bool {
     match &node.kind {
         Kind::Const(_) => true,

@@ -1,4 +1,4 @@
-//! The abstract evaluation of a text, and what it writes to which place of the document.
+//! Evaluates a text abstractly and records which value it inserts at which position of the document.
 
 mod calls;
 mod expressions;
@@ -21,7 +21,7 @@ const MAX_OPEN: usize = 20;
 /// The maximum number of rounds until the fields of namespaces no longer change.
 const MAX_ROUNDS: usize = 8;
 
-/// The source of a generated value.
+/// The source that is named for a generated value.
 pub(super) const GENERATED: &str = "a generated value";
 
 /// A value in a document.
@@ -35,18 +35,18 @@ pub(super) struct Walk<'e> {
     engine: &'e Engine,
     scope: &'e TaintScope<'e>,
     unit: &'e Unit,
-    /// The taint of everything that is not walked.
+    /// The taint of everything that the walk does not visit.
     secret: Taint,
-    /// The variables of the current partials.
+    /// The variables that the enclosing partials have received.
     given: Locals,
     locals: Locals,
     frames: Vec<usize>,
-    /// The fields of all namespaces by name.
+    /// The fields of all namespaces, by name.
     namespaces: BTreeMap<Name, TaintTree>,
     /// The taint of the conditions of the current statement.
     control: Option<Taint>,
     out: Vec<Placed>,
-    /// Keys in text that is inserted elsewhere.
+    /// Tainted keys in text that is inserted elsewhere.
     keys: Vec<Inserted>,
     /// Whether the text is YAML, not a single value.
     yaml: bool,
@@ -79,7 +79,7 @@ impl<'e> Walk<'e> {
         }
     }
 
-    /// The result, unless the analysis was cut off.
+    /// The result, or everything tainted if the analysis was cut off.
     pub(super) fn finished(&self, tree: TaintTree) -> TaintTree {
         if self.is_exhausted() { self.anything() } else { tree }
     }
@@ -88,12 +88,12 @@ impl<'e> Walk<'e> {
         self.steps > MAX_STEPS
     }
 
-    /// An unknown value.
+    /// The taint of an unknown value.
     fn anything(&self) -> TaintTree {
         TaintTree::tainted(self.secret.at_least(Level::Bits))
     }
 
-    /// The value of a text.
+    /// The taint of a text.
     pub(super) fn text(&mut self, unit: &'e Unit) -> TaintTree {
         if let Some(node) = lone(unit) {
             return self.eval(node);
@@ -104,7 +104,7 @@ impl<'e> Walk<'e> {
         folded(&out)
     }
 
-    /// The values that a template inserts.
+    /// The tainted values that a template inserts.
     pub(super) fn document(&mut self, unit: &'e Unit) -> Vec<Inserted> {
         self.yaml = true;
         let out = self.collect(true, |walk| walk.unit_body(unit));
@@ -161,7 +161,7 @@ impl<'e> Walk<'e> {
         round(self);
     }
 
-    /// The values that are inserted during `work`.
+    /// Collects the values that are inserted during `work`.
     fn collect(&mut self, placed: bool, work: impl FnOnce(&mut Self)) -> Vec<Placed> {
         let out = std::mem::take(&mut self.out);
         let was_placed = std::mem::replace(&mut self.placed, placed);
@@ -186,7 +186,7 @@ impl<'e> Walk<'e> {
         }
     }
 
-    /// Literal text that depends on a condition.
+    /// Records literal text whose presence depends on a condition.
     fn put_written(&mut self, span: Span) {
         let ends = [Span::new(span.start, span.start + 1), Span::new(span.end - 1, span.end)];
         let positions = ends.into_iter().flat_map(|end| (self.scope.positions)(&self.unit.source, end));
@@ -211,7 +211,8 @@ impl<'e> Walk<'e> {
     fn place(&mut self, tree: TaintTree, span: Span, mut positions: Vec<Position>) {
         let location = Location::new(&self.unit.source, span);
         if !self.placed {
-            // The caller knows where this is inserted. A key is a key anywhere.
+            // The position of the text is known only to the caller, which inserts it. But a key is a key
+            // wherever it is inserted.
             if self.yaml
                 && positions.iter().any(|position| position.key)
                 && let Some(taint) = tree.any()
@@ -225,7 +226,7 @@ impl<'e> Walk<'e> {
     }
 }
 
-/// Text that is composed of inserted values.
+/// The taint of a text that is composed of inserted values.
 fn folded(out: &[Placed]) -> TaintTree {
     let told = out.iter().fold(None, |told, placed| Taint::higher(told, placed.tree.any()));
     TaintTree::of(told.map(|told| told.at_least(Level::Derived)))

@@ -85,7 +85,7 @@ impl<'e> Walk<'e> {
                 let known = std::mem::take(&mut self.locals[index].1);
                 self.locals[index].1 = known.join(tree);
             } else {
-                // In the other branch the name has its outer value.
+                // In the other branch the name keeps its outer value.
                 let outside = self.outside(&name).with(self.control.clone());
                 self.locals.push((name, tree.join(outside)));
             }
