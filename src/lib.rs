@@ -3,7 +3,7 @@
 //!
 //! `docs/architecture.md` is the map of the code and of the invariants that hold in it.
 
-// Tests may; the product says what went wrong instead.
+// Only tests may panic; the product reports what went wrong.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 pub mod cli;

@@ -14,7 +14,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const PURGE_DELAY: &str = "MIMALLOC_PURGE_DELAY";
 
 fn main() -> ExitCode {
-    // First, because the guard must not have threads or a runtime.
+    // The guard comes first, because it must not have threads or a runtime.
     if env::args_os().nth(1).is_some_and(|arg| arg == guard::COMMAND) {
         return guard::main(env::args_os().skip(2));
     }
@@ -24,8 +24,9 @@ fn main() -> ExitCode {
     operetta::cli::main()
 }
 
-/// Executes the program again, in the same process, with an allocator that returns freed memory at once: the peak of a
-/// manager of large instances is half as high. Returns if that fails, and the delay is the allocator's own.
+/// Executes the program again, in the same process, with an allocator that returns freed memory at once: the
+/// peak of a manager of large instances is half as high. Returns only if that fails; the delay is then the
+/// allocator's default.
 fn purge_at_once() {
     if let Ok(program) = env::current_exe() {
         let error = Command::new(program).args(env::args_os().skip(1)).env(PURGE_DELAY, "0").exec();

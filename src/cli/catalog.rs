@@ -91,17 +91,17 @@ impl PackageKind {
         full_name(&self.served.kind)
     }
 
-    /// Whether its CRD could be read, which says what belongs to it.
+    /// Whether its CRD could be read: only then its plans and the kinds of its children are known.
     pub(super) fn is_described(&self) -> bool {
         self.plans.is_some()
     }
 
-    /// That this user may not read the CRD, and what that means.
+    /// The message that this user may not read the CRD; `meaning` says what follows from it.
     pub(super) fn undescribed(&self, meaning: &str) -> String {
         format!("this user may not get the CRD {}, so {meaning}", self.full_name())
     }
 
-    /// A kind of which only discovery is known. `children`: the kinds that its children may have.
+    /// A kind that is known from discovery only. `children`: the kinds that its children may have.
     fn of_discovery(served: &Served, children: &[Gvk]) -> Self {
         let bounds =
             Bounds { namespace_scope: NamespaceScope::HOME, kinds: children.iter().cloned().collect() };
@@ -148,7 +148,7 @@ impl Catalog {
     ///
     /// For people.
     pub(super) async fn read_any(cluster: &Cluster) -> Result<(Self, Apis), String> {
-        // Without the schemas of the CRDs, which may have a megabyte each.
+        // The schemas of the CRDs, which may have a megabyte each, are not needed.
         let query = Query { labels: names::OPERATOR, metadata_only: true, ..Query::default() };
         let definitions = ApiKind::crd();
         let crds = cluster.list_all(&definitions, &query, |crd: Raw| crd);
@@ -216,7 +216,7 @@ impl Catalog {
                         plans: Some(read_plans(&text(annotations, names::PLANS))),
                     });
                 }
-                // Its instances go with it.
+                // A terminating CRD: its instances are deleted with it.
                 None if crd.metadata.deletion_timestamp.is_some() => {}
                 None => unserved.push(name),
             }

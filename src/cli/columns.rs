@@ -137,7 +137,7 @@ pub(super) fn age(now: Timestamp, since: Option<&str>) -> String {
         _ => format!("{large}{unit}{small}{rest}"),
     };
     match seconds {
-        // Clocks differ a little.
+        // The clocks of two machines may differ by a second.
         i64::MIN..=-2 => "<invalid>".to_owned(),
         -1..=0 => "0s".to_owned(),
         1..120 => format!("{seconds}s"),
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_as_wide_as_their_widest() {
+    fn columns_are_as_wide_as_their_widest_cell() {
         let lines = [
             [Cell::plain("NAME"), Cell::plain("READY"), Cell::plain("AGE")],
             [Cell::plain("a-long-name"), Cell::new("True", Severity::Good), Cell::plain("")],
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn ages_are_those_of_kubectl() {
+    fn ages_are_formatted_as_in_kubectl() {
         let now: Timestamp = "2026-11-21T12:00:00Z".parse().unwrap();
         let before = |seconds: i64| {
             let then = Timestamp::from_second(now.as_second() - seconds).unwrap();

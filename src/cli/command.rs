@@ -101,7 +101,7 @@ impl Failure {
     }
 }
 
-/// Ends a command.
+/// Prints the error of a failed command, and returns the exit code.
 pub(super) fn end(end: Result<ExitCode, Failure>) -> ExitCode {
     end.unwrap_or_else(|Failure { message, code }| {
         out::note(format!("error: {message}"));

@@ -11,7 +11,7 @@ use crate::cluster::{Cluster, ConnectOptions};
 use crate::diag::Source;
 use crate::yaml;
 
-/// What to do without an API server.
+/// The help of errors about a missing API server.
 const HELP: &str =
     "help: set KUBECONFIG to the kubeconfig of a cluster, or use `operetta dev`, which starts its own";
 

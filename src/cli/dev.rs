@@ -186,10 +186,10 @@ impl Session {
                 return Err(message.into());
             }
         }
-        // A manager in the cluster keeps its own kinds.
+        // `dev` has a Lease of its own, so a manager in the same cluster keeps its kinds.
         let lease = "operetta-system/operetta-dev".to_owned();
         let webhook = match args.cluster {
-            // It calls addresses of this machine.
+            // Only an API server on this machine can call a webhook on the loopback address.
             Which::Local => {
                 let listen = (Ipv4Addr::LOCALHOST, 0).into();
                 let namespace = Config::default().namespace;
@@ -239,7 +239,7 @@ impl Session {
         let cluster = Cluster::of_kubeconfig(plane.kubeconfig_path()).await?;
         view.keep("to use kubectl, run this in another terminal:".to_owned());
         view.keep(format!("export KUBECONFIG={}", plane.kubeconfig_path().display()));
-        // It is built along with the control plane, with the matching version.
+        // kubectl is built along with the control plane, with the matching version.
         if let (false, Some(folder)) = (is_in_path("kubectl"), plane.kubectl().parent()) {
             view.keep(format!("export PATH=\"$PATH:{}\"", folder.display()));
         }

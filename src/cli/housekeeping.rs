@@ -18,7 +18,7 @@ impl Housekeeping {
         Ok(Self(Some(runtime)))
     }
 
-    /// Runs a task there; it is cancelled when the returned value is dropped.
+    /// Runs a task on this runtime; it is cancelled when the returned value is dropped.
     pub(super) fn spawn<T: Send + 'static>(
         &self,
         task: impl Future<Output = T> + Send + 'static,
@@ -30,7 +30,7 @@ impl Housekeeping {
         tasks
     }
 
-    /// Runs a task there to its end. It is cancelled with the caller.
+    /// Runs a task on this runtime to its end. It is cancelled with the caller.
     ///
     /// # Errors
     ///
@@ -50,7 +50,8 @@ impl Housekeeping {
 impl Drop for Housekeeping {
     fn drop(&mut self) {
         if let Some(runtime) = self.0.take() {
-            // A task may not block, and the remaining tasks have nothing to lose.
+            // Dropping a runtime waits for its tasks, which async code must not do. The remaining tasks have
+            // nothing to lose.
             runtime.shutdown_background();
         }
     }

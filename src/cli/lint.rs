@@ -123,8 +123,8 @@ fn text(found: &[(String, Vec<Diagnostic>)]) -> String {
     text
 }
 
-/// The errors of each package by itself, by the schemas, and in conflict with previous ones; and the valid packages,
-/// with the index of their folder.
+/// Checks each package by itself, by the schemas, and for conflicts with the packages before it. Also returns
+/// the valid packages, with the index of their folder.
 fn findings(folders: &[PathBuf]) -> (Vec<Vec<Diagnostic>>, Vec<(usize, Package)>) {
     let (mut found, mut read, mut places) = (Vec::new(), Vec::new(), Vec::new());
     let mut seen = HashSet::new();

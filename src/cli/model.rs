@@ -241,7 +241,7 @@ mod tests {
             (&first, Some(1), &waits, ("False", "Reconciling", "Waits", "Waits here")),
             (&first, Some(1), &stalled, ("False", "Stalled", "Forbidden", "Forbidden here")),
             (&first, Some(1), &failed, ("True", "Ready", "StatusFailed", "StatusFailed here")),
-            // The generation does not matter.
+            // Without a loaded package the generation does not matter.
             (
                 &json!({"generation": 2}),
                 Some(1),

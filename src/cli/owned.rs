@@ -8,7 +8,7 @@ use crate::api::{ApiKind, CallError, Class, Gvk};
 use crate::cluster::Cluster;
 use crate::rights::Owner;
 
-/// How often an object is read again that others keep changing.
+/// How often an object is read again if others keep changing it.
 const ATTEMPTS: u32 = 5;
 
 /// Applies an object, unless there is one of its name that another owner has made.
@@ -28,7 +28,7 @@ pub(super) async fn apply(cluster: &Cluster, object: &Value, field_manager: &str
                 let what = printable(&format!("{} {name}", gvk.kind));
                 return Err(Refusal::Foreign { what, owner });
             }
-            // Exactly the object that was read.
+            // The apply is refused if the object is not the one that was read.
             body["metadata"]["uid"] = live["metadata"]["uid"].clone();
             body["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"].clone();
         }
@@ -43,18 +43,18 @@ pub(super) async fn apply(cluster: &Cluster, object: &Value, field_manager: &str
 pub(super) enum Refusal {
     /// The API server refuses it.
     Call(CallError),
-    /// Something else has made one of its name.
+    /// An object of this name has another owner.
     Foreign {
         /// Kind and name.
         what: String,
         owner: Owner,
     },
-    /// It is no object.
+    /// The object has no apiVersion or no kind.
     NoKind,
 }
 
 impl Refusal {
-    /// As the failure of a command. `call`: what to say of a refusal by the API server.
+    /// The failure of a command. `call` describes a refusal by the API server.
     pub(super) fn failure(self, call: impl FnOnce(&CallError) -> Failure) -> Failure {
         match self {
             Self::Call(error) => call(&error),

@@ -68,7 +68,7 @@ pub(super) fn run(args: &Args) -> ExitCode {
     print(args, &Live::default())
 }
 
-/// The same with what the cluster knows.
+/// Prints the objects with the kinds and records that the cluster knows. Returns the documented exit codes.
 pub(super) async fn run_in_cluster(args: &Args) -> ExitCode {
     let live = match connect::connect().await {
         Ok(server) => Live::read(&server.cluster).await.map_err(|error| error.to_string()),
@@ -143,7 +143,7 @@ pub(super) fn objects_of_revision(
     rights::objects_of_revision(package, &rights, at, owner)
 }
 
-/// The same beside other packages, whose kinds are known.
+/// The objects of a package that is given together with other packages, whose kinds are then known.
 fn objects_beside(package: &Package, all: &[Arc<Package>], live: &Live, at: &Placement) -> Vec<Value> {
     let served = |gvk: &Gvk| -> Option<ApiKind> {
         let resources = all.iter().flat_map(|package| &package.resources);
@@ -156,7 +156,7 @@ fn objects_beside(package: &Package, all: &[Arc<Package>], live: &Live, at: &Pla
     rights::objects(package, &rights, at)
 }
 
-/// The rights of a package. Says which plurals are guessed.
+/// The rights of a package. Warns about plurals that are guessed.
 fn derived(package: &Package, served: &dyn Fn(&Gvk) -> Option<ApiKind>) -> Rights {
     let derived = rights::derive(&[package], served);
     for gvk in &derived.guessed {

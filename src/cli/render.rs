@@ -33,7 +33,7 @@ use crate::yaml::{self, Node, NodeValue};
 
 /// The namespace of instances without one.
 const NAMESPACE: &str = "default";
-/// `instance.metadata.uid`, which the API server assigns.
+/// The `metadata.uid` of instances without one: the API server assigns it.
 const UID: &str = "00000000-0000-0000-0000-000000000000";
 /// The maximum size of a file of instances, in bytes.
 const MAX_INPUT: u64 = 16 << 20;
@@ -146,7 +146,7 @@ pub(super) fn run(args: &Args) -> ExitCode {
                 }
             }
             let known = Known { given: given.as_ref(), record: &record };
-            // Without one of the facts, other objects would be printed.
+            // If an input is wrong, the printed objects would be wrong as well, so none is rendered.
             let files = if diagnostics.is_empty() { args.files.as_slice() } else { &[] };
             for file in files {
                 match read(file) {
@@ -266,7 +266,7 @@ fn instance<'p>(
     if let Some(schema) = crd::schema_of(&resource.crd, version) {
         crd::apply_defaults(schema, &mut object);
         violations = crd::validate(schema, &object);
-        // The manager writes these, and the author's schema does not contain what it adds.
+        // The manager writes the status, with fields that the author's schema does not contain.
         violations.retain(|violation| !is_status(&violation.path));
     }
     let mut found: Vec<_> = violations
@@ -337,7 +337,7 @@ fn render(
     }
 }
 
-/// The target, and its live objects.
+/// The target. Adds its live objects to the snapshot.
 fn target_with_live(
     package: &Package,
     resource: &Resource,
@@ -424,7 +424,7 @@ fn with_generated<'a>(desired: &'a Desired, given: Option<&Given>) -> (Value, Ve
             data.remove(key);
         }
     }
-    // The manager computes it when it applies the object.
+    // The manager computes the proof when it applies the object.
     if !desired.generated.is_empty()
         && let Some(annotations) = body["metadata"]["annotations"].as_object_mut()
     {
@@ -470,7 +470,8 @@ enum Cause {
     Mistake(Diagnostic),
 }
 
-/// `missing` are the children that it reads and that do not exist.
+/// Finds out why a child cannot be rendered. `missing`: the children that it depends on and that do not
+/// exist.
 fn cause(error: &ChildError, missing: &[&str]) -> Cause {
     let error = match error {
         ChildError::Eval(EvalError::Unknown { path, reason }) => {
@@ -495,7 +496,7 @@ fn cause(error: &ChildError, missing: &[&str]) -> Cause {
     } else if GIVEN_ROOTS.iter().any(|root| has_word(text, root)) {
         return Cause::Mistake(diagnostic);
     } else {
-        // A variable of the template, whose value may come from any of them.
+        // The expression reads a variable of the template, whose value may come from any of them.
         missing.iter().map(|id| format!("children.{id}")).collect::<Vec<_>>().join(", ")
     };
     let at = location.map(|location| format!(" at {location}")).unwrap_or_default();

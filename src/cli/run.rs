@@ -249,9 +249,9 @@ struct Session {
     monitor: Arc<Monitor>,
     leadership: Option<Leadership>,
     manager: Option<Manager>,
-    /// Stops with the session.
+    /// Serves the endpoints. Stops with the session.
     server: Option<JoinSet<()>>,
-    /// The same.
+    /// The conversion webhook, and its task, which stops with the session.
     webhook: Option<(Arc<Webhook>, JoinSet<()>)>,
     housekeeping: Option<Housekeeping>,
 }
@@ -306,7 +306,7 @@ impl Session {
         let webhook = args.webhook.bind(&namespace, &args.election.lease_name).await?;
         let webhook = webhook.map(|(webhook, listener)| {
             let mut task = JoinSet::new();
-            // Followers serve, too.
+            // Managers that stand by serve the webhook, too.
             task.spawn(Arc::clone(&webhook).serve(listener, server.cluster.clone()));
             self.webhook = Some((Arc::clone(&webhook), task));
             webhook
@@ -393,7 +393,8 @@ async fn look_ahead(
     loop {
         let mut problems = Vec::new();
         if follows_operators {
-            // Why an Operator is not active is in its status, and no reason not to lead. The leader installs the kind.
+            // An Operator that is not active is no reason not to lead, and its status says why. Nor is a
+            // missing kind: the leader installs it.
             let listed = cluster.list(&operators::kind(), None, "").await;
             let failed = listed.err().filter(|error| error.class != Class::NotFound);
             problems.extend(failed.map(|error| format!("the Operators cannot be listed: {error}")));
@@ -439,7 +440,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations() {
+    fn durations_with_units_are_parsed() {
         for (text, millis) in [("15s", 15_000), ("1m30s", 90_000), ("500ms", 500), ("1h", 3_600_000)] {
             assert_eq!(duration(text), Ok(Duration::from_millis(millis)), "{text}");
         }
@@ -449,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses() {
+    fn addresses_to_listen_on_are_parsed() {
         assert!(address("0").is_ok_and(|a| a.0.is_none()));
         assert_eq!(address(":8080").unwrap().0, Some(([0, 0, 0, 0], 8080).into()));
         assert!(address("[::1]:80").is_ok() && address("localhost").is_err() && address("8080").is_err());

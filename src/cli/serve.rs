@@ -22,7 +22,7 @@ const WHOLE: Duration = Duration::from_secs(30);
 /// The maximum number of open connections. Beyond it the oldest is closed.
 const CONNECTIONS: usize = 64;
 
-/// Serves until it is dropped.
+/// Serves the endpoints until the future is dropped.
 pub(super) async fn serve(listener: TcpListener, monitor: Arc<Monitor>) {
     serve_within(listener, monitor, HEAD).await;
 }
@@ -72,7 +72,7 @@ fn answer(monitor: &Monitor, method: &Method, path: &str, is_local: bool) -> Res
             Ok(text) => (StatusCode::OK, TEXT, format!("{text}\n")),
             Err(text) => (StatusCode::SERVICE_UNAVAILABLE, TEXT, format!("{text}\n")),
         },
-        // It names objects of all namespaces.
+        // The state names objects of all namespaces.
         "/debug/state" if !is_local => (
             StatusCode::FORBIDDEN,
             TEXT,
@@ -119,7 +119,7 @@ mod tests {
     async fn stuck_connections_do_not_block_probes() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        // No deadline ends them.
+        // The deadlines are too long to end connections during the test.
         let hour = Duration::from_secs(3_600);
         let server = tokio::spawn(serve_within(listener, Arc::default(), hour));
         let mut stuck = Vec::new();

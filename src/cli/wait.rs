@@ -1,4 +1,4 @@
-//! Waiting: until it is done, until the cause is known why it will not be, or until the time is over.
+//! Waits until something is done, is known to be blocked, or takes too long.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::out;
 pub(super) enum Look<T> {
     /// It is done.
     Done(T),
-    /// It may go on by itself. What is awaited, for people; empty if there is nothing to say.
+    /// It may go on by itself. The text says what is awaited; it is empty if there is nothing to say.
     Waits(String),
     /// It does not go on until a person acts. The failure says why. It must be found for this long without a change, because
     /// the cluster may still show what was before.
@@ -22,7 +22,7 @@ pub(super) enum Look<T> {
 pub(super) struct Wait {
     /// How often to look.
     pub period: Duration,
-    /// How long to wait; without it there is no limit.
+    /// How long to wait; `None`: without a limit.
     pub timeout: Option<Duration>,
     /// Do not print what is awaited.
     pub is_quiet: bool,
@@ -67,7 +67,7 @@ impl Wait {
                 }
             }
             if self.timeout.is_some_and(|timeout| started.elapsed() >= timeout) {
-                // The cause is known, though not for long.
+                // A known cause is reported, although it has not lasted long enough yet.
                 return Err(blocked
                     .map_or_else(|| Failure::with_code(TIMED_OUT, over(&told)), |(failure, _)| failure));
             }
@@ -103,17 +103,17 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_wait_ends_when_the_cause_has_held() {
+    async fn a_wait_ends_when_the_cause_has_lasted() {
         let late = |why: &str| Err(Failure::with_code(TIMED_OUT, format!("late: {why}")));
         for (looks, expected, seconds) in [
             (&["a", "done"][..], Ok(()), 1),
             (&["a", "b", ""], late("b"), 10),
             (&["a", "x!"], Err("x".into()), 4),
-            // It was about what was there before.
+            // A cause that passes was about the state before, and does not end the wait.
             (&["x!", "x!", "done"], Ok(()), 2),
             (&["x!", "x!", "a", "x!"], Err("x".into()), 6),
             (&["x!", "x!", "y!"], Err("y".into()), 5),
-            // The cause is no other one because the time is over.
+            // When the time is over, a known cause is reported instead.
             (&["a", "a", "a", "a", "a", "a", "a", "a", "a", "x!"], Err("x".into()), 10),
         ] {
             assert_eq!(ends(looks).await, (expected, seconds), "{looks:?}");

@@ -49,7 +49,7 @@ impl Clients {
         self.watching_for(package).within(self.shares.of(package))
     }
 
-    /// For the watches of children and refs of a package: the same identity, without a limit.
+    /// For the watches of children and refs of a package: the identity that reads them, without a limit.
     pub fn watching_for(&self, package: &str) -> Cluster {
         let Some(user) = self.user_of(package) else { return self.own.clone() };
         let mut acting = self.acting.lock().unwrap_or_else(PoisonError::into_inner);

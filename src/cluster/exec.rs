@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn exit_codes_and_failures() {
+    fn a_status_becomes_an_exit_code_or_a_failure() {
         let code = |value: Value| exit_code("a", Some(&status(value)));
         assert_eq!(code(json!({"status": "Success"})), Ok(0));
         let failed = json!({
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn containers() {
+    fn the_container_is_the_named_or_the_only_one() {
         let mut pod = json!({
             "metadata": {"name": "a"}, "spec": {"containers": [{"name": "x"}]},
             "status": {"containerStatuses": [{"name": "x", "state": {"running": {}}}]},

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use tokio_util::sync::CancellationToken;
 
-/// Always open.
+/// The deadline of a fence that is always open.
 const ALWAYS: u64 = u64::MAX;
 
 /// The fence that every write passes. Clones are the same fence.
@@ -54,7 +54,7 @@ impl Fence {
         Self(Arc::new(State { until: AtomicU64::new(until), closed: CancellationToken::new() }))
     }
 
-    /// Opens it until then, in [`uptime`].
+    /// Opens it until that value of [`uptime`].
     pub(super) fn extend(&self, until: Duration) {
         self.0.until.store(u64::try_from(until.as_millis()).unwrap_or(ALWAYS), Ordering::SeqCst);
     }
@@ -76,7 +76,7 @@ impl Fence {
         }
     }
 
-    /// Whether it was open, and will never be again.
+    /// Whether it was open once, and will never be open again.
     pub(super) fn is_over(&self) -> bool {
         match self.0.until.load(Ordering::SeqCst) {
             ALWAYS | 0 => self.0.closed.is_cancelled(),

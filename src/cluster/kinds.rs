@@ -13,7 +13,7 @@ use super::error::call_error;
 use super::path::path;
 use crate::api::{ApiKind, Apis, BuiltIn, CallError, Class, Gvk, Served};
 
-/// How old an answer of discovery may be that contains a kind, because many kinds are searched at once.
+/// How old an answer of discovery may be if it contains the kind: many kinds are searched at once.
 const RECENT: Duration = Duration::from_secs(2);
 
 /// The answers of discovery. Only found kinds are remembered: a missing one may appear later.
@@ -91,8 +91,8 @@ struct StatusFields {
 }
 
 impl Definition {
-    /// Whether a version's status has a place for what [`crate::readiness::of_custom`] waits for. (That of a
-    /// `ServiceMonitor` or an `HTTPRoute` has none.)
+    /// Whether a version's status has a place for what [`crate::readiness::of_custom`] waits for. (The status
+    /// of a `ServiceMonitor` or an `HTTPRoute` has none.)
     fn has_place(&self, version: &str) -> bool {
         let Some(version) = self.spec.versions.iter().find(|known| known.name == version) else {
             return true;
@@ -121,7 +121,7 @@ impl Kinds {
         }
     }
 
-    /// The same, but always asks discovery. A found kind is remembered.
+    /// The kind as the server serves it, from a new answer of discovery. A found kind is remembered.
     pub async fn ask(&self, cluster: &Cluster, gvk: &Gvk) -> Result<Option<Arc<ApiKind>>, CallError> {
         let apis = self.apis(cluster, Duration::ZERO).await?;
         self.keep_if_any(cluster, apis.find(gvk)?).await
@@ -221,7 +221,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Whether the controller of a kind with a status subresource reports progress there. `true` for a kind without a CRD
 /// or whose CRD cannot be read.
 pub(super) async fn reports(client: &kube::Client, kind: &ApiKind) -> Result<bool, CallError> {
-    // Istio writes a status if it is told to.
+    // Istio writes a status only if it is configured to.
     if kind.group.ends_with(".istio.io") {
         return Ok(false);
     }
@@ -236,7 +236,7 @@ pub(super) async fn reports(client: &kube::Client, kind: &ApiKind) -> Result<boo
         Ok(crd) => Ok(crd.has_place(&kind.version)),
         Err(kube::Error::SerdeError(_)) => Ok(true),
         Err(error) => match call_error(&error) {
-            // The next request may succeed; this result is remembered.
+            // This error is not a result, which would be remembered: the next request may succeed.
             error if error.class == Class::Retry => Err(error),
             _ => Ok(true),
         },

@@ -59,7 +59,7 @@ impl Record {
 #[derive(Debug, Default)]
 struct Seen {
     version: String,
-    /// In [`uptime`].
+    /// When it was seen, in [`uptime`].
     at: Duration,
 }
 
@@ -148,7 +148,7 @@ impl Election {
             });
         };
         let record = Record(record);
-        // What was read is at least as new as `now`, so a Lease that has not changed has not changed since.
+        // The Lease was read after `now`, so one that is unchanged was unchanged until then.
         if !self.seen.is_free(&record, self.settings.duration, now) {
             return Ok(Err(record.holder().to_owned()));
         }
@@ -244,7 +244,7 @@ impl Election {
         let transitions = held["spec"]["leaseTransitions"].as_u64().unwrap_or_default();
         held["spec"] = self.spec(&held["spec"]["acquireTime"], transitions);
         match self.within(self.replace(&held)).await {
-            // The Lease was written: a label, or our own write whose reply was lost.
+            // Something has written the Lease: a label, or our own write whose reply was lost.
             Err(error) if matches!(error.class, Class::Conflict | Class::NotFound) => {}
             result => return result.map(Renewed::Yes),
         }
@@ -282,7 +282,7 @@ impl Election {
                 lose.send_replace(Some(format!("it could not be renewed for {renew} s")));
                 return self;
             }
-            // It stops waiting for a reply when its time is over.
+            // The leader stops waiting for a reply when its time is over.
             let held = record.borrow().clone();
             let result = tokio::time::timeout(until.saturating_sub(asked), self.renew_once(held)).await;
             let result = match result {
@@ -312,7 +312,7 @@ impl Election {
                     wait = self.settings.retry / 2;
                 }
             }
-            // It wakes at the end of its time, however long calls take.
+            // The loop wakes at the end of the leader's time, however long calls take.
             wait = wait.min(until.saturating_sub(uptime()));
         }
     }
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_is_free_when_it_was_seen_unchanged_for_its_time() {
+    fn a_lease_that_is_unchanged_for_its_duration_is_free() {
         let secs = Duration::from_secs;
         let ours = secs(15);
         let mut seen = Seen::default();

@@ -29,8 +29,8 @@ pub struct PackageLimit {
 pub struct Permit(#[expect(dead_code, reason = "held, not read")] [Option<OwnedSemaphorePermit>; 2]);
 
 impl ConcurrencyLimits {
-    /// At most `most` of one package at once: an eighth of them are its own, and of the common part,
-    /// a quarter larger than `most`, it can hold the rest.
+    /// Limits each package to `most` permits at once. An eighth of them are its own. It takes the rest from a
+    /// common part, which has a quarter more than `most` and is shared by all packages.
     pub fn new(most: usize) -> Self {
         let most = most.max(2);
         Self {
@@ -41,12 +41,12 @@ impl ConcurrencyLimits {
         }
     }
 
-    /// At most `total` at once, `most` of them of one package. No package has permits of its own.
+    /// Limits all packages to `total` permits at once, and each to `most`. No package has permits of its own.
     pub fn common(total: usize, most: usize) -> Self {
         Self { own: 0, most, common: Arc::new(Semaphore::new(total)), all: Mutex::default() }
     }
 
-    /// The same, with at most `most` of one package.
+    /// These limits, with at most `most` permits for one package.
     #[must_use]
     pub fn narrow(self, package: &str, most: usize) -> Self {
         let narrow = Self { own: self.own.min(most), most: self.most.min(most), ..self };

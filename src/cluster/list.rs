@@ -14,13 +14,13 @@ use super::{Cluster, JSON, encode};
 use crate::api::{ApiKind, CallError, Class};
 use crate::backoff::{Backoff, Retry};
 
-/// Objects a page, as kubectl asks for them.
+/// The number of objects of a page, the same as in kubectl.
 const PAGE: u32 = 500;
 /// How often a page is requested if the caller does not retry.
 const ATTEMPTS: u32 = 4;
-/// The wait between these requests.
+/// The wait before a page is requested again.
 const AGAIN: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(10));
-/// Objects without spec and status.
+/// The content type of a list of objects without spec and status.
 const METADATA_ONLY: &str =
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 
@@ -33,7 +33,7 @@ pub struct Query<'a> {
     pub labels: &'a str,
     /// Whether only metadata is requested.
     pub metadata_only: bool,
-    /// Objects a page, where they may be large.
+    /// The number of objects of a page, for objects that may be large.
     pub page: Option<u32>,
 }
 
@@ -41,7 +41,7 @@ pub struct Query<'a> {
 struct Page<T> {
     #[serde(default)]
     metadata: ListMeta,
-    /// Null where Go has none.
+    /// A server in Go may send null for an empty list.
     #[serde(default = "Option::default")]
     items: Option<Vec<T>>,
 }

@@ -119,7 +119,7 @@ pub enum Propagation {
 pub enum Trial {
     /// The server refuses unknown fields.
     None,
-    /// It is the dry run.
+    /// The apply is a dry run, which refuses unknown fields.
     This,
     /// An apply of the same shape had no unknown fields. The server does not check them again, which saves it parsing
     /// the text twice.
@@ -156,7 +156,7 @@ impl Cluster {
         Ok(Self { host, ..Self::new(client).fenced(options.fence.clone()) })
     }
 
-    /// Over an existing client, such as a simulated one.
+    /// A connection over an existing client, such as a simulated one.
     pub fn new(client: kube::Client) -> Self {
         let (fence, streams) = (Fence::open(), Streams::default());
         Self { client, fence, share: None, deadline: DEADLINE, streams, host: None, itself: None }
@@ -167,14 +167,14 @@ impl Cluster {
         self.host.as_deref()
     }
 
-    /// The same, but no write passes a closed fence.
+    /// This connection with another fence: no write passes it while it is closed.
     #[must_use]
     pub fn fenced(&self, fence: Fence) -> Self {
         Self { fence, ..self.clone() }
     }
 
-    /// The same, but every request is made as another user, if the API server lets this one impersonate it. The server adds
-    /// the groups of that user. Call it within a runtime.
+    /// This connection, with every request made as another user, if the API server lets this one impersonate
+    /// it. The server adds the groups of that user. Call it within a runtime.
     ///
     /// # Errors
     /// No header can hold the name.
@@ -185,21 +185,21 @@ impl Cluster {
         Ok(Self { client, itself: Some(itself), ..self.clone() })
     }
 
-    /// The same as the process itself.
+    /// This connection as the process itself, without impersonation.
     #[must_use]
     pub fn as_itself(&self) -> Self {
         let client = self.itself.clone().unwrap_or_else(|| self.client.clone());
         Self { client, itself: None, ..self.clone() }
     }
 
-    /// The same, but each call waits for a permit.
+    /// This connection, with each call waiting for a permit.
     #[must_use]
     pub(super) fn within(&self, share: PackageLimit) -> Self {
         Self { share: Some(share), ..self.clone() }
     }
 
-    /// The same with another deadline for each call than the usual 30 s, such as in tests of servers that
-    /// never answer.
+    /// This connection with another deadline for each call than the usual 30 s, such as in tests of servers
+    /// that never answer.
     #[must_use]
     pub fn with_deadline(self, deadline: Duration) -> Self {
         Self { deadline, ..self }
@@ -210,7 +210,7 @@ impl Cluster {
         self.deadline
     }
 
-    /// Whether lists come as streams.
+    /// What is known about streaming lists of this server.
     pub fn streams(&self) -> &Streams {
         &self.streams
     }
@@ -265,7 +265,7 @@ impl Cluster {
         Ok(Some(reply))
     }
 
-    /// A live read of the metadata alone, of what may be large; `None` if there is no such object.
+    /// A live read of the metadata alone, for objects that may be large; `None` if there is no such object.
     ///
     /// # Errors
     /// The request fails.
@@ -329,7 +329,7 @@ impl Cluster {
         reply.map_err(|error| error.about(names::may_hold_secrets(body)))
     }
 
-    /// Creates an object; a conflict if there is one of that name.
+    /// Creates an object. It is a conflict if there is one of that name.
     pub async fn create(
         &self,
         kind: &ApiKind,
@@ -340,7 +340,7 @@ impl Cluster {
         self.create_checked(kind, namespace, body, manager, false).await
     }
 
-    /// The same, as a dry run if asked, which refuses unknown fields.
+    /// Creates an object, or with `dry_run` only checks it, and then refuses unknown fields.
     pub async fn create_checked(
         &self,
         kind: &ApiKind,
@@ -577,7 +577,7 @@ fn yaml_safe(json: String) -> String {
     if !json.contains(differs) {
         return json;
     }
-    // They occur in strings only.
+    // In JSON these characters occur in strings only.
     json.chars().fold(String::with_capacity(json.len() + 64), |mut out, c| {
         if differs(c) {
             let _ = write!(out, "\\u{:04x}", u32::from(c));
@@ -603,7 +603,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_yaml_reads_differently_is_escaped() {
+    fn characters_that_yaml_reads_differently_are_escaped() {
         let body =
             json!({"a\u{2028}": "b\u{85}\u{7f}\u{feff}\u{ffff}", "c": "\u{e9}\u{e000}\u{1F680}\n\"\\u2028"});
         let text = yaml_safe(body.to_string());

@@ -31,7 +31,7 @@ pub fn path(kind: &ApiKind, namespace: Option<&str>, name: Option<&str>) -> Resu
     Ok(path)
 }
 
-/// Nothing was sent: the same name is refused for ever.
+/// The error about a name with which no request is sent. It is permanent: the same name is always refused.
 fn invalid(message: String) -> CallError {
     CallError::new(Class::Permanent, 0, "InvalidName", message)
 }
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_be_another_path_is_refused() {
+    fn names_that_could_change_the_path_are_refused() {
         let map = kind("", "configmaps", true);
         for name in ["", ".", "..", "a/proxy", "../secrets/b", "a%2Fproxy", "a\r\nb"] {
             for path in [path(&map, Some("n"), Some(name)), path(&map, Some(name), Some("a"))] {

@@ -76,7 +76,7 @@ struct Name {
 }
 
 impl Identity {
-    /// The same as an object without content.
+    /// The identity as an object without content.
     pub(super) fn to_json(&self) -> Value {
         let Name { name, namespace } = &self.metadata;
         json!({"apiVersion": self.api_version, "kind": self.kind, "metadata": {"name": name, "namespace": namespace}})

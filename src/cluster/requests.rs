@@ -16,7 +16,8 @@ pub struct Requests {
     seconds: Family<Verb, Histogram, fn() -> Histogram>,
 }
 
-/// Their number is limited by the number of kinds, because names and namespaces are left out.
+/// The labels of a request that has ended. Names and namespaces are left out, so the number of label sets is
+/// limited by the number of kinds.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Ended {
     verb: &'static str,
@@ -136,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_request_is_for() {
+    fn the_verb_and_the_resource_of_a_request_are_recognized() {
         for (method, path, query, verb, resource) in [
             (Method::GET, "/api/v1/pods", "watch=true&x=1", "watch", "pods"),
             (Method::GET, "/api/v1/namespaces/n/pods", "", "list", "pods"),

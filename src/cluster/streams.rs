@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_names_what_it_refuses() {
+    fn refusals_of_streaming_lists_are_recognized() {
         let said = |code: u16, reason: &str, message: &str| {
             refuses_streams(&CallError::from_status(&Status::failure(message, reason).with_code(code)))
         };

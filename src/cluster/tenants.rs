@@ -34,7 +34,7 @@ struct OfPackage {
     in_flight: usize,
     /// How many of the shared permits are held.
     shared: usize,
-    /// Without those that hold nothing and wait for nothing.
+    /// The tenants that hold a permit or wait for one.
     tenants: HashMap<Tenant, OfTenant>,
     /// The number of the next call that waits.
     next: u64,
@@ -43,7 +43,7 @@ struct OfPackage {
 #[derive(Default)]
 struct OfTenant {
     held: usize,
-    /// In order of arrival.
+    /// The calls that wait, in order of arrival.
     waiting: VecDeque<(u64, oneshot::Sender<TenantPermit>)>,
 }
 
@@ -80,7 +80,8 @@ impl TenantLimits {
         Self(Arc::new(Limits { shared, own, most: 16 * shared, packages }))
     }
 
-    /// A permit for an instance of a namespace, also one of its deletions as soon as that is what the call is for.
+    /// A permit for a call for an instance of a namespace. Once the call is for a deletion, a permit for
+    /// deletions is taken as well, whichever comes first.
     pub async fn permit_of_either(
         &self,
         package: &str,
@@ -89,7 +90,7 @@ impl TenantLimits {
     ) -> TenantPermit {
         let (usual, deletion) = (Tenant::of(namespace), Tenant::deletion(namespace));
         let of_deletion = async {
-            // The sender is there until this ends.
+            // The sender lives until this future ends, so the wait does not fail.
             let _ = for_deletion.subscribe().wait_for(|is_for_deletion| *is_for_deletion).await;
             self.permit(package, &deletion).await
         };
@@ -226,7 +227,7 @@ mod tests {
         assert_eq!(take(&limits, "p", &Tenant::of("other")).len(), 68);
     }
 
-    /// Whatever their number.
+    /// The number of namespaces does not matter.
     #[test]
     fn calls_of_many_namespaces_delay_no_neighbour() {
         let limits = TenantLimits::new(64);
@@ -235,12 +236,12 @@ mod tests {
         let mut waiting: Vec<_> = hostile.iter().map(|tenant| Box::pin(limits.permit("p", tenant))).collect();
         assert!(waiting.iter_mut().all(|waits| waits.now_or_never().is_none()));
         assert_eq!(take(&limits, "p", &Tenant::of("neighbour")).len(), 4);
-        // Nor what is deleted in one of them.
+        // Deletions in one of these namespaces are not delayed either.
         assert_eq!(take(&limits, "p", &Tenant::deletion("7")).len(), 4);
     }
 
     #[tokio::test]
-    async fn a_call_that_waits_takes_a_permit_of_deletions_once_it_is_for_one() {
+    async fn a_waiting_call_may_use_a_deletion_permit_once_it_deletes() {
         let limits = TenantLimits::new(16);
         let _held = take(&limits, "p", &Tenant::of("a"));
         let for_deletion = watch::Sender::new(false);
@@ -251,9 +252,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn while_permits_are_short_the_tenant_with_the_fewest_is_next() {
+    async fn the_tenant_with_the_fewest_permits_is_next() {
         let limits = TenantLimits::new(16);
-        // 16 shared and one each, up to 256.
+        // The namespaces hold 16 shared permits and one each, up to 256.
         let mut held: Vec<_> =
             (0..300).flat_map(|number| take(&limits, "p", &Tenant::of(&number.to_string()))).collect();
         assert_eq!(held.len(), 256);
@@ -279,7 +280,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_that_waits_no_longer_passes_its_permit_on() {
+    async fn an_abandoned_wait_passes_its_permit_on() {
         let limits = TenantLimits::new(16);
         let mut held = take(&limits, "p", &Tenant::of("a"));
         assert_eq!(held.len(), 17);
@@ -288,7 +289,7 @@ mod tests {
         let mut waits = Box::pin(limits.permit("p", &a));
         assert!((&mut gone).now_or_never().is_none() && (&mut waits).now_or_never().is_none());
         held.pop();
-        // It has been given the permit, and does not take it.
+        // `gone` was given the permit, and does not take it.
         drop(gone);
         drop(waits.await);
         assert_eq!(take(&limits, "p", &a).len(), 1);

@@ -50,7 +50,7 @@ pub(super) fn client(
     connector.set_connect_timeout(Some(CONNECT));
     connector.set_read_timeout(Some(SILENCE));
     connector.set_write_timeout(Some(SILENCE));
-    // Else the time that a connection waited for its next request would count.
+    // Otherwise the time that a connection waits for its next request would count as silence.
     connector.set_reset_reader_on_write(true);
     let http: Client<_, Body> = Client::builder(TokioExecutor::new()).build(connector);
     let service = ServiceBuilder::new()

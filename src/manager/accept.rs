@@ -9,11 +9,12 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 use tracing::{debug, warn};
 
-/// How long a connection stays if there are too many: those of a lower rank go first. Zero at first; the server raises it.
+/// The rank of a connection: if there are too many, those of a lower rank are closed first. It is zero at
+/// first, and the server raises it.
 pub(super) type Rank = Arc<AtomicU8>;
 
-/// Accepts connections until it is dropped. At most `limit` are open: beyond that the oldest unfinished one of the lowest rank is
-/// closed for a new one, so that stuck clients do not block others.
+/// Accepts connections until the future is dropped. At most `limit` are open: beyond that the oldest
+/// unfinished one of the lowest rank is closed for a new one, so that stuck clients do not block others.
 pub async fn accept<F>(
     listener: TcpListener,
     limit: usize,
@@ -47,7 +48,7 @@ pub async fn accept<F>(
     }
 }
 
-/// The first with the lowest rank.
+/// The position of the first connection with the lowest rank.
 fn least<'a>(ranks: impl Iterator<Item = &'a Rank>) -> Option<usize> {
     ranks.enumerate().min_by_key(|(_, rank)| rank.load(Ordering::Relaxed)).map(|(position, _)| position)
 }

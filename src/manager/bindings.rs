@@ -34,7 +34,7 @@ struct Bound {
     revisions: BTreeSet<String>,
     /// Revisions that are about to be active.
     offered: BTreeSet<String>,
-    /// What was carried out last in full.
+    /// The last input that was carried out completely.
     last: Option<(InUse, Vec<String>)>,
 }
 
@@ -43,8 +43,9 @@ impl Bindings {
         Arc::clone(self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(package.into()).or_default())
     }
 
-    /// A revision was accepted and is about to be active: its rights are granted beside those that are in use. `manager`: the
-    /// manager's namespace. `namespaces`: those that the package serves, if they are named.
+    /// Grants the rights of a revision that was accepted and is about to be active, beside those that are in
+    /// use. `manager`: the manager's namespace. `namespaces`: those that the package serves, if they are
+    /// named.
     pub(super) async fn offer(
         &self,
         effects: &Effects,
@@ -65,7 +66,8 @@ impl Bindings {
         let in_use = InUse { revisions: BTreeSet::from([name]), namespaces, ..InUse::default() };
         match carry_out(effects, &package.name, manager, &in_use, false).await {
             Ok(revisions) => {
-                // The rules of its roles for the manager reach the manager's own role by a controller.
+                // A controller adds the rules of the new roles to the manager's own role, which takes a
+                // moment.
                 for kind in
                     package.resources.iter().map(|resource| &resource.kind).filter(|_| !revisions.is_empty())
                 {
@@ -81,10 +83,9 @@ impl Bindings {
         }
     }
 
-    /// Grants the rights of what is in use, and takes the others back. It costs no request while that is the same. `next`: the
-    /// revisions that may become active. `reasons`: what else is a reason to look again when it changes.
-    /// `again`: look in any case. Returns the
-    /// revisions whose rights are granted.
+    /// Grants the rights of the revisions in use, and takes back all others. Sends no request while nothing
+    /// has changed. `next`: the revisions that may become active. `reasons`: a change of these is a reason to
+    /// check again. `again`: checks in any case. Returns the revisions whose rights are granted.
     pub(super) async fn set(
         &self,
         effects: &Effects,
@@ -115,7 +116,7 @@ impl Bindings {
     }
 }
 
-/// Applies and deletes bindings; the revisions whose roles are bound then.
+/// Applies and deletes bindings. Returns the revisions whose roles are bound afterwards.
 async fn carry_out(
     effects: &Effects,
     package: &str,
@@ -150,7 +151,7 @@ async fn carry_out(
             "uid": meta["uid"], "resourceVersion": meta["resourceVersion"], "ownerReferences": owners,
         }});
         let (kind, name) = (ApiKind::built_in(RBAC, "ClusterRole"), text(role, "name"));
-        // Without it the rights are the same, and the role stays when its revision is deleted.
+        // Without an owner the rights are the same, but the role stays when its revision is deleted.
         if let Err(error) = cluster.merge_patch(&kind, None, name, None, &patch, names::NOTES).await {
             warn!(%package, %error, "ClusterRole {name} cannot be given its owner");
         }
@@ -214,7 +215,7 @@ async fn until_known(cluster: &Cluster, rule: &Value, namespace: Option<&str>) {
     while Instant::now() < until {
         match rights::is_allowed(cluster, rule, namespace).await {
             Ok(false) => tokio::time::sleep(PERIOD).await,
-            // What cannot be asked shows in the review of the rights.
+            // If the API server cannot be asked, the review of the rights shows what is missing.
             Ok(true) | Err(_) => return,
         }
     }

@@ -1,5 +1,5 @@
-//! Requests of steps that take longer than a reconcile may: they run beside the queue. What they came to is kept until
-//! the run has stored it; the answer queues the instance.
+//! Requests of steps that take longer than a reconcile may: they run beside the queue. Their results are kept
+//! until the run has stored them; an answer queues the instance.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -41,7 +41,7 @@ impl Calls {
         self.lock().get(key).cloned().unwrap_or_default()
     }
 
-    /// Takes note of how a request stands.
+    /// Records the state of a request.
     pub(super) fn set(&self, key: &InstanceKey, call: CallKey, state: Call) {
         self.lock().entry(key.clone()).or_default().requests.insert(call, Arc::new(state));
     }
@@ -69,17 +69,17 @@ impl Calls {
         is_new
     }
 
-    /// What a finished Job has left.
+    /// Records the result of a finished Job.
     pub(super) fn set_job(&self, key: &InstanceKey, uid: &str, result: JobResult) {
         self.lock().entry(key.clone()).or_default().jobs.insert(uid.into(), result);
     }
 
-    /// Secret outputs are stored.
+    /// Records that the secret outputs of a step are stored.
     pub(super) fn set_secrets(&self, key: &InstanceKey, step: CallKey, values: SecretOutputs) {
         self.lock().entry(key.clone()).or_default().secrets.insert(step, values);
     }
 
-    /// The pods of a Job could not be read.
+    /// Forgets a Job whose pods could not be read, so that they are read again.
     pub(super) fn forget_job(&self, key: &InstanceKey, uid: &str) {
         if let Some(known) = self.lock().get_mut(key) {
             known.jobs.remove(uid);

@@ -52,7 +52,7 @@ impl Deciders {
         match decided.await.map_err(tokio::task::JoinError::try_into_panic) {
             Ok(decided) => decided,
             Err(Ok(panic)) => std::panic::resume_unwind(panic),
-            // The process ends.
+            // The task was cancelled, because the process ends.
             Err(Err(_)) => std::future::pending().await,
         }
     }
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_panic_is_the_callers() {
+    async fn a_panic_in_a_decision_reaches_the_caller() {
         let deciders = Arc::new(Deciders::default());
         let caller = tokio::spawn(async move { deciders.run(false, || panic!("in a decision")).await });
         assert!(caller.await.is_err_and(|error| error.is_panic()));

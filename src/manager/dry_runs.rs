@@ -17,7 +17,7 @@ pub(super) enum Begin {
     Run,
     /// Another instance. The caller is queued when it is complete.
     Wait,
-    /// No write: it has passed already.
+    /// No one: a dry run of the shape has passed already.
     Passed,
 }
 
@@ -104,7 +104,7 @@ mod tests {
         assert!(shapes.passed(1) && !shapes.passed(2));
         // A caller that decided earlier does not send it again.
         assert_eq!(shapes.begin(1, &"d"), Begin::Passed);
-        // Cut off: the next caller sends it.
+        // A dry run that ends without a result is sent by the next caller.
         assert_eq!(shapes.begin(2, &"c"), Begin::Wait);
         assert_eq!(shapes.complete(2, None), ["c"]);
         assert_eq!(shapes.begin(2, &"c"), Begin::Run);

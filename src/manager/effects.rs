@@ -22,7 +22,7 @@ use crate::children::{Decision, RecordKey};
 use crate::clock::Clock;
 use crate::cluster::{Clients, Cluster, HttpClient};
 
-/// How something is done.
+/// The clients that send requests, the publisher of Events, and what earlier requests have shown.
 pub(super) struct Effects {
     pub(super) clients: Clients,
     /// Sends the HTTP requests of steps and observations.
@@ -43,9 +43,9 @@ pub(super) struct Effects {
     pub(super) bindings: Bindings,
     /// The statuses that the API server does not allow the manager to write, by CRD, or of an Operator.
     refused_statuses: Mutex<BTreeMap<Box<str>, String>>,
-    /// Read when it is needed first.
+    /// The key of proofs, which is read when it is needed first.
     proof_key: OnceCell<ProofKey>,
-    /// Why it could not be read the last time.
+    /// Why the key could not be read the last time.
     key_problem: Mutex<Option<KeyProblem>>,
 }
 
@@ -77,7 +77,7 @@ impl Effects {
         }
     }
 
-    /// A status was written, or its write was refused. `of`: the CRD, or the Operator.
+    /// Records that a status was written, or that its write was refused. `of`: the CRD, or the Operator.
     pub(super) fn note_status(&self, of: &str, error: Option<&CallError>) {
         let mut refused = self.refused_statuses.lock().unwrap_or_else(PoisonError::into_inner);
         match error {
@@ -94,7 +94,7 @@ impl Effects {
         self.refused_statuses.lock().unwrap_or_else(PoisonError::into_inner).get(crd).cloned()
     }
 
-    /// All statuses that it may not write.
+    /// The reasons of all statuses that the manager may not write.
     pub(super) fn refused_statuses(&self) -> Vec<String> {
         self.refused_statuses.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
@@ -116,7 +116,8 @@ impl Effects {
         self.clients.for_operator(&registered.package_name)
     }
 
-    /// The key that proves the origin of generated values, from the manager's namespace. One request a process, or a few.
+    /// The key that proves the origin of generated values, from the manager's namespace. It is read once in a
+    /// process.
     pub(super) async fn proof_key(&self, namespace: &str) -> Result<&ProofKey, CallError> {
         let key = self.proof_key.get_or_try_init(|| ProofKey::load(self.clients.own(), namespace)).await;
         let problem = key.as_ref().err().map(|error| KeyProblem {

@@ -24,7 +24,7 @@ use crate::printable;
 const QUEUE: usize = 4_096;
 /// An Event with the same text as one of this age or less is counted on that one.
 const SERIES: Duration = Duration::from_secs(600);
-/// How many recent Events are remembered for that.
+/// How many recent Events are remembered for series.
 const RECENT: usize = 1_024;
 /// The pause after an Event while instances are reconciled.
 const PACE: Duration = Duration::from_millis(200);
@@ -60,7 +60,7 @@ impl Events {
             while let Some(entry) = receiver.recv().await {
                 match publisher.publish(&entry).await {
                     Ok(()) => {}
-                    // This process ends. The next leader publishes what happens then.
+                    // This process no longer leads. The next leader publishes what happens then.
                     Err(error) if error.is_fenced() => return,
                     // A terminating namespace accepts no Events.
                     Err(error) if error.is_namespace_terminating() || error.class == Class::NotFound => {
@@ -97,7 +97,7 @@ impl Events {
 struct Publisher {
     cluster: Cluster,
     clock: Clock,
-    /// By object, reason and text: the Event's name, how often it happened, and when last.
+    /// The recent Events by object, reason and text: the name, how often it happened, and when last.
     recent: HashMap<(String, String, String), (String, u64, Instant)>,
 }
 

@@ -127,7 +127,7 @@ pub(super) struct OfRunState {
     pub state: &'static str,
 }
 
-/// Of the durations of runs and steps, in seconds: from a tenth to six hours.
+/// The buckets of the durations of runs and steps, in seconds: from a tenth of a second to six hours.
 const RUN_BUCKETS: [f64; 7] = [0.1, 1.0, 10.0, 60.0, 600.0, 3_600.0, 21_600.0];
 
 /// The plan of runs whose plan is not in the package: their names are up to users.
@@ -333,7 +333,7 @@ impl Metrics {
         }
     }
 
-    /// Parts of a run have ended, and the run is in that phase.
+    /// Counts the parts of a run that have ended. `phase`: the phase of the run.
     pub(super) fn ended(&self, registered: &Registered, plan: &str, phase: &str, ended: &[Ended]) {
         let is_known = plan == DELETE_CHILD
             || registered
@@ -357,7 +357,7 @@ impl Metrics {
         }
     }
 
-    /// An `Operator` is as its status says, and instances are moved so far.
+    /// Sets the metrics of an `Operator` from its status, and from how far its instances are moved.
     pub(super) fn operator(&self, package: &str, status: &Value, rollout: Option<&Rollout>) {
         for condition in CONDITIONS {
             let all = status["conditions"].as_array().into_iter().flatten();
@@ -372,7 +372,7 @@ impl Metrics {
         }
     }
 
-    /// There is no `Operator` of that name any more.
+    /// Removes the metrics of an `Operator` that is gone.
     pub(super) fn operator_gone(&self, package: &str) {
         for condition in CONDITIONS {
             self.conditions.remove(&OfCondition { package: package.to_owned(), condition });
@@ -382,18 +382,18 @@ impl Metrics {
         }
     }
 
-    /// So many stored objects of a CRD were written in its storage version.
+    /// Counts stored objects of a CRD that were written in its storage version.
     pub(super) fn migrated(&self, crd: &str, count: usize) {
         let count = u64::try_from(count).unwrap_or(u64::MAX);
         self.migrated.get_or_create(&OfKind { kind: crd.to_owned() }).inc_by(count);
     }
 
-    /// So many are still to be written.
+    /// Sets the number of stored objects of a CRD that are still to be written in its storage version.
     pub(super) fn migration_left(&self, crd: &str, count: usize) {
         self.migration_left.get_or_create(&OfKind { kind: crd.to_owned() }).set(gauge(count));
     }
 
-    /// None is to be written any more.
+    /// Removes that number once the migration has ended.
     pub(super) fn migration_ended(&self, crd: &str) {
         self.migration_left.remove(&OfKind { kind: crd.to_owned() });
     }
@@ -567,7 +567,7 @@ mod tests {
         for name in served.keys() {
             let base = ["_bucket", "_sum", "_count"].iter().find_map(|suffix| name.strip_suffix(suffix));
             let base = base.unwrap_or(name);
-            // One row has the three queues.
+            // The guide has one row for the three metrics of queues.
             let base = base.strip_suffix("_running").or(base.strip_suffix("_delayed")).unwrap_or(base);
             assert!(guide.contains(base), "docs/guide/running.md does not describe {name}");
         }

@@ -76,10 +76,10 @@ const GRACE: Duration = Duration::from_secs(10);
 /// quick.
 pub type Observer = Arc<dyn Fn(&InstanceKey, Option<&Decision>) + Send + Sync>;
 
-/// How to run.
+/// The configuration of a manager.
 #[derive(Clone)]
 pub struct Config {
-    /// The namespace that `operator.namespace` names.
+    /// The manager's namespace, `operator.namespace` in templates.
     pub namespace: String,
     /// Namespace and name of the Lease. It identifies this manager and its replicas; instances of CRDs that name another
     /// Lease are left to other managers.
@@ -123,11 +123,11 @@ impl Default for Config {
 pub struct Manager {
     parts: Arc<Parts>,
     dispatcher: JoinHandle<()>,
-    /// Keeps the certificates of the webhook.
+    /// The task that keeps the certificates of the webhook valid.
     _certificates: JoinSet<()>,
     /// Why packages are not active after the first reconcile of their CRDs.
     pub problems: Vec<Diagnostic>,
-    /// Whether one of them may become active without a change.
+    /// Whether a package that is not active may become active without a change.
     pub is_retrying: bool,
 }
 
@@ -268,7 +268,7 @@ impl Manager {
         self.parts.store.index().counts()
     }
 
-    /// Ends: no reconcile begins, and those that run are given time to finish.
+    /// Stops the manager: no reconcile begins, and those that run are given time to finish.
     pub async fn stop(mut self) {
         self.parts.scheduler.queue.close();
         if tokio::time::timeout(GRACE, &mut self.dispatcher).await.is_err() {
@@ -313,7 +313,7 @@ async fn dispatch(parts: Arc<Parts>) {
     while running.join_next().await.is_some() {}
 }
 
-/// One reconcile.
+/// Reconciles one key, and counts how that ended.
 async fn reconcile(parts: Arc<Parts>, taken: Taken<Key>) {
     let Taken { key, lane, waited } = taken;
     let clock = Clock::start();

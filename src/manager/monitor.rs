@@ -43,7 +43,7 @@ struct Hindrances {
 pub enum Phase {
     /// It connects.
     Starting,
-    /// Another process leads: that one.
+    /// Another process leads, which is named.
     StandingBy(String),
     /// It reconciles.
     Leading,
@@ -84,7 +84,7 @@ impl Monitor {
         let _ = self.parts.set(Arc::downgrade(parts));
     }
 
-    /// The first reconcile of each package's CRDs has ended.
+    /// Records that the first reconcile of each package's CRDs has ended.
     pub(super) fn registered(&self) {
         self.registered.store(true, Ordering::SeqCst);
     }

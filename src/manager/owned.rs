@@ -12,7 +12,7 @@ use crate::api::Gvk;
 use crate::children::names::{self, Claim, KindMark};
 use crate::plan::{self, MAX_WAITING_PARAMS};
 
-/// Namespace and name.
+/// The namespace and the name of an object.
 type Name = (Option<Box<str>>, Box<str>);
 
 /// How an object names the instance that it belongs to.
@@ -55,7 +55,7 @@ pub(super) fn caller(object: &Value) -> Option<Claim> {
     Some(names::claim(kind, &names::label_value(name), namespace))
 }
 
-/// What a run that has not ended does.
+/// The state of a run that has not ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum RunState {
     /// It waits for its turn.
@@ -78,7 +78,7 @@ impl RunState {
         }
     }
 
-    /// `None` of a run that has ended, and of what is no run.
+    /// The state of a run; `None` if it has ended, or if the object is no run.
     fn of(object: &Value) -> Option<Self> {
         object["spec"]["plan"].as_str()?;
         let status = &object["status"];
@@ -110,7 +110,7 @@ struct Packed {
     uid: Box<str>,
     resource_version: Box<str>,
     json: Arc<[u8]>,
-    /// The bytes of memory that the parameters of a run take which has not started.
+    /// The bytes of memory that the parameters of a run take while it has not started.
     waiting: usize,
 }
 
@@ -141,7 +141,8 @@ impl OwnedObjects {
         names.filter_map(|name| serde_json::from_slice(&kind.objects.get(name)?.json).ok()).collect()
     }
 
-    /// The same as JSON texts, to be parsed one after the other: all of them together may be large.
+    /// The objects of a kind that name an instance, as JSON texts, to be parsed one after the other: all of
+    /// them together may be large.
     pub(super) fn texts_of(&self, gvk: &Gvk, claim: &Claim) -> Vec<Arc<[u8]>> {
         let Some(kind) = self.kinds.get(gvk) else { return Vec::new() };
         let names = kind.of_claim.get(claim).into_iter().flatten();
@@ -159,7 +160,8 @@ impl OwnedObjects {
         found.filter_map(|object| serde_json::from_slice(&object.json).ok())
     }
 
-    /// How many runs of an instance of each kind are in each state, by the mark of the kind, and since when the oldest of them.
+    /// The number of runs in each state, by the mark of the kind of their instances, and when the oldest of
+    /// them started or was requested.
     pub(super) fn run_states(&self) -> HashMap<(KindMark, RunState), (usize, i64)> {
         let mut counts = HashMap::new();
         let all = self.kinds.values().flat_map(|kind| kind.objects.values());
@@ -178,7 +180,7 @@ impl OwnedObjects {
         serde_json::from_slice(&packed.json).ok()
     }
 
-    /// A list begins.
+    /// Begins a list of a kind.
     pub(super) fn begin(&mut self, gvk: &Gvk) {
         self.kinds.entry(gvk.clone()).or_default().listed = Some(HashSet::new());
     }
@@ -189,7 +191,7 @@ impl OwnedObjects {
         self.kinds.get(gvk).is_some_and(|kind| kind.objects.contains_key(&name))
     }
 
-    /// The names of the objects of a kind in a namespace that begin so.
+    /// The names of the objects of a kind in a namespace that begin with a prefix.
     pub(super) fn names(&self, gvk: &Gvk, namespace: &str, prefix: &str) -> Vec<String> {
         let Some(kind) = self.kinds.get(gvk) else { return Vec::new() };
         let first: Name = (Some(namespace.into()), prefix.into());
@@ -198,7 +200,8 @@ impl OwnedObjects {
         names.map(|(_, name)| name.to_owned()).collect()
     }
 
-    /// A list is complete. Returns the instances that objects named which it has not shown.
+    /// Ends a list of a kind. Removes the objects that it has not shown, and returns the instances that these
+    /// named.
     pub(super) fn end(&mut self, gvk: &Gvk) -> Vec<Claim> {
         let Some(kind) = self.kinds.get_mut(gvk) else { return Vec::new() };
         let Some(listed) = kind.listed.take() else { return Vec::new() };
@@ -212,7 +215,7 @@ impl OwnedObjects {
         self.put_counted(gvk, object, claim, 0)
     }
 
-    /// The same of a PlanRun, as much of it as is kept: see [`plan::bound`].
+    /// Takes a PlanRun like [`Self::put`], reduced to what is kept of it: see [`plan::bound`].
     pub(super) fn put_run(&mut self, gvk: &Gvk, run: &mut Value, claim: Option<Claim>) -> Vec<Claim> {
         let name = name_of(run);
         let kind = self.kinds.get(gvk);
@@ -263,13 +266,13 @@ impl OwnedObjects {
         concerned
     }
 
-    /// An object is gone. Returns the instance that it named.
+    /// Removes an object that is gone. Returns the instance that it named.
     pub(super) fn remove(&mut self, gvk: &Gvk, object: &Value) -> Option<Claim> {
         let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
         self.gone.add(text("uid"), text("resourceVersion"), None);
         let name = name_of(object);
         let kind = self.kinds.get_mut(gvk)?;
-        // It may have been replaced by another of its name.
+        // Another object of this name may have replaced it.
         if kind.objects.get(&name).is_some_and(|present| *present.uid != *text("uid")) {
             return None;
         }
@@ -389,7 +392,7 @@ mod tests {
             run["metadata"]["creationTimestamp"] = "1970-01-01T00:00:10Z".into();
             put(&mut owned, &run);
         }
-        // No run.
+        // An object without a plan is no run.
         put(&mut owned, &run("other", 1, "a"));
         let mark = names::kind_mark("Thing.example.org");
         let states = [(RunState::Waiting, (2, 10)), (RunState::Asking, (1, 10)), (RunState::Active, (2, 30))];
@@ -419,7 +422,7 @@ mod tests {
         let slim = bytes(&owned);
         assert!(slim < 2 << 20, "{slim}");
         assert!(owned.of(&gvk(), &a).iter().all(|run| run["spec"]["params"].is_null()));
-        // As large as they may be, and many of them.
+        // Parameters as large as they may be, of many runs.
         for number in 0..300 {
             put(&mut owned, request(&format!("many-{number:03}"), 3_500));
         }
@@ -451,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_replaces_what_was_known_and_another_owner_concerns_both() {
+    fn a_list_drops_missing_objects_and_a_new_owner_concerns_both() {
         let mut owned = OwnedObjects::default();
         let [a, b] = ["a", "b"].map(|of| claim(&run("", 0, of)).unwrap());
         for name in ["one", "two"] {

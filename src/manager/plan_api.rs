@@ -29,15 +29,15 @@ use crate::plan::{Protection, SETTLE};
 const INSTALLATION: Duration = Duration::from_secs(60);
 /// How long until a policy that has been restored is restored once more: another client keeps changing it.
 const AGAIN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
-/// Restorations that are so long apart are not in a row.
+/// Restorations that are further apart than this are not in a row.
 const APART: Duration = Duration::from_secs(600);
 
 /// A policy or a binding: its kind and name.
 type Part = (Box<str>, Box<str>);
-/// Its uid and generation.
+/// The uid and the generation of a part.
 type Mark = (Option<String>, Option<i64>);
 
-/// Whether this process has installed it, and whether it is whole.
+/// The API of plans: whether this process has installed it, and whether it is whole.
 #[derive(Default)]
 pub(super) struct PlanApi {
     /// The user of this manager, once it is installed.
@@ -67,7 +67,7 @@ fn kinds() -> [(ApiKind, Value); 3] {
     [crds::instance_state(), crds::plan_run(), objects::crd()].map(|crd| (ApiKind::crd(), crd))
 }
 
-/// What [`PlanApi::on_event`] is called for.
+/// The policies and bindings whose events [`PlanApi::on_event`] takes.
 pub(super) fn watched() -> impl Iterator<Item = (ApiKind, &'static str)> {
     crds::POLICIES.into_iter().flat_map(|name| [(policy_kind(), name), (binding_kind(), name)])
 }
@@ -88,7 +88,7 @@ fn binding_kind() -> ApiKind {
 }
 
 impl State {
-    /// Whether a part has changed since it was checked. Returns whether that is news.
+    /// Notes whether a part has changed since it was checked. Returns whether that is news.
     fn compare(&mut self) -> bool {
         let is_unknown = self.latest.iter().any(|(part, mark)| self.checked.get(part) != Some(mark));
         std::mem::replace(&mut self.protection.is_unknown, is_unknown) != is_unknown
@@ -96,7 +96,7 @@ impl State {
 }
 
 impl PlanApi {
-    /// Installs it, once a process.
+    /// Installs the API of plans, once a process.
     ///
     /// # Errors
     /// The API server refuses a part of it, or cannot be reached.
@@ -113,7 +113,7 @@ impl PlanApi {
             let state = installed.first().and_then(|state| state["metadata"]["creationTimestamp"].as_str());
             self.state().states_since = state.and_then(|text| text.parse().ok());
             let found = self.check(cluster, &user).await?;
-            // Before there was the kind, nobody could request or answer anything.
+            // Before the kind existed, no run could be requested or approved.
             if let Some(before) = before {
                 self.state().protection.since = since(&before, &found, clock.now());
             }
@@ -151,7 +151,7 @@ impl PlanApi {
         self.state().protection.clone()
     }
 
-    /// Takes an event of a policy or a binding. `true`: it is to be checked.
+    /// Takes an event of a policy or a binding. Returns whether the policies are to be checked.
     pub(super) fn on_event(&self, kind: &str, name: &str, event: &Event<Raw>) -> bool {
         let part: Part = (kind.into(), name.into());
         let mut state = self.state();
@@ -185,7 +185,7 @@ impl PlanApi {
             let checked = restore(cluster, &policy_kind(), &policy, Some(user)).await?;
             found.push(exempt(cluster, checked, user).await?);
         }
-        // Last, so no policy is in force without the exemption.
+        // Bindings come last, so no policy is in force without the exemption.
         for binding in crds::bindings() {
             found.push(restore(cluster, &binding_kind(), &binding, None).await?);
         }
@@ -231,7 +231,7 @@ pub(super) async fn reconcile(parts: &Parts) -> Outcome {
             state.compare();
             // Another manager, or a person, may have restored what was gone.
             if protection.broken.is_some() || found.iter().any(is_broken) {
-                // What was lost since is checked next.
+                // A part that was lost meanwhile is checked next.
                 if state.losses == losses {
                     state.protection.broken = None;
                 }
@@ -259,7 +259,8 @@ fn since(before: &Value, found: &[(Value, Integrity)], now: Timestamp) -> Option
     if found.iter().any(|(_, found)| matches!(found, Integrity::Missing | Integrity::Altered)) {
         return Some(now + SETTLE);
     }
-    // This process may have begun just after another one has restored them. They are installed with the CRD.
+    // Another process may have restored the policies just before this one began. Policies that were installed
+    // together with the CRD were not restored.
     let created =
         |object: &Value| object["metadata"]["creationTimestamp"].as_str()?.parse::<Timestamp>().ok();
     let newest = found.iter().filter_map(|(object, _)| created(object)).max()?;
@@ -268,8 +269,8 @@ fn since(before: &Value, found: &[(Value, Integrity)], now: Timestamp) -> Option
     (!with_crd && since > now).then_some(since)
 }
 
-/// Makes a policy or a binding what it should be; the object and how it was found. A policy is created with the exemption
-/// of `user`, so that it is never in force without it.
+/// Restores a policy or a binding. Returns the object, and how it was found. A policy is created with the
+/// exemption of `user`, so that it is never in force without it.
 async fn restore(
     cluster: &Cluster,
     kind: &ApiKind,
@@ -308,7 +309,7 @@ async fn restore(
     Ok((with_kind(object, kind), found))
 }
 
-/// Adds this manager to those whose writes a policy does not check. It is a field manager of its own.
+/// Adds this manager, as a field manager of its own, to those whose writes a policy does not check.
 async fn exempt(
     cluster: &Cluster,
     (policy, found): (Value, Integrity),
@@ -329,7 +330,7 @@ fn with_kind(mut object: Value, kind: &ApiKind) -> Value {
     object
 }
 
-/// Applies those of these cluster-scoped objects that differ. Returns them as they are then.
+/// Applies the cluster-scoped objects that differ from the live ones. Returns all of them as they are then.
 ///
 /// # Errors
 /// The API server refuses one of them, or cannot be reached.
@@ -374,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn events_tell_what_is_gone_and_what_has_changed() {
+    fn events_show_missing_and_changed_policies() {
         let api = PlanApi::default();
         let raw = |generation: i64| {
             let object = json!({"metadata": {"name": "p", "uid": "u", "generation": generation}});

@@ -26,7 +26,7 @@ use crate::plan::{self, DELETE_CHILD, Of, Phase, PlanRun, Recalled, Stopwatch, S
 
 /// How long the memory of an instance that does not exist is kept.
 const STATE_PATIENCE: Duration = Duration::from_secs(60 * 60);
-/// How many PlanRuns that cannot run a reconcile answers.
+/// How many PlanRuns that cannot run are answered in one reconcile.
 const MAX_STRAY_WRITES: usize = 8;
 /// How long until the next reconcile answers more of them.
 const STRAY_WAIT: Duration = Duration::from_secs(1);
@@ -63,7 +63,7 @@ impl Stopwatches {
         elapsed
     }
 
-    /// The instance is gone.
+    /// Forgets an instance that is gone.
     pub(super) fn forget(&self, key: &InstanceKey) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
     }
@@ -128,7 +128,7 @@ impl Store {
         objects.any(|object| object["spec"]["plan"] != DELETE_CHILD)
     }
 
-    /// An object of a run is known to be gone.
+    /// Forgets an object of a run that is known to be gone.
     pub(super) fn forget_run_object(&self, sort: RunObject, object: &RunRef) {
         let RunRef { namespace, name, uid, resource_version } = object;
         let metadata =
@@ -159,12 +159,12 @@ fn is_without_plans(resource: &Resource) -> bool {
 /// The PlanRuns that name an instance.
 #[derive(Default)]
 pub(super) struct InstanceRuns {
-    /// Whether the runs were known before they were read; `None` if they are not watched. A list that ends later has brought
-    /// runs that are missing here.
+    /// The state of the watch before the runs were read; `None` if they are not watched. A list that ends
+    /// later may have brought runs that are missing here.
     state: Option<WatchState>,
-    /// Those of plans.
+    /// Runs of plans that the package declares.
     pub plans: Vec<PlanRun>,
-    /// Those that delete children.
+    /// Runs that delete children.
     pub deletions: Vec<PlanRun>,
     /// See [`PlanSnapshot::misnamed`].
     misnamed: Vec<PlanRun>,
@@ -215,7 +215,7 @@ impl InstanceReconciler {
         let kind = registered.kind.kind.as_str();
         let kept = self.kept_revision(key, &registered);
         let at_home = if self.store.index().has_instance(key) {
-            // While the revision that it keeps is being loaded, nobody knows its plans.
+            // While the revision that the instance keeps is being loaded, its plans are unknown.
             let is_without_plans = self.resource_of(key, &registered).is_some_and(is_without_plans)
                 && !(registered.has_runs && self.has_runs(key, &registered, &self.read_runs(key)));
             is_without_plans.then_some(Stray::NoPlans { kind, revision: kept.as_deref() })
@@ -255,12 +255,13 @@ impl InstanceReconciler {
                 }
             }
         }
-        // For the rest, and for those that another client has written in between.
+        // A later reconcile answers the rest, and those that another client has written meanwhile.
         self.scheduler.queue.add_after(key.clone(), wait);
     }
 
-    /// What deletes the memory of an instance that does not exist, and releases its PlanRuns that are being deleted; and when to
-    /// look again. The memory may have been restored before its instance: it stays for an hour, unless the instance has ended.
+    /// The actions that delete the memory of an instance that does not exist, and that release its PlanRuns
+    /// which are being deleted; and when to check again. The memory may have been restored before its
+    /// instance: it stays for an hour, unless the instance has ended.
     fn leftovers(&self, key: &InstanceKey, now: Timestamp) -> (Vec<RunAction>, Option<Duration>) {
         let (home, mut wake) = (self.home_of(key), None);
         let is_home = |object: &Value| object["metadata"]["namespace"] == home;
@@ -339,7 +340,8 @@ impl InstanceReconciler {
         self.watches.open_owned_state(kind_of(RunObject::PlanRun)) == Some(WatchState::Pending)
     }
 
-    /// Installs the API of runs, and watches them from now on: a child of a package that needs neither asks.
+    /// Installs the API of runs, and watches them from now on, because a child asks although its package
+    /// needs neither.
     ///
     /// # Errors
     /// The API server refuses the API, or cannot be reached.
@@ -369,7 +371,7 @@ impl InstanceReconciler {
                     !self.store.owned_by(key, &kind.gvk).is_empty()
                 }
             },
-            // They may be there. A decision says that they are unknown.
+            // Objects may exist. A decision reports that they are unknown.
             state => !state.is_missing(),
         })
     }
@@ -578,7 +580,7 @@ mod tests {
             }
         }
         assert_eq!(counts, [8, 8, 4]);
-        // In a wrong namespace the instance's existence is not told, and the limit is the same.
+        // In a wrong namespace the answer does not say whether the instance exists; the limit is the same.
         let (writes, _) = stray_writes(objects, None, ("Desk", "elsewhere"), now);
         assert_eq!(writes.len(), 8);
     }

@@ -82,7 +82,7 @@ pub(super) struct Taken<K> {
 }
 
 impl<K: Clone + Eq + Hash + Ord> Queue<K> {
-    /// An empty queue that runs so many keys of a lane at once. `lane_of` returns the lane of a key.
+    /// An empty queue. `limits`: how many keys of a lane run at once. `lane_of` returns the lane of a key.
     pub(super) fn new(
         limits: ConcurrencyLimits,
         lane_of: impl Fn(&K) -> Arc<str> + Send + Sync + 'static,
@@ -302,7 +302,7 @@ impl<K: Clone + Eq + Hash + Ord> State<K> {
 mod tests {
     use super::*;
 
-    /// Hundreds are lanes.
+    /// A queue in which each hundred of keys is a lane.
     fn queue() -> Queue<u32> {
         Queue::new(ConcurrencyLimits::new(32), |key: &u32| format!("lane {}", key / 100).into())
     }
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn failures_back_off_and_a_success_forgets() {
+    async fn failures_back_off_and_a_success_resets_the_delay() {
         let queue = queue();
         queue.add(1_u32);
         let mut delays = Vec::new();
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn close_wakes_everybody() {
+    async fn close_wakes_all_workers() {
         let queue = Arc::new(queue());
         let workers: Vec<_> = (0..3)
             .map(|_| {
@@ -429,7 +429,7 @@ mod tests {
         assert_eq!(all(&queue).await.len(), 32, "a lane that is alone has what it may have");
         queue.lock().order.push_back("lane 1".into());
         assert_eq!(all(&queue).await.len(), 16, "its own, and what is left of the common part");
-        // Both hang. A third runs, and each end lets the next one run.
+        // While two lanes hang, a third runs, and each end lets its next key run.
         for key in 200..220_u32 {
             queue.add(key);
         }

@@ -18,14 +18,14 @@ use crate::template::{JSON_VALUE_BYTES, json_entry_bytes};
 /// stop all instances of its kind.
 pub(super) const DEPTH: usize = 100;
 
-/// The object.
+/// An object of any kind.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Raw {
     /// Its metadata, managedFields included.
     pub metadata: ObjectMeta,
-    /// All of it but managedFields.
+    /// The whole object without managedFields.
     pub body: Value,
-    /// What is missing of it.
+    /// Why a part of it was not read.
     pub cut: Option<Cut>,
 }
 
@@ -39,7 +39,7 @@ pub(crate) enum Cut {
 }
 
 impl Cut {
-    /// The condition's reason and what it says of the object.
+    /// The reason of the condition, and what its message says of the object.
     pub(super) fn reason(self) -> (&'static str, String) {
         match self {
             Self::Deep => ("NestedTooDeep", format!("nested more than {DEPTH} levels deep")),
@@ -90,7 +90,7 @@ impl Raw {
         Self { metadata: partial.metadata, ..Self::default() }
     }
 
-    /// As a child of ours, if it is one.
+    /// The object as a child, if it is one.
     pub(crate) fn observe(
         &self,
         gvk: &Gvk,

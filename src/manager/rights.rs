@@ -35,7 +35,7 @@ const MOST_NAMESPACES: usize = 100;
 #[derive(Default)]
 pub(super) struct RightsReviews(Mutex<HashMap<Arc<str>, Arc<tokio::sync::Mutex<Review>>>>);
 
-/// What rights are derived from.
+/// The input from which rights are derived.
 #[derive(Default, PartialEq, Eq)]
 struct Basis {
     /// The digests of the revisions that instances use.
@@ -48,20 +48,20 @@ struct Basis {
 #[derive(Default)]
 struct Review {
     basis: Basis,
-    /// Of the rights that are granted in all namespaces.
+    /// The answer about rights that are granted in all namespaces.
     everywhere: Option<Answer>,
-    /// Of those that are granted in a namespace.
+    /// The answers about rights that are granted in one namespace.
     by_namespace: HashMap<Box<str>, Answer>,
 }
 
-/// The rights that are missing, and when that was asked.
+/// The rights that are missing, and when the API server was asked.
 struct Answer {
     missing: Rights,
     at: Instant,
 }
 
 impl Answer {
-    /// Whether it counts still. `again`: also if nothing was missing, it does not for ever.
+    /// Whether the answer still counts. `again`: an answer that nothing is missing expires as well.
     fn counts(&self, again: bool) -> bool {
         (self.missing.is_empty() && !again) || self.at.elapsed() < AGAIN
     }
@@ -124,7 +124,7 @@ impl RightsReviews {
         Ok(Some(Missing { user, rights }))
     }
 
-    /// The rights of a package were granted or taken back: they are asked for anew.
+    /// Forgets the answers about a package whose rights were granted or taken back.
     pub(super) fn forget(&self, package: &str) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(package);
     }
@@ -277,7 +277,7 @@ fn basis(of_package: &[&Arc<Registered>]) -> Basis {
     }
 }
 
-/// What a package needs: for its revisions, and for children that earlier ones have left.
+/// The rights that a package needs: for its revisions, and for children that earlier ones have left.
 fn needed(of_package: &[&Arc<Registered>], served: &dyn Fn(&Gvk) -> Option<ApiKind>) -> Rights {
     let packages: Vec<&Package> = revisions(of_package).into_values().collect();
     let mut rights = rights::derive(&packages, served).rights;
@@ -299,8 +299,9 @@ pub(super) struct At<'a> {
 }
 
 impl Review {
-    /// Asks for all rights once for each basis, and for missing ones again after a while. First for those that are granted in
-    /// all namespaces; for an account that `is_limited`, in the namespace of the instance alone.
+    /// The rights that are missing. All rights are asked for once for each basis, and missing ones again
+    /// after a while. They are asked for in all namespaces first; for an account that `is_limited`, in the
+    /// namespace of the instance alone.
     async fn missing(
         &mut self,
         cluster: &Cluster,
@@ -359,8 +360,8 @@ impl Review {
     }
 }
 
-/// The rights that the API server denies of those that were missing, or, if it grants them all now, of all: when somebody grants
-/// one, others may go.
+/// The rights that the API server denies: of those that were missing, or, if these are granted now, of all,
+/// because others may have been taken back.
 async fn denied_again(
     cluster: &Cluster,
     missing: Option<&Rights>,
@@ -428,7 +429,7 @@ fn refusal(package: &str, user: &str, role: &str, missing: &Rights) -> CallError
         list(missing),
         rules.join(", "),
     );
-    // No 403: it is not the object that is refused.
+    // The code is not 403, because no single object is refused.
     CallError::new(Class::Permanent, 0, RIGHTS_MISSING, message).after(AGAIN * 2)
 }
 
@@ -478,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_is_about_one_right_in_one_place() {
+    fn a_review_asks_for_one_right_in_one_namespace() {
         let right = Right {
             place: Place::Home,
             group: String::new(),

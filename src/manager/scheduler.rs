@@ -15,7 +15,7 @@ use super::store::Store;
 use crate::clock::Clock;
 use crate::cluster::ConcurrencyLimits;
 
-/// What is reconciled.
+/// The key of something that is reconciled.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Key {
     /// An instance.
@@ -54,7 +54,7 @@ const CRDS: &str = "(crds)";
 /// How many reconciles of CRDs run at once. A CRD may be a megabyte and costs the API server some work.
 const CRDS_AT_ONCE: usize = 8;
 
-/// When something is done.
+/// The queue, the threads of decisions, and what is remembered of instances between reconciles.
 pub(super) struct Scheduler {
     pub(super) queue: Arc<Queue<Key>>,
     pub(super) deciders: Deciders,
@@ -65,7 +65,8 @@ pub(super) struct Scheduler {
 }
 
 impl Scheduler {
-    /// With so many reconciles of one package at once. `active` counts those that run.
+    /// A scheduler. `workers`: how many reconciles of one package run at once. `active` counts those that
+    /// run.
     pub(super) fn new(store: &Arc<Store>, workers: usize, active: Arc<AtomicUsize>, clock: Clock) -> Self {
         let store = Arc::clone(store);
         let lane_of = move |key: &Key| match key {
@@ -103,7 +104,7 @@ impl Scheduler {
         self.states().remove(key).unwrap_or_default()
     }
 
-    /// Remembers this of an instance.
+    /// Puts back what is remembered of an instance.
     pub(super) fn put_state(&self, key: &InstanceKey, state: InstanceState) {
         self.states().insert(key.clone(), state);
     }

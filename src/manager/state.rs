@@ -43,7 +43,7 @@ pub(super) struct InstanceState {
     pub(super) last_noop_patch: Option<String>,
     /// When its observations are made again for a step that waits.
     pub(super) refresh_at: Option<Duration>,
-    /// What the server has refused of the last status.
+    /// The part of the last status that the server has refused.
     pub(super) refused_status: Option<Refused>,
     /// Reconciles in a row in which a call failed that concerns the whole instance.
     call_failures: u32,
@@ -53,7 +53,7 @@ pub(super) struct InstanceState {
     conflict_retries: u32,
     /// The generation of the CRDs' schemas by which the server has refused or pruned something.
     schemas: u64,
-    /// Whether it needs more than the small budget.
+    /// Whether the instance needs more than the small budget.
     pub(super) is_large: bool,
     /// Present if its last evaluation stopped at a limit.
     stopped: Option<Stopped>,
@@ -73,7 +73,7 @@ pub(super) enum Progress<'a> {
         is_small: bool,
         /// Whether the evaluation stopped at a limit.
         has_stopped: bool,
-        /// Then a hash of the input, if the status already reports the limit.
+        /// A hash of the input, if the evaluation stopped and the status reports the limit already.
         input: Option<u64>,
     },
     /// The whole target is applied.
@@ -86,7 +86,7 @@ pub(super) enum Progress<'a> {
     Incomplete,
     /// The status is up to date. No write was needed.
     StatusCurrent,
-    /// The status was written. A hash of the patch if it changed nothing.
+    /// The status was written. The value is a hash of the patch if that changed nothing.
     StatusWritten(Option<String>),
     /// The write of the status conflicted with another.
     StatusConflict,
@@ -98,7 +98,7 @@ pub(super) enum Progress<'a> {
     Active,
     /// Children were created, which no Event says yet.
     Created(Value, String),
-    /// The last Event about the verdict is this, or need not be remembered.
+    /// The last Event about the verdict; `None` if it need not be remembered.
     Event(Option<(String, String)>),
 }
 
@@ -231,7 +231,7 @@ mod tests {
     const NOW: Duration = Duration::ZERO;
 
     #[test]
-    fn long_chains_are_not_slowed_down_and_circles_are() {
+    fn long_chains_are_not_slowed_down_but_circles_are() {
         for (incomplete_reconciles, wait) in
             [(1, 50), (125, 50), (126, 100), (130, 1_600), (u32::MAX, 60_000)]
         {
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn statuses_of_an_inactive_package_are_written_ever_more_seldom() {
+    fn writes_of_inactive_statuses_back_off() {
         let mut state = InstanceState::default();
         assert_eq!(state.inactive_status_wait(NOW), None);
         for seconds in [1, 2, 4] {
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn changed_schemas_permit_what_was_refused() {
+    fn changed_schemas_forget_what_was_refused() {
         let mut state = InstanceState::default();
         state.record(Progress::StatusWritten(Some("hash".into())), NOW);
         state.record(Progress::Schemas(0), NOW);

@@ -18,7 +18,7 @@ use crate::children::{self, Decision, Health, Status, Summary, Verdict};
 use crate::clock::Clock;
 use crate::printable;
 
-/// How often a status is written with less of what the server refuses.
+/// How often a status that the server refuses is written again without the refused parts.
 const ATTEMPTS: usize = 3;
 
 /// Writes statuses and publishes Events about them.
@@ -43,7 +43,7 @@ pub(super) enum Settled {
 enum Written {
     /// The status is up to date.
     Done {
-        /// What is left out of it.
+        /// What is left out of the status, because the server refuses it.
         failure: Option<String>,
         /// The instance after the write, if there was one.
         live: Option<Box<Value>>,

@@ -17,11 +17,11 @@ pub(super) struct Stopped {
     input: Option<u64>,
     /// How many evaluations in a row stopped.
     count: u32,
-    /// Not evaluated again before this time.
+    /// The time before which it is not evaluated again.
     not_before: Duration,
 }
 
-/// Whether to evaluate.
+/// Whether to evaluate an instance now.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Evaluate {
     /// Now.
@@ -59,10 +59,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_input_is_not_evaluated_again_and_changing_input_after_growing_pauses() {
+    fn the_same_input_is_not_evaluated_again_and_changing_input_pauses() {
         let secs = Duration::from_secs;
         let mut stopped = Stopped::default();
-        // The status does not report it yet.
+        // The status does not report the limit yet, so the same input is evaluated again.
         stopped.note(None, secs(0));
         assert_eq!(stopped.evaluate(|| 1, secs(0)), Evaluate::Now);
         stopped.note(Some(1), secs(0));

@@ -29,12 +29,12 @@ pub(super) struct Store {
     /// label loses the status.
     held: RwLock<HashMap<Arc<str>, Arc<str>>>,
     schemas: AtomicU64,
-    /// What `Operator`s say of the instances of their packages.
+    /// The settings that `Operator`s have for the instances of their packages.
     pub(super) settings: AllSettings,
 }
 
 impl Store {
-    /// Nothing is known yet. `manager`: the manager's namespace.
+    /// A store in which nothing is known yet. `manager`: the manager's namespace.
     pub(super) fn new(manager: &str) -> Self {
         Self { settings: AllSettings::new(manager), ..Self::default() }
     }
@@ -55,7 +55,7 @@ impl Store {
         self.owned().of(gvk, &claim)
     }
 
-    /// The same, parsed one after the other.
+    /// The objects of a kind that belong to an instance, parsed one after the other.
     pub(super) fn each_owned_by(&self, key: &InstanceKey, gvk: &Gvk) -> impl Iterator<Item = Value> + use<> {
         let claim = self.index().claim(key);
         let texts = self.owned().texts_of(gvk, &claim);
@@ -95,7 +95,7 @@ impl Store {
         self.schemas.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Grows with every change of a CRD's schema.
+    /// A number that grows with every change of a CRD's schema.
     pub(super) fn schemas(&self) -> u64 {
         self.schemas.load(Ordering::Relaxed)
     }
@@ -122,7 +122,7 @@ impl Store {
     /// Takes an object that is kept whole, from a watch or the reply to a write of it. Returns the instances that it
     /// concerns.
     pub(super) fn learn_owned(&self, gvk: &Gvk, owner: OwnerField, mut object: Value) -> Vec<InstanceKey> {
-        // Items of lists carry neither.
+        // Items of lists carry neither apiVersion nor kind.
         object["apiVersion"] = (*gvk.api_version).into();
         object["kind"] = (*gvk.kind).into();
         if let Some(meta) = object["metadata"].as_object_mut() {

@@ -13,7 +13,7 @@ use crate::cli::columns::{Cell, Columns};
 use crate::cli::connect::Server;
 use crate::cli::out::{self, printable};
 
-/// `--watch`.
+/// The command `get --watch`.
 pub(super) struct Watching<'a> {
     pub(super) args: &'a Args,
     pub(super) server: &'a Server,
@@ -42,7 +42,7 @@ impl Watching<'_> {
         }
         drop(sender);
         let mut screen = PrintedRows::default();
-        // The lines of the first lists, until all of them are complete.
+        // Collects the lines of the first lists until all lists are complete; then it is `None`.
         let mut first: Option<Vec<Line>> = Some(Vec::new());
         let mut open: Vec<bool> = vec![true; self.tasks.len()];
         let mut troubled: HashMap<usize, String> = HashMap::new();

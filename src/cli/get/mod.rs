@@ -112,7 +112,7 @@ struct Task<'a> {
 }
 
 impl Task<'_> {
-    /// A list that was refused. `None`: a note has said so.
+    /// The problem of a refused list, for people; `None` if a note was printed instead.
     fn refused(&self, error: &CallError) -> Option<String> {
         let problem = unreadable(&self.kind.served.kind, self.namespace.as_deref(), error);
         if self.is_optional && error.code == 403 {
@@ -221,7 +221,7 @@ fn cannot_read(task: &Task<'_>, name: &str, error: &CallError) -> String {
     }
 }
 
-/// The message of kubectl.
+/// The message of kubectl for an empty result.
 fn nothing(tasks: &[Task<'_>]) -> String {
     match tasks.iter().find_map(|task| task.namespace.as_deref()) {
         Some(namespace) => format!("No resources found in {} namespace.", printable(namespace)),

@@ -57,7 +57,7 @@ mod tests {
         file[18] = 3;
         assert!(read(&file).is_err());
         assert!(read(b"#!/bin/sh").is_err());
-        // This test itself.
+        // The executable of this test.
         let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
         assert!(read(&own).is_ok());
     }

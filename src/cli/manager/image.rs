@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn libraries_are_those_with_a_path() {
+    fn only_libraries_with_a_path_are_returned() {
         let text = "\tlinux-vdso.so.1 (0x00007ffc)\n\tlibm.so.6 => /lib/x86_64-linux-gnu/libm.so.6 (0x0000)\n\t\
                     /lib64/ld-linux-x86-64.so.2 (0x0000)\n";
         assert_eq!(

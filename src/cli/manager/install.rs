@@ -27,7 +27,8 @@ use crate::yaml;
 const FIELD_MANAGER: &str = "operetta-install";
 /// How often the Deployment is read.
 const EVERY: Duration = Duration::from_secs(1);
-/// How long pods must not start: a registry, or an API server that a manager needs, may be away for a moment.
+/// How long a hindrance must last before the command gives up: a registry, or an API server that a manager
+/// needs, may be unavailable for a moment.
 const HOLDS: Duration = Duration::from_secs(15);
 
 /// Apply the objects of the manager, and wait until it is ready
@@ -101,7 +102,7 @@ fn settings(args: &Args) -> Result<Settings, String> {
         let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
         let text = std::fs::read_to_string(path).map_err(|error| failed(&error))?;
         let given = yaml::from_str(&text).map_err(|error| failed(&error.message))?;
-        // A file of comments alone.
+        // A file that contains only comments is null.
         if !given.is_null() {
             values::merge(&mut settings.values, &given).map_err(|error| failed(&error))?;
         }
@@ -122,7 +123,7 @@ fn settings(args: &Args) -> Result<Settings, String> {
     Ok(settings)
 }
 
-/// A manager with a flag that it does not know would never start.
+/// Checks the flags of the manager, which would not start with an unknown one.
 fn check_flags(settings: &Settings) -> Result<(), String> {
     let extra = settings.values["extraArgs"].as_array().into_iter().flatten();
     let extra: Option<Vec<&str>> = extra.map(Value::as_str).collect();
@@ -194,13 +195,13 @@ fn name_of(object: &Value) -> &str {
     object["metadata"]["name"].as_str().unwrap_or_default()
 }
 
-/// Deletes the optional objects that an earlier installation has made, and that are not wanted any more.
+/// Deletes the optional objects of an earlier installation that the settings do not enable.
 async fn delete_unwanted(cluster: &Cluster, settings: &Settings) -> Result<(), Failure> {
     for (value, object) in objects::optional(settings) {
         let Some(gvk) = Gvk::of(&object).filter(|_| !settings.is_enabled(value)) else { continue };
         let (kind, name) = (objects::kind_of(&gvk), name_of(&object));
         let live = match cluster.get(&kind, Some(&settings.namespace), name).await {
-            // The cluster has no such kind, or the user does not see it.
+            // The cluster does not have the kind, or the user may not read it.
             Err(error) if error.class == Class::NotFound || error.is_unauthorized() => continue,
             live => live.map_err(|error| format!("{} {name} cannot be read: {error}", kind.kind))?,
         };
@@ -226,7 +227,7 @@ async fn delete_former(cluster: &Cluster, namespace: &str) -> Result<(), Failure
             let live = live.map_err(|error| format!("{} {name} cannot be read: {error}", kind.kind))?;
             there.extend(live.filter(|live| Owner::of(live) == Owner::Manager).map(|live| (kind, live)));
         }
-        // A manager in another namespace may not have been upgraded yet.
+        // A manager in another namespace that was not upgraded may still use the role.
         if there.iter().any(|(_, live)| !live["subjects"].is_null() && live["subjects"] != *subjects) {
             continue;
         }
@@ -282,14 +283,14 @@ async fn ready(cluster: &Cluster, args: &Args) -> Result<ExitCode, Failure> {
 #[derive(Debug, PartialEq, Eq)]
 struct Hindrance {
     why: String,
-    /// Whether that may change without a person.
+    /// Whether the hindrance may pass without an action of a person.
     may_pass: bool,
     /// The pod whose log says more.
     log_of: Option<String>,
 }
 
-/// What hinders the Deployment, if that is known: that pods cannot be created, or what the first pod of its newest revision has
-/// that does not start.
+/// What keeps the Deployment from becoming ready, if it is known: that pods cannot be created, or why the
+/// first pod of the newest revision that is not ready does not start.
 fn hindrance(deployment: &Value, pods: &[Value]) -> Option<Hindrance> {
     let container = |spec: &Value| {
         let container = &spec["containers"][0];
@@ -313,7 +314,7 @@ fn hindrance(deployment: &Value, pods: &[Value]) -> Option<Hindrance> {
             }
             "CrashLoopBackOff" => (message, false, Some(name.to_owned())),
             "PodPending" | "ContainersNotReady" | "PodNotObserved" | "PodNotReady" => return None,
-            // A node may come.
+            // For example a pod that cannot be scheduled: a node may be added.
             _ => (message, true, None),
         };
         let image = newest.0.as_str().unwrap_or_default();
@@ -340,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_keeps_pods_from_starting_is_named() {
+    fn reasons_why_pods_do_not_start_are_recognized() {
         let spec =
             |image: &str| json!({"containers": [{"name": "manager", "image": image, "args": ["run"]}]});
         let condition =
@@ -372,7 +373,7 @@ mod tests {
         for reason in ["ErrImagePull", "ImagePullBackOff"] {
             assert_eq!(found(none(), &[pull(reason)]), Some((cannot_pull.clone(), false, false)), "{reason}");
         }
-        // Another revision.
+        // A pod of another revision says nothing about the newest one.
         assert_eq!(found(none(), &[pod("a:0", json!({"reason": "ErrImagePull"}))]), None);
         assert_eq!(found(none(), &[pod("a:1", json!({"reason": "ContainerCreating"}))]), None);
         let (why, may_pass, _) = found(none(), &[unscheduled]).unwrap();
@@ -420,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_that_a_manager_would_not_start_with_are_refused() {
+    fn invalid_flags_of_the_manager_are_refused() {
         for (flags, words) in [
             (&["--", "--alow-call-to", "a"][..], "unexpected argument '--alow-call-to'"),
             (&["--", "--listen", "0"], "'--listen <ADDRESS>' cannot be used multiple times"),

@@ -30,9 +30,10 @@ pub(super) struct Args {
     output: PathBuf,
 }
 
-/// What stands for values of the chart until the text is made. None of it occurs otherwise.
+/// Stands for the namespace of the release until the text is a template. No object contains this word
+/// otherwise.
 const NAMESPACE: &str = "namespace-of-release";
-/// The start of what stands for a value, before its path.
+/// The start of a placeholder; the path of its value follows. No object contains this word otherwise.
 const VALUE: &str = "value-of-";
 /// The values that the chart cannot do without.
 const REQUIRED: [&str; 2] = ["image", "replicas"];
@@ -93,7 +94,7 @@ fn chart() -> String {
     text
 }
 
-/// What stands for each value.
+/// The placeholder of each value.
 fn stand_ins() -> Value {
     let mut all = values::defaults();
     let Some(fields) = all.as_object_mut() else { return all };
@@ -103,7 +104,7 @@ fn stand_ins() -> Value {
                 for (field, value) in inner {
                     let path = format!("{key}.{field}");
                     *value = match (&**field, &*value) {
-                        // Whether the object is made is asked around it.
+                        // The template has a condition around the whole object.
                         (values::ENABLED, _) => false.into(),
                         ("labels", _) => serde_json::json!({format!("{VALUE}{path}"): ""}),
                         _ => format!("{VALUE}{path}").into(),
@@ -116,9 +117,9 @@ fn stand_ins() -> Value {
     all
 }
 
-/// The text of documents with what stands for values, as a template of Helm.
+/// Turns documents with placeholders into a template of Helm.
 fn template(documents: &str) -> String {
-    // What looks like a template is none.
+    // Helm must not take text of the objects for a template.
     let text = documents.replace("{{", "{{ \"{{\" }}").replace(NAMESPACE, "{{ .Release.Namespace }}");
     let mut lines = String::with_capacity(text.len());
     for line in text.lines() {
@@ -135,7 +136,7 @@ fn template(documents: &str) -> String {
         let field = before.trim_start();
         let indent = before.len() - field.len();
         let margin = " ".repeat(indent);
-        // The first field of an item always stands: its line begins the item.
+        // The first field of a list item is always written: its line begins the item.
         if field.starts_with("- ") && field.len() > 2 {
             let depth = indent + 4;
             let _ = write!(
@@ -145,7 +146,7 @@ fn template(documents: &str) -> String {
             );
             continue;
         }
-        // A value that is empty has no field. Items of a list, and fields of a map, stand beside others.
+        // An empty value has no field. Items of a list, and fields of a map, stand beside other ones.
         let (head, depth) = match field.trim_end() {
             "" | "-" => (String::new(), indent),
             field => (format!("{margin}{field}\n"), indent + 2),

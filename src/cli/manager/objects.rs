@@ -15,7 +15,7 @@ use crate::rights::{self, MANAGER};
 pub(super) const PORT: u16 = 8080;
 /// The port of the conversion webhook.
 const WEBHOOK_PORT: u16 = 9443;
-/// For how many seconds a pod that ends still serves: until every node knows that it goes.
+/// For how many seconds a terminating pod still serves: until every node has removed it from Services.
 const DRAIN: u32 = 5;
 /// The user as whom the container runs.
 const USER: u32 = 65_532;
@@ -27,11 +27,11 @@ pub(super) const IMAGE: &str = concat!("operetta:", env!("CARGO_PKG_VERSION"));
 pub(super) fn all(settings: &Settings) -> Vec<Value> {
     let mut all = vec![namespace(settings), crds::instance_state(), crds::plan_run()];
     all.extend([objects::crd(), operators::crd()]);
-    // The manager adds its exemption when it starts.
+    // The manager adds its own exemption to the policies when it starts.
     all.extend(crds::policies());
     all.extend(crds::bindings());
     all.extend(rights::manager::manager(&settings.namespace));
-    // An account cannot be trusted to confine itself.
+    // Applied here and not by the manager: an account cannot be trusted to confine itself.
     all.extend(rights::confinement::objects(&settings.namespace));
     all.extend([deployment(settings), disruption_budget(settings), metrics(settings), webhook(settings)]);
     let wanted = optional(settings).into_iter().filter(|(value, _)| settings.is_enabled(value));
@@ -44,10 +44,10 @@ pub(super) fn optional(settings: &Settings) -> [(&'static str, Value); 2] {
     [("networkPolicy", network_policy(settings)), ("serviceMonitor", service_monitor(settings))]
 }
 
-/// The kind of one of the objects.
+/// The API kind of one of the objects.
 pub(super) fn kind_of(gvk: &Gvk) -> ApiKind {
     let kind = ApiKind::built_in(&gvk.api_version, &gvk.kind);
-    // Which is no kind of Kubernetes.
+    // ServiceMonitor is not a kind of Kubernetes, so `built_in` does not know its scope.
     ApiKind { namespaced: kind.namespaced || &*gvk.kind == "ServiceMonitor", ..kind }
 }
 
@@ -60,7 +60,7 @@ pub(super) fn selector() -> Value {
     json!({"app.kubernetes.io/name": MANAGER, "app.kubernetes.io/component": "manager"})
 }
 
-/// The same, as a query.
+/// The labels of the pods as a selector of a list request.
 pub(super) fn selector_text() -> String {
     let selector = selector();
     let labels = selector.as_object().into_iter().flatten();
@@ -81,7 +81,7 @@ fn namespace(settings: &Settings) -> Value {
     json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": settings.namespace, "labels": labels}})
 }
 
-/// The affinity if no other one is given: replicas on one node would go down together.
+/// The default affinity: replicas on one node would go down together.
 pub(super) fn affinity() -> Value {
     json!({"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{
         "weight": 100,
@@ -180,7 +180,7 @@ fn metrics(settings: &Settings) -> Value {
     })
 }
 
-/// Leads API servers to the conversion webhook of all replicas that are ready.
+/// The Service by which API servers reach the conversion webhook of all ready replicas.
 fn webhook(settings: &Settings) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Service", "metadata": metadata(settings, WEBHOOK),
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn the_webhook_listens_where_its_service_leads() {
+    fn the_webhook_service_targets_the_listening_port() {
         let settings = Settings::defaults("o");
         let all = all(&settings);
         let named = |kind: &str, name: &str| {

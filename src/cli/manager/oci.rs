@@ -169,7 +169,7 @@ fn archive(files: &[Entry]) -> io::Result<Vec<u8>> {
 }
 
 fn gzip(content: &[u8]) -> io::Result<Vec<u8>> {
-    // Without a name and a time.
+    // The header has neither a name nor a time, so that the same files give the same bytes.
     let mut encoder = GzBuilder::new().mtime(0).write(Vec::new(), Compression::default());
     encoder.write_all(content)?;
     encoder.finish()
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn every_blob_has_its_digest_and_every_reference_is_there() {
+    fn blobs_match_their_digests_and_references_resolve() {
         for gzip in [false, true] {
             let settings = Settings { name: "operetta:1", version: "1", gzip };
             let layout = layout(&[image("amd64"), image("arm64")], &settings).unwrap();

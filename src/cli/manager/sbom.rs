@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-/// What the program was built with.
+/// The Cargo.lock with which this program was built.
 const LOCK: &str = include_str!("../../../Cargo.lock");
 
 /// A package of Cargo.lock.
@@ -69,7 +69,7 @@ fn spdx(packages: &[Locked<'_>], version: &str) -> Value {
         "SPDXID": "SPDXRef-DOCUMENT",
         "name": format!("operetta-{version}"),
         "documentNamespace": format!("https://operetta.dev/sbom/operetta-{version}"),
-        // A time of the build would make each build another one.
+        // The time of the build would make each build different.
         "creationInfo": {"created": "1970-01-01T00:00:00Z", "creators": ["Tool: operetta"]},
         "packages": described,
         "relationships": relationships,

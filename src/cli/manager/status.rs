@@ -50,7 +50,7 @@ enum Output {
 struct State {
     deployment: Option<Value>,
     lease: Option<Value>,
-    /// The Operators that lack rights, with what they say.
+    /// The Operators that lack rights, each with the message of its condition.
     lacking: Vec<(String, String)>,
     /// The CRDs of each package, and whether this manager reconciles their instances.
     packages: BTreeMap<String, Vec<(String, bool)>>,
@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lease_that_is_not_renewed_has_no_leader() {
+    fn an_expired_lease_has_no_leader() {
         let lease = json!({"spec": {
             "holderIdentity": "a", "leaseDurationSeconds": 15, "renewTime": "2026-01-01T00:00:00.000000Z",
         }});

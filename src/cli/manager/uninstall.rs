@@ -21,11 +21,11 @@ use crate::cluster::Cluster;
 use crate::rights::manager::WEBHOOK;
 use crate::rights::{MANAGER, Owner};
 
-/// How often is looked whether the manager has ended.
+/// How often the pods and the Lease of the manager are read.
 const EVERY: Duration = Duration::from_millis(500);
-/// What to do about another manager.
+/// The help of errors about a manager that goes on.
 const HELP: &str = "a manager that was started by hand must be stopped; then give the command again";
-/// Where Helm notes its release.
+/// The annotation with which Helm names the release of an object.
 const RELEASE: &str = "meta.helm.sh/release-name";
 
 /// Remove the manager from a cluster
@@ -198,7 +198,7 @@ impl Removal<'_> {
         }
     }
 
-    /// Carries out what is said of installed packages.
+    /// Keeps or deletes the installed packages, as `--packages` says.
     async fn packages(
         &self,
         server: &Server,
@@ -230,7 +230,7 @@ impl Removal<'_> {
         self.no_instances(crds).await
     }
 
-    /// Instances of packages that no `Operator` brings any more.
+    /// Fails if CRDs of packages without an `Operator` still have instances.
     async fn no_instances(&self, crds: &[Value]) -> Result<(), Failure> {
         let Some(left) = operators::instances_of(self.cluster, crds).await? else { return Ok(()) };
         Err(format!(
@@ -245,7 +245,8 @@ impl Removal<'_> {
         let (pods, leases) =
             (ApiKind::built_in("v1", "Pod"), ApiKind::built_in("coordination.k8s.io/v1", "Lease"));
         let labels = objects::selector_text();
-        // When the Lease had been renewed last while no pod was left.
+        // When the Lease was renewed last at the time when no pod was left: only a manager without a pod
+        // renews it later.
         let mut last = None;
         let look = async || {
             let left = self.cluster.list(&pods, Some(self.namespace()), &labels).await;
@@ -270,8 +271,8 @@ impl Removal<'_> {
         Wait::new(EVERY, timeout).until(|waiting| format!("{waiting}\n  help: {HELP}"), look).await
     }
 
-    /// Deletes what the manager needs to run. What others have made under these names stays, and so do the roles of a manager in
-    /// another namespace.
+    /// Deletes the objects that the manager needs to run. Objects of these names that others have made stay,
+    /// and so do the roles of a manager in another namespace.
     async fn own_objects(&self) -> Result<(), Failure> {
         let mut all = objects::all(&self.settings);
         all.extend(objects::optional(&self.settings).map(|(_, object)| object));
@@ -312,7 +313,7 @@ impl Removal<'_> {
         Ok(())
     }
 
-    /// Deletes what packages and instances need, none of which are left.
+    /// Deletes what only packages and instances need, once none of them is left.
     async fn all_else(&self) -> Result<(), Failure> {
         if let Some(first) = self.operators().await?.first() {
             return Err(format!(
@@ -354,7 +355,8 @@ impl Removal<'_> {
         Ok(())
     }
 
-    /// Its end takes the time that all objects in it take, and is not awaited.
+    /// Deletes the namespace. The end of its deletion is not awaited: it takes as long as that of all objects
+    /// in it.
     async fn delete_namespace(&self, kind: &ApiKind, live: &Value) -> Result<(), Failure> {
         let text = |field: &str| live["metadata"][field].as_str().unwrap_or_default();
         let precondition = (text("uid"), text("resourceVersion"));

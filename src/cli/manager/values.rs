@@ -20,7 +20,7 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// In that namespace, and nothing else is said.
+    /// The default values in that namespace.
     pub(super) fn defaults(namespace: &str) -> Self {
         Self { namespace: namespace.to_owned(), values: defaults() }
     }
@@ -31,7 +31,7 @@ impl Settings {
     }
 }
 
-/// Each value: its name, what it is, and its default.
+/// Each value: its name, its description and its default.
 fn all() -> [(&'static str, &'static str, Value); 11] {
     [
         ("image", "The image of the manager, which the nodes must be able to pull.", objects::IMAGE.into()),
@@ -78,7 +78,7 @@ pub(super) fn defaults() -> Value {
     all().into_iter().map(|(name, _, value)| (name.to_owned(), value)).collect::<Map<_, _>>().into()
 }
 
-/// The defaults as YAML, with what each is.
+/// The defaults as YAML, each with its description as a comment.
 pub(super) fn documented() -> String {
     let mut text = String::new();
     for (name, about, value) in all() {
@@ -104,7 +104,7 @@ pub(super) fn merge(values: &mut Value, given: &Value) -> Result<(), String> {
     merge_known(values, given, "")
 }
 
-/// The fields of this map are all there can be.
+/// Merges into a map whose fields are fixed: others are refused.
 fn merge_known(values: &mut Value, given: &Map<String, Value>, above: &str) -> Result<(), String> {
     for (name, value) in given {
         let Some(known) = values.get_mut(name) else {
@@ -138,7 +138,7 @@ fn merge_known(values: &mut Value, given: &Map<String, Value>, above: &str) -> R
     Ok(())
 }
 
-/// A map of Kubernetes.
+/// Merges into a map of a Kubernetes type, which may get any fields.
 fn merge_free(into: &mut Value, given: &Value) {
     let (Value::Object(fields), Value::Object(given)) = (&mut *into, given) else {
         into.clone_from(given);

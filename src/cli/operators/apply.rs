@@ -15,7 +15,7 @@ use crate::cluster::{Cluster, Propagation};
 use crate::operators::{self, NAMED_BY, NamespacesSpec, Object, OperatorSpec, Packed, TakeOver};
 use crate::package::store::objects;
 
-/// How long an object that was deleted may still be there.
+/// How long to wait until a deleted object is gone.
 const GONE: Duration = Duration::from_secs(30);
 
 /// Stores a revision, unless it is stored already. An incomplete or altered one is stored anew.
@@ -27,7 +27,7 @@ pub(super) async fn revision(cluster: &Cluster, packed: &Packed, namespace: &str
         if revisions::is_whole(cluster, &live, namespace).await? {
             return Ok(());
         }
-        // Both are immutable.
+        // The revision and its parts are immutable, so they are deleted and created again.
         delete(cluster, &kind, &live).await?;
         for Object { kind, body } in packed.objects.iter().filter(|object| object.kind.kind == "ConfigMap") {
             let name = name_of(body);
@@ -39,7 +39,8 @@ pub(super) async fn revision(cluster: &Cluster, packed: &Packed, namespace: &str
     }
     for object in &packed.objects {
         match apply(cluster, object, true).await {
-            // The manager makes its namespace when it needs it first. Any other name may be a mistake.
+            // The manager creates its own namespace when it needs it first. Any other missing namespace may
+            // be a mistake.
             Err(error) if error.class == Class::NotFound && object.kind.namespaced => {
                 if namespace != MANAGER_NAMESPACE {
                     let message = format!(
@@ -64,8 +65,8 @@ pub(super) async fn revision(cluster: &Cluster, packed: &Packed, namespace: &str
     Ok(())
 }
 
-/// The `Operator` that names a revision. The namespaces that this command has set before stay, unless others are given: an apply
-/// without them would take them away. What it takes over is said anew each time.
+/// The `Operator` that names a revision. The namespaces that this command has set before stay, unless others
+/// are given: an apply without them would remove them. What it takes over is given with every call.
 pub(super) fn operator_of(
     name: &str,
     revision: &str,
@@ -87,7 +88,7 @@ pub(super) fn operator_of(
     operators::operator(name, &spec)
 }
 
-/// Applies the `Operator`, with the user who does: the history of the `Operator` names them.
+/// Applies the `Operator` with the name of the user, which its history shows.
 pub(super) async fn operator(cluster: &Cluster, mut object: Object, force: bool) -> Result<Value, Failure> {
     if let Some(user) = user(cluster).await {
         let revision = object.body["spec"]["revision"].as_str().unwrap_or_default();
@@ -104,7 +105,7 @@ pub(super) async fn operator(cluster: &Cluster, mut object: Object, force: bool)
     })
 }
 
-/// The name by which the API server knows whoever gives the command.
+/// The name with which the API server authenticates the user of this command.
 async fn user(cluster: &Cluster) -> Option<String> {
     let kind = ApiKind::built_in("authentication.k8s.io/v1", "SelfSubjectReview");
     let question = json!({"apiVersion": kind.api_version(), "kind": kind.kind});
@@ -131,7 +132,7 @@ pub(in crate::cli) async fn delete(cluster: &Cluster, kind: &ApiKind, object: &V
         match cluster.delete(kind, namespace, name, precondition, Propagation::Background).await {
             Ok(_) => break,
             Err(error) if error.class == Class::NotFound => return Ok(()),
-            // A status is written now and then.
+            // A write of the status has changed the resourceVersion.
             Err(error) if error.class == Class::Conflict => {
                 let live = cluster.get(kind, namespace, name).await.map_err(|error| failed(&error))?;
                 match live.filter(|live| live["metadata"]["uid"] == object["metadata"]["uid"]) {

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::cli::out;
 
-/// That a version is lower than the active one of an `Operator`, for people.
+/// The message for people if a version is lower than the active one of an `Operator`.
 pub(super) fn of(live: &Value, version: &str) -> Option<String> {
     let active = live["status"]["version"].as_str()?;
     let is_lower = Version::parse(version).ok()? < Version::parse(active).ok()?;
@@ -17,7 +17,7 @@ pub(super) fn of(live: &Value, version: &str) -> Option<String> {
     })
 }
 
-/// Says so.
+/// Prints a warning about a downgrade.
 pub(super) fn announce(live: &Value, version: &str) {
     if let Some(words) = of(live, version) {
         out::note(format!("warning: {}", out::printable(&words)));

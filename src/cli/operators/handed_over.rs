@@ -12,8 +12,8 @@ use crate::cluster::{Cluster, Query};
 use crate::crd;
 use crate::package::store;
 
-/// The names of the revisions of a package that instances, origins and runs of kinds name which it has handed over. The package that
-/// has the kinds now loads them by these names.
+/// The names of the revisions of a package that instances, origins and runs still use, of kinds that the
+/// package has handed over. The package that has the kinds now loads these revisions.
 pub(super) async fn used_revisions(cluster: &Cluster, package: &str) -> Result<HashSet<String>, Failure> {
     let crds = cluster.list(&ApiKind::crd(), None, names::OPERATOR).await;
     let mut crds = crds.map_err(|error| refused("the CRDs cannot be listed", &error))?;

@@ -197,7 +197,7 @@ impl What {
         changes::print(server, &ready.package, about, (output, &self.fail_on)).await
     }
 
-    /// Shows what the package may do that it may not do yet, and asks for agreement where it is needed.
+    /// Shows the rights that the package would gain, and asks for agreement if that is needed.
     async fn agree(&self, server: &Server, ready: &Ready, live: Option<&Value>) -> Result<(), Failure> {
         let apis = server.cluster.discover().await.unwrap_or_default();
         let review =
@@ -225,7 +225,8 @@ impl What {
             live["spec"]["revision"] == ready.packed.revision.as_str()
                 && (names.is_none() || names == namespaces_of(live))
         });
-        // Whoever has applied the Operator owns its fields, which are the same.
+        // An Operator that names the revision already is not applied again: its fields belong to whoever has
+        // applied it.
         if !is_named || !takes_over.is_empty() {
             let operator = self.operator(ready, live, takes_over);
             apply::operator(&server.cluster, operator, self.force_conflicts).await?;
@@ -270,7 +271,7 @@ pub(super) async fn install(args: &InstallArgs) -> End {
         );
         return Err(message.into());
     }
-    // Instances may be there from an earlier installation.
+    // Without an Operator, instances of an earlier installation may be left.
     if there.is_none() {
         what.tell_changes(&server, &ready).await;
     }

@@ -23,7 +23,7 @@ const RBAC: &str = "rbac.authorization.k8s.io/v1";
 /// How long the manager may take to bind roles in place of those under former names.
 const BOUND: Duration = Duration::from_secs(20);
 
-/// The objects, without a cluster.
+/// The account and the roles of a revision, computed without a cluster.
 pub(super) fn objects(package: &Package, at: &Placement) -> Vec<Value> {
     rbac::objects_of_revision(package, &Live::default(), at, None)
 }
@@ -41,7 +41,7 @@ pub(super) async fn grant(cluster: &Cluster, package: &Package, at: &Placement) 
         if name == revision {
             target = uid.map(str::to_owned);
         } else if !has_roles(cluster, &package.name, name).await? {
-            // One that cannot be loaded has no instances that are reconciled.
+            // A revision that cannot be loaded reconciles no instances, so it needs no roles.
             let Some(earlier) = load(cluster, namespace, &object).await else { continue };
             for object in rbac::objects_of_revision(&earlier, &live, at, uid) {
                 apply_one(cluster, &object).await?;
@@ -72,7 +72,7 @@ async fn load(cluster: &Cluster, namespace: &str, object: &Value) -> Option<Pack
     load_revision(cluster, namespace, &[stored.package.as_str().into()], &stored.revision()).await.ok()
 }
 
-/// Whether a stored revision has brought its roles.
+/// Whether a stored revision has roles of its own.
 pub(super) async fn has_roles(cluster: &Cluster, package: &str, revision: &str) -> Result<bool, Failure> {
     let kind = ApiKind::built_in(RBAC, "ClusterRole");
     let name = format!("{}:bindings", rights::role_of_revision(package, revision));
@@ -192,8 +192,8 @@ async fn of_package(cluster: &Cluster, package: &str) -> Result<Vec<(ApiKind, Va
     Ok(all)
 }
 
-/// Applies the rights of a stored revision to which an `Operator` is to return, if revisions of the package bring their rights.
-/// What cannot be applied is said; the manager names the rights that are missing.
+/// Applies the rights of a stored revision to which an `Operator` is to return, if the active revision has
+/// roles of its own. A refusal is only a warning: the manager names the rights that are missing.
 pub(super) async fn restore(cluster: &Cluster, operator: &Value, revision: &str) -> Result<(), Failure> {
     let package = name_of(operator);
     let active = operator["status"]["activeRevision"].as_str().unwrap_or_default();

@@ -47,7 +47,7 @@ pub(super) async fn run(args: &Args) -> End {
     let (status, named) = (&live["status"], live["spec"]["revision"].as_str().unwrap_or_default());
     let wanted = match &args.to {
         Some(wanted) => wanted.as_str(),
-        // The revision that is named is not active: what is active is what was there before.
+        // If the named revision is not active, then the active one is the one before it.
         None => match (status["activeRevision"].as_str(), status["previousRevision"].as_str()) {
             (Some(active), _) if active != named => active,
             (_, Some(previous)) => previous,

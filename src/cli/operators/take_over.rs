@@ -44,7 +44,8 @@ pub(super) async fn find(
     }
 }
 
-/// Without a cluster: all CRDs of the package. One that the other package does not have is not concerned.
+/// All CRDs of the package, for use without a cluster. A CRD that the other package does not have is not
+/// affected.
 ///
 /// # Errors
 /// There are several other packages.

@@ -21,9 +21,10 @@ use crate::package::store::objects;
 
 /// How often instances are listed while they are being deleted.
 const PERIOD: Duration = Duration::from_millis(500);
-/// For how long no instance must go before statuses are read: there may be thousands.
+/// How long the number of instances must stay the same before statuses are read: there may be thousands.
 const QUIET: Duration = Duration::from_secs(2);
-/// How long all instances that are left must wait for a person: what a person has just done is seen a moment later.
+/// How long all remaining instances must wait for a person before the command gives up: the effect of a
+/// person's action shows a moment later.
 const HOLDS: Duration = Duration::from_secs(3);
 /// How many instances a message names.
 const NAMED: usize = 5;

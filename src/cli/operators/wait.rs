@@ -15,11 +15,12 @@ use crate::operators::{self, Standing, standing};
 
 /// How often the `Operator` is read.
 const PERIOD: Duration = Duration::from_millis(200);
-/// How long a refusal must hold: it may be about what was there before.
+/// How long a refusal must last: at first the status may still be about the previous revision.
 const HOLDS: Duration = Duration::from_secs(3);
-/// The same if rights are missing that were granted a moment ago: watches that were refused are opened again after half a minute.
+/// How long missing rights must last if this command has just granted them: refused watches are opened again
+/// after half a minute.
 const GRANTED: Duration = Duration::from_secs(45);
-/// After which time without an answer of a manager that is said.
+/// After how long without an answer of a manager the command says so.
 const SILENT: Duration = Duration::from_secs(10);
 
 /// Waits for the revision that the `Operator` names, and prints the progress. `grants`: whether the command has granted its

@@ -133,7 +133,7 @@ pub(super) async fn approve(args: &ApproveArgs) -> Result<ExitCode, Failure> {
     Ok(out::all(&text, ExitCode::SUCCESS))
 }
 
-/// Answers a step of a run; what was done.
+/// Answers a step of a run. Returns a line that says what was done.
 async fn answer(
     session: &Session,
     mut run: Run,

@@ -26,7 +26,7 @@ pub(super) fn waits(instance: Option<&Value>, run: &str) -> Option<(String, Stri
     let message = condition(instance?, "Ready")?["message"].as_str()?;
     let (_, rest) = message.split_once(&format!("{run}, step "))?;
     let (step, message) = rest.split_once(": ")?;
-    // Other findings follow.
+    // The message may go on with other findings.
     let message = message.split("; ").next().unwrap_or(message);
     Some((step.to_owned(), message.to_owned()))
 }
@@ -192,7 +192,7 @@ pub(super) fn sentence(run: &PlanRun) -> String {
     printable(&joined(&status.reason, &status.message))
 }
 
-/// The same above the steps: what a failed step says itself is not repeated.
+/// Reason and message of a run, for the line above its steps: what a failed step says itself is not repeated.
 fn above_steps(run: &PlanRun) -> String {
     let said_below = run.status.as_ref().and_then(|status| {
         let failed = status.steps.iter().filter(|step| step.phase == StepPhase::Failed);
@@ -260,7 +260,7 @@ impl Changes {
         let status = run.status.clone().unwrap_or_default();
         let ended = status.phase.is_final();
         let mut of_run = |lines: &mut Vec<String>| {
-            // What it waits for before its first step is in no step.
+            // No step says what a pending run waits for.
             let said = sentence(run);
             let about = if run.phase() == Phase::Pending { said.clone() } else { String::new() };
             let now_is = Some((run.phase(), about));
@@ -393,7 +393,7 @@ a-2                   Running                10s
     }
 
     #[test]
-    fn a_failure_is_told_once() {
+    fn the_message_of_a_failure_is_shown_once() {
         let failed =
             json!({"reason": "JobFailed", "message": "Job a-x failed: exit 3", "attempt": 2, "failures": 2});
         let mut ended = run("Failed", &[step("work", "Failed", &failed)]);

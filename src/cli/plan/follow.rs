@@ -20,7 +20,8 @@ use crate::plan::{Of, Phase};
 
 /// How often a run is read.
 const PERIOD: Duration = Duration::from_millis(500);
-/// How long an instance must be blocked: a manager that has just started loads packages first.
+/// How long an instance must be blocked before the command gives up: a manager that has just started loads
+/// packages first.
 const HOLDS: Duration = Duration::from_secs(10);
 /// The reasons of `Ready` with which no run of an instance goes on before a person acts.
 const NO_RUNS: [&str; 6] =
@@ -29,9 +30,9 @@ const NO_RUNS: [&str; 6] =
 /// When to stop following a run.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct StopAt {
-    /// At this phase; without it at the end of the run.
+    /// The phase at which to stop; `None`: the end of the run.
     pub phase: Option<Phase>,
-    /// After this time.
+    /// The longest time to follow the run.
     pub timeout: Option<Duration>,
 }
 
@@ -50,7 +51,7 @@ enum Show {
     Nothing,
     /// One line per change.
     Lines(Changes),
-    /// The tree, drawn over the previous one of so many lines.
+    /// The tree, drawn over the previous one, which had this number of lines.
     Live(usize),
 }
 
@@ -94,7 +95,7 @@ impl Show {
     }
 }
 
-/// Follows a run. Returns it as it is at last, and the exit code.
+/// Follows a run. Returns its last state, and the exit code.
 ///
 /// # Errors
 ///
@@ -165,11 +166,11 @@ fn blocks(instance: &Value) -> Option<String> {
     NO_RUNS.contains(&reason).then(|| printable(&format!("{reason}: {message}")))
 }
 
-/// The exit code, once a run is where it is awaited, or cannot come there.
+/// The exit code, once a run has reached the wanted phase or cannot reach it.
 fn reached(phase: Phase, wanted: Option<Phase>) -> Option<u8> {
     match wanted {
         Some(wanted) if wanted == phase => Some(0),
-        // The end is another one than the awaited one.
+        // The run has ended in another phase than the wanted one.
         Some(_) if phase.is_final() => Some(exit_code(phase).max(1)),
         None if phase.is_final() => Some(exit_code(phase)),
         _ => None,
@@ -199,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waiting_ends_where_it_is_told_or_cannot_go_on() {
+    fn waiting_ends_at_the_wanted_phase_or_the_end() {
         use Phase::{Cancelled, Failed, Interrupted, Running, Succeeded};
         for (phase, wanted, expected) in [
             (Running, None, None),

@@ -80,7 +80,7 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Failure> {
             };
             match session.server.cluster.list_all(api, &query, keep).await {
                 Ok(found) => instances.extend(found),
-                // Those of no namespace are shown only to who may list them.
+                // Cluster-scoped instances are shown only if the user may list them.
                 Err(error) if error.code == 403 && !api.namespaced && namespace.is_some() => {
                     out::note(format!("note: {}", unreadable(api, home, &error)));
                 }

@@ -59,7 +59,7 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Failure> {
                 session.server.cluster.list(&ApiKind::built_in("v1", "Pod"), Some(namespace), &labels).await;
             let mut pods =
                 pods.map_err(|error| format!("the pods of Job {} cannot be listed: {error}", object.name))?;
-            // Others may have its labels.
+            // Pods of other owners may have the labels of the Job.
             pods.retain(|pod| object.uid.as_deref().is_none_or(|uid| controller_uid(pod) == Some(uid)));
             if pods.is_empty() {
                 problems.push(format!(
@@ -99,7 +99,7 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(if is_any { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The Jobs of a step that are remembered, the last ones, with the numbers of their attempts.
+/// The last Jobs of a step, which its status remembers, with the numbers of their attempts.
 fn attempts(step: &StepState) -> impl Iterator<Item = (&AttemptObject, u32)> {
     let last = step.attempt.max(u32::try_from(step.objects.len()).unwrap_or(u32::MAX));
     let numbers = (1..=last).rev().take(step.objects.len());
@@ -107,7 +107,8 @@ fn attempts(step: &StepState) -> impl Iterator<Item = (&AttemptObject, u32)> {
     step.objects.iter().zip(numbers.into_iter().rev())
 }
 
-/// That the log of a container cannot be read. The API server mostly says of which.
+/// The message that the log of a container cannot be read. Most errors of the API server name the pod
+/// already.
 fn unread(pod: &str, container: &str, error: &str) -> String {
     if error.contains(pod) {
         return error.to_owned();
@@ -164,7 +165,7 @@ mod tests {
             attempts(&step).map(|(object, number)| format!("{} {number}", object.name)).collect::<Vec<_>>()
         };
         assert_eq!(of(2, 2), ["j0 1", "j1 2"]);
-        // Only the last ones are remembered.
+        // The status remembers only the last Jobs.
         assert_eq!(of(12, 2), ["j0 11", "j1 12"]);
         assert_eq!(of(0, 0), [""; 0]);
     }

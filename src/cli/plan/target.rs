@@ -223,7 +223,7 @@ impl Session {
                 Run::new(object)
             })
             .collect::<Result<_, _>>()?;
-        // Times of creation are in seconds.
+        // Creation times are whole seconds, so runs of one second are ordered by their start.
         runs.sort_by_cached_key(|Run { run, .. }| {
             let started = run.status.as_ref().and_then(|status| status.started_at.clone());
             (run.created.clone(), started.is_none(), started, run.number(), run.name.clone())
@@ -233,7 +233,7 @@ impl Session {
 
     /// The runs of an instance, from the oldest.
     pub(super) async fn runs(&self, instance: &Instance) -> Result<Vec<Run>, Failure> {
-        // Those of a cluster-scoped instance are in the namespace of its manager.
+        // The runs of a cluster-scoped instance are in the namespace of its manager.
         let namespace = instance.namespace.as_deref().or(self.given.as_deref());
         let of = instance.of();
         let mut runs = self.all_runs(namespace).await?;
@@ -272,7 +272,7 @@ impl Session {
         }
     }
 
-    /// The run that is meant.
+    /// The run that the command line means.
     pub(super) async fn find(&self, target: Target<'_>, which: Which) -> Result<Run, Failure> {
         match target {
             Target::Run(name) => self.named(self.namespace(), name).await,
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn the_run_that_is_meant_is_chosen() {
+    fn the_run_of_an_instance_is_chosen_by_its_state() {
         use Which::{Asking, Current, Failed, Open};
         let all = || {
             vec![

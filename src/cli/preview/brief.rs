@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fleet_takes_few_lines_and_an_empty_one_none() {
+    fn a_fleet_is_summarised_and_an_empty_one_is_omitted() {
         let mut report = Report { package: "web".into(), revision: "2".into(), ..Report::default() };
         report.crds = vec![crd(CrdWrite::Created)];
         assert_eq!(lines(&report), [""; 0]);

@@ -161,7 +161,7 @@ fn webhook(live: Option<&Value>, namespace: &str) -> Value {
     let live = live.filter(|live| live["metadata"]["annotations"][names::CONVERSION].is_string());
     let mut client = live.map(|live| live["spec"]["conversion"]["webhook"]["clientConfig"].clone());
     if let Some(client) = &mut client {
-        // The path names the rules.
+        // Only the base is kept: the path names the conversion rules of the live CRD.
         if let Some(url) = client["url"].as_str() {
             let base = url.split(PATH).next().unwrap_or_default().to_owned();
             client["url"] = base.into();
@@ -174,7 +174,7 @@ fn webhook(live: Option<&Value>, namespace: &str) -> Value {
     client.filter(|client| !client.is_null()).unwrap_or_else(usual)
 }
 
-/// Removes the versions that stay only until all instances are migrated; their names.
+/// Removes the versions that stay only until all instances are migrated, and returns their names.
 fn end_migration(resource: &Resource, crd: &mut Value) -> Vec<String> {
     let wanted = resource.augmented_crd();
     let names = |crd: &Value| -> Vec<String> {

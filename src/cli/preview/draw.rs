@@ -68,7 +68,7 @@ pub(super) fn plural(count: usize, one: &str) -> String {
 pub(super) fn shown_revisions(report: &Report) -> String {
     let active: Vec<String> =
         report.active.iter().map(|(revision, count)| format!("{revision} in {count}")).collect();
-    // A CRD of the package is there, so that a revision was active that nothing reports.
+    // If a CRD of the package exists, a revision was active before, although no instance reports it.
     let is_new = !report.crds.is_empty() && report.crds.iter().all(|crd| crd.write == CrdWrite::Created);
     let active = match (&active[..], is_new) {
         ([], true) => "none".to_owned(),
@@ -232,7 +232,7 @@ impl Drawing {
         }
     }
 
-    /// All instances, like changes together.
+    /// All instances; equal changes are shown together.
     fn fleet(&mut self, instances: &[InstanceReport]) {
         self.line("");
         self.line(&counts(instances));
@@ -314,7 +314,8 @@ impl Drawing {
         }
     }
 
-    /// Like messages of many instances: the first of each, and of whom.
+    /// Messages of many instances: for each key the first message, and the names of the instances that have
+    /// it.
     fn like(
         &mut self,
         title: &str,

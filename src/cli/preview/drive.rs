@@ -39,7 +39,7 @@ pub(super) struct Shared {
     pub(super) reads: Arc<HashMap<String, Paths>>,
     /// The namespace of the manager.
     pub(super) namespace: String,
-    /// What the `Operator` of the package puts in the place of its defaults.
+    /// The values with which the `Operator` of the package overrides its defaults.
     pub(super) defaults: Arc<Map<String, Value>>,
     /// The CRDs as they would be, by the index of the resource.
     pub(super) crds: Vec<Value>,
@@ -55,7 +55,7 @@ pub(super) struct Shared {
 pub(super) struct Driver {
     pub(super) shared: Shared,
     pub(super) refs: Refs,
-    /// The shapes of updates whose dry run has passed.
+    /// The result of the first dry run of each shape of an update.
     shapes: Mutex<HashMap<u64, Arc<OnceCell<DryRun>>>>,
     revisions: Mutex<HashMap<String, Revision>>,
     /// What this user may not read or try, each with the first reason.
@@ -133,7 +133,7 @@ impl Driver {
         let record = self.shared.live[index].as_ref().map(Record::of);
         let record = record.into_iter().fold(Record::needed(resource, &self.shared.namespace), Record::and);
         let scope: &NamespaceScope = &record.namespaces;
-        // What no version of the package could have rendered there is no child.
+        // An object that no version of the package could have rendered in this place is not a child.
         let can_be = |child: &LiveChild| scope.holds(home, &record.kinds, &child.observed.object);
         let own: Vec<LiveChild> = own.into_iter().filter(can_be).collect();
         let previous: Vec<LiveChild> = previous.into_iter().filter(can_be).collect();
@@ -163,7 +163,7 @@ impl Driver {
                 of: &of,
                 object,
                 origins: &origins,
-                // Where the kind is not served, runs are as version 0.1.0 stored them.
+                // If the kind of InstanceStates is not served, runs are stored as in version 0.1.0.
                 since: (!self.shared.fleet.has_states()).then_some(now),
                 now,
             };
@@ -239,7 +239,8 @@ impl Driver {
         found
     }
 
-    /// Sends the dry run of a change. That this user may not make it says nothing about the account of the package.
+    /// Sends the dry run of a change. A refusal because of this user's rights counts as unknown: the account
+    /// of the package may have them.
     async fn dry_run(&self, request: &Request, uid: &str) -> Result<Answer, CallError> {
         let answer = self.shared_dry_run(request, uid).await?;
         match &answer {
@@ -276,7 +277,7 @@ impl Driver {
         match first {
             DryRun::Passed => Ok(Answer::DryRun(DryRun::Passed)),
             result if is_mine => Ok(Answer::DryRun(result.clone())),
-            // The values of the other may be the cause.
+            // The first dry run of this shape was refused, perhaps because of the values of that object.
             _ => Ok(Answer::DryRun(self.send(&kind, request).await?)),
         }
     }
@@ -308,7 +309,7 @@ impl Driver {
         send_dry_run(&self.shared.cluster, kind, &request.check, &request.body, &manager).await
     }
 
-    /// An object of the name of a new child may exist: whether it becomes the child.
+    /// Finds out whether an existing object with the name of a new child would become the child.
     async fn occupied(&self, kind: &ApiKind, request: &Request, uid: &str) -> Result<Answer, CallError> {
         let check = &request.check;
         let object = &check.desired.object;

@@ -24,7 +24,7 @@ use crate::preview::LiveChild;
 /// How many lists run at once.
 const AT_ONCE: usize = 4;
 
-/// Everything that is live, as one moment shows it.
+/// The instances of a package and the live objects that belong to them, read once.
 #[derive(Default)]
 pub(super) struct Fleet {
     /// The instances, by the index of the resource.
@@ -35,7 +35,7 @@ pub(super) struct Fleet {
     children: HashMap<Arc<str>, Vec<LiveChild>>,
     /// The children of earlier instances of the same kind, namespace and name.
     previous: HashMap<Claim, Vec<LiveChild>>,
-    /// All children that we have made, for who uses a namespace.
+    /// The references of all children that Operetta has made, to find out who uses a namespace.
     places: Vec<ObjectRef>,
     /// The uids of all instances that are known to exist, with their names.
     owners: HashMap<String, String>,
@@ -98,7 +98,7 @@ impl Reader<'_> {
         self.instances_of(kind).await
     }
 
-    /// The same of a kind whose CRD this user may not read.
+    /// The instances of a resource whose CRD this user may not read.
     ///
     /// # Errors
     /// They cannot be listed, for people.
@@ -202,7 +202,8 @@ impl Reader<'_> {
         KindInfo { gvk: gvk.clone(), namespaced, is_instance_kind, listing }
     }
 
-    /// Lists the children of all kinds; what is known of each kind. A kind in two versions is listed once.
+    /// Lists the children of all kinds, and returns for each kind whether it was listed. A kind in two
+    /// versions is listed once.
     async fn children(
         &self,
         fleet: &mut Fleet,
@@ -270,7 +271,7 @@ impl Reader<'_> {
         listings
     }
 
-    /// The children of a kind; of those that belong to other instances only where they are.
+    /// Lists the children of a kind. Children of other instances are returned as references only.
     async fn list(
         &self,
         gvk: &Gvk,
@@ -308,7 +309,7 @@ impl Reader<'_> {
     async fn runs(&self, fleet: &mut Fleet) {
         let kind = plan_run_kind();
         if !matches!(self.apis.find(&kind.gvk()), Ok(Some(_))) {
-            // No run was ever stored.
+            // The cluster has no kind PlanRun, so no run was ever stored.
             return;
         }
         let plain = |mut object: Value| {

@@ -144,7 +144,7 @@ impl Scope {
     }
 }
 
-/// What a preview is made of.
+/// The input of a preview.
 pub(super) struct Input<'a> {
     pub(super) cluster: &'a Cluster,
     /// `1.36`.
@@ -226,7 +226,7 @@ pub(super) enum FailOn {
 }
 
 impl FailOn {
-    /// What of it would happen, for people.
+    /// A message if this would happen, for people.
     fn found(self, report: &Report) -> Option<String> {
         let count = |write: Write| Some(report.count(write)).filter(|count| *count > 0);
         let objects = |count: usize| draw::plural(count, "object");
@@ -320,10 +320,10 @@ fn resource(package: &Package, word: &str) -> Result<usize, String> {
 /// Previews a package. Nothing is written; progress goes to standard error.
 ///
 /// # Errors
-/// Nothing can be said, for people. What is missing of a preview is in [`Report::problems`].
+/// No preview is possible, for people. What is missing of an incomplete one is in [`Report::problems`].
 pub(super) async fn preview(input: Input<'_>) -> Result<Report, String> {
     let Input { cluster, server_version, package, scope, manager_namespace, take_over_from } = input;
-    // It would change nothing.
+    // A package that does not support this version of Kubernetes would change nothing.
     package.refuses_kubernetes(server_version).map_or(Ok(()), Err)?;
     let (catalog, apis) = Catalog::read_any(cluster).await?;
     let apis = Arc::new(apis.with_version(server_version.to_owned()));
@@ -384,7 +384,7 @@ pub(super) async fn preview(input: Input<'_>) -> Result<Report, String> {
             crds.push(decided.crd);
         }
         instances.extend(of_kind.into_iter().map(|mut instance| {
-            // Only the comparison with the schema needs to know who has set what.
+            // Only the comparison with the schema needs managedFields.
             if let Some(meta) = instance["metadata"].as_object_mut() {
                 meta.remove("managedFields");
             }
@@ -406,7 +406,7 @@ pub(super) async fn preview(input: Input<'_>) -> Result<Report, String> {
     }
     report.active = active(&instances, operator.as_ref());
     if report.has_refused_crd() {
-        // Nothing of the package is written then.
+        // Nothing of the package is written if a CRD is refused.
         report.instances = instances.iter().map(|(_, instance)| untouched(instance)).collect();
         sort(&mut report.instances);
         return Ok(report);
@@ -452,7 +452,7 @@ async fn operator(cluster: &Cluster, package: &Package, notes: &mut Vec<String>)
     }
 }
 
-/// What the `Operator` puts in the place of the package's defaults.
+/// The values with which the `Operator` overrides the package's defaults.
 fn defaults(operator: Option<&Value>, package: &Package) -> Result<Arc<Map<String, Value>>, String> {
     let Some(operator) = operator else { return Ok(Arc::default()) };
     let spec = OperatorSpec::parse(operator);

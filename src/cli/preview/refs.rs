@@ -53,7 +53,7 @@ impl Refs {
                     let objects = objects.iter().filter(|raw| fits(want, &raw.metadata));
                     return known(want, objects);
                 }
-                // This user may read some of them nevertheless.
+                // A user who may not list all objects may be allowed to read the selected ones.
                 Err(error) if error.code == 403 => {}
                 Err(error) => return LookupResult::Unknown(ReadError::Failed(error.to_string())),
             }
@@ -66,7 +66,7 @@ impl Refs {
     }
 
     async fn list(&self, cluster: &Cluster, kind: &ApiKind, gvk: &Gvk) -> Listed {
-        // Held during the list, so that there is one.
+        // The lock is held during the request, so that each kind is listed only once.
         let mut lists = self.lists.lock().await;
         if let Some(listed) = lists.get(gvk) {
             return Arc::clone(listed);

@@ -24,10 +24,10 @@ struct Object {
     is_child: Cell<bool>,
 }
 
-/// The uid of the instances that are gone.
+/// The uid that stands for all instances that are gone.
 const FORMER: &str = "former";
 
-/// All objects.
+/// All objects that are given.
 #[derive(Default)]
 pub(super) struct Given(Vec<Object>);
 
@@ -162,7 +162,7 @@ impl Given {
 }
 
 impl Object {
-    /// Why it is no child.
+    /// The error that says why the object is no child.
     fn stray(&self, package: &Package) -> Diagnostic {
         let what = format!("{} {}", self.id.gvk.kind, self.id.name);
         let wrong = |why: String| Diagnostic::error("render::children", format!("{what} is no child: {why}"));

@@ -10,7 +10,7 @@ use crate::cli::command::list;
 use crate::cli::out;
 use crate::{printable, yaml};
 
-/// What only the manager can fill in. Elsewhere it would be wrong, and an ownerReference even harmful.
+/// The prefix of labels and annotations that only the manager can fill in: elsewhere they would be wrong.
 const OWN_PREFIX: &str = "operetta.dev/";
 
 /// Collects what is printed.

@@ -236,7 +236,8 @@ pub(super) fn grow(root: Node, nodes: Vec<Node>) -> Node {
     attach(root, &mut children, &mut dependents)
 }
 
-/// Removes each list from the maps when it is used, so that the recursion ends even if uids form a cycle.
+/// Attaches children and dependents to a node. Each list is removed from the maps when it is used, so that
+/// the recursion ends even if uids form a cycle.
 fn attach(
     mut node: Node,
     children: &mut HashMap<String, Vec<Node>>,
@@ -406,7 +407,7 @@ pub(super) mod tests {
         assert_eq!(of("apps/v1", "Deployment", labels.clone()).unwrap(), "a=b,c=d,e in (f,g),!h");
         assert_eq!(of("v1", "ReplicationController", json!({"a": "b"})).unwrap(), "a=b");
         assert_eq!(of("v1", "Service", labels), None);
-        // It would select every pod.
+        // An empty selector would select every pod.
         assert_eq!(of("apps/v1", "Deployment", json!({})), None);
     }
 }

@@ -252,7 +252,7 @@ Quorum is Unknown
     }
 
     #[test]
-    fn messages_are_broken_between_words_and_whole() {
+    fn long_messages_are_wrapped_between_words() {
         let now = "2026-11-21T12:00:00Z".parse().unwrap();
         let table = |width: usize| {
             let text = text(&tree(), Style { unicode: false, width: Some(width), ..STYLE }, now);

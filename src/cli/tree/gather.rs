@@ -190,8 +190,8 @@ impl Gather<'_> {
             .await
     }
 
-    /// Lists in all namespaces, because a child may be in another namespace than its instance. Without that permission,
-    /// lists in the namespaces of the instances.
+    /// Lists the children of a kind in all namespaces, because a child may be in another namespace than its
+    /// instance. Without that permission, lists in the namespaces of the instances.
     async fn children_of_kind(&self, served: &Served, opens: &[&Open<'_>]) -> Listed {
         let uids: Vec<&str> = opens.iter().map(|open| open.uid.as_str()).collect();
         let labels = format!("{} in ({})", names::INSTANCE_UID, uids.join(","));
@@ -227,7 +227,8 @@ impl Gather<'_> {
         listed
     }
 
-    /// Lists in the namespaces of the instances, where any kind may have children: copies of their labels are no children.
+    /// Lists objects of a kind that may have children, in the namespaces of the instances. Objects that only
+    /// have copies of the labels are no children.
     async fn possible_children(&self, api: &ApiKind, query: Query<'_>, opens: &[&Open<'_>]) -> Listed {
         let own: BTreeSet<&str> = opens.iter().filter_map(|open| open.namespace.as_deref()).collect();
         let mut listed = Listed::default();
@@ -279,7 +280,7 @@ impl Gather<'_> {
     }
 }
 
-/// What the tree of an instance of such a kind may lack.
+/// The warning about what the tree may lack because this user may not read a CRD.
 fn undescribed_children(kind: &PackageKind, denied: &BTreeSet<String>) -> String {
     let mut text = kind.undescribed(
         "children are searched in the namespace of their instance, and those elsewhere are not shown",

@@ -112,7 +112,7 @@ async fn tree(args: &Args) -> Result<ExitCode, String> {
             out::message(&remarks(&found));
             return Ok(code);
         }
-        // Ages change without an event.
+        // Ages are not compared: they change all the time.
         let looks = json!([found.root.to_json(), found.warnings, found.problems]);
         if shown.as_ref() != Some(&looks) {
             let is_first = shown.replace(looks).is_none();
@@ -124,7 +124,7 @@ async fn tree(args: &Args) -> Result<ExitCode, String> {
     }
 }
 
-/// What the tree may lack.
+/// The warnings and errors about what the tree may lack.
 fn remarks(found: &Found) -> String {
     let warnings = found.warnings.iter().map(|warning| format!("warning: {warning}\n"));
     warnings.chain(found.problems.iter().map(|problem| format!("error: {problem}\n"))).collect()

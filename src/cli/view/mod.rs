@@ -56,11 +56,12 @@ struct Child {
     waits: Option<String>,
 }
 
-/// The reasons with which an instance says nothing but what its children say.
+/// The reasons with which the message of an instance only repeats what its children say.
 const OF_CHILDREN: [&str; 2] = ["Applying", "ChildrenNotReady"];
 
 impl Row {
-    /// What is said of the instance. While it goes on by itself the reason is left out: it is for programs.
+    /// The text about the instance. While the instance goes on by itself the reason, which is for programs,
+    /// is left out.
     fn sentence(&self) -> String {
         match self.status.state {
             State::Reconciling => self.status.message.clone(),
@@ -68,7 +69,7 @@ impl Row {
         }
     }
 
-    /// After a decision. What was known of the children stays if it says nothing of them.
+    /// The row after a decision. If the decision does not contain the children, they stay as they were.
     fn of(decision: &Decision, before: Option<&Self>) -> Self {
         let children = match &decision.children {
             None => before.map(|row| row.children.clone()).unwrap_or_default(),
@@ -332,14 +333,14 @@ pub(super) mod tests {
         };
         let second = because("ChildrenNotReady", &[("a", Some("is Running"))]);
         assert_eq!(changes("x", Some(&first), Some(&second)), ["x: a (Pod default/a): is Running"]);
-        // Nothing else says why it is not Ready.
+        // Only the message of the instance says why it is not Ready.
         let third = because("ReadyWhen", &[("a", None)]);
         let expected = ["x: a (Pod default/a): ready", "x: Reconciling: m"];
         assert_eq!(changes("x", Some(&second), Some(&third)), expected);
     }
 
     #[test]
-    fn children_that_were_not_looked_at_stay_as_they_were() {
+    fn children_that_a_decision_omits_stay_as_they_were() {
         let before = row(State::Ready, &[("a", None)]);
         let message = || "an earlier revision of the package is being loaded".to_owned();
         let unseen =

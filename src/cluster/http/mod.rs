@@ -197,8 +197,8 @@ impl HttpClient {
         Err(CallFailure::NotSent(format!("{target} cannot be reached: {last}")))
     }
 
-    /// The addresses of the API server: of the kubeconfig's host, and of the Service `kubernetes` with its endpoints.
-    /// What was read last counts as long as they cannot be read; without it nothing is called.
+    /// The addresses of the API server: of the kubeconfig's host, and of the Service `kubernetes` with its
+    /// endpoints. If they cannot be read, those that were read last are used; without any, nothing is called.
     async fn servers(&self) -> Result<Arc<[IpAddr]>, CallFailure> {
         let known = self.0.servers.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some((_, servers)) = known.as_ref().filter(|(since, _)| since.elapsed() < REMEMBER) {
@@ -240,7 +240,7 @@ impl HttpClient {
     }
 }
 
-/// `None` if this manager has no right to read it, or the server has no such kind.
+/// The value that was read; `None` if this manager has no right to read it, or the server has no such kind.
 fn readable<T>(read: Result<Result<T, CallError>, Elapsed>) -> Result<Option<T>, String> {
     match read {
         Ok(Ok(value)) => Ok(Some(value)),
@@ -342,7 +342,7 @@ where
     }
 }
 
-/// The whole body; else whether it is too large, and the error.
+/// Reads the whole body. The error says first whether the body is too large.
 async fn read(body: Incoming, max_bytes: usize) -> Result<Bytes, (bool, String)> {
     match Limited::new(body, max_bytes).collect().await {
         Ok(body) => Ok(body.to_bytes()),
@@ -380,7 +380,7 @@ fn reply(parts: &Parts, body: &Bytes) -> Result<HttpReply, CallFailure> {
     Ok(HttpReply { status: parts.status.as_u16(), headers, body, retry_after })
 }
 
-/// Seconds, or a date.
+/// Parses `Retry-After`: seconds, or a date.
 fn retry_after(text: &str) -> Option<Duration> {
     let wait = if let Ok(seconds) = text.parse() {
         Duration::from_secs(seconds)

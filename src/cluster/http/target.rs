@@ -223,8 +223,8 @@ fn canonical(ip: IpAddr) -> IpAddr {
     ip.to_canonical()
 }
 
-/// The IPv4 addresses that a translating or tunnelling network may reach by this address. Of NAT64, the network's operator
-/// chooses where in the address the IPv4 address stands, so each place counts.
+/// The IPv4 addresses that a translating or tunnelling network may reach by this address. With NAT64, the
+/// network's operator chooses where in the address the IPv4 address is, so each place counts.
 fn embedded(ip: Ipv6Addr) -> Vec<Ipv4Addr> {
     let bits = ip.to_bits();
     // The 32 bits that end that many bits before the end of the address.
@@ -272,7 +272,7 @@ fn forbidden_v4(ip: Ipv4Addr) -> Option<&'static str> {
         [0, ..] => Some("no address of a host"),
         [255, 255, 255, 255] => Some("the broadcast address"),
         [224..=239, ..] => Some("a multicast address"),
-        // Alibaba's and Azure's lie outside the link-local network.
+        // The metadata services of Alibaba and Azure are outside the link-local network.
         [100, 100, 100, 200] | [168, 63, 129, 16] => Some(METADATA),
         _ => None,
     }
@@ -284,7 +284,7 @@ fn forbidden_v6(ip: Ipv6Addr) -> Option<&'static str> {
         [0, 0, 0, 0, 0, 0, 0, 0] => Some("no address of a host"),
         [first, ..] if first & 0xffc0 == 0xfe80 => Some("a link-local address"),
         [first, ..] if first & 0xff00 == 0xff00 => Some("a multicast address"),
-        // Amazon's and Google's.
+        // The metadata services of Amazon and Google.
         [0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254] | [0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254] => Some(METADATA),
         _ => None,
     }
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn the_manager_can_be_told_to_allow_targets() {
+    fn targets_of_allow_call_to_are_allowed() {
         for (ip, allowed) in [
             ("127.0.0.1", "127.0.0.0/8"),
             ("::ffff:127.0.0.1", "127.0.0.1"),
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn urls() {
+    fn urls_are_parsed_and_wrong_ones_are_refused() {
         let parse = |url: &str| Target::parse(url, &[]);
         let target = parse("https://API.example.com./a%20b?c=d").unwrap();
         assert_eq!((target.host.as_str(), target.port, target.is_tls), ("api.example.com", 443, true));
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn host_patterns() {
+    fn a_host_pattern_matches_a_host_or_one_label() {
         let hosts = ["*.example.com".to_owned(), "api.other.org".to_owned()];
         let is_allowed = |url: &str| Target::parse(url, &hosts).is_ok();
         assert!(is_allowed("http://a.example.com") && is_allowed("http://API.Other.org.:80/x"));

@@ -188,14 +188,14 @@ async fn the_api_server_is_not_called() {
         let error = HttpClient::new(cluster, Vec::new()).send(&get("http://127.0.0.1:1/")).await.unwrap_err();
         assert!(matches!(&error, CallFailure::Refused(why) if why.contains("API server")), "{error:?}");
     }
-    // What cannot be read now may be its address.
+    // While its addresses cannot be read, any address may belong to the API server.
     let client = HttpClient::new(no_cluster(), vec!["127.0.0.0/8".parse().unwrap()]);
     let error = client.send(&get(&url)).await.unwrap_err();
     assert!(matches!(&error, CallFailure::NotSent(why) if why.contains("cannot be read")), "{error:?}");
 }
 
 #[tokio::test]
-async fn redirects_are_off_and_each_is_checked() {
+async fn redirects_are_off_by_default_and_each_is_checked() {
     let (url, log) = serve().await;
     let client = loopback();
     let reply = client.send(&get(format!("{url}/same"))).await.unwrap();
@@ -240,7 +240,7 @@ async fn raw<F: Future<Output = ()> + Send + 'static>(treat: fn(TcpStream) -> F)
 }
 
 #[tokio::test]
-async fn it_is_known_whether_a_request_was_sent() {
+async fn errors_say_whether_a_request_was_sent() {
     let client = loopback();
     let send = async |url: &str| {
         let mut request = get(url);
@@ -367,7 +367,7 @@ async fn tls_with_a_given_ca_and_a_client_certificate() {
     let (cert, key) = signed("client");
     let whole = Tls { ca: Some(ours.pem()), cert: Some(cert), key: Some(key) };
     assert_eq!(send("localhost", whole.clone()).await.unwrap().body, json!(1));
-    // Nothing is sent to a server that is not who it should be.
+    // Nothing is sent to a server whose certificate is not trusted for its name.
     for (host, ca) in [("127.0.0.1", Some(ours.pem())), ("localhost", Some(other.pem())), ("localhost", None)]
     {
         let error = send(host, Tls { ca, ..whole.clone() }).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! An object stands where a child should be created: whose it is, and whether it may be taken.
+//! Adoption: whether an existing object with the name of a new child may become the child.
 
 use serde_json::{Value, json};
 use tracing::{debug, info};
@@ -14,8 +14,8 @@ use crate::children::{Apply, Expect, Ownership, fields, names};
 use crate::cluster::{Cluster, Trial};
 
 impl Executor {
-    /// The object is there though it should not, or is another than expected: look, and take it if it is
-    /// ours to take.
+    /// Handles an apply whose precondition failed, because the object exists or is another one than expected:
+    /// reads the object, and adopts it if that is allowed.
     pub(super) async fn after_conflict(
         &self,
         cluster: &Cluster,
@@ -36,12 +36,13 @@ impl Executor {
         };
         let ours = |label: &str| live["metadata"]["labels"][label] == body["metadata"]["labels"][label];
         let labelled = ours(names::INSTANCE_UID);
-        // Ours after all: a write whose reply was lost, or a stale cache. Unless another client set the labels by
-        // which we would know it: then it is told what it is once more.
+        // The object is a child of this instance: the reply to a write was lost, or the cache was stale. If
+        // the store cannot take it for a child, because another client has changed its labels, it is applied
+        // again.
         if labelled && self.store.learn_child(object, live.clone(), Origin::Read).is_some() {
             return Ok(Reply::Again);
         }
-        // What the package before has left is that of this one.
+        // An object of the package that has handed the kind over counts as one of this package.
         let (owner, mut left) = (registered.owner(), live.clone());
         let former =
             live["metadata"]["labels"][names::OPERATOR].as_str().filter(|name| owner.is_former(name));
@@ -66,7 +67,8 @@ impl Executor {
                 }
                 Adoption::HandedOver => {
                     adopted = Some(Adopted::HandedOver);
-                    // If its values are refused, it stays as it is.
+                    // The values are checked before anything is changed: if they are refused, the object
+                    // stays as it is.
                     self.complete_with(&apply.desired, Some(&live), is_taken, &mut body.clone()).await?;
                     migrate(cluster, kind, apply, &live, &manager).await?;
                 }
@@ -108,7 +110,7 @@ impl Executor {
             && registered.reaches(key.namespace.as_deref(), object)
     }
 
-    /// Whether an object that is not labelled as this instance's may become its.
+    /// Whether an object that is not labelled as a child of this instance may be adopted.
     async fn adoption(
         &self,
         kind: &ApiKind,
@@ -154,8 +156,8 @@ impl Executor {
     }
 }
 
-/// Before an adoption: what client-side apply declared becomes our declaration, so that the apply replaces
-/// it, and later ones remove what they leave out.
+/// Moves the fields of client-side apply into our entry before an adoption, so that the apply replaces them,
+/// and later ones remove what they leave out.
 async fn migrate(
     cluster: &Cluster,
     kind: &ApiKind,

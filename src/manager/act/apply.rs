@@ -107,7 +107,7 @@ impl Executor {
     }
 }
 
-/// One apply. What Operetta itself has noted on the object is no other manager's, whatever the policy.
+/// One apply. Fields that Operetta itself has noted on the object are no conflict, whatever the policy.
 pub(super) async fn apply_body(
     cluster: &Cluster,
     kind: &ApiKind,

@@ -93,14 +93,14 @@ impl Executor {
         let Some(kind) = self.store.kinds.known(&object.gvk) else {
             return Ok(DryRun::Unknown);
         };
-        // The apply takes over what the package before has applied.
+        // The apply takes over the fields that the package before has applied.
         let former = self.former_package(object, registered);
         let manager = names::field_manager(former.as_deref().unwrap_or(registered.operator()));
         let mut body = check.expect.body(&check.desired);
         let cluster = self.effects.for_children(registered);
         match self.complete(&cluster, &kind, (&check.desired, &check.expect), &mut body).await {
             Ok(()) => {}
-            // It does not concern the shape. The apply reports it.
+            // The error is about this object and not about the shape. The apply reports it.
             Err(error) if matches!(error.reason.as_str(), GENERATED_MISSING | GENERATED_FOREIGN) => {
                 return Ok(DryRun::Unknown);
             }

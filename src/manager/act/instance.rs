@@ -31,7 +31,8 @@ impl Executor {
         Ok(live)
     }
 
-    /// Writes or removes the record of the last accepted target. One that the server does not take is done without.
+    /// Writes or removes the record of the last accepted target. If the server refuses the record, there is
+    /// none.
     pub(super) async fn record_target(
         &self,
         key: &InstanceKey,

@@ -48,7 +48,7 @@ const GOING: Duration = Duration::from_secs(3);
 pub(super) struct Executor {
     pub(super) store: Arc<Store>,
     pub(super) effects: Arc<Effects>,
-    /// For instances that wait for the dry run of another.
+    /// Queues instances that wait for the dry run of another one.
     pub(super) queue: Arc<Queue<Key>>,
     /// The namespace of the manager.
     pub(super) namespace: String,
@@ -56,7 +56,7 @@ pub(super) struct Executor {
 
 /// The result of an apply.
 enum Reply {
-    /// The object as it is now, and how it became this instance's, if it was not before.
+    /// The object after the apply, and how it was adopted, if it was.
     Done { live: Box<Observed>, adopted: Option<Adopted> },
     /// The object was read again; a new decision follows.
     Again,
@@ -118,7 +118,8 @@ impl Executor {
         result
     }
 
-    /// A refusal that names the rights that the account of the package lacks. `again`: although they were granted before.
+    /// A refusal that names the rights that the account of the package lacks. `again`: asks again for rights
+    /// that were granted before.
     async fn missing_rights(
         &self,
         key: &InstanceKey,

@@ -15,7 +15,7 @@ use crate::manager::own_namespace;
 
 /// The Secret that holds the key, in the manager's namespace.
 pub(in crate::manager) const SECRET: &str = names::KEY_SECRET;
-/// The entry of its data.
+/// The entry of the key in the data of the Secret.
 const ENTRY: &str = "key";
 /// The length of the key in bytes.
 const LENGTH: usize = 32;
@@ -88,20 +88,20 @@ impl ProofKey {
     }
 }
 
-/// What the first apply proves: the child of the instance with this uid. It proves nothing to the next instance of that
-/// name: a user could have copied the object of a previous instance.
+/// The text that the first apply signs: it is about the child of the instance with this uid. It proves
+/// nothing to the next instance of that name: a user could have copied the object of a previous instance.
 fn of_new(desired: &Desired) -> String {
     let instance = desired.body["metadata"]["labels"][names::INSTANCE_UID].as_str().unwrap_or_default();
     claim("new", instance, desired)
 }
 
-/// What all later applies prove: this very object. No client can choose the uid of an object. It proves this to the next
-/// instance of that name, too, which adopts what was retained.
+/// The text that all later applies sign: it is about this very object, whose uid no client can choose. It
+/// proves this also to the next instance of that name, which adopts retained objects.
 fn of_object(desired: &Desired, uid: &str) -> String {
     claim("object", uid, desired)
 }
 
-/// One line for each part; none of them can hold a newline.
+/// The text that is signed: one line for each part, none of which can contain a newline.
 fn claim(about: &str, uid: &str, desired: &Desired) -> String {
     let label = |name: &str| desired.body["metadata"]["labels"][name].as_str().unwrap_or_default();
     let object = &desired.object;
@@ -135,7 +135,7 @@ async fn read_or_create(cluster: &Cluster, namespace: &str) -> Result<Value, Cal
     });
     let created = own_namespace::create(cluster, &kind, namespace, &body).await;
     match created {
-        // Another manager was first: its key is the key.
+        // Another manager has created the Secret first: its key is used.
         Err(mut error) if error.class == Class::Conflict => {
             error.class = Class::Retry;
             cluster.get(&kind, Some(namespace), SECRET).await?.ok_or(error)
@@ -192,7 +192,7 @@ mod tests {
         assert!(!key.proves(&next, &created));
         let copy = applied(&key, &ours, Some("object-1"), "object-2");
         assert!(!key.proves(&ours, &copy) && !key.proves(&next, &copy));
-        // Another child, another kind.
+        // The proof does not hold for another child or another kind.
         assert!(!key.proves(&desired("instance-1", "t"), &sealed));
         let mut other = desired("instance-1", "s");
         std::sync::Arc::make_mut(&mut other.body)["metadata"]["labels"][names::KIND] =

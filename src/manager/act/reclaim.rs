@@ -128,7 +128,7 @@ impl FieldOwnership<'_> {
             }
             debug!(object = %object, fields = paths.len(), "reclaiming fields from other managers");
             match self.write_entries(&meta["resourceVersion"], &entries, None).await {
-                // Another client, mostly a controller, was first.
+                // Another client, mostly a controller, has written the object meanwhile: try again.
                 Err(error) if error.class == Class::Conflict => {}
                 Err(error) => return Err(error),
                 Ok(_) => return Ok(Some(Moved { paths, before: meta["managedFields"].clone() })),
@@ -137,8 +137,8 @@ impl FieldOwnership<'_> {
         Ok(None)
     }
 
-    /// After an apply that was refused nevertheless: what was moved goes back to its owners. Otherwise the next apply
-    /// that succeeds, perhaps of another desired object, would remove it.
+    /// Gives moved fields back to their owners after an apply that was refused nevertheless. Otherwise the
+    /// next apply that succeeds, perhaps of another desired object, would remove them.
     pub(super) async fn give_back(self, moved: &Moved) {
         let result = self.rewrite(|live| {
             let entries = &live["metadata"]["managedFields"];
@@ -171,7 +171,8 @@ impl FieldOwnership<'_> {
         Ok(())
     }
 
-    /// Gives up what our entry has beyond the desired object with which the object was applied last.
+    /// Releases the fields of our entry that the desired object does not have, if the object was last applied
+    /// with it.
     async fn release_excess(self, expect: &Expect) -> Result<(), CallError> {
         self.rewrite(|live| {
             let meta = &live["metadata"];
@@ -233,7 +234,8 @@ impl FieldOwnership<'_> {
     ) -> Result<Value, CallError> {
         let object = &self.desired.object;
         let mut patch = vec![
-            // A test that fails would be a 422, like a patch that can never do; this is a 409.
+            // An outdated resourceVersion is answered with 409. A failed `test` would be a 422, like a patch
+            // that can never succeed.
             json!({"op": "replace", "path": "/metadata/resourceVersion", "value": version}),
             json!({"op": "replace", "path": "/metadata/managedFields", "value": entries}),
         ];
@@ -243,7 +245,8 @@ impl FieldOwnership<'_> {
     }
 }
 
-/// What the server says about a field that another manager owns, said about items in place of ours.
+/// The error about items of another manager in place of ours, in the form in which the server reports field
+/// conflicts.
 fn conflict(object: &ObjectRef, conflicting_items: &[FieldPath], managed_fields: &Value) -> CallError {
     let causes = conflicting_items.iter().map(|conflicting| Cause {
         field: conflicting.to_string(),

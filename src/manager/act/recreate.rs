@@ -42,8 +42,8 @@ impl Executor {
         Ok(if stays { Reply::Again } else { Reply::Recreating })
     }
 
-    /// Notes on the instance that a child is recreated. A manager that dies before it creates the child must not take it for
-    /// lost.
+    /// Records on the instance that a child is being recreated. If this manager ends before it creates the
+    /// child, the next one must not take the child for lost.
     async fn note_recreation(&self, instance: &str, item: &str) -> Result<(), CallError> {
         let key = self.store.index().by_uid(instance).cloned();
         let Some((key, registered)) = key.and_then(|key| {

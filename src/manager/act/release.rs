@@ -66,8 +66,9 @@ impl Executor {
         self.patch_instance(key, registered, &Action::RemoveFinalizer).await
     }
 
-    /// Takes in the runs of a live list that delete children of an instance; whether there are any. Nothing else deletes them:
-    /// they have no owner before their objects are gone.
+    /// Takes the runs that delete children of an instance from a live list into the store, and returns
+    /// whether there are any. Nothing else deletes these runs: they have no owner before their objects are
+    /// gone.
     async fn learn_deletion_runs(
         &self,
         key: &InstanceKey,
@@ -109,7 +110,8 @@ impl Executor {
         Ok(left)
     }
 
-    /// Whether a live list has an object as a child that the finalizer guards. Then the store knows it.
+    /// Whether a live list shows that an object is a child which the finalizer guards. If so, the store knows
+    /// it afterwards.
     pub(super) async fn is_still_child(
         &self,
         key: &InstanceKey,
@@ -129,7 +131,7 @@ impl Executor {
         Ok(self.learn_guarded(key, registered, &kind, live, instance_uid))
     }
 
-    /// Takes in an object of a live list if the finalizer guards it; whether it does.
+    /// Takes an object of a live list into the store if the finalizer guards it, and returns whether it does.
     fn learn_guarded(
         &self,
         key: &InstanceKey,
@@ -173,7 +175,8 @@ impl Executor {
         lists
     }
 
-    /// What the `Operator` of a package says, if it names its namespaces and the package has an account.
+    /// The settings of the `Operator` of a package, if it names its namespaces and the package has an
+    /// account.
     fn served_by_name(&self, registered: &Registered) -> Option<Arc<Settings>> {
         let settings = self.store.settings.get(&registered.package_name)?;
         (self.effects.clients.has_accounts() && settings.names().is_some()).then_some(settings)

@@ -113,8 +113,8 @@ impl Executor {
         }
     }
 
-    /// The kind of an object that is known, in whatever version the server has it now. If it has none, its objects
-    /// are gone.
+    /// The kind of a known object, in any version that the server serves now. If it serves none, the object
+    /// is gone.
     async fn kind_of(
         &self,
         cluster: &Cluster,
@@ -131,7 +131,7 @@ impl Executor {
         Ok(kind)
     }
 
-    /// The object is not as it was believed to be: see how it is.
+    /// Reads an object again that was not as expected.
     async fn reread(&self, cluster: &Cluster, kind: &ApiKind, observed: &Observed) -> Result<(), CallError> {
         let object = &observed.object;
         match cluster.get(kind, object.namespace.as_deref(), &object.name).await? {
@@ -145,7 +145,7 @@ impl Executor {
         Ok(())
     }
 
-    /// Writes the patch of an action: marks an object, takes marks off, or lets it go.
+    /// Writes the patch of an action: marks an object, removes marks, or orphans it.
     async fn mark(&self, cluster: &Cluster, action: &Action, observed: &Observed) -> Result<(), CallError> {
         let object = &observed.object;
         let Some(kind) = self.kind_of(cluster, observed).await? else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! What is done for the runs of plans. Every write has a precondition; every reply goes into the store.
+//! Carries out the actions of plan runs. Every write has a precondition; every reply goes into the store.
 
 use std::sync::Arc;
 
@@ -24,8 +24,8 @@ const LOG_LINES: u32 = 10;
 const LOG_BYTES: usize = 1_000;
 
 impl Executor {
-    /// Carries out the actions of runs, one after another. The first that comes too late ends it: the next decision sees
-    /// what has changed.
+    /// Carries out the actions of runs, one after another. Stops at the first whose precondition does not
+    /// hold: the next decision sees what has changed.
     ///
     /// # Errors
     /// A request failed, other than by its precondition.
@@ -47,7 +47,7 @@ impl Executor {
                 action => action,
             };
             match action {
-                // It has no other one in it.
+                // Guards are never nested.
                 RunAction::If { .. } => {}
                 RunAction::Create(sort, body) => self.create(registered, sort, &body).await?,
                 RunAction::Store { run, status, memory, intents, event, ended } => {
@@ -190,7 +190,8 @@ impl Executor {
         self.learn_reply(&cluster, sort, state, reply).await
     }
 
-    /// Deletes the memory of an instance that is gone. The finalizer goes first: an object that it held could be deleted twice.
+    /// Deletes the memory of an instance that is gone. The finalizer is removed first: an object that it
+    /// holds could be deleted twice.
     pub(in crate::manager) async fn delete_state(
         &self,
         registered: &Registered,
@@ -212,7 +213,8 @@ impl Executor {
         Ok(())
     }
 
-    /// Jobs act with the package's rights; the rest is the manager's own.
+    /// The connection for objects of runs: Jobs are written with the package's rights, all others with the
+    /// manager's own.
     pub(super) fn cluster_of(&self, registered: &Registered, sort: RunObject) -> Cluster {
         match sort {
             RunObject::Job => self.effects.for_children(registered),
@@ -232,7 +234,7 @@ impl Executor {
         let cluster = self.cluster_of(registered, sort);
         let (kind, namespace) = (sort.kind(), body["metadata"]["namespace"].as_str());
         let mut body = body.clone();
-        // A step names the kind of another instance, and not its plural.
+        // A step names another instance by its kind, so the plural is added here.
         if sort == RunObject::PlanRun
             && body["spec"]["of"]["resource"].as_str().is_none_or(str::is_empty)
             && let Some(gvk) = Gvk::of(&body["spec"]["of"])
@@ -248,7 +250,7 @@ impl Executor {
             namespace => cluster.create(&kind, namespace, body, NOTES).await,
         };
         let reply = match created {
-            // An earlier request has created it, or another manager.
+            // An earlier request, or another manager, has created it.
             Err(mut error) if error.class == Class::Conflict => {
                 let name = body["metadata"]["name"].as_str().unwrap_or_default();
                 let Some(live) = cluster.get(&kind, namespace, name).await? else {
@@ -334,7 +336,8 @@ impl Executor {
         self.learn_reply(&cluster, RunObject::PlanRun, run, reply).await
     }
 
-    /// Takes in the reply to a write; `false` if its precondition did not hold. Then the object is read.
+    /// Takes the reply to a write into the store. Returns `false` if its precondition did not hold; then the
+    /// object is read.
     async fn learn_reply(
         &self,
         cluster: &Cluster,
@@ -371,7 +374,7 @@ impl Executor {
         let (kind, namespace) = (sort.kind(), Some(object.namespace.as_str()));
         let preconditions = (object.uid.as_str(), object.resource_version.as_str());
         match cluster.delete(&kind, namespace, &object.name, preconditions, Propagation::Background).await {
-            // It lives on for its finalizers.
+            // The object stays until its finalizers are removed.
             Ok(reply) if reply["kind"] != "Status" && !reply["metadata"]["deletionTimestamp"].is_null() => {
                 self.learn(sort, reply);
                 Ok(())
@@ -449,7 +452,7 @@ impl Executor {
         }
     }
 
-    /// Reads what a finished Job has left, beside the queue.
+    /// Reads the result of a finished Job, beside the queue.
     fn read_job(self: &Arc<Self>, key: &InstanceKey, registered: &Arc<Registered>, job: RunRef, end: JobEnd) {
         if !self.effects.calls.begin_job(key, &job.uid) {
             return;
@@ -473,7 +476,7 @@ impl Executor {
 /// How long until the pods of a Job are read again.
 const RETRY: std::time::Duration = std::time::Duration::from_secs(2);
 
-/// What a finished Job has left.
+/// The result of a finished Job.
 async fn job_result(cluster: &Cluster, job: &RunRef, end: JobEnd) -> Result<JobResult, CallError> {
     let pod = ApiKind::built_in("v1", "Pod");
     let selector = format!("batch.kubernetes.io/controller-uid={}", job.uid);

@@ -45,14 +45,14 @@ impl Executor {
             Expect::Present(uid) => cluster
                 .get(kind, desired.object.namespace.as_deref(), &desired.object.name)
                 .await?
-                // Another object: the apply will find out, for it names the uid.
+                // An object with another uid is not ours. The apply, which names the uid, will fail.
                 .filter(|live| live["metadata"]["uid"] == **uid),
         };
         self.complete_with(desired, live.as_ref(), false, body).await
     }
 
-    /// The same, with the live object, if there is one. `is_taken`: it was this instance's, though its labels may not say
-    /// so any more.
+    /// Fills in what the desired object leaves open, with the given live object. `is_taken`: the object was a
+    /// child of this instance, although its labels may no longer say so.
     pub(super) async fn complete_with(
         &self,
         desired: &Desired,
@@ -113,7 +113,7 @@ impl Executor {
 /// The origin of a live object with generated values.
 #[derive(Debug, Clone, Copy)]
 struct Origin {
-    /// It was this instance's, though its labels may not say so any more.
+    /// The object was a child of this instance, although its labels may no longer say so.
     is_taken: bool,
     /// Its values are ours: our apply has made the object, or the instance accepts them.
     is_trusted: bool,
@@ -158,7 +158,7 @@ fn fill(desired: &Desired, live: Option<&Value>, origin: Origin, body: &mut Valu
                     body["data"][key] = STANDARD.encode(text).into();
                 }
             }
-            // Generated together with its certificate.
+            // The key is generated together with its certificate.
             Secret::PrivateKey => {}
         }
     }
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_stays_and_what_never_was_is_made() {
+    fn existing_values_are_kept_and_missing_ones_generated() {
         let desired = desired();
         let filled = |live: Option<&Value>| {
             let mut body = (*desired.body).clone();
@@ -311,11 +311,11 @@ mod tests {
         let kept = filled(Some(&live("a,b", &json!({"a": "b25l", "b": "dHdv"})))).unwrap();
         assert_eq!(kept["data"], json!({"a": "b25l", "b": "dHdv"}));
         assert_eq!(kept["metadata"]["resourceVersion"], "7");
-        // A key that a new version of the package brings.
+        // A key that a new version of the package adds gets a new value.
         let grown = filled(Some(&live("a", &json!({"a": "b25l"})))).unwrap();
         assert_eq!(grown["data"]["a"], "b25l");
         assert!(grown["data"]["b"].as_str().is_some_and(|b| !b.is_empty()));
-        // One that was made and is gone.
+        // A generated value that is gone is not generated again.
         for data in [json!({"a": "b25l"}), json!({"a": "b25l", "b": ""})] {
             let error = filled(Some(&live("a,b", &data))).unwrap_err();
             assert_eq!(error.reason, GENERATED_MISSING);
@@ -325,7 +325,7 @@ mod tests {
 
     /// The value was emptied, and the annotation that names it removed.
     #[test]
-    fn no_new_value_is_made_for_one_that_may_have_been_there() {
+    fn a_value_that_may_have_existed_is_not_generated_again() {
         let mut desired = desired();
         Arc::make_mut(&mut desired.body)["metadata"]["labels"][names::INSTANCE_UID] = "i".into();
         let fill = |annotations: Value, uid: &str, is_taken: bool| {
@@ -337,10 +337,11 @@ mod tests {
         };
         assert_eq!(fill(json!({}), "i", false), Err(GENERATED_MISSING.to_owned()));
         assert_eq!(fill(json!({names::INTENT: "h"}), "i", false), Err(GENERATED_MISSING.to_owned()));
-        // A key that a new version of the package brings; an object that is taken over.
+        // A new value is generated for a key that a new version of the package adds, and in an object that is
+        // adopted.
         assert_eq!(fill(json!({names::INTENT: "other", names::GENERATED: "a"}), "i", false), Ok(()));
         assert_eq!(fill(json!({}), "another", false), Ok(()));
-        // One that was ours, and has lost all that said so.
+        // The object was a child of this instance, and has lost all labels and annotations that say so.
         assert_eq!(fill(json!({}), "another", true), Err(GENERATED_MISSING.to_owned()));
     }
 
@@ -356,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_is_made_with_its_key_or_not_at_all() {
+    fn a_certificate_is_only_generated_together_with_its_key() {
         let desired = tls();
         let filled = |live: Option<&Value>| {
             let mut body = (*desired.body).clone();
@@ -369,7 +370,7 @@ mod tests {
         assert!(pem(&one, "tls.crt").starts_with("-----BEGIN CERTIFICATE-----"));
         assert!(pem(&one, "tls.key").starts_with("-----BEGIN PRIVATE KEY-----"));
         assert_ne!(one["tls.key"], other["tls.key"]);
-        // The two belong together.
+        // The certificate is that of the key.
         let key = KeyPair::from_pem(&pem(&one, "tls.key")).unwrap();
         let der = rcgen::PublicKeyData::subject_public_key_info(&key);
         let text: String = pem(&one, "tls.crt").lines().filter(|line| !line.starts_with('-')).collect();
@@ -378,9 +379,9 @@ mod tests {
 
         let there = json!({"tls.crt": "Y3J0", "tls.key": "a2V5"});
         assert_eq!(filled(Some(&live("tls.crt,tls.key", &there))).unwrap(), there);
-        // A value of the previous owner, in an object that is adopted.
+        // The values of an object that is adopted are kept.
         assert_eq!(filled(Some(&live("", &there))).unwrap(), there);
-        // A key that the package has come to bring.
+        // A new version of the package adds the certificate.
         assert!(filled(Some(&live("", &json!({"x": "eQ=="})))).unwrap()["tls.key"].is_string());
         for (made, data) in [
             ("tls.crt,tls.key", json!({})),
@@ -396,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn passwords_are_as_long_as_asked() {
+    fn passwords_have_the_requested_length() {
         for length in [8, 32, 256] {
             assert_eq!(password(length).unwrap().len(), length);
         }

@@ -1,4 +1,4 @@
-//! Refusals of dry runs that are left to chance: the address of a Service.
+//! Refusals of dry runs that say nothing about the write: those about the address of a Service.
 //!
 //! In a dry run the API server asks the allocator of any one `ServiceCIDR` for the address (`MetaAllocator.DryRun`, measured on
 //! 1.36). If there are several, it may refuse an address that lies in another one, and every Service while that one is being
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_in_a_range_or_not() {
+    fn addresses_are_matched_with_cidrs() {
         let is_in = |cidr: &str, address: &str| contains(cidr, address.parse().unwrap());
         assert!(is_in("10.96.0.0/16", "10.96.210.2") && is_in("10.96.7.0/24", "10.96.7.255"));
         assert!(is_in("0.0.0.0/0", "10.96.0.1") && is_in("10.96.0.1/32", "10.96.0.1"));
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn only_failed_allocations_are_left_to_chance() {
+    fn only_failed_allocations_are_undecided() {
         let refusal = |field: &str, message: &str| {
             let status = json!({"kind": "Status", "status": "Failure", "code": 422, "reason": "Invalid",
                 "message": format!("Service \"a\" is invalid: {field}: Invalid value: [\"10.0.0.1\"]: {message}"),

@@ -23,7 +23,7 @@ use crate::package::{Package, Resource};
 /// Instances in one page: each may have more than a megabyte.
 const PAGE: u32 = 50;
 
-/// A CRD before anything is written.
+/// The next step for a CRD, before anything is written.
 enum Step<'a> {
     /// Nothing is to be written.
     Settled(Box<CrdOutcome>),
@@ -53,7 +53,7 @@ pub(super) async fn reconcile(
         Step::Apply(..) => false,
     };
     let may_install = !steps.iter().any(is_refused);
-    // A CRD that is being deleted may be another manager's.
+    // Nothing is prepared if all CRDs are pending: one that is being deleted may be another manager's.
     let is_pending = |step: &Step<'_>| match step {
         Step::Settled(outcome) => matches!(outcome.state, CrdState::Pending(_) | CrdState::Migrating(..)),
         Step::Apply(..) => false,
@@ -70,11 +70,12 @@ pub(super) async fn reconcile(
         };
         return package.resources.iter().map(failed).collect();
     }
-    // All CRDs are accepted.
+    // Rights are granted once all CRDs are accepted.
     if crds.follows && may_install && !steps.iter().all(is_pending) {
         crds.grant(package).await;
     }
-    // The package may have been uninstalled, its CRDs with it, before this manager has seen it.
+    // The package may have been uninstalled, with its CRDs, before this manager has seen it: then no CRD is
+    // created again.
     let creates = |step: &Step<'_>| matches!(step, Step::Apply(snapshot, ..) if snapshot.live().is_none());
     let is_gone = crds.follows && steps.iter().any(creates) && is_operator_gone(cluster, &package.name).await;
     let mut outcomes: Vec<(usize, CrdOutcome)> = Vec::new();
@@ -328,7 +329,7 @@ fn full_name(raw: &Raw) -> String {
     }
 }
 
-/// The stored instances that would lose something.
+/// The stored instances that would lose values.
 pub(super) async fn lossy(
     cluster: &Cluster,
     live: Option<&Value>,

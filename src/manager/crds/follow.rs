@@ -20,9 +20,9 @@ use crate::package::{Package, Resource};
 
 /// How long until a refused candidate is tried again if no CRD of it changes.
 const AGAIN: Duration = Duration::from_secs(60);
-/// The same if its account lacks rights.
+/// How long until a candidate is tried again if its account lacks rights.
 pub(super) const RIGHTS: Duration = Duration::from_secs(5);
-/// The same if other packages or instances refuse it.
+/// How long until a candidate is tried again if other packages or instances keep it from being active.
 const SOON: Duration = Duration::from_secs(1);
 
 /// What is known of the package of an `Operator`, beside its CRDs.
@@ -37,7 +37,7 @@ pub(super) struct Followed {
 struct Candidate {
     package: Arc<Package>,
     refusals: Vec<(Diagnostic, bool)>,
-    /// When it is tried.
+    /// When it is tried next, by the manager's clock.
     at: Duration,
 }
 
@@ -50,7 +50,7 @@ pub(in crate::manager) struct View {
     pub(in crate::manager) next: Option<Arc<Package>>,
     /// Why it is not active yet.
     pub(in crate::manager) problems: Vec<Diagnostic>,
-    /// Whether that may pass by itself.
+    /// Whether all these problems may pass by themselves.
     pub(in crate::manager) is_temporary: bool,
     /// How far the migration of stored objects is, and whether it does not proceed.
     pub(in crate::manager) migration: Option<(bool, String)>,
@@ -59,7 +59,7 @@ pub(in crate::manager) struct View {
 }
 
 impl State {
-    /// The packages whose instances are reconciled, but for that one.
+    /// The packages whose instances are reconciled, except that one.
     pub(super) fn shown_besides<'a>(&'a self, package: &'a str) -> impl Iterator<Item = &'a PackageCrds> {
         self.shown().filter(move |shown| shown.package.name != package)
     }
@@ -70,7 +70,8 @@ impl State {
 }
 
 impl CrdReconciler {
-    /// This package of an `Operator` is to be active. `false` if the manager was given a package of that name.
+    /// Makes this package of an `Operator` the one that is to be active. Returns `false` if the manager was
+    /// given a package of that name.
     pub(in crate::manager) fn follow(&self, package: &Arc<Package>) -> bool {
         let mut state = self.lock();
         state.awaited.remove(&package.name);
@@ -99,7 +100,8 @@ impl CrdReconciler {
         true
     }
 
-    /// There is no `Operator` of that name any more. Its instances and their children stay as they are.
+    /// Withdraws a package that no `Operator` names any more. Its instances and their children stay as they
+    /// are.
     ///
     /// # Errors
     /// A CRD cannot be read.
@@ -129,13 +131,13 @@ impl CrdReconciler {
         state.followed.insert(index, Followed::default());
         state.labelled.extend(read.into_iter().filter(|(_, labelled)| labelled.package == name));
         info!(package = %name, "no Operator brings this package any more: its instances are left as they are");
-        // It may have had CRDs that others need.
+        // Other packages may be refused because of its CRDs.
         self.retry_refused(&mut state);
         self.publish(&mut state);
         Ok(())
     }
 
-    /// Refusals may be over: what is refused is tried again.
+    /// Tries again what is refused, because the reason may be gone.
     pub(super) fn retry_refused(&self, state: &mut State) {
         for index in 0..state.packages.len() {
             state.packages[index].read_again();
@@ -146,7 +148,7 @@ impl CrdReconciler {
         }
     }
 
-    /// What is known of the package of an `Operator`.
+    /// The state of the package of an `Operator`, for its status.
     pub(in crate::manager) fn view(&self, name: &str) -> View {
         let state = self.lock();
         let Some(index) = state.index_of(name).filter(|index| !state.packages[*index].is_withdrawn()) else {
@@ -173,7 +175,7 @@ impl CrdReconciler {
             Some(verdict) => (verdict.problems.clone(), verdict.is_temporary),
             None => (Vec::new(), false),
         };
-        // It takes its time, and that is no refusal.
+        // A migration takes its time, which is no refusal.
         let problems = problems.into_iter().filter(|problem| problem.code != MIGRATING).collect();
         let next = Some(Arc::clone(&known.package));
         View { active, next, problems, is_temporary, migration, handed_over }
@@ -203,9 +205,9 @@ impl CrdReconciler {
             );
             (Arc::clone(&candidate.package), gone, refusals)
         };
-        // What is known here is looked at again soon: it costs no request.
+        // These refusals are checked again soon, because that costs no request.
         let mut again = if refusals.is_empty() { AGAIN } else { SOON };
-        // The instances may still be being listed.
+        // The store may not have listed all instances yet, so the API server is asked.
         if refusals.is_empty() {
             refusals = self.live_left_behind(&gone, &package).await;
         }
@@ -227,7 +229,7 @@ impl CrdReconciler {
         let Some(followed) = followed.get_mut(&index) else { return Outcome::Done };
         let Some(candidate) = followed.candidate.as_mut().filter(|c| Arc::ptr_eq(&c.package, &package))
         else {
-            // Another one has come meanwhile.
+            // Another candidate has replaced it meanwhile.
             self.scheduler.queue.add(key);
             return Outcome::Done;
         };
@@ -291,8 +293,8 @@ impl CrdReconciler {
         self.effects.bindings.offer(&self.effects, package, &self.namespace, names).await;
     }
 
-    /// What the account of a package lacks for a revision. With it, the instances of the active one would be in trouble as
-    /// well: the kinds of its children are watched for all.
+    /// The rights that the account of a package lacks for a revision. Such a revision would harm the
+    /// instances of the active one as well, because the kinds of children are watched for all instances.
     async fn lacking_rights(&self, package: &Package) -> Vec<(Diagnostic, bool)> {
         if !self.effects.clients.has_accounts() {
             return Vec::new();
@@ -317,7 +319,7 @@ impl CrdReconciler {
         }
     }
 
-    /// A CRD has changed that a candidate may wait for.
+    /// Tries candidates again that may wait for a CRD which has changed.
     pub(super) fn crd_of_candidate(&self, state: &mut State, crd: &str) {
         let mut due = Vec::new();
         for (index, followed) in &mut state.followed {
@@ -334,7 +336,7 @@ impl CrdReconciler {
         }
     }
 
-    /// Queues the `Operator` of a package: something may have changed that its status says.
+    /// Queues the `Operator` of a package, whose status may have to change.
     pub(super) fn tell_operator(&self, index: usize) {
         let state = self.lock();
         if state.followed.contains_key(&index) && !state.packages[index].is_withdrawn() {

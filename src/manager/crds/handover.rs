@@ -16,8 +16,8 @@ use crate::manager::rights;
 use crate::package::{Package, Resource};
 
 impl State {
-    /// Of two packages that have had a CRD, the one that has seen the newer version of it has it. The other one has handed it
-    /// over, and learns that from the CRD later.
+    /// If two packages have had the same CRD, it belongs to the one that has seen the newer version of it.
+    /// The other one has handed it over, and learns that from the CRD later.
     pub(super) fn hand_over_shared(&mut self, index: usize) {
         let State { packages, followed, .. } = self;
         let Some((before, [package, after @ ..])) = packages.split_at_mut_checked(index) else { return };
@@ -54,7 +54,8 @@ impl State {
 }
 
 impl CrdReconciler {
-    /// The package from which a package may take a CRD: its `Operator` says so, and that of the other does not say the same.
+    /// The package from which a package may take a CRD, if its `Operator` says so and the `Operator` of the
+    /// other one does not say the reverse.
     pub(super) fn takes_from(&self, package: &str, crd: &str) -> Option<Arc<str>> {
         let from = self.store.settings.takes_from(package, crd)?;
         (!self.says(&from, crd, package)).then_some(from)
@@ -71,8 +72,8 @@ impl CrdReconciler {
         package.claims(state.shown_besides(&package.package.name), &says)
     }
 
-    /// The CRDs of a package that were handed over, and the package that has each; or that each of both is to take it from the
-    /// other.
+    /// The CRDs of a package that were handed over, each with the package that has it, and with a hint if
+    /// both are to take it from each other.
     pub(super) fn handed_over(&self, package: &PackageCrds) -> Vec<(String, String)> {
         let name = &*package.package.name;
         let told = |(crd, to): (&str, &str)| {
@@ -89,7 +90,8 @@ impl CrdReconciler {
         package.handed_over().map(told).collect()
     }
 
-    /// What an `Operator` says has changed: it may take over CRDs, and a refusal of it or of others may be over.
+    /// Tries packages again after a change of an `Operator`: it may take over CRDs, and a refusal of it or of
+    /// others may be over.
     pub(in crate::manager) fn try_again(&self, name: &str) {
         let mut state = self.lock();
         for package in &mut state.packages {

@@ -62,7 +62,7 @@ impl MigrationError {
 /// The result of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// Only the storage version is stored. With the number of objects.
+    /// Only the storage version is stored now. The number is that of the objects.
     Done(usize),
     /// The next turn is due after that time.
     Later(Duration),
@@ -75,7 +75,7 @@ pub(in crate::manager) struct Migrations(Mutex<HashMap<String, Entry>>);
 /// A migration, and how far it is while a turn of it runs.
 #[derive(Default)]
 struct Entry {
-    /// None while a turn runs.
+    /// The state between two turns; `None` while a turn runs.
     idle: Option<Migration>,
     progress: (bool, String),
 }
@@ -91,9 +91,10 @@ struct Migration {
 }
 
 enum Stage {
-    /// An API server that has not seen the CRD as it is would store objects in the former version.
+    /// The migration waits until all API servers know the CRD: one that does not would store objects in the
+    /// former version.
     Spreading { until: Duration },
-    /// The objects that are still to be written, of so many.
+    /// The objects that are still to be written, and the number of all objects.
     Writing { left: VecDeque<Stored>, total: usize },
 }
 
@@ -162,7 +163,7 @@ impl Migration {
         }
     }
 
-    /// What the CRD says of objects up to that one.
+    /// The record on the CRD that all objects up to `last` are written.
     fn record(&self, last: &str) -> String {
         format!("{}/{}/{last}", self.uid, self.generation)
     }
@@ -179,7 +180,7 @@ impl Migration {
 }
 
 impl CrdReconciler {
-    /// No version but the storage version is stored any more, or the package has no use for the migration.
+    /// Forgets a migration that is complete, or that the package no longer needs.
     pub(super) fn forget_migration(&self, crd: &str) {
         if self.migrations.lock().remove(crd).is_some() {
             self.effects.monitor.metrics.migration_ended(crd);
@@ -226,7 +227,7 @@ impl CrdReconciler {
                 return Ok(Turn::Later(rest));
             }
             migration.stage = begin(cluster, name, migration, seen).await?;
-            // How many there are is told first, unless they are few.
+            // If there are many, their number is reported before the first turn.
             if matches!(&migration.stage, Stage::Writing { left, .. } if left.len() > TURN) {
                 return Ok(Turn::Later(Duration::ZERO));
             }
@@ -259,7 +260,7 @@ impl CrdReconciler {
     }
 }
 
-/// The objects to write.
+/// Lists the objects to write.
 async fn begin(
     cluster: &Cluster,
     name: &str,
@@ -285,7 +286,7 @@ async fn begin(
     }
     let total = objects.len();
     objects.sort_by_cached_key(Stored::full_name);
-    // What was created since is stored in the storage version.
+    // Objects that were created since are stored in the storage version already.
     if let Some(last) = migration.resumes_after(&live) {
         objects.retain(|object| object.full_name().as_str() > last);
     }
@@ -294,7 +295,7 @@ async fn begin(
     Ok(Stage::Writing { left: objects.into(), total })
 }
 
-/// Says on the CRD how far its migration is.
+/// Records on the CRD how far its migration is.
 async fn note(cluster: &Cluster, name: &str, uid: &str, record: Option<&str>) -> Result<(), CallError> {
     let patch = json!({"metadata": {"uid": uid, "annotations": {names::MIGRATED: record}}});
     cluster.merge_patch_unread(&CRD, None, name, None, &patch, MANAGER).await
@@ -311,7 +312,8 @@ async fn read(cluster: &Cluster, name: &str, seen: &Value) -> Result<Value, Migr
     live.filter(is_same).ok_or_else(|| MigrationError::Changed(name.to_owned()))
 }
 
-/// Without conversion, the write of an object drops values that only the schema of its stored version has.
+/// Refuses a migration that would lose values: without conversion, the write of an object drops values that
+/// only the schema of its stored version has.
 async fn refuse_losses(cluster: &Cluster, live: &Value, from: &[&str]) -> Result<(), MigrationError> {
     if live["spec"]["conversion"]["strategy"] == "Webhook" {
         return Ok(());
@@ -406,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn the_progress_names_how_many_are_stored_and_what_is_wrong() {
+    fn the_progress_counts_stored_objects_and_names_the_problem() {
         let object = |name: &str| Stored {
             namespace: Some("n".into()),
             name: name.into(),

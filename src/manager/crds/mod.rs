@@ -1,7 +1,7 @@
 //! The CRDs of packages. The CRDs of one package are one key of the queue: a pure decision
-//! ([`crate::children::crds`]), its execution (`effects`), and the publication of what is ready (`publish`). A CRD of
-//! its own is the key of what is left to do about one CRD: to read that of a package that is not loaded, and to list its
-//! objects again.
+//! ([`crate::children::crds`]), its execution (`effects`), and the publication of what is ready (`publish`).
+//! A single CRD is a key of its own for other work on it: reading the CRD of a package that is not loaded,
+//! and listing its objects again.
 //!
 //! A package is active once all its CRDs are ready; its instances and children are watched from then on. A later change
 //! of one CRD (it is edited, deleted, created again) concerns the instances of that kind alone.
@@ -64,7 +64,7 @@ static CRD: LazyLock<ApiKind> = LazyLock::new(ApiKind::crd);
 pub(super) struct First {
     /// Why packages are not active.
     pub problems: Vec<Diagnostic>,
-    /// Whether one of them may become active without a change.
+    /// Whether a package that is not active may become active without a change.
     pub is_retrying: bool,
 }
 
@@ -75,7 +75,7 @@ pub(super) struct CrdReconciler {
     pub(super) scheduler: Arc<Scheduler>,
     pub(super) watches: Arc<Watches>,
     pub(super) state: Mutex<State>,
-    /// The namespace that `operator.namespace` names.
+    /// The manager's namespace, `operator.namespace` in templates.
     pub(super) namespace: String,
     /// The Lease that the CRDs of its packages name.
     pub(super) lease: String,
@@ -90,11 +90,11 @@ pub(super) struct CrdReconciler {
 /// What is left of the migrations of a package.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Migrated {
-    /// Nothing that can be done now.
+    /// No migration can proceed now.
     All,
-    /// The next turn of one is due after that time.
+    /// The next turn of a migration is due after that time.
     Later(Duration),
-    /// One has failed and is tried again.
+    /// A migration has failed and is tried again.
     Failed,
 }
 
@@ -103,7 +103,7 @@ enum Migrated {
 pub(super) struct State {
     /// The packages that are to be active. A package keeps its index.
     packages: Vec<PackageCrds>,
-    /// Those of `Operator`s, by index.
+    /// The state of the packages of `Operator`s, by the index of the package.
     followed: BTreeMap<usize, Followed>,
     /// `Operator`s whose packages are still being loaded at the start.
     awaited: BTreeSet<String>,
@@ -114,7 +114,7 @@ pub(super) struct State {
     published: BTreeMap<Arc<str>, Published>,
     /// The kinds of other managers, by the name of the CRD.
     others: BTreeMap<String, Arc<Registered>>,
-    /// What is listed once more, by the name of the CRD.
+    /// The lists to repeat, by the name of the CRD.
     relists: HashMap<String, Relist>,
     /// Receives the result of the first reconcile of each package.
     first: Option<oneshot::Sender<First>>,
@@ -126,7 +126,7 @@ struct LiveCrds {
     crds: HashMap<String, CrdMeta>,
     /// Whether all have been listed.
     is_complete: bool,
-    /// What a running list has shown.
+    /// The names that a running list has shown so far.
     listing: Option<HashSet<String>>,
 }
 
@@ -292,7 +292,8 @@ impl CrdReconciler {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `client`: the `clientConfig` of the conversion webhook, if it has a certificate.
+    /// The identity of this manager in decisions about CRDs. `client`: the `clientConfig` of the conversion
+    /// webhook, if it has a certificate.
     fn identity<'a>(&'a self, client: Option<&'a Value>) -> ManagerIdentity<'a> {
         let webhook = match (&self.webhook, client) {
             (None, _) => WebhookState::Absent,
@@ -302,7 +303,7 @@ impl CrdReconciler {
         ManagerIdentity { webhook, lease: &self.lease, namespace: &self.namespace }
     }
 
-    /// The conversion webhook has another CA, which the CRDs have to name.
+    /// Reads the CRDs again after the CA of the conversion webhook, which they have to name, has changed.
     pub(super) fn webhook_changed(&self) {
         let mut state = self.lock();
         for index in 0..state.packages.len() {
@@ -348,7 +349,7 @@ impl CrdReconciler {
                 None
             };
             let mut state = self.lock();
-            // It was withdrawn, or another revision has taken its place.
+            // The package was withdrawn, or another revision has taken its place.
             if !Arc::ptr_eq(&state.packages[index].package, &package) || state.packages[index].is_withdrawn()
             {
                 self.scheduler.queue.add(state.key(index));
@@ -390,7 +391,7 @@ impl CrdReconciler {
         }
     }
 
-    /// A turn of the migration of each CRD of an active package of which another version became the storage version.
+    /// Runs a turn of the migration of each CRD of an active package whose storage version has changed.
     async fn migrate_stored(&self, index: usize) -> Migrated {
         let due: Vec<(usize, CrdInfo)> = {
             let state = self.lock();
@@ -461,7 +462,7 @@ impl CrdReconciler {
         migrated
     }
 
-    /// The reconcile of a package has panicked; the queue tries it again.
+    /// Records a panic in the reconcile of a package, which the queue tries again.
     pub(super) fn package_panicked(&self, index: usize, panic: &str) {
         let mut state = self.lock();
         let findings = state.packages[index].record_panic(panic);
@@ -498,7 +499,7 @@ impl CrdReconciler {
         Outcome::Done
     }
 
-    /// Packages without a verdict may have waited for the verdict of another.
+    /// Queues packages without a verdict: they may have waited for the verdict of another one.
     fn queue_undecided(&self, state: &State) {
         for (index, package) in state.packages.iter().enumerate() {
             if package.verdict().is_none() {

@@ -33,7 +33,7 @@ enum Change {
     Gone,
     /// Another revision of its package is active.
     Upgraded,
-    /// Its message, its package, or the record of its child kinds.
+    /// Only its message, its package, or the record of its child kinds differs.
     Details,
 }
 
@@ -113,7 +113,8 @@ impl CrdReconciler {
         }
     }
 
-    /// `earlier`: the earlier revisions that instances of each package still use.
+    /// Updates the registry and the watches. `earlier`: the earlier revisions that instances of each package
+    /// still use.
     fn publish_kinds(&self, state: &mut State, earlier: &BTreeMap<String, Vec<Arc<Package>>>) {
         let (wanted, others) = self.wanted_kinds(state, earlier);
         for (crd, other) in others.iter().filter(|(crd, _)| !state.others.contains_key(*crd)) {
@@ -168,7 +169,7 @@ impl CrdReconciler {
         }
         for (registered, change) in changes {
             self.publish_change(state, &registered, change, is_first);
-            // No object shows that its templates are others.
+            // No event queues the instances when only the templates of their package change.
             if upgraded.contains(&registered.crd) {
                 self.scheduler.add_all(self.store.instances_of(&registered.crd));
             }

@@ -49,7 +49,8 @@ impl CrdReconciler {
     }
 }
 
-/// `state_of`: whether the children of a kind are known. `has_group`: whether a CRD of a group exists.
+/// The usage of a CRD's record, according to the index. `state_of`: whether the children of a kind are known.
+/// `has_group`: whether a CRD of a group exists.
 fn usage(
     index: &Index,
     crd: &str,
@@ -106,7 +107,7 @@ mod tests {
         move |kind| if &*kind.api_version == "g/v1" { gadgets.clone() } else { WatchState::Watching }
     }
 
-    /// With the instance `home/a` of that CRD and `home/b` of another.
+    /// An index with the instance `home/a` of that CRD and `home/b` of another.
     fn index() -> Index {
         let mut index = Index::default();
         index.name_kind(&CRD.into(), "W.example.org");
@@ -145,7 +146,7 @@ mod tests {
         left_in(&WatchState::Watching, record, needed, index, has_crds)
     }
 
-    /// The same while the watch of gadgets is in that state.
+    /// What is left of a record while the watch of gadgets is in that state.
     fn left_in(
         gadgets: &WatchState,
         record: &Record,
@@ -189,7 +190,7 @@ mod tests {
         ] {
             assert_eq!(left_in(&state, &recorded, &needed, &index, has_crds), *expected, "{state:?}");
         }
-        // The current version shows the same objects.
+        // A list in the current version shows the objects of the older one.
         let newer = record("g/v1/Gadget", "x");
         let recorded = record("g/v1/Gadget,g/v0/Gadget", "x");
         let in_older = |metadata: Observed| Observed {
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_stays_on_record_while_a_child_lies_there() {
+    fn a_namespace_stays_on_record_while_a_child_is_there() {
         let (recorded, needed) = (record("g/v1/Gadget", "x,y"), record("g/v1/Gadget", "x"));
         let mut index = index();
         for (namespace, instance, is_kept) in [

@@ -91,7 +91,7 @@ impl CrdReconciler {
         self.on_child_crd(state, name, true);
     }
 
-    /// The CRD may be that of children.
+    /// Handles a change of a CRD that may define a kind of children.
     fn on_child_crd(&self, state: &mut State, name: &str, has_changed: bool) {
         let Some((plural, group)) = name.split_once('.') else { return };
         let kinds = self.store.registry().child_kinds();

@@ -124,7 +124,7 @@ impl Index {
         }
     }
 
-    /// Replaces a child.
+    /// Inserts a child, or replaces it.
     fn replace(&mut self, observed: Observed) {
         let observed = Arc::new(observed);
         // A binary search, because an instance may have a thousand children.
@@ -136,8 +136,8 @@ impl Index {
         self.children.replace(Child(observed));
     }
 
-    /// A child is gone or has lost its label, at that resourceVersion if it is known. Returns the concerned instance.
-    /// `uid` protects a new object of the name from a late event of the old one.
+    /// Removes a child that is gone or has lost its label, at that resourceVersion if it is known. Returns
+    /// the concerned instance. `uid` protects a new object of the name from a late event of the old one.
     pub(in crate::manager) fn remove_child(
         &mut self,
         object: &ObjectRef,
@@ -213,12 +213,12 @@ impl Index {
         }
     }
 
-    /// A list of a child kind begins, of that part.
+    /// Begins a list of a part of a child kind.
     pub(in crate::manager) fn begin_kind(&mut self, gvk: &Gvk, part: ChildPart) {
         self.relist_kinds.entry(gvk.clone()).or_default().insert(part, HashSet::new());
     }
 
-    /// A list of a child kind is complete; returns the instances of children that it has not shown.
+    /// Ends a list of a part of a child kind. Returns the instances of children that the list has not shown.
     pub(in crate::manager) fn end_kind(&mut self, gvk: &Gvk, part: &ChildPart) -> Vec<InstanceKey> {
         let mut listed = HashSet::new();
         if let Some(lists) = self.relist_kinds.get_mut(gvk) {
@@ -232,14 +232,14 @@ impl Index {
         gone.iter().filter_map(|child| self.remove_child(&child.object, &child.uid, None)).collect()
     }
 
-    /// The CRD of a kind has changed: each child is verified again.
+    /// Marks all children of a kind for verification, after its CRD has changed.
     pub(in crate::manager) fn unsettle_kind(&mut self, gvk: &Gvk) {
         for child in self.of_kind(gvk) {
             self.replace(Observed { settled: DriftFingerprint::Generation(-1, 0), ..(*child).clone() });
         }
     }
 
-    /// A part of the children of a kind is not watched any more. Those in other parts that are watched are kept.
+    /// Drops the children of a part that is no longer watched, except those in other parts that are watched.
     pub(in crate::manager) fn drop_kind(&mut self, gvk: &Gvk, part: &ChildPart, watched: &[ChildPart]) {
         if let Some(lists) = self.relist_kinds.get_mut(gvk) {
             lists.remove(part);
@@ -277,7 +277,7 @@ impl Index {
         })
     }
 
-    /// The child that an object is.
+    /// The child with that object reference.
     pub(in crate::manager) fn child(&self, object: &ObjectRef) -> Option<&Arc<Observed>> {
         self.children.get(object).map(|Child(child)| child)
     }

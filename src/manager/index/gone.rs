@@ -1,4 +1,4 @@
-//! What was deleted lately, so that nothing that was in flight brings it back.
+//! Recently deleted objects, so that no reply that was in flight brings them back.
 
 use std::collections::HashMap;
 use std::time::Duration;

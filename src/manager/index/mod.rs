@@ -21,7 +21,7 @@ use children::Child;
 pub(super) use children::{ChildPart, Origin};
 pub(super) use gone::{Gone, older};
 
-/// Which instance: its CRD, namespace and name.
+/// The key of an instance: its CRD, namespace and name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct InstanceKey {
     /// `plural.group` of its CRD.
@@ -47,7 +47,8 @@ impl std::fmt::Display for InstanceKey {
 struct Instance {
     uid: Arc<str>,
     resource_version: Box<str>,
-    /// Deleted with `--cascade=orphan`. The finalizer that shows it is present for a moment only.
+    /// Whether it was deleted with `--cascade=orphan`. The finalizer that shows this is present for a moment
+    /// only.
     orphaned: bool,
     generation: i64,
     /// What its status says of its revision.
@@ -70,7 +71,7 @@ impl Instance {
 pub(super) struct Index {
     instances: HashMap<InstanceKey, Instance>,
     by_uid: HashMap<Arc<str>, InstanceKey>,
-    /// Instances before edits that are not accepted yet.
+    /// Instances as they were before edits that are not accepted yet.
     previous: HashMap<InstanceKey, Arc<[u8]>>,
     /// The instance by kind, namespace and name, for children of previous instances.
     by_claim: HashMap<Claim, InstanceKey>,
@@ -82,7 +83,7 @@ pub(super) struct Index {
     /// The objects that running lists of child kinds have shown, by what is listed.
     relist_kinds: HashMap<Gvk, HashMap<ChildPart, HashSet<ObjectRef>>>,
     children: HashSet<Child>,
-    /// By the uid on their label, in the order of [`ObjectRef`].
+    /// The children by the instance uid on their label, in the order of [`ObjectRef`].
     of_instance: HashMap<Arc<str>, Vec<Arc<Observed>>>,
     /// The uids on the labels of children with a claim, mostly one.
     uids_of_claim: HashMap<Claim, Vec<Arc<str>>>,
@@ -90,7 +91,7 @@ pub(super) struct Index {
 }
 
 impl Index {
-    /// How the children of a CRD's instances are labelled.
+    /// Sets the kind label of the children of a CRD's instances.
     pub(super) fn name_kind(&mut self, crd: &Arc<str>, label: &str) {
         self.kind_labels.insert(Arc::clone(crd), label.into());
     }
@@ -101,7 +102,7 @@ impl Index {
         names::claim(kind, &names::label_value(&key.name), key.namespace.as_deref().unwrap_or_default())
     }
 
-    /// A running list has shown an instance.
+    /// Records that a running list has shown an instance.
     pub(super) fn list_instance(&mut self, key: &InstanceKey) {
         if let Some(listed) = self.relist_instances.get_mut(&key.crd) {
             listed.insert(key.clone());
@@ -159,7 +160,7 @@ impl Index {
         serde_json::from_slice(self.previous.get(key)?).ok()
     }
 
-    /// The target of this state of the instance is applied. The previous state is forgotten.
+    /// Records that the target of this state of the instance is applied, and forgets the previous state.
     pub(super) fn accept(&mut self, key: &InstanceKey, accepted: &Value) {
         let generation = accepted["metadata"]["generation"].as_i64().unwrap_or_default();
         if !self.previous.contains_key(key) {
@@ -173,7 +174,7 @@ impl Index {
         }
     }
 
-    /// An instance was deleted, at that resourceVersion if it is known.
+    /// Removes an instance that was deleted, at that resourceVersion if it is known.
     pub(super) fn remove_instance(&mut self, key: &InstanceKey, uid: &str, resource_version: Option<&str>) {
         if let Some(resource_version) = resource_version {
             self.gone.add(uid, resource_version, None);
@@ -207,18 +208,18 @@ impl Index {
         None
     }
 
-    /// A list of the instances of a CRD begins.
+    /// Begins a list of the instances of a CRD.
     pub(super) fn begin_instances(&mut self, crd: &Arc<str>) {
         self.relist_instances.insert(Arc::clone(crd), HashSet::new());
     }
 
-    /// A CRD is gone, and its instances with it; returns them.
+    /// Removes the instances of a CRD that is gone, and returns them.
     pub(super) fn drop_instances(&mut self, crd: &Arc<str>) -> Vec<InstanceKey> {
         self.relist_instances.remove(crd);
         self.end_instances(crd)
     }
 
-    /// A list of instances is complete; returns those that it has not shown.
+    /// Ends a list of instances. Removes those that it has not shown, and returns them.
     pub(super) fn end_instances(&mut self, crd: &Arc<str>) -> Vec<InstanceKey> {
         let listed = self.relist_instances.remove(crd).unwrap_or_default();
         let gone: Vec<_> =
@@ -239,7 +240,7 @@ impl Index {
         self.instances.get(key).map(|instance| &instance.member)
     }
 
-    /// The same of all instances of a CRD.
+    /// What the statuses of all instances of a CRD say of their revisions.
     pub(super) fn members_of<'a>(
         &'a self,
         crd: &'a str,
@@ -248,7 +249,7 @@ impl Index {
         of_crd.map(|(key, instance)| (key, &instance.member))
     }
 
-    /// Bytes of the instance as JSON; none if it is not known.
+    /// Bytes of the instance as JSON; 0 if it is not known.
     pub(super) fn instance_bytes(&self, key: &InstanceKey) -> usize {
         self.instances.get(key).map_or(0, |instance| instance.json.len())
     }

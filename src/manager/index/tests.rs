@@ -41,7 +41,7 @@ fn a_list_may_bring_another_object_at_the_same_version() {
 }
 
 #[test]
-fn a_list_of_one_kind_of_instances_says_nothing_of_the_children_of_another() {
+fn a_list_of_one_part_keeps_the_children_of_others() {
     let mut index = index();
     let of = |name: &str, label: &str| {
         let metadata = serde_json::from_value(json!({
@@ -70,7 +70,7 @@ fn a_list_of_one_kind_of_instances_says_nothing_of_the_children_of_another() {
     index.put_child(of("d2", "Two.x"), Origin::Watch);
     assert_eq!(index.end_kind(&gvk, &part("Two.x")), [key("a")]);
     assert_eq!(names(&index), ["c1", "d2"]);
-    // Of one namespace only, and not what another watch brings.
+    // A list of one namespace, or of a part that another watch brings, removes no other children.
     let in_namespace = |namespace: &str| ChildPart { namespace: Some(namespace.into()), ..part("One.x") };
     index.drop_kind(&gvk, &in_namespace("m"), &[]);
     index.drop_kind(&gvk, &part("One.x"), &[in_namespace("n")]);
@@ -136,7 +136,7 @@ fn children_of_a_former_instance_are_known_by_name_and_namespace() {
 }
 
 #[test]
-fn what_siblings_have_in_common_is_held_once() {
+fn values_that_siblings_share_are_held_once() {
     let mut index = index();
     let named = |name: &str, instance_uid: &str| {
         let mut child = child(instance_uid, "2");

@@ -43,7 +43,7 @@ const AGAIN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(
 const COUNT: Duration = Duration::from_secs(10);
 /// How old the server's version may be, for a package that is active.
 const VERSION: Duration = Duration::from_secs(600);
-/// How often they are looked at while they are moved to another revision, if no event comes.
+/// How often an Operator is reconciled while its instances are moved to another revision, if no event comes.
 const STAGE: Duration = Duration::from_secs(1);
 
 /// Reconciles `Operator`s.
@@ -55,9 +55,9 @@ pub(super) struct OperatorReconciler {
     crds: Arc<CrdReconciler>,
     /// The manager's namespace.
     namespace: String,
-    /// Without those whose reconcile runs.
+    /// What is remembered of each `Operator`, except of those whose reconcile runs.
     known: Mutex<BTreeMap<Arc<str>, Known>>,
-    /// Those that have changed since they were read.
+    /// The `Operator`s that have changed since they were read.
     changed: Mutex<BTreeSet<Arc<str>>>,
 }
 
@@ -186,7 +186,7 @@ impl OperatorReconciler {
         let written = self.write_status(name, object, (target, rights), &view, fleet.as_ref(), doubts).await;
         let outcome = match written {
             Ok(object) => {
-                // What the status does not record yet is not begun.
+                // Instances are moved only once the status records the revision.
                 let is_recorded = object["status"]["activeRevision"] == object["spec"]["revision"];
                 let moved = if is_recorded {
                     self.move_all(&moves, &view, &mut known.movement).await
@@ -210,7 +210,7 @@ impl OperatorReconciler {
         outcome
     }
 
-    /// Loads and offers the revision that is next; how far the named one is.
+    /// Loads the next revision and offers it to the CRDs. Returns how far the named revision is.
     async fn advance(&self, name: &Arc<str>, object: &Value, known: &mut Known) -> (Target, View) {
         let view = self.crds.view(name);
         let spec = match OperatorSpec::parse(object) {
@@ -228,7 +228,7 @@ impl OperatorReconciler {
         loop {
             let wanted = match operators::next(&spec, active.as_deref(), recorded, is_lost) {
                 Next::Nothing => {
-                    // It may have been a candidate's turn before.
+                    // A candidate may have been offered before: the active revision takes its place.
                     if let Some(active) = view.active.as_ref().filter(|_| view.next.is_some()) {
                         self.crds.follow(active);
                         return (Target::Active { kept: Kept::default() }, self.crds.view(name));
@@ -266,7 +266,8 @@ impl OperatorReconciler {
         }
     }
 
-    /// Takes what an `Operator` says of its instances, and queues them if it is new.
+    /// Takes the settings of an `Operator` into the store, and queues its instances if the settings have
+    /// changed.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -298,7 +299,8 @@ impl OperatorReconciler {
         }
     }
 
-    /// The package of a revision. One that is new must be for this cluster; one that was active stays so.
+    /// Loads the package of a revision. A new one must support the version of this cluster; one that was
+    /// active stays active.
     async fn load_next(
         &self,
         operator: &str,
@@ -320,7 +322,8 @@ impl OperatorReconciler {
         }
     }
 
-    /// Why a package is not for this cluster. `again`: the server is asked though it was asked a short while ago.
+    /// Why a package does not support this cluster. `again`: asks the server even if it was asked a short
+    /// while ago.
     async fn refuses_kubernetes(
         &self,
         package: &Package,
@@ -359,7 +362,7 @@ impl OperatorReconciler {
             );
             return Err(Lost { reason: "RevisionInvalid", message, is_temporary: false });
         }
-        // Without it the revision works, and its parts stay when it is deleted.
+        // Without an owner the revision works, but its parts stay when it is deleted.
         if let Err(error) = self.watches.revisions.adopt(&restored).await {
             warn!(%operator, revision, %error, "the parts of the revision cannot be given their owner");
         }
@@ -376,7 +379,7 @@ impl OperatorReconciler {
             known.unstored = None;
             return;
         }
-        // An uninstallation deletes both.
+        // An uninstallation deletes the Operator and its revisions: then nothing is stored again.
         if is_operator_gone(self.effects.clients.own(), name).await {
             return;
         }
@@ -406,8 +409,8 @@ impl OperatorReconciler {
         }
     }
 
-    /// Grants the account the rights of the revisions in use, and takes back others. The names of the revisions whose rights it
-    /// has.
+    /// Grants the account the rights of the revisions in use, and takes back others. Returns the names of the
+    /// revisions whose rights are granted.
     async fn grant(
         &self,
         active: &Package,
@@ -453,7 +456,8 @@ impl OperatorReconciler {
         known.pruned = Some(name);
     }
 
-    /// The names of the revisions that instances record whose kinds the package has handed over.
+    /// The names of the revisions of a package that instances record, of kinds that the package has handed
+    /// over.
     fn recorded_elsewhere(&self, package: &str) -> BTreeSet<String> {
         let (registry, index) = (self.store.registry(), self.store.index());
         let gone = registry.iter().filter(|registered| registered.owner().is_former(package));
@@ -462,7 +466,7 @@ impl OperatorReconciler {
         recorded.map(|revision| store::name_of(package, revision)).collect()
     }
 
-    /// Writes the status, if it differs; the object as it is then.
+    /// Writes the status, if it differs. Returns the object with that status.
     async fn write_status(
         &self,
         name: &str,
@@ -497,7 +501,7 @@ impl OperatorReconciler {
         };
         let now = self.scheduler.clock.now().to_string();
         let Some(patch) = operators::patch(&object["status"], &facts, &now) else { return Ok(object) };
-        // Of exactly the object that was read: its generation is what the status is about.
+        // The write is for exactly the object that was read, because the status is about its generation.
         let meta = &object["metadata"];
         let patch = serde_json::json!({
             "metadata": {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]},
@@ -516,7 +520,7 @@ impl OperatorReconciler {
         Ok(written)
     }
 
-    /// What the account of the package may not do that the package needs. It costs no request while nothing is missing.
+    /// The rights that the account of the package lacks. Sends no request while nothing is missing.
     async fn missing_rights(&self, name: &Arc<str>) -> Option<MissingRights> {
         let Effects { clients, rights, .. } = &*self.effects;
         let refused = self.watches.refused_of(name);

@@ -25,19 +25,19 @@ use crate::printable;
 const AT_ONCE: usize = 100;
 /// How many instances a status names.
 const NAMED: usize = 5;
-/// How much it says of each, in characters.
+/// How many characters a status has about each instance.
 const WHY: usize = 300;
-/// How often a move is tried that others keep getting ahead of: whoever writes an instance all the time must not hold up
-/// the rest.
+/// How often a move is tried if other clients write the instance meanwhile: an instance that is written all
+/// the time must not delay the others.
 const ATTEMPTS: usize = 3;
-/// How long until an instance is moved that could not be moved.
+/// How long until a move that has failed is tried again.
 const AGAIN: Duration = Duration::from_secs(30);
 
 /// What is remembered of the instances of an `Operator` that are being moved. It is about this process: a new one gives each
 /// instance its time once more.
 #[derive(Default)]
 pub(super) struct Movement {
-    /// Since when each has been changing.
+    /// Since when each instance has been changing.
     changing: BTreeMap<InstanceKey, Duration>,
     failed: BTreeMap<InstanceKey, FailedMove>,
 }
@@ -51,7 +51,7 @@ struct FailedMove {
 }
 
 impl Movement {
-    /// What is changing since when; what has ended is forgotten.
+    /// Updates which instances are changing, and since when. What has ended is forgotten.
     fn update(&mut self, members: &[(InstanceKey, Member)], target: &str, now: Duration) {
         let before = std::mem::take(&mut self.changing);
         let changing = members.iter().filter(|(_, member)| member.is_changing() && !member.is_busy());
@@ -111,7 +111,7 @@ impl OperatorReconciler {
         Some(Fleet { package: name.to_owned(), members })
     }
 
-    /// The instances to move now, and how far the revision is that is active.
+    /// The instances to move now, and how far the active revision is.
     pub(super) fn plan_moves(
         &self,
         name: &Arc<str>,
@@ -126,7 +126,7 @@ impl OperatorReconciler {
             return (target, Vec::new());
         };
         let Some(fleet) = fleet else {
-            // After a start: what the status says holds.
+            // After a start the status stays as it is until the instances are listed.
             let is_ready = matches!(crate::operators::standing(object).standing, Standing::Active(_));
             let listed = Target::Progressing("its instances are being listed".into());
             return (if is_ready { target } else { listed }, Vec::new());
@@ -156,7 +156,7 @@ impl OperatorReconciler {
         (Target::RollingOut(rollout), stage.moves)
     }
 
-    /// The next stage.
+    /// Computes the next stage from the spec and the instances.
     fn stage(
         &self,
         object: &Value,
@@ -202,7 +202,7 @@ impl OperatorReconciler {
         selector.fits(Some(&labels))
     }
 
-    /// A stage for people.
+    /// Describes a stage for people.
     fn rollout(&self, stage: &Stage<InstanceKey>, movement: &Movement) -> Rollout {
         let why = |key: &InstanceKey| {
             let instance = self.store.index().instance(key).unwrap_or_default();

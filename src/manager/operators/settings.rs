@@ -12,7 +12,7 @@ use crate::operators::OperatorSpec;
 /// What an `Operator` says of the instances of its package.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(in crate::manager) struct Settings {
-    /// What takes the place of the package's defaults.
+    /// The values that override the package's defaults.
     pub(in crate::manager) defaults: Arc<Map<String, Value>>,
     namespaces: Namespaces,
     /// The CRDs that it takes over, and the package from which it takes each.
@@ -40,7 +40,7 @@ pub(in crate::manager) enum Serves {
 }
 
 impl Settings {
-    /// `defaults`: the valid ones.
+    /// The settings that a spec contains. `defaults`: the valid ones.
     ///
     /// # Errors
     /// What is wrong with the spec.
@@ -69,12 +69,12 @@ impl Settings {
         }
     }
 
-    /// Whether the labels of namespaces decide.
+    /// Whether the labels of namespaces decide which are served.
     fn reads_labels(&self) -> bool {
         matches!(self.namespaces, Namespaces::Selector(_))
     }
 
-    /// Whether it matters which namespaces there are.
+    /// Whether it matters which namespaces exist.
     pub(in crate::manager) fn reads_namespaces(&self) -> bool {
         !matches!(self.namespaces, Namespaces::All)
     }
@@ -98,7 +98,7 @@ struct Labels {
 }
 
 impl AllSettings {
-    /// None yet. `manager`: the manager's namespace.
+    /// Without settings of any package. `manager`: the manager's namespace.
     pub(in crate::manager) fn new(manager: &str) -> Self {
         Self { manager: manager.into(), ..Self::default() }
     }
@@ -109,12 +109,12 @@ impl AllSettings {
         namespace == "kube-system" || namespace == &*self.manager
     }
 
-    /// Those of a package.
+    /// The settings of a package.
     pub(in crate::manager) fn get(&self, package: &str) -> Option<Arc<Settings>> {
         self.of.read().unwrap_or_else(PoisonError::into_inner).get(package).cloned()
     }
 
-    /// Sets those of a package. `true` if they are others than before.
+    /// Sets the settings of a package. Returns whether they have changed.
     pub(in crate::manager) fn set(&self, package: &str, settings: Settings) -> bool {
         let mut all = self.of.write().unwrap_or_else(PoisonError::into_inner);
         if all.get(package).is_some_and(|known| **known == settings) {
@@ -129,7 +129,7 @@ impl AllSettings {
         self.get(package)?.takes_over.get(crd).cloned()
     }
 
-    /// There is no `Operator` of that package any more: it takes nothing over.
+    /// Takes back what a package takes over, because its `Operator` is gone.
     pub(in crate::manager) fn retract(&self, package: &str) {
         if let Some(settings) = self.get(package) {
             self.set(package, Settings { takes_over: BTreeMap::new(), ..(*settings).clone() });
@@ -152,7 +152,7 @@ impl AllSettings {
         names.iter().filter(is_missing).cloned().collect()
     }
 
-    /// A namespace has these labels; `None`: it is gone. `true` if they are others than before.
+    /// Records the labels of a namespace; `None`: it is gone. Returns whether they have changed.
     pub(in crate::manager) fn label(
         &self,
         namespace: &str,
@@ -167,13 +167,13 @@ impl AllSettings {
         before.is_some() || all.is_listed
     }
 
-    /// All namespaces have been listed. `true` if they were not before.
+    /// Records that all namespaces have been listed. Returns `false` if they were before.
     pub(in crate::manager) fn listed(&self) -> bool {
         let mut all = self.labels.write().unwrap_or_else(PoisonError::into_inner);
         !std::mem::replace(&mut all.is_listed, true)
     }
 
-    /// Whether the instances of a namespace are reconciled; of no namespace, always.
+    /// Whether the instances of a namespace are reconciled. Cluster-scoped instances always are.
     pub(in crate::manager) fn serves(&self, settings: &Settings, namespace: Option<&str>) -> Serves {
         let Some(namespace) = namespace else { return Serves::Yes };
         let is_served = match &settings.namespaces {
@@ -183,7 +183,7 @@ impl AllSettings {
                 let all = self.labels.read().unwrap_or_else(PoisonError::into_inner);
                 match all.known.get(namespace) {
                     Some(labels) => selector.fits(Some(labels)),
-                    // Its event is still to come.
+                    // The event of the namespace is still to come.
                     None => return Serves::Unknown,
                 }
             }
@@ -210,7 +210,7 @@ mod tests {
         assert_eq!(serves(&named, Some("a")), Serves::Yes);
         assert_eq!(serves(&named, Some("b")), Serves::No);
         assert_eq!(serves(&named, None), Serves::Yes);
-        // Without names and labels.
+        // A spec without names and labels serves all namespaces that are not reserved.
         let (all_of_them, reserved) = (settings(json!(null)).unwrap(), AllSettings::new("managers"));
         for (namespace, served) in [("a", Serves::Yes), ("managers", Serves::No), ("kube-system", Serves::No)]
         {

@@ -28,9 +28,9 @@ const BETWEEN: Duration = Duration::from_millis(200);
 pub(in crate::manager) struct Found {
     /// Their packages.
     pub(in crate::manager) packages: Vec<Arc<Package>>,
-    /// Those of them whose `Operator`s name another revision, which takes over.
+    /// The names of packages whose `Operator`s name another revision, which takes over.
     pub(in crate::manager) stand_ins: BTreeSet<String>,
-    /// The names of those whose packages cannot be loaded yet.
+    /// The names of `Operator`s whose packages cannot be loaded yet.
     pub(in crate::manager) awaited: BTreeSet<String>,
 }
 
@@ -86,7 +86,7 @@ async fn first(
     known: &mut Known,
 ) -> Option<Arc<Package>> {
     let spec = OperatorSpec::parse(operator).ok()?;
-    // The first instances must not be reconciled without them.
+    // The first instances must not be reconciled without these settings.
     let set = |active: Option<&Package>| {
         let defaults = operators::effective_defaults(&spec, &operator["status"], active);
         let settings = Settings::of(&spec, defaults);
@@ -138,7 +138,7 @@ pub(in crate::manager) fn start(reconciler: &Arc<OperatorReconciler>) {
 }
 
 impl OperatorReconciler {
-    /// The labels of a namespace may say whether its instances are reconciled.
+    /// Handles an event of a namespace, whose labels may decide whether its instances are reconciled.
     fn on_namespace(&self, event: Event<Raw>) {
         let settings = &self.store.settings;
         let has_changed = match event {
@@ -147,7 +147,7 @@ impl OperatorReconciler {
                 let name = raw.metadata.name.unwrap_or_default();
                 settings.label(&name, Some(raw.metadata.labels.unwrap_or_default()))
             }
-            // Instances that are there are still being deleted.
+            // Instances in a deleted namespace may still be being deleted.
             Event::Delete(raw) => settings.label(&raw.metadata.name.unwrap_or_default(), None),
             Event::InitDone => settings.listed(),
         };
@@ -186,7 +186,7 @@ impl OperatorReconciler {
                 self.changed(&name);
             }
         } else if let Some(package) = metadata.labels.as_ref().and_then(|labels| labels.get(PACKAGE)) {
-            // Its revision may be there now.
+            // The revision that the Operator names may exist now.
             self.scheduler.queue.add(Key::Operator(package.as_str().into()));
         }
     }

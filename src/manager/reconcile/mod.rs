@@ -44,7 +44,7 @@ pub(super) struct InstanceReconciler {
     pub(super) watches: Arc<Watches>,
     pub(super) executor: Arc<Executor>,
     pub(super) status: StatusWriter,
-    /// The namespace that `operator.namespace` names.
+    /// The manager's namespace, `operator.namespace` in templates.
     pub(super) namespace: String,
 }
 
@@ -71,9 +71,9 @@ enum Next {
 enum Attempt {
     /// The instance is gone, or its children are still being listed.
     NotReady,
-    /// It stopped at a limit before, and its input has not changed.
+    /// The evaluation stopped at a limit before, and its input has not changed.
     Unchanged,
-    /// It stopped at a limit before. The next evaluation waits.
+    /// The evaluation stopped at a limit before, and the next one waits.
     Later(Duration),
     /// The small budget is not enough.
     ExceedsSmallBudget,
@@ -119,8 +119,9 @@ impl InstanceReconciler {
         while decisions < MAX_DECISIONS {
             // Events of our own writes arrive during the reconcile. The snapshot below includes them.
             self.scheduler.queue.clear_queued(&key.clone().into());
-            // Read after that: a kind that leaves the record leaves the index as well, and a reconcile that still needs
-            // it would wait for a list that never comes. A later change of the registry queues the key again.
+            // The registry is read after that: a kind that leaves the record leaves the index as well, and a
+            // reconcile that still needs it would wait for a list that never comes. A later change of the
+            // registry queues the key again.
             let Some(registered) = self.store.registry().get(&key.crd) else { return Outcome::Done };
             let is_large = state.is_large || self.store.index().instance_bytes(key) > LARGE_INSTANCE;
             if is_large && large_permit.is_none() {
@@ -155,7 +156,7 @@ impl InstanceReconciler {
                 Next::Decide => {}
                 Next::RunMoved => has_run_moved = true,
                 Next::End(outcome) => {
-                    // The status says it. No event tells that the key can be read.
+                    // The status reports the error. No event says that the key can be read again.
                     return key_error.map_or(outcome, |error| self.failed(key, &error));
                 }
             }
@@ -164,7 +165,7 @@ impl InstanceReconciler {
         if let Some(wait) = state.incomplete_wait(has_run_moved) {
             return self.done_for(key, wait);
         }
-        // At the end of its lane: others go first.
+        // The key goes to the end of its lane: others run first.
         self.scheduler.queue.add(key.clone());
         Outcome::Done
     }
@@ -178,7 +179,7 @@ impl InstanceReconciler {
         Ok(())
     }
 
-    /// Follows what the decision reads, then executes its actions, or writes the status if there are none.
+    /// Watches what the decision reads, then executes its actions, or writes the status if there are none.
     async fn carry_out(
         &self,
         key: &InstanceKey,
@@ -240,7 +241,7 @@ impl InstanceReconciler {
         let now = self.scheduler.clock.elapsed();
         match state.refresh_at {
             Some(at) if at <= now => {
-                // An answer like the one before queues no instance.
+                // An answer that equals the one before queues no instance.
                 state.refresh_at = Some(now + STEP_REFRESH);
                 self.scheduler.queue.add_after(key.clone(), STEP_REFRESH);
                 // The first refresh of the run told the watches whether the instance is being deleted.
@@ -254,8 +255,8 @@ impl InstanceReconciler {
         }
     }
 
-    /// The instance reads objects that were not followed before. If other instances follow them, they are known already;
-    /// otherwise their watch queues the instance.
+    /// Decides again after the instance has read objects that were not watched for it. If other instances
+    /// read them, they are known already; otherwise their watch queues the instance.
     fn after_new_reads(&self, key: &InstanceKey) -> Next {
         if self.store.index().has_instance(key) {
             return Next::Decide;
@@ -266,7 +267,7 @@ impl InstanceReconciler {
         Next::End(Outcome::Done)
     }
 
-    /// Nothing is left to do now: writes the status.
+    /// Writes the status, once nothing is left to do now.
     async fn settle(
         &self,
         key: &InstanceKey,
@@ -282,7 +283,8 @@ impl InstanceReconciler {
         if let Some(wait) = decision.again {
             self.scheduler.queue.add_after(key.clone(), wait);
         }
-        // The answers bring another decision; without one this is said in the end.
+        // The answers bring another decision, so a status that reports this generation already is not written
+        // now.
         let is_reported = instance["status"]["observedGeneration"] == instance["metadata"]["generation"];
         if decision.awaits_answers && is_reported {
             return Outcome::Done;
@@ -319,7 +321,7 @@ impl InstanceReconciler {
         let mut outcomes = Vec::new();
         let result = self.executor.act(key, registered, instance, &checks, actions, &mut outcomes).await;
         if moves_run {
-            // The next step is decided by what is so now, not by what was so up to a minute ago.
+            // The next step must be decided with present answers, not with ones that may be a minute old.
             let is_deleting = !instance["metadata"]["deletionTimestamp"].is_null();
             self.watches.refresh(key, true, is_deleting);
         }
@@ -359,7 +361,8 @@ impl InstanceReconciler {
         Outcome::Done
     }
 
-    /// A call failed that concerns the whole instance. The server may have said when to try again.
+    /// Ends the reconcile after a call failed that concerns the whole instance. The server may have said when
+    /// to try again.
     fn failed(&self, key: &InstanceKey, error: &CallError) -> Outcome {
         error.asked_to_wait().map_or(Outcome::Failed, |wait| self.done_for(key, wait))
     }
@@ -424,7 +427,7 @@ impl InstanceReconciler {
     }
 }
 
-/// Whether an action needs the instance's CRD as it should be.
+/// Whether an action writes the instance, which needs its CRD to be as it should.
 fn writes_instance(actions: &[Action]) -> bool {
     actions.iter().any(|action| matches!(action, Action::AddFinalizer | Action::RecordJobs(_)))
 }

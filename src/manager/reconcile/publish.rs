@@ -1,4 +1,4 @@
-//! What a reconcile makes known of its effects: Events and metrics.
+//! Publishes the effects of a reconcile, as Events and metrics.
 
 use std::collections::BTreeMap;
 
@@ -76,7 +76,7 @@ impl InstanceReconciler {
     }
 }
 
-/// What an Event needs of an instance.
+/// The fields of an instance that an Event needs.
 fn reference(instance: &Value) -> Value {
     let meta = &instance["metadata"];
     let metadata = json!({"namespace": meta["namespace"], "name": meta["name"], "uid": meta["uid"]});

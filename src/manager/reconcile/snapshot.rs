@@ -1,4 +1,4 @@
-//! What is known of an instance when its next step is decided, and the revision of the package that decides.
+//! Takes the snapshot of an instance for a decision, and finds the revision of the package that decides.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -64,7 +64,7 @@ impl InstanceReconciler {
                 Kept::Active => Ok(ActivePackage::new(package, *index)?),
                 Kept::Earlier(package) => Ok(package),
                 Kept::Pending => return None,
-                // Nothing is rendered but a plan that cleans up.
+                // A deletion renders nothing but the plan that cleans up.
                 Kept::Unknown(_) if !instance["metadata"]["deletionTimestamp"].is_null() => {
                     Ok(ActivePackage::new(package, *index)?)
                 }
@@ -145,7 +145,7 @@ impl InstanceReconciler {
         (*recorded != *active).then_some(recorded)
     }
 
-    /// Has the revision loaded that the instance keeps.
+    /// Has the revision that the instance keeps loaded.
     pub(super) fn follow_kept(&self, key: &InstanceKey, registered: &Registered) {
         if let Some(revision) = self.kept_revision(key, registered) {
             self.watches.revisions.also_follow(key, registered.operator(), &revision);
@@ -168,7 +168,7 @@ impl InstanceReconciler {
     /// The package that the instance is reconciled with.
     fn kept_package(&self, key: &InstanceKey, registered: &Registered) -> Kept {
         let Some(revision) = self.kept_revision(key, registered) else { return Kept::Active };
-        // It is published: the fields that its expressions read are kept.
+        // A revision in the registry is published: the fields that its expressions read are kept.
         let mut earlier = registered.earlier.iter();
         if let Some((package, index)) = earlier.find(|(package, _)| package.revision() == *revision)
             && let Some(package) = ActivePackage::new(package, *index)

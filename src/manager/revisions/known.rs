@@ -13,9 +13,9 @@ pub(super) type Versions = BTreeMap<String, String>;
 
 #[derive(Default)]
 pub(super) struct KnownObjects {
-    /// By the name of the revision: its objects, as this process read or wrote them last.
+    /// The objects of each revision, by its name, as this process read or wrote them last.
     stored: HashMap<String, Versions>,
-    /// The revisions with an object that is not what is known.
+    /// The revisions with an object that differs from what is known.
     changed: HashSet<String>,
     /// The names that a list has brought so far, by kind.
     listed: HashMap<Gvk, HashSet<String>>,
@@ -27,17 +27,17 @@ impl KnownObjects {
         self.stored.contains_key(revision)
     }
 
-    /// The revision is stored, with these objects.
+    /// Records that a revision is stored, with these objects.
     pub(super) fn set(&mut self, revision: String, objects: Versions) {
         self.stored.insert(revision, objects);
     }
 
-    /// Whether an object of the revision is not what is known.
+    /// Whether an object of the revision differs from what is known.
     pub(super) fn has_changed(&self, revision: &str) -> bool {
         self.changed.contains(revision)
     }
 
-    /// Whether the revision counts as changed from now on.
+    /// Sets whether the revision counts as changed.
     pub(super) fn set_changed(&mut self, revision: &str, has_changed: bool) {
         if has_changed {
             self.changed.insert(revision.to_owned());
@@ -71,7 +71,7 @@ impl KnownObjects {
         self.note(changed)
     }
 
-    /// The list of a kind is complete: what it lacks was deleted.
+    /// Ends the list of a kind: objects that it lacks were deleted.
     fn missing(&mut self, kind: &Gvk) -> Vec<String> {
         let listed = self.listed.remove(kind).unwrap_or_default();
         let is_revision = *kind == objects::kind().gvk();

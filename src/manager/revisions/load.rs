@@ -22,9 +22,9 @@ pub(in crate::manager) enum Failure {
         /// Whether it may pass by itself.
         is_temporary: bool,
     },
-    /// It is not stored, or is not what was stored.
+    /// The revision is not stored, or differs from what was stored.
     Lost {
-        /// In one word.
+        /// The reason in one word.
         reason: &'static str,
         message: String,
     },
@@ -54,14 +54,14 @@ impl Failure {
 /// A stored revision that this process cannot load. It is not read and compiled again while it is the same.
 pub(in crate::manager) struct Unloadable {
     revision: StoredRevision,
-    /// Why.
+    /// Why it cannot be loaded.
     error: StoreError,
     /// The part that was altered: its name, and the `resourceVersion` at which it was read.
     altered: Option<(String, String)>,
 }
 
 impl Unloadable {
-    /// `parts`: the objects that were read.
+    /// Records that a revision cannot be loaded. `parts`: the objects that were read.
     fn new(revision: StoredRevision, error: StoreError, parts: &[Value]) -> Self {
         let version = |name: &String| {
             let part = parts.iter().find(|part| part["metadata"]["name"] == name.as_str())?;
@@ -110,7 +110,8 @@ pub(crate) async fn load_revision(
 }
 
 impl Loader<'_> {
-    /// The revision of the first of these packages that has it. `unloadable`: from the attempts before, and for the next.
+    /// Loads the revision of the first of these packages that has it. `unloadable`: what earlier attempts
+    /// have found, and what this one finds.
     pub(super) async fn load_once(
         &self,
         packages: &[Arc<str>],
@@ -137,7 +138,8 @@ impl Loader<'_> {
         Err(Failure::lost("RevisionInvalid", message))
     }
 
-    /// Reads the revision of that name. `unloadable`: from the attempts before, and for the next.
+    /// Reads the revision of that name. `unloadable`: what earlier attempts have found, and what this one
+    /// finds.
     pub(in crate::manager) async fn read(
         &self,
         name: &str,
@@ -304,7 +306,7 @@ spec:
     }
 
     #[tokio::test]
-    async fn an_altered_part_is_downloaded_again_only_once_it_is_another() {
+    async fn an_altered_part_is_downloaded_again_only_after_a_change() {
         let crd = crd_to_properties("example.org", "things", "Thing") + "            spec: {type: object}\n";
         let files =
             vec![("operator.yaml".to_owned(), PACKAGE.to_owned()), ("crds/thing.yaml".to_owned(), crd)];
@@ -341,7 +343,7 @@ spec:
         put_part(&parts[0], "2");
         assert!(loader.load_once(&names, &wanted, &mut unloadable).await.is_ok());
         assert_eq!(server.asked(), [object.clone(), format!("metadata of {part}"), part.clone()]);
-        // Of a kind that was handed over: the package that has it now has no such revision.
+        // The kind was handed over: the package that has it now has no such revision.
         let names = [Arc::from("q"), Arc::from("o"), Arc::from("p")];
         assert!(loader.load_once(&names, &wanted, &mut None).await.is_ok());
         let other = |package: &str| object.replacen("p-", &format!("{package}-"), 1);

@@ -78,7 +78,7 @@ impl Drop for Entry {
 
 enum State {
     Loading,
-    /// It is not published yet.
+    /// The package is loaded, and not published yet.
     Restored(Arc<Package>),
     Known(Revision),
 }
@@ -123,17 +123,18 @@ impl Revisions {
         self.former.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Another revision takes the place of this one: instances that were not moved use it.
+    /// Keeps a revision that another one replaces, for the instances that are not moved yet.
     pub(super) fn keep_former(&self, former: &Arc<Package>) {
         self.formers().insert(former.name.clone(), Arc::clone(former));
     }
 
-    /// No instance of the package is to be moved any more. `true` if a revision was kept for that.
+    /// Drops the former revision of a package, of which no instance is to be moved any more. Returns whether
+    /// one was kept.
     pub(super) fn drop_former(&self, package: &str) -> bool {
         self.formers().remove(package).is_some()
     }
 
-    /// By package, those that have handed a kind over to it.
+    /// Sets the packages that have handed a kind over to each package.
     pub(super) fn set_former_packages(&self, all: BTreeMap<String, BTreeSet<Arc<str>>>) {
         *self.former_packages.lock().unwrap_or_else(PoisonError::into_inner) = all;
     }
@@ -145,7 +146,7 @@ impl Revisions {
         std::iter::once(package).chain(former).cloned().collect()
     }
 
-    /// The instance uses this revision, too: see [`Self::follow`].
+    /// Adds a revision to those that an instance uses: see [`Self::follow`].
     pub(super) fn also_follow(self: &Arc<Self>, key: &InstanceKey, package: &str, revision: &str) {
         let used = self.set().uses.get(key).cloned().unwrap_or_default();
         let mut revisions: BTreeSet<String> = used.iter().map(|name| name.revision.to_string()).collect();
@@ -164,8 +165,8 @@ impl Revisions {
         set.uses.get(key).into_iter().flatten().filter_map(known).collect()
     }
 
-    /// From now on the instance uses these revisions of its package, and no others. `true` if one of them is known that the
-    /// instance did not see before.
+    /// Sets the revisions of its package that an instance uses. Returns whether one that is new to the
+    /// instance is known already.
     pub(super) fn follow(
         self: &Arc<Self>,
         key: &InstanceKey,
@@ -209,7 +210,7 @@ impl Revisions {
         has_known
     }
 
-    /// The instance is gone.
+    /// Forgets an instance that is gone.
     pub(super) fn forget(self: &Arc<Self>, key: &InstanceKey) {
         self.follow(key, "", &BTreeSet::new());
     }
@@ -225,7 +226,8 @@ impl Revisions {
         all
     }
 
-    /// The registry has these revisions: decisions may use them. Returns the instances that waited for it.
+    /// Lets decisions use these revisions, which the registry has now. Returns the instances that waited for
+    /// that.
     pub(super) fn published(&self, packages: &[Arc<Package>]) -> HashSet<InstanceKey> {
         let mut waiting = HashSet::new();
         for entry in self.set().entries.values_mut() {
@@ -267,7 +269,7 @@ impl Revisions {
         }
     }
 
-    /// A revision cannot be loaded, for a reason that may be known already.
+    /// Records that a revision cannot be loaded, for a reason that may be known already.
     fn failed(&self, name: &Name, failed: Revision) {
         let reason = |revision: &Revision| match revision {
             Revision::Missing(why) | Revision::Unreadable(why) => Some(Arc::clone(why)),

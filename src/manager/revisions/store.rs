@@ -1,5 +1,5 @@
-//! Stores the revision of an active package. What is there already and right is left alone: then it costs a read of each
-//! object, once a process.
+//! Stores the revision of an active package. Objects that exist and are right are left alone: then the cost
+//! is a read of each object, once a process.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,13 +41,14 @@ impl Revisions {
         self.stored().has_changed(revision)
     }
 
-    /// Stores what others have deleted or changed of the revision of a package. Returns what that was.
+    /// Stores the objects of a package's revision again that others have deleted or changed. Returns their
+    /// names.
     ///
     /// # Errors
     /// As for [`Self::store`].
     pub(in crate::manager) async fn restore(&self, package: &Arc<Package>) -> Result<Vec<String>, CallError> {
         let name = store::name(&package.name, &package.digest);
-        // Events of the meantime count.
+        // The mark is removed first, so that events during the write count.
         self.stored().set_changed(&name, false);
         let mended = self.write(package).await;
         if mended.is_err() {
@@ -56,7 +57,7 @@ impl Revisions {
         mended
     }
 
-    /// Writes what is missing or different in the cluster. Returns what that was.
+    /// Writes what is missing or different in the cluster. Returns the names of these objects.
     async fn write(&self, package: &Arc<Package>) -> Result<Vec<String>, CallError> {
         let name = store::name(&package.name, &package.digest);
         let too_large = |error: String| CallError::new(Class::Permanent, 0, "RevisionTooLarge", error);
@@ -166,9 +167,10 @@ impl Revisions {
 #[derive(Debug, PartialEq, Eq)]
 enum Live {
     Same,
-    /// It is another one of this manager.
+    /// It differs, and belongs to this manager.
     Altered,
-    /// It is another one, and its parts are not in the namespace of this manager. With the label that says where.
+    /// It differs, and its parts are not in the namespace of this manager. The value is the label that says
+    /// where they are.
     OfAnother(Value),
 }
 

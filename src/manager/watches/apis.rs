@@ -28,7 +28,7 @@ pub(in crate::manager) type Known = Option<Result<Arc<Apis>, String>>;
 #[derive(Default)]
 pub(super) struct ServedApis {
     state: Mutex<(Known, Option<JoinHandle<()>>)>,
-    /// An API may have come or gone.
+    /// Wakes the task when an API may have come or gone.
     changed: Notify,
 }
 
@@ -37,7 +37,7 @@ impl ServedApis {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is known; begins to ask.
+    /// What is known. Starts to ask the server when it is called first.
     pub(super) fn get(&self, watches: &Arc<Watches>) -> Known {
         let mut state = self.state();
         if state.1.is_none() {
@@ -47,22 +47,22 @@ impl ServedApis {
         state.0.clone()
     }
 
-    /// An API may have come or gone.
+    /// Notes that an API may have come or gone.
     pub(super) fn note_change(&self) {
         self.changed.notify_one();
     }
 
-    /// Ends asking.
+    /// Stops asking.
     pub(super) fn stop(&self) {
         if let Some(task) = self.state().1.take() {
             task.abort();
         }
     }
 
-    /// `true` if it is news.
+    /// Records what was found. Returns whether it is news.
     fn put(&self, found: Result<Arc<Apis>, String>) -> bool {
         let mut state = self.state();
-        // What was known once is not forgotten because the server is out of breath.
+        // A failure does not replace what is known: the server may only be overloaded.
         if found.is_err() && matches!(state.0, Some(Ok(_))) {
             return false;
         }
@@ -77,7 +77,8 @@ async fn follow(watches: &Arc<Watches>) {
     let kind = ApiKind::built_in("apiregistration.k8s.io/v1", "APIService");
     let kind = watches.store.kinds.insert(kind);
     let watch = watches.open_api_services(&kind);
-    // How often was asked since the last change. The first lists count as one: something may have changed since.
+    // How often the server was asked since the last change. The start counts as a change, because something
+    // may have changed since the first answer.
     let mut asked = 0;
     loop {
         let pause = match ASK.get(asked) {
@@ -97,7 +98,8 @@ async fn follow(watches: &Arc<Watches>) {
     }
 }
 
-/// Asks, and runs who reads the answer if it is another one.
+/// Asks the server, and queues the instances that read the answer if it has changed. Returns whether the
+/// server answered.
 async fn ask(watches: &Arc<Watches>) -> bool {
     let found = watches.effects.clients.own().apis().await;
     let answered = found.is_ok();

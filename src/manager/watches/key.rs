@@ -13,11 +13,11 @@ use crate::manager::owned::OwnerField;
 use crate::manager::registry::Registered;
 use crate::package::store::objects::REVISION;
 
-/// So many names of one namespace have a watch each,
+/// How many names of one namespace have a watch each.
 const NAMES_PER_NAMESPACE: usize = 16;
-/// so many watches by name or by labels has a kind,
+/// How many watches by name or by labels a kind has.
 const SELECTIVE_PER_KIND: usize = 64;
-/// and so many of whole namespaces.
+/// How many watches of whole namespaces a kind has.
 const NAMESPACES_PER_KIND: usize = 16;
 
 /// One watch: the objects that it selects, and what is kept of each.
@@ -29,7 +29,8 @@ pub(super) struct WatchKey {
     /// `None` is all objects.
     pub(super) select: Option<Select>,
     pub(super) projection: Projection,
-    /// Whose rights are used, and for whom; `None` is the manager itself, for all packages.
+    /// The package whose account's rights are used, and whose objects are read; `None` is the manager itself,
+    /// for all packages.
     pub(super) part: Option<Part>,
 }
 
@@ -51,8 +52,7 @@ pub(super) struct Reader {
     pub(super) is_limited: bool,
 }
 
-/// What is kept of each object, and for whom. An observation that is polled (`exec`, `http`) belongs here as one more
-/// variant: the set, its states and its subscribers stay, and [`super::task::Task`] gets another way to read it.
+/// What is kept of each object, and for whom.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Projection {
     /// Whole objects in the index: the instances of this CRD.

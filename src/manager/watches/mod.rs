@@ -99,7 +99,7 @@ struct Set {
     reads: HashMap<InstanceKey, Reads>,
     /// Objects that belong to instances and are watched whatever packages need.
     always: HashSet<WatchKey>,
-    /// Namespaces that are not served and have instances of a CRD that are being deleted.
+    /// The namespaces, by CRD, that are not served and have instances that are being deleted.
     unserved: HashMap<Arc<str>, BTreeSet<Box<str>>>,
 }
 
@@ -117,9 +117,10 @@ struct Reads {
 struct Entry {
     watch: Arc<Watch>,
     task: JoinHandle<()>,
-    /// Nothing needs it: the task only removes what the watch has brought, which must not happen beside a new watch.
+    /// Whether nothing needs the watch any more: its task only removes what it has brought, which must not
+    /// happen beside a new watch.
     is_closing: bool,
-    /// What refs read of it.
+    /// The objects of the watch that refs read.
     read: ReadObjects,
 }
 
@@ -147,7 +148,7 @@ impl Entry {
 }
 
 impl Watches {
-    /// No watch yet.
+    /// Without any watch.
     pub(super) fn new(
         store: Arc<Store>,
         effects: Arc<Effects>,
@@ -197,14 +198,15 @@ impl Watches {
         Some(Reader { package, is_limited })
     }
 
-    /// The CRD of a kind has changed: what the server makes of a desired object may differ from what it made before,
-    /// though no object shows it. Nothing is decided until its objects have been listed again.
+    /// Lists the children of a kind again after its CRD has changed: the server may make something else of a
+    /// desired object than before, though no object shows it. Nothing is decided until then.
     pub(super) fn reopen_children(self: &Arc<Self>, gvk: &Gvk) {
         self.store.index().unsettle_kind(gvk);
         self.relist_children(gvk);
     }
 
-    /// More is kept of the objects of a kind than before. Nothing is decided until they have been listed again.
+    /// Lists the children of a kind again, because more is kept of them than before. Nothing is decided until
+    /// then.
     pub(super) fn relist_children(self: &Arc<Self>, gvk: &Gvk) {
         let keys = self.keys_of(gvk);
         let mut set = self.set();
@@ -293,7 +295,7 @@ impl Watches {
         }
     }
 
-    /// The same for one kind until the manager stops, whatever packages need.
+    /// Watches the objects of one such kind until the manager stops, whatever packages need.
     pub(super) fn watch_owned_always(self: &Arc<Self>, kind: &OwnedKind) {
         let key = WatchKey::owned(kind);
         let mut set = self.set();
@@ -337,7 +339,7 @@ impl Watches {
         self.state_of(&WatchKey::instances(registered)) == WatchState::Watching
     }
 
-    /// The same; `None` if they are not watched.
+    /// Whether objects that [`Self::watch_owned`] watches are known; `None` if they are not watched.
     pub(super) fn open_owned_state(&self, kind: &OwnedKind) -> Option<WatchState> {
         let set = self.set();
         let entry = set.entries.get(&WatchKey::owned(kind)).filter(|entry| !entry.is_closing)?;
@@ -350,12 +352,12 @@ impl Watches {
         entry.filter(|entry| !entry.is_closing).map_or(WatchState::Pending, |entry| entry.watch.state())
     }
 
-    /// What the server serves, for `cluster` in expressions; begins to ask.
+    /// What the server serves, for `cluster` in expressions. Starts to ask for it when it is called first.
     pub(super) fn served_apis(self: &Arc<Self>) -> Known {
         self.apis.get(self)
     }
 
-    /// A CRD has come, changed or gone, and with it perhaps an API.
+    /// Notes that a CRD has come, changed or gone, and with it perhaps an API.
     pub(super) fn crds_changed(&self) {
         self.apis.note_change();
     }
@@ -372,8 +374,8 @@ impl Watches {
         selectors.iter().map(|selector| (selector.clone(), find(selector))).collect()
     }
 
-    /// From now on changes of these objects, and no others, queue the instance. `true` if some of them were not
-    /// followed before: then they are to be looked up again.
+    /// Sets the objects whose changes queue the instance. Returns whether some of them were not watched for
+    /// it before: then they are to be looked up again.
     pub(super) fn follow(self: &Arc<Self>, key: &InstanceKey, selectors: &[ResourceSelector]) -> bool {
         let reader = self.reader(key);
         let mut set = self.set();
@@ -409,15 +411,15 @@ impl Watches {
         self.polls.known(key)
     }
 
-    /// From now on these observations, and no others, are made for the instance. `true` if one of them has an answer
-    /// that the instance did not see before.
+    /// Sets the observations that are made for the instance. Returns whether one of them has an answer that
+    /// the instance did not see before.
     pub(super) fn observe(&self, key: &InstanceKey, polls: &[Arc<Poll>]) -> bool {
         self.polls.follow(key, polls)
     }
 
-    /// Repeats the observations of an instance, for the next decision of a step: they are pending until they are
-    /// answered, and each answer queues the instance. `is_outdated`: answers to requests under way do not count. `true` if
-    /// there are any. `is_deleting`: whether the instance is being deleted.
+    /// Repeats the observations of an instance, for the next decision of a step: they are pending until they
+    /// are answered, and each answer queues the instance. `is_outdated`: answers to requests under way do not
+    /// count. `is_deleting`: whether the instance is being deleted. Returns whether there are any.
     pub(super) fn refresh(&self, key: &InstanceKey, is_outdated: bool, is_deleting: bool) -> bool {
         self.polls.refresh(key, is_outdated, is_deleting)
     }
@@ -427,7 +429,7 @@ impl Watches {
         self.polls.view()
     }
 
-    /// The instance is gone: nothing is remembered of it.
+    /// Forgets an instance that is gone.
     pub(super) fn forget(self: &Arc<Self>, key: &InstanceKey) {
         self.follow(key, &[]);
         self.observe(key, &[]);
@@ -448,7 +450,7 @@ impl Watches {
         Some(change(&mut entry.read))
     }
 
-    /// Kinds that are not served may be by now.
+    /// Asks discovery again about kinds that were not served.
     pub(super) fn rediscover(&self) {
         self.discover.notify_waiters();
     }
@@ -479,7 +481,8 @@ impl Watches {
         self.refusals(|key| key.is_essential() && !self.is_of_package(key))
     }
 
-    /// The same of the matter of packages: one whose rights are missing does not keep the manager from working for the others.
+    /// What the server does not allow to watch or write for packages, and why: a package whose rights are
+    /// missing does not keep the manager from working for the others.
     pub(super) fn refused_to_packages(&self) -> Vec<String> {
         let mut refused = self.refusals(|key| key.is_essential() && self.is_of_package(key));
         refused.extend(self.effects.refused_statuses());
@@ -504,7 +507,7 @@ impl Watches {
         self.refusals(of_account)
     }
 
-    /// What it does not allow the manager to watch or write of the instances of a package, and why.
+    /// What the server does not allow the manager to watch or write of the instances of a package, and why.
     pub(super) fn refused_to_manager(&self, package: &str) -> Vec<String> {
         let registry = self.store.registry();
         let of_instances = |key: &WatchKey| match &key.projection {

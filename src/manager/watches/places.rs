@@ -63,8 +63,8 @@ impl Watches {
         self.keep_children(&kinds);
     }
 
-    /// An instance in a namespace that is not served is being deleted: its children there are watched, so that the deletion
-    /// can be completed. `true` if they were not watched before.
+    /// Watches the children of an instance that is being deleted in a namespace that is not served, so that
+    /// the deletion can be completed. Returns whether they were not watched before.
     pub(in crate::manager) fn watch_deletion(
         self: &Arc<Self>,
         registered: &Registered,
@@ -111,7 +111,8 @@ impl Watches {
         worst(states)
     }
 
-    /// The same for all instances of a CRD, which are in the namespaces `homes`. The caller may have locked the index.
+    /// Whether the children of a kind are known of all instances of a CRD, which are in the namespaces
+    /// `homes`. The caller may have locked the index.
     pub(in crate::manager) fn children_state_of_crd(
         &self,
         gvk: &Gvk,
@@ -144,7 +145,7 @@ impl Watches {
     }
 }
 
-/// The state of several watches together: what one of them does not know is not known.
+/// The state of several watches together: the one that knows least decides.
 fn worst(states: impl IntoIterator<Item = WatchState>) -> WatchState {
     let rank = |state: &WatchState| match state {
         WatchState::Watching => 0,
@@ -161,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_one_watch_does_not_know_is_not_known() {
+    fn the_watch_that_knows_least_decides_the_state() {
         let refused = || WatchState::Unavailable(ReadError::Forbidden("403".into()));
         assert_eq!(worst([]), WatchState::Watching);
         assert_eq!(worst([WatchState::Watching, refused(), WatchState::Watching]), refused());

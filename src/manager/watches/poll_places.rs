@@ -27,9 +27,9 @@ pub(super) struct Limits {
 struct OfPackage {
     taken: usize,
     of_namespaces: HashMap<Arc<str>, usize>,
-    /// What waits, in order for each namespace.
+    /// The observations that wait, in order for each namespace.
     waiting: BTreeMap<(Arc<str>, u64), Arc<Poll>>,
-    /// The number of the next that waits.
+    /// The number of the next observation that waits.
     next: u64,
 }
 
@@ -68,8 +68,8 @@ impl PollPlaces {
         Place::Awaited(number)
     }
 
-    /// An observation is made no more, or does not wait any more. Returns those that have taken a place now: the caller makes
-    /// them.
+    /// Removes an observation that is no longer made, or no longer waits. Returns those that have taken a
+    /// place now: the caller makes them.
     pub(super) fn leave(&mut self, poll: &Poll, place: Place) -> Vec<Arc<Poll>> {
         let limits = self.limits;
         let Some(places) = self.packages.get_mut(&poll.operator) else { return Vec::new() };
@@ -92,7 +92,7 @@ impl PollPlaces {
     pub(super) fn why(&self) -> String {
         let Limits { most, first, few } = self.limits;
         format!(
-            "it waits for a place: the package has {most} observations, or {first} and its instances in this namespace {few}"
+            "it waits for a free place: a package has at most {most} observations, and beyond {first} at most {few} in one namespace"
         )
     }
 
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_leaves_can_make_room_for_two() {
+    fn a_released_place_can_make_room_for_two() {
         let mut places = places(4, 2, 1);
         let (hostile, other) = (take(&mut places, "hostile", 1), take(&mut places, "other", 1));
         let later = [take(&mut places, "hostile", 1), take(&mut places, "other", 1)];
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_left_leaves_nothing() {
+    fn released_observations_are_forgotten() {
         let mut places = places(2, 2, 2);
         let mut held = take(&mut places, "n", 4);
         assert_eq!(made(&held), 2);

@@ -55,16 +55,16 @@ struct Source {
     /// While it is [`Place::Awaited`], the observation is not made.
     place: Place,
     result: PollResult,
-    /// Grows with each wish for a new answer: an answer to an earlier request is none.
+    /// The number of the last wish for a new answer: an answer to an earlier request does not count.
     wanted: u64,
-    /// Whether it is being asked.
+    /// Whether a request is under way.
     asking: bool,
     signals: Arc<Signals>,
     failures: u32,
     task: JoinHandle<()>,
 }
 
-/// What the task of an observation is told.
+/// The signals to the task of an observation.
 #[derive(Default)]
 struct Signals {
     wake: Notify,
@@ -78,12 +78,12 @@ impl Drop for Source {
     }
 }
 
-/// What came of one request.
+/// The result of one request.
 struct Answer {
     result: Result<Value, String>,
-    /// Whether the server is in trouble, whatever the package expects.
+    /// Whether the request failed, or the server reports an error or too many requests.
     is_failure: bool,
-    /// How long the server wants to be left alone.
+    /// How long the server asks to wait.
     retry_after: Option<Duration>,
 }
 
@@ -102,8 +102,8 @@ impl Polls {
         set.known(key)
     }
 
-    /// From now on these observations, and no others, are made for the instance. `true` if one of them has an answer
-    /// that the instance did not see before.
+    /// Sets the observations that are made for the instance. Returns whether one of them has an answer that
+    /// the instance did not see before.
     pub(super) fn follow(self: &Arc<Self>, key: &InstanceKey, polls: &[Arc<Poll>]) -> bool {
         let mut set = self.set();
         let before = set.reads.get(key).map(Vec::as_slice).unwrap_or_default();
@@ -124,10 +124,10 @@ impl Polls {
         })
     }
 
-    /// Repeats all observations of an instance: until they are answered, they are pending. `true` if there are any.
-    /// With `is_outdated`, an answer to a request that is under way does not count. Otherwise it is awaited, however long
-    /// it takes: a request that takes longer than the interval would never be answered. `is_deleting`: whether the instance
-    /// is being deleted.
+    /// Repeats all observations of an instance: until they are answered, they are pending. Returns whether
+    /// there are any. With `is_outdated`, an answer to a request that is under way does not count. Otherwise
+    /// it is awaited, however long it takes: a request that takes longer than the interval would never be
+    /// answered. `is_deleting`: whether the instance is being deleted.
     pub(super) fn refresh(&self, key: &InstanceKey, is_outdated: bool, is_deleting: bool) -> bool {
         let mut set = self.set();
         let polls = set.reads.get(key).cloned().unwrap_or_default();
@@ -277,7 +277,7 @@ impl Polls {
 enum Begun {
     /// It waits for a place.
     Waiting,
-    /// It asks, for that wish.
+    /// It sends a request, for the wish of that number.
     Asking(u64),
 }
 
@@ -321,7 +321,7 @@ impl Set {
         has_answer
     }
 
-    /// `true` if there is an answer already.
+    /// Adds a reader of an observation. Returns whether there is an answer already.
     fn subscribe(
         &mut self,
         key: &InstanceKey,
@@ -354,14 +354,14 @@ impl Set {
         let Some(left) = self.sources.remove(poll) else { return };
         for next in self.places.leave(poll, left.place) {
             if let Some(source) = self.sources.get_mut(&next) {
-                // It says that it waits until it is answered.
+                // Until the first answer the result says that the observation waits.
                 source.place = Place::Taken;
                 source.signals.wake.notify_one();
             }
         }
     }
 
-    /// The observation is about to be made; `None` if nobody reads it any more.
+    /// Begins an observation, if it has a place; `None` if no instance reads it any more.
     fn begin(&mut self, poll: &Arc<Poll>) -> Option<Begun> {
         let source = self.sources.get_mut(poll)?;
         if source.place.is_awaited() {
@@ -372,7 +372,7 @@ impl Set {
     }
 }
 
-/// Those of an instance that are made, and those that are not.
+/// Splits the observations of an instance into those within its limit, which are made, and the rest.
 fn split(polls: &[Arc<Poll>]) -> (&[Arc<Poll>], &[Arc<Poll>]) {
     polls.split_at(polls.len().min(MOST_OF_INSTANCE))
 }
@@ -418,11 +418,11 @@ pub(super) mod tests {
     }
 
     #[tokio::test]
-    async fn what_waits_for_a_place_gets_the_next_that_is_free() {
+    async fn a_waiting_observation_gets_the_next_free_place() {
         let mut set = Set::new(Limits { most: 2, first: 2, few: 2 });
         let [a, b, c, d, last] = ["a", "b", "c", "d", "e"].map(|url| poll("p", url));
         assert!(!set.follow(&key("first"), &[Arc::clone(&a), Arc::clone(&b)], idle));
-        let failed = |set: &Set, name: &str, poll: &Arc<Poll>| matches!(set.known(&key(name)).get(poll), Some(PollResult::Failed(why)) if why.contains("waits for a place"));
+        let failed = |set: &Set, name: &str, poll: &Arc<Poll>| matches!(set.known(&key(name)).get(poll), Some(PollResult::Failed(why)) if why.contains("waits for a free place"));
         for (name, poll) in [("second", &c), ("third", &d), ("fourth", &last)] {
             assert!(set.follow(&key(name), std::slice::from_ref(poll), idle), "it is told at once");
             assert!(failed(&set, name, poll) && !is_asked(&mut set, poll));
@@ -431,13 +431,13 @@ pub(super) mod tests {
         let other = poll("q", "a");
         assert!(!set.follow(&key("other"), std::slice::from_ref(&other), idle));
         assert!(is_asked(&mut set, &other));
-        // One that waits is read no more: it takes no place.
+        // A waiting observation that no instance reads any more takes no place.
         set.follow(&key("second"), &[], idle);
         assert_eq!(set.begin(&c), None);
         assert!(!is_asked(&mut set, &d));
         set.follow(&key("first"), std::slice::from_ref(&b), idle);
         assert!(is_asked(&mut set, &d) && !is_asked(&mut set, &last));
-        // Its task waits for this.
+        // The task of the observation waits for this signal.
         set.sources[&d].signals.wake.notified().await;
         set.follow(&key("first"), &[], idle);
         assert!(is_asked(&mut set, &last));
@@ -449,11 +449,11 @@ pub(super) mod tests {
     }
 
     #[tokio::test]
-    async fn a_namespace_does_nothing_to_the_observations_of_another() {
+    async fn a_namespace_does_not_affect_the_observations_of_another() {
         let mut set = Set::new(Limits { most: 4, first: 2, few: 1 });
         let hostile: Vec<_> = (0..10).map(|number| poll_in("hostile", "p", &number.to_string())).collect();
         set.follow(&key("hostile"), &hostile, idle);
-        // It has two of four places, and waits with an equal request.
+        // The hostile namespace has two of four places, and waits with an equal request.
         let own = poll_in("n", "p", "9");
         assert!(!is_asked(&mut set, &hostile[9]));
         assert!(!set.follow(&key("own"), std::slice::from_ref(&own), idle));
@@ -464,7 +464,7 @@ pub(super) mod tests {
     }
 
     #[tokio::test]
-    async fn one_instance_has_a_part_of_the_places() {
+    async fn one_instance_takes_at_most_its_part_of_the_places() {
         let mut set = Set::new(PLACES);
         let many: Vec<_> = (0..1_000).map(|number| poll("p", &number.to_string())).collect();
         assert!(set.follow(&key("greedy"), &many, idle));
@@ -476,7 +476,7 @@ pub(super) mod tests {
         assert!(
             matches!(&known[&many[999]], PollResult::Failed(why) if why.contains("the instance has more than 200"))
         );
-        // With fewer all are made.
+        // With fewer observations all are made.
         assert!(!set.follow(&key("greedy"), &many[900..], idle));
         assert_eq!(set.sources.len(), 100);
         assert!(set.known(&key("greedy")).values().all(|result| *result == PollResult::Pending));

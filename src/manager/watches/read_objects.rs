@@ -7,7 +7,7 @@ use super::watch::{Watch, WatchState};
 use crate::children::{LookupResult, ReadError, Referred, ResourceSelector, Select};
 use crate::manager::index::{InstanceKey, older};
 
-/// Namespace and name.
+/// The namespace and the name of an object.
 pub(super) type Name = (Option<Box<str>>, Box<str>);
 
 /// An object as a watch brings it.
@@ -21,7 +21,7 @@ pub(super) struct Object {
 struct Kept {
     referred: Arc<Referred>,
     resource_version: Box<str>,
-    /// In a shared watch, selectors match them.
+    /// The labels, which selectors match in a shared watch.
     labels: Option<BTreeMap<String, String>>,
 }
 
@@ -57,7 +57,7 @@ impl ReadObjects {
     pub(super) fn add(&mut self, selector: &ResourceSelector, key: &InstanceKey) -> bool {
         let is_new = !self.readers.contains_key(selector);
         self.readers.entry(selector.clone()).or_default().insert(key.clone());
-        // Also during a list: a page may have passed already.
+        // A running list counts as well: the page may have passed already.
         let passed =
             self.is_shared && is_new && (self.watch.state() == WatchState::Watching || self.relist.is_some());
         if passed {
@@ -111,12 +111,12 @@ impl ReadObjects {
         fitting.flat_map(|(_, readers)| readers).cloned().collect()
     }
 
-    /// A list begins.
+    /// Begins a list.
     pub(super) fn begin(&mut self) {
         self.relist = Some(HashSet::new());
     }
 
-    /// A list is complete.
+    /// Ends a list. Returns the instances that are concerned.
     pub(super) fn end(&mut self) -> HashSet<InstanceKey> {
         let listed = self.relist.take().unwrap_or_default();
         let gone: Vec<Name> = self.objects.keys().filter(|name| !listed.contains(*name)).cloned().collect();
@@ -130,7 +130,7 @@ impl ReadObjects {
         concerned
     }
 
-    /// An object exists and is like that.
+    /// Takes an object as it is now. Returns the instances that are concerned.
     pub(super) fn put(&mut self, object: Object) -> HashSet<InstanceKey> {
         let name: Name = (object.referred.namespace.clone(), object.referred.name.clone());
         if !self.filling.is_empty() {
@@ -146,7 +146,7 @@ impl ReadObjects {
         let wanted =
             self.readers.keys().any(|selector| fits(selector, self.is_shared, &name, object.labels.as_ref()));
         if !wanted {
-            // It may have lost a label.
+            // The object may have lost a label that a selector needs.
             return self.take(&name);
         }
         let mut concerned = HashSet::new();
@@ -167,12 +167,12 @@ impl ReadObjects {
         concerned
     }
 
-    /// An object is gone, at that resourceVersion.
+    /// Removes an object that was deleted at that resourceVersion. Returns the instances that are concerned.
     pub(super) fn delete(&mut self, name: &Name, resource_version: &str) -> HashSet<InstanceKey> {
         if !self.filling.is_empty() {
             self.touched.insert(name.clone());
         }
-        // A late event of an older object.
+        // The event is a late one, of an older object.
         if self.objects.get(name).is_some_and(|kept| older(resource_version, &kept.resource_version)) {
             return HashSet::new();
         }
@@ -184,7 +184,7 @@ impl ReadObjects {
         self.readers_of(name, kept.labels.as_ref())
     }
 
-    /// The separate list of a selector is complete.
+    /// Takes the separate list of a selector. Returns the instances that are concerned.
     pub(super) fn fill(&mut self, selector: &ResourceSelector, objects: Vec<Object>) -> HashSet<InstanceKey> {
         if !self.filling.contains(selector) {
             return HashSet::new();
@@ -192,7 +192,7 @@ impl ReadObjects {
         let mut concerned: HashSet<InstanceKey> = self.readers.get(selector).cloned().unwrap_or_default();
         for object in objects {
             let name: Name = (object.referred.namespace.clone(), object.referred.name.clone());
-            // The watch has shown a newer state since.
+            // For a touched object the watch has shown a newer state since.
             if !self.touched.contains(&name) {
                 concerned.extend(self.learn(name, object));
             }
@@ -208,13 +208,13 @@ impl ReadObjects {
         }
     }
 
-    /// The objects can no longer be read. They are dropped, because they may contain secrets.
+    /// Drops all objects, which can no longer be read, because they may contain secrets.
     pub(super) fn mark_unavailable(&mut self, error: ReadError) -> HashSet<InstanceKey> {
         self.objects.clear();
         if self.watch.mark_unavailable(error) { self.everybody() } else { HashSet::new() }
     }
 
-    /// The watch fails, perhaps temporarily.
+    /// Notes that the watch fails, perhaps temporarily.
     pub(super) fn mark_degraded(&mut self, error: ReadError) -> HashSet<InstanceKey> {
         if self.watch.mark_degraded(error) { self.everybody() } else { HashSet::new() }
     }
@@ -228,7 +228,7 @@ fn fits(
     labels: Option<&BTreeMap<String, String>>,
 ) -> bool {
     if !is_shared {
-        // The server has matched it.
+        // The server has matched the object.
         return true;
     }
     // Cluster-scoped objects are everywhere.
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shared_watch_keeps_what_is_asked_for() {
+    fn a_shared_watch_keeps_only_objects_that_are_read() {
         let mut source = read_objects(true);
         assert!(!source.add(&want("n", "a"), &instance("one")));
         source.begin();
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_deleted_during_a_latecomers_list_is_not_brought_back() {
+    fn a_late_list_does_not_bring_back_deleted_objects() {
         let mut source = read_objects(true);
         source.add(&want("n", "a"), &instance("one"));
         source.begin();

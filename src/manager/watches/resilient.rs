@@ -19,7 +19,7 @@ use crate::cluster::{Cluster, call_error};
 /// How long until the next attempt, where it may succeed and where a person has to do something first.
 const FAILED: Backoff = Backoff::new(Duration::from_millis(800), Duration::from_secs(10));
 const REFUSED: Backoff = Backoff::new(Duration::from_millis(800), Duration::from_secs(30));
-/// Failures that are so long apart are not in a row: a working watch may be silent.
+/// Failures that are further apart than this are not in a row: a working watch may be silent.
 const APART: Duration = Duration::from_secs(120);
 
 /// How long lists come in pages after a streaming list has failed. An aggregated API server may ignore the parameters
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_list_that_never_comes_is_asked_for_again_and_a_watch_may_be_silent() {
+    async fn a_stuck_list_is_repeated_and_a_watch_may_be_silent() {
         let made = AtomicUsize::new(0);
         let mut events = std::pin::pin!(resilient(DEADLINE, |_| {
             match made.fetch_add(1, Ordering::Relaxed) {
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_no_list_as_a_stream_comes_in_pages_for_a_while() {
+    async fn failed_streaming_lists_come_in_pages_for_a_while() {
         let modes = std::sync::Mutex::new(Vec::new());
         let mut events = std::pin::pin!(resilient(DEADLINE, |mode| {
             let mut modes = modes.lock().unwrap();
@@ -263,7 +263,7 @@ mod tests {
         assert_eq!(errors, 4, "what ended early is no failure: it is asked for at once");
     }
 
-    /// How often what answers so is asked within that time.
+    /// How often a server that answers with this failure is asked within that time.
     async fn attempts(within: Duration, code: u16, reason: &str) -> usize {
         let made = AtomicUsize::new(0);
         let failure = || {
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_not_given_is_asked_for_ever_less_often() {
+    async fn refused_watches_are_retried_with_backoff() {
         let hour = Duration::from_secs(3_600);
         let forbidden = attempts(hour, 403, "Forbidden").await;
         assert!((100..150).contains(&forbidden), "{forbidden} in an hour");
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_given_meanwhile_is_asked_for_soon_again() {
+    async fn failures_far_apart_do_not_add_up() {
         let mut delay = RetryDelay::default();
         for _ in 0..10 {
             delay.after(&expired());
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_has_expired_is_listed_anew() {
+    async fn an_expired_watch_starts_a_new_list() {
         let made = AtomicUsize::new(0);
         let mut events = std::pin::pin!(resilient(DEADLINE, |_| {
             match made.fetch_add(1, Ordering::Relaxed) {

@@ -215,10 +215,10 @@ mod tests {
         Lines(Vec<Value>, bool),
     }
 
-    /// What was asked: all, or what came after a resourceVersion.
+    /// The requests: `None` for a list, or the resourceVersion after which changes were asked for.
     type Log = Arc<Mutex<Vec<Option<String>>>>;
 
-    /// A watch of a server that answers so, one request after the other, and then no more.
+    /// A watch of a server that gives these answers, one for each request, and then none.
     fn watch(
         answers: impl IntoIterator<Item = Answer>,
         streams: &Streams,
@@ -288,10 +288,10 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn all_there_is_then_what_changes_and_on_from_there() {
+    async fn a_list_is_followed_by_changes_and_resumed_there() {
         let first = vec![
             line("ADDED", "b", "7"),
-            // Not the mark: it says so of something else, or says no.
+            // These bookmarks do not end the list: the annotation is missing, or false.
             bookmark("7", None),
             bookmark("7", Some("false")),
             line("ADDED", "a", "3"),
@@ -315,13 +315,13 @@ mod tests {
         assert_eq!(next(&mut events, 3).await, ["apply c", "apply b", "delete c"]);
         assert_eq!(next(&mut events, 2).await, ["error", "apply d"]);
         assert_eq!(log(&asked), at(&["", "12", "20", "20"]), "a list is asked for once");
-        // It is renewed when it has been silent for longer than the server's limit.
+        // The watch is renewed when it has been silent for longer than the server's limit.
         assert!(is_silent(&mut events).await);
         assert_eq!(log(&asked), at(&["", "12", "20", "20", "21", "21"]));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_list_that_fails_begins_anew_and_a_watch_that_fails_goes_on() {
+    async fn a_failed_list_starts_again_and_a_failed_watch_resumes() {
         let gone = json!({"type": "ERROR", "object": {"status": "Failure", "code": 410, "message": "x"}});
         let all = bookmark("5", Some("true"));
         let broken = json!({"type": "ADDED", "object": {"metadata": 1}});
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_ends_where_there_are_no_streams() {
+    async fn the_stream_ends_without_streaming_lists() {
         let streams = Streams::default();
         let (mut events, _) = watch([Answer::Lines(vec![line("ADDED", "a", "3")], true)], &streams);
         assert_eq!(next(&mut events, 9).await, ["init", "has a"], "it ended before it was complete");

@@ -52,7 +52,7 @@ pub(super) struct Task {
 /// What the server serves of a kind.
 enum Discovered {
     Served(Arc<ApiKind>),
-    /// In this version instead of the requested one.
+    /// The kind is served in this version instead of the requested one.
     OtherVersion(Arc<ApiKind>),
     NotServed,
 }
@@ -64,12 +64,14 @@ impl Task {
         let mut retry = Retry::exhausted(DISCOVERY);
         let mut was_served = false;
         loop {
-            // A CRD that appears during the discovery request is not missed.
+            // The notification is enabled first, so that a CRD that appears during the discovery request is
+            // not missed.
             let mut nudged = std::pin::pin!(self.watches.discover.notified());
             nudged.as_mut().enable();
             match self.discover(was_served).await {
                 Ok(Discovered::Served(_)) if self.watches.is_misplaced(&self.key) => {
-                    // It closes this watch, which must not wait for its own end.
+                    // A task of its own places the watches: it closes this one, which must not wait for its
+                    // own end.
                     let watches = Arc::clone(&self.watches);
                     tokio::spawn(async move { watches.place_children() });
                 }
@@ -159,7 +161,7 @@ impl Task {
             return Ok(Discovered::NotServed);
         }
         Ok(match kinds.in_any_version(own, gvk).await? {
-            // The second answer has it; the first did not have it yet.
+            // The first answer of discovery did not have the kind yet, the second has.
             Some(found) if found.api_version() == *gvk.api_version => Discovered::Served(found),
             Some(found) => Discovered::OtherVersion(found),
             None => Discovered::NotServed,
@@ -321,7 +323,7 @@ impl Task {
         false
     }
 
-    /// The objects are unknown until a list succeeds again.
+    /// Marks the objects as unknown until a list succeeds again.
     fn mark_unavailable(&self, error: ReadError) {
         if self.is_ref() {
             self.change(|objects| objects.mark_unavailable(error));
@@ -354,7 +356,8 @@ impl Task {
         of_kind.map_or_else(|| store.all_instances(), |registered| store.instances_of(&registered.crd))
     }
 
-    /// Changes what refs read of this watch, unless it is closed; queues the instances that are concerned.
+    /// Changes what refs read of this watch, unless it is closed, and queues the instances that are
+    /// concerned. Returns whether it is open.
     fn change(&self, change: impl FnOnce(&mut ReadObjects) -> HashSet<InstanceKey>) -> bool {
         let concerned = self.watches.change(&self.key, &self.watch, change);
         let is_open = concerned.is_some();
@@ -426,7 +429,8 @@ impl Task {
                 if let Some(cut) = raw.cut
                     && raw.metadata.deletion_timestamp.is_none()
                 {
-                    // A part of it must not be rendered. For its deletion a part is enough.
+                    // An instance of which only a part was read must not be rendered. For its deletion a part
+                    // is enough.
                     let reason = cut.reason().0;
                     warn!(instance = %key, reason, "the instance is not read, and its children stay as they are");
                     store.index().list_instance(&key);
@@ -508,7 +512,7 @@ impl Task {
             }
             Event::InitApply(raw) | Event::Apply(raw) => {
                 if let Some(cut) = raw.cut {
-                    // A part of it must not be taken for the whole.
+                    // The part of the object that was read must not be taken for the whole.
                     warn!(object = %self.reference(&raw), reason = cut.reason().0, "the object is ignored");
                     let former = store.owned().put(gvk, &raw.body, None);
                     store.claimed(former)
@@ -590,7 +594,7 @@ impl Task {
                     tokio::time::sleep(error.asked_to_wait().unwrap_or(wait)).await;
                 }
             }
-            // Nothing reads it any more.
+            // The watch was closed: nothing reads it any more.
             if !self.change(|_| HashSet::new()) {
                 return;
             }

@@ -58,7 +58,7 @@ pub(in crate::manager) struct Watch {
 #[derive(Debug)]
 struct Record {
     state: WatchState,
-    /// It fails; the objects of the last list are still used.
+    /// The watch fails; the objects of the last list are still used.
     is_degraded: bool,
     last: Option<Instant>,
     lists: u64,
@@ -109,7 +109,7 @@ impl Watch {
         self.lock().state.clone()
     }
 
-    /// An event came.
+    /// Counts an event.
     pub(super) fn event(&self) {
         let mut record = self.lock();
         record.events += 1;
@@ -117,7 +117,7 @@ impl Watch {
         record.last = Some(Instant::now());
     }
 
-    /// A list is complete; `true` if the state changes.
+    /// Records that a list is complete. Returns whether the state changes.
     pub(super) fn listed(&self, state: WatchState) -> bool {
         let mut record = self.lock();
         record.is_degraded = false;
@@ -127,7 +127,7 @@ impl Watch {
         record.set(state)
     }
 
-    /// A request failed.
+    /// Counts a failed request.
     pub(super) fn failed(&self, error: &str, is_forbidden: bool) {
         let mut record = self.lock();
         record.failures += 1;
@@ -135,20 +135,21 @@ impl Watch {
         record.is_forbidden |= is_forbidden;
     }
 
-    /// It fails, perhaps temporarily. Listed objects stay usable. Before the first list the objects become
-    /// unavailable, so that waiting instances have a reason. `true` if the state changes.
+    /// Marks the watch as failing, perhaps temporarily. Listed objects stay usable. Before the first list the
+    /// objects become unavailable, so that waiting instances have a reason. Returns whether the state
+    /// changes.
     pub(super) fn mark_degraded(&self, error: ReadError) -> bool {
         let mut record = self.lock();
         record.is_degraded = true;
         record.state == WatchState::Pending && record.set(WatchState::Unavailable(error))
     }
 
-    /// The objects cannot be listed any more. They stay unavailable until a list succeeds. `true` if the state changes.
+    /// Marks the objects as unavailable until a list succeeds. Returns whether the state changes.
     pub(super) fn mark_unavailable(&self, error: ReadError) -> bool {
         self.lock().set(WatchState::Unavailable(error))
     }
 
-    /// The listed objects are outdated though none has changed: they are unknown until the next list.
+    /// Marks the listed objects as outdated though none has changed: they are unknown until the next list.
     pub(super) fn reset(&self) {
         self.lock().state = WatchState::Pending;
     }
@@ -156,7 +157,7 @@ impl Watch {
     /// Why the server does not allow the watch, if so.
     pub(super) fn refusal(&self) -> Option<String> {
         let record = self.lock();
-        // It is retried: a watch that has not failed for that long works, even if it is silent.
+        // A refused watch is retried: one that has not failed for that long works, even if it is silent.
         let is_recent = |(_, at): &&(String, Instant)| record.is_forbidden && at.elapsed() < REFUSED;
         let (error, _) = record.error.as_ref().filter(is_recent)?;
         Some(format!("{}: {error}", self.name))
@@ -168,7 +169,8 @@ impl Watch {
         record.lists == 0 && record.state == WatchState::Pending
     }
 
-    /// In one word: `Listing`, `Watching`, `Degraded`, or `Unknown` if its objects cannot be listed now.
+    /// The state in one word: `Listing`, `Watching`, `Degraded`, or `Unknown` if its objects cannot be listed
+    /// now.
     pub(in crate::manager) fn word(&self) -> &'static str {
         self.lock().word()
     }

@@ -29,7 +29,7 @@ struct State {
     next: u64,
     /// The bytes of each body.
     taken: HashMap<u64, (usize, Arc<Notify>)>,
-    /// Those that are not complete.
+    /// The bodies that are not complete.
     reading: BTreeSet<u64>,
 }
 
@@ -89,7 +89,8 @@ impl Bodies {
         (Held { bodies: Arc::clone(self), id, bytes: Vec::new() }, stop)
     }
 
-    /// Whether the body may take so many bytes more. For them, older bodies that are not complete end.
+    /// Whether a body may take this many more bytes. To make room, older bodies that are not complete are
+    /// ended.
     fn take(&self, id: u64, bytes: usize) -> bool {
         self.locked(|state| {
             while state.free < bytes {
@@ -130,7 +131,7 @@ mod tests {
 
     use super::*;
 
-    /// A body that sends so many bytes and then nothing.
+    /// A body that sends this many bytes and then nothing.
     fn stuck(bytes: usize) -> impl Body<Data = Bytes, Error = std::convert::Infallible> + Unpin {
         let data = stream::iter([Ok(Frame::data(Bytes::from(vec![b'x'; bytes])))]);
         StreamBody::new(data.chain(stream::pending()))
@@ -141,7 +142,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn bodies_that_do_not_come_end_for_others() {
+    async fn stuck_bodies_are_ended_to_make_room() {
         let bodies = Bodies::new(100);
         let mut first = tokio::spawn({
             let bodies = Arc::clone(&bodies);

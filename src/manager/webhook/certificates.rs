@@ -26,7 +26,7 @@ const VALID: Duration = Duration::from_secs(90 * 86_400);
 /// How long the CA is valid. The next one is trusted beside it two years before its end.
 const CA_VALID: Duration = Duration::from_secs(10 * 365 * 86_400);
 const CA_MARGIN: Duration = Duration::from_secs(2 * 365 * 86_400);
-/// Clocks differ.
+/// How far the clocks of API servers may lag behind ours.
 const SKEW: Duration = Duration::from_secs(3_600);
 /// The annotation with the time at which the CA ends.
 const CA_ENDS: &str = "operetta.dev/ca-ends";
@@ -42,7 +42,7 @@ pub(super) struct Stored {
     ca_ends: Option<Timestamp>,
 }
 
-/// What a server needs.
+/// The certificate of the server with its key, and the CAs.
 pub(super) struct Material {
     /// The certificates of all CAs that are trusted, as PEM.
     pub(super) ca: String,
@@ -65,7 +65,7 @@ pub(super) fn provider() -> Arc<CryptoProvider> {
 }
 
 impl Stored {
-    /// From a Secret. What cannot be read is missing.
+    /// Reads a Secret. What cannot be read is missing.
     pub(super) fn of(secret: &Value) -> Self {
         let text = |key: &str| {
             let bytes = STANDARD.decode(secret["data"][key].as_str()?).ok()?;
@@ -78,7 +78,7 @@ impl Stored {
         }
     }
 
-    /// Puts it into a Secret.
+    /// Writes the content into a Secret.
     pub(super) fn write(&self, secret: &mut Value) {
         secret["data"] = self
             .data
@@ -117,9 +117,9 @@ impl Stored {
         Some(Material { ca: self.get(CA).to_owned(), key: Arc::new(key) })
     }
 
-    /// What is to be stored instead, if the certificates are missing, broken, of other names or near their end. The
-    /// certificate of a new CA is stored beside the former one, and the server keeps its certificate while that is valid:
-    /// the CRDs name the new CA long before a certificate of it is used.
+    /// The content to store instead, if the certificates are missing, broken, of other names or near their
+    /// end. The certificate of a new CA is stored beside the former one, and the server keeps its certificate
+    /// while that is valid: the CRDs name the new CA long before a certificate of it is used.
     pub(super) fn renewed(&self, names: &[String], now: Timestamp) -> Result<Option<Self>, CertificateError> {
         let ahead = |duration: Duration| now + SignedDuration::try_from(duration).unwrap_or_default();
         let issuer = KeyPair::from_pem(self.get(CA_KEY)).ok();
@@ -171,7 +171,8 @@ fn system(at: Timestamp) -> SystemTime {
     SystemTime::from(at)
 }
 
-/// Always the same name: the issuer of a certificate is made from it.
+/// The parameters of the CA. Its name is always the same, because the issuer of a certificate is made from
+/// it.
 fn ca_params() -> CertificateParams {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -221,7 +222,7 @@ mod tests {
         let second = first.renewed(&names(), later(start, 61)).unwrap().unwrap();
         assert_eq!(first.get(CA), second.get(CA));
         assert_ne!(first.get(CERTIFICATE), second.get(CERTIFICATE));
-        // Another name.
+        // A certificate for another name is not valid, and is replaced.
         let other = vec!["other.svc".to_owned()];
         assert!(second.material(&other, later(start, 61)).is_none());
         let third = second.renewed(&other, later(start, 61)).unwrap().unwrap();

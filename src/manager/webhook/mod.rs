@@ -31,7 +31,7 @@ use certificates::{CertificateError, Material, Stored};
 
 /// How often the Secret is read. A certificate is replaced a month before its end.
 const READ: Duration = Duration::from_secs(30);
-/// The same while there is no certificate.
+/// How often the Secret is read while there is no certificate.
 const READ_SOON: Duration = Duration::from_secs(1);
 /// How long connections may take to end.
 const CLOSED: Duration = Duration::from_secs(2);
@@ -53,10 +53,10 @@ pub enum WebhookAddress {
 }
 
 impl WebhookAddress {
-    /// `https://HOST[:PORT]`.
+    /// Parses `https://HOST[:PORT]`.
     ///
     /// # Errors
-    /// What it must be.
+    /// The form that it must have.
     pub fn url(text: &str) -> Result<Self, String> {
         let wrong = || "an https URL without a path, such as https://192.0.2.1:9443".to_owned();
         let uri: Uri = text.parse().map_err(|_| wrong())?;
@@ -69,10 +69,10 @@ impl WebhookAddress {
         Ok(Self::Url(format!("https://{authority}")))
     }
 
-    /// `NAMESPACE/NAME[:PORT]`.
+    /// Parses `NAMESPACE/NAME[:PORT]`.
     ///
     /// # Errors
-    /// What it must be.
+    /// The form that it must have.
     pub fn service(text: &str) -> Result<Self, String> {
         let wrong = || "NAMESPACE/NAME or NAMESPACE/NAME:PORT".to_owned();
         let (namespace, rest) = text.split_once('/').ok_or_else(wrong)?;
@@ -175,7 +175,8 @@ impl Webhook {
         let _ = tokio::time::timeout(CLOSED, self.retired.closed()).await;
     }
 
-    /// Serves until it is dropped, with the certificates of the Secret, which this does not write.
+    /// Serves the webhook until the future is dropped, with the certificates of the Secret, which this does
+    /// not write.
     pub async fn serve(self: Arc<Self>, listener: TcpListener, cluster: Cluster) {
         info!(address = ?self.address, "serving the conversion webhook");
         let follow = async {
@@ -189,7 +190,8 @@ impl Webhook {
         tokio::join!(serve::serve(Arc::clone(&self), listener, cluster.clone()), follow);
     }
 
-    /// Makes and renews the certificates, until it is dropped. `changed` is called when the CRDs have to name another CA.
+    /// Creates and renews the certificates until the future is dropped. `changed` is called when the CRDs
+    /// have to name another CA.
     pub(super) async fn keep(self: Arc<Self>, cluster: Cluster, changed: impl Fn() + Send) {
         let mut ca = lock(&self.material).as_ref().map(|material| material.ca.clone());
         loop {
@@ -233,7 +235,7 @@ impl Webhook {
         Ok(())
     }
 
-    /// Uses the certificate. One that cannot be used leaves the former one.
+    /// Uses the stored certificate. If it cannot be used, the former one stays in use.
     fn load(&self, stored: &Stored) {
         if let Some(material) = stored.material(&self.names, clock::now()) {
             *lock(&self.material) = Some(Arc::new(material));
@@ -273,7 +275,7 @@ impl Webhook {
     }
 }
 
-/// The certificate of the moment.
+/// Resolves to the present certificate of the webhook.
 #[derive(Debug)]
 struct Current(Arc<Webhook>);
 
@@ -288,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses() {
+    fn webhook_addresses_are_parsed() {
         let url = |text: &str| WebhookAddress::url(text);
         assert_eq!(url("https://10.0.0.1:9443/").unwrap().name(), "10.0.0.1");
         assert_eq!(url("https://[::1]:9443").unwrap().name(), "::1");

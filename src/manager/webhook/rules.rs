@@ -50,7 +50,7 @@ pub(super) struct RulesCache {
 #[derive(Default)]
 struct Entry {
     state: Mutex<State>,
-    /// Held while it is read.
+    /// Held while the CRD is read.
     turn: tokio::sync::Mutex<()>,
 }
 
@@ -72,7 +72,8 @@ impl State {
         self.rules.iter().find(|(known, _)| known == digest).map(|(_, rules)| rules)
     }
 
-    /// Those rules; else the newest, because the CRD has been changed since; else why there are none.
+    /// The rules with that digest; otherwise the newest, because the CRD has changed since; otherwise why
+    /// there are none.
     fn answer(&self, digest: &str) -> Result<Known, String> {
         match self.rules(digest).or(self.rules.front().map(|(_, rules)| rules)) {
             Some(rules) => Ok(Known { rules: Arc::clone(rules), stored: Arc::clone(&self.stored) }),
@@ -80,7 +81,7 @@ impl State {
         }
     }
 
-    /// Whether it can be answered without a read.
+    /// Whether a request for that digest can be answered without a read.
     fn is_fresh(&self, digest: &str) -> bool {
         let is_within = |time: Duration| self.read.is_some_and(|read| read.elapsed() < time);
         if self.rules(digest).is_some() {
@@ -114,7 +115,7 @@ impl RulesCache {
             state.rules(digest).is_some()
         };
         if has_rules {
-            // Others use them meanwhile, and they stay if the CRD cannot be read.
+            // Other requests use the known rules meanwhile, and the rules stay if the CRD cannot be read.
             entry.state().read = Some(asked);
             match self.read_rules(crd).await {
                 Ok(read) => Self::remember(&entry, digest, Ok(read)),
@@ -154,7 +155,7 @@ impl RulesCache {
         Self::remember(entry, digest, read);
     }
 
-    /// Takes in what a read for the rules of that digest has found.
+    /// Records what a read for the rules of that digest has found.
     fn remember(entry: &Entry, digest: &str, read: Result<(String, Known), String>) {
         let mut state = entry.state();
         match read {
@@ -231,12 +232,12 @@ mod tests {
     async fn an_unknown_crd_is_read_once_in_a_while() {
         let live = Arc::new(Mutex::new(Ok(None)));
         let (cache, reads) = cache(Arc::clone(&live));
-        // Whatever rules are asked for.
+        // It does not matter which rules are asked for.
         for number in 0..100 {
             assert!(cache.find("a.b", &number.to_string()).await.unwrap_err().contains("has no rules"));
         }
         assert_eq!(reads.load(Ordering::Relaxed), 1);
-        // Those of made-up names are read one after the other, with a pause.
+        // CRDs of made-up names are read one after the other, with a pause.
         let began = Instant::now();
         futures::future::join_all((0..100).map(|number| {
             let cache = &cache;
@@ -244,7 +245,7 @@ mod tests {
         }))
         .await;
         assert!(began.elapsed() >= 100 * PAUSE);
-        // It has rules now, but others than asked for.
+        // The CRD has rules now, but others than those asked for.
         *live.lock().unwrap() = Ok(Some(crd(&["v1"])));
         tokio::time::sleep(UNKNOWN).await;
         reads.store(0, Ordering::Relaxed);
@@ -268,7 +269,7 @@ mod tests {
         };
         made_up(0).await;
         assert_eq!(reads.load(Ordering::Relaxed), 2);
-        // Those that the CRD has are answered meanwhile, and new ones are found.
+        // Requests for rules that the CRD has are answered meanwhile, and new rules are found.
         let new = RULES.replace(r#""v1""#, r#""v2""#);
         *live.lock().unwrap() = Ok(Some(json!({"metadata": {"annotations": {names::CONVERSION: new}}})));
         let new = names::short_hash(&new, 16);
@@ -292,7 +293,7 @@ mod tests {
         tokio::time::sleep(FRESH).await;
         assert_eq!(cache.find("a.b", &digest).await.unwrap().stored[..], ["v1"]);
         assert_eq!(reads.load(Ordering::Relaxed), 2);
-        // Nor are they lost when the CRD cannot be read, or made-up names come.
+        // The rules are not lost when the CRD cannot be read, or when made-up names are asked for.
         *live.lock().unwrap() = Err("down".to_owned());
         for number in 0..2 * REMEMBERED {
             assert!(cache.find(&format!("x.y{number}"), "c").await.is_err());

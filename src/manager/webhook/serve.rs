@@ -46,7 +46,7 @@ const WHOLE: Duration = Duration::from_secs(25);
 /// The maximum number of open connections.
 const CONNECTIONS: usize = 256;
 
-/// Serves until it is dropped.
+/// Serves the webhook until the future is dropped.
 pub(super) async fn serve(webhook: Arc<Webhook>, listener: TcpListener, cluster: Cluster) {
     let config = rustls::ServerConfig::builder_with_provider(certificates::provider())
         .with_safe_default_protocol_versions()
@@ -76,7 +76,7 @@ pub(super) async fn serve(webhook: Arc<Webhook>, listener: TcpListener, cluster:
 
 /// The rank of a connection that was used for a conversion: API servers keep theirs.
 const USED: u8 = 1;
-/// The rank of such a connection while it has a request.
+/// The rank of a connection that was used for a conversion, while it has a request.
 const IN_USE: u8 = 2;
 
 struct Server {
@@ -154,7 +154,7 @@ impl Server {
         if request.method() != Method::POST {
             return text(StatusCode::METHOD_NOT_ALLOWED, "only POST\n");
         }
-        // Before the body, which may take memory and time.
+        // The rules are looked up before the body is read, which may take memory and time.
         let known = match self.rules.find(crd, digest).await {
             Ok(known) => known,
             Err(message) => return text(StatusCode::INTERNAL_SERVER_ERROR, &format!("{message}\n")),
@@ -203,8 +203,8 @@ impl Server {
     }
 }
 
-/// Runs work that does not wait. It goes on if nobody waits for it any more, so the permit is its own. Not on the threads of
-/// the connections. A panic is contained.
+/// Runs work that does not wait, beside the threads of the connections. It goes on if no one waits for it any
+/// more, so it holds the permit itself. A panic is contained.
 async fn within<T: Send + 'static>(
     permit: OwnedSemaphorePermit,
     work: impl FnOnce() -> T + Send + 'static,
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn bodies_that_do_not_come_hold_up_no_other_request() {
+    async fn stuck_bodies_do_not_delay_other_requests() {
         let server = server();
         let mut stuck = Vec::new();
         for _ in 0..2 * REQUESTS {
