@@ -1,7 +1,7 @@
 //! The decisions of Operetta: what is to be done about an instance, its children, plans and rights. Each is a function of
 //! what was seen, of the package and of the time; nothing here waits or talks to an API server.
 
-// Tests may; the product says what went wrong instead.
+// Tests may panic; the product reports what went wrong instead.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 pub mod children;
@@ -10,7 +10,7 @@ pub mod plan;
 pub mod preview;
 pub mod rights;
 
-// The crates below, by the paths that they have in the whole.
+// The crates below, by the paths that the modules of this crate use.
 use operetta_lang::{api, backoff, diag, naming, printable, template};
 use operetta_package as package;
 use operetta_package::{crd, readiness};

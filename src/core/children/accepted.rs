@@ -1,5 +1,6 @@
-//! The record of the last accepted target: the children of an instance, and their spec, when a change was refused. An annotation of the instance holds it while the refusal lasts, so it survives a restart of the manager.
-//! See `docs/design/0016-field-ownership-and-refused-edits.md`.
+//! The record of the last accepted target: the children of an instance, and their spec, when a change was
+//! refused. An annotation of the instance holds it while the refusal lasts, so it survives a restart of the
+//! manager. See `docs/design/0016-field-ownership-and-refused-edits.md`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,9 +13,9 @@ use super::observed::Observed;
 use super::origins::InstanceInput;
 use super::record_key::RecordKey;
 
-/// Above this many bytes the record does without the spec.
+/// A record with more bytes than this omits the spec.
 const MOST_WITH_SPEC: usize = 128 << 10;
-/// Above this many bytes there is none: an object's annotations may have 256 KiB together.
+/// A record with more bytes than this is not written: an object's annotations may have 256 KiB together.
 const MOST: usize = 192 << 10;
 
 /// The children of the last accepted target, and what they were rendered from.
@@ -30,8 +31,8 @@ pub(super) struct AcceptedTarget {
 }
 
 impl AcceptedTarget {
-    /// Reads the annotation of an instance. Empty if it is about another instance, or if nothing proves that Operetta has
-    /// written it: its spec has passed no validation then.
+    /// Reads the record from an instance's annotation. The record is empty if the annotation is about another
+    /// instance, or has no valid seal: then its spec has passed no validation.
     pub(super) fn read(instance: &Value, key: &RecordKey) -> Self {
         let meta = &instance["metadata"];
         let uid = meta["uid"].as_str().unwrap_or_default();
@@ -42,7 +43,7 @@ impl AcceptedTarget {
             .unwrap_or_else(|| Self { uid: uid.to_owned(), ..Self::default() })
     }
 
-    /// What the annotation is to hold beside its proof; `None` if there is nothing to record.
+    /// The text of the annotation, without its seal; `None` if there is nothing to record.
     pub(super) fn text(&self) -> Option<String> {
         if self.children.is_empty() {
             return None;
@@ -56,7 +57,7 @@ impl AcceptedTarget {
     }
 }
 
-/// The children that are there, with the hash of the desired object that each was last applied with, by item name.
+/// The hash of the desired object that each existing child was last applied with, by item name.
 pub(super) fn there(observed: &[Arc<Observed>]) -> BTreeMap<String, String> {
     let ours = observed.iter().filter(|o| o.is_to_go() && !o.terminating);
     ours.filter_map(|child| {
@@ -66,7 +67,7 @@ pub(super) fn there(observed: &[Arc<Observed>]) -> BTreeMap<String, String> {
     .collect()
 }
 
-/// The instance as its templates see it: without what Operetta keeps there.
+/// The instance as its templates see it: without the annotations that Operetta keeps on it.
 pub(super) fn shown(instance: &Value) -> Value {
     let mut shown = instance.clone();
     let is_ours = |key: &String| key == names::ACCEPTED || key.starts_with(names::RECREATING);
@@ -88,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_is_of_one_instance_and_bounded() {
+    fn record_is_bound_to_one_instance_and_limited_in_size() {
         let mut instance = json!({"metadata": {"uid": "u", "labels": {"a": "b"}}, "spec": {"text": "x"}});
         let key = RecordKey::new(b"key");
         let mut record = AcceptedTarget::read(&instance, &key);

@@ -66,7 +66,8 @@ impl<'a> Claimant<'a> {
         belongs(&format!("{} {}", self.kind, self.name))
     }
 
-    /// Why the object is not adopted if it is unknown whether this instance exists. The annotation of a person decides.
+    /// Why the object is not adopted if it is unknown whether this instance exists. An object that a person
+    /// has annotated is adopted.
     pub fn unknown(&self, live: &Value) -> Option<String> {
         let Self { kind, name, .. } = self;
         (!is_annotated(live))
@@ -93,7 +94,8 @@ pub fn adoption(
     let hash = &live["metadata"]["annotations"][names::INTENT];
     let has_hash = hash.is_string() && *hash == desired["metadata"]["annotations"][names::INTENT];
     let is_owned = owners.iter().any(|owner| owner["uid"] == *uid);
-    // One kind, namespace and name has one instance at a time, and this one lives.
+    // Only one instance of a kind, namespace and name exists at a time, so the labels name this one or a
+    // deleted one.
     if has_hash || is_owned || (is_same_instance(live, desired) && owners.is_empty()) {
         return match label(live, names::INSTANCE_UID) {
             Some(_) => Adoption::Inherited,
@@ -199,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_made_for_the_instance_is_its_own() {
+    fn objects_created_for_the_instance_are_its_children() {
         let nothing = AdoptionContext::default();
         assert_eq!(decide(&object(Some("uid-1"), &json!([])), false, &nothing), Adoption::Inherited);
         let mut owned = object(None, &json!([{"uid": "uid-2"}]));
@@ -209,13 +211,13 @@ mod tests {
         assert_eq!(decide(&hashed, false, &nothing), Adoption::Ours);
         hashed["metadata"]["annotations"][names::INTENT] = "another".into();
         assert!(refusal(decide(&hashed, false, &nothing)).contains("does not belong to this instance"));
-        // Stripped of all marks, and seen before.
+        // It has lost all labels and annotations, but was observed as a child before.
         let seen = AdoptionContext { was_child: true, ..AdoptionContext::default() };
         assert_eq!(decide(&hashed, false, &seen), Adoption::Ours);
     }
 
     #[test]
-    fn what_others_own_is_adopted_only_when_handed_over() {
+    fn objects_of_others_are_adopted_only_when_handed_over() {
         let nothing = AdoptionContext::default();
         let foreign = json!({"metadata": {"name": "x"}});
         let why = refusal(decide(&foreign, false, &nothing));
@@ -223,7 +225,7 @@ mod tests {
         assert_eq!(decide(&foreign, true, &nothing), Adoption::HandedOver);
         let annotated = json!({"metadata": {"annotations": {names::ADOPT: "true"}}});
         assert_eq!(decide(&annotated, false, &nothing), Adoption::HandedOver);
-        // Never that of another living instance.
+        // A child of another existing instance is never adopted.
         let owner = AdoptionContext { owner: Some("things/n/b".into()), was_child: true };
         assert!(refusal(decide(&annotated, true, &owner)).contains("belongs to things/n/b, which lives"));
         let controlled_by =
@@ -233,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_garbage_collector_takes_is_awaited() {
+    fn objects_due_for_garbage_collection_are_going() {
         let desired = object(Some("uid-2"), &json!([]));
         assert!(is_going(&object(Some("uid-1"), &json!([{"uid": "uid-1"}])), &desired));
         assert!(!is_going(&object(Some("uid-1"), &json!([])), &desired));

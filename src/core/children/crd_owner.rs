@@ -1,20 +1,22 @@
-//! Which CRDs are those of packages. The label [`names::OPERATOR`] alone does not tell: a CRD that is a child carries it
-//! like every child, and every editor of the object can write it. What counts is that the registrar itself has applied the label, which
-//! managedFields show; and that no package has applied the marks of a child.
+//! Tells which package a CRD belongs to. The label [`names::OPERATOR`] alone does not show it: a CRD that is
+//! a child carries the label like every child, and any editor of the object can write it. A CRD belongs to a
+//! package if the registrar itself has applied the label, which managedFields show, and no package has
+//! applied the labels of a child.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
 use super::names;
 
-/// The package whose CRD an object is, if it is one. Of an object or its metadata, managedFields included.
+/// The package that has registered the CRD with this metadata, if there is one. The metadata must include
+/// managedFields.
 pub fn package_of_crd(meta: &ObjectMeta) -> Option<&str> {
     let package = meta.labels.as_ref()?.get(names::OPERATOR)?;
     let is_registered = owners(meta, names::OPERATOR).any(|manager| manager == names::REGISTRAR);
     (is_registered && !is_child(meta)).then_some(package)
 }
 
-/// The same of plain JSON.
+/// [`package_of_crd`] for a CRD as plain JSON.
 pub fn package_of_crd_value(crd: &Value) -> Option<String> {
     package_of_crd(&metadata(crd)?).map(str::to_owned)
 }
@@ -25,7 +27,8 @@ pub fn former_packages(crd: &Value) -> Vec<String> {
     text.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
-/// The same once this package has it. `takes_from`: the package that it takes the CRD from, if an `Operator` says so.
+/// The former packages of a CRD once `package` has it. `takes_from`: the package that it takes the CRD from,
+/// if an `Operator` says so.
 pub(in crate::children) fn former_packages_of(
     package: &str,
     live: Option<&Value>,
@@ -79,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_alone_makes_no_package_of_a_crd() {
+    fn crd_belongs_to_a_package_only_if_the_registrar_labelled_it() {
         let registrar = || entry("operetta", "Apply", &[names::OPERATOR]);
         let child = || entry("operetta/p", "Apply", &[names::OPERATOR, names::INSTANCE_UID]);
         let own = json!({names::OPERATOR: "p"});
@@ -94,9 +97,10 @@ mod tests {
                 Some("p"),
             ),
             (&of_child, vec![child()], None),
-            // Of a package that has it as its own and as a child.
+            // A package has the CRD as its own and as a child of an instance.
             (&of_child, vec![registrar(), child()], None),
-            // The label of the instance was taken off, but the registrar has not applied the other.
+            // Somebody has removed the label of the instance, and the registrar has not applied the label of
+            // the package.
             (&own, vec![child()], None),
             (&own, vec![entry("kubectl", "Apply", &[names::OPERATOR])], None),
             (&own, vec![entry("operetta", "Update", &[names::OPERATOR])], None),

@@ -2,8 +2,9 @@
 //! object. It waits until a user with the verb `approve` on the instance approves, which the API server checks
 //! (`plan/crds/policy.rs`). Then exactly that object is deleted.
 //!
-//! Once the object is gone, the instance owns the run, and the garbage collector deletes it with the instance. Before that a
-//! child keeps the run from being forgotten: it says that it waits for approval.
+//! Once the object is gone, the instance owns the run, and the garbage collector deletes it with the
+//! instance. Until then the annotation on the child, which says that it waits for approval, keeps the run
+//! from being forgotten.
 //!
 //! These runs need no package: they exist for kinds without plans, and for packages that are not loaded.
 
@@ -35,7 +36,7 @@ const DELETE: &str = "delete";
 /// The runs that delete children of an instance, as far as they are known.
 #[derive(Debug)]
 pub struct DeletionRuns {
-    /// Those that name the instance.
+    /// The runs that name the instance.
     pub runs: Vec<PlanRun>,
     /// Why they are unknown; `None` if they are known.
     pub unknown: Option<String>,
@@ -103,7 +104,7 @@ impl Snapshot {
     }
 
     /// Whether an `Ask` child waits for the approval of its deletion. It no longer waits once its run says that it is
-    /// being deleted. The policy of the package counts as well: an editor of the object can remove what it says itself.
+    /// being deleted. The policy of the package counts as well: an editor of the object can remove its annotation.
     pub(super) fn awaits_approval(&self, observed: &Observed) -> bool {
         let is_approved = |run: &PlanRun| {
             !run.deleting
@@ -163,7 +164,7 @@ pub(super) fn arrange(snapshot: &Snapshot, state: &ReconcileState, decision: &mu
             (Some(run), _) => {
                 actions.extend(deletions.moved(run).map(|status| RunAction::store(run, &status, Vec::new())));
             }
-            // It is about another object: another client changed it.
+            // The run of this name is about another object: another client has changed it.
             (None, Some(forged)) => actions.push(delete(forged)),
             (None, None) if state.is_namespace_terminating() => {}
             (None, None) => {
@@ -176,7 +177,7 @@ pub(super) fn arrange(snapshot: &Snapshot, state: &ReconcileState, decision: &mu
     for run in deletions.runs.iter().filter(|run| !run.deleting && !asked.contains(&run.name)) {
         let mut live = snapshot.observed.iter().chain(&snapshot.previous_children);
         match live.find(|observed| is_about(run, observed)) {
-            // What was approved was the deletion of an object that nothing desired.
+            // The approval was for an object that nothing desired. Now it is desired again.
             Some(observed) if is_desired(snapshot, decision, observed) => {
                 actions.push(RunAction::If { guard: Guard::IsCurrent, then: Box::new(delete(run)) });
             }
@@ -192,7 +193,7 @@ pub(super) fn arrange(snapshot: &Snapshot, state: &ReconcileState, decision: &mu
     let is = |wanted: fn(&Action) -> bool| decision.actions.iter().any(wanted);
     let left = || deletions.runs.iter().filter(|run| !run.deleting);
     if is(|action| matches!(action, Action::RemoveFinalizer)) && snapshot.is_deleting() {
-        // They are deleted last, and before the instance is gone.
+        // The runs are deleted last, just before the finalizer is removed.
         if actions.is_empty() {
             actions.extend(left().map(|run| last(snapshot, run)));
         }
@@ -200,7 +201,7 @@ pub(super) fn arrange(snapshot: &Snapshot, state: &ReconcileState, decision: &mu
             decision.actions.retain(|action| !matches!(action, Action::RemoveFinalizer));
         }
     } else if is(|action| matches!(action, Action::ForceRemoveFinalizer)) {
-        // Those that wait are about objects that stay.
+        // Runs that still wait are about objects that stay.
         actions.extend(left().filter(|run| run.is_final()).map(delete));
     } else if actions.is_empty() {
         actions.extend(plan::prunable(&deletions.runs, deletions.now).into_iter().map(delete));
@@ -208,8 +209,8 @@ pub(super) fn arrange(snapshot: &Snapshot, state: &ReconcileState, decision: &mu
     decision.actions.extend(actions.into_iter().map(|action| Action::Run(Box::new(action))));
 }
 
-/// Whether a decision has found out that an object is desired. That it does not ask for the deletion says less: it may
-/// have come only to the applies before it, or to no target at all.
+/// Whether a decision has found out that an object is desired. A decision that does not ask for the deletion
+/// does not show this: it may have come only to the applies before it, or to no target at all.
 fn is_desired(snapshot: &Snapshot, decision: &Decision, observed: &Observed) -> bool {
     !(snapshot.is_deleting() || decision.pending || observed.terminating)
         && decision.children.iter().flatten().any(|(_, object, _)| object.as_ref() == Some(&observed.object))
@@ -236,8 +237,8 @@ fn is_of_kind(run: &PlanRun, gvk: &Gvk) -> bool {
     *gvk.kind == *text("kind") && gvk.group() == text("group")
 }
 
-/// An action that is right only if the object of the run is gone. What watches have brought may be old, and a run that has
-/// ended does not come back with its approval.
+/// Makes an action depend on a live read that shows that the object of the run is gone. Watches may be
+/// behind, and a run that has ended does not come back with its approval.
 fn if_gone(snapshot: &Snapshot, run: &PlanRun, then: RunAction) -> RunAction {
     let Some(kind) = snapshot.kinds.iter().find(|kind| is_of_kind(run, &kind.gvk)) else { return then };
     let text = |field: &str| run.spec.params[field].as_str();
@@ -250,7 +251,8 @@ fn if_gone(snapshot: &Snapshot, run: &PlanRun, then: RunAction) -> RunAction {
     RunAction::If { guard: Guard::IsGone(object, uid), then: Box::new(then) }
 }
 
-/// Deletes a run at the end of its instance. One that has not deleted its object may be a person's no.
+/// Deletes a run at the end of its instance. A run that has not succeeded may be a person's rejection, so it
+/// is deleted only once its object is gone.
 fn last(snapshot: &Snapshot, run: &PlanRun) -> RunAction {
     if run.phase() == Phase::Succeeded { delete(run) } else { if_gone(snapshot, run, delete(run)) }
 }
@@ -294,7 +296,7 @@ impl DeletionRuns {
         })
     }
 
-    /// The next state of a run whose object waits for approval; `None` if it waits.
+    /// The next state of a run whose object waits for approval; `None` if the state stays as it is.
     fn moved(&self, run: &PlanRun) -> Option<RunStatus> {
         if run.is_final() || run.deleting {
             return None;

@@ -16,39 +16,40 @@ use crate::template::{Certificate, Written, holds_mark, password_length, take_ce
 /// One object of the target, ready to be applied.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Desired {
-    /// Which object.
+    /// The identity of the object.
     pub object: ObjectRef,
-    /// What is applied, with labels, annotations and owner; without preconditions. Shared by all that write it,
-    /// for it may be large. Of what needs no apply only the owner is kept.
+    /// What is applied, with labels, annotations and owner; without preconditions. All writers share it,
+    /// because it may be large. An object that needs no apply keeps only its owner.
     pub body: Arc<Value>,
     /// Hash of the body with the [`names::Stamp`], which its annotation carries.
     pub hash: String,
-    /// Keys of a Secret's data that have no value in the body: the live one is kept, or one is made.
+    /// Keys of a Secret's data that have no value in the body: the live value is kept, or a new one is
+    /// generated.
     pub generated: Vec<Generated>,
-    /// Fields that it yields and does not set, and that are ours alone: their live values are applied with it,
-    /// for an apply without them would take them away before anybody else has them.
+    /// Yielded fields that the body does not set and that only we own. The apply contains their live values:
+    /// without them it would remove the fields before another manager owns them.
     pub keep: Vec<String>,
-    /// Of a Job: whether it has completed before.
+    /// For a Job: whether it has completed before.
     pub completion: Option<Completion>,
 }
 
-/// A value in a Secret that is made once.
+/// A value in a Secret that is generated once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Generated {
     /// The key in `data`.
     pub key: String,
-    /// What a new one is.
+    /// What a new value is.
     pub what: Secret,
 }
 
-/// What is made.
+/// The type of a generated value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Secret {
-    /// A password of so many characters.
+    /// A password with this number of characters.
     Password(usize),
-    /// The certificate of [`names::TLS`], made together with the key.
+    /// The certificate of [`names::TLS`], generated together with the key.
     Certificate(Arc<Certificate>),
-    /// The private key to it.
+    /// The private key of the certificate.
     PrivateKey,
 }
 
@@ -131,7 +132,7 @@ pub(super) fn build<'a>(
     let at_home = namespaced && namespace.as_deref() == ctx.origin.namespace();
     let object = ObjectRef { gvk, namespace: namespace.map(Into::into), name: name.into() };
     let live = observed(&object);
-    // What a person has said stands on the object, in an annotation that is not ours then.
+    // If a person has decided that the object is kept, the annotation on it is not ours.
     let kept = live.is_some_and(Observed::is_kept_by_person);
     let said = if kept { None } else { Some(policy) };
     let policy = said.unwrap_or(DeletionPolicy::Retain);
@@ -142,7 +143,7 @@ pub(super) fn build<'a>(
     if !generated.is_empty() {
         let keys: Vec<&str> = generated.iter().map(|g| g.key.as_str()).collect();
         meta["annotations"][names::GENERATED] = keys.join(",").into();
-        // Like the values: filled in when it is applied.
+        // Filled in when the object is applied, like the values.
         meta["annotations"][names::GENERATED_PROOF] = "".into();
     }
     if owned {
@@ -168,7 +169,7 @@ pub(super) fn build<'a>(
 }
 
 impl Desired {
-    /// Lets go of the body, for there is nothing to apply; its hash says enough.
+    /// Drops the body except for its owner: there is nothing to apply, and the hash is enough to compare.
     pub(super) fn forget_body(&mut self) {
         let owners = self.body["metadata"].get("ownerReferences");
         let metadata = owners.map_or_else(|| json!({}), |owners| json!({"ownerReferences": owners}));
@@ -211,10 +212,10 @@ fn check_name(ctx: &Context<'_>, child: &Child, gvk: &Gvk, name: &str) -> Result
     })
 }
 
-/// How deep a child may be nested: the answers of the API server hold it, and are read to 128 levels.
+/// The deepest nesting of a child. Replies of the API server contain the child, and are parsed to 128 levels.
 const DEPTH: usize = 100;
 
-/// Whether a value has more levels of lists and maps.
+/// Whether a value has more than this number of levels of lists and maps.
 fn is_deeper(value: &Value, levels: usize) -> bool {
     match value {
         Value::Array(items) => levels == 0 || items.iter().any(|item| is_deeper(item, levels - 1)),
@@ -223,8 +224,8 @@ fn is_deeper(value: &Value, levels: usize) -> bool {
     }
 }
 
-/// Where a whole number stands that a double cannot hold. The API server reads what is applied by way of
-/// doubles, and would store another number without a word.
+/// The path of a whole number that a double cannot represent. The API server reads numbers as doubles, and
+/// would store another number without an error.
 fn inexact(value: &Value, path: &mut String) -> Option<String> {
     use std::fmt::Write as _;
     const EXACT: u64 = 1 << 53;
@@ -254,7 +255,7 @@ fn inexact(value: &Value, path: &mut String) -> Option<String> {
     }
 }
 
-/// Whether the garbage collector may delete this child by itself: it knows no order and no policy.
+/// Whether the garbage collector may delete this child by itself: the collector knows no order and no policy.
 fn owned_by_reference(child: &Child, policy: DeletionPolicy) -> bool {
     !child.ordered && policy == DeletionPolicy::Delete
 }
@@ -322,11 +323,11 @@ fn place(
 /// What our labels and annotations say of one object.
 struct Marks<'a> {
     key: Option<&'a str>,
-    /// Of what carries no ownerReference.
+    /// The depth in the graph; `None` for an object with an ownerReference.
     order: Option<u32>,
-    /// What the package says happens to it; nothing where a person has said that it is kept.
+    /// The deletion policy of the package; `None` if a person has said that the object is kept.
     said: Option<DeletionPolicy>,
-    /// Whether it lies in the instance's namespace.
+    /// Whether the object is in the instance's namespace.
     at_home: bool,
 }
 
@@ -408,9 +409,9 @@ fn fold_string_data(gvk: &Gvk, root: &mut Map<String, Value>) -> Result<(), Stri
     Ok(())
 }
 
-/// Takes the marks of what is made once out of a Secret; an empty text stands in their place, so that the field is
-/// ours. A password stands alone as a value of `stringData` or `data`, which means the same for it, a certificate in
-/// the place of either.
+/// Takes the placeholders of generated values out of a Secret and leaves empty texts in their place, so that
+/// the fields are ours. A password is a value of `stringData` or `data`, which mean the same for it; a
+/// certificate takes the place of either map.
 fn take_generated(root: &mut Map<String, Value>) -> Result<Vec<Generated>, String> {
     let mut generated = Vec::new();
     for field in ["stringData", "data"] {

@@ -42,7 +42,8 @@ impl Difference {
     }
 }
 
-/// Compares. `is_as_applied`: our last apply left the managedFields as they are, so that they show no drift.
+/// Compares a desired object with the live one. `is_as_applied`: our last apply left the managedFields as
+/// they are, so that they show no drift.
 pub(super) fn diff(desired: &Desired, observed: Option<&Observed>, is_as_applied: bool) -> Difference {
     let Some(observed) = observed else { return Difference::Missing };
     let is_outdated = observed.desired.as_deref() != Some(&desired.hash);
@@ -75,8 +76,9 @@ pub fn is_covered(desired: &Desired, observed: &Observed) -> bool {
     owned.is_some_and(|owned| fields::uncovered_beside(&desired.body, owned, &observed.foreign).is_none())
 }
 
-/// Whether our entry of managedFields has what the desired object, with which the object was applied last, has not. An
-/// item of a list counts only where all of ours is intact: in place of a lost one it is to be removed.
+/// Whether our entry of managedFields has fields that the desired object lacks, although it was applied last.
+/// `items`: whether items of lists count. They do only while all of our items are intact: an item in place of
+/// a lost one is to be removed.
 pub fn owns_extra_fields(desired: &Desired, observed: &Observed, items: bool) -> bool {
     observed.desired.as_deref() == Some(&desired.hash)
         && observed
@@ -124,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn every_difference_is_told_from_metadata() {
+    fn metadata_shows_every_difference() {
         let ours = json!({"f:data": {"f:a": {}}});
         let of = |live: &Observed| diff(&desired("h"), Some(live), false);
         let live = observed("h", &ours);

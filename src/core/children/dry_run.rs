@@ -59,12 +59,12 @@ pub struct DryRuns {
 }
 
 impl DryRuns {
-    /// Another instance has the same dry run in flight.
+    /// Notes that another instance has the same dry run in flight.
     pub fn wait(&mut self) {
         self.is_pending = true;
     }
 
-    /// Adds a result. A refusal that concerns the change is an outcome.
+    /// Adds a result. Returns an outcome if the result is a refusal that concerns the change.
     pub fn add(&mut self, check: &Check, result: DryRun) -> Option<Outcome> {
         let DryRun::Refused(error) = result else { return None };
         if !check.depends_on.is_empty() && matches!(error.code, 403 | 404) {
@@ -75,7 +75,7 @@ impl DryRuns {
         Some(Outcome::DryRunRefused(Box::new(check.clone()), error))
     }
 
-    /// Whether nothing is written, because another instance has a dry run of it in flight.
+    /// Whether nothing is written yet, because another instance has the same dry run in flight.
     pub fn is_pending(&self) -> bool {
         self.is_pending && !self.is_refused
     }
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_dry_run_says_something_about_the_write_or_nothing() {
+    fn failed_dry_run_refuses_only_if_the_write_is_at_fault() {
         let of = |class, code, message| DryRun::of_failure(failure(class, code, message));
         assert!(matches!(of(Class::Permanent, 422, "no"), Ok(DryRun::Refused(_))));
         assert!(matches!(of(Class::Retry, 500, "a webhook failed"), Ok(DryRun::Refused(_))));

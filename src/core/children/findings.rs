@@ -28,15 +28,16 @@ const PLACES: usize = 3;
 pub enum Finding {
     /// A child, or a field of one, has no value.
     NoValue {
-        /// What has none.
+        /// The child or field.
         name: String,
-        /// Why.
+        /// Why it has no value.
         error: ChildError,
         reason: &'static str,
         is_waiting: bool,
         /// The unknown ref that it reads.
         unknown_ref: Option<String>,
-        /// Whether it has a value as soon as refs are known that do not affect Ready.
+        /// Whether this affects Ready. It does not if the value is missing only because of a ref that does
+        /// not.
         affects_ready: bool,
     },
     /// A ref is unknown that nothing else has reported.
@@ -55,8 +56,8 @@ pub enum Finding {
     Terminating { item: String, state: String },
     /// Children that were deleted while a change is refused, and cannot be restored.
     Missing { items: Vec<String> },
-    /// While a change is refused, nothing that is deleted can be restored: the key of the record of what was accepted cannot
-    /// be read.
+    /// While a change is refused, no deleted child can be restored: the key of the record of what was
+    /// accepted cannot be read.
     RecordUnknown { message: String },
     /// An object is pruned later: once all else is applied, or what the block says.
     PruningWaits { object: ObjectRef, block: Option<Block> },
@@ -79,10 +80,10 @@ pub enum Finding {
     RolloutCancelled { run: String },
     /// Children that a step has deleted stay away until something applies them.
     StaysDeleted { items: Vec<String> },
-    /// An earlier revision of the package cannot be loaded. `run`: the run that began with it; none if only children are of
-    /// it.
+    /// An earlier revision of the package cannot be loaded. `run`: the run that began with it; `None` if only
+    /// children were applied with it.
     RevisionMissing { revision: String, run: Option<String>, why: String },
-    /// What belongs to runs is unknown.
+    /// The objects of runs are unknown.
     RunsUnknown { message: String },
 }
 
@@ -141,7 +142,7 @@ pub enum Severity {
     Stalled,
     /// It may pass by itself.
     Waiting,
-    /// No reason not to be ready.
+    /// It does not affect Ready.
     Pending,
 }
 
@@ -162,7 +163,7 @@ impl Finding {
         Self::NoValue { name, error, reason, is_waiting, unknown_ref, affects_ready }
     }
 
-    /// Not even the number of a child's members is known, while it waits for others anyway.
+    /// A child waits for others, and not even the number of its members is known.
     pub(super) fn no_value_yet(name: &str, error: &ChildError, target: &Target) -> Self {
         match Self::no_value(name, error, target) {
             Self::NoValue { name, error, unknown_ref, affects_ready, .. } => {
@@ -236,7 +237,7 @@ impl Finding {
         }
     }
 
-    /// The item that it is about, and of a refused apply the object.
+    /// The item or the object that the finding is about, and both for a refused apply.
     pub fn subject(&self) -> (Option<&str>, Option<&ObjectRef>) {
         match self {
             Self::ApplyRefused(refusal) => (Some(&refusal.item), Some(&refusal.object)),
@@ -298,12 +299,12 @@ impl Finding {
         matches!(self, Self::Missing { .. } | Self::RecordUnknown { .. })
     }
 
-    /// Whether it says nothing but that a ref has not been read yet.
+    /// Whether it does not affect Ready, or says only that a ref has not been read yet.
     pub(super) fn is_silent(&self) -> bool {
         self.severity() == Severity::Pending || self.reason() == PENDING
     }
 
-    /// Whether it is a run that waits and does not affect Ready.
+    /// Whether it is about a run that waits and does not affect Ready.
     pub(super) fn is_run_beside(&self) -> bool {
         matches!(self, Self::RunWaits { affects_ready: false, .. })
     }
@@ -316,12 +317,12 @@ impl Finding {
         )
     }
 
-    /// Itself, if it is such a write.
+    /// The finding itself, if it is a write that the pause holds back.
     pub(super) fn paused_write(&self) -> Option<&Self> {
         matches!(self, Self::Paused { .. }).then_some(self)
     }
 
-    /// Its severity.
+    /// The severity of the finding.
     pub fn severity(&self) -> Severity {
         let is_stalled = match self {
             Self::NoValue { affects_ready: false, .. }
@@ -494,7 +495,7 @@ fn waiting(f: &mut Formatter<'_>, item: &str, block: &Block) -> fmt::Result {
         Block::Oscillation(_) => write!(
             f,
             "{item}: what it should be has changed {} times in five minutes while the instance stayed as it is; does it \
-             read what follows from itself?",
+             read its own output, directly or through other objects?",
             super::decide::MOST_CHANGES
         ),
         Block::DryRun => write!(f, "{item} waits until a dry run of the change passes"),
@@ -598,7 +599,7 @@ fn remedy(
     error: &CallError,
     policy: impl FnOnce() -> Result<ImmutableChange, String>,
 ) -> Option<Remedy> {
-    // Only then may its package say Recreate.
+    // The package may set Recreate only for such a child.
     let may_be_recreated =
         child.deletion_policy == DeletionPolicy::Delete && !child.kinds.iter().any(holds_data);
     match error {

@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_finalizer_guards_what_we_applied_and_is_not_retained() {
+    fn finalizer_guards_applied_objects_unless_retained() {
         let object = |retained: &str, owner: &str, manager: &str| {
             json!({"metadata": {
                 "name": "a", "namespace": "n",

@@ -25,7 +25,7 @@ pub(super) fn policy(ctx: &Context<'_>, target: &Target, item: &Item) -> Result<
     match target.setting(ctx, item, text) {
         Ok(Some(Value::String(word))) if word == "Recreate" => Ok(ImmutableChange::Recreate),
         Ok(Some(Value::String(word))) if word == "Fail" => Ok(ImmutableChange::Fail),
-        // Left out: as if it were not there.
+        // A value that is left out stands for the default.
         Ok(None) => Ok(ImmutableChange::Fail),
         Ok(Some(_)) => Err("it is neither Fail nor Recreate".to_owned()),
         Err(error) => Err(error.to_string()),

@@ -20,12 +20,12 @@ use crate::template::Live;
 /// The field by which the API server removes a finished Job.
 const TTL: &str = "ttlSecondsAfterFinished";
 
-/// What tells whether a Job of the target has completed.
+/// Whether a Job of the target has completed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Completion {
-    /// Which Job of which spec: stands in the annotation once it has completed.
+    /// Identifies the Job and its spec. The annotation contains it once the Job has completed.
     pub token: String,
-    /// Whether it stands there.
+    /// Whether the annotation contains the token.
     pub recorded: bool,
 }
 
@@ -39,7 +39,7 @@ pub(super) fn has_completed(job: &Value) -> bool {
     super::condition(job, "Complete").is_some_and(|condition| condition["status"] == "True")
 }
 
-/// The completion of a rendered Job. Takes its TTL out as long as that is not recorded.
+/// The completion of a rendered Job. Takes the Job's TTL out as long as its completion is not recorded.
 pub(super) fn completion(ctx: &Context<'_>, name: &str, job: &mut Map<String, Value>) -> Completion {
     let ttl = job.get_mut("spec").and_then(Value::as_object_mut).and_then(|spec| spec.remove(TTL));
     let namespace = &job["metadata"]["namespace"];
@@ -52,14 +52,14 @@ pub(super) fn completion(ctx: &Context<'_>, name: &str, job: &mut Map<String, Va
     Completion { token, recorded }
 }
 
-/// What the annotation of an instance says to have completed.
+/// The tokens of completed Jobs in the annotation of an instance.
 fn recorded(instance: &Value) -> impl Iterator<Item = &str> {
     let text = instance["metadata"]["annotations"][names::COMPLETED_JOBS].as_str().unwrap_or_default();
     text.split(',').filter(|token| !token.is_empty())
 }
 
-/// The annotation as it should be, if it is not so. What no Job of the target stands for is forgotten, unless it
-/// cannot be told which there are.
+/// The text that the annotation should have; `None` if it has it. Tokens of Jobs that are not in the target
+/// are removed, unless a part of the target is unknown.
 pub(super) fn to_record(ctx: &Context<'_>, target: &Target) -> Option<String> {
     let before: BTreeSet<&str> = recorded(&ctx.snapshot.instance).collect();
     let mut now = BTreeSet::new();

@@ -7,7 +7,7 @@ use super::names;
 use crate::package::{NEVER, may_come_from_values};
 use crate::template::Written;
 
-/// Checks which fields there are.
+/// Checks which fields the metadata of a child has.
 ///
 /// # Errors
 /// Says which field is wrong, and never shows a text that comes from a value.
@@ -20,7 +20,7 @@ pub(super) fn check(template: &str, meta: &Map<String, Value>, written: &Written
     let from_value =
         |(field, value): &(&String, &Value)| !may_come_from_values(field) && !written.has(field, value);
     if let Some((field, _)) = meta.iter().find(from_value) {
-        // Any other may be made of a value itself.
+        // The name of any other field may come from a value itself, so it is not shown.
         let field = if field == "finalizers" { "metadata.finalizers" } else { "a field of metadata" };
         return Err(format!(
             "{template} renders {field} from a value; values may only bring name, namespace, labels and annotations: \
@@ -34,10 +34,11 @@ pub(super) fn check(template: &str, meta: &Map<String, Value>, written: &Written
     Ok(())
 }
 
-/// Refuses labels and annotations of ours, of the object itself and of what it is a template for (pods, Jobs, claims).
+/// Refuses labels and annotations with Operetta's prefix, on the object itself and in its templates (pods,
+/// Jobs, claims).
 ///
 /// # Errors
-/// Says that there is one.
+/// Says whether it is a label or an annotation.
 pub(super) fn own_keys(template: &str, object: &Map<String, Value>) -> Result<(), String> {
     for (key, value) in object {
         match value {

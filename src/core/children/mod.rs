@@ -105,7 +105,7 @@ pub enum ChildError {
     },
     /// It reads a child whose `when` is false.
     DependencyAbsent {
-        /// Which, and what to do.
+        /// The child that it reads, and what to do.
         message: String,
     },
     /// Objects of its kind cannot be read.
@@ -132,7 +132,7 @@ impl ChildError {
         }
     }
 
-    /// Whether it is no mistake: what it reads is not there yet.
+    /// Whether it is no mistake: what the child reads does not exist yet, or is not known.
     pub fn is_waiting(&self) -> bool {
         match self {
             Self::Eval(error @ EvalError::NotYet(_)) => !error.is_mixed(),

@@ -24,7 +24,8 @@ pub const INSTANCE_NAMESPACE: &str = "operetta.dev/instance-namespace";
 pub const INSTANCE_UID: &str = "operetta.dev/instance-uid";
 /// Label: the child's id in the package.
 pub const CHILD: &str = "operetta.dev/child";
-/// Label: the key of a `forEach` child, made fit for a label. The annotation of that name has it raw.
+/// Label: the key of a `forEach` child, made fit for a label. The annotation of the same name has the raw
+/// key.
 pub const KEY: &str = "operetta.dev/key";
 /// Label of what belongs to the runs of an instance and is no child: PlanRuns that Operetta makes, origins, Jobs of
 /// steps. The uid of the instance.
@@ -48,20 +49,21 @@ pub const ACCEPT_GENERATED: &str = "operetta.dev/accept-generated";
 pub const KEY_SECRET: &str = "operetta-generated-data";
 /// The keys of a certificate and its private key in a Secret's data.
 pub const TLS: [&str; 2] = ["tls.crt", "tls.key"];
-/// Annotation of a child that is no Secret and may hold data of Secrets, for its package says so: `"true"`.
+/// Annotation of a child that is no Secret and may hold data of Secrets, because its package says so:
+/// `"true"`.
 pub const EXPOSES_SECRET_DATA: &str = "operetta.dev/exposes-secret-data";
-/// Annotation of a child that the garbage collector must not take: how deep in the graph it stands; deletion
-/// goes from the highest to 0. All others carry an ownerReference, unless they were orphaned.
+/// Annotation of a child that the garbage collector must not delete: its depth in the graph. Deletion goes
+/// from the greatest depth to 0. All other children carry an ownerReference, unless they were orphaned.
 pub const ORDER: &str = "operetta.dev/order";
 /// Annotation of a `Retain` child: `"true"` once its instance, or its place in the target, is gone. A person may set it
 /// on any child to have it kept.
 pub const RETAINED: &str = "operetta.dev/retained";
 /// Annotation of an `Ask` child: `"true"` while its deletion waits for approval.
 pub const PENDING: &str = "operetta.dev/deletion-pending";
-/// Annotation of an instance that goes: it was deleted with `--cascade=orphan`. `"true"` once the object itself
-/// says so.
+/// Annotation of an instance that is deleted with `--cascade=orphan`: `"true"`, before the first of its
+/// children is orphaned.
 pub const ORPHANED: &str = "operetta.dev/orphaned";
-/// Annotation of an instance, set by a person: `"true"` lets go of it without waiting for its children.
+/// Annotation of an instance, set by a person: `"true"` releases it without waiting for its children.
 pub const SKIP_CLEANUP: &str = "operetta.dev/skip-cleanup";
 /// Annotation of an instance: which of its Jobs have completed, as tokens with commas between. A Job whose token is
 /// taken out, and that is gone, runs again.
@@ -70,15 +72,16 @@ pub const COMPLETED_JOBS: &str = "operetta.dev/completed-jobs";
 pub const NOTES: &str = "operetta";
 /// The finalizer by which the API server marks `--cascade=orphan`.
 pub const ORPHAN_FINALIZER: &str = "orphan";
-/// Annotation of an instance: its uid, once it has an `InstanceState`. If that is missing then, it is lost. Also the finalizer of
-/// the `InstanceState`, which goes after the instance.
+/// Annotation of an instance: its uid, once it has an `InstanceState`. If the `InstanceState` is missing
+/// then, it is lost. The finalizer of the `InstanceState`, which is deleted after the instance, has the same
+/// name.
 pub const STATE: &str = "operetta.dev/state";
 /// Annotation of an instance: `"true"` stops all writes to its children.
 pub const PAUSED: &str = "operetta.dev/paused";
 /// Annotation of an instance, while a change of it is refused: which children it had, and of what spec.
 pub const ACCEPTED: &str = "operetta.dev/accepted";
-/// Annotation of an instance, with a hash of the item behind it: the item that is deleted to be created again. That it is
-/// gone is no loss.
+/// Prefix of an annotation of an instance, with a hash of the item behind it: the item that is deleted to be
+/// created again. Its absence is no loss.
 pub const RECREATING: &str = "operetta.dev/recreating-";
 /// Annotation of a foreign object, set by a person: Operetta may take it over.
 pub const ADOPT: &str = "operetta.dev/adopt";
@@ -94,10 +97,11 @@ pub const CHILD_NAMESPACES: &str = "operetta.dev/child-namespaces";
 pub const PLANS: &str = "operetta.dev/plans";
 /// Annotation of a CRD: how objects are converted between its versions, as JSON, for the conversion webhook.
 pub const CONVERSION: &str = "operetta.dev/conversion";
-/// Annotation of a CRD while its stored objects are migrated to another version: its uid, its generation, and the last object
-/// of those that were written.
+/// Annotation of a CRD while its stored objects are migrated to another version: its uid, its generation, and
+/// the last object that was written.
 pub const MIGRATED: &str = "operetta.dev/migrated";
-/// Annotation of a CRD that another manager applies, too: whose text is the base. Ours is only added to it.
+/// Annotation of a CRD that another manager applies, too: the manager whose text is the base, to which ours
+/// is only added.
 pub const CRD_BASE: &str = "operetta.dev/crd-base";
 /// Annotation of a CRD: the manager that cares for its instances, by the Lease that it leads with.
 pub const MANAGER: &str = "operetta.dev/manager";
@@ -127,7 +131,8 @@ pub fn kind_label(kind: &str, group: &str) -> String {
     label_value(&format!("{kind}.{group}"))
 }
 
-/// Which instance a child is of by name, whatever the uid: a digest of kind, namespace and name. Two instances
+/// Identifies the instance of a child by name, whatever its uid: a digest of kind, namespace and name. Two
+/// instances
 /// of one name in two namespaces differ, wherever their children lie.
 pub type Claim = [u8; 16];
 
@@ -155,7 +160,7 @@ pub fn kind_mark_of(claim: &Claim) -> KindMark {
     [claim[0], claim[1], claim[2], claim[3]]
 }
 
-/// Whether a claim may be of an instance of the kind with that label; of another kind it is hardly ever.
+/// Whether a claim may be of an instance of the kind with that label. A match by chance is very unlikely.
 pub fn claims_kind(claim: &Claim, kind_label: &str) -> bool {
     kind_mark_of(claim) == kind_mark(kind_label)
 }

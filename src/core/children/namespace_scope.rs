@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use crate::api::{Gvk, ObjectRef};
 use crate::package::Resource;
 
-/// What stands for all namespaces.
+/// The text that stands for all namespaces.
 const ANY: &str = "*";
 
 /// The namespaces, beside that of the instance, in which its children may lie.
@@ -24,7 +24,7 @@ impl NamespaceScope {
     /// The namespace of the instance alone.
     pub const HOME: Self = Self::Beyond(BTreeSet::new());
 
-    /// What the templates of a resource say. `operator`: the manager's namespace.
+    /// The namespaces that the templates of a resource can render. `operator`: the manager's namespace.
     pub fn of(resource: &Resource, operator: &str) -> Self {
         let mut all = BTreeSet::new();
         for child in &resource.children {
@@ -36,14 +36,14 @@ impl NamespaceScope {
         Self::Beyond(all)
     }
 
-    /// What the annotation [`super::names::CHILD_NAMESPACES`] says.
+    /// Reads the annotation [`super::names::CHILD_NAMESPACES`].
     pub fn read(annotation: Option<&str>) -> Self {
         let Some(text) = annotation.filter(|text| text.trim() != ANY) else { return Self::Anywhere };
         let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
         Self::Beyond(names.map(str::to_owned).collect())
     }
 
-    /// The text of that annotation.
+    /// The text of the annotation.
     pub fn text(&self) -> String {
         match self {
             Self::Anywhere => ANY.to_owned(),
@@ -51,7 +51,7 @@ impl NamespaceScope {
         }
     }
 
-    /// Both.
+    /// The union of both.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         match (self, other) {
@@ -72,7 +72,8 @@ impl NamespaceScope {
     }
 
     /// Whether an object can be a child of an instance that lies in `home`. `kinds`: those that its children have,
-    /// or had, in any version. (Cluster-scoped objects are for those who may do much anyway.)
+    /// or had, in any version. (Only clients with wide rights can create cluster-scoped objects, so they are
+    /// not checked.)
     pub fn holds(&self, home: Option<&str>, kinds: &BTreeSet<Gvk>, object: &ObjectRef) -> bool {
         let namespace = object.namespace.as_deref();
         let is_there = namespace.is_none_or(|namespace| home == Some(namespace) || self.has(namespace));
@@ -85,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_child_lies_where_a_template_can_put_it() {
+    fn objects_outside_the_scope_are_no_children() {
         let kinds = BTreeSet::from([Gvk::new("g/v1", "Gadget"), Gvk::new("v1", "ConfigMap")]);
         let object = |api_version: &str, kind: &str, namespace: Option<&str>| ObjectRef {
             gvk: Gvk::new(api_version, kind),
@@ -106,7 +107,7 @@ mod tests {
             &kinds,
             &object("v1", "ConfigMap", Some("home"))
         ));
-        // In any version, but of no other group.
+        // Any version of the kind counts, but no other group.
         assert!(some.holds(Some("home"), &kinds, &object("g/v2", "Gadget", Some("home"))));
         assert!(!some.holds(Some("home"), &kinds, &object("h/v1", "Gadget", Some("home"))));
         assert!(!some.holds(Some("home"), &kinds, &object("v1", "Secret", Some("home"))));

@@ -14,7 +14,7 @@ use crate::package::DeletionPolicy;
 use crate::readiness::Readiness;
 use crate::readiness::containers::{self, Containers};
 
-/// Each object once: where its kind is watched in two versions it is observed in both.
+/// Lists each object once: an object whose kind is watched in two versions is observed in both.
 pub(super) fn once<'a>(objects: impl Iterator<Item = &'a Arc<Observed>>) -> Vec<&'a Arc<Observed>> {
     let mut seen = HashSet::new();
     objects.filter(|object| seen.insert(&*object.uid)).collect()
@@ -24,7 +24,7 @@ pub(super) fn once<'a>(objects: impl Iterator<Item = &'a Arc<Observed>>) -> Vec<
 #[derive(Debug, Clone, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "they have nothing to do with each other")]
 pub struct Observed {
-    /// Which object.
+    /// The identity of the object.
     pub object: ObjectRef,
     /// Its uid.
     pub uid: Box<str>,
@@ -38,7 +38,7 @@ pub struct Observed {
     pub child: Box<str>,
     /// The raw `forEach` key, if it has one.
     pub key: Option<Box<str>>,
-    /// Which instance it is of by name, from its labels: outlives the instance's uid.
+    /// Identifies its instance by name, from its labels: it outlives the instance's uid.
     pub claim: Claim,
     /// Depth in the graph when it was applied.
     pub order: u32,
@@ -56,9 +56,9 @@ pub struct Observed {
     pub settled: DriftFingerprint,
     /// Hash of what makes it unavailable when it changes, if its child has `maxUnavailable`.
     pub spec_hash: Option<Box<str>>,
-    /// Of a Pod: its annotation about containers whose image the last apply changed.
+    /// For a Pod: its annotation about containers whose image the last apply changed.
     pub replaced: Option<Box<str>>,
-    /// Of a Pod: the containers that run.
+    /// For a Pod: the containers that run.
     pub running: Containers,
     /// Whether it is being deleted.
     pub terminating: bool,
@@ -66,13 +66,13 @@ pub struct Observed {
     pub held_by: Vec<Box<str>>,
     /// Whether it carries an ownerReference to the instance.
     pub owner_reference: bool,
-    /// Of a `Retain` child: whether it has left the target and is kept. `None` of all others.
+    /// For a `Retain` child: whether it has left the target and is kept. `None` for all others.
     pub retained: Option<bool>,
-    /// Of an `Ask` child: whether it is annotated as awaiting approval. `None` of all others.
+    /// For an `Ask` child: whether it is annotated as awaiting approval. `None` for all others.
     pub asking: Option<bool>,
     /// Which of the two annotations Operetta has set to `"true"`, and not a user.
     pub noted: Noted,
-    /// Of a Job: whether it has completed.
+    /// For a Job: whether it has completed.
     pub completed: bool,
     /// Readiness by the rules of its kind.
     pub readiness: Readiness,
@@ -103,9 +103,9 @@ impl DriftFingerprint {
 /// Annotations that Operetta has set, according to the field manager that owns them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Noted {
-    /// That it is retained.
+    /// Whether Operetta has noted that the object is retained.
     pub retained: bool,
-    /// That its deletion waits for approval.
+    /// Whether Operetta has noted that the deletion of the object waits for approval.
     pub pending: bool,
 }
 
@@ -152,7 +152,7 @@ impl Observed {
 /// Paths of a live object.
 pub type Paths = Arc<[Vec<String>]>;
 
-/// An object of a watch or a reply.
+/// An object from a watch or a reply.
 pub struct Seen<'a> {
     /// Kind of the object.
     pub gvk: &'a Gvk,
@@ -249,7 +249,8 @@ impl Seen<'_> {
         })
     }
 
-    /// What we own of it and since when, and what all others own, the status aside.
+    /// The fields that we own and when we last applied them, and the fields that all others own, the status
+    /// aside.
     fn field_sets(&self, manager: &str, instance_uid: &str) -> (Option<Arc<FieldSet>>, i64, Arc<FieldSet>) {
         let mut owned = None;
         let mut applied = 0;
@@ -296,8 +297,9 @@ impl Seen<'_> {
     }
 }
 
-/// What was decided about an object when it was applied. Of the annotations one that is not by us says nothing, and
-/// where nothing is left of them it is kept: only what the garbage collector may take was surely to be deleted.
+/// What was decided about an object when it was applied. An annotation that we do not own does not count. If
+/// nothing of it is left, the object is kept: only an object that the garbage collector may delete was surely
+/// to be deleted.
 fn stamp(desired: Option<&str>, order: Option<&str>, owned: Option<&FieldSet>, by_collector: bool) -> Stamp {
     if let Some(stamp) = desired.map(Stamp::read).filter(|stamp| stamp.order.is_some()) {
         return stamp;
@@ -389,7 +391,7 @@ mod tests {
             seen(meta, None, &[]).unwrap()
         };
         let gone = (names::INTENT, None);
-        // What was to stay stays, whatever is taken off.
+        // An object that was to stay stays, whichever annotation is removed.
         let retain = (names::INTENT, Some("h.2.retain"));
         assert_eq!(with(&[retain]).retained, Some(false));
         assert_eq!(with(&[retain, (names::RETAINED, Some("true"))]).retained, Some(true));
@@ -399,10 +401,10 @@ mod tests {
         assert_eq!(with(&[ask, (names::PENDING, Some("true"))]).asking, Some(true));
         let bare = with(&[gone, (names::ORDER, None)]);
         assert_eq!((bare.retained, bare.is_orphaned()), (Some(false), false));
-        // What was to go still goes, and in its order.
+        // An object that was to be deleted still is, and in its order.
         let plain = with(&[]);
         assert_eq!((plain.retained, plain.asking, plain.order, plain.guarded), (None, None, 2, true));
-        // An order that is not by us does not take it from the garbage collector: it is orphaned, as a person said.
+        // An order that we did not set does not protect the object: it counts as orphaned by a person.
         let owned = with(&[(names::INTENT, Some("h")), (names::ORDER, Some("7"))]);
         assert_eq!((owned.guarded, owned.order, owned.is_orphaned()), (false, 0, true));
         // Another key is another member: only the label's own text counts.
@@ -446,7 +448,7 @@ mod tests {
             seen(meta, None, &[]).unwrap().owned.unwrap()
         };
         assert!(Arc::ptr_eq(&of("i", "i"), &of("j", "j")));
-        // Another owner is another matter.
+        // The uid of another owner is not left out.
         assert_ne!(of("i", "i"), of("i", "j"));
         let body = |owner: &str| json!({"metadata": {"ownerReferences": [{"uid": owner}]}, "data": {"a": 1}});
         assert!(super::super::fields::uncovered(&body("i"), &of("i", "i")).is_none());
@@ -454,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_read_is_kept() {
+    fn only_fields_that_expressions_read_are_kept() {
         let body = json!({"spec": {"a": 1, "b": 2}, "status": {"phase": "Running", "x": [1]}});
         let reads = vec![vec!["spec".into(), "b".into()], vec!["status".into(), "phase".into()]];
         let live = seen(meta(), Some(&body), &reads).unwrap().live.unwrap();

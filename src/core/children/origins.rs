@@ -23,7 +23,7 @@ use crate::template::Var;
 pub struct Origin<'a> {
     /// The package.
     pub package: &'a Package,
-    /// The instance's kind in it.
+    /// The instance's kind in the package.
     pub resource: &'a Resource,
     /// The instance, CRD defaults filled in.
     pub instance: &'a Value,
@@ -58,7 +58,7 @@ pub struct InstanceInput {
     spec: Value,
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     labels: Map<String, Value>,
-    /// Without those of Operetta: they are always the live ones.
+    /// Without those of Operetta, which are always taken from the live instance.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     annotations: Map<String, Value>,
 }
@@ -143,7 +143,7 @@ pub const NEWEST: usize = 0;
 pub struct Origins<'a> {
     newest: Origin<'a>,
     earlier: Vec<Earlier<'a>>,
-    /// The positions of the origins of items.
+    /// The position of the origin that each item was recorded with.
     recorded: HashMap<ItemId, usize>,
     /// The position of the origin of items that are in its target and have no recorded one.
     previous: Option<usize>,
@@ -168,7 +168,7 @@ struct Earlier<'a> {
 }
 
 impl<'a> Origins<'a> {
-    /// All items have the same origin.
+    /// Builds the origins of an instance whose items all have the newest one.
     pub fn one(newest: Origin<'a>) -> Self {
         let mut numbers = HashMap::with_capacity(newest.resource.children.len());
         for (number, child) in newest.resource.children.iter().enumerate() {
@@ -189,10 +189,11 @@ impl<'a> Origins<'a> {
         }
     }
 
-    /// Items have different origins. `earlier`: those other than the newest that are in use, newest first. `recorded`:
-    /// the position of the origin of each item that a rollout has recorded ([`NEWEST`], or 1 for the first of `earlier`).
-    /// `previous`: the position of the origin of items that are not recorded and are in the target of that origin. All other
-    /// items are of the newest origin.
+    /// Builds the origins of an instance whose items have different ones. `earlier`: those other than the
+    /// newest that are in use, newest first. `recorded`: the position of the origin of each item that a
+    /// rollout has recorded ([`NEWEST`], or 1 for the first of `earlier`). `previous`: the position of the
+    /// origin of items that are not recorded and are in the target of that origin. All other items are of the
+    /// newest origin.
     pub fn new(
         newest: Origin<'a>,
         earlier: Vec<Origin<'a>>,
@@ -206,34 +207,34 @@ impl<'a> Origins<'a> {
         for (item, position) in recorded {
             let item = origins.in_newest(item);
             let known = origins.recorded.entry(item).or_insert(position);
-            // One that was recorded under an earlier id of the child, too.
+            // If the item was recorded under an earlier id of its child, too, the newer origin counts.
             *known = position.min(*known);
         }
         origins.previous = previous.filter(|position| *position != NEWEST);
         origins
     }
 
-    /// These items are not in the target, because a step has deleted them.
+    /// Marks items that are not in the target, because a step has deleted them.
     #[must_use]
     pub fn with_absent(mut self, items: impl IntoIterator<Item = ItemId>) -> Self {
         self.absent = items.into_iter().map(|item| self.in_newest(item)).collect();
         self
     }
 
-    /// These items are lost, and are not applied: the plan of that name restores them.
+    /// Marks items that are lost and not applied, because the plan of that name restores them.
     #[must_use]
     pub fn with_lost(mut self, items: impl IntoIterator<Item = (ItemId, String)>) -> Self {
         self.lost = items.into_iter().map(|(item, plan)| (self.in_newest(item), plan)).collect();
         self
     }
 
-    /// The target tells which members the newest origin has, for the runs of plans.
+    /// Has the target list the members that the newest origin has, for the runs of plans.
     #[must_use]
     pub fn with_plans(self) -> Self {
         Self { has_plans: true, ..self }
     }
 
-    /// A variable of all expressions, such as `record`.
+    /// Adds a variable of all expressions, such as `record`.
     #[must_use]
     pub fn with_variable(mut self, name: &'static str, value: Var) -> Self {
         self.variables.push((name, value));
@@ -272,13 +273,13 @@ impl<'a> Origins<'a> {
         self.newest
     }
 
-    /// The origin at a position; of none that there is, the newest.
+    /// The origin at a position; the newest if there is none.
     pub fn at(&self, position: usize) -> Origin<'a> {
         let earlier = position.checked_sub(1).and_then(|index| self.earlier.get(index));
         earlier.map_or(self.newest, |earlier| earlier.origin)
     }
 
-    /// How many there are.
+    /// The number of origins.
     pub(super) fn len(&self) -> usize {
         1 + self.earlier.len()
     }
@@ -311,7 +312,7 @@ impl<'a> Origins<'a> {
         }
     }
 
-    /// The child of an item.
+    /// The child of an item, as the item's origin has it.
     pub(super) fn child_of(&self, position: usize, number: usize) -> &'a Child {
         match position.checked_sub(1).map(|index| &self.earlier[index]) {
             None => &self.newest.resource.children[number],
@@ -319,7 +320,7 @@ impl<'a> Origins<'a> {
         }
     }
 
-    /// A child as the newest origin has it that has the child at all.
+    /// A child as it is in the newest origin that has it.
     pub(super) fn child(&self, number: usize) -> Option<&'a Child> {
         (0..self.len()).find_map(|position| self.child_at(position, number))
     }
@@ -350,7 +351,8 @@ impl<'a> Origins<'a> {
         order
     }
 
-    /// Origins may disagree about what comes first: then what is visited first.
+    /// Adds a child after its dependencies. If origins disagree about the order, the child that is visited
+    /// first comes first.
     fn visit(&self, number: usize, visited: &mut [bool], order: &mut Vec<usize>) {
         if std::mem::replace(&mut visited[number], true) {
             return;
@@ -391,7 +393,7 @@ impl<'a> Origins<'a> {
         self.lost.get(item).map(String::as_str)
     }
 
-    /// Whether the target tells which members the newest origin has.
+    /// Whether the target lists the members that the newest origin has.
     pub(super) fn has_plans(&self) -> bool {
         self.has_plans
     }

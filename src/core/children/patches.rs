@@ -17,8 +17,8 @@ pub fn reads_live(action: &Action) -> bool {
     }
 }
 
-/// The merge patch that carries out an action; `None` if it has none, or if the live object, where it is read, is not
-/// the one any more that was decided about.
+/// The merge patch that carries out an action; `None` if it has none, or if the live object, where it is
+/// read, is not the one that the decision was about.
 pub fn of_child(action: &Action, live: Option<&Value>) -> Option<Value> {
     let observed = action.removed()?;
     if reads_live(action) && live?["metadata"]["uid"] != *observed.uid {
@@ -81,7 +81,7 @@ fn noted(observed: &Observed, annotation: &str, live: Option<&Value>) -> Value {
         let owners = live["metadata"]["ownerReferences"].as_array().into_iter().flatten();
         change["ownerReferences"] =
             owners.filter(|owner| owner["uid"] != *observed.instance_uid).cloned().collect();
-        // Without it, it would look as if a person had orphaned it.
+        // Without the order in its hash, the object would look orphaned by a person.
         let hash = observed.desired.as_deref().unwrap_or_default();
         let hash = hash.split('.').next().unwrap_or_default();
         let asks = annotation == names::PENDING;
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(of_instance(&Action::AddFinalizer, &held), None);
         let patched = of_instance(&Action::ForceRemoveFinalizer, &held).unwrap();
         assert_eq!(patched["metadata"]["finalizers"], json!(["other"]));
-        // Nothing to record takes the record off.
+        // An empty record removes the annotation.
         for (action, annotation) in [
             (Action::Record(None), names::ACCEPTED),
             (Action::RecordJobs(String::new()), names::COMPLETED_JOBS),

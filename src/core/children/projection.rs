@@ -11,7 +11,7 @@ use crate::template::{EvalError, Scope};
 /// The fields of a status, by dotted name.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Projection {
-    /// `None` keeps what is there, null removes it.
+    /// The value of each field. `None` keeps the present value, null removes it.
     pub fields: Vec<(String, Option<Value>)>,
     /// What is left out, one sentence each, beginning with `status.NAME`.
     pub faults: Vec<String>,
@@ -43,7 +43,8 @@ impl Projection {
         projection
     }
 
-    /// Leaves out what the API server has refused; of `removes`, what is there goes, else it stays as it is.
+    /// Leaves out fields that the API server has refused. `removes`: whether their present values are
+    /// removed; otherwise they stay.
     pub(super) fn leave_out(&mut self, names: &[String], removes: bool) {
         for (name, value) in &mut self.fields {
             if names.contains(name) {
@@ -74,7 +75,8 @@ fn value(ctx: &Context<'_>, field: &StatusField, scope: &Scope) -> Result<Value,
     }
 }
 
-/// Why the schema of a field does not take a value, if so. What the server would drop is no reason: it is dropped.
+/// Why the schema of a field does not accept a value, if it does not. Parts that the server would drop are no
+/// reason.
 fn refusal(field: &StatusField, value: &Value) -> Option<String> {
     let schema = field.schema.as_ref().filter(|_| !value.is_null())?;
     let mut stored = value.clone();
@@ -88,7 +90,7 @@ fn refusal(field: &StatusField, value: &Value) -> Option<String> {
         .map(|violation| format!("{} {}", violation.path, violation.message))
 }
 
-/// A merge patch stores no null but within lists.
+/// Removes nulls, which a merge patch stores only within lists.
 fn drop_nulls(value: &mut Value) {
     if let Value::Object(map) = value {
         map.retain(|_, value| !value.is_null());

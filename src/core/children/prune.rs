@@ -23,14 +23,14 @@ use crate::package::DeletionPolicy;
 /// How long until a namespace is checked again: the deletion of objects of others in it queues no instance.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
-/// Group, kind, namespace and name.
+/// Identifies an object: group, kind, namespace and name.
 pub(super) type Identity<'a> = (&'a str, &'a str, Option<&'a str>, &'a str);
 
 /// The live objects that nothing desires.
 pub(super) struct Undesired<'a> {
-    /// Those to delete, retain or ask for.
+    /// The objects to delete, retain, or mark as awaiting approval.
     pub remove: Vec<&'a Arc<Observed>>,
-    /// Those that a user has orphaned.
+    /// The objects that a user has orphaned.
     pub orphaned: Vec<&'a Arc<Observed>>,
 }
 
@@ -43,9 +43,9 @@ impl Undesired<'_> {
 /// What is done about undesired objects now, and what is awaited.
 #[derive(Debug, Default)]
 pub(super) struct Pruned {
-    /// To do.
+    /// The actions to carry out.
     pub actions: Vec<Action>,
-    /// What waits for approval.
+    /// The objects whose deletion waits for approval.
     pub asks: Vec<Arc<Observed>>,
     /// Refusals first, then what holds back the rest, then what waits for approval.
     pub findings: Vec<Finding>,
@@ -55,7 +55,8 @@ pub(super) struct Pruned {
     pub namespaces: Vec<String>,
 }
 
-/// The live objects that are not desired. Of an instance that stays, kinds that are not listed are left alone.
+/// The live objects that are not desired. While the instance is not being deleted, kinds that are not listed
+/// are left alone.
 pub(super) fn undesired<'a>(snapshot: &'a Snapshot, desired: &HashSet<Identity<'_>>) -> Undesired<'a> {
     let is_undesired = |o: &&Arc<Observed>| {
         !desired.contains(&o.object.identity()) && (snapshot.is_deleting() || snapshot.is_listed(&o.object))
@@ -116,8 +117,8 @@ pub(super) fn to_ask(observed: &Arc<Observed>) -> Option<Action> {
     (observed.asking != Some(true)).then(|| Action::Ask(Arc::clone(observed)))
 }
 
-/// The objects of the highest order: they are deleted before those of lower orders. A namespace that holds others of them
-/// comes after those.
+/// The objects of the highest order: they are deleted before those of lower orders. A namespace that contains
+/// some of them comes after these.
 struct DeletionBatch<'a>(Vec<&'a Arc<Observed>>);
 
 impl<'a> DeletionBatch<'a> {
@@ -131,7 +132,8 @@ impl<'a> DeletionBatch<'a> {
         Some(Self(candidates.into_iter().filter(|o| o.order == highest).collect()))
     }
 
-    /// Deletes what is not being deleted yet; what lower orders wait for. A namespace stays while it is used.
+    /// Deletes what is not being deleted yet. A namespace stays while it is used. Returns what lower orders
+    /// wait for.
     fn delete(&self, snapshot: &Snapshot, pruned: &mut Pruned) -> Option<Wait> {
         let mut in_use = None;
         for object in self.0.iter().filter(|o| !o.terminating) {
@@ -215,8 +217,8 @@ pub(super) fn kinds_not_listed(snapshot: &Snapshot, origins: &Origins<'_>) -> Ve
         .collect()
 }
 
-/// Removes what was noted on objects while nothing desired them, unless the policy of the child says the same: else they
-/// would be retained, or asked for, by a policy of long ago.
+/// Removes what was noted on objects while nothing desired them, unless the policy of the child says the
+/// same: otherwise an outdated policy would retain them, or hold their deletion until it is approved.
 pub(super) fn outdated_notes(target: &Target, state: &ReconcileState, now: Duration) -> Pruned {
     let mut actions = Vec::new();
     for item in target.items.iter().filter(|item| item.is_current()) {
@@ -242,7 +244,7 @@ pub(super) fn delete_instance(snapshot: &Snapshot, state: &ReconcileState, now: 
         message = "orphaning its children (--cascade=orphan)";
         orphan_all(snapshot, state, now)
     } else if !has_finalizer(instance) {
-        // Then all children carry ownerReferences.
+        // Without the finalizer, all children carry ownerReferences.
         Pruned::default()
     } else if annotated(instance, names::SKIP_CLEANUP) {
         skip_cleanup(snapshot, &undesired, state)
@@ -275,7 +277,7 @@ pub(super) fn pending(findings: &[Finding]) -> Vec<String> {
     pending.map(ToString::to_string).collect()
 }
 
-/// Nothing is left that the finalizer guards.
+/// Removes the finalizer: nothing is left that it guards.
 fn finalize(pruned: &mut Pruned, state: &ReconcileState, now: Duration) {
     let failure = state.finalizer_failure().and_then(|failure| Some((failure, failure.rest(now)?)));
     if let Some((failure, rest)) = failure {
@@ -320,8 +322,8 @@ fn skip_cleanup(snapshot: &Snapshot, undesired: &Undesired<'_>, state: &Reconcil
     pruned
 }
 
-/// Whether the instance was deleted with `--cascade=orphan`. The garbage collector removes the mark as soon as it has
-/// done its part, which is to remove the ownerReferences: children without theirs tell as much.
+/// Whether the instance was deleted with `--cascade=orphan`. The garbage collector removes the mark as soon
+/// as it has removed the ownerReferences of the children, so children without theirs show it, too.
 fn is_orphaning(instance: &Value, observed: &[Arc<Observed>]) -> bool {
     if has(instance, names::ORPHAN_FINALIZER)
         || instance["metadata"]["annotations"][names::ORPHANED].is_string()
@@ -357,7 +359,7 @@ mod tests {
     use crate::children::snapshot::{KindInfo, Listing};
     use crate::template::Totals;
 
-    /// A child of the instance that stands that deep in the graph.
+    /// A child of the instance at that depth in the graph.
     fn child(kind: &str, name: &str, order: u32) -> Observed {
         let metadata = serde_json::from_value(json!({
             "name": name, "namespace": "n", "uid": name, "resourceVersion": "7",
@@ -407,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_package_children_are_deleted_in_reverse_order_and_the_finalizer_last() {
+    fn deletion_without_a_package_goes_in_reverse_order() {
         let (low, high) = (child("ConfigMap", "low", 0), child("ConfigMap", "high", 1));
         let kept = Observed { retained: Some(false), ..child("ConfigMap", "kept", 3) };
         let asked = Observed { asking: Some(false), ..child("ConfigMap", "asked", 3) };
@@ -427,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_is_deleted_only_when_it_is_known_to_be_unused() {
+    fn namespace_is_deleted_only_when_known_to_be_unused() {
         let mut snapshot = deleting(vec![child("Namespace", "space", 0)]);
         let decision = delete_instance(&snapshot, &ReconcileState::default(), Duration::ZERO);
         assert!(decision.actions.is_empty() && decision.namespaces == ["space"], "{decision:?}");

@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ring::hmac;
 
-/// What the proof is about.
+/// The prefix of the signed text: it says what the proof is about.
 const CLAIM: &[u8] = b"operetta.dev/accepted v1\n";
 /// The annotation is the JSON of the record with the proof before its first field.
 const BEFORE: &str = "{\"proof\":\"";
@@ -28,7 +28,7 @@ pub enum RecordKey {
 }
 
 impl RecordKey {
-    /// The key of those bytes.
+    /// The key with these bytes.
     pub fn new(bytes: &[u8]) -> Self {
         Self::Known(hmac::Key::new(hmac::HMAC_SHA256, bytes))
     }
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_counts_with_the_proof_of_this_key_alone() {
+    fn record_counts_only_with_a_proof_of_this_key() {
         let key = RecordKey::new(b"key");
         let record = r#"{"children":{"a":"h"},"uid":"u"}"#;
         let sealed = key.seal(record).unwrap();

@@ -28,27 +28,27 @@ pub use selector::Selector;
 pub struct ResourceSelector {
     /// The kind of the objects.
     pub gvk: Gvk,
-    /// Where they are; `None` is everywhere. Of no account for a cluster-scoped kind.
+    /// The namespace of the objects; `None` for all namespaces. It does not matter for a cluster-scoped kind.
     pub namespace: Option<Box<str>>,
-    /// Which of them.
+    /// The name or the labels of the objects.
     pub select: Select,
     /// What is kept of each.
     pub keep: FieldProjection,
 }
 
-/// Which objects.
+/// The name or the labels of objects.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Select {
-    /// The one of that name.
+    /// The object of that name.
     Name(Box<str>),
-    /// Those whose labels fit.
+    /// The objects whose labels fit.
     Labels(Selector),
 }
 
 /// What is kept of an object.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FieldProjection {
-    /// The paths that expressions read; an empty one is all of it.
+    /// The paths that expressions read; an empty path stands for the whole object.
     pub paths: Arc<[Vec<String>]>,
     /// Whether its metadata alone does not show all that is read.
     pub content: bool,
@@ -88,7 +88,7 @@ pub struct Referred {
     pub ready: bool,
 }
 
-/// What is known of what is wanted.
+/// What is known of the objects of a selector.
 #[derive(Debug, Clone)]
 pub enum LookupResult {
     /// These exist, by namespace and name.
@@ -104,18 +104,18 @@ pub enum LookupResult {
 pub enum ReadError {
     /// The server does not serve the kind, now or any more.
     KindMissing,
-    /// The server does not let us.
+    /// The API server forbids it.
     Forbidden(String),
-    /// Anything else.
+    /// Any other reason.
     Failed(String),
 }
 
 /// Why a ref is unknown.
 #[derive(Debug, Clone)]
 pub(super) struct Problem {
-    /// In camel case.
+    /// The reason, in camel case.
     pub(super) reason: &'static str,
-    /// For people.
+    /// The message, for people.
     pub(super) message: String,
     /// Whether it may pass by itself.
     pub(super) is_waiting: bool,
@@ -135,7 +135,7 @@ pub(super) struct Refs {
     pub(super) vars: BTreeMap<String, Var>,
     /// What is to be watched for them.
     pub(super) wants: Vec<ResourceSelector>,
-    /// What is to be observed by requests.
+    /// The observations to make by requests.
     pub(super) polls: Vec<Arc<Poll>>,
     /// Whether some are still being listed for the first time.
     pub(super) pending: bool,
@@ -147,7 +147,7 @@ pub(super) struct Refs {
 }
 
 impl Refs {
-    /// Finds the refs of an instance, those first that others read.
+    /// Finds the refs of an instance. Refs that others read come first.
     pub(super) fn of(ctx: &Context<'_>, scope: &Scope) -> Self {
         let mut refs = Self::default();
         let runs = ctx.snapshot.plans.iter().flat_map(|plans| &plans.runs);
@@ -211,14 +211,16 @@ impl Refs {
     fn or_unknown(&mut self, reference: &Ref, name: String, found: Result<Var, Problem>) -> Var {
         found.unwrap_or_else(|problem| {
             let reason = problem.message.clone();
-            // A problem that does not pass by itself is a mistake: it is told even if only the status reads the ref.
+            // A problem that does not pass by itself is a mistake: it is reported even if only the status
+            // reads the ref.
             let affects_ready = reference.affects_ready || !problem.is_waiting;
             self.problems.insert(name, Problem { affects_ready, ..problem });
             Var::Unknown(reason)
         })
     }
 
-    /// A map by key: what is unknown of one key says nothing about the others.
+    /// The value of a ref with `forEach`: a map by key. An unknown value of one key says nothing about the
+    /// others.
     fn find_each(
         &mut self,
         ctx: &Context<'_>,
@@ -334,7 +336,7 @@ impl Refs {
     }
 }
 
-/// The reason of what is being listed for the first time, or has no first answer yet.
+/// The reason of a ref that is being listed for the first time, or has no first answer yet.
 pub(super) const PENDING: &str = "RefPending";
 
 /// The objects that a selector names, or why they are unknown.
@@ -375,7 +377,7 @@ fn namespace(
         NamespaceRef::Literal(namespace) => Ok(Some(namespace.as_str().into())),
         NamespaceRef::Own => match ctx.origin.namespace() {
             Some(namespace) => Ok(Some(namespace.into())),
-            // Of a cluster-scoped instance: right for a cluster-scoped kind alone.
+            // A cluster-scoped instance has no namespace: that is right only for a cluster-scoped kind.
             None if ctx.snapshot.namespaced(gvk) == Some(true) => Err(invalid(
                 "the instance is cluster-scoped: say `namespace`, or `namespaces` with a selector",
             )),
@@ -397,14 +399,14 @@ fn invalid(message: &str) -> Problem {
     Problem { is_waiting: false, ..Problem::waiting("InvalidRef", message.to_owned()) }
 }
 
-/// A ref that cannot even be said.
+/// The problem of a ref whose own fields cannot be evaluated.
 fn self_problem(what: &str, error: EvalError) -> Problem {
     let error = ChildError::Eval(error);
     let is_waiting = error.is_waiting();
     Problem { is_waiting, ..Problem::waiting(error.reason(), format!("{what}: {error}")) }
 }
 
-/// What a ref brings, without what tells one object from a copy of it.
+/// The content that a ref brings, without the metadata in which an object and a copy of it differ.
 fn content(var: &Var) -> Value {
     match var {
         Var::Object(live) => {

@@ -1,5 +1,5 @@
-//! What of a status the API server refuses. A status is written whole or not at all, so what is refused is left out:
-//! the conditions must not depend on what a package projects beside them.
+//! The parts of a status that the API server refuses. A status is written whole or not at all, so they are
+//! left out: the conditions must not depend on what a package projects beside them.
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -10,12 +10,13 @@ use crate::api::{CallError, Class};
 /// What the API server has refused, so that the same is not tried again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
-    /// Of which status.
+    /// The fingerprint of the status that was refused.
     of: u64,
     fields: Vec<String>,
-    /// Types of conditions.
+    /// The types of the refused conditions.
     conditions: Vec<String>,
-    /// Whether what is there of the fields goes; else it stays as it is, for even that was refused.
+    /// Whether the present values of the fields are removed. Otherwise they stay, because even their removal
+    /// was refused.
     removes: bool,
     message: String,
 }
@@ -75,7 +76,7 @@ impl Status {
         }
     }
 
-    /// Leaves out what was refused of the same values, and says so.
+    /// Leaves out what was refused, if the status has the same values, and reports it.
     pub fn leave_out(&mut self, refused: &Refused) {
         if self.fingerprint() != refused.of {
             return;
@@ -85,7 +86,7 @@ impl Status {
         self.conditions.retain(|condition| !refused.conditions.contains(&condition.kind));
     }
 
-    /// What of it the API server may refuse.
+    /// A hash of what the API server may refuse of the status.
     fn fingerprint(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         for (name, value) in &self.projection.fields {
@@ -98,7 +99,8 @@ impl Status {
     }
 }
 
-/// Whether what the server says of a path of the status is about a projected field, or what is around it.
+/// Whether a path of the status, which the server names, is a projected field, is within one, or contains
+/// one.
 fn concerns(path: &str, field: &str) -> bool {
     let field = format!("status.{field}");
     let is_within = |path: &str, field: &str| {
@@ -112,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cause_names_the_field_or_what_is_around_it() {
+    fn path_concerns_a_field_within_it_or_around_it() {
         for (path, field, expected) in [
             ("status.a", "a", true),
             ("status.a.b[0]", "a", true),

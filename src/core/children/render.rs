@@ -35,7 +35,7 @@ impl<'a> Context<'a> {
         Self { snapshot, origins, origin: origins.newest(), budget: Arc::new(budget) }
     }
 
-    /// The same for the origin at a position.
+    /// This context for the origin at a position.
     pub(super) fn at(&self, position: usize) -> Self {
         Self { origin: self.origins.at(position), ..self.clone() }
     }
@@ -46,8 +46,8 @@ impl<'a> Context<'a> {
     }
 }
 
-/// Renders a child from the origin of the context, or says why it has no value. `key`: of a member of a `forEach` child;
-/// `observed`: the live object of a name, for what other managers own of it.
+/// Renders a child from the origin of the context, or says why it has no value. `key`: the key of a member of
+/// a `forEach` child; `observed`: the live object of a name, for what other managers own of it.
 ///
 /// # Errors
 /// An expression has no value, what is rendered cannot be a child, or its kind is unknown.
@@ -143,7 +143,7 @@ pub(super) fn base_scope(ctx: &Context<'_>) -> Scope {
     scope
 }
 
-/// `cluster`: what the API server serves.
+/// The variable `cluster`: what the API server serves.
 fn cluster(ctx: &Context<'_>) -> Var {
     let apis = match &ctx.snapshot.apis {
         Some(Ok(apis)) => apis,

@@ -58,9 +58,9 @@ pub enum Block {
 pub enum Loss {
     /// The plan of that name restores it.
     Plan(String),
-    /// Nothing is decided.
+    /// `onLoss` decides nothing.
     Undecided {
-        /// Why.
+        /// Why it decides nothing.
         why: String,
         /// Whether what `onLoss` reads may become known.
         is_unknown: bool,
@@ -73,7 +73,8 @@ impl Block {
         matches!(self, Self::Dependency(_) | Self::DryRun | Self::Backoff(_))
     }
 
-    /// Whether it is a finding of its own. The others follow from one: a refusal, a conflict of managers.
+    /// Whether the block is reported by a finding of its own. The other blocks follow from one: a refusal, a
+    /// conflict of managers.
     pub(super) fn is_reported(&self) -> bool {
         matches!(
             self,
@@ -128,7 +129,7 @@ pub(crate) trait Schedule {
         false
     }
 
-    /// Takes what the schedule itself has found.
+    /// The findings of the schedule itself.
     fn findings(&self) -> Vec<Finding> {
         Vec::new()
     }
@@ -162,7 +163,7 @@ impl<'t> Graph<'t> {
         graph
     }
 
-    /// What an item of a child waits for; a child depends on what its definition in the item's origin says.
+    /// What an item of a child waits for. The item's origin says what the child depends on.
     fn awaited_by(
         &self,
         (origin, number): (usize, usize),
@@ -312,7 +313,7 @@ pub(super) fn max_unavailable(
                 ctx.budget.about(&name());
                 match ctx.origin.package.engine.eval_text(text, &target.scope) {
                     Ok(Some(value)) => MaxUnavailable::from_value(&value).and_then(|max| max.of(members)),
-                    // Left out: as if it were not there.
+                    // A value that is left out sets no limit.
                     Ok(None) => continue,
                     Err(error) => {
                         findings.push(Finding::no_value(&name(), &ChildError::Eval(error), target));
@@ -335,7 +336,7 @@ pub(super) fn max_unavailable(
 struct Turns {
     /// How many more may become unavailable now.
     left: usize,
-    /// The first that is unavailable, and why.
+    /// The first unavailable member, and why it is unavailable.
     holder: Option<String>,
 }
 

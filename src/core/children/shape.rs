@@ -1,5 +1,5 @@
-//! The shape of a write: what decides whether the API server would take it, values aside. Of equal shapes one
-//! is tried by a dry run before anything is written.
+//! The shape of a write: what decides whether the API server would accept it, values aside. One write of each
+//! shape is tried by a dry run before anything is written.
 
 use crate::api::Gvk;
 use std::collections::BTreeSet;
@@ -18,14 +18,14 @@ pub struct Check {
     pub item: String,
     /// What is to be applied.
     pub desired: Desired,
-    /// What must be there for it.
+    /// The precondition of the write.
     pub expect: Expect,
     /// What the package permits.
     pub policy: WritePolicy,
-    /// Its shape.
+    /// The shape of the write.
     pub shape: u64,
-    /// Items that are not there yet, for the lack of which it may be refused: the Namespace of an object, the
-    /// Role of a `RoleBinding`.
+    /// Items that do not exist yet and whose absence may be the reason of a refusal: the Namespace of an
+    /// object, the Role of a `RoleBinding`.
     pub depends_on: Vec<String>,
 }
 
@@ -65,7 +65,7 @@ pub(super) fn with_values(shape: u64, desired: &Desired) -> u64 {
     hasher.finish()
 }
 
-/// Which leaves there are: the keys of maps, the types of scalars; of a list its different items.
+/// Hashes which leaves there are: the keys of maps, the types of scalars, and the different items of lists.
 fn leaves(value: &Value, hasher: &mut impl Hasher) {
     match value {
         Value::Null => 0u8.hash(hasher),
@@ -93,7 +93,7 @@ fn leaves(value: &Value, hasher: &mut impl Hasher) {
     }
 }
 
-/// The values below, but for the name of the instance.
+/// Hashes the values below, except for the name of the instance.
 fn values(value: &Value, name: &str, hasher: &mut impl Hasher) {
     match value {
         Value::String(text) if text.contains(name) => text.replace(name, "\0").hash(hasher),
@@ -106,7 +106,7 @@ fn values(value: &Value, name: &str, hasher: &mut impl Hasher) {
         Value::Object(map) => {
             for (key, value) in map {
                 key.hash(hasher);
-                // Whose object it is.
+                // Our labels and annotations say whose object it is.
                 if !key.starts_with(names::DOMAIN) {
                     values(value, name, hasher);
                 }
@@ -146,14 +146,14 @@ fn fixed(gvk: &Gvk) -> &'static [&'static str] {
     }
 }
 
-/// Whether the lack of `other` may be why `desired object` is refused.
+/// Whether the absence of `other` may be why `desired` is refused.
 pub(super) fn depends_on(desired: &Desired, other: &Desired) -> bool {
     let same_namespace = desired.object.namespace == other.object.namespace;
     let named =
         |pointer: &str| desired.body.pointer(pointer).and_then(Value::as_str) == Some(&*other.object.name);
     match &*other.object.gvk.kind {
         "Namespace" => desired.object.namespace.as_deref() == Some(&*other.object.name),
-        // Whatever is of a kind that is only about to be served.
+        // An object of that group may be of the kind that is only about to be served.
         "CustomResourceDefinition" => {
             let group = desired.object.gvk.group();
             other.body.pointer("/spec/group").and_then(Value::as_str) == Some(group)
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn values_do_not_count_and_leaves_do() {
+    fn shape_depends_on_fields_and_types_but_not_on_values() {
         let base = json!({"a": 1, "b": {"c": "x"}, "list": [{"n": 1}, {"n": 2}]});
         assert_eq!(of(&base), of(&json!({"a": 9, "b": {"c": "y"}, "list": [{"n": 3}]})));
         for other in [
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_of_the_instance_is_no_value() {
+    fn name_of_the_instance_does_not_count_as_a_value() {
         let of = |value: &Value, name: &str| {
             let mut hasher = DefaultHasher::new();
             values(value, name, &mut hasher);

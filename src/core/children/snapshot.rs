@@ -28,7 +28,7 @@ pub struct Snapshot {
     pub package: Result<ActivePackage, Arc<str>>,
     /// The package that its kind belongs to, which may have another name than an earlier revision that renders it.
     pub owner: KindOwner,
-    /// What takes the place of the package's defaults.
+    /// Values that take the place of the package's defaults.
     pub defaults: Arc<Map<String, Value>>,
     /// The manager's own namespace.
     pub operator_namespace: String,
@@ -65,7 +65,7 @@ pub struct ActivePackage {
 }
 
 impl ActivePackage {
-    /// `None` if the package has no resource of that index.
+    /// The resource at an index of a package; `None` if the package has none there.
     pub fn new(package: &Arc<Package>, index: usize) -> Option<Self> {
         (index < package.resources.len()).then(|| Self { package: Arc::clone(package), index })
     }
@@ -199,7 +199,7 @@ impl Snapshot {
         !self.instance["metadata"]["deletionTimestamp"].is_null()
     }
 
-    /// What is known of a kind; `None` of one that neither the package nor the record names.
+    /// What is known of a kind; `None` for one that neither the package nor the record names.
     pub fn kind(&self, gvk: &Gvk) -> Option<&KindInfo> {
         self.kinds.iter().find(|info| info.gvk == *gvk)
     }
@@ -241,8 +241,8 @@ impl Snapshot {
         self.resource()?.children.iter().find(has_id)
     }
 
-    /// What the package says happens to an object once nothing desires it. No package chooses it for an instance of a package
-    /// unless it says so: that holds data, as far as we know, so it stays.
+    /// The deletion policy of an object of a child. A child that is itself an instance of a package may hold
+    /// data, so it is retained unless the package sets another policy explicitly.
     pub fn deletion_policy(&self, child: &Child, gvk: &Gvk) -> DeletionPolicy {
         match child.deletion_policy {
             DeletionPolicy::Delete if !child.explicit_policy && self.is_instance_kind(gvk) => {
@@ -329,7 +329,7 @@ impl Snapshot {
                 LookupResult::Unknown(why) => format!("{why:?}").hash(&mut hasher),
             }
         }
-        // In no order: each is hashed alone.
+        // The map has no order: each entry is hashed alone.
         let polls = self.polls.iter().map(|(poll, result)| {
             let mut hasher = DefaultHasher::new();
             poll.hash(&mut hasher);

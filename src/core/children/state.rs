@@ -35,10 +35,11 @@ const LASTING: u32 = 3;
 /// The suffix of the name of an item that is applied as last accepted. Its failures are not those of the change.
 pub(super) const AS_ACCEPTED: &str = " as last accepted";
 
-/// The reason of a refusal because generated values are missing, or in an object that Operetta has not made.
-/// Operetta refuses it, not the server: another resourceVersion of the object may be right.
+/// The reason of a refusal because generated values are missing from an object. Operetta refuses it, not the
+/// server: another resourceVersion of the object may be right.
 pub const GENERATED_MISSING: &str = "GeneratedDataMissing";
-/// See [`GENERATED_MISSING`].
+/// The reason of a refusal because Operetta has not made the object that has the generated values. See
+/// [`GENERATED_MISSING`].
 pub const GENERATED_FOREIGN: &str = "GeneratedDataForeign";
 
 /// The reason of a refusal because the account of a package lacks rights.
@@ -152,15 +153,15 @@ pub struct Failure {
     hash: String,
     /// What the server said.
     pub error: CallError,
-    /// Not again before this time.
+    /// The action is not tried again before this time.
     retry_at: Duration,
-    /// How many in a row.
+    /// The number of failures in a row.
     count: u32,
     /// The uid of the live object that it is about.
     uid: Option<Box<str>>,
     /// The resourceVersion that it is about, if a user may have corrected a later one.
     version: Option<Box<str>>,
-    /// What the refused write was permitted to do; `None` of what is no apply.
+    /// What the refused write was permitted to do; `None` for an action that is no apply.
     pub(super) policy: Option<WritePolicy>,
     /// Whether a dry run found it. Then the rest of the change waits.
     pub is_dry_run: bool,
@@ -211,10 +212,10 @@ pub(super) fn share(seed: &impl Hash) -> f64 {
     f64::from(u16::try_from(hasher.finish() % 1_000).unwrap_or_default()) / 1_000.0
 }
 
-/// How often drift of an object was corrected of late.
+/// How often drift of an object was corrected recently.
 #[derive(Debug, Clone, Default)]
 pub struct DriftCorrections {
-    /// How many, less one for each [`CORRECT_EVERY`] since.
+    /// The number of corrections, less one for each [`CORRECT_EVERY`] that has passed since.
     level: u32,
     at: Duration,
     conflict: Option<FieldConflict>,
@@ -232,7 +233,7 @@ impl DriftCorrections {
         self.level.saturating_sub(u32::try_from(passed).unwrap_or(u32::MAX))
     }
 
-    /// Whether the next one should look up the conflicting manager.
+    /// Whether the next correction should look up the conflicting manager.
     pub fn is_frequent(&self, now: Duration) -> bool {
         self.level_at(now) + 1 >= CORRECTIONS
     }
@@ -305,8 +306,8 @@ impl ReconcileState {
         self.applies.get(&item.name).is_some_and(|f| f.is_dry_run && f.hash == desired.hash)
     }
 
-    /// The refusal of the last action of this sort on this live object: that it may not be deleted says nothing of a mark
-    /// that it is retained.
+    /// The refusal of the last action of this sort on this live object. A refused deletion says nothing about
+    /// marking the object as retained.
     pub fn removal_failure(&self, action: &Action) -> Option<&Failure> {
         let observed = action.removed()?;
         let key = (observed.object.clone(), discriminant(action));
@@ -346,7 +347,7 @@ impl ReconcileState {
         &self.oscillation
     }
 
-    /// Whether forgetting it would change nothing.
+    /// Whether nothing is remembered.
     pub fn is_empty(&self) -> bool {
         let Self { applies, removals, finalizer, unmatched, rechecked, corrections, .. } = self;
         let Self { unrecorded, oscillation, conditions, recreating, is_namespace_terminating, .. } = self;
@@ -389,7 +390,7 @@ impl ReconcileState {
                 let about = (&*apply.desired.hash, Some(apply.policy));
                 let mut failure = Failure::next(self.applies.get(&apply.item), about, error.clone(), now);
                 failure.uid = uid_of(&apply.expect);
-                // A user corrects the object: then the backoff must not delay the next attempt.
+                // If a user corrects the object, the backoff must not delay the next attempt.
                 let is_mendable = [GENERATED_MISSING, GENERATED_FOREIGN].contains(&error.reason.as_str());
                 failure.version = apply.version.clone().filter(|_| is_mendable);
                 self.applies.insert(apply.item.clone(), failure);
@@ -482,7 +483,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusals_in_a_row_rest_longer_and_the_server_may_say_how_long() {
+    fn backoff_grows_with_refusals_unless_the_server_says_how_long() {
         let refusal = || CallError::new(Class::Permanent, 422, "Invalid", "no".to_owned());
         let (mut before, mut now) = (None, Duration::ZERO);
         for (count, seconds) in [(1, 2.0), (2, 4.0), (3, 8.0), (4, 16.0)] {

@@ -37,11 +37,12 @@ const FIELDS: usize = 224 << 10;
 /// The type of the condition that says what was shortened; only there while something is.
 pub(super) const TRUNCATED: &str = "StatusTruncated";
 
-/// A status as it should be. Times are left to [`patch`], which knows what was there.
+/// A status as it should be. Times are left to [`patch`], which knows the present status.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Status {
     generation: i64,
-    /// Whether it is about the spec of that generation, which is not reconciled while the package is not active.
+    /// Whether the status is about the spec of this generation. It is not while the package is inactive: the
+    /// spec is not reconciled.
     observes: bool,
     /// `None` where the CRD's author has another use for the field.
     revision: Option<String>,
@@ -65,7 +66,7 @@ impl Condition {
 }
 
 impl Status {
-    /// What the package and the verdict say.
+    /// The status that follows from the package and the verdict.
     pub fn project(ctx: &Context<'_>, target: &Target, verdict: &Verdict) -> Self {
         let engine = &ctx.origin.package.engine;
         let mut projection = Projection::of(ctx, &target.scope);
@@ -106,12 +107,12 @@ impl Status {
         Self { generation, observes: true, revision: revision(ctx), conditions, projection }
     }
 
-    /// Of an instance that was not evaluated to the end: what else its status says stays as it is.
+    /// The status of an instance that was not evaluated to the end: all but the verdict stays as it is.
     pub(super) fn unfinished(ctx: &Context<'_>, verdict: &Verdict) -> Self {
         Self { observes: true, revision: revision(ctx), ..Self::unseen(ctx.origin.instance, verdict) }
     }
 
-    /// With another verdict than that of the decision: what was decided could not be done.
+    /// This status with another verdict than that of the decision: what was decided could not be done.
     #[must_use]
     pub fn retold(mut self, verdict: &Verdict) -> Self {
         self.conditions
@@ -120,7 +121,7 @@ impl Status {
         self
     }
 
-    /// What is told of the instance: of one that is Ready also what its status lacks.
+    /// The summary of the instance; for one that is Ready also what its status lacks.
     pub(super) fn summary(&self, summary: Summary) -> Summary {
         if summary.health != Health::Ready {
             return summary;
@@ -133,7 +134,7 @@ impl Status {
         Summary { message, ..summary }
     }
 
-    /// The condition that says which fields are left out; only there while some are.
+    /// The condition that says which fields are left out, if any are.
     fn failed(&self) -> Option<Condition> {
         let faults = &self.projection.faults;
         let more = faults.len().saturating_sub(NAMED);
@@ -146,13 +147,13 @@ impl Status {
         })
     }
 
-    /// The words of `Status::failed`.
+    /// The message that says which fields are left out, if any are.
     pub fn failure(&self) -> Option<String> {
         self.failed().map(|failed| failed.message)
     }
 
-    /// Says that another client replaces the CRD repeatedly; or, if it was said before, that none does
-    /// any more.
+    /// Adds the condition that another client replaces the CRD repeatedly; or, if the status has it, that no
+    /// client does any more.
     pub fn crd_conflict(&mut self, by: Option<&str>, current: &Value) {
         let said = || {
             let all = current["conditions"].as_array().into_iter().flatten();
@@ -168,12 +169,13 @@ impl Status {
         }
     }
 
-    /// Of an instance that is being deleted, whether or not its package is known: the rest stays as it is.
+    /// The status of an instance that is being deleted, whether or not its package is known: the rest stays
+    /// as it is.
     pub(super) fn deleting(instance: &Value, verdict: &Verdict) -> Self {
         Self { observes: true, ..Self::unseen(instance, verdict) }
     }
 
-    /// Of an instance whose spec is not reconciled: only what blocks it is shown.
+    /// The status of an instance whose spec is not reconciled: only what blocks it is shown.
     pub fn unseen(instance: &Value, verdict: &Verdict) -> Self {
         Self {
             generation: instance["metadata"]["generation"].as_i64().unwrap_or(0),
@@ -186,7 +188,7 @@ impl Status {
 }
 
 impl Status {
-    /// With the active or last run, and the runs that have ended.
+    /// Adds the active or last run, and the runs that have ended.
     #[must_use]
     pub(super) fn with_runs(mut self, (plan, history): (Option<Value>, Value)) -> Self {
         let fields = [("plan", plan), ("history", Some(history))];
@@ -194,7 +196,7 @@ impl Status {
         self
     }
 
-    /// With the failed runs that leave nothing undone; the condition is there only while there are some.
+    /// Adds a condition with the failed runs that leave nothing undone, if there are any.
     #[must_use]
     pub(super) fn failed_runs(self, findings: &[Finding]) -> Self {
         let is_failed = |finding: &&Finding| matches!(finding, Finding::RunFailed { is_undone: false, .. });
@@ -205,8 +207,8 @@ impl Status {
         self.passing(RUN_FAILED, findings.iter().filter(is_failed), reason)
     }
 
-    /// With what does not affect Ready: unknown refs as a condition, which is there only while there are some, and runs that
-    /// wait in the message of a Ready instance.
+    /// Adds what does not affect Ready: a condition with unknown refs, if there are any, and runs that wait,
+    /// in the message of a Ready instance.
     #[must_use]
     pub(super) fn beside(self, findings: &[Finding]) -> Self {
         let refs = findings.iter().filter(|finding| finding.is_ref_beside());
@@ -219,7 +221,7 @@ impl Status {
         status
     }
 
-    /// With a condition about findings, if there are any. Its reason is that of the first.
+    /// Adds a condition about findings, if there are any. Its reason is that of the first.
     fn passing<'f>(
         mut self,
         kind: &str,
@@ -241,8 +243,8 @@ impl Status {
         self
     }
 
-    /// With what waits for the approval of a person, a sentence each; the condition is there only while
-    /// something does.
+    /// Adds a condition with the deletions that wait for the approval of a person, a sentence each, if there
+    /// are any.
     #[must_use]
     pub(super) fn pending(mut self, pending: &[String]) -> Self {
         if !pending.is_empty() {
@@ -266,7 +268,7 @@ fn revision(ctx: &Context<'_>) -> Option<String> {
     (!taken.contains(&"revision")).then(|| ctx.origin.package.revision())
 }
 
-/// The condition of a type, of any object.
+/// The condition of a type in the status of an object.
 pub fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
     object["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == kind)
 }
@@ -371,7 +373,7 @@ fn conditions(current: &Value, status: &Status, now: &str) -> Value {
             })
         })
         .collect();
-    // The manager has set it, and it says what was so before.
+    // The manager has set this condition. It stays until the change that it announces is complete.
     let is_ready = status.conditions.iter().any(|c| c.kind == "Ready" && c.status == Some(true));
     let changing = there.iter().filter(|c| c["type"] == CHANGING);
     all.extend(changing.filter(|c| !upgrade::is_changed(c, is_ready, status.revision.is_some())).cloned());
@@ -384,7 +386,8 @@ fn conditions(current: &Value, status: &Status, now: &str) -> Value {
     Value::Array(all)
 }
 
-/// Shortens what makes the status too large, the largest first; what was shortened.
+/// Shortens fields, the largest first, until the status is small enough. Returns a sentence about what was
+/// shortened.
 fn shorten_fields(fields: &mut [(String, Option<Value>)]) -> Option<String> {
     let mut sizes: Vec<(usize, usize)> = fields
         .iter()
@@ -520,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_is_shortened_and_said() {
+    fn large_fields_are_shortened_and_reported() {
         let mut fields = vec![
             ("small".to_owned(), Some(json!([1, 2, 3]))),
             ("list".to_owned(), Some(Value::Array(vec![json!({"name": "x".repeat(100)}); 3_000]))),
@@ -534,7 +537,7 @@ mod tests {
         assert_eq!(fields[0].1, Some(json!([1, 2, 3])));
         assert!(told.contains("status.list (") && told.contains("of 3000 items"), "{told}");
         assert_eq!(shorten_fields(&mut fields), None);
-        // Once it is no longer so, nothing says it.
+        // Once nothing is shortened, the condition is removed.
         let there = json!({"conditions": [{"type": TRUNCATED}, {"type": "Foreign"}]});
         let ready = Verdict::Ready { children: 2 };
         let patched = patch(&there, &status(&ready), "t").unwrap();
@@ -544,7 +547,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_patch_is_empty_and_times_move_on_transitions_only() {
+    fn unchanged_status_needs_no_patch_and_keeps_transition_times() {
         let ready = Verdict::Ready { children: 2 };
         let before = json!({"kept": 7, "gone": 8, "members": {"ready": {"b": 2}}, "conditions": [{"type": "Foreign", "status": "True"}]});
         let first = merged(before.clone(), &patch(&before, &status(&ready), "t1").unwrap());

@@ -36,11 +36,12 @@ pub struct Item {
     pub desired: Result<Desired, ChildError>,
     /// The live object, if there is one.
     pub observed: Option<Arc<Observed>>,
-    /// In its place: the object that a deleted instance of that name has left, and that is adopted when the item is applied.
+    /// The object that a deleted instance of that name has left, if there is no live one. It is adopted when
+    /// the item is applied.
     pub retained: Option<Arc<Observed>>,
     /// Why it is not ready; `Ok` if it is.
     pub ready: Result<(), String>,
-    /// A Job that has completed and is gone, or is being deleted: it is not created again.
+    /// Whether it is a Job that has completed and is gone, or is being deleted: it is not created again.
     pub done: bool,
     /// Whether there is nothing to apply, so that its body is not kept.
     pub needs_no_body: bool,
@@ -53,7 +54,7 @@ pub struct Item {
 }
 
 impl Item {
-    /// Its identity.
+    /// The id of the item.
     pub fn id(&self) -> ItemId {
         ItemId::named(&self.name)
     }
@@ -93,7 +94,7 @@ impl Item {
         self.is_current() && self.ready.is_ok()
     }
 
-    /// Why it is not.
+    /// Why the item is not settled.
     pub(super) fn unready(&self) -> String {
         match (&self.desired, &self.ready) {
             (Err(error), _) => error.to_string(),
@@ -112,7 +113,7 @@ pub struct Target {
     pub open: BTreeMap<usize, ChildError>,
     /// The scope with all live children, for `status`, `readyWhen` and conditions.
     pub scope: Scope,
-    /// The same of each earlier origin.
+    /// The scope of each earlier origin.
     earlier_scopes: Vec<Scope>,
     /// `children` of the scope; only for kinds with plans.
     pub(super) children: BTreeMap<String, Var>,
@@ -152,7 +153,7 @@ impl Target {
         is_away && item.desired.as_ref().is_ok_and(|desired| hash == Some(&desired.hash))
     }
 
-    /// Whether all of it is applied.
+    /// Whether all of the target is applied.
     pub(super) fn is_applied(&self) -> bool {
         self.open.is_empty() && self.items.iter().all(Item::is_current)
     }
@@ -189,7 +190,7 @@ fn is_newest(newest: &[NewestMember], item: &Item) -> bool {
     hash.is_some() && live.is_some_and(|live| live.desired.as_deref() == hash)
 }
 
-/// The key of a member of which only the label is known. Text that reads as an integer is one.
+/// The key of a member that is known only by its label. Text that reads as an integer is one.
 pub(super) fn typed_key(text: &str) -> Value {
     match text.parse::<i64>() {
         Ok(number) if number.to_string() == text => Value::from(number),

@@ -76,37 +76,38 @@ fn package(resource: &str, templates: &[(&str, String)]) -> Arc<Package> {
     }
 }
 
-/// Objects by `kind/name`, and the instance.
+/// A cluster in memory with one instance, and what the manager remembers of it. Objects are named by
+/// `kind/name`.
 #[expect(clippy::struct_excessive_bools, reason = "they have nothing to do with each other")]
 #[derive(Clone)]
 struct World {
     package: Arc<Package>,
     instance: Value,
     objects: BTreeMap<String, Observed>,
-    /// What the API server has.
+    /// The objects of the API server.
     server: Server,
     state: ReconcileState,
     /// The instance before the edit that is not accepted yet.
     previous: Option<Value>,
     now: Duration,
-    /// What refs may name, of any kind.
+    /// Objects that refs may name, of any kind.
     foreign: Vec<Arc<Referred>>,
     /// Kinds that cannot be listed now.
     lost: BTreeSet<String>,
-    /// Those of them that are there in another version.
+    /// Kinds that are listed in another version only.
     elsewhere: BTreeSet<String>,
     /// Kinds that the server has and that cannot be listed.
     unlisted: Vec<String>,
-    /// New objects are ready at once.
+    /// Whether new objects are ready at once.
     quick: bool,
-    /// What lies in namespaces.
+    /// The user of each namespace.
     occupants: BTreeMap<String, String>,
     log: Vec<String>,
-    /// Whether no shape has been tried yet.
+    /// Whether decisions keep their dry runs, because none has passed yet.
     untried: bool,
     /// What each decision may use.
     totals: Totals,
-    /// What belongs to runs.
+    /// The objects of runs.
     runs: plans::RunStore,
     /// Whether the kind has plans.
     has_plans: bool,
@@ -143,7 +144,7 @@ impl World {
         }
     }
 
-    /// One that has all that it wants.
+    /// A world that has reached its target.
     fn settled(package: Arc<Package>, spec: &Value) -> Self {
         let mut world = Self::new(package, spec);
         world.settle();
@@ -162,7 +163,7 @@ impl World {
                 snapshot.namespace_users.insert(namespace, user);
             }
             if !is_new && !asked {
-                // What has passed is not tried again.
+                // Dry runs that have passed are not sent again.
                 decision.checks.retain(|_| self.untried);
                 return decision;
             }
@@ -200,7 +201,7 @@ impl World {
         snapshot
     }
 
-    /// The target of the instance as it is.
+    /// Calls a function with the target of the instance as it is.
     fn with<T>(&self, use_it: impl FnOnce(&Context<'_>, Target) -> T) -> T {
         let snapshot = self.snapshot();
         let origins = Origins::one(Origin::now(&snapshot).unwrap());
@@ -209,7 +210,7 @@ impl World {
         use_it(&ctx, target)
     }
 
-    /// Foreign objects that are there, by kind and name.
+    /// Looks up foreign objects by kind and name.
     fn refs(&self, want: &ResourceSelector) -> LookupResult {
         if self.lost.contains(&*want.gvk.kind) {
             return LookupResult::Unknown(ReadError::Forbidden("no rights".into()));
@@ -222,7 +223,7 @@ impl World {
         LookupResult::Known(self.foreign.iter().filter(there).filter(own).cloned().collect())
     }
 
-    /// Carries out an action that the server takes; what it came to.
+    /// Carries out an action that the server accepts. Returns the outcome.
     fn act(&mut self, action: Action) -> Outcome {
         self.log.extend(told(&action));
         match action {
@@ -278,7 +279,7 @@ impl World {
         Outcome::Done(action)
     }
 
-    /// The object as the product sees it; nothing if it is none of its.
+    /// The object as the product sees it; `None` if it is no child.
     fn observe(&self, key: &str) -> Option<Observed> {
         let mut body = self.server.objects[key].clone();
         let metadata = serde_json::from_value(body["metadata"].clone()).unwrap();
@@ -327,7 +328,7 @@ impl World {
         self.state.record_all(&outcomes, changes, self.now);
     }
 
-    /// Corrects drift; who takes the fields is looked up where that is asked for.
+    /// Corrects drift. The conflicting manager is looked up where the apply asks for it.
     fn correct(&mut self, apply: Box<Apply>) {
         let contested = apply.repair.is_frequent;
         let Outcome::Applied(mut applied) = self.act(Action::Apply(apply)) else { unreachable!() };
@@ -340,7 +341,7 @@ impl World {
         self.state.record(&Outcome::Refused(action, error), self.now);
     }
 
-    /// Decides and acts until nothing is left to do; the last verdict.
+    /// Decides and acts until nothing is left to do. Returns the last verdict.
     fn settle(&mut self) -> Verdict {
         for _ in 0..200 {
             let decision = self.decide();
@@ -352,7 +353,7 @@ impl World {
         panic!("never comes to rest: {:?}", self.log);
     }
 
-    /// The world as a manager sees it that has just started.
+    /// Forgets what the manager remembers, as a restart does.
     fn restart(&mut self) {
         self.state = ReconcileState::default();
         self.previous = None;

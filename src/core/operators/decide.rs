@@ -9,15 +9,16 @@ pub enum Next<'a> {
     Nothing,
     /// Nothing, because it is paused.
     Paused,
-    /// First this one, which was active before the manager started.
+    /// First activate this revision, which was active before the manager started.
     Recorded(&'a str),
-    /// The one that it names.
+    /// Activate the revision that the `Operator` names.
     Named(&'a str),
 }
 
-/// `active`: the revision that is active in this process. `recorded`: the one that the status names. It comes first after a
-/// start of the manager, so that a revision that is refused does not take the place of one that worked. `is_lost`: whether
-/// the recorded one cannot be loaded.
+/// Decides which revision is activated next. `active`: the revision that is active in this process.
+/// `recorded`: the revision that the status names. It comes first after a start of the manager, so that a
+/// revision that is refused does not take the place of one that worked. `is_lost`: whether the recorded
+/// revision cannot be loaded.
 pub fn next<'a>(
     spec: &'a OperatorSpec,
     active: Option<&str>,

@@ -24,7 +24,7 @@ pub struct Author {
 }
 
 impl Author {
-    /// Of a live `Operator`.
+    /// Reads who has named the revision of a live `Operator`.
     pub fn of(operator: &Value) -> Self {
         let meta = &operator["metadata"];
         let entries = meta["managedFields"].as_array().into_iter().flatten();
@@ -38,7 +38,7 @@ impl Author {
     }
 }
 
-/// The history as it is to be; `None` if there is none. `current`: the status as it is.
+/// The history to be written; `None` if there is none. `current`: the present status.
 pub(super) fn record(current: &Value, facts: &Facts<'_>, now: &str) -> Option<Value> {
     let mut all = current["history"].as_array().cloned().unwrap_or_default();
     if current["targetRevision"] != facts.target {

@@ -18,7 +18,7 @@ pub struct OperatorSpec {
     pub paused: bool,
     /// How instances are moved to another revision.
     pub upgrade: UpgradeSpec,
-    /// What takes the place of the package's defaults.
+    /// Values that take the place of the package's defaults.
     pub defaults: Map<String, Value>,
     /// The namespaces whose instances are reconciled; `None` for all.
     pub namespaces: Option<NamespacesSpec>,
@@ -37,13 +37,13 @@ pub struct TakeOver {
     pub from: String,
 }
 
-/// Namespaces, as they are written: one of the two.
+/// A choice of namespaces: by name, or by a selector.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct NamespacesSpec {
-    /// By name.
+    /// The names of the namespaces.
     pub names: Option<BTreeSet<String>>,
-    /// By a label selector.
+    /// A label selector.
     pub selector: Option<Value>,
 }
 
@@ -60,7 +60,7 @@ pub struct UpgradeSpec {
 }
 
 impl UpgradeSpec {
-    /// With the defaults.
+    /// The policy. Fields that are not set have their defaults.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -82,7 +82,7 @@ impl UpgradeSpec {
 }
 
 impl OperatorSpec {
-    /// Of a live `Operator`. The CRD guarantees the types.
+    /// Reads the spec of a live `Operator`. The CRD guarantees the types.
     ///
     /// # Errors
     /// What is wrong with it.

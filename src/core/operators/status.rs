@@ -17,9 +17,9 @@ const RECONCILING: &str = "Reconciling";
 const STALLED: &str = "Stalled";
 const PROGRESSING: &str = "Progressing";
 const RIGHTS_MISSING: &str = "RightsMissing";
-/// There while stored objects are written in another version of their CRD.
+/// The condition while stored objects are written in another version of their CRD.
 const MIGRATING: &str = "StorageMigrating";
-/// There while the spec names namespaces that do not exist.
+/// The condition while the spec names namespaces that do not exist.
 const NAMESPACES: &str = "NamespacesMissing";
 /// The condition of an active revision that is not stored as it is loaded.
 const UNSTORED: &str = "RevisionNotStored";
@@ -43,7 +43,7 @@ pub const CONDITIONS: [&str; 9] = [
 const MIGRATION_FAILED: &str = "MigrationFailed";
 /// The reason if all is well but for instances that keep an earlier revision.
 const KEPT: &str = "InstancesKept";
-/// How many of them it names.
+/// How many namespaces or CRDs a message names.
 const NAMED: usize = 10;
 
 /// What is known of an `Operator` at one moment.
@@ -53,9 +53,9 @@ pub struct Facts<'a> {
     pub generation: i64,
     /// The revision that is to be active.
     pub target: &'a str,
-    /// Who has named it.
+    /// Who has named the revision that is to be active.
     pub author: Author,
-    /// How far it is.
+    /// How far the revision is that is to be active.
     pub progress: Target,
     /// The revision that is active, and the version of the package.
     pub active: Option<(&'a str, &'a str)>,
@@ -87,7 +87,8 @@ pub struct MissingRights {
     pub rights: Vec<String>,
     /// The watches that the API server refuses to the account, with its words.
     pub refused: Vec<String>,
-    /// What it refuses to the manager itself, which then does not know or cannot say how instances are.
+    /// What the API server refuses to the manager itself, which then cannot read or report the state of
+    /// instances.
     pub manager: Vec<String>,
 }
 
@@ -118,17 +119,17 @@ impl MissingRights {
 /// How far instances are moved to the active revision.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rollout {
-    /// How many have it, or change to it.
+    /// How many instances have the revision, or change to it.
     pub moved: usize,
-    /// The first of those that were not ready since they were moved, and how many they are.
+    /// The first instances that have not been ready since they were moved, and the number of all of them.
     pub changing: (Vec<String>, usize),
-    /// How many are still to be moved.
+    /// How many instances are still to be moved.
     pub waiting: usize,
     /// The instances that keep their revision.
     pub kept: Kept,
-    /// The first of those that fail since they were moved, with why, and how many they are.
+    /// The first instances that fail since they were moved, each with why, and the number of all of them.
     pub failing: (Vec<(String, String)>, usize),
-    /// The first of those that cannot be moved, with why, and how many they are.
+    /// The first instances that cannot be moved, each with why, and the number of all of them.
     pub refused: (Vec<(String, String)>, usize),
     /// Whether no other instance is moved because of those that fail.
     pub is_paused: bool,
@@ -152,7 +153,7 @@ pub enum Target {
     NotLoaded(Lost),
     /// It is refused.
     Refused {
-        /// In one word.
+        /// The reason, in one word.
         reason: &'static str,
         /// Why, and what to do.
         message: String,
@@ -164,9 +165,9 @@ pub enum Target {
 /// Why a revision cannot be loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lost {
-    /// In one word.
+    /// The reason, in one word.
     pub reason: &'static str,
-    /// Why.
+    /// Why it cannot be loaded.
     pub message: String,
     /// Whether it may pass by itself.
     pub is_temporary: bool,
@@ -206,7 +207,7 @@ impl Rollout {
         ]
     }
 
-    /// In one word.
+    /// The reason, in one word.
     pub fn reason(&self) -> &'static str {
         match (self.is_paused, self.waiting) {
             (false, _) if self.is_stalled() => "UpgradeFailed",
@@ -370,7 +371,7 @@ fn conditions(current: &Value, facts: &Facts<'_>, now: &str) -> Value {
         add(RECONCILING, true, reason, &message);
     }
     let is_ours = |c: &Value| {
-        // What is not known now stays as it was.
+        // If the rights are not known now, their condition stays as it was.
         CONDITIONS
             .iter()
             .any(|ours| c["type"] == *ours && (*ours != RIGHTS_MISSING || facts.rights.is_some()))
@@ -434,7 +435,7 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// That the revision brings CRDs which other packages have taken over, and what to do.
+/// The message that the revision brings CRDs which other packages have taken over, with what to do.
 fn handed_over(facts: &Facts<'_>, package: &str) -> String {
     let all: Vec<String> =
         facts.handed_over.iter().take(NAMED).map(|(crd, to)| format!("{crd} to {to}")).collect();
@@ -446,18 +447,19 @@ fn handed_over(facts: &Facts<'_>, package: &str) -> String {
     )
 }
 
-/// What a live `Operator` says of a revision.
+/// The state of a revision, as a live `Operator` shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Standing {
     /// No manager has seen the newest spec.
     Unseen,
-    /// The manager is at it: with what it says.
+    /// The manager works on it. The text is what it waits for.
     Progressing(String),
-    /// The revision is active: with what is to be noted, if anything is.
+    /// The revision is active. The text is what is to be noted, if anything is.
     Active(String),
-    /// It is refused or cannot be loaded; another spec, or a change elsewhere, is needed. With reason and message.
+    /// It is refused or cannot be loaded: another spec, or a change elsewhere, is needed. The texts are reason and
+    /// message.
     Stalled(String, String),
-    /// It waits, because the Operator is paused: with how far it is.
+    /// It waits, because the Operator is paused. The text is how far it is.
     Paused(String),
 }
 
@@ -477,13 +479,14 @@ pub struct Observed {
 pub struct Transition {
     /// Whether it is a Warning.
     pub is_warning: bool,
-    /// In one word.
+    /// The reason, in one word.
     pub reason: String,
     /// The message of the condition.
     pub message: String,
 }
 
-/// What is to be published about a change of the status. That a revision is being loaded or registered is said by what follows.
+/// The Event about a change of the status, if there is one. The loading and registering of a revision has no
+/// Event of its own.
 pub fn transition(before: &Value, after: &Value) -> Option<Transition> {
     let find = |status: &Value, kind: &str| {
         let conditions = status["conditions"].as_array().into_iter().flatten();

@@ -67,7 +67,7 @@ fn seen(status: &serde_json::Value) -> Observed {
 }
 
 #[test]
-fn a_cluster_that_was_upgraded_too_far_is_told_and_the_revision_stays_active() {
+fn unsupported_kubernetes_is_reported_and_the_revision_stays_active() {
     let of = |unsupported| Facts {
         unsupported,
         ..facts(Target::Active { kept: Kept::default() }, Some(("a-2", "1.0.0")))
@@ -126,7 +126,7 @@ fn missing_rights_are_named_while_they_are_missing() {
 }
 
 #[test]
-fn the_status_says_what_is_active_and_what_the_rest_waits_for() {
+fn status_shows_the_active_revision_and_what_is_awaited() {
     let foreign = json!({"conditions": [{"type": "Theirs", "status": "True"}]});
     let status = apply(foreign, &facts(Target::Progressing("its CRDs are being registered".into()), None));
     assert_eq!(seen(&status).standing, Standing::Progressing("a-2: its CRDs are being registered".into()));
@@ -178,7 +178,7 @@ fn one_wrong_default_keeps_the_last_valid_ones() {
     }
     let new = json!({"greeting": "ho"});
     assert_eq!(effective(new.clone(), &status), json!({"greeting": "ho", "count": 2, "list": null}));
-    // None were ever valid.
+    // No defaults were ever valid.
     let wrong = json!({"greeting": "ho", "count": "3"});
     assert_eq!(effective(wrong, &json!({})), json!({"greeting": "ho", "count": 2, "list": null}));
     // Before the package is known, instances keep what they have.
@@ -204,7 +204,7 @@ fn messages_contain_no_unsafe_characters() {
 }
 
 #[test]
-fn an_old_status_says_nothing_of_a_new_spec() {
+fn status_of_an_older_generation_counts_as_unseen() {
     let status = apply(json!({}), &facts(ACTIVE, Some(("a-2", "2.0.0"))));
     let newer = json!({"metadata": {"generation": 4}, "spec": {"revision": "a-2"}, "status": status});
     assert_eq!(standing(&newer).standing, Standing::Unseen);
@@ -226,7 +226,7 @@ fn note(status: &serde_json::Value) -> (String, String) {
 }
 
 #[test]
-fn an_active_revision_says_what_is_wrong_besides() {
+fn problems_beside_an_active_revision_are_reported() {
     let active = || facts(ACTIVE, Some(("a-2", "1.0.0")));
     let kept = Target::Active { kept: Kept { pinned: 2, paused: 1, ..Kept::default() } };
     let status = apply(json!({}), &Facts { progress: kept, ..active() });
@@ -256,7 +256,7 @@ fn an_active_revision_says_what_is_wrong_besides() {
 }
 
 #[test]
-fn the_history_says_who_named_which_revision_and_what_became_of_it() {
+fn history_records_author_and_result_of_each_revision() {
     let history = |status: &serde_json::Value| -> Vec<String> {
         let entries = status["history"].as_array().unwrap().iter();
         let text = |value: &serde_json::Value| value.as_str().unwrap_or("-").to_owned();
@@ -287,7 +287,7 @@ fn the_history_says_who_named_which_revision_and_what_became_of_it() {
         (&status["history"][0]["version"], &status["history"][0]["fromVersion"]),
         (&json!("0.3.0"), &json!("0.1.0"))
     );
-    // What ends later is no part of it, and what was there before the history began is not invented.
+    // A completed entry does not change any more, and revisions from before the history began are not added.
     let later = apply(status.clone(), &at("a-3", refused(), Some(("a-3", "0.3.0"))));
     assert_eq!(later["history"], status["history"]);
     let old = apply(json!({"targetRevision": "a-1"}), &at("a-1", ACTIVE, Some(("a-1", "0.1.0"))));
@@ -303,7 +303,7 @@ fn the_history_says_who_named_which_revision_and_what_became_of_it() {
 }
 
 #[test]
-fn the_author_is_whoever_owns_the_revision_and_a_user_is_named_only_by_our_commands() {
+fn author_owns_the_revision_field_and_only_commands_name_users() {
     let entry = |manager: &str, time: &str, field: &str| json!({"manager": manager, "time": time, "fieldsV1": {"f:spec": {field: {}}}});
     let operator = |entries: serde_json::Value| {
         json!({
@@ -325,7 +325,7 @@ fn the_author_is_whoever_owns_the_revision_and_a_user_is_named_only_by_our_comma
 }
 
 #[test]
-fn a_change_of_ready_is_an_event_and_a_start_of_the_manager_is_none() {
+fn changes_of_ready_give_events_and_manager_starts_do_not() {
     let told = |before: &serde_json::Value, after: &serde_json::Value| {
         transition(before, after).map(|event| (event.reason, event.is_warning))
     };

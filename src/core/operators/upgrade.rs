@@ -29,7 +29,7 @@ pub struct Member {
     changing: Option<Changing>,
 }
 
-/// How an instance can be.
+/// The states of an instance, in one word each.
 pub const VERDICTS: [&str; 5] = ["ready", "reconciling", "stalled", "paused", "deleting"];
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -38,7 +38,7 @@ enum Health {
     #[default]
     Unready,
     Stalled,
-    /// Nobody but a person changes it.
+    /// It is paused: only a person changes it.
     Paused,
 }
 
@@ -46,12 +46,12 @@ enum Health {
 enum Changing {
     /// It was ready before it was moved.
     Ready,
-    /// It was not.
+    /// It was not ready before it was moved.
     Unready,
 }
 
 impl Member {
-    /// Of a live instance.
+    /// Reads the status of a live instance.
     pub fn of(instance: &Value) -> Self {
         let status = &instance["status"];
         let find = |kind: &str| status["conditions"].as_array()?.iter().find(|c| c["type"] == kind);
@@ -77,7 +77,7 @@ impl Member {
         }
     }
 
-    /// How it is, in one word of [`VERDICTS`].
+    /// The state of the instance, in one word of [`VERDICTS`].
     pub fn verdict(&self) -> &'static str {
         match self.health {
             _ if self.is_deleting => "deleting",
@@ -93,12 +93,12 @@ impl Member {
         self.is_busy
     }
 
-    /// Whether it is stalled.
+    /// Whether the instance is stalled.
     pub fn is_stalled(&self) -> bool {
         self.health == Health::Stalled
     }
 
-    /// Whether it was moved and has not settled since.
+    /// Whether the instance was moved and has not settled since.
     pub fn is_changing(&self) -> bool {
         self.changing.is_some()
     }
@@ -122,7 +122,7 @@ impl Default for Policy {
         Self {
             max_unavailable: MaxUnavailable::Percent(10),
             pause_on_failure: true,
-            // That of a Deployment.
+            // The same default as a Deployment has.
             deadline: Duration::from_secs(600),
             max_hold: None,
         }
@@ -142,14 +142,14 @@ impl Policy {
 /// A number of instances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MaxUnavailable {
-    /// So many.
+    /// An absolute number.
     Count(usize),
-    /// So many of a hundred, at least one.
+    /// A percentage, and at least one.
     Percent(usize),
 }
 
 impl MaxUnavailable {
-    /// From a number, or a text such as `10%`.
+    /// Parses a number, or a text such as `10%`.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -180,7 +180,7 @@ impl MaxUnavailable {
 #[allow(clippy::struct_excessive_bools)] // each is a fact of its own
 #[derive(Debug, Clone)]
 pub struct Candidate<K> {
-    /// Which instance.
+    /// Identifies the instance.
     pub key: K,
     /// What its status says.
     pub member: Member,
@@ -225,12 +225,12 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// How many there are.
+    /// The number of all of them.
     pub fn count(self) -> usize {
         self.unserved + self.pinned + self.paused + self.busy
     }
 
-    /// For people; `None` if there are none.
+    /// A sentence for people; `None` if there are none.
     pub fn message(self) -> Option<String> {
         let causes = [
             (self.pinned, "pinned by spec.upgrade.pin"),
@@ -257,11 +257,11 @@ pub struct Stage<K> {
     pub waiting: usize,
     /// The instances that keep their revision.
     pub kept: Kept,
-    /// Those that were moved and have not been ready since.
+    /// The instances that were moved and have not been ready since.
     pub changing: Vec<K>,
-    /// Those of them that fail.
+    /// The changing instances that fail.
     pub failing: Vec<K>,
-    /// Those that cannot be moved: the API server refuses it.
+    /// The instances that cannot be moved, because the API server refuses it.
     pub refused: Vec<K>,
     /// Whether no other instance is moved because of those that fail.
     pub is_paused: bool,
@@ -277,7 +277,7 @@ pub fn stage<K: Clone + Ord>(candidates: &[Candidate<K>], target: &str, policy: 
     let (mut moved, mut kept, mut is_proven, mut has_unready) = (0, Kept::default(), false, false);
     let mut in_flight = 0_usize;
     for Candidate { key, member, is_pinned, is_served, is_kept_by_pause, is_overdue, attempt } in candidates {
-        // One that is new has the target.
+        // A new instance has the target.
         let has_target = member.revision.as_deref().is_none_or(|revision| revision == target);
         if member.is_deleting {
             continue;
@@ -304,7 +304,7 @@ pub fn stage<K: Clone + Ord>(candidates: &[Candidate<K>], target: &str, policy: 
         is_proven |= is_settled && member.health == Health::Ready;
         has_unready |= is_settled && matches!(member.health, Health::Unready | Health::Stalled);
         let Some(before) = member.changing.filter(|_| member.health != Health::Paused) else { continue };
-        // A run says itself what it waits for, and how long.
+        // A run reports itself what it waits for, and has timeouts of its own.
         let is_late = *is_overdue && !member.is_busy && member.health != Health::Ready;
         let fails = before == Changing::Ready && (member.health == Health::Stalled || is_late);
         if is_late && before == Changing::Unready {
@@ -339,7 +339,8 @@ impl<K> Stage<K> {
     }
 }
 
-/// The status of an instance that is moved to `target`, as a JSON merge patch. `status`: as it is. `now` is RFC 3339.
+/// The status of an instance that is moved to `target`, as a JSON merge patch. `status`: its present status.
+/// `now` is RFC 3339.
 pub fn moved(status: &Value, generation: i64, target: &str, now: &str) -> Value {
     let there = status["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
     let is_ready = there.iter().any(|c| c["type"] == "Ready" && c["status"] == "True");
@@ -396,7 +397,7 @@ mod tests {
         Policy { max_unavailable: MaxUnavailable::Count(count), pause_on_failure, ..Policy::default() }
     }
 
-    /// What the manager does: it writes the moves of a stage.
+    /// Writes the moves of a stage, as the manager does.
     fn carry_out(instances: &mut [Value], stage: &Stage<usize>) {
         for key in &stage.moves {
             let instance = &mut instances[*key];
@@ -407,7 +408,7 @@ mod tests {
         }
     }
 
-    /// What the reconcile of a moved instance does.
+    /// Sets the status that the reconcile of a moved instance writes.
     fn settle(instance: &mut Value, ready: &str) {
         let status = &mut instance["status"];
         let conditions = status["conditions"].as_array().unwrap().clone();
@@ -426,7 +427,7 @@ mod tests {
         let mut instances = vec![ready("a"); 5];
         let first = stage(&candidates(&instances), "b", &policy(3, true));
         assert_eq!((first.moves.as_slice(), first.waiting, first.moved), ([0].as_slice(), 5, 0));
-        // The manager ends before it writes, or after: the next one comes to the same.
+        // Whether the manager ends before or after the write, the next one decides the same.
         assert_eq!(stage(&candidates(&instances), "b", &policy(3, true)), first);
         carry_out(&mut instances, &first);
         let second = stage(&candidates(&instances), "b", &policy(3, true));
@@ -450,9 +451,9 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_pauses_the_rest_unless_it_was_there_before() {
+    fn failure_pauses_the_upgrade_unless_it_was_there_before() {
         let mut instances = vec![ready("a"), unready("a"), ready("a"), ready("b")];
-        // It has nothing to lose.
+        // An instance that is not ready has nothing to lose.
         let first = stage(&candidates(&instances), "b", &policy(1, true));
         assert_eq!(first.moves, [1]);
         carry_out(&mut instances, &first);
@@ -477,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instance_in_the_midst_of_a_run_is_moved_after_it() {
+    fn instance_with_an_active_run_is_moved_after_it() {
         let mut instances = vec![unready("a"), ready("a"), ready("b")];
         instances[0]["status"]["plan"] = json!({"phase": "Running"});
         let first = stage(&candidates(&instances), "b", &policy(1, true));
@@ -487,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn pinned_paused_and_deleted_instances_hold_nothing_back() {
+    fn pinned_paused_and_deleted_instances_block_nothing() {
         let mut all = candidates(&[ready("a"), instance("a", &[("Ready", "False", "Paused")]), ready("a")]);
         all[0].is_pinned = true;
         all[2].member.is_deleting = true;
@@ -500,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn a_paused_instance_is_moved_once_the_hold_is_over_and_holds_nothing_back() {
+    fn paused_instance_is_moved_after_the_hold_and_blocks_nothing() {
         let paused = instance("a", &[("Ready", "False", "Paused")]);
         let mut instances = vec![paused.clone(), paused, ready("a")];
         let all = |instances: &[Value]| {
@@ -523,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_ends_after_its_time() {
+    fn hold_ends_after_max_hold() {
         let policy = |max_hold| Policy { max_hold, ..Policy::default() };
         let now = |text: &str| text.parse::<Timestamp>().unwrap();
         let status = json!({"targetSince": "2026-01-01T00:00:00Z"});
@@ -545,7 +546,7 @@ mod tests {
         assert_eq!(first.moves, [0], "it has nothing to lose");
         carry_out(&mut instances, &first);
         settle(&mut instances[0], "False");
-        // It proves nothing, and neither would the next of its kind.
+        // It proves nothing, and neither would the next broken one: a ready instance follows.
         let second = stage(&candidates(&instances), "b", &policy(2, true));
         assert_eq!(second.moves, [3]);
         carry_out(&mut instances, &second);
@@ -578,14 +579,14 @@ mod tests {
             (0, [0].as_slice(), true)
         );
         assert_eq!(late(&instances, false).moves, [2]);
-        // A run of a plan says itself what it waits for.
+        // A run of a plan reports itself what it waits for.
         instances[0]["status"]["plan"] = json!({"phase": "Running"});
         let busy = late(&instances, false);
         assert_eq!((busy.moves.len(), busy.failing.len()), (0, 0));
     }
 
     #[test]
-    fn an_instance_that_cannot_be_moved_holds_up_no_other() {
+    fn instance_that_cannot_be_moved_blocks_no_other() {
         let instances = vec![ready("a"), ready("a"), ready("a"), ready("b")];
         let mut all = candidates(&instances);
         all[0].attempt = Attempt::Refused { is_due: false };

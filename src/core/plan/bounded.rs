@@ -42,7 +42,8 @@ pub fn bound(run: &mut Value, kept: &[&str], room: usize) -> usize {
     let why = if bytes > most {
         too_large(most)
     } else if is_deletion {
-        // It is found by them, also after its end, and must not lose them to other runs.
+        // A run that deletes a child is found by its parameters, also after its end, and must not lose them
+        // to other runs.
         return 0;
     } else if phase.is_final() {
         "it has ended".to_owned()

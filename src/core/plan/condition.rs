@@ -12,7 +12,7 @@ use crate::template::{Engine, EvalError, Scope, Text};
 pub enum Verdict {
     /// It has held for long enough.
     Due,
-    /// It holds, and has to hold for so long.
+    /// It holds, and has to hold for this much longer.
     Holding(Duration),
     /// Its own run has ended a short time ago: it counts again after this time.
     Cooldown(Duration),
@@ -47,7 +47,7 @@ pub struct Watch<'a> {
     pub engine: &'a Engine,
     /// The variables. In it, the members that the active run awaits are unknown ([`super::Progress::awaited`]).
     pub scope: &'a Scope,
-    /// The same with these members, for conditions with `during: always`.
+    /// The variables with these members, for conditions with `during: always`.
     pub scope_always: &'a Scope,
     /// The uid of the newest run of the plan that has ended.
     pub ended: Option<&'a str>,
@@ -116,7 +116,7 @@ impl Conditions {
     ) -> Verdict {
         let watched = self.triggers.entry((watch.plan.name.clone(), trigger)).or_default();
         if watched.ended.as_ref().map(|(uid, _)| uid.as_str()) != watch.ended {
-            // `for` counts from the end of its own run, too.
+            // After a run of the plan, `for` counts from the end of that run.
             (watched.held, watched.holds) = (Duration::ZERO, false);
             watched.ended = watch.ended.map(|uid| (uid.to_owned(), Duration::ZERO));
         }
@@ -125,7 +125,7 @@ impl Conditions {
         }
         match value {
             Ok(true) => {}
-            // An error means no.
+            // An error counts as a condition that does not hold.
             Ok(false)
             | Err(
                 EvalError::NotYet(_) | EvalError::Undefined(_) | EvalError::Failed(_) | EvalError::Limit(_),
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_its_times_counts_at_once() {
+    fn changed_durations_count_at_once() {
         let mut only =
             trigger("spec.lost", Some("{{ spec.after }}"), Some("{{ spec.rest | default('0s') }}"));
         only.when = Some(expr("spec.after is defined"));
@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(lost(40, "60s"), holding(20));
         assert_eq!(lost(40, "30s"), (Verdict::Due, Vec::new()));
         assert_eq!(lost(50, "1h"), holding(3550));
-        // What is no duration starts nothing; the time counts on.
+        // An invalid duration starts nothing; the time goes on counting.
         for (after, why) in [
             ("soon", "for: `soon` is not a duration"),
             ("-1s", "for: `-1s` is not a duration"),
@@ -247,7 +247,7 @@ mod tests {
         }
         assert_eq!(lost(60, "61s"), holding(1));
         assert_eq!(lost(61, "61s"), (Verdict::Due, Vec::new()));
-        // It is told before it is needed, and not where the trigger does not count.
+        // An invalid duration is reported before it is needed, and not if the trigger does not count.
         let (verdict, problems) = at(70, json!({"lost": false, "after": 30}), None);
         assert_eq!((verdict, problems), (Verdict::Cleared, vec!["for: `30` is not a duration".to_owned()]));
         assert_eq!(at(70, json!({"lost": true}), None), (Verdict::Cleared, Vec::new()));
@@ -255,7 +255,7 @@ mod tests {
         assert_eq!(at(80, resting("1m"), Some("run")).0, Verdict::Cooldown(seconds(60)));
         assert_eq!(at(100, resting("30s"), Some("run")).0, Verdict::Cooldown(seconds(10)));
         assert_eq!(at(110, resting("30s"), Some("run")).0, Verdict::Due);
-        // Nothing is wrong with what is not known yet.
+        // A duration that is not known yet is no problem.
         let unknown = Scope::new().with("spec", Var::Vars([("lost".into(), Var::Json(json!(true)))].into()));
         let plan = failover(vec![trigger("spec.lost", Some("{{ refs.a.after }}"), None)]);
         let unknown = unknown.with("refs", Var::Vars([("a".into(), Var::Unknown("not read".into()))].into()));

@@ -9,7 +9,7 @@ use super::run::{PlanRun, RunStatus, StepPhase, StepState};
 /// A run, or a step of it, that has ended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ended {
-    /// The path of the step without the keys of items; `None` of the run itself.
+    /// The path of the step without the keys of items; `None` for the run itself.
     pub step: Option<String>,
     /// How long it took, pauses included.
     pub duration: Duration,
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_is_measured_once() {
+    fn ended_steps_and_runs_are_measured_once() {
         let step = |path: &str, phase: &str, end: &str| json!({"path": path, "phase": phase, "startedAt": "2026-01-01T00:00:00Z", "finishedAt": end});
         let before = run(&json!({"phase": "Running", "startedAt": "2026-01-01T00:00:00Z", "steps": [
             step("done", "Succeeded", "2026-01-01T00:00:01Z"), step("leaving[a.b]/sure[0]", "Running", ""),

@@ -22,14 +22,14 @@ pub struct Summary {
     pub name: String,
     /// Its plans.
     pub plans: Vec<String>,
-    /// Where it stands.
+    /// Its phase.
     pub phase: Phase,
     /// What has started it.
     pub cause: Cause,
-    /// Why, one word.
+    /// The reason, one word.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// Why, a sentence.
+    /// The message, a sentence.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
     /// When it started.
@@ -41,7 +41,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Of a run.
+    /// The summary of a run.
     pub fn of(run: &PlanRun) -> Self {
         let status = run.status.clone().unwrap_or_default();
         Self {
@@ -81,7 +81,8 @@ pub fn history<'r>(runs: impl IntoIterator<Item = &'r PlanRun>) -> Vec<Summary> 
     ended.iter().rev().take(LISTED).map(|run| Summary::of(run)).collect()
 }
 
-/// The `PlanRun`s that have ended and may go. They are history: nothing is decided from them, unless a run resumes them.
+/// The `PlanRun`s that have ended and may be deleted. They are history: nothing is decided from them, unless
+/// a run resumes them.
 pub fn prunable<'r>(runs: impl IntoIterator<Item = &'r PlanRun>, now: Timestamp) -> Vec<&'r PlanRun> {
     let sorted = sorted(runs);
     let oldest = now.checked_sub(SignedDuration::from_hours(KEPT_HOURS)).unwrap_or(now).to_string();
@@ -105,7 +106,8 @@ pub fn prunable<'r>(runs: impl IntoIterator<Item = &'r PlanRun>, now: Timestamp)
     found
 }
 
-/// The names of the runs that are to be remembered, for something is still decided from them. `runs`: from the oldest.
+/// The names of the runs that are to be remembered, because something is still decided from them. `runs`:
+/// from the oldest.
 pub(super) fn needed<'r>(runs: &[&'r PlanRun]) -> BTreeSet<&'r str> {
     let mut needed = BTreeSet::new();
     let mut plans = BTreeSet::new();
@@ -169,7 +171,7 @@ mod tests {
         for kept in ["x-4", "x-5", "x-6", "x-49", "x-50"] {
             assert!(!pruned.contains(&kept.to_owned()), "{kept}");
         }
-        // By age.
+        // Old runs are pruned whatever their number.
         assert_eq!(names(&runs, "2026-06-01T00:00:00Z".parse().unwrap()).len(), 46);
         assert_eq!(history(&runs).len(), 10);
         assert_eq!(history(&runs)[0].name, "x-49");

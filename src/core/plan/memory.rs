@@ -69,7 +69,7 @@ pub struct RememberedRun {
     /// The digest of its steps when it ended. A retry resumes these steps, which only the `PlanRun` has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steps_digest: Option<String>,
-    /// Its state; of a run that has ended without steps and facts.
+    /// Its state; without steps and facts once the run has ended.
     pub state: RunStatus,
 }
 
@@ -266,7 +266,8 @@ impl Memory {
         for (run, status) in runs {
             let known = memory.as_ref().unwrap_or(self);
             let Some(index) = known.runs.iter().position(|known| known.uid == run.uid) else {
-                // It ends without having begun: its time counts all the same, or another run would be created for it.
+                // The run ends without having begun. Its time counts as used: otherwise another run would be
+                // created for it.
                 if run.is_new_of_schedule() && status.phase.is_final() {
                     let memory = memory.get_or_insert_with(|| self.clone());
                     memory.runs.push(RememberedRun::of(run, status));
@@ -318,7 +319,8 @@ impl Memory {
         self.with_states([(uid.to_owned(), status)]).pruned()
     }
 
-    /// Forgets the runs that nothing is decided from, and of rollouts that have ended the children that a newer one applied.
+    /// Forgets the runs that nothing is decided from, and the children of ended rollouts that a newer one
+    /// applied.
     fn pruned(mut self) -> Self {
         self.drop_repeated();
         let runs: Vec<PlanRun> = self.runs.iter().map(|run| run.run(&self.of)).collect();
@@ -371,7 +373,7 @@ impl Memory {
         }
     }
 
-    /// What managers of version 0.1.0, which had no `InstanceState`, stored in `PlanRun`s.
+    /// The memory of what managers of version 0.1.0, which had no `InstanceState`, stored in `PlanRun`s.
     pub fn migrated(of: Of, uid: &str, runs: &[PlanRun], digest: &dyn Fn(&str) -> Option<String>) -> Self {
         let mut memory = Self::new(of, uid);
         let is_own = |run: &&PlanRun| run.is_final() || run.taken() == Some(run.uid.as_str());
@@ -463,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ended_run_is_as_the_memory_has_it() {
+    fn ended_run_has_the_state_of_the_memory() {
         let mut first = run("x-1", Some(status(Phase::Running)));
         let memory = Memory::new(of(), "i").with_run(&first, true, Some(origin()));
         first.status = Some(status(Phase::Succeeded));
@@ -480,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_of_a_run_that_has_ended_count_only_if_nobody_has_altered_them() {
+    fn steps_of_an_ended_run_count_only_if_unaltered() {
         let step = StepState { path: "a".into(), ..StepState::default() };
         let mut first = run("x-1", Some(RunStatus { steps: vec![step], ..status(Phase::Running) }));
         let memory = Memory::new(of(), "i").with_run(&first, true, None);
@@ -540,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn what_0_1_0_stored_in_runs_is_taken_over() {
+    fn runs_stored_by_0_1_0_are_taken_over() {
         let mut first = run("x-1", Some(status(Phase::Succeeded)));
         first.annotations.insert(super::super::run::RECORD.into(), json!(fact(1, 1)).to_string());
         let mut second = run("x-2", Some(RunStatus { record: fact(2, 2), ..status(Phase::Running) }));

@@ -16,7 +16,7 @@ const WRONG_NAMESPACE: &str = "WrongNamespace";
 /// How long a run waits for what it names, in seconds.
 const PATIENCE: i64 = 60 * 60;
 
-/// What becomes of such a run.
+/// What becomes of a run that names something that does not exist.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Missing {
     /// Its new status, if it has changed.
@@ -78,7 +78,7 @@ impl PlanRun {
     }
 }
 
-/// Why no plan of an instance is run for a run.
+/// Why an instance cannot run what a `PlanRun` asks for.
 #[derive(Debug, Clone, Copy)]
 pub enum Stray<'a> {
     /// There is no such instance.

@@ -13,11 +13,13 @@ pub struct Origin<'a> {
     pub revision: &'a str,
     /// The spec, CRD defaults filled in.
     pub spec: &'a Value,
-    /// A keyed digest of what each object ref brings, by the id of the ref; none of a ref that was never known.
+    /// A keyed digest of what each object ref brings, by the id of the ref; none for a ref that was never
+    /// known.
     pub refs: &'a BTreeMap<String, String>,
 }
 
-/// Whether two keyed digests, written `KEY:DIGEST`, are of different values. Those of different keys tell nothing.
+/// Whether two keyed digests, written `KEY:DIGEST`, are of different values. Digests with different keys
+/// cannot be compared.
 pub fn is_other_digest(one: &str, other: &str) -> bool {
     let key = |digest: &'_ str| digest.split_once(':').map(|(key, _)| key.to_owned());
     one != other && key(one) == key(other)

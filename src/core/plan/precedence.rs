@@ -43,7 +43,7 @@ pub struct Situation<'a> {
     pub runs: &'a [PlanRun],
     /// The name of the instance.
     pub instance: &'a str,
-    /// The names that its next runs would have and that PlanRuns hold which are none of its runs.
+    /// The names that its next runs would have, and that PlanRuns hold which are not runs of the instance.
     pub occupied: &'a BTreeSet<String>,
     /// Whether the instance is being deleted.
     pub deleting: bool,
@@ -77,7 +77,7 @@ pub struct Situation<'a> {
     pub now: Timestamp,
 }
 
-/// What the rules come to.
+/// What the rules between runs demand.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Agenda {
     /// The runs to advance, by name.
@@ -95,7 +95,8 @@ pub struct Agenda {
 /// A write of a `PlanRun`, or of the summary of the instance.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RunWrite {
-    /// Creates a run. After a 409 of a numbered name the runs are listed and decided again; of a scheduled one it exists.
+    /// Creates a run. After a 409 for a numbered name the runs are listed and decided again; for a scheduled
+    /// name the run exists.
     Create(NewRun),
     /// Writes the status, under the run's `resourceVersion`. The origin that it names is stored first.
     Status {
@@ -141,7 +142,7 @@ pub struct NewRun {
     pub scheduled_at: Option<Timestamp>,
 }
 
-/// Applies the rules.
+/// Applies the rules between the runs of an instance.
 pub fn agenda(situation: &Situation<'_>) -> Agenda {
     let mut rules = Rules {
         situation,
@@ -170,8 +171,9 @@ fn cause_of(run: &PlanRun, runs: &[PlanRun]) -> Cause {
     retried.map_or_else(|| run.cause(), PlanRun::cause)
 }
 
-/// Whether a run changes children, so that only one such run is active at a time. Of a run that has begun its own revision
-/// says it; `plans` are those of the newest, which may have dropped or changed its plan.
+/// Whether a run changes children, so that only one such run is active at a time. For a run that has begun,
+/// its own revision decides; `plans` are those of the newest revision, which may have dropped or changed the
+/// plan.
 pub fn is_exclusive(run: &PlanRun, plans: &[Plan]) -> bool {
     if let Some(exclusive) = run.status.as_ref().and_then(|status| status.exclusive) {
         return exclusive;
@@ -200,7 +202,7 @@ fn plans_of<'p>(run: &PlanRun, plans: &'p [Plan]) -> Option<&'p Plan> {
 
 struct Rules<'a> {
     situation: &'a Situation<'a>,
-    /// From the oldest.
+    /// All runs, from the oldest.
     runs: Vec<&'a PlanRun>,
     agenda: Agenda,
     /// The runs that end in this decision.
@@ -306,7 +308,7 @@ impl<'a> Rules<'a> {
         }
     }
 
-    /// A new run: it starts, is recorded as waiting, or ends.
+    /// Admits a new run: it starts, is recorded as waiting, or ends.
     fn admit(&mut self, run: &'a PlanRun) {
         let cause = cause_of(run, self.situation.runs);
         let is_request = run.cause() == Cause::Request;
@@ -436,7 +438,7 @@ impl<'a> Rules<'a> {
         before.first().map_or_else(String::new, |other| goes_first(&other.name))
     }
 
-    /// Whether a run lets another one wait: one of the same plan, or both change children.
+    /// Whether a run lets another one wait: both are of the same plan, or both change children.
     fn goes_before(&self, other: &PlanRun, run: &PlanRun) -> bool {
         let plans = self.situation.plans;
         let are_exclusive = is_exclusive(other, plans) && is_exclusive(run, plans);
@@ -445,8 +447,8 @@ impl<'a> Rules<'a> {
             && (other.phase() == Phase::Running || !are_exclusive || self.rank(other) <= self.rank(run))
     }
 
-    /// Says in the state of a run that waits what it waits for, if it says something else. Only of the next of its kind: a
-    /// tenant may let a hundred wait.
+    /// Writes what a run waits for into its state, if the state says something else. This is done only for
+    /// the next run of its kind: a tenant may let a hundred wait.
     fn say(&mut self, run: &PlanRun, why: &str) {
         if let Some(status) = run.status.as_ref().filter(|status| status.phase == Phase::Pending)
             && status.message != why
@@ -455,7 +457,7 @@ impl<'a> Rules<'a> {
         }
     }
 
-    /// Whether a plan has a trigger of that kind.
+    /// The plan that has a trigger of that kind, if there is one.
     fn triggered(&self, is_such: impl Fn(&Event) -> bool) -> Option<&'a Plan> {
         self.situation.plans.iter().find(|plan| plan.triggers.iter().any(|trigger| is_such(&trigger.event)))
     }

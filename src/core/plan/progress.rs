@@ -1,4 +1,4 @@
-//! What a decision about a run comes to.
+//! The result of a decision about a run.
 
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ pub enum Directive {
     /// It goes on.
     #[default]
     Continue,
-    /// Nothing starts; what is in flight is settled; then it ends so.
+    /// Nothing starts, and what is in flight is settled; then the run ends in this way.
     Settle(Ending),
-    /// Nothing is rendered; its Jobs are deleted; then it ends so.
+    /// Nothing is rendered, and its Jobs are deleted; then the run ends in this way.
     Abandon(Ending),
 }
 
@@ -25,13 +25,13 @@ pub enum Directive {
 pub struct Ending {
     /// Interrupted, Cancelled, Superseded or Failed.
     pub phase: Phase,
-    /// Why, one word.
+    /// The reason, one word.
     pub reason: &'static str,
-    /// Why, a sentence.
+    /// The message, a sentence.
     pub message: String,
 }
 
-/// What a decision about a run comes to.
+/// The result of a decision about a run.
 ///
 /// If `status` is set, it is written first, under the `resourceVersion` of the run, and there is nothing else to do:
 /// `permits` and `effects` are empty. After a 409 the run is decided again.
@@ -51,7 +51,7 @@ pub struct Progress {
     /// The members that its current steps have changed or deleted and still await: a condition that reads them does not
     /// count.
     pub awaited: Vec<Member>,
-    /// Whether an effect without outcome is out.
+    /// Whether an effect is in flight, so that its outcome is not known.
     pub in_flight: bool,
     /// Whether it waits for approvals and for nothing else.
     pub awaits_approval: bool,
@@ -105,9 +105,9 @@ pub enum Verb {
 pub struct Waiting {
     /// The path of the step.
     pub step: String,
-    /// One word.
+    /// The reason, one word.
     pub reason: &'static str,
-    /// A sentence.
+    /// The message, a sentence.
     pub message: String,
 }
 
@@ -176,7 +176,7 @@ pub enum Effect {
         step: String,
         /// Its name.
         name: String,
-        /// Of which instance; `resource` is empty.
+        /// The instance; `resource` is empty.
         of: Of,
         /// The plan.
         plan: String,
@@ -185,7 +185,7 @@ pub enum Effect {
     },
     /// Cancels a `PlanRun` of another instance.
     CancelRun {
-        /// Of which instance.
+        /// The instance.
         of: Of,
         /// Its name.
         name: String,

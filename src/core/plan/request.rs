@@ -8,12 +8,12 @@ use serde_json::Value;
 /// An HTTP request, rendered.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct HttpRequest {
-    /// For example POST.
+    /// The method, for example POST.
     pub method: String,
-    /// Where to.
+    /// The URL.
     pub url: String,
-    /// The hosts that may be called, redirects included: `api.example.com`, `*.example.com` for one label more. If it is
-    /// empty: the host of the URL alone. Which addresses they may have decides the client.
+    /// The hosts that may be called, redirects included: `api.example.com`, `*.example.com` for one label
+    /// more. If it is empty: the host of the URL alone. The client decides which addresses they may have.
     pub hosts: Vec<String>,
     /// All headers, `Idempotency-Key` and `Authorization` included.
     pub headers: Vec<(String, String)>,
@@ -53,11 +53,11 @@ impl fmt::Debug for HttpRequest {
 /// The answer to an HTTP request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HttpReply {
-    /// For example 200.
+    /// The status code, for example 200.
     pub status: u16,
-    /// By lower-case name; of several with one name the values joined by `, `.
+    /// The headers by lower-case name; several values of one name are joined by `, `.
     pub headers: Vec<(String, String)>,
-    /// JSON if it reads as such, else text; null if it is empty.
+    /// The body: JSON if it can be parsed, else text; null if it is empty.
     pub body: Value,
     /// `Retry-After`, if the answer has it.
     pub retry_after: Option<Duration>,
@@ -91,14 +91,14 @@ impl fmt::Debug for ExecRequest {
     }
 }
 
-/// What a command came to.
+/// The result of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExecReply {
     /// Its exit code.
     pub exit_code: i32,
     /// Its output, lossy UTF-8.
     pub stdout: String,
-    /// Its errors.
+    /// Its error output, lossy UTF-8.
     pub stderr: String,
 }
 
@@ -111,11 +111,12 @@ pub enum CallFailure {
     /// It may have been carried out: the connection was cut, or the time is over. Says why.
     #[error("{0}")]
     Unanswered(String),
-    /// The API server asks to try again, or the connection to it was cut, and the same again comes to the same. Says why, and
-    /// how long the server asks to wait.
+    /// The API server asks to try again, or the connection to it was cut. The call may be repeated without
+    /// harm. Says why, and how long the server asks to wait.
     #[error("{0}")]
     TryAgain(String, Option<Duration>),
-    /// It must not be sent, or its answer is not acceptable; the same again comes to the same. Says why and what to do.
+    /// It must not be sent, or its answer is not acceptable; a repetition would fail as well. Says why and
+    /// what to do.
     #[error("{0}")]
     Refused(String),
 }

@@ -39,7 +39,8 @@ pub const MAX_OUTPUT: usize = 4 << 10;
 pub const MAX_OUTPUTS: usize = 64 << 10;
 /// The most bytes of the record of an instance.
 pub const MAX_RECORD: usize = 32 << 10;
-/// Of the numbers in the names of runs. Users choose the names of the runs that they request.
+/// The highest number in the name of a run that is counted on from. Users choose the names of the runs that
+/// they request.
 const HIGHEST_NUMBER: u64 = 1_000_000_000_000_000;
 /// The most bytes of a message.
 pub(super) const MAX_MESSAGE: usize = 1 << 10;
@@ -74,7 +75,7 @@ pub struct PlanRun {
     pub has_recorded: bool,
     /// Whether it has ended and its steps are gone, or are not those with which it ended.
     pub has_unknown_steps: bool,
-    /// What is asked for.
+    /// What the run is requested to do.
     pub spec: RunSpec,
     /// Its state; `None` until a manager has seen it.
     pub status: Option<RunStatus>,
@@ -90,21 +91,21 @@ pub enum Known {
     No,
     /// It has begun, or is about to.
     Yes,
-    /// The same, and the status of its object was deleted while it was active.
+    /// It has begun, and the status of its object was deleted while it was active.
     Wiped,
     /// It has ended, and its object says otherwise.
     Altered,
-    /// The same, and it has no object any more.
+    /// The memory names it, and its object is gone.
     Gone,
 }
 
-/// What is asked for.
+/// The spec of a `PlanRun`: what is requested.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RunSpec {
-    /// Of which instance.
+    /// The instance.
     pub of: Of,
-    /// Which plan; of a rollout the first of its plans.
+    /// The plan; for a rollout the first of its plans.
     pub plan: String,
     /// Its parameters.
     #[serde(skip_serializing_if = "Value::is_null")]
@@ -143,29 +144,29 @@ pub struct Of {
 pub struct Approval {
     /// The path of the step.
     pub step: String,
-    /// Yes or no.
+    /// The answer.
     pub verdict: Verdict,
     /// Who answers.
     pub by: String,
-    /// Of an approval that another run was given: the question that it answers.
+    /// For an approval that another run was given: the question that it answers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// Of an approval that another run was given: the groups of which the API server has checked that the user is in one.
+    /// For an approval that another run was given: groups, in one of which the API server has found the user.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<String>,
 }
 
-/// Yes or no.
+/// The answer to an approve step.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Verdict {
-    /// No.
+    /// The user rejects.
     #[default]
     Reject,
-    /// Yes.
+    /// The user approves.
     Approve,
 }
 
-/// Where a run stands.
+/// The phase of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Phase {
     /// It waits for its turn.
@@ -191,7 +192,7 @@ impl Phase {
         matches!(self, Self::Failed | Self::Cancelled)
     }
 
-    /// Whether it never changes again.
+    /// Whether a run in this phase never changes again.
     pub fn is_final(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed | Self::Cancelled | Self::Superseded)
     }
@@ -218,7 +219,7 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// As it is written.
+    /// The text of the cause.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Request => "Request",
@@ -231,7 +232,7 @@ impl Cause {
         }
     }
 
-    /// Of its text.
+    /// The cause with that text.
     pub fn parse(text: &str) -> Option<Self> {
         use Cause::{Cleanup, Condition, Deletion, Loss, Request, Rollout, Schedule};
         let all = [Request, Rollout, Condition, Loss, Schedule, Cleanup, Deletion];
@@ -272,12 +273,12 @@ impl std::fmt::Display for Member {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RunStatus {
-    /// Where it stands.
+    /// The phase of the run.
     pub phase: Phase,
-    /// Why, one word.
+    /// The reason, one word.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// Why, a sentence.
+    /// The message, a sentence.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
     /// What has started it.
@@ -298,13 +299,14 @@ pub struct RunStatus {
     /// The revision of the package that it runs with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
-    /// Whether it changes children, as the revision that it began with says; none of a run that has not begun.
+    /// Whether it changes children, as the revision that it began with says; `None` for a run that has not
+    /// begun.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exclusive: Option<bool>,
     /// Whether a run that takes precedence may interrupt it, as that revision says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interruptible: Option<bool>,
-    /// The same of its current steps, if they say so.
+    /// Whether a run that takes precedence may interrupt it at its current steps, if they say so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step_interruptible: Option<bool>,
     /// When it started first.
@@ -359,7 +361,7 @@ pub struct Recorded {
     pub sequence: u64,
 }
 
-/// Where a step stands.
+/// The phase of a step.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum StepPhase {
     /// It is reached, and it is not decided whether it runs.
@@ -389,7 +391,7 @@ impl StepPhase {
 pub struct StepState {
     /// Its identity: its path with item keys and inlined plans, `leaving[prod]/sure`.
     pub path: String,
-    /// Where it stands.
+    /// The phase of the step.
     pub phase: StepPhase,
     /// Why it failed, one word.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -438,7 +440,7 @@ pub struct StepState {
     /// The groups whose members may answer; empty: all users with the verb `approve`. The admission policy reads them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<String>,
-    /// Of the implicit last step: how many of `applied` the steps before it have applied.
+    /// For the implicit last step: how many of `applied` the steps before it have applied.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub applied_before: Option<usize>,
     /// Whether it has failed, and the plan for that case runs.
@@ -534,7 +536,7 @@ impl PlanRun {
         self.spec.plans(self.status.as_ref())
     }
 
-    /// Where it stands; Pending without a status.
+    /// The phase of the run; Pending without a status.
     pub fn phase(&self) -> Phase {
         self.status.as_ref().map(|status| status.phase).unwrap_or_default()
     }

@@ -15,7 +15,7 @@ const WINDOWS: [i64; 4] = [60 * 60, 24 * 60 * 60, 32 * 24 * 60 * 60, 4 * 366 * 2
 pub enum Schedule {
     /// At the minutes that a cron line matches.
     Cron(Box<Crontab>),
-    /// Every so many seconds since the instance was created.
+    /// At intervals of this number of seconds since the instance was created.
     Every(i64),
 }
 
@@ -29,7 +29,7 @@ pub struct Due {
 }
 
 impl Schedule {
-    /// A cron line with five fields, `@daily` and its like, or `@every 6h`.
+    /// Parses a cron line with five fields, `@daily` and its like, or `@every 6h`.
     ///
     /// # Errors
     ///
@@ -71,7 +71,7 @@ impl Schedule {
         Ok(Self::Cron(Box::new(crontab)))
     }
 
-    /// The first point in time after that one.
+    /// The first point in time after `time`.
     fn after(&self, time: Timestamp, anchor: Timestamp) -> Option<Timestamp> {
         match self {
             Self::Cron(crontab) => crontab.find_next(time).ok().map(|zoned| zoned.timestamp()),
@@ -82,7 +82,7 @@ impl Schedule {
         }
     }
 
-    /// The newest point in time up to that one.
+    /// The newest point in time up to `time`.
     fn before(&self, time: Timestamp, anchor: Timestamp) -> Option<Timestamp> {
         if let Self::Every(seconds) = self {
             let passed = (time.as_second() - anchor.as_second()).div_euclid(*seconds);
@@ -133,9 +133,9 @@ impl Schedule {
     }
 }
 
-/// After which of the runs of a schedule the next one is due: the newest one that is not in the future. Runs in the future are
-/// those of a clock that was ahead for a while, and no reason to wait. If the clock is behind, so that all are in the future,
-/// earlier runs may have been pruned, and nothing is due.
+/// The time after which the next run of a schedule is due: that of the newest run that is not in the future.
+/// Runs in the future were created while a clock was ahead, and are no reason to wait. If the clock is
+/// behind, so that all runs are in the future, earlier runs may have been pruned, and nothing is due.
 pub fn last_scheduled(runs: impl IntoIterator<Item = Timestamp>, now: Timestamp) -> Option<Timestamp> {
     let (past, future): (Vec<_>, Vec<_>) = runs.into_iter().partition(|at| *at <= now);
     past.into_iter().max().or_else(|| future.into_iter().min())
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn of_missed_runs_the_newest_is_due_once_within_its_deadline() {
+    fn newest_missed_run_is_due_once_within_its_deadline() {
         let three = "2026-01-10T03:00:00Z";
         for (line, zone, last, now, deadline, expected) in [
             ("0 3 * * *", None, None, "2026-01-10T03:00:00Z", None, Some(three)),
@@ -188,7 +188,7 @@ mod tests {
             ("0 3 * * *", None, Some("2026-01-02T03:00:00Z"), "2026-01-10T12:00:00Z", None, Some(three)),
             // The clock was set back by a day.
             ("0 3 * * *", None, Some(three), "2026-01-09T12:00:00Z", None, None),
-            // Not before the instance was there.
+            // Nothing is due before the instance was created.
             ("0 0 * * *", None, None, "2026-01-01T10:00:00Z", None, None),
             ("@every 6h", None, None, "2026-01-01T06:00:29Z", None, None),
             ("@every 6h", None, None, "2026-01-01T13:00:00Z", None, Some("2026-01-01T12:00:30Z")),
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn instances_are_spread() {
+    fn scheduled_runs_of_instances_are_spread_over_time() {
         let schedule = Schedule::parse("0 3 * * *", None).unwrap();
         let created = at("2026-01-01T00:00:00Z");
         let due = |share, now| schedule.due(None, created, at(now), None, share);
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_of_the_minute() {
+    fn names_contain_the_minute_or_the_second() {
         assert_eq!(scheduled_name("x", "backup", at("1970-01-01T01:00:00Z")), "x-backup-60");
         assert_eq!(scheduled_name("x", "backup", at("1970-01-01T01:00:01Z")), "x-backup-3601s");
     }

@@ -18,8 +18,8 @@ pub struct Change<'a> {
     pub initial: bool,
     /// The children whose target has changed through spec, labels, an object ref, CRD defaults, the package or Operetta.
     pub changed_children: &'a BTreeSet<String>,
-    /// The plans of the newest rollout that has started, if it has not succeeded: its later steps may change no child, and
-    /// are to be made all the same.
+    /// The plans of the newest rollout that has started, if it has not succeeded: its later steps may change
+    /// no child, and must run nevertheless.
     pub unfinished: Option<&'a [String]>,
     /// Whether the `when` of a trigger is true; without a value it is not.
     pub holds: &'a dyn Fn(&Expr) -> bool,
@@ -137,7 +137,7 @@ pub fn select(change: &Change<'_>) -> Option<Selected> {
     let reason = match (upgraded, change.unfinished) {
         _ if !children.is_empty() => format!("another target of {}", children.join(", ")),
         (Some(reason), _) => reason,
-        // Its plans are gone.
+        // The plans of the unfinished rollout are gone.
         (None, Some(_)) => UNFINISHED.to_owned(),
         (None, None) => return None,
     };

@@ -26,7 +26,7 @@ pub struct Start {
     pub lost: Vec<Member>,
     /// Approvals that the runs which it replaces were given.
     pub approvals: Vec<Approval>,
-    /// Of a rollout that repeats one which has not succeeded: the key of that one.
+    /// For a rollout that repeats one which has not succeeded: the key of that one.
     pub key: Option<String>,
 }
 
@@ -83,7 +83,7 @@ pub fn resumed(status: &RunStatus) -> RunStatus {
     }
 }
 
-/// A step that runs again. The attempts keep their numbers: the names of Jobs derive from them.
+/// Resets a step that runs again. The attempts keep their numbers: the names of Jobs derive from them.
 fn reset(step: &mut StepState, used: u64, is_handler: bool) {
     let keeps_items = !is_handler && step.items.is_some();
     *step = StepState {
@@ -113,7 +113,7 @@ pub fn answered(run: &PlanRun) -> Vec<Approval> {
 }
 
 impl RunStatus {
-    /// Whether all of its current steps wait for approvals, and it for nothing else.
+    /// Whether all of its current steps wait for approvals, and the run waits for nothing else.
     pub fn only_asks(&self) -> bool {
         let open: Vec<&StepState> = self.steps.iter().filter(|step| !step.phase.is_final()).collect();
         let contains = |outer: &StepState, inner: &StepState| {

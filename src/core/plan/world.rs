@@ -63,14 +63,14 @@ pub trait Observed {
     ///
     /// # Errors
     ///
-    /// Why they are unknown.
+    /// The reason why they are unknown.
     fn target(&self, child: &str) -> Result<Vec<Option<Value>>, String>;
 
     /// The members of a child that a delete step means: those that are live, in any target, or were there.
     ///
     /// # Errors
     ///
-    /// Why they are unknown.
+    /// The reason why they are unknown.
     fn existing(&self, child: &str) -> Result<Vec<Option<Value>>, String>;
 
     /// What is known of one member.
@@ -80,7 +80,7 @@ pub trait Observed {
     ///
     /// # Errors
     ///
-    /// Why there is none now.
+    /// The reason why there is no such pod now.
     fn pod(&self, child: &str, key: Option<&Value>, ordinal: Option<u64>) -> Result<Pod, String>;
 
     /// The Job of that name in the namespace of the instance's Jobs.
@@ -154,7 +154,7 @@ pub struct Job {
     pub message: Option<String>,
     /// Whether its pod may still be starting. Later [`Job::message`] says why it does not run.
     pub is_starting: bool,
-    /// How much longer its pod may take to start. `None` of one whose pod has started.
+    /// How much longer its pod may take to start. `None` if its pod has started.
     pub start_left: Option<Duration>,
     /// Whether it has a `ttlSecondsAfterFinished`.
     pub has_ttl: bool,
@@ -182,9 +182,9 @@ pub enum OtherRun {
     Found {
         /// Its uid.
         uid: String,
-        /// Where it stands.
+        /// Its phase.
         phase: Phase,
-        /// What its status says.
+        /// The message of its status.
         message: String,
         /// The facts that it has recorded.
         recorded: Map<String, Value>,
@@ -202,16 +202,16 @@ pub enum CallState<'a> {
     InFlight,
     /// It is answered.
     Answered(&'a Answer),
-    /// It has no answer. The request is there if this process has sent it.
+    /// It failed, and has no answer. The request is there if this process has sent it.
     Failed(&'a CallFailure, Option<&'a Request>),
 }
 
 /// The answer to a request of a step.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
-    /// Of an HTTP server.
+    /// The answer of an HTTP server.
     Http(HttpReply),
-    /// Of a command.
+    /// The result of a command.
     Exec(ExecReply),
     /// The object is patched.
     Patched,

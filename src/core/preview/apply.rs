@@ -11,10 +11,11 @@ use crate::children::fields::{self, FieldSet};
 use crate::children::{Apply, Desired, Observed, Paths, Seen, is_covered, names};
 use crate::readiness::Readiness;
 
-/// What stands for a value that the manager would generate.
+/// The text in place of a value that the manager would generate.
 const GENERATED: &str = "Z2VuZXJhdGVk";
 
-/// The body that is applied: what the desired object leaves open has the live value, or one that stands for a new one.
+/// The body that is applied. Values that the desired object leaves open are those of the live object, or
+/// placeholders for new ones.
 pub(super) fn completed(desired: &Desired, body: Value, live: Option<&Value>) -> Value {
     let mut body = body;
     for generated in &desired.generated {
@@ -57,7 +58,8 @@ pub(super) struct Made {
     pub(super) content: Value,
 }
 
-/// The live object as it is once what the package before has applied is that of `manager`.
+/// The live object after its fields were handed over from the former package to `manager`; `None` if there
+/// are none to hand over.
 fn taken_over(live: &Value, before: &Observed, manager: &str) -> Option<Value> {
     let former = names::field_manager(&before.package);
     let entries = fields::hand_over(&live["metadata"]["managedFields"], &former, manager);
@@ -67,8 +69,9 @@ fn taken_over(live: &Value, before: &Observed, manager: &str) -> Option<Value> {
     Some(live)
 }
 
-/// What an apply makes. `live`: the object before, `before`: what was observed of it. A child that was written is taken to
-/// become ready. `None` if it would not be recognised as a child, which does not happen to what we render.
+/// The object that an apply makes. `live`: the object before, `before`: what was observed of it. A child that
+/// was written is taken to become ready. `None` if it would not be recognised as a child, which does not
+/// happen to what we render.
 pub(super) fn make(
     apply: &Apply,
     body: &Value,
@@ -79,7 +82,7 @@ pub(super) fn make(
 ) -> Option<Made> {
     let ObjectRef { gvk, .. } = &apply.desired.object;
     let taken_over = live.zip(before).and_then(|(live, before)| taken_over(live, before, manager));
-    // Only its label names another package.
+    // If nothing else differs, only the label of the package changes.
     let is_same = |before: &Observed| {
         before.desired.as_deref() == Some(&*apply.desired.hash) && is_covered(&apply.desired, before)
     };

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::children::names;
 
-/// What identifies the items of a list, the first of which all items have.
+/// Keys that may identify the items of a list: the first that all items have is taken.
 const ITEM_KEYS: [&str; 9] =
     ["name", "containerPort", "mountPath", "devicePath", "key", "ip", "port", "type", "uid"];
 
@@ -19,20 +19,20 @@ const INTERNAL: [&str; 4] =
 pub struct FieldChange {
     /// Its path, such as `spec.containers[name=web].image`.
     pub path: String,
-    /// What it was.
+    /// The value before.
     pub before: Shown,
-    /// What it becomes.
+    /// The value after.
     pub after: Shown,
 }
 
 /// A value as it may be shown.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Shown {
-    /// There is none.
+    /// There is no value.
     Absent,
-    /// This one.
+    /// This value.
     Value(Value),
-    /// It may be secret.
+    /// The value may be secret.
     Hidden,
 }
 
@@ -92,7 +92,7 @@ struct Walk {
     path: String,
 }
 
-/// What the API server stores as if it were not there.
+/// Whether the API server stores a value as if it were absent.
 fn is_empty(value: Option<&Value>) -> bool {
     match value {
         None | Some(Value::Null) => true,
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn another_owner_is_one_difference() {
+    fn changed_owner_references_are_one_difference() {
         let of = |owners: Value| json!({"metadata": {"ownerReferences": owners}});
         let reference = json!({"apiVersion": "e.org/v1", "kind": "Web", "name": "a", "uid": "1", "controller": true,
             "blockOwnerDeletion": true});
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn annotations_of_every_apply_are_no_difference() {
+    fn annotations_that_every_apply_changes_are_not_shown() {
         let of = |hash: &str| json!({"metadata": {"annotations": {names::INTENT: hash}}, "data": {"a": "1"}});
         assert!(lines(&of("1"), &of("2")).is_empty());
         assert_eq!(differences(None, &of("1")).len(), 1);

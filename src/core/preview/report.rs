@@ -122,7 +122,7 @@ pub struct Change {
     pub object: ObjectRef,
     /// What is done.
     pub write: Write,
-    /// The fields that change; of a deletion none.
+    /// The fields that change; none for a deletion.
     pub fields: Vec<FieldChange>,
     /// Whether its pods restart: its pod template changes, or it is recreated.
     pub restarts_pods: bool,
@@ -161,7 +161,7 @@ pub struct PlanReport {
     pub plans: Vec<String>,
     /// What starts it: `Rollout`, `Condition` and so on.
     pub cause: String,
-    /// Why, for people.
+    /// The reason, for people.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
     /// The revision of the package that the run has from its start to its end.
@@ -183,7 +183,7 @@ pub struct Refused {
     pub object: Option<String>,
     /// The reason in conditions, such as `ImmutableField`.
     pub reason: String,
-    /// For people.
+    /// The message, for people.
     pub message: String,
 }
 
@@ -263,7 +263,7 @@ impl Report {
         self.crds.iter().any(|crd| crd.write == CrdWrite::Refused)
     }
 
-    /// The whole report.
+    /// The whole report as JSON.
     pub fn to_json(&self) -> Value {
         let count = |is: &dyn Fn(&InstanceReport) -> bool| {
             self.instances.iter().filter(|instance| is(instance)).count()

@@ -10,7 +10,7 @@ use crate::children::{Snapshot, names};
 use crate::package::Resource;
 use crate::plan::{DELETE_CHILD, Known, Memory, Phase, PlanRun, RunStatus};
 
-/// What came of an action.
+/// The effect of an action on the snapshot.
 pub(super) enum Effect {
     /// Nothing that the next decision would see.
     Ignored,
@@ -20,7 +20,7 @@ pub(super) enum Effect {
     Started(PlanReport),
 }
 
-/// Active runs count as succeeded. Returns what to say about each.
+/// Marks active runs as succeeded. Returns a sentence about each.
 pub(super) fn end_active(plans: &mut PlanSnapshot) -> Vec<String> {
     let now = plans.now.to_string();
     let mut said = Vec::new();
@@ -115,7 +115,7 @@ pub(super) fn carry_out(snapshot: &mut Snapshot, action: &RunAction, number: u64
     }
 }
 
-/// The memory is written.
+/// Replaces the memory of the instance, and recalls its runs.
 fn remember(plans: &mut PlanSnapshot, state: &Value) -> Effect {
     let Ok(memory) = Memory::deserialize(&state["spec"]) else { return Effect::Ignored };
     let live = plans.runs.drain(..).filter(PlanRun::has_object);
@@ -138,7 +138,7 @@ fn create(plans: &mut PlanSnapshot, sort: RunObject, object: &Value, number: u64
             plans.origins.push(object);
             Effect::Changed
         }
-        // It asks for the approval of a person, and does nothing before.
+        // The run asks for the approval of a person, and does nothing before.
         RunObject::PlanRun if object["spec"]["plan"] == DELETE_CHILD => Effect::Ignored,
         RunObject::PlanRun => match PlanRun::parse(&object) {
             Ok(run) => {
@@ -168,7 +168,7 @@ fn report(run: &PlanRun, status: &RunStatus, resource: Option<&Resource>) -> Pla
     }
 }
 
-/// The objects of runs that belong to an instance, by the label with its uid.
+/// Whether an object belongs to runs of the instance with that uid, by its label.
 pub(super) fn is_of(object: &Value, uid: &str) -> bool {
     object["metadata"]["labels"][names::RUN_OF] == uid
 }

@@ -28,13 +28,13 @@ const DECISIONS: usize = 64;
 /// A live child with all of its content.
 #[derive(Debug, Clone)]
 pub struct LiveChild {
-    /// What decisions need of it.
+    /// What decisions need to know of the child.
     pub observed: Arc<Observed>,
     /// The whole object as JSON, managedFields included: parsed it takes many times the memory.
     pub text: Arc<str>,
 }
 
-/// What a decision must know.
+/// What must be known before the next decision.
 #[derive(Debug, Default)]
 pub struct Needs {
     /// Objects that refs name.
@@ -107,7 +107,8 @@ pub struct Simulation {
 }
 
 impl Simulation {
-    /// Of an instance with its live children. `reads`: what expressions read of each child, by its id.
+    /// Starts the simulation of an instance with its live children. `reads`: what expressions read of each
+    /// child, by its id.
     pub fn new(
         mut snapshot: Snapshot,
         children: Vec<LiveChild>,
@@ -191,24 +192,24 @@ impl Simulation {
         }
     }
 
-    /// The answer to a dry run.
+    /// Takes the answer to a dry run.
     pub fn answer(&mut self, check: &Check, answer: Answer) {
         self.answers.insert((check.item.clone(), check.desired.hash.clone()), answer);
     }
 
-    /// What is known of the objects that a ref names.
+    /// Takes what is known of the objects that a ref names.
     pub fn learn_refs(&mut self, selector: ResourceSelector, found: LookupResult) {
         self.snapshot.refs.insert(selector, found);
     }
 
-    /// An earlier revision of the package.
+    /// Takes an earlier revision of the package.
     pub fn learn_revision(&mut self, revision: &str, found: Revision) {
         if let Some(plans) = &mut self.snapshot.plans {
             plans.revisions.insert(revision.into(), found);
         }
     }
 
-    /// Who uses a namespace, beside this instance.
+    /// Takes who uses a namespace, beside this instance.
     pub fn learn_namespace(&mut self, namespace: String, user: Option<String>) {
         self.snapshot.namespace_users.insert(namespace, user);
     }
@@ -229,7 +230,8 @@ impl Simulation {
         (!is_nothing).then_some(needs)
     }
 
-    /// Observations are requests to others, which a preview does not send.
+    /// Answers observations with a failure, because they are requests to others, which a preview does not
+    /// send. Returns whether there were any new ones.
     fn add_polls(&mut self, decision: &Decision) -> bool {
         let known = self.snapshot.polls.len();
         for poll in &decision.polls {
@@ -290,7 +292,7 @@ impl Simulation {
         self.answers.get(&(item.to_owned(), hash.to_owned()))
     }
 
-    /// Takes what the dry runs have shown into the state. Whether a change was refused.
+    /// Takes the results of dry runs into the state. Returns whether a change was refused.
     fn record_dry_runs(&mut self, checks: &[Check]) -> bool {
         let mut is_refused = false;
         for check in checks {
@@ -327,7 +329,7 @@ impl Simulation {
         runs.permitted(actions)
     }
 
-    /// Carries out an action on the snapshot. Whether the next decision may differ.
+    /// Carries out an action on the snapshot. Returns whether the next decision may differ.
     fn carry_out(&mut self, action: Action) -> bool {
         self.number += 1;
         match action {
@@ -519,7 +521,7 @@ impl Simulation {
                     message: finding.to_string(),
                 }),
                 Severity::Waiting => report.waits.push(finding.to_string()),
-                // The write says it.
+                // The write of the report shows it.
                 Severity::Pending => {}
             }
         }
@@ -534,7 +536,7 @@ impl Simulation {
     }
 }
 
-/// That the instance was edited, and the manager has not handled the edit yet.
+/// The note that the instance was edited and the manager has not handled the edit yet.
 fn pending_edit(snapshot: &Snapshot) -> Option<String> {
     let handled = snapshot.instance["status"]["observedGeneration"].as_i64()?;
     let now = snapshot.instance["metadata"]["generation"].as_i64().filter(|now| *now > handled)?;
@@ -545,7 +547,7 @@ fn pending_edit(snapshot: &Snapshot) -> Option<String> {
     ))
 }
 
-/// Which of two policies counts, where the revision and what was applied last differ.
+/// The note about which of two policies counts, where the revision and what was applied last differ.
 fn policy_note(snapshot: &Snapshot, observed: &Observed, write: Write) -> Option<String> {
     let was_said = match write {
         Write::Retained if observed.is_kept_by_person() => return None,
@@ -593,7 +595,7 @@ fn restarts_pods(change: &Change, after: &Value) -> bool {
     }
 }
 
-/// A JSON merge patch.
+/// Applies a JSON merge patch.
 fn merge(value: &mut Value, patch: &Value) {
     let Value::Object(patch) = patch else {
         value.clone_from(patch);

@@ -1,4 +1,4 @@
-//! Like changes of many instances together.
+//! Groups like changes of many instances.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -26,7 +26,7 @@ pub struct Group {
     pub write: Write,
     /// Whether pods restart.
     pub restarts_pods: bool,
-    /// How many objects.
+    /// The number of objects.
     pub objects: usize,
     /// Of how many instances.
     pub instances: usize,
@@ -55,7 +55,7 @@ struct Key<'a> {
     child: String,
     kind: &'a str,
     restarts_pods: bool,
-    /// Without the name of the instance, by which items of lists are named.
+    /// The paths of the fields, without the name of the instance, by which items of lists are named.
     paths: Vec<String>,
 }
 

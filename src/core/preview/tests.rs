@@ -126,7 +126,7 @@ fn a_refused_dry_run_holds_back_everything() {
 }
 
 #[test]
-fn an_object_of_others_is_refused_alone() {
+fn object_of_another_client_is_refused_and_the_rest_is_not() {
     let occupied = || CallError::new(Class::Conflict, 409, "AlreadyExists", "it exists".to_owned());
     let report = report(simulation(vec![live("a"), live("z")]), |item| match item {
         "b" => Answer::Occupied(occupied()),

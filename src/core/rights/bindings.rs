@@ -25,7 +25,8 @@ pub enum Part {
 }
 
 impl Part {
-    /// Of a role by its name; `None` if it is no role of the account. `role`: the prefix of the revision's roles.
+    /// The part of a role, by the role's name; `None` if it is no role of the account. `role`: the prefix of
+    /// the revision's roles.
     pub fn of(role: &str, name: &str) -> Option<Self> {
         match name.strip_prefix(role)? {
             "" => Some(Self::Home),
@@ -45,7 +46,7 @@ impl fmt::Display for Part {
     }
 }
 
-/// What of a package is in use.
+/// What is in use of a package.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct InUse {
     /// The names of its revisions that are active, or that instances or runs use.
@@ -57,7 +58,7 @@ pub struct InUse {
     pub namespaces: Option<BTreeSet<String>>,
 }
 
-/// The objects that there are.
+/// The objects that exist.
 #[derive(Debug, Default)]
 pub struct Found {
     /// The uids of the stored revisions, by name.
@@ -68,7 +69,7 @@ pub struct Found {
     pub bindings: Vec<Value>,
 }
 
-/// What is to be done.
+/// The changes to make.
 #[derive(Debug, Default, PartialEq)]
 pub struct Changes {
     /// The revisions whose roles are to be bound, which are those in use, and earlier ones whose children are left.
@@ -85,7 +86,7 @@ pub struct Changes {
 struct Role<'a> {
     object: &'a Value,
     revision: &'a str,
-    /// `None`: it is no role of the account.
+    /// The part; `None` if it is no role of the account.
     part: Option<Part>,
 }
 
@@ -170,7 +171,7 @@ pub fn changes(package: &str, manager_namespace: &str, in_use: &InUse, found: &F
     Changes { bound, apply, delete, adopt }
 }
 
-/// A role of a stored revision of the package.
+/// The role of a stored revision of the package, if the object is one.
 fn of_revision<'a>(package: &str, object: &'a Value, found: &Found) -> Option<Role<'a>> {
     if Owner::of(object) != Owner::Package(package.to_owned()) {
         return None;
@@ -256,7 +257,7 @@ mod tests {
         assert!(first.delete.is_empty() && first.adopt.is_empty());
         found.bindings = first.apply.into_iter().map(|(binding, _)| binding).collect();
         assert_eq!(applied(&changes("web", "sys", &in_use(&[A]), &found)), [""; 0]);
-        // Both while instances are moved, then the other alone.
+        // Both are bound while instances are moved, then the new one alone.
         let both = changes("web", "sys", &in_use(&[A, B]), &found);
         assert_eq!(applied(&both), ["ClusterRole /bbbbbbbbbb", "ClusterRole /bbbbbbbbbb:cluster"]);
         assert!(both.delete.is_empty());
@@ -313,7 +314,7 @@ mod tests {
         foreign["kind"] = "ClusterRoleBinding".into();
         found.bindings = vec![foreign];
         assert_eq!(changes("web", "sys", &in_use(&[]), &found).delete, [Value::Null; 0]);
-        // Of a revision that is not stored, and without an owner.
+        // A role of a revision that is not stored, and one without an owner.
         let mut unowned = role(B, "", "2026-01-01", "secrets");
         unowned["metadata"]["ownerReferences"] = Value::Null;
         found.roles = vec![role("web-dddddddddd", "", "2026-01-01", "secrets"), unowned];

@@ -6,7 +6,8 @@ use crate::api::{BuiltIn, Gvk};
 use crate::diag::{Diagnostic, did_you_mean};
 use crate::package::{Package, Permission};
 
-/// Findings about `permissions`: rules that nothing knows, rules that are derived anyway, and rules that are missing.
+/// Findings about `permissions`: rules with unknown words, rules that are derived anyway, and rules that are
+/// missing.
 pub fn check(package: &Package) -> Vec<Diagnostic> {
     let derived = from_templates(package);
     let mut found = Vec::new();

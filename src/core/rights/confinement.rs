@@ -1,6 +1,6 @@
-//! The admission policy that confines the manager's own account. RBAC limits its writes to names; what it writes under these
-//! names, and into CRDs that a package names, this policy limits. The account has no right to it: whoever installs the
-//! manager applies it.
+//! The admission policy that confines the manager's own account. RBAC limits the account's writes to names;
+//! the policy limits what the account writes under these names, and into CRDs that a package names. The
+//! account has no right to the policy itself: whoever installs the manager applies it.
 
 use serde_json::{Value, json};
 

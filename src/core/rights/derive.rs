@@ -13,19 +13,19 @@ use crate::package::{
     Call, Child, DeletionPolicy, NamespaceRef, NamespaceRefs, Package, Permission, Ref, RefTarget, Resource,
 };
 
-/// What the manager does with children: it watches them, reads one live after a conflict, applies, marks and deletes. An apply
-/// of an object that does not exist needs `create` besides `patch`.
+/// The verbs on children: the manager watches them, reads one live after a conflict, applies, marks and
+/// deletes. An apply of an object that does not exist needs `create` besides `patch`.
 const CHILD: [&str; 6] = ["get", "list", "watch", "create", "patch", "delete"];
-/// What it does with children of kinds that no template has any more, until they are gone.
+/// The verbs on children of kinds that no template has any more, until they are gone.
 const FORMER: [&str; 5] = ["get", "list", "watch", "patch", "delete"];
-/// What it does with what refs read.
+/// The verbs on what refs read.
 const READ: [&str; 2] = ["list", "watch"];
-/// What it does with the Jobs of steps. They are watched with those of all packages, by the manager itself.
+/// The verbs on the Jobs of steps. They are watched with those of all packages, by the manager itself.
 const JOB: [&str; 4] = ["get", "create", "patch", "delete"];
-/// What it does with the Secret that holds the secret outputs of a run.
+/// The verbs on the Secret that holds the secret outputs of a run.
 const OUTPUTS: [&str; 4] = ["list", "watch", "create", "patch"];
 
-/// What was derived.
+/// The result of a derivation.
 #[derive(Debug, Default)]
 pub struct Derived {
     /// The rights.
@@ -75,7 +75,7 @@ pub fn former(
     rights
 }
 
-/// The same without `permissions`.
+/// The rights that a package needs, without those of its `permissions`.
 pub(super) fn from_templates(package: &Package) -> Rights {
     let packages = &[package];
     let mut deriver = Deriver { packages, served: &|_| None, derived: Derived::default() };
@@ -152,7 +152,8 @@ impl Deriver<'_> {
                 Action::Patch(patch) => self.patch(home, patch),
                 Action::Job { .. } => {
                     self.derived.rights.add(home, "batch", "jobs", &JOB);
-                    // Why a pod of the Job does not start, its termination message, or the end of its log.
+                    // To read why a pod of the Job does not start, its termination message, or the end of its
+                    // log.
                     self.derived.rights.add(home, "", "pods", &["list", "watch"]);
                     self.derived.rights.add(home, "", "pods/log", &["get"]);
                 }

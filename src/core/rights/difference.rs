@@ -33,7 +33,7 @@ pub struct Review {
     pub is_first: bool,
     /// What the account may do now, one sentence each.
     pub gained: Vec<String>,
-    /// What it may do no more.
+    /// What the account may no longer do, one sentence each.
     pub lost: Vec<String>,
     /// What deserves attention in what is gained.
     pub remarkable: Vec<String>,
@@ -42,7 +42,7 @@ pub struct Review {
 }
 
 impl Demands {
-    /// Of a revision with these derived rights.
+    /// The demands of a revision with these derived rights.
     pub fn of(package: &Package, rights: &Rights, at: &Placement) -> Self {
         let own = package.resources.iter().map(|resource| &resource.kind);
         Self {
@@ -114,7 +114,7 @@ fn sentences(rights: &Rights) -> Vec<String> {
     resources.into_iter().map(sentence).collect()
 }
 
-/// ` in all namespaces`; nothing for objects without a namespace.
+/// The places in words, such as ` in all namespaces`; empty for objects without a namespace.
 pub(super) fn places_text(places: &BTreeSet<&Place>) -> String {
     if places.contains(&Place::Everywhere) {
         return " in all namespaces".to_owned();
@@ -197,7 +197,7 @@ mod tests {
         assert_eq!((back.lost.len(), back.gained.len(), back.needs_consent), (1, 0, false));
         assert!(review(Some(&more), &more).is_empty());
 
-        // At first only remarkable rights need it.
+        // At the first installation only remarkable rights need consent.
         assert!(!review(None, &few).needs_consent);
         assert!(review(None, &more).needs_consent);
         assert_eq!(review(None, &few).lines()[0], "rights: the package may");

@@ -27,16 +27,16 @@ pub fn rights() -> Rights {
     let mut cluster = |group: &str, resource: &str, verbs: &[&str]| {
         rights.add(&Place::Cluster, group, resource, verbs);
     };
-    // Those of packages are written by the right that each package brings.
+    // CRDs of packages are written by the right that each package brings.
     cluster(EXTENSIONS, "customresourcedefinitions", &["get", "list", "watch"]);
-    // What `cluster` is in expressions.
+    // For the variable `cluster` in expressions.
     cluster("apiregistration.k8s.io", "apiservices", &["list", "watch"]);
-    // Which namespaces an Operator serves, by their labels.
+    // To know which namespaces an Operator serves, by their labels.
     cluster("", "namespaces", &["list", "watch"]);
-    // Of which range the address of a Service is.
+    // To check the address of a Service when a dry run refuses it.
     cluster("networking.k8s.io", "servicecidrs", &["list"]);
     cluster("operetta.dev", "operatorrevisions", &["get", "list", "watch", "create", "delete"]);
-    // What is granted to packages. The right to bind comes with each revision, for its roles alone.
+    // To see what is granted to packages. The right to bind comes with each revision, for its roles alone.
     for resource in ["clusterroles", "clusterrolebindings", "rolebindings"] {
         cluster(GROUP, resource, &["list"]);
     }
@@ -65,7 +65,7 @@ pub fn rights() -> Rights {
     let runs = ["get", "list", "watch", "create", "patch", "delete"];
     add(everywhere, "operetta.dev", "planruns", &runs);
     add(everywhere, "operetta.dev", "planruns/status", &["patch"]);
-    // What is remembered of instances.
+    // The memory of instances.
     add(everywhere, "operetta.dev", "instancestates", &runs);
     add(everywhere, "apps", "controllerrevisions", &["get", "list", "watch", "create", "delete"]);
     // The Jobs of steps are created as the account of their package.
@@ -76,7 +76,7 @@ pub fn rights() -> Rights {
     // The files of revisions, and the key that proves the origin of generated values.
     add(manager, "", "configmaps", &["get", "list", "watch", "create", "patch", "delete"]);
     add(manager, "", "secrets", &["create"]);
-    // The addresses of the API server, which steps may not call.
+    // To read the addresses of the API server, which steps may not call.
     let default = &Place::Namespace("default".to_owned());
     add(default, "", "services", &["get"]);
     add(default, "discovery.k8s.io", "endpointslices", &["list"]);

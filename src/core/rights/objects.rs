@@ -98,7 +98,7 @@ pub enum Owner {
 }
 
 impl Owner {
-    /// Of an object.
+    /// The owner of an object.
     pub fn of(object: &Value) -> Self {
         let labels = &object["metadata"]["labels"];
         // The chart makes the same objects, and Helm says so on each.
@@ -138,9 +138,10 @@ pub fn objects(package: &Package, rights: &Rights, at: &Placement) -> Vec<Value>
     objects
 }
 
-/// The same for one revision of a package, whose roles are bound by the manager while the revision is in use
-/// ([`super::bindings`]). All roles are cluster-wide, so that none needs a namespace that does not exist yet. `owner`: the uid of
-/// the `OperatorRevision`, with which the garbage collector deletes the roles; the manager adds it if it is not known.
+/// The objects that give one revision of a package its rights. The manager binds the roles while the revision
+/// is in use ([`super::bindings`]). All roles are cluster-wide, so that none needs a namespace that does not
+/// exist yet. `owner`: the uid of the `OperatorRevision`, with which the garbage collector deletes the roles;
+/// the manager adds it if it is not known.
 pub fn objects_of_revision(
     package: &Package,
     rights: &Rights,
@@ -325,7 +326,7 @@ impl Maker<'_> {
         json!({"apiVersion": API, "kind": "ClusterRole", "metadata": self.metadata(name, None), "rules": rules})
     }
 
-    /// What is added to the roles `view`, `edit` and `admin` that every cluster has.
+    /// The roles that are added to `view`, `edit` and `admin`, which every cluster has.
     fn of_users(&self, resources: &[Resource]) -> Vec<Value> {
         let (mut view, mut edit, mut admin) = (Rights::default(), Rights::default(), Rights::default());
         for resource in resources {

@@ -20,7 +20,7 @@ const SERVER: [&str; 3] = ["admissionregistration.k8s.io", "apiextensions.k8s.io
 
 /// Why something is remarkable, and the resource.
 type Remark = (String, String);
-/// The verbs on it, and where.
+/// The verbs on the resource, and the places.
 type Uses<'a> = (BTreeSet<&'a str>, BTreeSet<&'a Place>);
 
 /// What deserves attention, one sentence without a subject each.
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_deserves_attention_is_named() {
+    fn remarkable_rights_and_hosts_are_named() {
         let permissions = "  permissions:
     - {apiGroups: [\"*\"], resources: [configmaps], verbs: [get]}
     - {apiGroups: [rbac.authorization.k8s.io], resources: [clusterroles], resourceNames: [view], verbs: [bind]}

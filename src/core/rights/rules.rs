@@ -16,22 +16,22 @@ pub enum Place {
     Namespace(String),
     /// In all namespaces.
     Everywhere,
-    /// Of objects without a namespace.
+    /// Nowhere: the objects have no namespace.
     Cluster,
 }
 
 /// One verb on one resource: what the authorizer of the API server decides about.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Right {
-    /// Where.
+    /// Where it is needed.
     pub place: Place,
     /// The API group; empty for the core group.
     pub group: String,
     /// The plural, with a subresource: `pods`, `pods/exec`.
     pub resource: String,
-    /// Of one object only.
+    /// The name of the one object that it is for; `None` for all.
     pub name: Option<String>,
-    /// The verb, `create`.
+    /// The verb, such as `create`.
     pub verb: String,
 }
 
@@ -102,17 +102,17 @@ impl Rights {
         self.0.insert(right);
     }
 
-    /// All of them, in order.
+    /// All rights, in order.
     pub fn iter(&self) -> impl Iterator<Item = &Right> {
         self.0.iter()
     }
 
-    /// Whether there are none.
+    /// Whether there are no rights.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether a right is among them, in a place that includes its own.
+    /// Whether the set grants a right, in a place that includes the right's own.
     pub fn grants(&self, right: &Right) -> bool {
         self.0.iter().any(|ours| {
             let is_there = ours.place == right.place
@@ -122,7 +122,7 @@ impl Rights {
         })
     }
 
-    /// Those in the places that `is_wanted` names.
+    /// The rights in the places that `is_wanted` names.
     #[must_use]
     pub fn of(&self, is_wanted: impl Fn(&Place) -> bool) -> Self {
         Self(self.0.iter().filter(|right| is_wanted(&right.place)).cloned().collect())

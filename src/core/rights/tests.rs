@@ -36,7 +36,7 @@ fn texts(rights: &Rights) -> BTreeSet<String> {
 }
 
 #[test]
-fn all_branches_of_a_template_count() {
+fn rights_cover_all_branches_of_a_template() {
     let template = "{% if spec.on %}\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n{% else %}\napiVersion: \
                     networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: a}\n{% endif %}\n";
     let package = package(
@@ -83,7 +83,7 @@ fn refs_are_read_where_they_are() {
 const POD: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: []}\n";
 
 #[test]
-fn plans_add_what_their_steps_do() {
+fn plans_add_the_rights_that_their_steps_need() {
     let plans = "      children: [{id: a, template: templates/a.yaml}]
       plans:
         deploy:

@@ -58,11 +58,12 @@ pub struct CrdPatch {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Base {
     Package,
-    /// That of another field manager, by name.
+    /// The CRD of another field manager, by the name of the manager.
     Foreign(String),
 }
 
-/// Compares the live CRD, if there is one, with what the package wants. `takes_from`: the package that it may take it from.
+/// Compares the live CRD, if there is one, with what the package wants. `takes_from`: the package that this
+/// one may take the CRD from.
 pub(super) fn compare(
     live: Option<&Value>,
     (package, resource): (&Package, &Resource),
@@ -92,7 +93,7 @@ pub(super) fn compare(
                 return Comparison::Refused(mismatch);
             }
             let mut augmented = crd::augment(live, &resource.additions());
-            // To add the category would take the list of categories from its owner.
+            // Adding the category would take the list of categories from its owner.
             augmented["spec"]["names"] = live["spec"]["names"].clone();
             augmented
         }
@@ -120,8 +121,8 @@ pub(super) fn compare(
 }
 
 impl CrdPatch {
-    /// Whether the live CRD has all of it: by value, or, where the server writes a value in another way, by the hash
-    /// that was applied and the fields that we own.
+    /// Whether the live CRD has everything that this patch applies: by value, or, where the server writes a
+    /// value in another way, by the hash that was applied and the fields that we own.
     fn is_applied(&self, live: &Value) -> bool {
         let owns_spec = || {
             self.base == Base::Package
@@ -144,7 +145,8 @@ impl CrdPatch {
         self.metadata["annotations"][names::INTENT] != live["metadata"]["annotations"][names::INTENT]
     }
 
-    /// Keeps versions that the package removes while objects may be stored in them. Whether there are any.
+    /// Keeps versions that the package removes while objects may be stored in them. Returns whether there are
+    /// any.
     pub(super) fn keep_stored_versions(
         &mut self,
         live: &Value,
@@ -257,8 +259,8 @@ fn object(value: &Value) -> Value {
     if value.is_object() { value.clone() } else { json!({}) }
 }
 
-/// Why the package does not have a live CRD. Two packages cannot have one kind: one takes it from the other only if its
-/// `Operator` says so. A package takes over a CRD that others installed only with `adopt: true`.
+/// Why the package may not manage a live CRD. Two packages cannot have one kind: one takes it from the other
+/// only if its `Operator` says so. A package takes over a CRD that others installed only with `adopt: true`.
 fn refusal(
     live: &Value,
     (package, resource): (&Package, &Resource),
@@ -279,7 +281,7 @@ fn refusal(
     Some(Comparison::Refused(claimed(name, &owner, &package.name)))
 }
 
-/// The refusal of a CRD that is no other package's.
+/// The refusal of a CRD that belongs to no other package.
 fn unowned(live: &Value, name: &str, package: &Package, resource: &Resource) -> Option<Diagnostic> {
     let owner = live["metadata"]["labels"][names::OPERATOR].as_str();
     if is_child_crd_value(live) {
@@ -305,7 +307,7 @@ fn unowned(live: &Value, name: &str, package: &Package, resource: &Resource) -> 
     }
 }
 
-/// The refusal of a second package of a kind.
+/// The refusal of a package whose kind another package has already.
 pub(crate) fn claimed(name: &str, owner: &str, package: &str) -> Diagnostic {
     Diagnostic::error("crd::claimed", format!("the CRD {name} belongs to the package {owner}")).help(format!(
         "one kind has one package: to hand the CRD over to {package}, give `--take-over-from {owner}` to `operetta install` \
@@ -456,7 +458,7 @@ fn plain(value: &Value, flags: bool) -> Value {
     }
 }
 
-/// `1.0` as `1`.
+/// Writes a whole number without its fraction: `1.0` becomes `1`.
 fn whole(number: &serde_json::Number) -> Value {
     #[expect(clippy::cast_possible_truncation, reason = "it is a small whole number")]
     match number.as_f64() {
@@ -470,18 +472,18 @@ pub fn lease(crd: &Value) -> Option<&str> {
     crd["metadata"]["annotations"][names::MANAGER].as_str()
 }
 
-/// Whether the API server serves its instances.
+/// Whether the API server serves the instances of a CRD.
 pub(super) fn is_established(crd: &Value) -> bool {
     condition(crd, "Established").is_some_and(|c| c["status"] == "True")
 }
 
-/// Why the server refuses its names, if it does.
+/// Why the server refuses the names of a CRD, if it does.
 pub(super) fn names_refused(crd: &Value) -> Option<String> {
     let condition = condition(crd, "NamesAccepted").filter(|c| c["status"] == "False")?;
     condition["message"].as_str().map(str::to_owned)
 }
 
-/// Whether a version of it has the status subresource.
+/// Whether a version of a CRD has the status subresource.
 pub(super) fn has_status(crd: &Value, version: &str) -> bool {
     let versions = crd["spec"]["versions"].as_array().map(Vec::as_slice).unwrap_or_default();
     versions.iter().any(|v| v["name"] == version && v["subresources"]["status"].is_object())

@@ -8,7 +8,7 @@ use crate::crd::{self, Conversion};
 use crate::diag::Diagnostic;
 use crate::package::Resource;
 
-/// What a CRD is to say of its conversion.
+/// What Operetta writes into a CRD about its conversion.
 #[derive(Debug)]
 pub(super) enum Wanted {
     /// Nothing.
@@ -17,16 +17,16 @@ pub(super) enum Wanted {
     Conversion(Value, Option<String>),
     /// The webhook is not ready.
     Starting,
-    /// There is no webhook.
+    /// The package needs a webhook, and the manager serves none.
     Refused(Diagnostic),
 }
 
-/// The conversion of a resource.
+/// Decides which conversion the CRD of a resource should have.
 pub(super) fn wanted(resource: &Resource, live: Option<&Value>, webhook: WebhookState<'_>) -> Wanted {
     let of_live = live.map(|live| &live["spec"]["conversion"]).filter(|conversion| !conversion.is_null());
     let rules = live.and_then(|live| live["metadata"]["annotations"][names::CONVERSION].as_str());
     let Some(conversion) = &resource.conversion else {
-        // The conversion that an earlier version of the package declared.
+        // An earlier version of the package declared the conversion: it is removed.
         return match rules {
             Some(_) if resource.crd["spec"]["conversion"].is_null() => {
                 Wanted::Conversion(json!({"strategy": "None"}), None)
@@ -75,8 +75,8 @@ fn served(conversion: &Conversion, crd: &str, client: &Value) -> (Value, String)
     (spec, rules)
 }
 
-/// The conversion while the CRD still has these versions, which the package removes and objects are stored in; an error if
-/// nothing can convert them. `wanted` is that of the package: spec and rules.
+/// The conversion while the CRD still has these versions, which the package removes and objects are stored
+/// in; an error if nothing can convert them.
 pub(super) fn interim(
     resource: &Resource,
     live: &Value,
@@ -103,7 +103,7 @@ pub(super) fn interim(
             .located(resource.crd_location.clone())
     };
     match (&resource.conversion, of_live, converts) {
-        // Nobody converts, before and after: the schemas are compared. Or it is the author's own webhook.
+        // Without any conversion the schemas are compared. A webhook of the author's own is left alone.
         (None, _, false) | (None, None, true) => Ok(None),
         (None, Some(rules), true) if rules.knows(storage) => {
             let text = serde_json::to_string(&rules).unwrap_or_default();

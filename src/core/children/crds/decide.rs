@@ -57,7 +57,8 @@ pub enum DryRun {
 /// The next step.
 #[derive(Debug)]
 pub enum CrdDecision<'a> {
-    /// Nothing is to be done now. The name is that of the writer who has changed the CRD since it was ready.
+    /// Nothing is to be done now. The name is that of the client that has changed the CRD since it was ready,
+    /// if one has.
     Settled(CrdState, Option<String>),
     /// Send this apply as a dry run.
     DryRun(Value),
@@ -67,7 +68,8 @@ pub enum CrdDecision<'a> {
     CheckInstances(Vec<Narrowed<'a>>),
     /// Write each instance once, so that no version that the package removes is stored any more.
     Migrate,
-    /// Apply. With the writer who has changed the CRD since it was ready.
+    /// Apply the patch. The name is that of the client that has changed the CRD since it was ready, if one
+    /// has.
     Apply(Box<CrdPatch>, Option<String>),
 }
 
@@ -100,7 +102,8 @@ pub fn decide_crd<'a>(snapshot: &'a CrdSnapshot<'_>, history: &CrdHistory, now: 
         Ok(live) => live.as_ref(),
         Err(error) => return settled(unreadable(resource, error)),
     };
-    // The objects are being migrated for the revision that takes over in a moment: its CRD must not be undone, nor the work.
+    // The objects are being migrated for a revision that takes over soon: neither its CRD nor the migration
+    // may be undone.
     if let Some(live) = live.filter(|live| history.stands_in() && is_migrating(live, resource)) {
         let mut state = served(live, resource);
         if let CrdState::Ready(info) = &mut state {

@@ -6,11 +6,13 @@ use super::record::{Record, RecordUsage, UnusedRecord};
 use super::{CrdInfo, CrdState, CrdVersion};
 use crate::backoff::Backoff;
 
-/// A CRD that another client changes so often within [`WINDOW`] is left as it is until the changes stop for as long.
+/// After this many changes by another client within [`WINDOW`], a CRD is left as it is until none comes for
+/// as long.
 pub(super) const CHANGES: usize = 3;
-/// See [`CHANGES`].
+/// The time in which [`CHANGES`] are counted.
 pub(super) const WINDOW: Duration = Duration::from_secs(600);
-/// The time until the record is checked for unused parts: doubled each time, up to the last. A check costs no request.
+/// The time until the record is checked for unused parts. It doubles with each check, up to the second value.
+/// A check costs no request.
 const CHECK: Backoff = Backoff::new(Duration::from_secs(5), Duration::from_secs(300));
 
 /// What is remembered of one CRD. Times count from the start of the manager.
@@ -21,18 +23,19 @@ pub struct CrdHistory {
     /// The live CRD when it was last ready or conflicted.
     info: Option<CrdInfo>,
     was_ready: bool,
-    /// When others changed it and it was restored.
+    /// When the CRD was restored after a change by another client.
     restored_at: Vec<Duration>,
     conflict: Option<Conflict>,
     unused: UnusedRecord,
     /// When the record is checked next; `None` if it holds no more than the package needs.
     check_record_at: Option<Duration>,
     record_checks: u32,
-    /// Its package is active until the revision is registered again by which the manager before was to replace it.
+    /// The package is active only until another revision takes over, which the manager was about to make
+    /// active before it restarted.
     stands_in: bool,
-    /// It existed and its spec was written: the API server may show its instances in another way.
+    /// The spec of an existing CRD was written: the API server may now show its instances in another way.
     spec_written: bool,
-    /// The package to which it was handed over.
+    /// The package to which the CRD was handed over.
     handed_over: Option<String>,
 }
 
@@ -50,18 +53,18 @@ pub struct CrdOutcome {
     pub state: CrdState,
     /// The version that was read or written last; `None` if there is none.
     pub seen: Option<CrdVersion>,
-    /// Who had changed it since it was ready.
+    /// The client that had changed the CRD since it was ready.
     pub changed_by: Option<String>,
-    /// It existed before and its spec was written.
+    /// Whether the CRD existed before and its spec was written.
     pub spec_written: bool,
 }
 
-/// What a reconcile has shown of a CRD that was served before.
+/// What a reconcile has found out about a CRD that was served before.
 #[derive(Debug, Default)]
 pub(super) struct Shown {
-    /// Who had changed it since it was ready.
+    /// The client that had changed the CRD since it was ready.
     pub changed_by: Option<String>,
-    /// The Lease of the manager that it names and did not name before.
+    /// The Lease of the manager that the CRD names now and did not name before.
     pub new_lease: Option<String>,
 }
 
@@ -71,7 +74,7 @@ impl CrdHistory {
         self.info.as_ref()
     }
 
-    /// Its package is active until another revision of it takes over, as before the start.
+    /// Marks the package as active only until another revision of it takes over, as before the restart.
     pub(crate) fn stand_in(&mut self) {
         self.stands_in = true;
     }
@@ -91,18 +94,19 @@ impl CrdHistory {
         self.handed_over.as_deref()
     }
 
-    /// It was handed over. What was known of it stays known until the other package has it.
+    /// Remembers that the CRD was handed over. What is known of the CRD is kept until the other package has
+    /// it.
     pub(super) fn hand_over(&mut self, to: &str) {
         (self.handed_over, self.was_ready, self.conflict) = (Some(to.to_owned()), false, None);
         (self.unused, self.check_record_at) = (UnusedRecord::NOTHING, None);
     }
 
-    /// Whether it has been ready.
+    /// Whether the CRD has been ready.
     pub fn was_ready(&self) -> bool {
         self.was_ready
     }
 
-    /// The part of its record that can be taken out.
+    /// The part of the CRD's record that can be removed.
     pub(crate) fn unused(&self) -> &UnusedRecord {
         &self.unused
     }
@@ -122,7 +126,7 @@ impl CrdHistory {
         }
     }
 
-    /// Whether a version of the CRD, or its absence, is more than was read or written.
+    /// Whether a version of the CRD, or its absence, is newer than what was read or written last.
     pub fn is_news(&self, live: Option<&CrdVersion>) -> bool {
         match (live, &self.seen) {
             (Some(live), Some(seen)) => live.is_newer_than(seen),
@@ -135,7 +139,7 @@ impl CrdHistory {
         !self.unused.is_nothing() || self.conflict.as_ref().is_some_and(|conflict| conflict.until <= now)
     }
 
-    /// When something is due although nothing happens.
+    /// When the CRD is due for a check if no event comes.
     pub(super) fn due_at(&self) -> Option<Duration> {
         match &self.conflict {
             Some(conflict) => Some(conflict.until),
@@ -148,7 +152,7 @@ impl CrdHistory {
         self.conflict.is_none() && self.info.is_some() && self.check_record_at.is_some_and(|at| at <= now)
     }
 
-    /// Its spec was written, and that has not been asked before.
+    /// Whether the spec was written since the last call.
     pub fn take_spec_written(&mut self) -> bool {
         std::mem::take(&mut self.spec_written)
     }
@@ -192,7 +196,7 @@ impl CrdHistory {
         Shown { changed_by, new_lease }
     }
 
-    /// Remembers that the CRD with that uid is gone. Whether it was known.
+    /// Remembers that the CRD with that uid is gone. Returns whether it was known.
     pub(super) fn record_gone(&mut self, uid: &str) -> bool {
         let is_known = self.info.as_ref().is_some_and(|info| info.uid == uid);
         if is_known {
@@ -210,7 +214,8 @@ impl CrdHistory {
         }
     }
 
-    /// A client that adds to the record repeatedly meets longer and longer waits.
+    /// The time until the next check. It grows with each check, so a client that adds to the record
+    /// repeatedly causes few.
     fn until_check(&self) -> Duration {
         CHECK.exact(self.record_checks.saturating_add(1))
     }

@@ -32,8 +32,8 @@ impl LossyInstance {
         &self.text
     }
 
-    /// The instance `name`, if it would lose something. `body`: the instance in the narrowed version; `None` if it is
-    /// too deep or too large to be read.
+    /// Describes the instance `name`, if it would lose something. `body`: the instance in the narrowed
+    /// version; `None` if it is too deep or too large to be read.
     pub fn find(narrowed: &Narrowed<'_>, uid: &str, name: &str, body: Option<&Value>) -> Option<Self> {
         let losses = match body {
             Some(body) => {
@@ -50,7 +50,7 @@ impl LossyInstance {
     }
 }
 
-/// The versions of which stored instances may lose something by a new spec, unless a person has allowed it.
+/// The versions whose stored instances may lose something by a new spec, unless a person has allowed it.
 pub(super) fn narrowed<'a>(live: &'a Value, spec: &Value) -> Vec<Narrowed<'a>> {
     let narrowed = crd::narrowed(live, &json!({"spec": spec}));
     let is_allowed = live["metadata"]["annotations"][names::SCHEMA_ALLOWED] == digest(spec).as_str();
@@ -106,6 +106,6 @@ pub(super) fn impossible(found: &[Incompatible], names: &[String], resource: &Re
 
 /// Identifies the versions of a CRD, schemas included.
 fn digest(spec: &Value) -> String {
-    // The address and the certificate of a webhook change nothing of what is lost.
+    // The address and the certificate of a webhook do not change what is lost.
     names::short_hash(&format!("{}{}", spec["versions"], spec["conversion"]["strategy"]), 8)
 }

@@ -53,13 +53,13 @@ pub struct ManagerIdentity<'a> {
 /// The conversion webhook of a manager.
 #[derive(Debug, Clone, Copy)]
 pub enum WebhookState<'a> {
-    /// It is another process's business: a live CRD keeps its conversion.
+    /// Another manager is responsible for it: a live CRD keeps its conversion.
     Foreign,
     /// The manager serves none.
     Absent,
     /// It has no certificate yet.
     Starting,
-    /// It is served: the `clientConfig` without the path of the kind.
+    /// The manager serves it: the `clientConfig` without the path of the kind.
     Up(&'a Value),
 }
 
@@ -70,15 +70,16 @@ pub enum CrdState {
     Ready(CrdInfo),
     /// The API server does not serve it yet, or is deleting it: wait for an event.
     Pending(String),
-    /// Its stored objects are being migrated before a version is removed. With when the next turn is due.
+    /// Its stored objects are being migrated before a version is removed. The duration is the time until the
+    /// next turn.
     Migrating(String, Duration),
     /// Another client changes it repeatedly, so it is left as it is.
     Conflicted(CrdInfo),
-    /// The package cannot have it. Only another CRD or another package helps.
+    /// The package cannot have it. Only a change of the CRD or of the package helps.
     Refused(Diagnostic),
     /// It was handed over to the package of that name: nothing is to be done about it.
     HandedOver(String),
-    /// A request failed. If the server says when to retry, then it is said here.
+    /// A request failed. The duration is how long the server asks to wait, if it does.
     Failed(Diagnostic, Option<Duration>),
 }
 
@@ -102,7 +103,7 @@ pub struct CrdInfo {
 }
 
 impl CrdInfo {
-    /// Of a live CRD.
+    /// Reads the properties of a live CRD.
     fn of(crd: &Value, resource: &Resource) -> Self {
         Self {
             uid: crd["metadata"]["uid"].as_str().unwrap_or_default().to_owned(),
@@ -136,13 +137,14 @@ pub struct CrdVersion {
 }
 
 impl CrdVersion {
-    /// Of a live CRD.
+    /// The version of a live CRD.
     pub fn of(crd: &Value) -> Self {
         let text = |field: &str| crd["metadata"][field].as_str().unwrap_or_default().to_owned();
         Self { uid: text("uid"), resource_version: text("resourceVersion") }
     }
 
-    /// Whether it is news to someone who has read `read`. If the order of two versions is not known, it is.
+    /// Whether this version is newer than `read`. Versions whose order is unknown count as newer if they
+    /// differ.
     pub fn is_newer_than(&self, read: &Self) -> bool {
         let number = |version: &Self| version.resource_version.parse::<u64>();
         self.uid != read.uid

@@ -32,7 +32,7 @@ pub struct PackageCrds {
     verdict: Option<Verdict>,
     wait: Wait,
     pending_since: Option<Duration>,
-    /// Whether it is not to be active any more. Nothing is done about its CRDs.
+    /// Whether the package was withdrawn: it stays inactive, and nothing is done about its CRDs.
     is_withdrawn: bool,
 }
 
@@ -82,33 +82,33 @@ impl PackageCrds {
         }
     }
 
-    /// It is active until another revision of it takes over, as before the start.
+    /// Marks the package as active only until another revision of it takes over, as before the restart.
     #[must_use]
     pub fn standing_in(mut self) -> Self {
         self.crds.iter_mut().for_each(CrdHistory::stand_in);
         self
     }
 
-    /// It is not to be active any more.
+    /// Withdraws the package: it is inactive from now on, and nothing is done about its CRDs.
     pub fn withdraw(&mut self) {
         (self.is_active, self.is_withdrawn, self.wait) = (false, true, Wait::Event);
         self.verdict = Some(Verdict { problems: Vec::new(), is_temporary: false });
         self.crds.fill(CrdHistory::default());
     }
 
-    /// Whether it is not to be active any more.
+    /// Whether the package was withdrawn.
     pub fn is_withdrawn(&self) -> bool {
         self.is_withdrawn
     }
 
-    /// A refusal may be over: its CRDs are read again.
+    /// Has the CRDs read again if there were problems: a refusal may be over.
     pub fn read_again(&mut self) {
         if self.verdict.as_ref().is_some_and(|verdict| !verdict.problems.is_empty()) {
             self.wait = Wait::Backoff;
         }
     }
 
-    /// Its CRDs are read again.
+    /// Has the CRDs read again.
     pub fn read_crds(&mut self) {
         self.wait = Wait::Backoff;
     }
@@ -118,7 +118,7 @@ impl PackageCrds {
         &self.crds
     }
 
-    /// The same, to change.
+    /// What is remembered of the CRD at that position, to be changed.
     pub fn crd_mut(&mut self, position: usize) -> &mut CrdHistory {
         &mut self.crds[position]
     }
@@ -144,7 +144,7 @@ impl PackageCrds {
         self.position(crd).is_some_and(|position| self.crds[position].handed_over().is_none())
     }
 
-    /// The version of a CRD that it has seen last, if it has had it and not handed it over.
+    /// The last seen version of a CRD that the package has had and not handed over.
     pub fn had(&self, crd: &str) -> Option<&CrdVersion> {
         let crd = &self.crds[self.position(crd)?];
         crd.seen().filter(|_| crd.info().is_some() && crd.handed_over().is_none())
@@ -156,14 +156,14 @@ impl PackageCrds {
         crds.filter_map(|(crd, resource)| Some((resource.crd_name(), crd.handed_over()?)))
     }
 
-    /// A CRD of it was handed over to that package.
+    /// Remembers that a CRD was handed over to the package `to`.
     pub fn hand_over(&mut self, crd: &str, to: &str) {
         if let Some(position) = self.position(crd) {
             self.crds[position].hand_over(to);
         }
     }
 
-    /// Why it is not active.
+    /// Why the package is not active.
     pub fn obstacle(&self) -> &str {
         let first = self.verdict.as_ref().and_then(|verdict| verdict.problems.first());
         first.map_or("its CRDs are being registered", |problem| &problem.message)
@@ -227,7 +227,7 @@ impl PackageCrds {
             })
     }
 
-    /// When the next reconcile is due although nothing happens.
+    /// When the next reconcile is due if no event comes.
     pub fn wait(&self) -> Wait {
         let due = self.crds.iter().filter_map(CrdHistory::due_at).min().map_or(Wait::Event, Wait::Until);
         match (self.wait, due) {
@@ -318,7 +318,7 @@ impl PackageCrds {
         self.judge(Verdict { problems: vec![problem], is_temporary: true })
     }
 
-    /// Remembers that a CRD is gone. Whether it was one that was served.
+    /// Remembers that a CRD is gone. Returns whether it was served before.
     pub fn record_gone(&mut self, crd: &str, uid: &str) -> bool {
         self.position(crd).is_some_and(|position| self.crds[position].record_gone(uid))
     }
@@ -360,7 +360,8 @@ impl PackageCrds {
         })
     }
 
-    /// The first verdict is reported by the process that has started the manager.
+    /// Keeps the verdict and returns its problems if they have changed. The process that starts the manager
+    /// reports the first verdict.
     fn judge(&mut self, verdict: Verdict) -> Vec<Finding> {
         let before = self.verdict.replace(verdict.clone());
         let is_news = before.is_some_and(|before| before.problems != verdict.problems);

@@ -22,7 +22,7 @@ pub struct PublishedPlan {
     pub params: Option<Value>,
 }
 
-/// The annotation; `None` if the resource has no plans.
+/// The text of the annotation; `None` if the resource has no plans.
 pub(crate) fn published(resource: &Resource) -> Option<String> {
     let lost = |plan: &str| {
         let children = resource.children.iter();
@@ -47,7 +47,7 @@ pub(crate) fn published(resource: &Resource) -> Option<String> {
     (!plans.is_empty()).then(|| text(&plans))
 }
 
-/// The plans in an annotation.
+/// Reads the plans from the text of an annotation.
 pub fn read(annotation: &str) -> Vec<PublishedPlan> {
     serde_json::from_str(annotation).unwrap_or_default()
 }

@@ -1,6 +1,6 @@
-//! The record of child kinds, child namespaces and runs in the annotations of a CRD. It is the union over all versions of the
-//! package. What no version left behind is taken out again, so that the manager stops watching it and needs no right to
-//! it.
+//! The record of child kinds, child namespaces and runs in the annotations of a CRD. It is the union over all
+//! versions of the package. A part that no template needs and no child uses is removed again, so that the
+//! manager stops watching it and needs no right to it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_that_is_used_in_another_version_is_unused_once_that_version_is_listed() {
+    fn old_version_of_a_kind_is_unused_once_the_new_is_listed() {
         let (recorded, needed) = (record("g/v1/Gadget,g/v2/Gadget", "x"), record("g/v2/Gadget", "x"));
         let used = KindUsage::Listed { has_children: true };
         let unused = |newer: KindUsage| {
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn namespaces_are_unused_once_all_kinds_are_listed_and_no_child_is_there() {
+    fn unused_namespaces_are_removed_once_all_kinds_are_listed() {
         let (recorded, needed) = (record("g/v1/Gadget", "x,y"), record("g/v1/Gadget", "x"));
         let listed = KindUsage::Listed { has_children: true };
         for (state, namespaces, is_unused) in

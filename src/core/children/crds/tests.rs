@@ -56,7 +56,7 @@ fn entry(manager: &str, operation: &str, fields: &[&str]) -> Value {
     json!({"manager": manager, "operation": operation, "fieldsV1": {"f:spec": spec}})
 }
 
-/// A live CRD of that text, written by these.
+/// A live CRD with this content and these entries of managedFields.
 fn live(text: &Value, labelled: bool, entries: &[Value]) -> Value {
     let mut live = text.clone();
     live["metadata"]["uid"] = "u".into();
@@ -72,7 +72,7 @@ fn live(text: &Value, labelled: bool, entries: &[Value]) -> Value {
     live
 }
 
-/// With the label as the registrar applies it.
+/// Adds the label of the package to managedFields, as the registrar applies it.
 fn register(live: &mut Value) {
     let label = json!({"f:labels": {format!("f:{}", names::OPERATOR): {}}});
     let entries = live["metadata"]["managedFields"].as_array_mut().unwrap();
@@ -108,7 +108,7 @@ fn refused(package: &Package, live: &Value) -> &'static str {
     }
 }
 
-/// What has been applied, as the server shows it then.
+/// The body of an apply as the server shows it afterwards.
 fn applied(body: &Value) -> Value {
     let mut live = body.clone();
     live["metadata"]["managedFields"] = json!([entry("operetta", "Apply", &SPEC)]);
@@ -120,7 +120,7 @@ fn applied(body: &Value) -> Value {
 }
 
 #[test]
-fn an_absent_crd_is_made_whole_and_then_it_is_right() {
+fn absent_crd_is_applied_completely_and_then_matches() {
     let package = package(false);
     let body = patch(&package, None).body("ws.example.org", None);
     assert_eq!(body["metadata"]["resourceVersion"], "1");
@@ -138,7 +138,7 @@ fn an_absent_crd_is_made_whole_and_then_it_is_right() {
 }
 
 #[test]
-fn a_spec_applied_as_printed_by_others_is_not_written() {
+fn complete_spec_applied_by_another_client_is_not_written() {
     for adopt in [false, true] {
         let package = package(adopt);
         let mut printed = package.resources[0].augmented_crd();
@@ -175,7 +175,7 @@ fn an_adopted_crd_keeps_the_spec_of_the_other_manager_as_its_base() {
     assert_eq!(body["metadata"]["labels"].as_object().unwrap().len(), 1, "Helm's managed-by stays");
     assert_eq!(body["metadata"]["annotations"][names::CRD_BASE], "kubectl-client-side-apply");
 
-    // Once written by us it is still theirs; and what only we own of it is never left out.
+    // After our apply the base is still theirs, and an apply never leaves out a field that only we own.
     let mut ours = live(
         &theirs,
         true,
@@ -207,13 +207,13 @@ fn crds_that_a_package_must_not_manage_are_refused() {
     let mut claimed = live(&plain_crd(), true, &entries);
     claimed["metadata"]["labels"][names::OPERATOR] = "q".into();
     assert_eq!(refused(&package, &claimed), "crd::claimed");
-    // A label that its package has not applied says nothing: it is anybody's CRD.
+    // A label that no registrar has applied does not count: the CRD belongs to no package.
     let mut forged = live(&plain_crd(), false, &entries);
     forged["metadata"]["labels"][names::OPERATOR] = "q".into();
     assert!(matches!(compared(&package, Some(&forged)), Comparison::Differs(_)));
     let not_adopting = self::package(false);
     assert_eq!(refused(&not_adopting, &forged), "crd::foreign");
-    // Nor is a child of an instance anybody's to register.
+    // No package may register a CRD that is a child of an instance.
     let mut child = forged.clone();
     child["metadata"]["labels"][names::INSTANCE_UID] = "u".into();
     let labels = json!({format!("f:{}", names::INSTANCE_UID): {}});
@@ -263,7 +263,7 @@ fn disown_spec(live: &mut Value) {
     live["metadata"]["managedFields"][0]["fieldsV1"].as_object_mut().unwrap().remove("f:spec");
 }
 
-/// The same after a user has replaced its spec.
+/// The ready CRD after a user has replaced its spec.
 fn replaced(package: &Package, generation: i64) -> Value {
     let mut live = ready(package);
     live["spec"] = plain_crd()["spec"].clone();
@@ -275,7 +275,7 @@ fn replaced(package: &Package, generation: i64) -> Value {
     live
 }
 
-/// What the decisions lead to, without a schema that narrows; every dry run is accepted.
+/// Carries out the decisions about a CRD whose schema does not narrow; every dry run is accepted.
 fn reconcile(
     package: &Package,
     live: Option<&Value>,
@@ -304,7 +304,7 @@ fn crds(package: &Arc<Package>) -> PackageCrds {
     PackageCrds::new(Arc::clone(package))
 }
 
-/// Reconciles the only CRD of a package, and what is to be reported. `true` if it was written.
+/// Reconciles the only CRD of a package. Returns whether it was written, and what is to be reported.
 fn turn(crds: &mut PackageCrds, live: Option<&Value>, now: Duration) -> (bool, Vec<Finding>) {
     let package = Arc::clone(&crds.package);
     let (patch, outcome) = reconcile(&package, live, &crds.crds()[0], now);
@@ -323,7 +323,7 @@ fn an_absent_crd_is_created_after_a_dry_run() {
 }
 
 #[test]
-fn failed_requests_are_refusals_only_if_they_fail_for_ever() {
+fn only_permanent_failures_of_requests_are_refusals() {
     let package = package(false);
     let state = |snapshot: &CrdSnapshot<'_>| match decide_crd(snapshot, &CrdHistory::default(), NOW) {
         CrdDecision::Settled(state, None) => state,
@@ -352,7 +352,7 @@ fn failed_requests_are_refusals_only_if_they_fail_for_ever() {
 }
 
 #[test]
-fn a_spec_that_the_server_writes_in_another_way_is_not_written() {
+fn spec_that_the_server_normalizes_is_not_written_again() {
     let package = package(false);
     let mut live = ready(&package);
     live["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["x-normalized"] = "by the server".into();
@@ -374,7 +374,7 @@ fn a_spec_that_the_server_writes_in_another_way_is_not_written() {
 }
 
 #[test]
-fn a_schema_that_takes_values_waits_for_a_person() {
+fn narrowing_schema_waits_for_approval() {
     let package = package(false);
     let mut live = ready(&package);
     disown_spec(&mut live);
@@ -415,13 +415,13 @@ fn a_schema_that_takes_values_waits_for_a_person() {
     let snapshot =
         CrdSnapshot { dry_run: accepted(&ready(&package)), ..self::snapshot(&package, Some(&allowed)) };
     assert!(matches!(decide_crd(&snapshot, &history, NOW), CrdDecision::Apply(..)));
-    // Who only reads sends no dry run, and learns as much.
+    // A process that only reads sends no dry run, and still learns that the schema narrows.
     let reads = CrdSnapshot { dry_run: DryRun::Skipped, ..self::snapshot(&package, Some(&live)) };
     assert!(matches!(decide_crd(&reads, &history, NOW), CrdDecision::CheckInstances(_)));
 }
 
 #[test]
-fn a_crd_that_is_changed_again_and_again_is_left_until_it_rests() {
+fn crd_changed_repeatedly_is_left_until_the_changes_stop() {
     let package = Arc::new(package(false));
     let mut crds = crds(&package);
     let second = Duration::from_secs(1);
@@ -456,14 +456,14 @@ fn a_crd_that_is_changed_again_and_again_is_left_until_it_rests() {
     assert_eq!(crds.wait(), Wait::Until(until));
     let seen = |_: &str| Some(CrdVersion::of(&replaced(&package, 7)));
     assert!(!crds.is_read_due(seen, true, second * 612) && crds.is_read_due(seen, true, until));
-    // It rests: one more try.
+    // The changes have stopped: the CRD is restored once more.
     let (is_written, findings) = turn(&mut crds, Some(&replaced(&package, 7)), until);
     assert_eq!((is_written, warning(&findings).0), (true, "CRDRestored"));
     assert_eq!((crds.wait(), crds.conflict_message(0)), (Wait::Event, None));
 }
 
 #[test]
-fn a_manager_that_runs_does_not_take_a_crd_back_from_another() {
+fn running_manager_does_not_take_a_crd_back() {
     let package = Arc::new(package(false));
     let mut crds = crds(&package);
     let mut live = ready(&package);
@@ -476,7 +476,7 @@ fn a_manager_that_runs_does_not_take_a_crd_back_from_another() {
 }
 
 #[test]
-fn what_is_unused_of_the_record_is_removed_and_a_refusal_of_that_does_no_harm() {
+fn unused_record_entries_are_removed_and_a_refusal_is_harmless() {
     let package = Arc::new(package(false));
     let mut crds = crds(&package);
     crds.is_active = true;
@@ -528,7 +528,7 @@ fn a_deleted_crd_is_created_again_once_it_is_gone() {
 }
 
 #[test]
-fn problems_are_reported_when_they_change_and_packages_with_one_kind_are_refused() {
+fn changed_problems_are_reported_and_shared_kinds_refused() {
     let package = Arc::new(package(false));
     let (mut crds, other) = (crds(&package), self::crds(&package));
     assert!(crds.is_read_due(|_| None, false, NOW) && crds.verdict().is_none());
@@ -554,7 +554,7 @@ fn problems_are_reported_when_they_change_and_packages_with_one_kind_are_refused
 }
 
 #[test]
-fn turns_of_a_migration_come_one_after_the_other_and_are_no_failure() {
+fn turns_of_a_migration_follow_each_other_without_failure() {
     let package = Arc::new(package(false));
     let mut crds = crds(&package);
     let wait = Duration::from_secs(3);
@@ -564,7 +564,7 @@ fn turns_of_a_migration_come_one_after_the_other_and_are_no_failure() {
     };
     assert_eq!(crds.record(outcome(), OURS, NOW), []);
     assert_eq!((crds.wait(), crds.verdict()), (Wait::Until(NOW + wait), None));
-    // One that takes long keeps no package from a verdict, and no turn from coming.
+    // A migration that takes long gets a verdict, and its turns go on.
     let later = NOW + Duration::from_secs(120);
     crds.record(outcome(), OURS, later);
     assert_eq!(crds.wait(), Wait::Until(later + wait));
@@ -572,9 +572,10 @@ fn turns_of_a_migration_come_one_after_the_other_and_are_no_failure() {
     assert!(verdict.is_temporary && verdict.problems[0].code == MIGRATING, "{verdict:?}");
 }
 
-/// After a start the revision comes first that was active before: the one that was to replace it has begun a migration.
+/// After a restart the revision that was active before comes first, while its successor has already begun a
+/// migration.
 #[test]
-fn a_migration_is_not_undone_by_the_revision_that_stands_in() {
+fn previous_revision_does_not_undo_a_migration_after_restart() {
     let package = package(false);
     let mut live = ready(&package);
     let mut newer = live["spec"]["versions"][0].clone();

@@ -1,5 +1,5 @@
-//! While a change is refused, the last accepted target is maintained: what is missing of it is restored, and drift of it is
-//! repaired. Only what the change is about waits.
+//! While a change is refused, the last accepted target is maintained: its missing children are restored, and
+//! its drift is repaired. Only the children that the change concerns wait.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
@@ -16,8 +16,9 @@ use super::{Action, Context, Why, Work, names};
 use crate::api::ObjectRef;
 
 impl Work {
-    /// Restores and repairs the last accepted target where a change is not made; the record of it, or `None` while records
-    /// cannot be told from forged ones. `unchanged`: the positions of items that keep what they had.
+    /// Restores and repairs the last accepted target where a change is not made. Returns the record of it, or
+    /// `None` while there is no key to verify records with. `unchanged`: the positions of items that keep
+    /// what they had.
     pub(super) fn maintain_accepted(
         &mut self,
         ctx: &Context<'_>,
@@ -42,7 +43,7 @@ impl Work {
                 handled.insert(desired.object.clone());
             } else if item.observed.is_none() && !item.done && missing.get(&item.name) == Some(&desired.hash)
             {
-                // The change does not concern this one.
+                // The refused change does not concern this item.
                 missing.remove(&item.name);
                 handled.insert(desired.object.clone());
                 self.restore(ctx, target_now, item, Why::Restore, at);
@@ -55,7 +56,8 @@ impl Work {
             let origins = Origins::one(Origin { instance: &instance, ..ctx.origin });
             let earlier_target =
                 target(&Context { origins: &origins, origin: origins.newest(), ..ctx.clone() });
-            // If nothing renders as it was applied, the children have another origin.
+            // The input that renders the most children as they were applied is taken; if it renders none,
+            // their origin is unknown.
             let renders = same(&earlier_target, &record);
             if renders > best {
                 best = renders;
@@ -109,7 +111,7 @@ impl Work {
         self.restore(ctx, target, item, why, at);
     }
 
-    /// Applies an item as it was accepted. Its failures are not those of the change.
+    /// Applies an item as it was accepted. Its failures are kept under another name than those of the change.
     fn restore(
         &mut self,
         ctx: &Context<'_>,

@@ -42,7 +42,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// Whether it lets the instance go.
+    /// Whether it removes our finalizer from the instance.
     pub fn removes_finalizer(&self) -> bool {
         matches!(self, Self::RemoveFinalizer | Self::ForceRemoveFinalizer)
     }
@@ -65,8 +65,9 @@ pub struct Apply {
     pub desired: Desired,
     /// The precondition.
     pub expect: Expect,
-    /// The uid of the object that a deleted instance of that name has left under this name, if the decision has seen it: it
-    /// is adopted. One that it has not seen is not, because templates may read it.
+    /// The uid of an object that a deleted instance of the same name has left and that the decision has seen:
+    /// the apply adopts it. An object that the decision has not seen is not adopted, because templates may
+    /// read it.
     pub adopts: Option<Box<str>>,
     /// The resourceVersion that was observed. A reply with the same one shows that nothing changed.
     pub version: Option<Box<str>>,
@@ -76,13 +77,14 @@ pub struct Apply {
     pub repair: Repair,
     /// Whether the instance must be read live first, and must not be being deleted.
     pub requires_live_owner: bool,
-    /// Its shape, if it changes the target: see [`super::super::Check::shape`].
+    /// The shape of the write, if it changes the target: see [`super::super::Check::shape`].
     pub shape: Option<u64>,
-    /// Why.
+    /// Why it is applied.
     pub why: Why,
     /// The live object, if it may be deleted and created again where one of its fields is immutable.
     pub recreate: Option<Arc<Observed>>,
-    /// Whether the instance notes that the object is recreated before it is deleted: it must not be taken for lost.
+    /// Whether the instance is annotated before the object is deleted and created again, so that it is not
+    /// taken for lost.
     pub notes_recreation: bool,
 }
 
@@ -120,9 +122,9 @@ pub struct Repair {
 /// The precondition of an apply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expect {
-    /// No object of that name.
+    /// No object of that name exists.
     Absent,
-    /// The object of that uid.
+    /// The object with this uid exists.
     Present(Box<str>),
 }
 
@@ -142,20 +144,21 @@ impl Expect {
 /// The reason of an apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why {
-    /// It does not exist.
+    /// The object does not exist.
     Create,
-    /// Its desired object has changed.
+    /// The desired object has changed.
     Update,
-    /// Its desired object is the same, and our entry has lost fields.
+    /// The desired object is the same, and our entry in managedFields has lost fields.
     Repair,
-    /// Another client changed it, and metadata cannot show whether the change concerns what we apply.
+    /// Another client changed the object, and metadata cannot show whether the change concerns what we apply.
     Recheck,
-    /// It does not exist, belongs to the last accepted target, and the change of the target is refused.
+    /// The object does not exist, belongs to the last accepted target, and the change of the target is
+    /// refused.
     Restore,
 }
 
 impl Why {
-    /// The reason of the apply that a difference calls for; `None` if there is none to apply now.
+    /// The reason for the apply that a difference calls for; `None` if nothing is to be applied now.
     pub(super) fn of(difference: Difference) -> Option<Self> {
         match difference {
             Difference::Missing => Some(Self::Create),

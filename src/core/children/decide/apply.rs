@@ -67,7 +67,7 @@ pub(super) fn dry_runs(
         let expect = expected(item);
         let policy = write_policy(ctx, target, item);
         let mut shape = shape::shape(&ctx.at(item.origin), child, desired, &expect, policy.recreates);
-        // It was refused before for another live object: the values of this desired object count.
+        // A dry run of this desired object was refused, maybe for its values: they are a part of the shape then.
         if state.is_dry_run_refused(item, desired) {
             shape = shape::with_values(shape, desired);
         }

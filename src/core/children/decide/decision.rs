@@ -36,33 +36,34 @@ pub struct Decision {
     pub status: Option<Status>,
     /// When to decide again, if no event comes first.
     pub again: Option<Duration>,
-    /// What is said of each child. `None` if it was decided without a look at them.
+    /// The line about each child; `None` if the decision has not looked at the children.
     pub children: Option<Vec<ChildLine>>,
     /// The objects that its refs name, which must be watched.
     pub wants: Vec<ResourceSelector>,
     /// What is to be observed by requests.
     pub polls: Vec<Arc<Poll>>,
-    /// Namespaces that [`crate::children::Snapshot::namespace_users`] must tell the users of before the next decision.
+    /// Namespaces whose users [`crate::children::Snapshot::namespace_users`] must contain before the next
+    /// decision.
     pub namespaces: Vec<String>,
     /// The earlier revisions of the package that its origins and runs name, which must be loaded.
     pub revisions: BTreeSet<String>,
     /// Whether refs are still loading: the status is not written yet.
     pub pending: bool,
-    /// Whether it says only that observations have no answer yet. This is no news about an instance of which the status says
-    /// more.
+    /// Whether the decision says only that observations have no answer yet. A status that says more is then
+    /// kept.
     pub awaits_answers: bool,
     /// Whether all of the target was applied.
     pub accepted: bool,
     /// Changes of the target among the actions that no change of the instance explains.
     pub target_changes: Vec<TargetChange>,
-    /// Whether it would be another with [`crate::children::Snapshot::record_key`], which must be read.
+    /// Whether the decision depends on [`crate::children::Snapshot::record_key`], which must be read.
     pub needs_record_key: bool,
     /// Whether a step of a run waits.
     pub waits_for_step: bool,
     /// For how long the conditions of plans have held, to be remembered.
     pub conditions: Option<Conditions>,
-    /// Whether the limits have cut it: some bodies were too large to be kept together and are written by a later decision, or a step
-    /// of a run has failed at them.
+    /// Whether the limits have cut the decision: some bodies were too large to be kept together and are
+    /// written by a later decision, or a step of a run has failed at them.
     pub is_partial: bool,
     /// What its evaluations have used of [`crate::children::Snapshot::limits`].
     pub used: Totals,
@@ -70,7 +71,7 @@ pub struct Decision {
     pub exceeded: Option<Exceeded>,
 }
 
-/// What is said of a child: its name, its object, and what it waits for.
+/// The line about a child: its name, its object, and what it waits for.
 pub type ChildLine = (String, Option<ObjectRef>, Result<(), String>);
 
 impl Decision {
@@ -83,7 +84,7 @@ impl Decision {
         }
     }
 
-    /// Only a verdict.
+    /// A decision that has a verdict and nothing else.
     pub fn idle(verdict: Verdict) -> Self {
         Self {
             checks: Vec::new(),
@@ -118,7 +119,7 @@ impl Decision {
     }
 }
 
-/// See [`Decision::children`].
+/// The lines of a target, for [`Decision::children`].
 pub(super) fn lines(target: &Target) -> Vec<ChildLine> {
     let line = |item: &Item| {
         let object = item.desired.as_ref().ok().map(|desired| desired.object.clone());

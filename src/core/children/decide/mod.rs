@@ -126,7 +126,7 @@ pub(in crate::children) fn decide_target(
     }
 }
 
-/// What the stages have come to.
+/// What the stages have decided so far.
 #[derive(Default)]
 struct Work {
     checks: Vec<Check>,
@@ -178,7 +178,8 @@ impl Work {
         work
     }
 
-    /// Creates, updates and repairs children as far as that is permitted; the positions of those that keep what they had.
+    /// Creates, updates and repairs children as far as that is permitted. Returns the positions of those that
+    /// keep what they had.
     fn write(
         &mut self,
         ctx: &Context<'_>,
@@ -204,7 +205,7 @@ impl Work {
                 (Err(error), _) => {
                     unchanged.insert(*position);
                     self.findings.push(match schedule.awaited(item) {
-                        // What it reads is not there yet: no wonder that it has no value.
+                        // It has no value because what it reads does not exist yet.
                         Some(block) => Finding::waiting(item, block),
                         None => Finding::no_value(&item.name, error, target),
                     });
@@ -330,7 +331,8 @@ impl Work {
         }
     }
 
-    /// Whether a member that comes and goes may be removed now. Notes the change, or that it may not.
+    /// Whether a member may be removed now: members that come and go too often stay. Notes the change, or
+    /// reports the block.
     fn permit_removal(
         &mut self,
         ctx: &Context<'_>,
@@ -350,14 +352,14 @@ impl Work {
         rest.is_none()
     }
 
-    /// The finalizer is there before the first child that the garbage collector must not delete, and only while there is
-    /// one.
+    /// Adds the finalizer before the first child that the garbage collector must not delete, and removes it
+    /// with the last.
     fn finalizer(&mut self, ctx: &Context<'_>, target: &Target) {
         let has = prune::has_finalizer(&ctx.snapshot.instance);
         let observed = ctx.snapshot.observed.iter().any(|o| !o.owner_reference && o.is_to_go());
         let is_unowned = |desired: &Desired| desired.body["metadata"].get("ownerReferences").is_none();
         let snapshot = ctx.snapshot;
-        // Nothing else deletes them with the instance.
+        // Nothing else deletes unowned runs with the instance.
         let is_unowned_run = |run: &PlanRun| run.owners.is_empty();
         let has_runs = snapshot.plans.is_some()
             || snapshot.deletions.as_ref().is_some_and(|all| all.runs.iter().any(is_unowned_run));
@@ -388,22 +390,23 @@ fn identities(target: &Target) -> HashSet<prune::Identity<'_>> {
     desired.map(|desired| desired.object.identity()).collect()
 }
 
-/// Graph order; among the members of a child those first that are not ready anyway.
+/// The items in graph order; among the members of a child, those that are not ready come first.
 fn in_order(target: &Target) -> impl Iterator<Item = (usize, &Item)> {
     let mut items: Vec<_> = target.items.iter().enumerate().collect();
     items.sort_by_key(|(_, item)| (item.child, item.ready.is_ok()));
     items.into_iter()
 }
 
-/// Whether an object belongs to a child of which is not known now what it should be: it will not be deleted, so do not
-/// report that it will.
+/// Whether an object belongs to a child whose desired state is not known now: it will not be deleted, so do
+/// not report that it will.
 fn may_be_desired(ctx: &Context<'_>, target: &Target, observed: &Observed) -> bool {
     let mut unknown = target.items.iter().filter(|item| item.desired.is_err());
     unknown.any(|item| item.observed.as_ref().is_some_and(|live| live.object == observed.object))
         || ctx.origins.number(&observed.child).is_some_and(|number| target.open.contains_key(&number))
 }
 
-/// Evaluation stopped at a limit: what is not known as a whole is not acted upon.
+/// The decision when evaluation stopped at a limit: nothing is done about a target that is known only in
+/// part.
 fn stopped(ctx: &Context<'_>, target: &Target, exceeded: Exceeded) -> Decision {
     let Exceeded { subject, error, .. } = &exceeded;
     let message = format!("{subject}: {error}; nothing of it is written until it changes");
@@ -421,7 +424,7 @@ fn stopped(ctx: &Context<'_>, target: &Target, exceeded: Exceeded) -> Decision {
 
 /// Why nothing is written.
 enum Pause {
-    /// By the annotation, or by `paused` of the package.
+    /// The annotation, or `paused` of the package, asks for it.
     Asked,
     /// Whether `paused` holds is not known.
     Unknown(Verdict),

@@ -10,9 +10,9 @@ use super::{Context, Item};
 use crate::api::ObjectRef;
 use crate::children::observed::Observed;
 
-/// This many changes are permitted
+/// The number of changes of a child that are permitted within [`WINDOW`].
 pub(in crate::children) const MOST_CHANGES: usize = 10;
-/// within this window.
+/// The time within which changes are counted.
 const WINDOW: Duration = Duration::from_secs(300);
 
 /// A change of the target that no change of the instance explains.
@@ -55,7 +55,7 @@ impl OscillationGuard {
         self.times.retain(|_, times| times.last().is_some_and(|time| *time + WINDOW > now));
     }
 
-    /// Whether forgetting it would change nothing.
+    /// Whether nothing is remembered.
     pub fn is_empty(&self) -> bool {
         self.times.is_empty()
     }
@@ -81,7 +81,8 @@ fn input(ctx: &Context<'_>) -> u64 {
 }
 
 impl TargetChange {
-    /// The update of an item; `None` if it does not read what may follow from itself.
+    /// The update of an item; `None` if its child does not read anything that may follow from the child
+    /// itself.
     pub(in crate::children) fn of_item(ctx: &Context<'_>, item: &Item) -> Option<Self> {
         let object = item.observed.as_ref()?.object.clone();
         let reads_own_output = ctx.child(item).reads_own_output;

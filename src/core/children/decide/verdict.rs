@@ -14,24 +14,24 @@ use crate::template::EvalError;
 pub enum Verdict {
     /// The cluster equals the target, and all of it is ready.
     Ready {
-        /// How many children.
+        /// The number of children.
         children: usize,
     },
     /// All of the target is applied, and `readyWhen` holds. Children need not be ready.
     Enough {
-        /// How many children.
+        /// The number of children.
         children: usize,
     },
-    /// On the way. What is awaited.
+    /// The target is being reached.
     Reconciling {
-        /// Camel case.
+        /// The reason, in camel case.
         reason: String,
-        /// Names the child.
+        /// What is awaited, with the name of the child.
         message: String,
     },
-    /// It does not get further by itself.
+    /// It makes no progress by itself.
     Stalled {
-        /// Camel case.
+        /// The reason, in camel case.
         reason: String,
         /// Names the child, the place and what to do.
         message: String,
@@ -46,9 +46,9 @@ pub enum Verdict {
         /// What would be written.
         message: String,
     },
-    /// Being deleted. What is awaited.
+    /// The instance is being deleted.
     Deleting {
-        /// Names the child.
+        /// What is awaited, with the name of the child.
         message: String,
     },
 }
@@ -71,13 +71,13 @@ pub enum Health {
 /// A [`Verdict`] in the words that all outputs share.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Summary {
-    /// In one word.
+    /// The state in one word.
     pub health: Health,
-    /// The condition Ready; `None`: Unknown.
+    /// The status of the condition Ready; `None` stands for Unknown.
     pub ready: Option<bool>,
-    /// Camel case.
+    /// The reason, in camel case.
     pub reason: String,
-    /// One sentence.
+    /// The message, one sentence.
     pub message: String,
 }
 
@@ -144,7 +144,7 @@ pub(super) fn verdict(
     stalled.dedup_by(|later, earlier| later.is_same_refusal(earlier));
     let absent: Vec<&Finding> =
         waiting.iter().filter(|finding| is_absent(target, finding)).copied().collect();
-    // What its current step waits for explains why all else waits for the run.
+    // What the current step waits for explains why all else waits for the run.
     if waiting.iter().any(|finding| matches!(finding, Finding::RunWaits { .. })) {
         waiting.retain(|finding| !finding.waits_for_run());
     }
@@ -163,7 +163,7 @@ pub(super) fn verdict(
     if let Some(first) = waiting.first() {
         return Verdict::Reconciling { reason: first.reason().to_owned(), message: join(&words(&waiting)) };
     }
-    // What is missing only because of a ref that does not affect Ready.
+    // Items that are missing only because of a ref that does not affect Ready do not count.
     let is_beside = |item: &&Item| match &item.desired {
         Err(ChildError::Eval(EvalError::Unknown { path, .. })) if item.observed.is_none() => {
             target.refs.problem_of(path).is_some_and(|(_, problem)| !problem.affects_ready)

@@ -1,4 +1,4 @@
-//! Taking over what was made by client-side apply, which leaves no declaration but an annotation.
+//! Takes over objects made by client-side apply, which leaves no declaration but an annotation.
 
 use serde_json::{Map, Value, json};
 
@@ -7,10 +7,10 @@ use super::set::{is_our_apply, is_update, unite};
 /// Where `kubectl apply` keeps what it was given last.
 const LAST_APPLIED: &str = "f:kubectl.kubernetes.io/last-applied-configuration";
 
-/// The managedFields in which our Apply entry owns what client-side apply did; `None` if there is nothing of
-/// its kind. Without it that entry would own the fields beside us for ever, and what a later version of the
-/// package leaves out would stay. To be written by one JSON patch with a test of the resourceVersion; the next
-/// apply then removes what it does not have, the annotation first of all.
+/// The managedFields in which our Apply entry owns what client-side apply did; `None` if there is no
+/// client-side apply. Otherwise its entry would own the fields beside us for ever, and fields that a later
+/// version of the package omits would stay. To be written by one JSON patch with a test of the
+/// resourceVersion; the next apply then removes what it does not have, the annotation first of all.
 pub fn adopt_client_side(managed_fields: &Value, manager: &str) -> Option<Value> {
     let entries = managed_fields.as_array()?;
     let (theirs, mut kept): (Vec<Value>, Vec<Value>) = entries.iter().cloned().partition(is_client_side);
@@ -33,8 +33,9 @@ pub fn adopt_client_side(managed_fields: &Value, manager: &str) -> Option<Value>
     Some(Value::Array(kept))
 }
 
-/// The managedFields in which the apply of one manager is that of another; `None` if there is none of the first. To be
-/// written like those of [`adopt_client_side`]: the next apply of the other manager then removes what it does not have.
+/// The managedFields in which the manager `to` owns what `from` has applied; `None` if `from` has applied
+/// nothing. To be written like those of [`adopt_client_side`]: the next apply of `to` then removes what it
+/// does not have.
 pub fn hand_over(managed_fields: &Value, from: &str, to: &str) -> Option<Value> {
     let entries = managed_fields.as_array()?;
     let (theirs, mut kept): (Vec<Value>, Vec<Value>) =
@@ -60,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_apply_of_a_former_package_becomes_that_of_the_new_one() {
+    fn hand_over_moves_the_apply_to_the_new_package() {
         let entry = |manager: &str, field: &str| json!({"manager": manager, "operation": "Apply", "fieldsV1": {"f:data": {field: {}}}});
         let (old, other) = (entry("operetta/old", "f:a"), entry("kubectl", "f:b"));
         let taken = hand_over(&json!([old, other]), "operetta/old", "operetta/new").unwrap();
@@ -73,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn client_side_apply_becomes_ours_and_nothing_else() {
+    fn only_client_side_apply_is_taken_over() {
         let client_side = json!({"manager": "kubectl-client-side-apply", "operation": "Update", "apiVersion": "v1",
             "time": "2026-01-01T00:00:00Z", "fieldsType": "FieldsV1",
             "fieldsV1": {"f:data": {".": {}, "f:a": {}}, "f:metadata": {"f:annotations": {".": {}, LAST_APPLIED: {}}}}});

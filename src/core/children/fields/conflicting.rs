@@ -1,4 +1,4 @@
-//! Who takes a field from us.
+//! Finds the manager that takes a field from us.
 
 use serde_json::Value;
 

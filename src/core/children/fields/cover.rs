@@ -32,13 +32,13 @@ pub fn uncovered_beside(desired: &Value, owned: &FieldSet, others: &FieldSet) ->
     first_lost(desired, owned, Some(&others.root))
 }
 
-/// Whether our set lost an item of a keyed list that the desired object has, or the name of one, where others have
-/// items. Only then may one of theirs stand in the way of our next apply (see [`super::conflicting_items`]), and only the
-/// live object tells.
+/// Whether our set lost an item of a keyed list that the desired object has, or the name of one, where others
+/// have items. Only then may an item of theirs stand in the way of our next apply (see
+/// [`super::conflicting_items`]); whether one does, only the live object shows.
 pub fn lost_items(desired: &Value, owned: &FieldSet, others: &FieldSet) -> bool {
     let Some(fields) = desired.as_object() else { return false };
     fields.iter().any(|(name, value)| match value {
-        // Owners are the garbage collector's; of nothing else here are there lists of maps.
+        // The only list of maps in metadata is that of the owners, which is for the garbage collector.
         Value::Object(_) if name == "metadata" => false,
         _ => lost_item_below(value, owned.root.field(name), others.root.field(name)),
     })
@@ -70,7 +70,7 @@ fn lost_item_below(value: &Value, node: Option<&Node>, others: Option<&Node>) ->
     }
 }
 
-/// The way to a lost leaf, built while returning, so that what is covered costs no path.
+/// The path to a lost leaf, from its end. It is built while returning, so that covered leaves cost no path.
 type Lost = Vec<Key>;
 
 fn at(key: Key, lost: Option<Lost>) -> Option<Lost> {
@@ -156,7 +156,7 @@ fn lost_item(items: &[Value], node: Option<&Node>, others: Option<&Node>) -> Opt
     })
 }
 
-/// How to call an item that is not in the set: by its name, else by its place.
+/// The key that names an item which is not in the set: by its name, or else by its index.
 fn unmatched(index: usize, item: &Value) -> Key {
     match item.get("name") {
         Some(name @ Value::String(_)) => Key::Item([("name".into(), name.clone())].into()),

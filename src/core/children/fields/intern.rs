@@ -54,7 +54,7 @@ impl FieldSet {
         let mut node = &self.root;
         for name in path {
             match node.child(&Key::Field((*name).into())) {
-                // What is owned as one owns all below it. (The root has no owner.)
+                // A node that is owned as a whole owns all below it. (The root has no owner.)
                 Some(below) if below.is_leaf() => return true,
                 Some(below) => node = below,
                 None => return false,
@@ -70,7 +70,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn equal_sets_are_one() {
+    fn equal_sets_are_shared() {
         let set = || FieldSet::parse(&json!({"f:spec": {"f:replicas": {}}})).unwrap().interned();
         let (a, b) = (set(), set());
         assert!(Arc::ptr_eq(&a, &b));
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_union_has_all() {
+    fn union_contains_the_fields_of_all_entries() {
         let union = FieldSet::united([&json!({"f:a": {"f:x": {}}}), &json!({"f:a": {"f:y": {}}}), &json!(7)]);
         assert!(union.contains(&["a", "x"]) && union.contains(&["a", "y"]) && !union.contains(&["b"]));
     }

@@ -1,4 +1,4 @@
-//! What an apply would make of an object, nearly: to ask the API server whether it would take that as a new one.
+//! The approximate result of an apply, to ask the API server whether it would accept that as a new object.
 
 use serde_json::{Map, Value};
 
@@ -7,9 +7,9 @@ use super::release::excess;
 use super::repair::pair;
 use super::set::{FieldSet, Node};
 
-/// The live object with a desired object put into it, as a new object: without status and without what the server has
-/// given it. Lists are merged as their managedFields say. What our last apply had and this desired object has not is still
-/// in it.
+/// The live object with a desired object put into it, as a new object: without status and without what the
+/// server has given it. Lists are merged as their managedFields say. Fields that our last apply had and this
+/// desired object lacks are kept.
 pub fn merged(live: &Value, desired: &Value) -> Value {
     let entries = live["metadata"]["managedFields"].as_array().map(Vec::as_slice).unwrap_or_default();
     let owned = FieldSet::united(entries.iter().map(|entry| &entry["fieldsV1"]));
@@ -44,9 +44,9 @@ pub fn applied(live: &Value, desired: &Value, keep: &[String], manager: &str) ->
     object
 }
 
-/// The approximate result if the live object is deleted and the desired one created in its place: as [`merged`], without the
-/// fields that any manager has set and the desired object has not. What is left beside it are defaults of the server, which
-/// it sets again.
+/// The approximate result if the live object is deleted and the desired one created in its place: as
+/// [`merged`], without the fields that any manager has set and the desired object lacks. The other fields are
+/// defaults of the server, which it sets again.
 pub fn recreated(live: &Value, desired: &Value) -> Value {
     let mut object = merged(live, desired);
     let entries = live["metadata"]["managedFields"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -63,7 +63,7 @@ fn remove(value: &mut Value, path: &[Key], others: Option<&Node>) {
     let Some((key, rest)) = path.split_first() else { return };
     let below = others.and_then(|others| others.child(key));
     let is_last = rest.is_empty();
-    // What is owned as one owns all below it.
+    // A node that is owned as a whole owns all below it.
     if others.is_some_and(Node::is_leaf) || is_last && below.is_some() {
         return;
     }
@@ -97,7 +97,7 @@ fn remove(value: &mut Value, path: &[Key], others: Option<&Node>) {
 
 fn put(live: &mut Value, wanted: &Value, owned: Option<&Node>) {
     match (live, wanted) {
-        // Atomic, or without an owner.
+        // A map that is owned as a whole is atomic: it is replaced, not merged.
         (Value::Object(live), Value::Object(wanted)) if !owned.is_some_and(Node::is_leaf) => {
             for (name, wanted) in wanted {
                 let below = owned.and_then(|owned| owned.field(name));
@@ -114,7 +114,7 @@ fn put(live: &mut Value, wanted: &Value, owned: Option<&Node>) {
 fn list(live: &mut Vec<Value>, wanted: &[Value], owned: Option<&Node>) {
     let sample = owned.and_then(|owned| owned.items().next());
     let Some((sample, _)) = sample else {
-        // A set.
+        // No item has a key: the list is a set.
         let new = wanted.iter().filter(|item| !live.contains(item)).cloned().collect::<Vec<_>>();
         live.extend(new);
         return;
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_intent_is_put_into_the_live_object() {
+    fn desired_object_is_merged_into_the_live_object() {
         let live = json!({"apiVersion": "v1", "kind": "A", "status": {"x": 1},
             "metadata": {"name": "a", "uid": "u", "labels": {"theirs": "1"}, "managedFields": [{"fieldsV1": {"f:spec": {
                 "f:list": {"k:{\"name\":\"a\"}": {".": {}, "f:x": {}}, "k:{\"name\":\"b\"}": {".": {}}},
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn an_apply_removes_what_it_had_and_nobody_else_owns() {
+    fn apply_removes_dropped_fields_that_nobody_else_owns() {
         let ours = json!({"f:spec": {"f:a": {}, "f:b": {}, "f:shared": {}, "f:map": {".": {}, "f:x": {}, "f:y": {}},
             "f:list": {"k:{\"name\":\"a\"}": {".": {}, "f:name": {}}, "k:{\"name\":\"b\"}": {".": {}, "f:name": {}, "f:x": {}}},
             "f:set": {"v:1": {}, "v:2": {}}}});

@@ -22,8 +22,8 @@ pub enum Key {
 }
 
 impl Key {
-    /// Reads one key of fieldsV1. `None` is a type of key that is not known; the API server ignores
-    /// these, too, so that it can add some.
+    /// Reads one key of fieldsV1; `None` for a type of key that is not known. The API server ignores these,
+    /// too, so that new types can be added.
     pub(super) fn parse(raw: &str) -> Result<Option<Self>, FieldsError> {
         let bad = || FieldsError::Key { key: raw.to_owned() };
         let (kind, rest) = raw.split_once(':').ok_or_else(bad)?;
@@ -60,12 +60,12 @@ impl Key {
     }
 }
 
-/// Whether an item says all key fields of a [`Key::Item`], or only some.
+/// Whether an item has all key fields of a [`Key::Item`], or only some.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fit {
-    /// All of them, all equal.
+    /// It has all key fields, and they are equal.
     Exact,
-    /// Those that it says are equal.
+    /// It has some key fields, and these are equal.
     Partial,
 }
 
@@ -101,7 +101,7 @@ impl fmt::Display for Key {
                 f.write_char(']')
             }
             Self::Owner => f.write_str("[the instance]"),
-            // The value of a set's item may be anybody's secret; where it stands is enough.
+            // The value of a set's item may be a secret; its place is enough.
             Self::Value(_) => f.write_str("[*]"),
             Self::Index(index) => write!(f, "[{index}]"),
         }

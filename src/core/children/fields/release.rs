@@ -1,4 +1,4 @@
-//! Giving up what our entry of managedFields has and our desired object has not.
+//! Gives up fields that our entry of managedFields has and our desired object lacks.
 //!
 //! An apply deletes what our entry has and the apply has not. So a field of another client that got into our entry
 //! is lost with the next apply that succeeds, unless it leaves the entry before. Without an owner it keeps its
@@ -11,10 +11,10 @@ use super::path::{FieldPath, Key};
 use super::repair::{put_in, take_out};
 use super::set::{FieldSet, Node, is_our_apply, is_update};
 
-/// What our entry has beyond the desired object, the topmost places only. Right after an apply there is nothing: so it
-/// was put there by a change of managedFields. `keep` are fields that are applied beside the desired object, as
-/// dotted paths. Items of lists only if `items` says so: those that stand in place of ours are moved into the entry
-/// to be removed.
+/// The fields that our entry has beyond the desired object, only the topmost. Right after an apply there are
+/// none, so a change of managedFields has put them there. `keep`: fields that are applied beside the desired
+/// object, as dotted paths. `items`: whether items of lists are included. An item in place of one of ours is
+/// not: it is moved into our entry, for the next apply to remove it.
 pub fn excess(desired: &Value, owned: &FieldSet, keep: &[String], items: bool) -> Vec<FieldPath> {
     let mut walk = Walk { keep, items, trail: Vec::new(), found: Vec::new() };
     walk.below(&owned.root, desired);
@@ -62,7 +62,7 @@ impl<'a> Walk<'a> {
         self.trail.pop();
     }
 
-    /// Whether it lies on the way to a field that is kept, or below one.
+    /// Whether the place is on the way to a field that is kept, or below one.
     fn is_kept(&self) -> bool {
         let names = || {
             self.trail.iter().map(|key| match key {

@@ -16,7 +16,7 @@ use super::set::{Entries, FieldSet, Node, is_our_apply, is_update, unite};
 /// managedFields) which the desired object does not have, where our entry lost an item that the desired object has,
 /// or the name of one that they now have.
 ///
-/// Only items that a plain write made are `conflicting_items`. What another manager applied is its declaration,
+/// Only items that a plain write made are returned. What another manager applied is its declaration,
 /// and what has no owner (filled in at admission) is no edit. Items that another manager merely added, while
 /// all of ours are intact, are left alone.
 pub fn conflicting_items(live: &Value, desired: &Value, manager: &str) -> Vec<FieldPath> {
@@ -60,7 +60,7 @@ struct ReplacedFields {
     path: Vec<Key>,
     /// As the server writes it: `spec.volumes[0]`.
     text: String,
-    /// Name, and whether it is a map.
+    /// The fields of plain writes: name, and whether it is a map.
     theirs: Vec<(Box<str>, bool)>,
     /// Fields that no manager owns: the API server may have set them, or our entry has given them up.
     ownerless: Vec<Box<str>>,
@@ -69,7 +69,7 @@ struct ReplacedFields {
 }
 
 impl ReplacedFields {
-    /// The field here that a path at fault is about.
+    /// The field of this map that a path at fault is about.
     fn named(&self, fault: &str, spell: impl Fn(&str) -> String) -> Option<FieldPath> {
         let only = |theirs: &mut dyn Iterator<Item = &(Box<str>, bool)>| {
             theirs.next().filter(|_| theirs.next().is_none()).cloned()
@@ -154,7 +154,7 @@ pub fn move_to_ours(managed_fields: &Value, manager: &str, conflicting_items: &[
     let ours = ours.get_mut("fieldsV1")?.as_object_mut()?;
     let has_moved = !moved.is_empty();
     for (_, way, mut item) in moved {
-        // The item itself, not only its fields. Otherwise the apply leaves an empty item.
+        // The item itself is moved, not only its fields. Otherwise the apply leaves an empty item.
         item.insert(".".to_owned(), json!({}));
         put_in(ours, &way, item);
     }
@@ -209,7 +209,7 @@ pub(super) fn put_in(fields: &mut Map<String, Value>, way: &[String], item: Map<
     };
     let is_new = !fields.contains_key(first);
     if let Value::Object(below) = fields.entry(first.clone()).or_insert_with(|| json!({})) {
-        // Ours already and without children: it stays ours when it gets some.
+        // A node that was ours without children stays ours when it gets some.
         if !is_new && below.is_empty() {
             below.insert(".".to_owned(), json!({}));
         }
@@ -242,7 +242,7 @@ impl<'a> Owners<'a> {
         self.each(|node| node.child(key))
     }
 
-    /// The keys of all items that anybody owns, of a keyed list.
+    /// The keys of all items of a keyed list that anybody owns.
     fn items(self) -> impl Iterator<Item = &'a Key> {
         [self.ours, self.updates, self.applies]
             .into_iter()
@@ -255,7 +255,7 @@ impl<'a> Owners<'a> {
 #[derive(Default)]
 struct Search {
     path: Vec<Key>,
-    /// The same as the server writes it.
+    /// The path as the server writes it.
     steps: Vec<String>,
     found: Vec<FieldPath>,
     replaced: Vec<ReplacedFields>,
@@ -288,7 +288,7 @@ impl Search {
         self.path.pop();
     }
 
-    /// What plain writes have put into a map of which our entry lacks something.
+    /// Notes what plain writes have put into a map from which our entry has lost something.
     fn place(&mut self, live: &Map<String, Value>, desired: &Map<String, Value>, owners: Owners<'_>) {
         let lost = desired.iter().any(|(name, wanted)| {
             let node = owners.ours.and_then(|ours| ours.field(name));
@@ -349,7 +349,7 @@ impl Search {
             let place = owners.child(key);
             let edited = place.updates.is_some() && place.applies.is_none();
             if let Some(at) = pairs.iter().position(|pair| *pair == Some(index)) {
-                // A part of its key is left to the server, and another manager has set it.
+                // The desired item leaves a part of its key to the server, and another manager has set it.
                 if edited && !owned(index) && key.fits(&desired[at]) != Some(Fit::Exact) {
                     self.found.push(self.here(key));
                     continue;
@@ -370,7 +370,7 @@ impl Search {
     }
 }
 
-/// Whether a node is there, or something below it.
+/// Whether a node, or something below it, is owned.
 fn has(node: Option<&Node>) -> bool {
     node.is_some_and(|node| node.member || !node.children.is_empty())
 }

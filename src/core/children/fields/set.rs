@@ -53,7 +53,7 @@ impl Node {
         Ok(Self { member: map.is_empty() || map.contains_key("."), children: children.into() })
     }
 
-    /// Owned as one: nothing is known below it.
+    /// Whether the place is owned as a whole: nothing is known below it.
     pub(super) fn is_leaf(&self) -> bool {
         self.member && self.children.is_empty()
     }
@@ -87,14 +87,14 @@ impl Node {
     }
 }
 
-/// Which entries of managedFields.
+/// A selection of the entries of managedFields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Entries {
-    /// All but our own Apply.
+    /// All entries but our own Apply.
     Others,
-    /// Those of plain writes: what a person or controller changed without declaring it.
+    /// The entries of plain writes: what a person or controller changed without declaring it.
     Updates,
-    /// The declarations of other managers.
+    /// The Apply entries of other managers: their declarations.
     OtherApplies,
 }
 
@@ -107,8 +107,8 @@ impl FieldSet {
         Ok(Self { root })
     }
 
-    /// The same of a child of the instance with that uid, which is left out of its place among the owners: the
-    /// sets of all siblings are equal then, and one is kept for all.
+    /// [`Self::parse`] for a child of the instance with that uid. The uid is left out of the instance's place
+    /// among the owners: the sets of all siblings are equal then, and one is kept for all.
     pub fn parse_of(fields_v1: &Value, instance_uid: &str) -> Result<Self, FieldsError> {
         let mut set = Self::parse(fields_v1)?;
         let owners =
@@ -131,7 +131,7 @@ impl FieldSet {
         Self::parse(entry.get("fieldsV1")?).ok()
     }
 
-    /// What everybody else owns, put together; subresources aside. Takes an object or its metadata.
+    /// The union of what everybody else owns, except by subresources. Takes an object or its metadata.
     pub fn of_others(object_or_metadata: &Value, manager: &str) -> Self {
         Self::union_of(object_or_metadata, manager, Entries::Others)
     }

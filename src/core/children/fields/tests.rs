@@ -1,5 +1,5 @@
-//! Over objects recorded from a kube-apiserver 1.36.3; each file holds the desired object that was applied
-//! and the live object as it was after that, or after an edit by hand.
+//! Tests with objects recorded from a kube-apiserver 1.36.3. Each file holds the desired object that was
+//! applied and the live object as it was after that, or after an edit by hand.
 
 use serde_json::{Value, json};
 
@@ -51,7 +51,7 @@ fn ours(live: &Value) -> FieldSet {
 }
 
 #[test]
-fn what_was_applied_is_covered() {
+fn applied_objects_are_covered() {
     for (name, _) in APPLIED {
         let (desired, live) = read(name);
         let others = FieldSet::of_others(&live, MANAGER);
@@ -64,7 +64,7 @@ fn what_was_applied_is_covered() {
 }
 
 #[test]
-fn what_was_edited_is_not_covered() {
+fn edited_objects_are_not_covered() {
     let cases = [
         ("custom-edited", Some("spec.free.a.b"), Some("spec.free.a.b")),
         (
@@ -119,7 +119,7 @@ fn conflicting_items_are_found_and_moved_to_our_entry() {
             assert!(node.is_none(), "{name}: {path} is in no other entry");
         }
         assert_eq!(move_to_ours(&after, MANAGER, &found), None, "{name}: nothing left to move");
-        // A hand on the whole array is checked: everything else is as it was.
+        // No leaf of any entry is lost.
         let total = |managed: &Value| managed.as_array().expect("array").iter().map(leaves).sum::<usize>();
         assert!(total(&after) >= total(before), "{name}: nothing got lost");
     }
@@ -137,7 +137,7 @@ fn leaves(entry: &Value) -> usize {
 /// and took the port 81 away. (With the port in both entries it was refused: an item that a plain
 /// write still owns stays.)
 #[test]
-fn the_moved_service_port() {
+fn service_port_is_moved_as_recorded() {
     let (desired, live) = read("service-port-edited");
     let before = &live["metadata"]["managedFields"];
     let after = move_to_ours(before, MANAGER, &conflicting_items(&live, &desired, MANAGER)).expect("moved");
@@ -148,7 +148,7 @@ fn the_moved_service_port() {
 }
 
 #[test]
-fn take_over_keeps_what_is_above() {
+fn moved_items_keep_the_nodes_above_them() {
     let path = FieldPath(vec![
         Key::Field("spec".into()),
         Key::Field("l".into()),
@@ -240,7 +240,7 @@ fn fields_that_exclude_ours_are_found_only_after_a_refusal() {
             "spec.probe.tcp",
             Some("spec.probe.http"),
         ),
-        // It names neither: what stands beside is nobody's to take.
+        // The server names neither: the field beside ours is left alone.
         (
             json!({"low": 9, "extra": 1}),
             json!({"low": 1, "replicas": 5}),
@@ -255,7 +255,7 @@ fn fields_that_exclude_ours_are_found_only_after_a_refusal() {
             json!({"env": [{"name": "A", "hostPath": {"path": "/"}}]}),
             json!({"f:env": {key: {".": {}, "f:name": {}}}}),
             json!({"f:env": {key: {"f:hostPath": {".": {}, "f:path": {}}}}}),
-            // In our list it stands elsewhere.
+            // Our list has the item at another index.
             "spec.env[3].hostPath",
             Some("spec.env[name=A].hostPath"),
         ),
@@ -270,7 +270,7 @@ fn fields_that_exclude_ours_are_found_only_after_a_refusal() {
         let before = &live["metadata"]["managedFields"];
         let moved = move_to_ours(before, MANAGER, &found).expect("moved");
         assert_ne!(moved[0], before[0]);
-        // Given back, all is as it was; without the owner it is nobody's.
+        // A release with the managedFields of before restores the owner; without them, the field has none.
         assert_eq!(release(&moved, MANAGER, &found, Some(before)).as_ref(), Some(before));
         let free = release(&moved, MANAGER, &found, None).expect("released");
         assert_eq!((&free[0], free.get(1)), (&before[0], moved.get(1)));
@@ -279,7 +279,7 @@ fn fields_that_exclude_ours_are_found_only_after_a_refusal() {
 }
 
 #[test]
-fn a_field_that_nobody_owns_and_that_excludes_ours_is_claimed() {
+fn ownerless_field_that_excludes_ours_is_claimed() {
     let key = r#"k:{"name":"A"}"#;
     let desired = json!({"spec": {"env": [{"name": "A", "emptyDir": {}}]}});
     let live = json!({"env": [{"name": "A", "hostPath": {"path": "/"}}]});
@@ -295,9 +295,9 @@ fn a_field_that_nobody_owns_and_that_excludes_ours_is_claimed() {
     assert_eq!(excluding(&live, &desired, MANAGER, &["spec.env[0].emptyDir".to_owned()]), None);
 }
 
-/// The desired object leaves a part of the key to the server, and somebody has said something else.
+/// The desired object leaves a part of the key to the server, and another client has set another value.
 #[test]
-fn an_item_whose_defaulted_key_was_edited_is_in_the_way() {
+fn item_with_an_edited_default_key_conflicts() {
     let (tcp, udp) = (r#"k:{"port":80,"protocol":"TCP"}"#, r#"k:{"port":80,"protocol":"UDP"}"#);
     let item = json!({".": {}, "f:name": {}, "f:port": {}, "f:protocol": {}});
     let desired = json!({"spec": {"ports": [{"name": "a", "port": 80}]}});
@@ -308,7 +308,7 @@ fn an_item_whose_defaulted_key_was_edited_is_in_the_way() {
         found.iter().map(ToString::to_string).collect::<Vec<_>>(),
         ["spec.ports[port=80,protocol=UDP]"]
     );
-    // Somebody's beside ours is not taken for ours, wherever it stands.
+    // An item of another client beside ours is not taken for ours, at any index.
     let live = json!({"ports": [{"name": "b", "port": 80, "protocol": "UDP"}, {"name": "a", "port": 80, "protocol": "TCP"}]});
     let ours = json!({"f:ports": {tcp: {".": {}, "f:name": {}, "f:port": {}}}});
     let added = with_entries(live, ours, json!({"f:ports": {udp: item}}));
@@ -316,7 +316,7 @@ fn an_item_whose_defaulted_key_was_edited_is_in_the_way() {
 }
 
 #[test]
-fn a_refusal_of_a_list_concerns_its_items() {
+fn refusal_of_a_list_concerns_its_items() {
     let item = Key::Item([("port".into(), json!(81))].into());
     let path = FieldPath(vec![Key::Field("spec".into()), Key::Field("ports".into()), item]);
     for (fault, is_in) in [
@@ -352,13 +352,13 @@ fn owned_fields_beyond_the_desired_object_are_found() {
     let ports = ["spec.ports[port=80,protocol=TCP].nodePort", "spec.ports[port=81,protocol=TCP]"];
     assert_eq!(told(&more, &[], true), [ports[0], ports[1], "spec.replicas", "spec.template"]);
     assert_eq!(told(&more, &[], false), [ports[0], "spec.replicas", "spec.template"]);
-    // What is yielded and applied with its live value.
+    // Yielded fields that are applied with their live values are no excess.
     let keep = ["spec.replicas".to_owned(), "spec.template.x.y".to_owned()];
     assert_eq!(told(&more, &keep, false), [ports[0]]);
 }
 
 #[test]
-fn coverage_rules() {
+fn owned_fields_cover_the_desired_object() {
     let port = |text: &str| format!("k:{text}");
     let tcp = port(r#"{"port":53,"protocol":"TCP"}"#);
     let udp = port(r#"{"port":53,"protocol":"UDP"}"#);
@@ -426,7 +426,7 @@ fn coverage_rules() {
         assert_eq!(uncovered(&desired, &set).as_deref(), expected, "{name}");
         assert_eq!(uncovered_beside(&desired, &set, &FieldSet::default()).as_deref(), expected, "{name}");
     }
-    // What only the others' sets tell: open maps that look atomic.
+    // Only the sets of others show that a map which looks atomic is open.
     let set = FieldSet::parse(&json!({"f:m": {"f:x": {}}})).expect("set");
     let others = FieldSet::parse(&json!({"f:m": {"f:x": {"f:a": {}}}})).expect("set");
     for (desired, expected) in [

@@ -8,7 +8,7 @@ use crate::api::{ApiKind, ObjectRef};
 use crate::plan::crds::INSTANCE_STATE;
 use crate::plan::{self, Ended, Intent, PlanRun, Request, RunStatus};
 
-/// Which object of a run it is.
+/// The type of an object that belongs to runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum RunObject {
     /// A PlanRun, of the instance that its spec names.
@@ -22,10 +22,10 @@ pub enum RunObject {
 }
 
 impl RunObject {
-    /// All of them.
+    /// All types.
     pub const ALL: [Self; 4] = [Self::PlanRun, Self::Origin, Self::Job, Self::State];
 
-    /// Its kind.
+    /// The kind of such an object.
     pub fn kind(self) -> ApiKind {
         match self {
             Self::PlanRun => plan_run_kind(),
@@ -36,7 +36,7 @@ impl RunObject {
     }
 }
 
-/// An object that exists.
+/// A reference to an object that exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunRef {
     /// Its namespace.
@@ -50,7 +50,7 @@ pub struct RunRef {
 }
 
 impl RunRef {
-    /// The object of that metadata.
+    /// The reference to this object.
     pub fn of(object: &Value) -> Self {
         let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
         Self {
@@ -65,7 +65,7 @@ impl RunRef {
 /// What a live read must show before something is done that cannot be undone: what watches have brought may be old.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Guard {
-    /// That object of that uid is no child of the instance any more.
+    /// The object with that uid is no child of the instance any more.
     IsGone(ObjectRef, String),
     /// The instance is the one that was decided about, of the same generation, and is being deleted only if it was then.
     IsCurrent,
@@ -110,7 +110,7 @@ pub enum RunAction {
     Annotate(Vec<(String, Option<String>)>),
     /// Delete exactly this object; a Job with its pods.
     Delete(RunObject, RunRef),
-    /// Delete the memory of the instance, once that is gone.
+    /// Delete the memory of the instance, once the instance is gone.
     DeleteState(RunRef),
     /// Send a request, unless it is sent already. Its answer queues the instance.
     Call {
@@ -127,7 +127,7 @@ pub enum RunAction {
     ReadJob(RunRef, JobEnd),
     /// Store the secret outputs of a step in the Secret of its run.
     StoreSecrets {
-        /// Which step: the attempt is 0.
+        /// The step; the attempt is 0.
         step: CallKey,
         /// The outputs.
         values: SecretOutputs,
@@ -153,14 +153,15 @@ impl RunAction {
     }
 }
 
-/// A write of the memory of an instance, under the resourceVersion of its `InstanceState`; that is created if there is none.
+/// A write of the memory of an instance, under the resourceVersion of its `InstanceState`, which is created
+/// if there is none.
 #[derive(Debug, Clone)]
 pub struct StateWrite {
     /// The `InstanceState`.
     pub state: Option<RunRef>,
     /// The whole object.
     pub body: Box<Value>,
-    /// What an Event tells people about it.
+    /// The message of an Event about the write, if there is one.
     pub note: Option<&'static str>,
 }
 

@@ -146,7 +146,8 @@ fn until_past_is_known(
     }
     let is_pending = |want: &ResourceSelector| matches!(snapshot.lookup(want), LookupResult::Pending);
     if past.refs.wants.iter().any(is_pending) && past.history.exclusive(&current.resource.plans).is_none() {
-        // A moment later it is known whether an object has changed, and so which rollout is needed.
+        // Refs are still loading: it is not known yet whether an object has changed, and so which rollout is
+        // needed.
         let verdict =
             Verdict::Reconciling { reason: "RefPending".into(), message: "refs are being read".into() };
         return Some(Decision { pending: true, ..past.idle(verdict) });
@@ -154,7 +155,7 @@ fn until_past_is_known(
     None
 }
 
-/// What a step may apply waits for nothing, lost or not.
+/// Permits the items that steps may apply: they wait for nothing, lost or not.
 fn permit_applies(target: &mut Target, kept: &mut Kept, permits: &[plan::Permit]) {
     for permit in permits.iter().filter(|permit| permit.verb == Verb::Apply) {
         let name = item_id(&permit.member).to_string();
@@ -197,7 +198,8 @@ fn changed_children(ctx: &Context<'_>, target: &Target, previous: Option<usize>)
     }
     let id = |number: usize| ctx.origins.child_id(number).to_owned();
     let in_newest: BTreeSet<&str> = target.newest.iter().map(|member| member.name.as_str()).collect();
-    // That an object is away is no change of its target: a lost one has its plan, and any other is created again.
+    // The absence of an object is no change of its target: a lost one has its plan, and any other is created
+    // again.
     let is_same =
         |item: &Item| target.is_newest(item) || Some(item.origin) == previous && target.keeps_target(item);
     let mut changed = BTreeSet::new();
@@ -209,7 +211,7 @@ fn changed_children(ctx: &Context<'_>, target: &Target, previous: Option<usize>)
     changed
 }
 
-/// The name of the active run that changes children.
+/// The name of a run, if there is one.
 pub(super) fn name_of(run: Option<&PlanRun>) -> Option<String> {
     run.map(|run| run.name.clone())
 }

@@ -23,7 +23,8 @@ use crate::package::plan::{Event, Plan};
 use crate::plan::{Cause, Cleanup, Phase, PlanRun};
 use crate::template::Budget;
 
-/// What ends a run whose revision cannot be loaded: its Jobs are deleted, and what it has in flight is not awaited.
+/// The actions that end a run whose revision cannot be loaded: its Jobs are deleted, and its requests in
+/// flight are not awaited.
 pub(super) fn abandon(
     snapshot: &Snapshot,
     plans: &PlanSnapshot,
@@ -56,7 +57,7 @@ fn delete_held(
         return Decision { status, ..past.idle(verdict) };
     }
     if matches!(past.packages.first(), Some(Err(NoPackage::Unreadable(_)))) && !run.spec.cancel {
-        // It may be read again: then what the run has in flight is settled.
+        // The revision may be read again: then the requests in flight are settled.
         let verdict = Verdict::Deleting { message: finding.to_string() };
         let status = Some(Status::unseen(&snapshot.instance, &verdict));
         return Decision { status, ..past.idle(verdict) };

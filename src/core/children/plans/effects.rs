@@ -20,7 +20,7 @@ const IN_USE: &str = "kubernetes.io/pvc-protection";
 /// How long a finished Job stays once its result is recorded.
 const TTL_SECONDS: u64 = 600;
 
-/// What belongs to the runs of one instance.
+/// The names and labels of what belongs to the runs of one instance.
 pub(super) struct Naming<'a> {
     pub(super) origin: Origin<'a>,
     pub(super) plans: &'a PlanSnapshot,
@@ -129,7 +129,7 @@ impl Naming<'_> {
                 if !params.is_null() {
                     object["spec"]["params"] = params.clone();
                 }
-                // It is a run of that instance, and not of this one.
+                // The run belongs to the instance that is called, and not to this one.
                 if let Some(labels) = object["metadata"]["labels"].as_object_mut() {
                     labels.retain(|name, _| name == names::MANAGED_BY);
                 }
@@ -196,7 +196,7 @@ pub(super) fn outputs_name(run: &PlanRun) -> String {
     format!("{}-outputs-{}", names::label_value(&run.spec.of.name), names::short_hash(id, 10))
 }
 
-/// The key of the outputs of a step in that Secret.
+/// The key of the outputs of a step in the Secret of its run.
 pub(super) fn outputs_key(step: &str) -> String {
     names::short_hash(step, 10)
 }
@@ -211,7 +211,7 @@ pub(super) fn outputs_selector(plans: &PlanSnapshot, run: &PlanRun) -> ResourceS
     }
 }
 
-/// The stored object of a run.
+/// The reference to the PlanRun of a run.
 pub(in crate::children) fn reference(run: &PlanRun) -> RunRef {
     RunRef {
         namespace: run.namespace.clone().unwrap_or_default(),

@@ -50,7 +50,7 @@ impl<'a> History<'a> {
         found
     }
 
-    /// The items that existed once, as the rollouts since the last one that has succeeded say.
+    /// The items that have existed, according to the rollouts since the last one that has succeeded.
     pub(super) fn created(&self, origins: &Origins<'_>) -> HashSet<ItemId> {
         let mut created = HashSet::new();
         for status in self.rollouts().iter().filter_map(|run| run.status.as_ref()) {
@@ -90,8 +90,8 @@ impl<'a> History<'a> {
         origin.into_iter().flat_map(|origin| &origin.refs)
     }
 
-    /// The members that are lost whatever steps have deleted: those for which a run waits, and those of a run that has ended in
-    /// vain, until another one applies them.
+    /// The members that are lost whatever steps have deleted: those for which a run waits, and those of a run
+    /// that has ended without success, until another one applies them.
     fn noted(&self) -> HashSet<&'a Member> {
         let mut noted = HashSet::new();
         for run in &self.runs {
@@ -127,8 +127,8 @@ impl<'a> History<'a> {
         absent.into_iter().map(item_id).collect()
     }
 
-    /// The members that steps have deleted and no step has applied since, whatever became of the runs: that they are not
-    /// there is no loss.
+    /// The members that steps have deleted and no step has applied since, whatever became of the runs. Their
+    /// absence is no loss.
     pub(super) fn deleted(&self) -> HashSet<ItemId> {
         let mut deleted: HashSet<ItemId> = HashSet::new();
         for run in &self.runs {
@@ -164,16 +164,16 @@ pub(super) struct StoredOrigin {
     pub(super) name: String,
     /// The revision of the package.
     pub(super) revision: String,
-    /// The instance as it was.
+    /// The instance as it was when it was stored.
     pub(super) input: InstanceInput,
-    /// `spec` of it.
+    /// The spec of the instance as it was when it was stored.
     pub(super) spec: Value,
     /// The digests of the object refs.
     pub(super) refs: BTreeMap<String, String>,
 }
 
 impl StoredOrigin {
-    /// What plans are selected by.
+    /// The origin as plans are selected by it.
     pub(super) fn selectable(&self) -> plan::Origin<'_> {
         plan::Origin { name: &self.name, revision: &self.revision, spec: &self.spec, refs: &self.refs }
     }
@@ -191,7 +191,7 @@ pub(super) struct NewOrigin {
 }
 
 impl NewOrigin {
-    /// An origin of the same content keeps its name.
+    /// The origin of the instance as it is. An origin that is stored with the same content keeps its name.
     pub(super) fn of(origin: &Origin<'_>, refs: BTreeMap<String, String>, memory: &Memory) -> Self {
         let revision = origin.package.revision();
         let mut data = json!({"revision": revision, "instance": InstanceInput::of(origin.instance)});
@@ -204,7 +204,8 @@ impl NewOrigin {
         Self { name, revision, refs, data }
     }
 
-    /// The same with an earlier revision of the package, under the name of the origin that has it.
+    /// This origin with an earlier revision of the package, under the name of the origin that has that
+    /// revision.
     pub(super) fn of_revision(&self, name: &str, revision: &str, origin: Origin<'_>) -> StoredOrigin {
         StoredOrigin {
             name: name.to_owned(),
@@ -215,14 +216,14 @@ impl NewOrigin {
         }
     }
 
-    /// What plans are selected by.
+    /// The origin as plans are selected by it.
     pub(super) fn selectable(&self) -> plan::Origin<'_> {
         let spec = &self.data["instance"]["spec"];
         plan::Origin { name: &self.name, revision: &self.revision, spec, refs: &self.refs }
     }
 }
 
-/// The stored origins, by name. One whose content is not what it was counts as missing.
+/// The stored origins, by name. An origin whose content was altered counts as missing.
 pub(super) fn origins(plans: &PlanSnapshot) -> HashMap<String, StoredOrigin> {
     let parse = |object: &Value| {
         let name = object["metadata"]["name"].as_str()?.to_owned();

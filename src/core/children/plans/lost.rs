@@ -115,13 +115,13 @@ pub(super) fn losses(lost: &[LostItem]) -> BTreeMap<String, Vec<Member>> {
     losses
 }
 
-/// Lost items are not applied. Returns what nothing else says of them.
+/// Marks lost items, so that they are not applied. Returns findings about those that nothing else reports.
 pub(super) fn mark_lost(target: &mut Target, lost: Vec<LostItem>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for LostItem { position, loss, .. } in lost {
         let item = &mut target.items[position];
         if item.observed.is_some() && matches!(loss, Loss::Undecided { .. }) {
-            // Nothing of it is to be written.
+            // The object exists, so no blocked write reports the loss.
             findings.push(Finding::Waiting { item: item.name.clone(), block: Block::Lost(loss.clone()) });
         }
         item.lost = Some(loss);
@@ -129,7 +129,7 @@ pub(super) fn mark_lost(target: &mut Target, lost: Vec<LostItem>) -> Vec<Finding
     findings
 }
 
-/// Whether the object of an item was deleted to be created again, and is not yet.
+/// Whether the object of an item was deleted to be created again, and does not exist yet.
 pub(super) fn is_recreating(ctx: &Context<'_>, state: &ReconcileState, item: &Item) -> bool {
     let noted = &ctx.snapshot.instance["metadata"]["annotations"][names::recreating(&item.name)];
     item.observed.is_none()

@@ -100,7 +100,7 @@ pub enum Revision {
     Unreadable(Arc<str>),
 }
 
-/// Why the package of a revision is not there.
+/// Why the package of a revision is not available.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum NoPackage {
     /// It is being loaded.
@@ -112,7 +112,7 @@ pub(super) enum NoPackage {
 }
 
 impl NoPackage {
-    /// Why it is not there, if it is not being loaded.
+    /// The reason; `None` while the package is being loaded.
     pub(super) fn reason(&self) -> Option<&str> {
         match self {
             Self::Loading => None,
@@ -165,7 +165,7 @@ pub(crate) fn job_end(job: &Value) -> Option<JobEnd> {
     })
 }
 
-/// Which attempt of a step of a run, by the uid of the run.
+/// Identifies an attempt of a step of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CallKey {
     /// The uid of the run.
@@ -176,7 +176,7 @@ pub struct CallKey {
     pub attempt: u32,
 }
 
-/// How a request of a step stands.
+/// The state of a request of a step.
 #[derive(Debug)]
 pub enum Call {
     /// Its intent is stored, and it is not sent yet.
@@ -185,7 +185,7 @@ pub enum Call {
     InFlight,
     /// It is answered.
     Answered(Answer),
-    /// It has no answer.
+    /// It failed, and has no answer.
     Failed(CallFailure, Option<Request>),
 }
 

@@ -29,17 +29,17 @@ use crate::plan::{
 };
 use crate::readiness::{self, Readiness};
 
-/// What one run sees.
+/// The instance as one run sees it.
 pub(super) struct Seen<'a> {
     pub(super) ctx: &'a Context<'a>,
     pub(super) target: &'a Target,
     pub(super) plans: &'a PlanSnapshot,
     /// The run.
     pub(super) run: &'a PlanRun,
-    /// Whether it brings the target of its origin.
+    /// Whether the run brings the children to the target of its origin.
     pub(super) is_rollout: bool,
     pub(super) state: &'a ReconcileState,
-    /// Objects that it wants to know.
+    /// The selectors of the objects that the run reads.
     pub(super) wants: &'a RefCell<Vec<ResourceSelector>>,
 }
 
@@ -72,7 +72,7 @@ impl<'a> Seen<'a> {
         found
     }
 
-    /// A Job, with how far its start has come. Only of a Job without a running pod are the pods watched.
+    /// A Job, with how far its start has come. The pods are watched only while none of them is ready.
     fn started(&self, job: &Value) -> Job {
         let status = &job["status"];
         let is_done =
@@ -98,7 +98,7 @@ impl<'a> Seen<'a> {
             },
         });
         let Ok(pods) = pods else { return Job::default() };
-        // One that is suspended waits for somebody else.
+        // A suspended Job waits for another client, however long.
         let left = Some(START_LIMIT.saturating_sub(age)).filter(|_| job["spec"]["suspend"] != true);
         let created = |pod: &&Arc<Referred>| pod.value["metadata"]["creationTimestamp"].to_string();
         let own = pods.iter().filter(|pod| controller_uid(&pod.value) == meta["uid"].as_str());
@@ -145,7 +145,7 @@ impl<'a> Seen<'a> {
         })
     }
 
-    /// What the API server said when it refused to apply an item as it is to be.
+    /// What the API server said when it refused to apply the present desired object of an item.
     fn refusal(&self, item: &Item) -> Option<String> {
         let failure = self.state.failure_of(item, item.desired.as_ref().ok()?)?;
         Some(failure.error.to_string())
@@ -181,7 +181,7 @@ impl plan::Observed for Seen<'_> {
         let newest = self.target.newest.iter().filter(|member| member.child == number);
         let mut keys: Vec<Option<Value>> = newest.map(|member| member.key.clone()).collect();
         if !self.is_rollout {
-            // What it has not come to stays what it was, also if a newer spec does without it.
+            // Items that no rollout has reached stay what they were, also if a newer spec omits them.
             for item in self.items(child).filter(|item| item.origin != NEWEST) {
                 if !keys.contains(&item.key) {
                     keys.push(item.key.clone());
@@ -244,7 +244,7 @@ impl plan::Observed for Seen<'_> {
             }
             let object = &observed.object;
             if object.gvk.is("v1", "Pod") {
-                // With a key that very pod is asked, ready or not.
+                // With a key this very pod is used, ready or not.
                 if key.is_some() || item.ready.is_ok() {
                     return Ok(pod(object, observed.uid.to_string()));
                 }

@@ -34,7 +34,7 @@ pub(super) struct Past<'a> {
     pub(super) is_fixed: bool,
     /// The name of the newest origin.
     pub(super) newest: String,
-    /// The earlier revisions that all these name.
+    /// The earlier revisions that these origins and runs name.
     pub(super) revisions: BTreeSet<String>,
     /// The refs of the instance as it is now.
     pub(super) refs: Refs,
@@ -48,14 +48,14 @@ pub(super) struct Beside<'a> {
     pub(super) package: Result<(&'a Package, &'a Resource), NoPackage>,
 }
 
-/// What the items are rendered from, as the runs have it.
+/// What the items are rendered from, according to the runs.
 pub(super) struct Ordered<'o> {
     pub(super) origins: Origins<'o>,
     /// Whether a rollout has succeeded.
     pub(super) has_previous: bool,
     /// The position of the origin of the last rollout that has succeeded, if its package is known.
     pub(super) previous: Option<usize>,
-    /// The positions of [`Past::used`]; none of an origin whose package is missing.
+    /// The positions of [`Past::used`]; `None` for an origin whose package is missing.
     pub(super) positions: Vec<Option<usize>>,
     /// The items that were recorded with an origin whose package is missing.
     pub(super) held: Vec<String>,
@@ -72,7 +72,7 @@ impl<'a> Past<'a> {
         let refs = refs_now(snapshot, current, &history, &stored, &record);
         let mut digests = refs.digests.clone();
         for (id, digest) in history.known_refs(&stored) {
-            // While a ref is unknown, what it brought last counts.
+            // While a ref is unknown, its last known digest counts.
             if current.resource.refs.iter().any(|reference| reference.id == *id) {
                 digests.entry(id.clone()).or_insert_with(|| digest.clone());
             }
@@ -91,7 +91,7 @@ impl<'a> Past<'a> {
             && name != new.name
         {
             if let Some(revision) = is_earlier(run) {
-                // Its ControllerRevision was deleted: the revision is known nevertheless.
+                // If the ControllerRevision was deleted, the revision is known from the run.
                 stored.entry(name.clone()).or_insert_with(|| new.of_revision(&name, &revision, current));
             }
             fixed = Some(name).filter(|name| stored.contains_key(name));
@@ -143,7 +143,7 @@ impl<'a> Past<'a> {
         }
     }
 
-    /// Whether a revision that it needs is being loaded.
+    /// Whether a revision that the runs need is being loaded.
     pub(super) fn is_loading(&self) -> bool {
         let beside = self.beside.iter().map(|beside| &beside.package);
         self.packages.iter().chain(beside).any(|package| matches!(package, Err(NoPackage::Loading)))
@@ -184,7 +184,7 @@ impl<'a> Past<'a> {
         index.map_or(&self.current.refs, |index| &self.used[index].refs)
     }
 
-    /// The items that exist and read an object which is another than when their origin was rolled out.
+    /// The items that exist and read an object that has changed since their origin was rolled out.
     pub(super) fn outdated_refs(
         &self,
         ctx: &Context<'_>,
@@ -202,7 +202,7 @@ impl<'a> Past<'a> {
         target.items.iter().filter(is_outdated).map(|item| item.name.clone()).collect()
     }
 
-    /// What the items are rendered from. An origin whose package is missing renders nothing: the items that are of it keep
+    /// What the items are rendered from. An origin whose package is missing renders nothing: its items keep
     /// what they have.
     pub(super) fn ordered<'o>(&'o self, current: Origin<'o>) -> Ordered<'o> {
         let origin = |index: usize| {
@@ -251,7 +251,7 @@ impl<'a> Past<'a> {
             .map(|(item, _)| item.clone())
             .collect();
         let recorded = recorded.into_iter().map(|(item, position)| (item, position.unwrap_or(NEWEST)));
-        // Without plans nothing else would apply them.
+        // Without plans nothing would apply absent items again.
         let has_plans = !newest.resource.plans.is_empty();
         let absent = if has_plans { self.history.absent() } else { Vec::new() };
         let origins = Origins::new(newest, earlier, recorded, previous)
@@ -286,7 +286,7 @@ fn refs_now(
 }
 
 impl Past<'_> {
-    /// Only a verdict; what the instance reads is still followed.
+    /// A decision that has only a verdict. The objects that the instance reads stay watched.
     pub(super) fn idle(&self, verdict: Verdict) -> Decision {
         let (wants, revisions) = (self.refs.wants.clone(), self.revisions.clone());
         Decision { wants, revisions, ..Decision::idle(verdict) }

@@ -55,7 +55,7 @@ fn next(
 ) -> Vec<RunAction> {
     let naming = Naming { origin: current, plans };
     let Some(run) = run else {
-        // One that has ended has the name.
+        // A question that has ended still has the name.
         let ended = plans.strangers.iter().find(|run| run.name == name);
         if let Some(ended) = ended {
             return vec![RunAction::Delete(RunObject::PlanRun, reference(ended))];

@@ -51,7 +51,7 @@ pub(super) struct Runs<'a> {
     messages: HashMap<String, String>,
     /// What the steps of each run may compute in this decision, by name.
     budgets: RefCell<HashMap<String, Arc<Budget>>>,
-    /// Objects that its steps want to know.
+    /// The selectors of the objects that the steps of the runs read.
     pub(super) wants: RefCell<Vec<ResourceSelector>>,
     state: &'a ReconcileState,
     pub(super) actions: Vec<RunAction>,
@@ -93,7 +93,7 @@ impl RunsOutcome {
         self.active.as_ref().map_or("the next rollout".to_owned(), |run| format!("the run {run}"))
     }
 
-    /// Adds it to the decision about the children.
+    /// Adds the outcome to the decision about the children.
     pub(super) fn add_to(self, mut decision: Decision) -> Decision {
         decision.wants.extend(self.wants);
         decision.wants.sort();
@@ -154,7 +154,8 @@ impl<'a> Runs<'a> {
         changed: &BTreeSet<String>,
         origin: Origin<'_>,
     ) -> Option<Selected> {
-        // The revision of a package from which the kind was handed over is no upgrade by itself: targets that differ are.
+        // After a handover of the kind, the revision of the former package is no upgrade by itself: targets
+        // that differ are.
         let is_other_package = |rolled_out: &StoredOrigin| {
             let named = |stored: &&Value| stored["metadata"]["name"] == rolled_out.name;
             let stored = self.plans.origins.iter().find(named);
@@ -186,7 +187,7 @@ impl<'a> Runs<'a> {
         })
     }
 
-    /// Applies the rules between runs, and moves those that are active.
+    /// Applies the rules between runs, and advances those that are active.
     pub(super) fn arrange(
         &mut self,
         rollout: Option<Selected>,
@@ -272,7 +273,7 @@ impl<'a> Runs<'a> {
         }
     }
 
-    /// Does what the rules between runs come to.
+    /// Carries out what the rules between runs demand.
     fn follow(&mut self, agenda: Agenda, current: &NewOrigin) {
         self.wake = [self.wake, agenda.wake].into_iter().flatten().min();
         self.cleanup = agenda.cleanup;
@@ -281,7 +282,7 @@ impl<'a> Runs<'a> {
                 self.waits_at(run, "", why);
             }
         }
-        // What is written first may change the rest: the runs are decided again after it.
+        // A write may change the rest: after the first one the runs are decided again.
         if let Some(write) = agenda.writes.first() {
             self.write(write, current);
         } else {
@@ -299,8 +300,8 @@ impl<'a> Runs<'a> {
         }
     }
 
-    /// The memory takes in what the actions are about to store: in the same write, if a run goes on; of a run that ends
-    /// afterwards, for its `PlanRun` says it first.
+    /// Adds to the memory what the actions are about to store. If a run goes on, the same write does both;
+    /// the end of a run is added afterwards, because its `PlanRun` is written first.
     fn remember_stored(&mut self, current: &NewOrigin) {
         if let [RunAction::Store { run, status, memory, .. }] = &mut self.actions[..]
             && let Some(known) = self.plans.runs.iter().find(|known| known.uid == run.uid)
@@ -334,7 +335,8 @@ impl<'a> Runs<'a> {
         }
     }
 
-    /// Shows people where the runs stand that only the memory has: those of quick steps are never written to the `PlanRun`.
+    /// Shows people, in the PlanRuns, the states that only the memory has: those of quick steps are never
+    /// shown.
     fn show(&mut self) {
         for run in self.plans.runs.iter().filter(|run| run.is_behind) {
             let shown = self.actions.iter().any(|action| match action {
@@ -362,7 +364,7 @@ impl<'a> Runs<'a> {
         self.plans.runs.iter().find(|run| run.name == name)
     }
 
-    /// What comes of them.
+    /// The outcome of the runs.
     pub(super) fn outcome(self) -> RunsOutcome {
         let Self {
             wants, actions, findings, permits, wake, conditions, summary, active, waits, budgets, ..
@@ -468,7 +470,7 @@ impl<'a> Runs<'a> {
         self.beside.get(&run.name).is_some_and(Option::is_none)
     }
 
-    /// Ends a run without its revision: its Jobs are deleted, and what it has in flight is not awaited.
+    /// Ends a run without its revision: its Jobs are deleted, and its requests in flight are not awaited.
     pub(super) fn abandoned(&self, run: &PlanRun) -> Vec<RunAction> {
         let message =
             "the run was ended, and the revision of the package with which it began cannot be loaded"
@@ -488,7 +490,7 @@ impl<'a> Runs<'a> {
             let run = Some(run.name.clone());
             return self.findings.push(Finding::RevisionMissing { revision, run, why });
         }
-        // With a note in place of a secret a step would send a wrong request.
+        // With the placeholder in place of a secret a step would send a wrong request.
         if *directive == Directive::Continue
             && let Some(message) = self.seen(run).unread_secrets()
         {
@@ -499,8 +501,8 @@ impl<'a> Runs<'a> {
         let progress = known.unwrap_or_else(|| self.progress(run, directive));
         let mut actions = self.naming.actions(run, &progress).into_iter();
         if matches!(directive, Directive::Settle(ending) if ending.phase == Phase::Superseded) {
-            // An old instance may lack the very change that the run rolls out. A guard that does not hold ends all that
-            // follows.
+            // An outdated instance may lack the very change that the run rolls out. If the guard does not
+            // hold, the actions behind it are not carried out either.
             if let Some(first) = actions.next() {
                 self.actions.push(RunAction::If { guard: Guard::IsCurrent, then: Box::new(first) });
             }
@@ -526,7 +528,8 @@ impl<'a> Runs<'a> {
         self.findings.push(Finding::RunWaits { run, step, message, affects_ready });
     }
 
-    /// Whether the instance is not Ready while a run is active or waits. During a rollout it is not yet what its spec says.
+    /// Whether the instance is not Ready while a run is active or waits. During a rollout the instance is not
+    /// yet what its spec says.
     fn affects_ready(&self, run: &PlanRun) -> bool {
         let plans = &self.origin_of(run).1.resource.plans;
         let plan = plans.iter().find(|plan| plan.name == run.spec.plan);
@@ -559,7 +562,8 @@ impl<'a> Runs<'a> {
         }
     }
 
-    /// What the steps of a run may compute in this decision: what exceeds it fails a step, and stops nothing else of the instance.
+    /// The budget of the steps of a run in this decision. If it is exceeded a step fails, and nothing else of
+    /// the instance stops.
     fn budget_of(&self, run: &PlanRun) -> Arc<Budget> {
         let mut budgets = self.budgets.borrow_mut();
         let new = || Arc::new(Budget::of_run(self.ctx.snapshot.limits));

@@ -17,20 +17,21 @@ pub(super) struct RunSchedule<'t> {
     kept: Kept,
     /// What pruning waits for.
     pruning: Option<String>,
-    /// What its runs wait for.
+    /// What the runs wait for.
     findings: Vec<Finding>,
 }
 
 /// Items that keep what they have until a run comes to them.
 #[derive(Default)]
 pub(super) struct Kept {
-    /// The names of those that read an object which is another than when their origin was rolled out.
+    /// The names of items that read an object which has changed since their origin was rolled out.
     pub(super) items: HashSet<String>,
-    /// The names of those that a step of an active run may apply: they wait for no run, reached by a rollout or not.
+    /// The names of items that a step of an active run may apply: they wait for no run, reached by a rollout
+    /// or not.
     pub(super) permitted: HashSet<String>,
-    /// The names of those that a step of an active run names by their key.
+    /// The names of items that a step of an active run names by their key.
     pub(super) named: HashSet<String>,
-    /// The run that comes to the others.
+    /// The run that the kept items wait for.
     pub(super) awaited: String,
 }
 
@@ -62,7 +63,8 @@ impl Schedule for RunSchedule<'_> {
         }
         match &self.unreached {
             Some(run) if self.is_unreached(item) => Some(Block::Run(run.clone())),
-            // What is there, or was there, is maintained at any time; only what is new to it follows the order.
+            // An item that a rollout has reached is maintained at any time; only its creation and changes
+            // follow the order.
             _ => self.graph.awaited(item),
         }
     }

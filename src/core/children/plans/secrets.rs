@@ -1,4 +1,4 @@
-//! The Secrets with the outputs of runs, once nothing can read them any more.
+//! Empties the Secrets with the outputs of runs, once nothing can read them any more.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use super::{PlanSnapshot, RunAction};
 use crate::plan::advance::SECRET;
 use crate::plan::{PlanRun, RunStatus};
 
-/// What stands in the status for a secret output that is not stored any more.
+/// The text in the status in place of a secret output that is not stored any more.
 const DROPPED: &str = "(secret, not kept)";
 
 /// Empties the Secrets of runs that have ended, and notes it in their statuses. A failed or cancelled run can be retried, and a retry

@@ -23,18 +23,18 @@ pub struct InstanceMemory {
     pub is_unwritten: bool,
     /// Why the memory is lost. Nothing is decided then until a person says how to go on.
     pub lost: Option<String>,
-    /// What people are told when the memory is written.
+    /// The message of an Event when the memory is written.
     pub note: Option<&'static str>,
 }
 
-/// What the memory is made from.
+/// What the memory of an instance is recalled from.
 #[derive(Debug, Clone, Copy)]
 pub struct Stored<'a> {
     /// The instance.
     pub instance: &'a Value,
-    /// How PlanRuns name it.
+    /// The instance as PlanRuns name it.
     pub of: &'a Of,
-    /// The `InstanceState` of its name.
+    /// The `InstanceState` that has the name for this instance.
     pub object: Option<&'a Value>,
     /// The ControllerRevisions of instances of its name.
     pub origins: &'a [Value],
@@ -52,7 +52,7 @@ pub fn state_name(of: &Of) -> String {
     format!("{}-{digest}", names::label_value(&of.name))
 }
 
-/// The digests of the contents of origins, by the names of their ControllerRevisions.
+/// The digest of the content of an origin, by the name of its ControllerRevision.
 fn digest_of(origins: &[Value], name: &str) -> Option<String> {
     let origin = origins.iter().find(|origin| origin["metadata"]["name"] == name)?;
     Some(content_digest(&origin["data"]))
@@ -68,7 +68,7 @@ pub fn recall(stored: Stored<'_>, runs: Vec<PlanRun>) -> (InstanceMemory, Recall
     let parsed = object.map(|object| Memory::deserialize(&object["spec"]));
     let reference = object.map(RunRef::of);
     let known = match parsed {
-        // What is left of a former instance.
+        // It is left of a former instance.
         Some(Ok(memory)) if memory.has_ended && memory.uid != uid => {
             InstanceMemory { memory: Memory::new(of.clone(), uid), ..InstanceMemory::default() }
         }
@@ -112,8 +112,8 @@ fn lost(why: String) -> InstanceMemory {
     InstanceMemory { lost: Some(why), ..InstanceMemory::default() }
 }
 
-/// The ControllerRevisions of an instance among those of instances of its name: it is named by the label, or the memory knows the
-/// content, as of a restored instance.
+/// The ControllerRevisions of an instance, among those of all instances of its name: the label names the
+/// instance, or, if it was restored, the memory knows the content.
 pub fn own_origins(mut origins: Vec<Value>, uid: &str, memory: &Memory) -> Vec<Value> {
     origins.retain(|origin| {
         let known = origin["metadata"]["name"].as_str().and_then(|name| memory.origin_digest(name));
@@ -140,7 +140,7 @@ impl PlanSnapshot {
         self.state.memory.absorb(runs, &digest)
     }
 
-    /// The facts of the instance. What a request says beside the memory is none.
+    /// The facts of the instance. What a PlanRun says and the memory does not confirm is no fact.
     pub(super) fn facts(&self) -> BTreeMap<String, plan::Recorded> {
         self.state.memory.facts(self.runs.iter().filter(|run| run.known == plan::Known::Yes))
     }

@@ -21,8 +21,8 @@ use crate::template::{EvalError, Scope, Var};
 /// How long a command may take.
 const EXEC_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A request that is made repeatedly. Equal ones are made once for all instances of a package in a namespace: what tenants can
-/// do to their requests does nothing to those of others.
+/// A request that is made repeatedly. Equal ones are made once for all instances of a package in a namespace,
+/// so that tenants cannot affect the requests of other namespaces.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Poll {
     /// The package.
@@ -31,7 +31,7 @@ pub struct Poll {
     pub namespace: Arc<str>,
     /// The request.
     pub request: PollRequest,
-    /// How often.
+    /// The interval between two requests.
     pub every: Duration,
     /// The paths of the answer that are read.
     pub keep: Arc<[Vec<String>]>,
@@ -51,7 +51,7 @@ pub enum PollRequest {
 pub enum PollResult {
     /// It has not been made, or is to be made again.
     Pending,
-    /// The same, for longer than the status waits for it in silence.
+    /// It has been pending for longer than the status waits for it in silence.
     Delayed,
     /// The answer, as far as it is read.
     Known(Arc<Value>),
@@ -59,7 +59,7 @@ pub enum PollResult {
     Failed(String),
 }
 
-/// What is asked, without what may be secret.
+/// The request in messages, without what may be secret.
 impl fmt::Display for Poll {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.request {
@@ -108,7 +108,7 @@ impl Poll {
             let mut found = value;
             let mut place = &mut kept;
             for (depth, key) in path.iter().enumerate() {
-                // What is not below a map is kept as a whole, so that expressions see what it is.
+                // A value that is no map is kept as a whole, so that expressions see its type.
                 let Some(next) = found.as_object().and_then(|map| map.get(key)) else { break };
                 let is_last = depth + 1 == path.len() || !next.is_object();
                 let Some(map) = place.as_object_mut() else { break };
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_of_an_answer_is_kept() {
+    fn answers_keep_only_the_fields_that_are_read() {
         let reply = |body: Value| HttpReply {
             status: 200,
             headers: vec![("date".into(), "now".into()), ("etag".into(), "1".into())],
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn output_that_is_no_json_is_a_failure_where_json_is_read() {
+    fn output_must_be_json_only_where_json_is_read() {
         let reply =
             |exit_code: i32, stdout: &str| ExecReply { exit_code, stdout: stdout.into(), stderr: "e".into() };
         assert_eq!(poll(&["json.a"]).exec(reply(0, r#"{"a": 1, "b": 2}"#)), Ok(json!({"json": {"a": 1}})));

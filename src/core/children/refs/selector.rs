@@ -7,7 +7,7 @@ use std::hash::{Hash, Hasher};
 use kube_core::{Expression, SelectorExt};
 use serde_json::{Map, Value};
 
-/// A label selector: all of its requirements hold. None at all fits everything.
+/// A label selector: all of its requirements hold. A selector without requirements fits everything.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Selector(Vec<Expression>);
 
@@ -18,12 +18,12 @@ impl Hash for Selector {
 }
 
 impl Selector {
-    /// Objects that have a label, whatever its value.
+    /// The selector of objects that have a label, whatever its value.
     pub fn exists(label: &str) -> Self {
         Self(vec![Expression::Exists(label.to_owned())])
     }
 
-    /// From `{matchLabels, matchExpressions}`, or a plain map of labels.
+    /// Parses `{matchLabels, matchExpressions}`, or a plain map of labels.
     ///
     /// # Errors
     /// Says what is wrong with it; never shows a value.
@@ -54,7 +54,7 @@ impl Selector {
         Ok(Self(all))
     }
 
-    /// Whether labels fit it.
+    /// Whether the selector fits these labels.
     pub fn fits(&self, labels: Option<&BTreeMap<String, String>>) -> bool {
         let none = BTreeMap::new();
         let labels = labels.unwrap_or(&none);
@@ -63,7 +63,7 @@ impl Selector {
 }
 
 impl fmt::Display for Selector {
-    /// As in a `labelSelector`.
+    /// Writes the selector as the parameter `labelSelector` has it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (place, requirement) in self.0.iter().enumerate() {
             let comma = if place > 0 { "," } else { "" };
@@ -103,7 +103,8 @@ fn requirement(expression: &Value) -> Result<Expression, String> {
     }
 }
 
-/// A word of a label: what else stands in a selector would be taken for another requirement.
+/// Whether a text may be a part of a label. Other characters in a selector would be taken for another
+/// requirement.
 fn is_word(text: &str, max: usize) -> bool {
     let end = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
     text.len() <= max
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn no_value_becomes_a_requirement_of_its_own() {
+    fn malformed_selectors_and_injected_requirements_are_refused() {
         for value in [
             json!("app=web"),
             json!({"app": "web,admin=true"}),

@@ -85,17 +85,17 @@ struct Building<'a> {
     sides: Vec<Side<'a>>,
     by_child: Vec<LiveByKey<'a>>,
     by_object: HashMap<&'a ObjectRef, &'a Arc<Observed>>,
-    /// The same of the objects that deleted instances of that name have left.
+    /// As `by_child`, for the objects that deleted instances of that name have left.
     retained: Vec<LiveByKey<'a>>,
     retained_by_object: HashMap<&'a ObjectRef, &'a Arc<Observed>>,
-    /// What expressions read of each.
+    /// What expressions read of each live object.
     values: HashMap<&'a ObjectRef, Arc<Value>>,
     items: Vec<Item>,
     open: BTreeMap<usize, ChildError>,
     refs: Refs,
-    /// By annotation: nothing will be applied.
+    /// Whether the annotation pauses the instance: nothing will be applied.
     is_paused: bool,
-    /// Of the child that is computed.
+    /// The origin of the items that are not recorded, of the child that is computed.
     unrecorded: Unrecorded,
     /// With several origins: the items of the child in the target of the origin that is computed.
     names: Vec<String>,
@@ -122,7 +122,7 @@ struct Side<'a> {
     plain: Scope,
     /// The numbers of children whose `when` is false.
     unwanted: BTreeSet<usize>,
-    /// Of its object refs.
+    /// The digests of the object refs of the origin.
     digests: BTreeMap<String, String>,
 }
 
@@ -143,7 +143,8 @@ struct Computed<'a> {
 impl<'a> Building<'a> {
     fn new(ctx: &'a Context<'a>) -> Self {
         let snapshot = ctx.snapshot;
-        // A backup tool restores an object without our entry in its managedFields. A copy of another kind is none of ours.
+        // A backup tool restores an object without our entry in its managedFields, so its kind decides: a
+        // copy that is of no kind of the child is not ours.
         let is_retained = |o: &&Arc<Observed>| {
             o.is_made_by_us() || ctx.origins.number(&o.child).is_some_and(|number| asks_for(ctx, number, o))
         };
@@ -194,7 +195,8 @@ impl<'a> Building<'a> {
         side
     }
 
-    /// Adds the items of a child, those of `previous` first: the newest origin has what no other one has.
+    /// Adds the items of a child, those of `previous` first: items that no other origin has are of the
+    /// newest.
     fn child(&mut self, number: usize) {
         let (first, origins) = (self.items.len(), self.ctx.origins);
         let previous = origins.previous();
@@ -281,7 +283,7 @@ impl<'a> Building<'a> {
         }
     }
 
-    /// An error of a child that reads another one, whose `when` is false: that is the cause.
+    /// Explains an error of a child that reads another one whose `when` is false.
     fn explained(&self, Computed { position, child, .. }: Computed<'_>, error: ChildError) -> ChildError {
         let ChildError::Eval(EvalError::Undefined(diagnostic) | EvalError::NotYet(diagnostic)) = &error
         else {
@@ -382,7 +384,8 @@ impl<'a> Building<'a> {
         Ok(())
     }
 
-    /// The live object of a child and key. Of several (an old name waits to be pruned) one that stays.
+    /// The live object of a child and key. If there are several, because an old name waits to be pruned, one
+    /// that stays.
     fn find(&self, number: usize, key: Option<&str>) -> Option<&'a Arc<Observed>> {
         let all = self.by_child[number].0.get(&key)?;
         all.iter().min_by_key(|o| (o.terminating, o.retained == Some(true))).copied()
@@ -434,7 +437,7 @@ fn asks_for(ctx: &Context<'_>, number: usize, observed: &Observed) -> bool {
     ctx.origins.child(number).is_some_and(|child| child.has_kind(&observed.object.gvk))
 }
 
-/// Ready by the rules of its kind.
+/// Whether an object is ready by the rules of its kind.
 fn is_ready(observed: &Observed) -> bool {
     !observed.terminating && observed.readiness == Readiness::Ready
 }

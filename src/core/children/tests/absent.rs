@@ -52,7 +52,7 @@ fn unknown_conditions_keep_existing_children_and_create_none() {
         assert_eq!(world.names(), ["a-a"], "{resource}");
         world.status(&json!({"n": 3}));
         assert_eq!(world.settle(), Verdict::Ready { children: 2 }, "{resource}");
-        // Scaled to zero, the controller leaves it out.
+        // At zero the controller leaves the field out.
         world.status(&json!({"other": 1}));
         let verdict = world.settle();
         assert!(is_unknown(&verdict), "{resource}: {verdict:?}");
@@ -77,7 +77,7 @@ fn a_condition_that_handles_absence_prunes_the_child() {
 }
 
 #[test]
-fn conditions_are_unknown_and_readiness_is_not_yet() {
+fn absent_field_makes_conditions_unknown_and_readiness_pending() {
     let mut world = reading(
         "conditions: [{type: Full, when: children.a.status.n == 3, reason: Full, message: full}]\nreadyWhen: children.a.status.n != 3\n",
     );
@@ -111,7 +111,7 @@ fn ready_when_of_a_child_waits_for_its_status() {
 }
 
 #[test]
-fn a_child_whose_dependency_is_not_wanted_says_which_when_is_missing() {
+fn child_with_an_absent_dependency_names_the_missing_when() {
     let resource = |when: &str| {
         format!(
             "children:\n  - {{id: a, template: templates/a.yaml, when: spec.host is defined}}\n  - {{id: b, template: templates/b.yaml{when}}}\n"
@@ -128,7 +128,7 @@ fn a_child_whose_dependency_is_not_wanted_says_which_when_is_missing() {
             && message.contains("`when: children.a is defined`")),
         "{verdict:?}"
     );
-    // As it says.
+    // Both remedies that the message names work.
     for when in [", when: spec.host is defined", ", when: children.a is defined"] {
         let mut world = World::settled(package(&resource(when), &templates), &json!({"host": "x"}));
         world.edit(json!({}));

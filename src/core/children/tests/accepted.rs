@@ -19,12 +19,12 @@ struct Refusing {
 }
 
 impl Refusing {
-    /// One whose edit is refused, and where all has come to rest.
+    /// A world whose edit is refused, after everything else is done.
     fn new(blocks: bool) -> Self {
         Self::edited(false, blocks)
     }
 
-    /// The same, of an instance with the child `extra` or without; the edit is about that, too.
+    /// A world whose edit is refused and also adds or removes the child `extra`.
     fn edited(has_extra: bool, blocks: bool) -> Self {
         let mut world = World::settled(two(), &json!({"text": "good", "stop": has_extra}));
         world.previous = Some(world.instance.clone());
@@ -86,7 +86,7 @@ impl Refusing {
 }
 
 #[test]
-fn what_is_missing_comes_back_while_a_change_is_refused() {
+fn missing_children_are_restored_while_a_change_is_refused() {
     let mut it = Refusing::new(true);
     assert_eq!(it.world.log, ["Record true"]);
     assert_eq!(it.world.names(), ["a-a", "a-fixed"]);
@@ -103,23 +103,24 @@ fn what_is_missing_comes_back_while_a_change_is_refused() {
         it.delete("a-a");
         assert_eq!(it.world.log, ["Restore a as last accepted"], "restarted: {restarted}");
         assert_eq!(it.desired(), accepted);
-        // What somebody takes from the one that the change is about is put back as it was.
+        // A field that another client takes from the child of the refused change is restored, too.
         it.world.write("ConfigMap/a-a", |live| live["data"]["text"] = "another".into());
         it.world.log.clear();
         it.settle();
         assert_eq!(it.world.log, ["Repair a as last accepted"]);
         assert_eq!(it.desired(), accepted);
     }
-    // Back to what it was: all is as accepted, and the record goes.
+    // The edit is undone: all is as accepted, and the record is removed.
     it.world.edit(json!({"text": "good", "stop": false}));
     assert!(matches!(it.settle(), Verdict::Ready { .. }));
     assert_eq!(it.world.log, ["Record false"]);
 }
 
 #[test]
-fn what_cannot_come_back_is_named() {
+fn missing_children_of_unknown_origin_are_named() {
     let mut it = Refusing::new(true);
-    // As after an edit that nobody saw: only what is there was recorded, not of what it was rendered.
+    // As after an edit that no manager has seen: the record has the children, and not what they were rendered
+    // from.
     let mut record = it.record();
     record.as_object_mut().unwrap().remove("origin").unwrap();
     it.put_record(&it.world.record_key.seal(&record.to_string()).unwrap());
@@ -132,7 +133,7 @@ fn what_cannot_come_back_is_named() {
 }
 
 #[test]
-fn what_is_pruned_is_not_in_the_record_any_more() {
+fn record_is_removed_before_a_child_is_pruned() {
     let mut it = Refusing::edited(true, true);
     assert!(it.record()["children"].get("extra").is_some(), "{:#}", it.record());
     it.world.log.clear();
@@ -142,7 +143,7 @@ fn what_is_pruned_is_not_in_the_record_any_more() {
 }
 
 #[test]
-fn a_child_whose_own_apply_is_refused_comes_back_too() {
+fn child_whose_apply_is_refused_is_restored_as_accepted() {
     let mut it = Refusing::new(false);
     // The others get the change; this one is as it was.
     assert_eq!(it.world.log, ["Create extra", "Record true"]);
@@ -154,7 +155,7 @@ fn a_child_whose_own_apply_is_refused_comes_back_too() {
 
 /// Another manager holds a field of a child that an edit is about.
 #[test]
-fn a_change_and_what_was_last_accepted_have_pauses_of_their_own() {
+fn change_and_accepted_target_back_off_separately() {
     let mut world = World::settled(two(), &json!({"text": "good", "stop": false}));
     world.previous = Some(world.instance.clone());
     world.edit(json!({"text": "bad", "stop": false}));
@@ -185,7 +186,7 @@ fn a_change_and_what_was_last_accepted_have_pauses_of_their_own() {
 }
 
 #[test]
-fn what_was_never_accepted_is_not_made() {
+fn never_accepted_target_is_not_created() {
     let mut world = World::new(two(), &json!({"text": "bad", "stop": true}));
     world.previous = Some(world.instance.clone());
     world.untried = true;
@@ -196,7 +197,7 @@ fn what_was_never_accepted_is_not_made() {
 
 /// A user writes the record by hand, with a spec that the API server has never seen, and makes the target fail.
 #[test]
-fn a_record_that_operetta_has_not_written_renders_nothing() {
+fn forged_record_renders_nothing() {
     let children = "children:\n  - {id: fixed, template: templates/fixed.yaml}\n  - id: m\n    template: templates/m.yaml\n    forEach: {in: range(spec.size), as: i, key: i}\n";
     let templates = [("fixed", config("{{ name }}-fixed")), ("m", config("{{ name }}-{{ i }}"))];
     let package = package(children, &templates);
@@ -208,7 +209,7 @@ fn a_record_that_operetta_has_not_written_renders_nothing() {
         (record.clone(), false),
         (RecordKey::new(b"another").seal(&record).unwrap(), false),
         (sealed.replace("forged", "another"), false),
-        // This is what the proof prevents.
+        // With a valid proof the forged spec is rendered: that is what the proof prevents.
         (sealed, true),
     ] {
         let mut it = Refusing { world: World::settled(package.clone(), &json!({"text": "good", "size": 0})) };
@@ -218,7 +219,7 @@ fn a_record_that_operetta_has_not_written_renders_nothing() {
         let log = &it.world.log;
         assert_eq!(it.world.objects.contains_key("ConfigMap/a-0"), is_made, "{annotation}: {log:?}");
         assert!(!message.contains("missing"), "a forged record has no children: {message}");
-        // Another takes its place.
+        // A new record takes the place of the forged one.
         let record = it.record();
         assert_eq!(record["children"]["m[0]"].is_string(), is_made, "{record}");
         assert!(record["children"]["fixed"].is_string(), "{record}");
@@ -227,7 +228,7 @@ fn a_record_that_operetta_has_not_written_renders_nothing() {
 
 /// Earlier versions wrote records without a proof.
 #[test]
-fn a_record_of_an_earlier_version_is_replaced_and_no_child_changes() {
+fn record_without_proof_is_replaced_and_no_child_changes() {
     let mut it = Refusing::new(true);
     let before = it.world.server.objects.clone();
     let unproven = it.record();
@@ -237,7 +238,7 @@ fn a_record_of_an_earlier_version_is_replaced_and_no_child_changes() {
     it.settle();
     assert_eq!(it.world.log, ["Record true"]);
     assert_eq!(it.world.server.objects, before);
-    // The spec before the edit is not taken from it.
+    // The spec before the edit is not taken from the record without a proof.
     assert_eq!(it.record(), json!({"uid": "uid-1", "children": unproven["children"]}));
     it.delete("a-fixed");
     assert_eq!(it.world.log, ["Restore fixed as last accepted"]);
@@ -247,7 +248,7 @@ fn a_record_of_an_earlier_version_is_replaced_and_no_child_changes() {
 }
 
 #[test]
-fn without_its_key_a_record_stays_as_it_is_and_nothing_is_restored_from_it() {
+fn record_is_kept_and_not_used_without_its_key() {
     let mut it = Refusing::new(true);
     let key = std::mem::replace(&mut it.world.record_key, RecordKey::Unread);
     let annotations = it.world.instance["metadata"]["annotations"].clone();
@@ -262,7 +263,7 @@ fn without_its_key_a_record_stays_as_it_is_and_nothing_is_restored_from_it() {
     it.settle();
     assert_eq!(it.world.log, ["Restore a as last accepted"]);
     assert!(!it.world.decide().needs_record_key);
-    // The record goes without its key.
+    // The removal of the record needs no key.
     it.world.record_key = RecordKey::Unread;
     it.world.edit(json!({"text": "good", "stop": false}));
     it.settle();

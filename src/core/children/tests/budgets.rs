@@ -23,7 +23,7 @@ fn stalled(decision: &Decision) -> &str {
     }
 }
 
-/// The bytes of a template as people write them, with all that a Deployment usually has.
+/// A template as people write it, with all that a Deployment usually has.
 const ORDINARY: &str = "apiVersion: apps/v1
 kind: Deployment
 metadata:
@@ -90,7 +90,7 @@ fn loops_in_loops_end_at_the_limit_of_the_instance() {
     assert!(decision.used.fuel <= Totals::FULL.fuel);
     let exceeded = decision.exceeded.as_ref().unwrap();
     assert!(exceeded.is_total, "{exceeded:?}");
-    // Of a smaller budget it is the same, sooner.
+    // A smaller budget ends the evaluation in the same way, and sooner.
     let mut small = World::new(thousand(bomb), &json!({"size": 999}));
     small.totals = Totals::SMALL;
     assert!(small.decide().used.fuel <= Totals::SMALL.fuel);
@@ -110,7 +110,7 @@ fn large_values_in_many_children_end_at_the_limit_of_the_instance() {
 }
 
 #[test]
-fn one_evaluation_that_passes_its_own_limit_ends_the_others() {
+fn one_evaluation_over_its_limit_stops_the_instance() {
     let template = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: \"{{ name }}-{{ i }}\"}\ndata: {text: \"{{ 'x' * (10 ** 9 if i == 3 else 1) }}\"}\n";
     let mut world = World::new(thousand(template), &json!({"size": 3}));
     assert_eq!(world.settle(), Verdict::Ready { children: 4 });
@@ -120,7 +120,7 @@ fn one_evaluation_that_passes_its_own_limit_ends_the_others() {
     assert!(!decision.exceeded.unwrap().is_total);
     world.settle();
     assert_eq!(world.objects.len(), 4, "what is there stays");
-    // What its status says beside stays as it is.
+    // The rest of its status stays as it is.
     let status = json!({"size": "before", "conditions": [{"type": "Own", "status": "True"}]});
     let patch = status_patch(&status, &world.decide().status.unwrap(), "t").unwrap();
     assert!(patch.get("size").is_none(), "{patch}");
@@ -130,7 +130,7 @@ fn one_evaluation_that_passes_its_own_limit_ends_the_others() {
 }
 
 #[test]
-fn a_status_that_passes_a_limit_is_told_as_such() {
+fn status_over_a_limit_is_reported() {
     let resource = "children: [{id: first, template: templates/first.yaml}]\nstatus: {size: \"range(spec.size) | map('string') | join(',')\"}\n";
     let world = World::new(package(resource, &[("first", config("a"))]), &json!({"size": 1_000_000_000}));
     let decision = world.decide();
@@ -138,14 +138,14 @@ fn a_status_that_passes_a_limit_is_told_as_such() {
 }
 
 #[test]
-fn an_instance_of_too_many_values_is_not_evaluated() {
+fn instance_with_too_many_values_is_not_evaluated() {
     let many = Value::Array(vec![json!({"a": 1}); 200_000]);
     let world = World::new(thousand(ORDINARY), &json!({"size": 3, "list": many}));
     assert!(stalled(&world.decide()).starts_with("the instance: "));
 }
 
 #[test]
-fn bodies_are_kept_only_of_what_is_to_be_written() {
+fn only_bodies_to_be_written_are_kept() {
     let template = config("{{ name }}-{{ i }}");
     let mut world = World::new(thousand(&template), &json!({"size": 10, "text": "x"}));
     let bytes = |world: &World| -> usize {

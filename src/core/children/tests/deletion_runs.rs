@@ -209,7 +209,7 @@ fn an_approval_of_another_object_does_not_count() {
     }
 }
 
-/// An editor of the object changes what it says of its policy.
+/// An editor of the object changes the policy in its annotations.
 #[test]
 fn the_policy_of_the_package_counts_whatever_the_object_says() {
     let package = package(ASK, &[("c", config("{{ name }}-c"))]);
@@ -227,7 +227,7 @@ fn the_policy_of_the_package_counts_whatever_the_object_says() {
 }
 
 #[test]
-fn without_known_runs_nothing_that_asks_is_deleted() {
+fn ask_children_stay_while_their_runs_are_unknown() {
     let mut world = asking();
     answer(&mut world, "Approve");
     let mut snapshot = world.snapshot();

@@ -23,7 +23,7 @@ fn applied(actions: &[Action]) -> Vec<&str> {
 }
 
 #[test]
-fn what_is_refused_for_the_lack_of_another_is_written_after_it() {
+fn item_refused_because_another_is_missing_is_written_after_it() {
     let world = in_a_namespace();
     let decision = world.decide();
     assert_eq!(applied(&decision.actions), ["ns", "c", "d"]);
@@ -43,7 +43,7 @@ fn what_is_refused_for_the_lack_of_another_is_written_after_it() {
 }
 
 #[test]
-fn a_refusal_holds_the_whole_change_and_a_dry_run_of_another_instance_all_of_it() {
+fn refused_or_pending_dry_runs_hold_the_whole_change() {
     let decision = in_a_namespace().decide();
     let mut runs = DryRuns::default();
     runs.wait();

@@ -182,13 +182,13 @@ fn a_refusal_names_the_place_in_the_template_and_the_remedy() {
 }
 
 #[test]
-fn what_reads_an_unknown_ref_has_the_reason_of_that_ref() {
+fn child_that_reads_an_unknown_ref_has_its_reason() {
     let package = package(
         "refs:\n  - {id: tls, apiVersion: v1, kind: Secret, name: x}\nchildren:\n  - {id: a, template: templates/a.yaml, when: refs.tls.type == 'x'}\n",
         &[("a", config("{{ name }}-a"))],
     );
     let findings = World::new(package, &json!({})).decide().findings;
     let told: Vec<_> = findings.iter().map(|f| (f.reason(), f.severity())).collect();
-    // Not once more for the ref itself.
+    // The ref itself is not reported once more.
     assert_eq!(told, [("RefMissing", Severity::Waiting)], "{findings:?}");
 }

@@ -93,11 +93,11 @@ fn an_instance_of_a_package_is_retained_unless_the_author_chose() {
 }
 
 #[test]
-fn children_of_a_former_instance_are_pruned_retained_or_left_to_the_garbage_collector() {
+fn children_of_a_former_instance_follow_their_policy() {
     for (policy, log) in [
         ("    deletionPolicy: Retain\n", vec!["Retain a-c"]),
         ("    deletionPolicy: Ask\n", vec!["Ask a-c"]),
-        // It carries the ownerReference of the dead.
+        // It has an ownerReference to the former instance.
         ("", vec![]),
     ] {
         let mut world = world(policy);
@@ -150,7 +150,7 @@ fn orphaning_is_detected_by_finalizer_annotation_or_lost_owner_references() {
 }
 
 #[test]
-fn a_namespace_goes_last_and_only_when_it_is_empty() {
+fn namespace_is_deleted_last_and_only_when_empty() {
     let text = "children:\n  - id: ns\n    template: templates/ns.yaml\n    deletionPolicy: Delete\n  - id: c\n    template: templates/c.yaml\n    dependsOn: []\n";
     let space = "apiVersion: v1\nkind: Namespace\nmetadata: {name: space}\n".to_owned();
     let inside = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: in, namespace: space}\n".to_owned();
@@ -209,7 +209,7 @@ fn an_unlisted_kind_delays_the_deletion_of_its_dependencies() {
     );
     assert!(world.decide().status.is_some(), "the status is not written");
     assert_eq!(world.log, ["Delete a-c"], "what depends on it is deleted");
-    // One that the package does not know may be of any order.
+    // A kind that the package does not have may be of any order.
     world.unlisted = vec!["Pod".into()];
     world.settle();
     assert_eq!(world.log, ["Delete a-c"]);
@@ -268,7 +268,7 @@ fn an_object_annotated_to_stay_is_not_recreated() {
 
 /// When somebody changes the labels of a child, its template still reads `self`.
 #[test]
-fn self_is_found_by_name_too() {
+fn self_is_found_by_name_if_labels_were_changed() {
     let template = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: \"{{ name }}-c\"}\ndata: {text: \"{{ self.data.text | default(spec.text) }}\"}\n";
     let package =
         package("children:\n  - {id: c, template: templates/c.yaml}\n", &[("c", template.to_owned())]);
@@ -285,7 +285,7 @@ fn self_is_found_by_name_too() {
 
 /// One object, watched in two versions of its kind: desired in one version, it is not undesired in the other.
 #[test]
-fn an_object_that_is_seen_in_two_versions_is_one() {
+fn object_watched_in_two_versions_counts_once() {
     let mut world = world("");
     let mut twin = world.objects["ConfigMap/a-c"].clone();
     for version in ["v0", "v2"] {
@@ -293,7 +293,7 @@ fn an_object_that_is_seen_in_two_versions_is_one() {
         world.objects.insert(version.into(), twin.clone());
     }
     assert!(world.decide().actions.is_empty(), "{:?}", world.decide().actions);
-    // Once it is unwanted it goes, once.
+    // When it is no longer desired it is deleted, and only once.
     world.edit(json!({}));
     let deleted = world.decide().actions;
     assert!(matches!(&deleted[..], [Action::Delete(_)]), "{deleted:?}");
@@ -336,7 +336,7 @@ fn an_unlisted_kind_is_not_reported_as_pruned() {
     waits(&world, "annotation operetta.dev/child-kinds of the CRD");
     world.edit(json!({}));
     waits(&world, "ConfigMap n/a-c stays until");
-    // One that a child has is told of by that child, and is of its order.
+    // An unlisted kind that a child has is reported by that child, and has its order.
     world.unlisted = vec!["Secret".into()];
     let decision = world.decide();
     assert!(matches!(&decision.actions[..], [Action::Delete(o)] if &*o.object.name == "a-c"));
@@ -356,7 +356,7 @@ fn upgraded(policies: &str, before: World) -> World {
 }
 
 #[test]
-fn a_refusal_counts_for_the_policy_that_it_was_judged_with_only() {
+fn refusal_counts_only_for_the_policy_it_was_judged_with() {
     for (before, after) in [
         ("", "    onImmutableChange: Recreate\n"),
         ("    conflictPolicy: Fail\n", ""),
@@ -385,7 +385,7 @@ fn a_refusal_counts_for_the_policy_that_it_was_judged_with_only() {
 }
 
 #[test]
-fn a_refused_deletion_does_not_delay_a_mark_that_the_object_is_retained() {
+fn refused_deletion_does_not_delay_marking_as_retained() {
     let mut world = world("");
     let observed = Arc::new(world.objects.values().next().unwrap().clone());
     let error = refusal(403, "Forbidden", "no");
@@ -397,7 +397,7 @@ fn a_refused_deletion_does_not_delay_a_mark_that_the_object_is_retained() {
 
 /// In one revision the policy changes and the child is no longer rendered, so that its object never gets the new mark.
 #[test]
-fn the_safer_of_two_policies_counts_for_an_object_that_is_no_longer_rendered() {
+fn object_no_longer_rendered_follows_the_safer_policy() {
     for (before, after, log) in [
         ("", "    deletionPolicy: Retain\n", "Retain a-c"),
         ("    deletionPolicy: Retain\n", "", "Retain a-c"),

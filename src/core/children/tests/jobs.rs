@@ -10,7 +10,7 @@ spec:
   template: {spec: {restartPolicy: Never, containers: [{name: a, image: \"{{ spec.host }}\"}]}}
 ";
 
-/// A Job, and what comes and stays only while it is ready.
+/// A Job, and a child that exists only while the Job is ready.
 fn world(spec: &Value) -> World {
     let package = package(
         "children:\n  - {id: job, template: templates/job.yaml, readyWhen: self.status.succeeded == 1}\n  - {id: after, template: templates/after.yaml, when: children.job is ready and children.job.status.succeeded == 1}\n",
@@ -37,7 +37,7 @@ impl World {
 }
 
 #[test]
-fn a_completed_job_is_done_however_it_vanishes() {
+fn completed_job_is_not_created_again() {
     for spec in [json!({"host": "x", "size": 5}), json!({"host": "x"})] {
         let mut world = world(&spec);
         assert_eq!(world.creations(), 1);
@@ -56,7 +56,7 @@ fn a_completed_job_is_done_however_it_vanishes() {
 }
 
 #[test]
-fn another_spec_is_another_job_and_nothing_else_is() {
+fn only_another_job_spec_runs_the_job_again() {
     let mut world = world(&json!({"host": "x", "size": 5}));
     world.settle();
     world.complete();
@@ -72,30 +72,30 @@ fn another_spec_is_another_job_and_nothing_else_is() {
     }
     world.edit(json!({"host": "y"}));
     assert_eq!(world.creations(), 1);
-    // What was recorded of the former spec is forgotten.
+    // The record of the former spec is removed.
     world.complete();
     world.settle();
     let recorded = world.instance["metadata"]["annotations"][names::COMPLETED_JOBS].as_str().unwrap();
     assert_eq!(recorded.len(), 16, "{recorded}");
-    // A person wants it once more.
+    // A person removes the record, so that the Job runs once more.
     world.remove("Job/a-job");
     world.instance["metadata"]["annotations"] = json!({});
     assert_eq!(world.creations(), 1);
 }
 
 #[test]
-fn a_job_that_has_not_completed_is_made_again() {
+fn job_that_has_not_completed_is_created_again() {
     let mut world = world(&json!({"host": "x", "size": 5}));
     world.settle();
     world.remove("Job/a-job");
     world.log.clear();
     assert_eq!(world.creations(), 1);
-    // It has failed: it stays, for the API server was not told to remove it.
+    // It has no TTL before its completion is recorded, so a failed Job stays.
     assert!(!world.ttl());
 }
 
 #[test]
-fn what_cannot_be_rendered_now_does_not_forget_it() {
+fn completion_is_remembered_while_the_job_cannot_be_rendered() {
     let mut world = world(&json!({"host": "x"}));
     world.settle();
     world.complete();

@@ -53,7 +53,7 @@ fn with_an_unavailable_pod(spec: &Value) -> World {
 }
 
 #[test]
-fn a_change_that_makes_nothing_unavailable_takes_no_turn() {
+fn metadata_change_is_not_limited_by_max_unavailable() {
     let mut world = with_an_unavailable_pod(&json!({"size": 3, "text": "x", "host": "e:1"}));
     world.edit(json!({"size": 3, "text": "y", "host": "e:1"}));
     world.settle();
@@ -62,7 +62,7 @@ fn a_change_that_makes_nothing_unavailable_takes_no_turn() {
 }
 
 #[test]
-fn the_member_that_holds_the_turn_is_named() {
+fn member_that_blocks_an_update_is_named() {
     let mut world = with_an_unavailable_pod(&json!({"size": 3, "text": "x", "host": "e:1"}));
     world.edit(json!({"size": 3, "text": "x", "host": "e:2"}));
     world.settle();

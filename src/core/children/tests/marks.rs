@@ -18,7 +18,7 @@ impl World {
         &self.objects["ConfigMap/a-c"]
     }
 
-    /// A person keeps the child, or no more.
+    /// A person annotates the child as retained, or removes the annotation.
     fn keep(&mut self, keeps: bool) {
         self.write("ConfigMap/a-c", |live| {
             let annotations = &mut live["metadata"]["annotations"];
@@ -38,7 +38,7 @@ impl World {
 }
 
 #[test]
-fn a_person_keeps_an_owned_child() {
+fn owned_child_retained_by_a_person_is_kept() {
     let mut world = World::settled(on(""), &json!({"host": "x"}));
     assert!(world.c().owner_reference);
     world.keep(true);
@@ -64,14 +64,14 @@ fn removing_the_retained_annotation_restores_the_owner_reference() {
 
 #[test]
 fn an_undesired_child_annotated_as_retained_loses_its_owner_reference() {
-    // Both at once: it was never applied as kept.
+    // The child is annotated and undesired at once: it was never applied as retained.
     let mut world = World::settled(on(""), &json!({"host": "x"}));
     world.keep(true);
     world.edit(json!({}));
     assert_eq!(world.settle(), Verdict::Ready { children: 0 });
     assert_eq!(world.log, ["Retain a-c"]);
     assert!(!world.c().owner_reference);
-    // The same for an instance that goes and has to wait for something else.
+    // The same for an instance that is deleted and has to wait for something else.
     let mut world = World::settled(on(""), &json!({"host": "x"}));
     world.instance["metadata"]["finalizers"] = json!([names::FINALIZER]);
     world.keep(true);
@@ -97,7 +97,7 @@ fn annotations_of_a_former_deletion_policy_are_removed() {
         assert_eq!(world.settle(), Verdict::Ready { children: 0 }, "{policy}");
         assert_eq!((world.names(), &world.log[..]), (vec![], &["Delete a-c".to_owned()][..]), "{policy}");
     }
-    // From one to the other.
+    // The policy changes from Retain to Ask.
     let mut world = World::settled(on("Retain"), &json!({"host": "x"}));
     world.edit(json!({}));
     world.settle();

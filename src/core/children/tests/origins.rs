@@ -13,7 +13,8 @@ struct Rollout {
     lost: Vec<(ItemId, String)>,
 }
 
-/// Writes what the rollout has reached, in the order of the graph, and what is missing of the rest.
+/// A schedule that writes what the rollout has reached, in the order of the graph, and what is missing of the
+/// rest.
 struct Step<'t> {
     graph: Graph<'t>,
     reached: &'t [&'static str],
@@ -126,7 +127,7 @@ fn members_that_a_run_has_not_reached_keep_their_origin() {
 }
 
 #[test]
-fn an_item_that_only_an_earlier_origin_has_stays_until_pruning_is_permitted() {
+fn item_of_an_earlier_origin_stays_until_pruning_is_permitted() {
     let package = members("");
     let old = json!({"size": 3, "text": "old"});
     let mut rollout = Rollout::new(Arc::clone(&package), &old, &package, json!({"size": 1, "text": "old"}));
@@ -170,7 +171,7 @@ fn texts(children: &[(&str, &str, &str)]) -> Arc<Package> {
 }
 
 #[test]
-fn a_child_that_the_newest_package_does_not_have_is_rendered_from_its_own() {
+fn child_missing_in_the_newest_package_renders_from_its_own() {
     let before = texts(&[
         ("a", "", "1"),
         ("gone", "", "{{ children.a.data.text }}"),
@@ -254,7 +255,7 @@ fn a_lost_item_is_neither_created_nor_repaired() {
 }
 
 #[test]
-fn while_the_members_of_an_earlier_origin_are_unknown_none_is_taken_for_new() {
+fn no_member_counts_as_new_while_earlier_ones_are_unknown() {
     let each = ", forEach: {in: children.a.status.items}";
     let before = texts(&[("a", "", "1"), ("m", each, "m-{{ item }}=old")]);
     let newest = texts(&[("a", "", "1"), ("m", ", forEach: {in: \"['x', 'y']\"}", "m-{{ item }}=new")]);

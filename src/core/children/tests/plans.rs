@@ -20,7 +20,7 @@ mod secrets;
 mod upgrades;
 mod wiped;
 
-/// What belongs to runs, as the API server and this process have it.
+/// The objects and requests of runs, as the API server and this process have them.
 #[derive(Clone, Default)]
 pub(super) struct RunStore {
     pub(super) runs: BTreeMap<String, Value>,
@@ -35,7 +35,7 @@ pub(super) struct RunStore {
     key_problem: Option<KeyProblem>,
     pub(super) protection: Protection,
     serial: u64,
-    /// For how long the runs stand as they do.
+    /// For how long no run has changed.
     elapsed: Duration,
     /// What is sent or stored, in order.
     log: Vec<String>,
@@ -174,7 +174,7 @@ impl RunStore {
 }
 
 impl World {
-    /// With a store for runs.
+    /// A world whose kind has plans.
     pub(super) fn with_runs(package: Arc<Package>, spec: &Value) -> Self {
         let mut world = Self::new(package, spec);
         world.instance["metadata"]["creationTimestamp"] = "2023-11-14T00:00:00Z".into();

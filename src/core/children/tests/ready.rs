@@ -66,7 +66,7 @@ fn planned() -> World {
 }
 
 #[test]
-fn a_run_that_does_not_affect_ready_is_told_in_its_message() {
+fn run_that_does_not_affect_ready_is_named_in_its_message() {
     for plan in ["backup", "vacuum"] {
         let mut world = planned();
         request(&mut world, "mine", plan);
@@ -77,7 +77,7 @@ fn a_run_that_does_not_affect_ready_is_told_in_its_message() {
         assert!(message.contains("; meanwhile: run mine, step sure: "), "{message}");
         assert_eq!(decision.summary().message, message);
         assert_eq!(said(&decision, "Reconciling"), None);
-        // Nor does one that waits for it.
+        // A run that waits for it does not affect Ready either.
         request(&mut world, "other", plan);
         assert_eq!(world.settle(), Verdict::Ready { children: 1 }, "{plan}");
     }
@@ -94,7 +94,7 @@ fn other_runs_affect_ready() {
 }
 
 #[test]
-fn what_such_a_run_has_deleted_affects_ready() {
+fn deleted_children_affect_ready_even_if_the_run_does_not() {
     let mut world = planned();
     request(&mut world, "mine", "restart");
     world.settle();
@@ -104,7 +104,7 @@ fn what_such_a_run_has_deleted_affects_ready() {
 }
 
 #[test]
-fn a_failure_of_such_a_plan_is_a_condition_of_its_own() {
+fn failed_run_that_does_not_affect_ready_has_a_condition() {
     let mut world = planned();
     request(&mut world, "mine", "note");
     assert_eq!(world.settle(), Verdict::Ready { children: 1 });
@@ -167,7 +167,7 @@ fn a_ref_that_only_the_status_reads_does_not_affect_ready() {
 }
 
 #[test]
-fn a_delayed_answer_is_no_news_but_for_what_else_there_is() {
+fn delayed_answer_is_reported_only_if_nothing_else_is() {
     let resource = "
 refs: [{id: api, http: {url: 'http://x.example.org'}}]
 children:

@@ -68,7 +68,7 @@ fn a_required_object_is_awaited_and_the_others_go_on() {
     assert!(why == "RefMissing" && !message.contains("pruned"), "{message}");
     assert_eq!((world.log.len(), text(&world, "a-reads", "crt")), (0, json!("two")));
 
-    // Whoever does not want it has no need of it.
+    // An instance that does not name the object does not need it.
     world.edit(json!({}));
     assert_eq!(world.settle(), Verdict::Ready { children: 2 });
     assert_eq!(text(&world, "a-reads", "crt"), "none");
@@ -154,7 +154,7 @@ fn an_invalid_ref_name_is_reported_and_not_read() {
 }
 
 #[test]
-fn no_spec_leads_a_ref_out_of_the_namespace() {
+fn spec_cannot_move_a_ref_out_of_the_namespace() {
     let package = package(
         "refs:\n  - {id: own, apiVersion: v1, kind: Secret, name: \"{{ spec.host }}\", namespace: \"{{ namespace }}\"}\n  \
          - {id: ours, apiVersion: v1, kind: Secret, name: x, namespace: \"{{ operator.namespace }}\"}\n  \
@@ -192,7 +192,7 @@ fn a_selector_gives_a_list() {
 }
 
 #[test]
-fn between_children_of_a_group_order_holds_key_by_key() {
+fn children_of_a_group_are_ordered_key_by_key() {
     let package = package(
         "children:\n  - forEach: {in: range(spec.size), as: i, key: i}\n    when: i != 2\n    children:\n      \
          - {id: one, template: templates/one.yaml, when: i != 1}\n      - {id: two, template: templates/two.yaml, dependsOn: [one]}\n",
@@ -275,7 +275,7 @@ fn keyed() -> Arc<Package> {
 }
 
 #[test]
-fn each_key_of_a_ref_is_awaited_followed_and_missed_by_itself() {
+fn keys_of_a_ref_are_awaited_and_watched_separately() {
     let mut world = World::new(keyed(), &json!({"host": "x,y,skip"}));
     world.foreign.push(foreign("x-tls", json!({"crt": "one"})));
     let verdict = world.settle();
@@ -293,7 +293,7 @@ fn each_key_of_a_ref_is_awaited_followed_and_missed_by_itself() {
     world.foreign.push(foreign("y-tls", json!({"crt": "two"})));
     assert_eq!(world.settle(), Verdict::Ready { children: 4 });
     assert_eq!(text(&world, "a-y", "crt"), "two");
-    // One that goes leaves the others alone.
+    // If the object of one key is deleted, the other keys are left alone.
     world.foreign.remove(0);
     world.log.clear();
     assert_eq!(reason(&world.settle()).0, "RefMissing");

@@ -42,7 +42,7 @@ fn a_child_is_rendered_with_labels_and_owner_or_has_a_reason() {
     };
     assert_eq!(listing(Listing::Unreadable).to_string(), "why");
     assert_eq!(listing(Listing::Unreadable).reason(), "DependencyUnknown");
-    // Not served at all: with what is known of the kind.
+    // The kind is not served: the error says what is known of it.
     let missing = |why: Option<&str>| {
         let why = why.map(str::to_owned);
         rendered(&template, "", move |snapshot| {
@@ -56,7 +56,7 @@ fn a_child_is_rendered_with_labels_and_owner_or_has_a_reason() {
 }
 
 #[test]
-fn the_same_origin_gives_the_same_object_and_another_one_another() {
+fn hash_changes_only_with_the_origin() {
     let template = config("{{ name }}-a");
     let hash = |change: fn(&mut Snapshot)| rendered(&template, "", change).unwrap().hash;
     let first = hash(|_| {});

@@ -64,7 +64,7 @@ fn shown(world: &World, field: &str) -> Value {
 }
 
 #[test]
-fn a_new_instance_reads_what_its_former_one_has_left_and_keeps_it() {
+fn new_instance_reads_and_adopts_retained_objects() {
     let mut world = cluster();
     create_again(&mut world);
     let left = world.snapshot().retained().count();
@@ -81,7 +81,7 @@ fn a_new_instance_reads_what_its_former_one_has_left_and_keeps_it() {
 }
 
 #[test]
-fn retained_objects_are_visible_until_they_are_adopted_and_are_not_ready() {
+fn retained_objects_are_visible_but_not_ready_until_adopted() {
     let mut world = cluster();
     create_again(&mut world);
     let fields = ["left", "leftMembers", "primary", "members", "ready", "allReady"];
@@ -96,7 +96,7 @@ fn retained_objects_are_visible_until_they_are_adopted_and_are_not_ready() {
 }
 
 #[test]
-fn retained_objects_that_nothing_desires_stay_visible_and_hold_up_nothing() {
+fn undesired_retained_objects_stay_visible_and_block_nothing() {
     let mut world = cluster();
     create_again(&mut world);
     world.edit(json!({"size": 1, "stop": true}));
@@ -146,7 +146,7 @@ fn restored_objects_are_visible_as_well() {
 
 /// Each instance has an object of its own name, because the name has the uid.
 #[test]
-fn of_several_former_objects_the_one_applied_last_is_visible() {
+fn last_applied_of_several_retained_objects_is_visible() {
     let state = STATE.replace("{{ name }}-state", "{{ name }}-{{ instance.metadata.uid }}");
     let resource = "children:\n  - {id: state, template: templates/state.yaml, deletionPolicy: Retain}\nstatus:\n  left: retained.state.metadata.name | default('none')\n";
     let mut world = World::new(package(resource, &[("state", state)]), &json!({}));
@@ -155,7 +155,7 @@ fn of_several_former_objects_the_one_applied_last_is_visible() {
     world.settle();
     create_again(&mut world);
     assert_eq!(world.settle(), Verdict::Ready { children: 1 });
-    // It is `self` of the new one, which has another name.
+    // The retained object is `self` of the new one, which has another name.
     assert_eq!(value(&world, "a-uid-2", "primary"), "m-1");
     world.write("ConfigMap/a-uid-2", |object| object["data"]["primary"] = "m-2".into());
     world.settle();

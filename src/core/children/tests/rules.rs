@@ -43,7 +43,7 @@ fn ordered_children_wait_and_go_in_reverse_behind_the_finalizer() {
 }
 
 #[test]
-fn a_json_path_in_the_status_finds_one_value_or_a_list_or_nothing() {
+fn json_path_in_the_status_yields_a_value_list_or_nothing() {
     let package = package(
         "children:\n  - {id: a, template: templates/a.yaml}\n  - {id: b, template: templates/b.yaml, when: spec.host is defined}\nstatus:\n  plain: {jsonPath: .children.a.data.text}\n  labels: {jsonPath: \".children.a.metadata.labels['app.kubernetes.io/managed-by']\"}\n  all: {jsonPath: \".children.a.data.*\"}\n  size: {jsonPath: \".children.a.data[?@=='x']\"}\n  gone: {jsonPath: .children.b.data.text}\n  far: {jsonPath: \".children.b.data.*\"}\n",
         &[("a", config("{{ name }}-a")), ("b", config("{{ name }}-b"))],
@@ -87,7 +87,7 @@ fn max_unavailable_counts_until_ready_and_takes_the_unready_first() {
 }
 
 #[test]
-fn members_that_are_gone_or_going_count_as_unavailable() {
+fn missing_and_terminating_members_count_as_unavailable() {
     let mut world = World::new(members("    maxUnavailable: 1\n"), &json!({"size": 3}));
     world.settle();
     world.quick = false;
@@ -105,7 +105,7 @@ fn members_that_are_gone_or_going_count_as_unavailable() {
 }
 
 #[test]
-fn members_come_and_go_and_the_others_stay() {
+fn scaling_leaves_the_other_members_unchanged() {
     let mut world = World::new(members(""), &json!({"size": 3}));
     world.settle();
     let uids: Vec<_> = world.objects.values().map(|o| o.uid.clone()).collect();
@@ -146,7 +146,7 @@ fn a_foreign_change_is_answered_once_in_thirty_seconds() {
 }
 
 #[test]
-fn unknown_is_not_empty() {
+fn members_of_an_unlisted_kind_are_not_pruned() {
     let mut world = World::settled(members(""), &json!({"size": 2}));
     world.lost.insert("ConfigMap".into());
     world.edit(json!({"size": 0}));
@@ -156,7 +156,7 @@ fn unknown_is_not_empty() {
 }
 
 #[test]
-fn a_child_that_cannot_be_rendered_holds_back_the_pruning_but_not_the_others() {
+fn child_that_cannot_be_rendered_holds_back_only_pruning() {
     let package = package(
         "children:\n  - {id: a, template: templates/a.yaml}\n  - {id: b, template: templates/b.yaml, when: spec.host}\n",
         &[("a", config("{{ name }}-{{ 10 // spec.size }}")), ("b", config("{{ name }}-b"))],
@@ -172,7 +172,8 @@ fn a_child_that_cannot_be_rendered_holds_back_the_pruning_but_not_the_others() {
     assert_eq!(world.names(), ["a-10", "a-b"]);
 }
 
-/// What has no order yet is awaited; what never has one is a mistake, and somebody has to mend it.
+/// A value that does not exist yet is awaited. A comparison that can never hold an answer is a mistake, which
+/// somebody has to correct.
 #[test]
 fn a_when_that_compares_text_with_a_number_is_a_mistake() {
     for (when, expected) in
@@ -196,7 +197,7 @@ fn a_when_that_compares_text_with_a_number_is_a_mistake() {
 }
 
 #[test]
-fn retained_children_stay_and_are_taken_again() {
+fn retained_children_stay_and_are_adopted_again() {
     let mut world = World::new(members("    deletionPolicy: Retain\n"), &json!({"size": 2}));
     world.settle();
     world.edit(json!({"size": 1}));
@@ -218,15 +219,15 @@ fn checked(decision: &Decision) -> Vec<&str> {
 }
 
 #[test]
-fn an_untried_change_is_dry_run_as_a_whole_before_the_first_write() {
+fn whole_change_is_dry_run_before_the_first_write() {
     let mut world = World::new(two_ordered(), &json!({}));
     assert!(world.decide().checks.is_empty());
     world.untried = true;
-    // Also what waits for its turn.
+    // Items that wait for others are tried, too.
     assert_eq!(checked(&world.decide()), ["a", "b"]);
     world.settle();
     assert!(world.decide().checks.is_empty(), "nothing is to be written");
-    // An update is another shape; one that is repaired is none.
+    // An update has another shape; a repair has none.
     let first: BTreeSet<u64> = {
         let mut fresh = World::new(two_ordered(), &json!({}));
         fresh.untried = true;
@@ -237,14 +238,14 @@ fn an_untried_change_is_dry_run_as_a_whole_before_the_first_write() {
     assert_eq!(checked(&decision), ["a", "b"]);
     assert!(decision.checks.iter().all(|check| !first.contains(&check.shape)));
 
-    // Equal members are one shape.
+    // Equal members have one shape.
     let mut world = World::new(members(""), &json!({"size": 3}));
     world.untried = true;
     assert_eq!(checked(&world.decide()), ["m[0]"]);
 }
 
 #[test]
-fn what_a_dry_run_refused_holds_the_whole_change_until_it_is_mended() {
+fn refused_dry_run_holds_the_whole_change() {
     let mut world = World::new(two_ordered(), &json!({}));
     let message =
         "configmaps is forbidden: User \"u\" cannot patch resource \"configmaps\" in API group \"\"";
@@ -262,10 +263,10 @@ fn what_a_dry_run_refused_holds_the_whole_change_until_it_is_mended() {
     assert_eq!(reason, "Forbidden");
     assert!(message.contains("the rest of the change waits"), "{message}");
     world.rest();
-    // When its time has come it is tried again, and so are the others.
+    // When its backoff has ended it is tried again, and so are the others.
     world.untried = true;
     assert_eq!(checked(&world.decide()), ["a", "b"]);
-    // What exists is repaired nevertheless.
+    // Existing objects are repaired nevertheless.
     let mut world = World::settled(two_ordered(), &json!({}));
     world.state.record(&refused, world.now);
     world.remove("ConfigMap/a-b");
@@ -296,7 +297,7 @@ fn repeated_drift_names_the_other_manager_and_slows_down() {
     assert_eq!(reason, "FieldManagerConflict");
     assert!(message.contains("gitops changes .data.text") && message.contains("yields"), "{message}");
     assert_eq!(decision.again, Some(Duration::from_secs(30)));
-    // One each half a minute; and an hour later all is forgotten.
+    // There is one correction each half minute; an hour later all is forgotten.
     world.now = Duration::from_secs(30);
     assert_eq!(world.decide().actions.len(), 1);
     world.settle();
@@ -307,7 +308,7 @@ fn repeated_drift_names_the_other_manager_and_slows_down() {
 }
 
 #[test]
-fn a_refused_child_waits_and_stops_nobody_else() {
+fn refused_child_waits_and_blocks_no_other() {
     let mut world = World::new(members(""), &json!({"size": 2}));
     let apply = world.decide().actions.swap_remove(0);
     world.refuse(apply, refusal(422, "Invalid", "no"));
@@ -321,7 +322,7 @@ fn a_refused_child_waits_and_stops_nobody_else() {
 }
 
 #[test]
-fn two_children_that_are_one_object_are_refused_and_the_object_stays() {
+fn children_that_render_the_same_object_are_refused() {
     let package = package(
         "children:\n  - {id: a, template: templates/a.yaml}\n  - {id: b, template: templates/b.yaml}\n  - {id: c, template: templates/c.yaml}\n",
         &[
@@ -343,7 +344,7 @@ fn two_children_that_are_one_object_are_refused_and_the_object_stays() {
 }
 
 #[test]
-fn a_deletion_that_is_refused_is_told_and_stops_nobody_else() {
+fn refused_deletion_is_reported_and_blocks_no_other() {
     let mut world = World::new(members(""), &json!({"size": 3}));
     world.settle();
     let error = refusal(403, "Forbidden", "x is forbidden: User \"u\" cannot patch");
@@ -377,7 +378,7 @@ fn an_object_with_copied_labels_is_neither_deleted_nor_awaited() {
 }
 
 #[test]
-fn paused_writes_nothing() {
+fn paused_instance_writes_nothing() {
     let mut world = World::new(members(""), &json!({"size": 1}));
     world.instance["metadata"]["annotations"] = json!({names::PAUSED: "true"});
     let paused = |world: &mut World, what: &str| {
@@ -391,7 +392,7 @@ fn paused_writes_nothing() {
     world.log.clear();
     world.instance["metadata"]["annotations"] = json!({names::PAUSED: "true"});
     paused(&mut world, "");
-    // What it would do is computed as ever.
+    // What it would write is computed nevertheless.
     world.write("ConfigMap/a-0", |live| live["data"]["text"] = "drifted".into());
     paused(&mut world, "; then it would repair m[0]");
     world.edit(json!({"size": 3, "text": "new"}));
@@ -411,9 +412,9 @@ fn too_many_children_are_refused() {
     assert!(world.objects.is_empty());
 }
 
-/// Whatever part of the actions is carried out before a crash, the world ends as if there had been none.
+/// Whatever part of the actions is carried out before a crash, the world ends as if there had been no crash.
 #[test]
-fn every_schedule_ends_in_the_same_world() {
+fn crashes_between_actions_end_in_the_same_world() {
     let steps = [json!({"size": 3, "host": "x"}), json!({"size": 5, "text": "t"}), json!({"size": 2})];
     let make = || {
         package(

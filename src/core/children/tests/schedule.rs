@@ -28,7 +28,7 @@ fn settle(target: &mut Target, names: &[&str]) {
 }
 
 #[test]
-fn a_child_waits_for_those_that_it_depends_on_key_by_key() {
+fn child_waits_for_its_dependencies_key_by_key() {
     let world = World::new(chain(), &json!({}));
     world.with(|ctx, mut target| {
         let waits = |target: &Target| -> Vec<String> {
@@ -65,7 +65,7 @@ fn a_child_waits_for_those_that_it_depends_on_key_by_key() {
     });
 }
 
-/// Nothing may be created or changed.
+/// A schedule by which nothing may be created or changed.
 struct Closed;
 
 impl Schedule for Closed {
@@ -78,7 +78,7 @@ impl Schedule for Closed {
     }
 }
 
-/// Everything may.
+/// A schedule by which everything may be created or changed.
 struct Open;
 
 impl Schedule for Open {
@@ -91,7 +91,7 @@ impl Schedule for Open {
     }
 }
 
-/// Everything may, and steps name the members.
+/// A schedule by which everything may be created or changed, and steps name all members.
 struct Named;
 
 impl Schedule for Named {
@@ -111,7 +111,7 @@ impl Schedule for Named {
 const LOST: Difference = Difference::Drifted(Drift::FieldsLost);
 
 #[test]
-fn what_blocks_a_write() {
+fn gates_say_what_blocks_each_write() {
     let mut world = World::settled(members("    maxUnavailable: 1\n"), &json!({"size": 3, "text": "x"}));
     world.edit(json!({"size": 3, "text": "y"}));
     let permits = |world: &World,
@@ -137,7 +137,7 @@ fn what_blocks_a_write() {
     };
     let same = |_: &mut Target, _: &mut Gates<'_>| {};
     let (missing, outdated) = (Difference::Missing, Difference::Outdated);
-    // One at a time; what is missing is unavailable anyway, and is never blocked.
+    // One member is updated at a time. A missing one is unavailable anyway, and is never blocked.
     let asked = [(0, outdated), (1, outdated), (2, missing), (1, LOST)];
     let turn = |holder: &str| format!("MaxUnavailable(Some(\"{holder}\"))");
     let first = turn("m[0], which is being changed");
@@ -180,7 +180,7 @@ fn what_blocks_a_write() {
 }
 
 #[test]
-fn how_many_members_may_be_unavailable() {
+fn max_unavailable_is_a_number_percentage_or_expression() {
     for (max, limit) in [
         ("2", Some(2)),
         ("50%", Some(2)),

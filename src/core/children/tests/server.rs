@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
-/// Where a value is.
+/// The path of a value.
 type Path = Vec<String>;
 
-/// The objects, by any key.
+/// The objects of an API server, by any key.
 #[derive(Clone, Default)]
 pub(super) struct Server {
     pub(super) objects: BTreeMap<String, Value>,
@@ -107,7 +107,7 @@ impl Server {
     }
 }
 
-/// A JSON merge patch.
+/// Applies a JSON merge patch.
 pub(super) fn merge(live: &mut Value, patch: &Value) {
     let Value::Object(patch) = patch else {
         live.clone_from(patch);
@@ -124,7 +124,7 @@ pub(super) fn merge(live: &mut Value, patch: &Value) {
     }
 }
 
-/// The fields of an object that have owners.
+/// The paths of the fields of an object that have owners.
 fn owned_by(object: &Value) -> BTreeSet<Path> {
     const UNOWNED: [&str; 6] = ["name", "namespace", "uid", "resourceVersion", "generation", "managedFields"];
     let mut fields = BTreeSet::new();

@@ -7,7 +7,7 @@ fn snapshot() -> Snapshot {
 }
 
 #[test]
-fn what_is_known_of_a_kind() {
+fn listing_says_what_is_known_of_a_kind() {
     let mut snapshot = snapshot();
     let (known, other) = (Gvk::new("v1", "ConfigMap"), Gvk::new("v1", "Pod"));
     assert_eq!((snapshot.namespaced(&known), snapshot.unknown(&known)), (Some(true), None));
@@ -24,7 +24,7 @@ fn what_is_known_of_a_kind() {
         assert_eq!(snapshot.unreadable().count() == 1, is_unreadable, "{listing:?}");
         assert_eq!(snapshot.unknown(&known), (listing != Listing::Listed).then_some("why"));
     }
-    // Of a kind that neither the package nor the record names, all is known that can be.
+    // A kind that neither the package nor the record names counts as listed.
     assert!(snapshot.is_listed(&ObjectRef { gvk: other, ..object }));
     assert_eq!(snapshot.kinds[0].highest_order(snapshot.resource()), Some(1));
     assert_eq!(snapshot.kinds[0].highest_order(None), None);
@@ -47,7 +47,7 @@ fn a_selector_is_looked_up_once() {
 }
 
 #[test]
-fn the_hash_of_what_is_evaluated_changes_with_each_part_of_it() {
+fn evaluated_hash_changes_with_each_evaluated_part() {
     let hash = |change: fn(&mut Snapshot)| {
         let mut snapshot = snapshot();
         change(&mut snapshot);

@@ -11,7 +11,7 @@ use crate::package::plan::{Action, Step};
 /// The reason of a step that waits for people.
 pub(super) const APPROVAL: &str = "ApprovalNeeded";
 
-/// Whose approvals a step has.
+/// The users whose approvals a step has.
 #[derive(Default)]
 struct Given {
     /// The users whose approvals count, each once.
@@ -88,7 +88,7 @@ impl Walk<'_> {
     }
 }
 
-/// What has been given: ` (1 of 2 approvals: ann, not counted: eve (the requester))`.
+/// The approvals so far, for messages: ` (1 of 2 approvals: ann, not counted: eve (the requester))`.
 fn progress(given: &Given, count: u32, groups: &[String]) -> String {
     let list = |names: &BTreeSet<String>| names.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
     let mut parts = Vec::new();

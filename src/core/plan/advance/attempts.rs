@@ -9,11 +9,12 @@ use super::{At, Failure, Walk, millis};
 use crate::backoff::Backoff;
 use crate::package::plan::{Action, Retries, Step};
 
-/// The repetitions of a request that is settled, if its step has none.
+/// The retries of a request that is being settled, if its step has none.
 const SETTLING: Retries =
     Retries { limit: None, backoff: Duration::from_secs(5), max_backoff: Duration::from_secs(5 * 60) };
 
-/// The repetitions of a patch, if its step has none: it is tried again until the timeout of the step, as what a step applies or
+/// The retries of a patch, if its step has none: it is tried again until the timeout of the step, as what a
+/// step applies or
 /// deletes is.
 const PATCHING: Retries =
     Retries { limit: None, backoff: Duration::from_secs(1), max_backoff: Duration::from_secs(60) };
@@ -24,7 +25,7 @@ pub(super) enum Attempt {
     Ended(Acted),
     /// It has failed.
     Failed(Failure),
-    /// It is as if it had not been made.
+    /// It counts as not made.
     Void,
     /// Its outcome is open.
     Open,
@@ -75,7 +76,8 @@ impl Walk<'_> {
         state.unanswered = failure.unanswered || state.unanswered && failure.retryable;
         let failures = state.failures;
         let settles = state.unanswered && settle;
-        // To settle it, it is repeated until the timeout of the step, however many retries the step has.
+        // To be settled, a request is repeated until the timeout of the step, however many retries the step
+        // has.
         let is_limited = |retries: Retries| retries.limit.is_some_and(|limit| failures > limit);
         let usual = matches!(step.action, Action::Patch(_)).then_some(PATCHING);
         let retries = step.retries.or(usual).filter(|retries| failure.retryable && !is_limited(*retries));
@@ -126,7 +128,7 @@ impl Walk<'_> {
             self.wait_for(step, path, at, "Retrying", &format!("attempt {failures} failed: {last}"));
             return Acted::Waiting;
         }
-        // That of other actions was decided when the step was reached.
+        // For other actions the condition was decided when the step was reached.
         let decided = if has_attempts(&step.action) { self.condition(step, path, at) } else { Ok(true) };
         match decided {
             Ok(true) => {}

@@ -82,7 +82,7 @@ impl Walk<'_> {
                 self.wait_for(step, path, at, "InFlight", "the request is not answered yet");
                 Attempt::Open
             }
-            // It was not sent, and need not be.
+            // The request was not sent, and need not be.
             CallState::Intended(_) if self.hold && !self.world.paused && !self.was_unanswered(path) => {
                 Attempt::Void
             }
@@ -127,7 +127,7 @@ impl Walk<'_> {
         let is_guarded = step.when.is_some() || step.unless.is_some();
         match self.condition(step, path, at) {
             Ok(true) => {}
-            // What it reads says that it is done.
+            // The condition says that the step is done.
             Ok(false) => return Attempt::Ended(Acted::Skipped),
             Err(NoValue::Unknown(why)) => {
                 if !self.settle || !matches!(step.action, Action::Http(_)) {

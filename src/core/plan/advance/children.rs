@@ -46,7 +46,8 @@ impl<'a> Walk<'a> {
         Acted::Waiting
     }
 
-    /// Records and permits members; of each, whether the step names this very one. `None`: all of them are applied; else what is awaited.
+    /// Records and permits members; the flag says whether the step names the member by its key. Returns what
+    /// is awaited, or `None` if all members are applied.
     fn apply_members(&mut self, members: &[(Member, bool)], path: &str, has_until: bool) -> Option<String> {
         let mut message = None;
         let mut pending = 0usize;
@@ -91,8 +92,8 @@ impl<'a> Walk<'a> {
         message.map(|message| if more > 0 { format!("{message}, and {more} more") } else { message })
     }
 
-    /// The members of the target that an apply step names, and before them those that they depend on and no step names; of each,
-    /// whether the step names it by its key.
+    /// The members of the target that an apply step names, and before them those that they depend on and no
+    /// step names. The flag says whether the step names the member by its key.
     fn in_target(
         &mut self,
         step: &Step,
@@ -239,7 +240,7 @@ impl<'a> Walk<'a> {
             self.wait(REMAINING, "Settling", "the step is not started");
             return Flow::Waiting;
         }
-        // `applied` only grows from here on: what comes first is of the steps.
+        // From here on `applied` only grows: the members before are those of the steps.
         let before = self.status.applied.len();
         let state = self.state_mut(REMAINING);
         state.phase = StepPhase::Running;
@@ -270,7 +271,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// A failure because the pod of a command is not there is no failure yet.
+    /// The pod of a command. If the pod does not exist, that is no failure yet.
     pub(super) fn pod(
         &mut self,
         step: &Step,

@@ -36,7 +36,7 @@ impl Walk<'_> {
         });
         match &flow {
             Flow::Done => self.end(path, StepPhase::Succeeded),
-            // `onFailure` is about the items: it has run.
+            // The items have their own `onFailure`: it has run.
             Flow::Failed(failure) => {
                 let state = self.state_mut(path);
                 state.reason.clone_from(&failure.reason);

@@ -18,7 +18,7 @@ use crate::package::plan::{Action, Step};
 pub(crate) const TTL_ANNOTATION: &str = "operetta.dev/ttl-seconds-after-finished";
 /// The TTL of a Job whose template has none.
 const DEFAULT_TTL: u64 = 60 * 60;
-/// How long the pod of a Job may take to start before it is asked why it does not.
+/// How long the pod of a Job may take to start before the reason is looked up.
 pub(crate) const STARTING: Duration = Duration::from_secs(5);
 /// How long the pod of a Job may take to start before the Job is deleted and its attempt has failed.
 pub(crate) const START_LIMIT: Duration = Duration::from_secs(5 * 60);

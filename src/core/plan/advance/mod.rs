@@ -36,10 +36,10 @@ pub const REMAINING: &str = "(remaining)";
 const MAX_DEPTH: usize = 16;
 /// How often at most, for each timeout, the time that a step has waited is stored, so that it survives the manager.
 const CHECKPOINTS: u32 = 8;
-/// How long after another state the time that a step has waited is stored, at least.
+/// The least time between a stored state and the next one that only stores how long a step has waited.
 const CHECKPOINT: Duration = Duration::from_secs(30);
-/// For how long a run stands as it does before people are told: its `PlanRun` where the memory says it already, and the message
-/// of the step that waits.
+/// For how long a run must not change before people see it: before its `PlanRun` shows what only the memory
+/// has, and before the own message of a step that waits is shown.
 pub const SHOWN_AFTER: Duration = Duration::from_secs(1);
 /// The most steps that the state of a run can hold.
 pub const MAX_STEPS: usize = 3_000;
@@ -63,14 +63,14 @@ pub fn advance(run: &PlanRun, plans: &[Plan], world: &World<'_>, directive: &Dir
     walk.finish(flow, directive)
 }
 
-/// What became of a step, or of several.
+/// The result of a walk over a step, or over several.
 #[derive(Debug, Clone, PartialEq)]
 enum Flow {
     /// What follows may start.
     Done,
     /// It goes on later.
     Waiting,
-    /// It has failed, and so what it is part of.
+    /// It has failed, and so has what it is part of.
     Failed(Failure),
 }
 
@@ -90,7 +90,7 @@ struct Failure {
 }
 
 impl Failure {
-    /// One that another attempt does not change.
+    /// A failure that another attempt would not change.
     fn new(step: &str, reason: &str, message: impl Into<String>) -> Self {
         Self {
             step: step.to_owned(),
@@ -102,26 +102,26 @@ impl Failure {
         }
     }
 
-    /// One that another attempt may mend.
+    /// A failure that another attempt may overcome.
     fn retryable(step: &str, reason: &str, message: impl Into<String>) -> Self {
         Self { retryable: true, ..Self::new(step, reason, message) }
     }
 }
 
-/// Where steps stand: what they share.
+/// What steps side by side or one after another share.
 #[derive(Clone)]
 struct At<'p> {
-    /// Of their paths: `grow[0]/`.
+    /// The prefix of their paths: `grow[0]/`.
     prefix: String,
     /// The variables, with the items of the loops around.
     scope: Scope,
-    /// Their plan.
+    /// The plan that they belong to.
     plan: &'p Plan,
-    /// Where the paths of the plan begin: outputs of steps outside are not seen.
+    /// The prefix of the paths of this plan: outputs of steps outside are not seen.
     root: String,
     /// `run.params`.
     params: Value,
-    /// How many plans are around.
+    /// How many plans have called each other to reach this one.
     depth: usize,
 }
 
@@ -131,15 +131,15 @@ struct Walk<'a> {
     stored: &'a RunStatus,
     plans: &'a [Plan],
     world: &'a World<'a>,
-    /// The members that stand in the stored state as applied.
+    /// The members that are applied according to the stored state.
     applied: HashSet<&'a Member>,
     /// For how long the run has been running.
     used: Duration,
-    /// Nothing starts.
+    /// Whether nothing starts.
     hold: bool,
-    /// Jobs that run are deleted, and unanswered requests repeated.
+    /// Whether running Jobs are deleted, and unanswered requests repeated.
     settle: bool,
-    /// The run is cancelled, and what it has started elsewhere.
+    /// Whether the run is cancelled, and with it what it has started elsewhere.
     cancel: bool,
     status: RunStatus,
     index: HashMap<String, usize>,
@@ -149,7 +149,7 @@ struct Walk<'a> {
     has_outputs: bool,
     /// Whether the run may be interrupted at the steps that wait, where they say so.
     interruptible: Option<bool>,
-    /// How long after another state the time that its steps have waited is stored.
+    /// How long after another state the time that steps have waited is stored.
     checkpoint: Option<Duration>,
     progress: Progress,
 }
@@ -241,14 +241,14 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Walks several steps, at most so many of them at once. After a failure the others are settled.
+    /// Walks several steps, at most `most` of them at once. After a failure the others are settled.
     fn side_by_side(
         &mut self,
         paths: &[String],
         most: usize,
         mut walk_one: impl FnMut(&mut Self, usize) -> Flow,
     ) -> Flow {
-        // A step that has failed before, unless its failure does not count.
+        // The first step that has failed before, unless its failure does not count.
         let failed = (0..paths.len()).find_map(|index| {
             self.state(&paths[index]).filter(|state| state.phase == StepPhase::Failed && !state.ignored)?;
             match walk_one(self, index) {
@@ -308,7 +308,7 @@ impl<'a> Walk<'a> {
             (Flow::Waiting, Directive::Settle(ending) | Directive::Abandon(ending))
                 if !self.progress.in_flight =>
             {
-                // One that only waits for approval lets the others go first until it is answered.
+                // A run that only waits for approval lets the others go first until it is answered.
                 let parks = ending.phase == Phase::Interrupted && self.status.only_asks();
                 self.status.parked = parks.then_some(self.run.spec.approvals.len());
                 end(&mut self.status, ending.phase, ending.reason, &ending.message);
@@ -411,12 +411,13 @@ impl<'a> Walk<'a> {
         self.progress.wake = Some(self.progress.wake.map_or(wait, |known| known.min(wait)));
     }
 
-    /// Decides again when the run has been running for so long.
+    /// Decides again when the run has been running for this time in total.
     fn wake_at(&mut self, used: Duration) {
         self.wake_after(used.saturating_sub(self.used));
     }
 
-    /// Decides again when a step that has waited since then has waited for so long, and stores from time to time how long it has.
+    /// Decides again when a step that waits since `since` has waited for `limit`, and stores from time to
+    /// time how long it has waited.
     fn await_end(&mut self, since: Duration, limit: Duration) {
         self.wake_at(since + limit);
         let after = CHECKPOINT.max(limit / CHECKPOINTS);

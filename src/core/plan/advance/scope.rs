@@ -107,7 +107,8 @@ impl Walk<'_> {
         }
     }
 
-    /// The outputs of one step, secret ones filled in. One that runs a plan says whether the plan has run, also if it has not.
+    /// The outputs of one step, secret ones filled in. A step that runs a plan also says whether the plan has
+    /// run.
     fn outputs_of(&self, step: &Step, path: &str) -> Map<String, Value> {
         let state = self.state(path);
         let mut outputs = state.map(|state| state.outputs.clone()).unwrap_or_default();
@@ -129,7 +130,8 @@ impl Walk<'_> {
         outputs
     }
 
-    /// The facts that a plan has recorded which a step of this run has run, also in runs that this one retries.
+    /// The facts that a plan has recorded where a step of this run has run it, also in runs that this one
+    /// retries.
     pub(super) fn recorded(&self, plan: &str, prefix: &str) -> Map<String, Value> {
         let mut keys = BTreeSet::new();
         self.recorded_by_plan(plan, prefix, &mut keys);

@@ -10,7 +10,7 @@ use super::{At, Failure, Flow, Walk};
 use crate::package::plan::{Call, RECORDED, Step, Strategy, Until, written_duration};
 use crate::template::Text;
 
-/// That a condition is not true yet, with its text.
+/// The message that a condition is not true yet, with its text.
 pub(super) fn not_true(text: Option<&str>) -> String {
     match text {
         Some(text) => format!("`{}` is not true yet", short(text)),
@@ -117,7 +117,7 @@ impl Walk<'_> {
         )
     }
 
-    /// A step whose expression has no value: it waits, or fails.
+    /// Lets a step whose expression has no value wait or fail.
     pub(super) fn no_value(
         &mut self,
         step: &Step,

@@ -11,10 +11,10 @@ use super::{At, Failure, Flow, MAX_STEPS, SHOWN_AFTER, Walk, millis};
 use crate::package::plan::{Action, OnFailure, Output, Step, written_duration};
 use crate::template::{EvalError, Scope, Var};
 
-/// What stands in the status for a secret output.
+/// The text in the status in place of a secret output.
 pub(crate) const SECRET: &str = "(secret)";
 
-/// What became of the action of a step.
+/// The result of the action of a step.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Acted {
     /// It is done. The variables of its answer: `body`, `message`, `stdout`.
@@ -154,7 +154,7 @@ impl Walk<'_> {
         if self.state(path)?.phase != StepPhase::Pending {
             return None;
         }
-        // Attempts decide for themselves.
+        // Actions with attempts decide before each attempt.
         if !has_attempts(&step.action) {
             match self.condition(step, path, at) {
                 Ok(true) => {}
@@ -321,7 +321,7 @@ impl Walk<'_> {
         Ok(outputs)
     }
 
-    /// Replaces secret outputs by a note, once they are stored. `false`: they are not stored yet.
+    /// Replaces secret outputs by a placeholder, once they are stored. `false`: they are not stored yet.
     fn hide_secrets(&mut self, declared: &[Output], outputs: &mut Map<String, Value>, path: &str) -> bool {
         let secret: Map<String, Value> = declared
             .iter()
@@ -342,7 +342,7 @@ impl Walk<'_> {
         true
     }
 
-    /// What a failure of a step does.
+    /// Ends a step that has failed, or starts the plan for its failure.
     pub(super) fn fail<'p>(&mut self, step: &'p Step, path: &str, at: &At<'p>, failure: Failure) -> Flow {
         let state = self.state_mut(path);
         failure.reason.clone_into(&mut state.reason);
@@ -355,7 +355,7 @@ impl Walk<'_> {
         }
         self.state_mut(path).ignored = step.on_failure == OnFailure::Continue;
         self.end(path, StepPhase::Failed);
-        // The innermost step is named, unless it is another's failure.
+        // The failure names the innermost step.
         let mut flow = self.ended(step, path).unwrap_or(Flow::Waiting);
         if let Flow::Failed(shown) = &mut flow {
             shown.step = failure.step;
@@ -418,14 +418,14 @@ impl Walk<'_> {
         Failure::new(path, "Timeout", format!("timed out{after}: {own}"))
     }
 
-    /// The same with a reason that the step's own words cannot know.
+    /// The failure of a step that took too long, with a reason that its own message cannot know.
     pub(super) fn timed_out_after(&mut self, step: &Step, path: &str, at: &At<'_>, reason: &str) -> Failure {
         let own = self.own_message(step, path, at).map(|own| format!(": {own}")).unwrap_or_default();
         let after = self.written_timeout(step, path, at);
         Failure::new(path, "Timeout", format!("timed out{after}{own}; {reason}"))
     }
 
-    /// ` after 10m`.
+    /// The timeout of a step for messages: ` after 10m`.
     fn written_timeout(&mut self, step: &Step, path: &str, at: &At<'_>) -> String {
         let timeout = self.timeout(step, path, at).ok().flatten();
         timeout.map(|timeout| format!(" after {}", written_duration(timeout))).unwrap_or_default()

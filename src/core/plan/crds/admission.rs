@@ -4,8 +4,8 @@ use data_encoding::HEXLOWER;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-/// Annotation of the policies and bindings: which of two managers has the newer ones. An older manager leaves those of a
-/// newer one as they are.
+/// Annotation of the policies and bindings: their version. An older manager leaves those of a newer one as
+/// they are.
 const POLICY_VERSION: &str = "operetta.dev/policy-version";
 /// Grows with every change of a policy.
 const VERSION: u64 = 1;

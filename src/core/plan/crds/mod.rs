@@ -38,7 +38,7 @@ pub fn policies() -> [Value; 2] {
     [policy::policy(), state_policy::policy()]
 }
 
-/// Their `ValidatingAdmissionPolicyBinding`s.
+/// The `ValidatingAdmissionPolicyBinding`s of the policies.
 pub fn bindings() -> [Value; 2] {
     POLICIES.map(admission::binding)
 }

@@ -135,7 +135,7 @@ fn of_requests() -> Vec<Value> {
             format!("variables.isDeletion || !variables.cancels || {}", allowed(RUN)),
             needs(RUN, "cancel runs"),
         ),
-        // Else the requester could approve a run that they requested in the name of another user.
+        // Otherwise the requester could approve a run that they requested in the name of another user.
         forbidden(
             "!variables.isNew || variables.isTaken || \
              has(object.spec.requestedBy) && object.spec.requestedBy == request.userInfo.username",
@@ -180,7 +180,7 @@ fn of_approvals() -> Vec<Value> {
     ]
 }
 
-/// Whether the entries of Operetta in a map are the same.
+/// A CEL expression: whether the entries of Operetta in a map are unchanged.
 fn keeps(map: &str, old: &str) -> String {
     format!(
         "variables.{map}.all(key, !key.startsWith('{OWN}') || \

@@ -92,7 +92,7 @@ fn each_manager_has_an_exemption_of_its_own() {
 }
 
 #[test]
-fn what_the_engine_stores_fits_the_schema() {
+fn statuses_that_the_engine_stores_fit_the_schema() {
     use crate::plan::{Member, Phase, Recorded, RunStatus, StepPhase, StepState};
     let crd = plan_run();
     let schema = crd::schema_of(&crd, crd::VERSION).unwrap();
@@ -166,7 +166,7 @@ fn merge(live: &mut Value, patch: &Value) {
 }
 
 #[test]
-fn an_altered_policy_is_told_from_one_that_defaults_and_managers_have_added_to() {
+fn altered_policy_differs_from_one_with_defaults_and_exemptions() {
     let wanted = policies()[0].clone();
     let mut live = wanted.clone();
     live["metadata"]["uid"] = "u".into();

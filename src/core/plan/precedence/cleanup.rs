@@ -54,7 +54,7 @@ impl<'a> Rules<'a> {
             self.agenda.cleanup = if ending { Cleanup::Active } else { Cleanup::Done };
             return;
         };
-        // The newest cleanup; one that is active goes first, and a request that could not be followed is none.
+        // The newest cleanup counts. An active one goes first, and a retry that was refused does not count.
         let is_cleanup = |run: &&&PlanRun| {
             let is_refused = run.status.as_ref().is_some_and(|status| status.reason == "NotRetryable");
             cause_of(run, situation.runs) == Cause::Cleanup && !is_refused
@@ -67,7 +67,7 @@ impl<'a> Rules<'a> {
             if ending {
                 return;
             }
-            // A run cannot be created there.
+            // No run can be created in a namespace that is being deleted.
             if situation.namespace_terminating {
                 let why = "its namespace is being deleted, so no run of it can be created".to_owned();
                 self.agenda.cleanup = match plan.on_cleanup_failure {

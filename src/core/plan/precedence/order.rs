@@ -49,7 +49,7 @@ impl<'a> Rules<'a> {
         }
     }
 
-    /// At most one of the others is active.
+    /// Decides which of the runs that change children is active: at most one.
     fn exclusive(&mut self, runs: &[&'a PlanRun]) {
         let active = runs.iter().find(|run| run.phase() == Phase::Running).copied();
         // A run that is being ended keeps the others waiting.
@@ -200,7 +200,8 @@ impl<'a> Rules<'a> {
         found
     }
 
-    /// Whether a run is in the memory, which comes first: one that has started and that the memory does not name is a restored one.
+    /// Whether a run is in the memory, which names it before it starts: a run that has started and that the
+    /// memory does not name counts as restored.
     pub(super) fn begin(&mut self, run: &PlanRun) -> bool {
         let exclusive = is_exclusive(run, self.situation.plans);
         let is_active = || self.situation.active == Some(run.uid.as_str());
@@ -211,7 +212,8 @@ impl<'a> Rules<'a> {
         is_registered
     }
 
-    /// The key of a rollout: that of the newest one if it had the same origin and has not succeeded, so that its effects are met.
+    /// The key of a rollout: that of the newest one if it had the same origin and has not succeeded, so that
+    /// repeated effects meet the first ones.
     /// A newer revision of the package alone, or another object that the instance reads, which took the place of a rollout that
     /// waited for approval, keeps the key too.
     fn key(&self, run: &PlanRun) -> Option<String> {

@@ -65,7 +65,7 @@ impl<'a> Rules<'a> {
         parked.is_none_or(|answers| run.spec.approvals.len() > answers) || is_alone()
     }
 
-    /// Whether a run may be interrupted; of one that has begun its own revision says it.
+    /// Whether a run may be interrupted. For a run that has begun, its own revision decides.
     pub(super) fn is_interruptible(&self, run: &PlanRun) -> bool {
         let status = run.status.as_ref();
         let stored = status.and_then(|status| status.step_interruptible.or(status.interruptible));
@@ -82,7 +82,7 @@ impl<'a> Rules<'a> {
 
     /// Creates the run that is needed most.
     pub(super) fn wishes(&mut self) {
-        // What it creates would wait, and could not be told from what others create.
+        // Runs that are created now would wait, and could not be distinguished from those that others create.
         if self.situation.paused || self.unprotected().is_some() {
             return;
         }
@@ -124,10 +124,11 @@ impl<'a> Rules<'a> {
         wanted
     }
 
-    /// The lost children that no run of that plan is for. `new`: a run that does not count, for it is about to take note of them.
+    /// The lost children that no run of that plan is for. `new`: a run that does not count, because it is
+    /// about to take note of them.
     pub(super) fn unattended(&self, plan: &str, new: Option<&PlanRun>) -> Vec<Member> {
         let is_for_losses = |run: &&&PlanRun| run.cause() == Cause::Loss && run.spec.plan == plan;
-        // One that is being ended counts until it has ended.
+        // A run that is being ended counts until it has ended.
         let is_open = |run: &&&PlanRun| !run.is_final() && new.is_none_or(|new| run.name != new.name);
         let attended = |member: &&Member| {
             let mut runs = self.runs.iter().filter(is_for_losses).filter(is_open);
@@ -158,7 +159,8 @@ impl<'a> Rules<'a> {
             if self.open().iter().any(|run| run.cause() == Cause::Condition && run.spec.plan == *plan) {
                 continue;
             }
-            // What it has recorded is only half of it: it is resumed, whatever the condition says now.
+            // A failed run that has recorded facts is half done: it is resumed, whatever the condition says
+            // now.
             let half_done = self.newest(Cause::Condition, plan).filter(|run| {
                 let status = run.status.as_ref();
                 status.is_some_and(|status| status.phase == Phase::Failed && self.has_recorded(run))
@@ -205,7 +207,7 @@ impl<'a> Rules<'a> {
         if self.open().iter().any(|run| run.cause() == Cause::Rollout) || self.is_ending_rollout() {
             return None;
         }
-        // What has failed is tried again with another spec or revision, or at the request of a person.
+        // A failed rollout is tried again with another spec or revision, or at the request of a person.
         let has_started = |run: &&&PlanRun| run.status.as_ref().is_some_and(|status| status.origin.is_some());
         let last = self.runs.iter().rev().filter(is_rollout).find(has_started);
         if let Some(status) = last.and_then(|run| run.status.as_ref())

@@ -1,4 +1,4 @@
-//! Plans in a few words.
+//! Builders for plans and their steps.
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -63,7 +63,7 @@ pub(in crate::plan) fn delete(name: &str, members: &[&str]) -> Step {
     step(name, Action::Delete(members.iter().map(|text| self::members(text)).collect()))
 }
 
-/// `peers`, or `members[{{ i }}]`.
+/// Parses `peers`, or `members[{{ i }}]`.
 pub(in crate::plan) fn members(source: &str) -> Members {
     let (child, key) = match source.split_once('[') {
         Some((child, key)) => (child, Some(text(&key[..key.len() - 1]))),

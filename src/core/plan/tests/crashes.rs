@@ -9,7 +9,7 @@ use super::sim::*;
 use crate::package::plan::{OnFailure, Plan, Step};
 use crate::plan::*;
 
-/// Makes plans.
+/// Makes random plans.
 struct Maker {
     random: fastrand::Rng,
     names: usize,
@@ -89,7 +89,7 @@ fn sim(seed: u64) -> Sim {
     sim
 }
 
-/// What must be the same, whatever happened in between.
+/// The parts of the end of a run that must be the same, whatever happened in between.
 #[derive(Debug, Clone, PartialEq)]
 struct End {
     phase: Phase,

@@ -33,7 +33,7 @@ struct Manager {
     now: i64,
     created: usize,
     rolls_out: bool,
-    /// The names of PlanRuns of others.
+    /// The names that PlanRuns of others hold.
     occupied: BTreeSet<String>,
     due: Vec<(String, String, Timestamp)>,
     protection: Protection,
@@ -176,7 +176,7 @@ impl Manager {
         });
     }
 
-    /// The memory takes in what the runs have stored.
+    /// Adds to the memory what the runs have stored.
     fn absorb(&mut self) {
         let states = self.runs.iter().filter_map(|run| Some((run, run.status.as_ref()?)));
         if let Some(memory) = self.memory.absorb(states, &|_| None) {
@@ -184,7 +184,7 @@ impl Manager {
         }
     }
 
-    /// Does one write. `false`: there is none.
+    /// Carries out one write. `false`: there is none.
     fn turn(&mut self) -> bool {
         self.absorb();
         let agenda = self.agenda();

@@ -99,7 +99,7 @@ fn each_path_selects_the_plan_that_names_it_most_specifically() {
 }
 
 #[test]
-fn a_change_that_was_superseded_half_way_is_still_made() {
+fn superseded_changes_are_still_rolled_out() {
     let one = json!({"spec": {"size": 3, "version": "1"}});
     let two = json!({"spec": {"size": 5, "version": "1"}});
     let three = json!({"spec": {"size": 5, "version": "2"}});
@@ -109,7 +109,7 @@ fn a_change_that_was_superseded_half_way_is_still_made() {
 }
 
 #[test]
-fn deploy_runs_until_a_rollout_has_succeeded_and_when_no_other_plan_does() {
+fn deploy_runs_first_and_when_no_other_plan_is_selected() {
     let old = json!({"spec": {"size": 3}});
     assert_eq!(selected(&etcd(), &old, &[], &[]).unwrap(), ["deploy"]);
     let other = json!({"spec": {"size": 3, "other": 2}});
@@ -143,7 +143,7 @@ fn a_rollout_that_has_not_succeeded_is_still_needed() {
     let size = json!({"spec": {"size": 4}});
     let found = selected_after(Some(&deploy), &etcd(), &size, &[&old], &[]);
     assert_eq!(found.unwrap(), ["deploy", "resize"]);
-    // The revision has its plan no more.
+    // The revision no longer has its plan.
     let gone = ["gone".to_owned()];
     assert_eq!(selected_after(Some(&gone), &etcd(), &old, &[&old], &[]).unwrap(), ["deploy"]);
 }

@@ -32,7 +32,7 @@ pub(super) struct Cluster {
     pub(super) replies: HashMap<String, Vec<Result<Answer, CallFailure>>>,
     /// Requests as the servers have seen them: step, idempotency key, body.
     pub(super) requests: Vec<(String, String, String)>,
-    /// Whether written members become ready by themselves.
+    /// Members that do not become ready when they are written.
     pub(super) stuck: Vec<Member>,
     pub(super) refs: BTreeMap<String, Var>,
     /// What the server has answered, by idempotency key.
@@ -395,7 +395,7 @@ impl Sim {
         }
     }
 
-    /// One decision and what it comes to. `false`: nothing is to be done now.
+    /// Makes one decision and carries it out. `false`: nothing is to be done now.
     pub(super) fn turn(&mut self) -> bool {
         let progress = self.decide();
         if progress.status.is_some() {

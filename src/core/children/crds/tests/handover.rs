@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A live CRD of the package q, which another one had before.
+/// A live CRD of the package q. `former`: the packages that had it before.
 fn of_another(former: Option<&str>) -> Value {
     let mut live = live(&plain_crd(), true, &[entry("operetta", "Apply", &SPEC)]);
     live["metadata"]["labels"][names::OPERATOR] = "q".into();
@@ -13,14 +13,14 @@ fn of_another(former: Option<&str>) -> Value {
 }
 
 #[test]
-fn a_crd_is_taken_over_only_from_the_package_that_the_operator_names() {
+fn crd_is_taken_over_only_from_the_named_package() {
     let package = package(false);
     for (from, former, expected) in [
         (None, None, None),
         (Some("r"), None, None),
         (Some("q"), None, Some("q")),
         (Some("q"), Some("o"), Some("o,q")),
-        // It is taken back. The first package stays the first.
+        // The package takes the CRD back; the packages before keep their order.
         (Some("q"), Some("p"), Some("p,q")),
         (Some("q"), Some("q,p"), Some("q,p")),
     ] {
@@ -41,7 +41,7 @@ fn a_crd_is_taken_over_only_from_the_package_that_the_operator_names() {
             (other, _) => panic!("{from:?} {former:?}: {other:?}"),
         }
     }
-    // Two managers would have the kind for a moment.
+    // A CRD of another manager is refused: two managers would have the kind for a moment.
     let mut elsewhere = of_another(None);
     elsewhere["metadata"]["annotations"][names::MANAGER] = "n/another".into();
     let Comparison::Refused(problem) = taken(&package, Some(&elsewhere), Some("q")) else { panic!() };
@@ -55,7 +55,7 @@ fn a_crd_is_taken_over_only_from_the_package_that_the_operator_names() {
 }
 
 #[test]
-fn the_package_before_learns_that_a_crd_was_handed_over_and_stays_active() {
+fn former_package_stays_active_after_a_handover() {
     let package = Arc::new(package(false));
     let handed_over = of_another(Some("p"));
     let mut crds = crds(&package);

@@ -14,7 +14,7 @@ use crate::plan::{self, Cause, ConditionVerdict, Phase, PlanRun, RunStatus};
 pub(super) struct Reasons {
     /// Whether a rollout is needed.
     pub(super) is_rollout_needed: bool,
-    /// The plans for whose loss a child is lost.
+    /// The plans that are to restore lost children.
     pub(super) losses: BTreeSet<String>,
     /// The plans whose condition does not hold.
     pub(super) cleared: BTreeSet<String>,
@@ -49,7 +49,7 @@ impl Reasons {
 }
 
 impl Runs<'_> {
-    /// What the status and the conditions say.
+    /// Adds what the status and the conditions say about runs.
     pub(super) fn tell(&mut self, reasons: &Reasons) {
         let plans = &self.ctx.origin.resource.plans;
         let active = self.history.exclusive(plans);
@@ -62,7 +62,7 @@ impl Runs<'_> {
             let (run, reason) = (name.clone(), "Unreadable".to_owned());
             self.findings.push(Finding::RunFailed { run, reason, message: message.clone(), is_undone: true });
         }
-        // What the package has no more cannot be run again.
+        // A plan that the package no longer has cannot be run again.
         let is_known = |run: &PlanRun| {
             run.cause() == Cause::Rollout || plans.iter().any(|plan| plan.name == run.spec.plan)
         };
@@ -79,7 +79,7 @@ impl Runs<'_> {
         let mut seen = BTreeSet::new();
         for run in started.iter().filter(|run| run.cause() != Cause::Rollout && is_known(run)) {
             let is_told = || undone.iter().any(|undone| undone.name == run.name);
-            // Whoever deletes a PlanRun does not want to be told of it any more.
+            // A person who deletes a PlanRun does not want it reported any more.
             let is_told = || is_told() || !run.has_object();
             if seen.insert(&run.spec.plan) && run.phase() == Phase::Failed && !is_told() {
                 failed.push((run, false));
@@ -118,7 +118,7 @@ impl Runs<'_> {
     }
 }
 
-/// What `status.plan` says of a run.
+/// The value of `status.plan` for a run.
 pub(super) fn announcement(run: &PlanRun) -> Value {
     let mut shown = json!(plan::Summary::of(run));
     shown["uid"] = run.uid.as_str().into();

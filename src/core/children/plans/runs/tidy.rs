@@ -1,4 +1,5 @@
-//! What is written about runs that have ended: which children exist since, released PlanRuns and Jobs, and what is pruned.
+//! What is written about runs that have ended: which children were created since, the release of PlanRuns and
+//! Jobs, and pruning.
 
 use std::collections::BTreeMap;
 
@@ -16,8 +17,8 @@ use crate::package::plan::OnLoss;
 use crate::plan::{self, Member, PlanRun, RUN_FINALIZER};
 
 impl Runs<'_> {
-    /// The memory with which items exist since the rollouts ended, if a plan restores them when they are lost: an object that is
-    /// gone cannot say that it was there.
+    /// Notes in the memory which items have been created since the rollouts ended, if a plan restores them
+    /// when they are lost: an object that is gone does not show that it existed.
     fn note_created(&mut self) {
         let origins = self.ctx.origins;
         let is_there = |item: &&Item| {
@@ -51,7 +52,7 @@ impl Runs<'_> {
             let Some(mut status) = run.status.clone() else { continue };
             status.uncreated.retain(|member| !new.contains_key(&origins.in_newest(item_id(member))));
             if run.has_rolled_out() {
-                // The record, or what is observed, has added them to what was rolled out.
+                // The facts of plans, or observations, have added these members to what was rolled out.
                 status.applied.extend(std::mem::take(&mut unrecorded).into_values());
             }
             if run.status.as_ref() != Some(&status) {
@@ -64,7 +65,7 @@ impl Runs<'_> {
         }
     }
 
-    /// Marks an instance that has a memory, so that it is known to be lost if it is missing.
+    /// Annotates an instance that has a memory, so that a missing memory is known to be lost.
     fn mark_instance(&mut self) {
         let annotations = &self.ctx.snapshot.instance["metadata"]["annotations"];
         let uid = self.ctx.origin.uid();
@@ -91,7 +92,7 @@ impl Runs<'_> {
                 self.actions.extend(effects.iter().filter_map(|effect| self.naming.action(run, effect)));
             }
         }
-        // Their steps name the Jobs that are released, so these come first.
+        // Jobs are released before secret outputs are dropped, because the steps name the Jobs.
         if self.actions.is_empty() {
             self.actions.extend(drop_unneeded(self.plans));
         }

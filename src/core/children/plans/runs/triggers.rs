@@ -12,7 +12,7 @@ use crate::plan::{self, Member, PlanRun, SCHEDULED_AT, Schedule, Watch};
 use crate::template::{Expr, Scope, Var};
 
 impl Runs<'_> {
-    /// The variables, without the members that active runs have changed and still await.
+    /// The variables of expressions. The members that active runs have changed and still await are unknown.
     fn scope_without(&self, awaited: &[Member]) -> Scope {
         if awaited.is_empty() {
             return self.target.scope.clone();
@@ -126,7 +126,8 @@ impl Runs<'_> {
     }
 }
 
-/// A trigger of a plan that starts no run, for one of its templates yields no valid value.
+/// A finding about a trigger of a plan that starts no run, because one of its templates yields no valid
+/// value.
 fn invalid(plan: &Plan, reason: &str, message: String) -> Finding {
     let (run, reason) = (plan.name.clone(), reason.to_owned());
     Finding::RunFailed { run, reason, message, is_undone: plan.affects_ready }

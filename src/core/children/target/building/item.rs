@@ -62,8 +62,9 @@ impl<'a> Building<'a> {
                 .map_err(|error| self.explained(computed, error))
         };
         let mut desired = rendered(&scope);
-        // Its labels were changed, or it is one of several that former instances have left, so it is found by its name. A
-        // template that keeps values of `self` must not lose them.
+        // If its labels were changed, or former instances have left several objects of the key, the object is
+        // found by its name. It is `self` then, so that a template that keeps values of `self` does not lose
+        // them.
         let is_own = |o: &Observed| *o.instance_uid == *ctx.origin.uid();
         if let Ok(first) = &desired
             && let Some(named) = self.named(&first.object)
@@ -94,7 +95,7 @@ impl<'a> Building<'a> {
         let meets_lost_when =
             observed.as_ref().zip(child.lost_when.as_ref()).is_some_and(|(live, lost_when)| {
                 let scope = scope.with("self", Var::Object(self.live(live, ready.is_ok(), false)));
-                // Without a value it does not.
+                // If `lostWhen` has no value, the object does not meet it.
                 ctx.origin.package.engine.truthy(lost_when, &scope).unwrap_or(false)
             });
         let (mut needs_no_body, mut is_later) = (false, false);

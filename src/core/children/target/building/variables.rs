@@ -54,7 +54,7 @@ impl Building<'_> {
         children.map(var).collect()
     }
 
-    /// The objects of a `forEach` child that deleted instances of that name have left, one a key.
+    /// The objects of a `forEach` child that deleted instances of that name have left, one for each key.
     fn retained_members(&self, number: usize) -> impl Iterator<Item = (&str, &Arc<Observed>)> {
         let keys: BTreeSet<&str> = self.retained[number].0.keys().copied().flatten().collect();
         keys.into_iter().filter_map(move |key| Some((key, self.find_retained(number, Some(key))?)))
@@ -116,7 +116,7 @@ impl Building<'_> {
 
 /// What expressions read of a live object.
 pub(super) fn value_of(observed: &Observed) -> Value {
-    // What was written as JSON reads as such.
+    // The text was written as JSON, so it is read as JSON.
     observed
         .live
         .as_ref()

@@ -1,5 +1,6 @@
-//! Which run may apply which child, what blocks what and who goes first, explored: all interleavings of what users, clusters and
-//! failures do with what the manager does, in small worlds. The decisions are the real ones; only the server is in memory.
+//! Explores which run may apply which child, what blocks what, and which run goes first: all interleavings of
+//! what users, the cluster and failures do with what the manager does, in small worlds. The decisions are the
+//! real ones; only the server is in memory.
 //!
 //! Two worlds that differ only in times count as one. A crash is an event like the others; crashes at each write are explored
 //! elsewhere (`plan::tests::crashes`, and on a real API server).
@@ -10,7 +11,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use super::*;
 
-/// What happens at any moment, once.
+/// An event that happens once, at any moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Event {
     /// Another `spec.size`.
@@ -25,13 +26,13 @@ enum Event {
     Cancel,
     /// Steps fail from now on.
     Break,
-    /// They do not any more.
+    /// Steps do not fail any more.
     Mend,
     /// The manager starts again.
     Restart,
 }
 
-/// How many runs a world may have, which bounds what is tried again for ever.
+/// The most runs that a world may have. More of them show that something is tried again for ever.
 const MOST_RUNS: usize = 9;
 
 /// Rollouts that wait for a member, and a plan for losses that applies all members.
@@ -125,7 +126,7 @@ plans:
       - {name: note, record: {saved: \"'yes'\"}}
 ";
 
-/// What an exploration has come to.
+/// What an exploration has counted.
 #[derive(Debug, Default)]
 struct Explored {
     worlds: usize,
@@ -235,7 +236,7 @@ impl Explorer {
         }
     }
 
-    /// Nothing happens any more.
+    /// Checks a world in which nothing happens any more.
     fn end(&mut self, mut world: World, verdict: &Verdict, trace: &[String]) {
         if has_open(&world) {
             told(&world, "a run waits for ever", trace);
@@ -359,7 +360,7 @@ fn happen(world: &mut World, event: Event) {
     }
 }
 
-/// What tells a world from others: all but times and versions.
+/// A hash of what distinguishes a world from others: all but times and versions.
 fn key_of(world: &World, left: u32) -> u64 {
     fn strip(value: &Value, text: &mut String) {
         const TIMES: [&str; 10] = [
@@ -412,7 +413,8 @@ fn key_of(world: &World, left: u32) -> u64 {
     hasher.finish()
 }
 
-/// What may happen in a world of that size; what belongs together happens in this order. `all`: or only what matters most.
+/// The events that may happen in a world of that size; those of one list happen in this order. `all`: whether
+/// the less important ones are included.
 fn pool(size: u64, all: bool) -> Vec<Vec<Event>> {
     let mut pool = vec![
         vec![Event::Size(size + 1), Event::Size(size)],
@@ -432,7 +434,7 @@ fn pool(size: u64, all: bool) -> Vec<Vec<Event>> {
     pool
 }
 
-/// Explores all choices of so many of what may happen.
+/// Explores all choices of that many lists of events from the pool.
 fn explore_choices(resource: &str, size: u64, pool: &[Vec<Event>], choices: usize) -> Explored {
     let mut total = Explored::default();
     for chosen in 0u32..1 << pool.len() {
@@ -448,9 +450,10 @@ fn explore_choices(resource: &str, size: u64, pool: &[Vec<Event>], choices: usiz
     total
 }
 
-/// Of each two things that happen; with `OPERETTA_SWEEP=1` of more of them, and with `OPERETTA_SWEEP=3` of three.
+/// Explores each two lists of events; with `OPERETTA_SWEEP=1` more lists, and with `OPERETTA_SWEEP=3` each
+/// three.
 #[test]
-fn no_interleaving_of_runs_is_a_deadlock_or_loses_a_loss() {
+fn no_interleaving_of_runs_deadlocks_or_forgets_a_loss() {
     let sweep = std::env::var("OPERETTA_SWEEP").unwrap_or_default();
     let choices = if sweep == "3" { 3 } else { 2 };
     for (resource, size) in [(CAREFUL, 3), (RESOURCE, 2)] {

@@ -1,4 +1,4 @@
-//! What is said of runs that have failed.
+//! How failed runs are reported.
 
 use super::*;
 
@@ -55,7 +55,7 @@ fn a_failed_request_that_changes_nothing_leaves_the_instance_ready() {
         assert_eq!(reason, "FailStep");
         let expected = format!("plan {plan} (run mine) failed: FailStep: step `dump`: {why}");
         assert_eq!(message, expected);
-        // The next run of the plan takes it back.
+        // The next run of the plan removes the condition.
         world.edit(json!({"text": "x", "stop": false}));
         world.settle();
         request(&mut world, "next", plan);
@@ -74,7 +74,7 @@ fn a_failed_request_that_has_recorded_facts_stalls_the_instance() {
 }
 
 #[test]
-fn a_failed_rollout_stays_said_though_a_request_succeeds_after_it() {
+fn failed_rollout_stays_reported_after_a_successful_request() {
     let mut world = world();
     world.edit(json!({"text": "y", "stop": true}));
     assert!(matches!(world.settle(), Verdict::Stalled { .. }));
@@ -97,16 +97,16 @@ fn a_failed_run_for_a_loss_stalls_the_instance_while_the_loss_lasts() {
     world.remove("ConfigMap/a-m");
     let Verdict::Stalled { message, .. } = world.settle() else { panic!() };
     assert!(message.contains("not repaired"), "{message}");
-    // A person brings it back.
+    // A person restores the child.
     world.objects.insert("ConfigMap/a-m".into(), lost);
     world.server.objects.insert("ConfigMap/a-m".into(), stored);
     assert_eq!(world.settle(), Verdict::Ready { children: 1 });
     assert!(failed(&mut world).is_some_and(|(_, message)| message.contains("not repaired")));
 }
 
-/// A loss interrupts a rollout whose children are all applied: its other steps are made afterwards.
+/// A loss interrupts a rollout whose children are all applied: its other steps run afterwards.
 #[test]
-fn an_interrupted_rollout_makes_its_other_steps_though_all_children_are_applied() {
+fn interrupted_rollout_runs_its_remaining_steps() {
     let resource = "
 children:
   - {id: m, template: templates/m.yaml, onLoss: repair}
@@ -139,8 +139,8 @@ plans:
     assert!(told.contains(&&json!("y")), "{:?}", world.phases());
 }
 
-/// What a step computes of parameters has a budget of its own: what exceeds it fails that step, its handler runs, and the rest of the
-/// instance goes on.
+/// What a step computes of parameters has a budget of its own. If it is exceeded, that step fails, its
+/// handler runs, and the rest of the instance goes on.
 #[test]
 fn a_step_that_exceeds_a_limit_fails_and_stops_nothing_else() {
     let resource = "
@@ -176,7 +176,7 @@ status: {told: record.told}
         assert_eq!((&status["phase"], &status["reason"]), (&json!("Failed"), &json!("RecordFailed")));
         assert!(status["message"].as_str().unwrap().contains("limit"), "{status:#}");
         assert!(status["steps"].to_string().contains("told"), "{status:#}");
-        // What is lost is made again.
+        // A deleted child is still created again.
         let key = world.objects.keys().next().unwrap().clone();
         assert!(world.remove(&key).is_some());
         world.settle();

@@ -49,7 +49,7 @@ fn a_step_says_why_the_pod_of_its_job_does_not_run() {
     request(&mut world, "mine", "work");
     world.settle();
     let asks_for_pods = |world: &World| world.decide().wants.iter().any(|want| &*want.gvk.kind == "Pod");
-    // It may be starting: nobody looks at its pods.
+    // The Job may still be starting: its pods are not watched.
     assert!(awaited(&world).ends_with("is not done"), "{}", awaited(&world));
     assert!(!asks_for_pods(&world) && world.decide().again.is_some_and(|wait| wait.as_secs() <= 5));
     world.now += Duration::from_secs(10);
@@ -87,7 +87,7 @@ fn a_step_says_why_the_pod_of_its_job_does_not_run() {
 
 /// A volume claim stays for as long as a pod names it, also one that has ended.
 #[test]
-fn jobs_whose_results_are_recorded_hold_no_volume_that_is_being_deleted() {
+fn recorded_jobs_are_deleted_when_a_volume_is_being_deleted() {
     let mut world =
         World::with_runs(package(PLANS, &[("c", config("{{ name }}")), ("job", JOB.to_owned())]), &json!({}));
     world.settle();

@@ -39,7 +39,7 @@ fn a_child_that_meets_lost_when_is_lost() {
 }
 
 #[test]
-fn what_a_step_has_deleted_is_not_lost() {
+fn member_deleted_by_a_step_is_not_lost() {
     let mut world = deployed("  drop:\n    steps:\n      - {name: drop, delete: ['m[0]']}\n");
     request(&mut world, "mine", "drop");
     assert_eq!(world.settle(), Verdict::Ready { children: 2 });
@@ -49,7 +49,7 @@ fn what_a_step_has_deleted_is_not_lost() {
 }
 
 #[test]
-fn a_condition_does_not_count_while_it_reads_what_a_run_awaits() {
+fn condition_is_ignored_while_it_reads_awaited_members() {
     let condition = |during: &str| {
         format!(
             "  replace:\n    steps:\n      - {{name: mark, record: {{marked: \"'yes'\"}}}}\n      - {{name: drop, delete: ['m[0]']}}\n      - {{name: back, apply: ['m[0]']}}\n  \
@@ -67,9 +67,10 @@ fn a_condition_does_not_count_while_it_reads_what_a_run_awaits() {
     }
 }
 
-/// A time that comes from the spec may be none: it is said before it is needed, and nothing starts.
+/// A duration from the spec may be invalid: this is reported before the duration is needed, and no run
+/// starts.
 #[test]
-fn a_condition_whose_time_is_no_duration_is_said_at_once() {
+fn invalid_duration_of_a_condition_is_reported_at_once() {
     let alarm = "  alarm:\n    exclusive: false\n    affectsReady: true\n    \
                  trigger: {condition: spec.stop, for: \"{{ spec.text }}\", cooldown: 1h}\n    steps:\n      - {name: note, record: {alarm: 'true'}}\n";
     let mut world = World::with_runs(package_of(alarm), &json!({"size": 2, "text": "x"}));
@@ -87,7 +88,7 @@ fn a_condition_whose_time_is_no_duration_is_said_at_once() {
 
 /// A manager that dies while it recreates a child leaves a note on the instance.
 #[test]
-fn what_is_recreated_is_not_lost() {
+fn recreated_child_is_not_lost() {
     let mut world = deployed("");
     let note = crate::children::names::recreating("m[1]");
     world.instance["metadata"]["annotations"] = json!({note.as_str(): "m[1]"});
@@ -305,7 +306,7 @@ plans:
 /// A member is lost while a rollout that adds another one has not come to it. The run for the loss applies all members: the new one,
 /// too, which no rollout has reached.
 #[test]
-fn a_run_for_a_loss_applies_what_no_rollout_has_reached() {
+fn run_for_a_loss_applies_members_no_rollout_has_reached() {
     let grow = "  grow:
     trigger: {changed: [spec.size]}
     steps:
@@ -330,9 +331,9 @@ fn a_run_for_a_loss_applies_what_no_rollout_has_reached() {
     assert_eq!(world.settle(), Verdict::Ready { children: 3 });
 }
 
-/// What a failed run for a loss has noted ends with the run that brings the child back.
+/// What a failed run for a loss has noted is dropped when a run restores the child.
 #[test]
-fn a_loss_that_is_over_is_not_remembered() {
+fn restored_loss_is_not_remembered() {
     let drop = "  drop:
     steps:
       - {name: drop, delete: ['m[0]']}

@@ -1,4 +1,4 @@
-//! Steps that are quickly done: the memory alone has them, until a run stands still.
+//! Steps that are done quickly: only the memory has them, until a run waits.
 
 use super::*;
 
@@ -24,7 +24,7 @@ fn stored_steps(world: &World) -> usize {
 }
 
 #[test]
-fn the_plan_run_shows_a_step_once_the_run_stands_still() {
+fn plan_run_shows_steps_once_the_run_waits() {
     let mut world = begun();
     assert_eq!(world.value("a-b", "text"), "x");
     assert_eq!(stored_steps(&world), 0, "nothing waits yet");
@@ -40,7 +40,7 @@ fn the_plan_run_shows_a_step_once_the_run_stands_still() {
 }
 
 #[test]
-fn another_manager_goes_on_from_the_memory() {
+fn restarted_manager_resumes_from_the_memory() {
     let mut world = begun();
     world.log.clear();
     world.restart();
@@ -52,7 +52,7 @@ fn another_manager_goes_on_from_the_memory() {
     assert_eq!(stored_steps(&world), 3, "and the implicit one");
 }
 
-/// What an object says that is older than the memory decides nothing: its facts and steps are those of before.
+/// A `PlanRun` that is older than the memory decides nothing: its facts and steps are outdated.
 #[test]
 fn an_older_state_in_the_plan_run_does_not_count() {
     let mut world = begun();

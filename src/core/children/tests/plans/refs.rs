@@ -100,7 +100,7 @@ fn an_unknown_ref_starts_no_run() {
 }
 
 #[test]
-fn an_origin_holds_no_secret_data_and_another_key_starts_nothing() {
+fn origins_hold_no_secrets_and_another_key_starts_no_run() {
     let mut world = deployed(ROLL);
     let stored = world.store().origins.clone();
     let digest = stored[0]["data"]["refs"]["tls"].as_str().unwrap().to_owned();
@@ -113,7 +113,7 @@ fn an_origin_holds_no_secret_data_and_another_key_starts_nothing() {
 }
 
 #[test]
-fn without_the_key_of_digests_nothing_is_decided_and_a_condition_says_why() {
+fn missing_digest_key_stops_decisions_and_is_reported() {
     for (is_permanent, is_stalled) in [(false, false), (true, true)] {
         let mut world = deployed(ROLL);
         world.foreign[0] = secret("two");

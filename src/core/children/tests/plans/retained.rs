@@ -1,4 +1,4 @@
-//! Plans of an instance whose former one of that name has left objects.
+//! Plans of an instance whose former instance of that name has left objects.
 
 use super::*;
 
@@ -19,7 +19,7 @@ plans:
 ";
 
 #[test]
-fn the_first_step_of_a_new_instance_records_what_the_former_one_knew() {
+fn first_step_records_facts_of_the_former_instance() {
     let template = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: \"{{ name }}-state\"}\ndata: {primary: \"{{ record.primary | default('unknown') }}\", text: \"{{ spec.text | default('x') }}\"}\n";
     let mut world = World::with_runs(package(RESOURCE, &[("state", template.to_owned())]), &json!({}));
     assert_eq!(world.settle(), Verdict::Ready { children: 1 });

@@ -39,7 +39,7 @@ fn runs(world: &World) -> Vec<Phase> {
 
 /// The time of a run that is skipped has been used: no other one is created for it.
 #[test]
-fn a_run_that_is_due_beside_another_is_skipped_once() {
+fn due_run_beside_an_active_one_is_skipped_once() {
     let mut world = waiting("Forbid");
     for skipped in 1..4 {
         world.now += Duration::from_secs(60);

@@ -93,9 +93,10 @@ fn secret_outputs_are_stored_once_and_read_back_after_a_restart() {
     assert!(log.iter().any(|line| line.contains("Bearer s3cret")), "{log:?}");
 }
 
-/// The outputs of a run that has failed stay for a retry, those of another one are not kept when it has ended.
+/// The outputs of a failed run stay for a retry. The outputs of other runs are dropped when the run has
+/// ended.
 #[test]
-fn secret_outputs_go_when_nothing_can_read_them() {
+fn secret_outputs_are_dropped_once_no_run_can_read_them() {
     let steps = "      - {name: login, http: {method: POST, url: 'http://a.example'}, outputs: {token: {value: body.token, secret: true}}}\n      \
                  - {name: use, http: {method: POST, url: 'http://a.example', auth: {bearer: '{{ outputs.login.token }}'}}}\n";
     let answer = |world: &mut World, run: &str, step: &str, status: u16| {
@@ -120,7 +121,7 @@ fn secret_outputs_go_when_nothing_can_read_them() {
         let run = &world.store().runs["mine"]["status"];
         assert_eq!(run["phase"], ends, "{run:#}");
         assert_eq!(run.to_string().contains("not kept"), emptied > 0, "{run:#}");
-        // It is done once.
+        // The outputs are dropped only once.
         world.store().log.clear();
         advance(&mut world);
         assert!(world.store().log.is_empty(), "{:?}", world.store().log);

@@ -88,7 +88,7 @@ fn a_run_finishes_with_its_own_revision() {
     world.loads(&old, Revision::Loaded(Arc::clone(&old)));
     world.settle();
     assert_eq!(world.log, [""; 0]);
-    // It renders everything meanwhile.
+    // Its revision renders all children meanwhile.
     world.remove("ConfigMap/a-two");
     world.settle();
     assert_eq!(world.texts(), ["old", "old"]);
@@ -112,12 +112,12 @@ fn nothing_is_changed_while_the_revision_of_a_run_is_missing() {
     assert!(message.contains("run mine began with revision") && message.contains("p-1-0"), "{message}");
     assert_eq!(world.log, [""; 0]);
     assert_eq!(world.texts(), ["old", "mine"]);
-    // Restored: it goes on.
+    // With the revision restored, the run goes on.
     let missing = world.store().revisions.clone();
     world.loads(&old, Revision::Loaded(Arc::clone(&old)));
     world.settle();
     assert_eq!(world.texts(), ["old", "old"]);
-    // Or a person gives the run up: the new revision follows.
+    // Or a person gives the run up: then the new revision is rolled out.
     world.store().revisions = missing;
     world.store().runs.get_mut("mine").unwrap()["spec"]["cancel"] = true.into();
     world.settle();
@@ -150,7 +150,7 @@ fn children_of_an_earlier_revision_follow_the_upgrade_one_by_one() {
 }
 
 #[test]
-fn a_run_beside_others_keeps_its_revision_while_the_upgrade_goes_on() {
+fn non_exclusive_run_keeps_its_revision_during_an_upgrade() {
     for is_missing in [false, true] {
         let (mut world, old) = upgraded(Some("backup"));
         let known =
@@ -230,7 +230,7 @@ fn a_run_finishes_though_the_new_revision_has_no_plans() {
 }
 
 #[test]
-fn a_rollout_finishes_with_its_own_order_though_the_new_revision_has_no_plans() {
+fn rollout_finishes_in_its_order_without_plans_in_the_new_revision() {
     let (mut world, old) = upgraded(None);
     world.loads(&old, Revision::Loaded(Arc::clone(&old)));
     world.settle();
@@ -273,7 +273,7 @@ fn a_package_that_is_not_loaded_leaves_no_runs_behind() {
 }
 
 #[test]
-fn a_run_beside_others_stays_beside_them_though_the_new_revision_has_no_such_plan() {
+fn non_exclusive_run_finishes_if_the_new_revision_lacks_its_plan() {
     for is_missing in [false, true] {
         let (mut world, old) = upgraded(Some("backup"));
         let resource = "

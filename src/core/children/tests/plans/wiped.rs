@@ -51,7 +51,7 @@ fn memory(world: &mut World) -> Value {
 }
 
 #[test]
-fn a_rollout_that_has_succeeded_is_not_repeated_whatever_becomes_of_its_plan_run() {
+fn successful_rollout_is_not_repeated_if_its_plan_run_is_altered() {
     let cases: [fn(&mut World); 3] = [
         |world| wipe(world, "a-1"),
         |world| drop(world.store().runs.remove("a-1")),
@@ -67,7 +67,7 @@ fn a_rollout_that_has_succeeded_is_not_repeated_whatever_becomes_of_its_plan_run
         assert_eq!(settle(&mut world), Verdict::Ready { children: 1 });
         assert_eq!(world.phases(), [("deploy".into(), Phase::Succeeded)]);
         assert_eq!(memory(&mut world)["record"], Value::Null, "a forged fact");
-        // It still is what the next change is compared with.
+        // The next change is still compared with this rollout.
         world.edit(json!({"text": "y"}));
         settle(&mut world);
         assert_eq!(world.phases().len(), 2);
@@ -76,7 +76,7 @@ fn a_rollout_that_has_succeeded_is_not_repeated_whatever_becomes_of_its_plan_run
 }
 
 #[test]
-fn a_rollout_whose_status_is_deleted_on_its_way_is_not_repeated_by_itself() {
+fn running_rollout_whose_status_is_deleted_fails() {
     let mut world = deployed();
     assert_eq!(world.phases(), [("deploy".into(), Phase::Running)]);
     wipe(&mut world, "a-1");
@@ -134,7 +134,7 @@ fn restored_runs_never_run() {
 }
 
 #[test]
-fn without_its_memory_an_instance_does_nothing_until_a_person_decides() {
+fn instance_without_its_memory_waits_for_a_person() {
     for (verdict, runs) in [("Approve", 0), ("Reject", 1)] {
         let mut world = ready();
         world.store().state = None;
@@ -192,7 +192,7 @@ fn a_copy_of_an_instance_without_its_memory_is_not_deployed() {
 }
 
 #[test]
-fn what_0_1_0_stored_is_taken_over_without_a_run() {
+fn state_stored_by_0_1_0_is_taken_over_without_a_run() {
     let mut world = ready();
     request(&mut world, "mine", "other");
     settle(&mut world);

@@ -61,7 +61,7 @@ fn a_cleanup_that_failed_runs_again_for_another_spec_or_revision() {
 }
 
 #[test]
-fn a_held_cleanup_does_not_run_again_in_a_namespace_that_is_being_deleted() {
+fn held_cleanup_does_not_repeat_in_a_terminating_namespace() {
     let mut manager = Manager::new();
     let mut cleanup = triggered(note_plan("cleanup"), Event::Deleted);
     cleanup.on_cleanup_failure = Some(CleanupFailure::Hold);
@@ -77,7 +77,7 @@ fn a_held_cleanup_does_not_run_again_in_a_namespace_that_is_being_deleted() {
 }
 
 #[test]
-fn a_cleanup_that_runs_is_not_disturbed_by_a_wrong_retry() {
+fn running_cleanup_is_not_disturbed_by_a_wrong_retry() {
     let mut manager = Manager::new();
     manager.plans.push(triggered(note_plan("cleanup"), Event::Deleted));
     manager.deleting = true;

@@ -31,7 +31,7 @@ fn a_loss_interrupts_a_request_which_then_resumes() {
 }
 
 #[test]
-fn a_run_that_must_not_be_interrupted_is_not() {
+fn uninterruptible_run_is_not_interrupted() {
     let mut manager = Manager::new();
     manager.create("one", "restore");
     manager.settle();
@@ -85,7 +85,7 @@ fn an_interrupted_retry_of_a_rollout_is_decided_again() {
 }
 
 #[test]
-fn runs_that_wait_for_approval_block_nobody_and_do_not_swap_places_forever() {
+fn runs_that_await_approval_block_no_run_and_do_not_alternate() {
     let mut manager = Manager::new();
     manager.create("one", "repair");
     manager.settle();
@@ -104,7 +104,7 @@ fn runs_that_wait_for_approval_block_nobody_and_do_not_swap_places_forever() {
 }
 
 #[test]
-fn a_run_that_must_not_be_interrupted_holds_its_place_while_it_waits_for_approval() {
+fn uninterruptible_run_keeps_its_place_while_it_awaits_approval() {
     let mut manager = Manager::new();
     manager.create("one", "restore");
     manager.settle();
@@ -114,7 +114,7 @@ fn a_run_that_must_not_be_interrupted_holds_its_place_while_it_waits_for_approva
     manager.spec = json!({"size": 2});
     manager.settle();
     assert_eq!(manager.active(), ["one"]);
-    // The same of a rollout.
+    // The same holds for a rollout.
     let mut manager = Manager::new();
     manager.plans.iter_mut().for_each(|plan| plan.interruptible = false);
     manager.spec = json!({"size": 2});
@@ -148,7 +148,7 @@ fn a_condition_runs_its_plan_and_a_half_done_run_is_resumed() {
 }
 
 #[test]
-fn what_a_run_is_beside_others_is_said_by_its_own_revision() {
+fn own_revision_decides_exclusiveness_and_interruption_of_a_run() {
     let mut manager = Manager::new();
     manager.create("b", "backup");
     manager.create("r", "restore");
@@ -168,7 +168,7 @@ fn what_a_run_is_beside_others_is_said_by_its_own_revision() {
 }
 
 #[test]
-fn a_request_of_higher_priority_goes_before_the_rollout_that_waits_for_it() {
+fn request_of_higher_priority_goes_before_a_waiting_rollout() {
     let mut manager = Manager::new();
     manager.spec = json!({"size": 2});
     manager.settle();
@@ -186,7 +186,7 @@ fn a_request_of_higher_priority_goes_before_the_rollout_that_waits_for_it() {
 }
 
 #[test]
-fn a_second_loss_goes_first_where_a_step_lets_others_in() {
+fn second_loss_goes_first_only_during_an_interruptible_step() {
     let member = |key: i32| Member::new("members", Some(json!(key)));
     for lets_in in [None, Some(false), Some(true)] {
         let mut manager = Manager::new();
@@ -226,7 +226,7 @@ fn a_cancelled_run_for_a_loss_is_repeated_after_a_pause() {
 }
 
 #[test]
-fn a_cancelled_rollout_is_retried_and_one_that_was_replaced_is_not() {
+fn cancelled_rollout_can_be_retried_but_a_replaced_one_cannot() {
     let mut manager = Manager::new();
     manager.spec = json!({"size": 2});
     manager.settle();

@@ -7,7 +7,7 @@ use super::Manager;
 use crate::plan::Phase;
 
 #[test]
-fn names_that_other_runs_hold_are_passed_over() {
+fn names_held_by_other_runs_are_skipped() {
     let mut manager = Manager::new();
     manager.occupied = ["x-2", "x-3", "x-5", "x-backup-60", "x-backup-60-2"].map(str::to_owned).into();
     manager.spec = json!({"size": 2});
@@ -22,9 +22,9 @@ fn names_that_other_runs_hold_are_passed_over() {
     assert_eq!(manager.run("x-backup-60-3").spec.plan, "backup");
 }
 
-/// Whoever requests a run names it.
+/// Users choose the names of the runs that they request.
 #[test]
-fn a_request_with_the_highest_of_numbers_does_not_end_them() {
+fn highest_possible_number_in_a_name_does_not_stop_numbering() {
     let mut manager = Manager::new();
     manager.create("x-18446744073709551615", "backup");
     manager.spec = json!({"size": 2});

@@ -22,7 +22,7 @@ fn no_new_run_is_admitted_while_a_policy_is_missing() {
     assert_eq!(waiting.len(), 2, "{waiting:?}");
     assert!(waiting.iter().all(|(_, why)| why.starts_with("the policy is missing")), "{waiting:?}");
 
-    // It is back; what was created before is not believed, and what is created afterwards is.
+    // The policy is back: runs created before are not trusted, and those created afterwards are.
     manager.now += 5;
     manager.protection = Protection { since: Some(manager.time()), ..Protection::default() };
     manager.settle();
@@ -35,7 +35,7 @@ fn no_new_run_is_admitted_while_a_policy_is_missing() {
 }
 
 #[test]
-fn the_manager_creates_no_run_while_a_policy_is_missing_and_goes_on_with_those_that_run() {
+fn manager_creates_no_run_while_a_policy_is_missing() {
     let mut manager = Manager::new();
     manager.create("repairing", "repair");
     manager.settle();

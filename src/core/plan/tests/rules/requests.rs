@@ -22,7 +22,7 @@ fn requests_run_in_the_order_of_arrival_one_at_a_time() {
 }
 
 #[test]
-fn a_second_run_of_a_plan_is_refused_waits_or_takes_its_place() {
+fn second_run_of_a_plan_follows_its_concurrency() {
     for (concurrency, first, second) in [
         (Concurrency::Forbid, Phase::Running, (Phase::Failed, "AlreadyRunning")),
         (Concurrency::Queue, Phase::Running, (Phase::Pending, "")),
@@ -64,7 +64,7 @@ fn a_taken_run_without_status_never_runs() {
     }
     manager.settle();
     assert!(manager.active().is_empty());
-    // The same in mid-run.
+    // The same for a run whose status is deleted while it runs.
     manager.create("one", "repair");
     manager.settle();
     manager.run_mut("one").status = None;
@@ -127,7 +127,7 @@ fn thousands_of_requests_delay_no_loss() {
     assert!(turns.is_some());
 }
 
-/// As of a backup: `take` is requested while the schedule's run is active, twice.
+/// As with backups: `take` is requested twice while the run of the schedule, which calls it, is active.
 #[test]
 fn requests_of_a_plan_that_a_schedule_calls_wait_for_each_other() {
     let mut manager = Manager::new();

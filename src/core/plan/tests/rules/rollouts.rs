@@ -95,7 +95,7 @@ fn a_rollout_that_is_repeated_keeps_its_key() {
     manager.settle();
     assert_eq!((manager.phase("x-2").0, manager.active()), (Phase::Superseded, vec!["x-4"]));
     assert_eq!(key(&manager, "x-4"), key(&manager, "x-2"), "it rolls out the same");
-    // Back to what was, and to the same once more: these are other changes.
+    // Back to the former spec and forward again: these are other changes.
     manager.end("x-4", Phase::Succeeded);
     for (run, size) in [("x-5", 1), ("x-6", 2)] {
         manager.spec = json!({"size": size});
@@ -107,7 +107,7 @@ fn a_rollout_that_is_repeated_keeps_its_key() {
 }
 
 #[test]
-fn a_rollout_that_a_newer_revision_replaces_while_it_waits_for_approval_keeps_its_key() {
+fn rollout_replaced_while_it_awaits_approval_keeps_its_key() {
     let mut manager = Manager::new();
     manager.spec = json!({"size": 2});
     manager.settle();

@@ -53,7 +53,7 @@ fn a_request_with_an_unusable_user_or_key_is_not_sent() {
 }
 
 #[test]
-fn a_request_that_may_have_been_sent_is_not_sent_in_another_form() {
+fn request_that_may_have_been_sent_is_not_changed() {
     let mut sim = Sim::new(vec![plan("deploy", vec![http("book", "POST", "http://h/b").retries(None, 2)])]);
     sim.silent = true;
     assert!(sim.turn());
@@ -119,7 +119,7 @@ fn a_command_is_retried_until_its_timeout() {
 }
 
 #[test]
-fn a_secret_output_does_not_stand_in_the_status() {
+fn secret_outputs_are_not_in_the_status() {
     let mut made = http("make", "POST", "http://h/").output("token", "body.id");
     made.outputs[0].secret = true;
     let mut sim =
@@ -131,7 +131,7 @@ fn a_secret_output_does_not_stand_in_the_status() {
 
 /// An observation that was made before an effect says nothing about what follows.
 #[test]
-fn what_follows_an_effect_is_decided_by_observations_made_after_it() {
+fn steps_after_an_effect_use_new_observations() {
     let remove = exec("remove", "members[0]").idempotent();
     let steps = vec![remove, note("again", "seen", "true").when("spec.size == 3")];
     for observes in [false, true] {

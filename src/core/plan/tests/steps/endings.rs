@@ -67,7 +67,7 @@ fn a_request_without_an_answer_is_repeated_until_it_is_settled() {
         (http("book", "POST", "http://h/b").retries(None, 2), Phase::Cancelled),
         (http("book", "POST", "http://h/b").retries(Some(1), 2), Phase::Cancelled),
         (http("book", "POST", "http://h/b"), Phase::Cancelled),
-        // Not within its timeout.
+        // The request is not settled within its timeout.
         (http("book", "POST", "http://h/b").timeout("8s"), Phase::Failed),
     ] {
         let mut sim = Sim::new(vec![plan("deploy", vec![step, apply("never", &["a"])])]);
@@ -169,9 +169,9 @@ fn a_patch_is_tried_again_until_the_timeout_of_its_step() {
     assert_eq!((phase, reason.as_str(), requests), (Phase::Failed, "Timeout", 3));
 }
 
-/// A manager that dies loses of what a step has waited at most an eighth of its timeout.
+/// A manager that dies loses at most an eighth of a step's timeout of its waiting time.
 #[test]
-fn the_time_that_a_step_has_waited_survives_restarts() {
+fn waiting_time_of_a_step_survives_restarts() {
     let mut sim = Sim::new(vec![plan("deploy", vec![wait("ready", "spec.never is defined").timeout("10m")])]);
     let from = sim.now;
     for _ in 0..1000 {

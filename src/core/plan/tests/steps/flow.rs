@@ -49,7 +49,7 @@ fn parallel_items_start_together_up_to_their_limit() {
 }
 
 #[test]
-fn a_failed_item_stops_the_loop_or_not() {
+fn failed_item_stops_the_loop_unless_failures_are_ignored() {
     let failing = || http("ask", "POST", "http://h/").each("spec.list", "item", 1).output("id", "body.id");
     let reply = vec![status(400, json!(null))];
     let mut sim = Sim::new(vec![plan("deploy", vec![failing()])]);
@@ -65,7 +65,7 @@ fn a_failed_item_stops_the_loop_or_not() {
 }
 
 #[test]
-fn another_plan_runs_after_a_failure_and_then_the_step_has_failed() {
+fn failure_plan_runs_and_then_the_step_has_failed() {
     let steps = vec![http("promote", "POST", "http://h/").on_failure(OnFailure::Plan("comeback".into()))];
     let comeback = plan("comeback", vec![apply("old", &["a"]), note("note", "back", "true")]);
     let mut sim = Sim::new(vec![plan("failover", steps), comeback]);
@@ -162,7 +162,7 @@ fn a_step_says_whether_its_plan_has_run_and_what_it_recorded() {
 
 /// The facts that the failed run has recorded are those of the plan, too.
 #[test]
-fn what_a_plan_recorded_is_known_to_the_run_that_retries_it() {
+fn retry_knows_facts_that_the_failed_run_recorded() {
     let inner = plan("move", vec![note("to", "primary", "2"), http("tell", "POST", "http://h/")]);
     let go = inline("go", "move").output("primary", "recorded.primary");
     let steps = vec![go, note("told", "told", "outputs.go.primary")];
@@ -192,7 +192,7 @@ fn a_fail_step_fails_the_run_if_its_condition_holds() {
 }
 
 #[test]
-fn a_failure_that_does_not_count_hides_no_other() {
+fn ignored_failure_does_not_hide_another_failure() {
     let both = parallel(
         "both",
         vec![

@@ -38,7 +38,7 @@ fn a_failed_job_is_retried_under_another_name() {
 }
 
 #[test]
-fn a_job_without_retries_fails_its_step_and_the_step_says_why() {
+fn job_without_retries_fails_its_step_with_the_reason() {
     let mut sim =
         Sim::new(vec![plan("deploy", vec![phase("grow", vec![job("add")]), apply("never", &["a"])])]);
     sim.cluster.job_results.insert("grow/add".into(), vec![JobResult::Failed("exit code 1".into())]);
@@ -78,7 +78,7 @@ fn a_job_that_takes_too_long_is_deleted_before_the_step_fails() {
 }
 
 #[test]
-fn a_job_whose_pod_does_not_start_is_deleted_and_its_attempt_has_failed() {
+fn job_whose_pod_does_not_start_is_a_failed_attempt() {
     for (retries, ended, reason) in [(1, Phase::Succeeded, ""), (0, Phase::Failed, "JobNotStarted")] {
         let mut sim = Sim::new(vec![plan("deploy", vec![job("add").retries(Some(retries), 1)])]);
         sim.cluster.job_results.insert("add".into(), vec![JobResult::Reading]);

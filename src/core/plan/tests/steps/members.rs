@@ -14,12 +14,12 @@ fn an_apply_step_records_its_members_before_it_writes_them() {
     assert_eq!(sim.finish().phase, Phase::Succeeded);
     assert_eq!(sim.cluster.writes.len(), 5);
     assert_eq!(sim.status().applied.len(), 5);
-    // The first step's intent; its result with the second's intent; the end.
+    // The states: the intent of the first step; its result with the intent of the second; the end.
     assert_eq!(sim.history.len(), 3);
 }
 
 #[test]
-fn an_apply_of_nothing_costs_one_write_with_its_neighbours() {
+fn steps_without_effects_are_stored_in_one_write() {
     let mut sim = Sim::new(vec![plan(
         "deploy",
         vec![apply("one", &["members[7]"]), wait("two", "spec.size == 3"), note("three", "done", "true")],
@@ -86,7 +86,7 @@ fn a_delete_step_records_and_waits_until_the_objects_are_gone() {
 }
 
 #[test]
-fn a_rollout_ends_with_what_no_step_has_applied() {
+fn rollout_applies_the_remaining_members_last() {
     let plans =
         vec![plan("upgrade", vec![apply("network", &["a"])]), plan("resize", vec![apply("network", &["b"])])];
     let mut sim = Sim::rollout(plans);
@@ -96,7 +96,7 @@ fn a_rollout_ends_with_what_no_step_has_applied() {
     assert_eq!(paths, ["upgrade/network", "resize/network", REMAINING]);
 }
 
-/// What the target is follows from the record, so a step after it sees the target of the next decision.
+/// The target follows from the facts, so a step after a fact sees the target of the next decision.
 #[test]
 fn an_apply_after_a_fact_waits_until_the_fact_is_stored() {
     let steps = vec![note("beside", "generation", "1"), apply("volume", &["members[0]"])];

@@ -13,7 +13,7 @@ use crate::plan::{
 use crate::template::Var;
 
 #[test]
-fn unknown_waits_until_the_timeout() {
+fn step_with_an_unknown_value_waits_until_its_timeout() {
     let mut sim = Sim::new(vec![plan("deploy", vec![note("note", "x", "1").when("refs.api.ok")])]);
     sim.cluster.refs.insert("api".into(), Var::Unknown("it is not reached".into()));
     let progress = sim.settle();
@@ -75,14 +75,14 @@ fn approvals_by_service_accounts_count_only_if_the_step_says_so() {
     sim.run.spec.approvals.push(yes("ann"));
     assert_eq!(sim.finish().phase, Phase::Succeeded);
     assert_eq!(asking(true).finish().phase, Phase::Succeeded);
-    // A no of an account counts.
+    // A rejection by an account counts.
     let mut sim = asking(false);
     sim.run.spec.approvals.push(Approval { verdict: Verdict::Reject, ..yes(ACCOUNT) });
     assert_eq!(sim.finish().reason, "Rejected");
 }
 
 #[test]
-fn what_is_asked_shows_what_was_given_and_when() {
+fn waiting_message_shows_the_approvals_so_far() {
     let mut sim = Sim::new(vec![plan("deploy", vec![approve("sure", "Sure?", 2)])]);
     sim.settle();
     sim.run.spec.requested_by = Some("eve".into());
@@ -102,7 +102,7 @@ fn what_is_asked_shows_what_was_given_and_when() {
 
 /// The API server compares the groups of a user with those that the status of the step names.
 #[test]
-fn the_groups_of_a_step_are_asked_for_and_bound_to_its_approvals() {
+fn groups_of_a_step_are_shown_and_bound_to_its_approvals() {
     let with_groups = |groups: &[&str]| {
         let mut step = approve("sure", "Sure?", 1);
         if let Action::Approve { groups: wanted, .. } = &mut step.action {
@@ -163,14 +163,14 @@ fn answers_that_the_api_server_has_not_checked_never_count() {
 }
 
 #[test]
-fn a_requester_who_is_not_known_cannot_be_told_from_others() {
+fn unknown_requester_cannot_be_excluded_from_approving() {
     let mut sim = Sim::new(vec![plan("deploy", vec![approve("sure", "Delete?", 1)])]);
     sim.run.spec.requested_by = None;
     assert_eq!(sim.finish().reason, "RequesterUnknown");
 }
 
 #[test]
-fn a_pause_takes_its_time_and_none_while_the_instance_is_paused() {
+fn pause_step_does_not_count_time_while_instance_is_paused() {
     let mut sim = Sim::new(vec![plan("deploy", vec![pause("rest", "10s")])]);
     sim.settle();
     sim.paused = true;
@@ -211,7 +211,7 @@ fn a_message_is_shown_once_the_step_has_waited_for_a_while() {
 }
 
 #[test]
-fn a_timeout_says_how_long_and_what_was_last() {
+fn timeout_message_says_how_long_and_what_was_awaited() {
     // Attempts: their last reason stands beside the words of the step.
     let exec = saying(exec("run", "a").idempotent().retries(None, 1).timeout("1h30m"), "it is added");
     let mut sim = Sim::new(vec![plan("deploy", vec![exec])]);
