@@ -1,11 +1,12 @@
-//! The layers of the code, read from its imports, and the dependencies that it names. Links nothing of the crate.
+//! Checks the layers of the code by its imports, and the dependencies that it names. Links nothing of the
+//! crate.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The crates, and the modules of each from the bottom up: each may import those above it in its list, so there is no
-/// circle. What a crate may import of another is in its manifest.
+/// The crates, and the modules of each from the bottom up: a module may import those that precede it in the
+/// list, so there is no circle. The manifests say what a crate may import of another.
 const LAYERS: [(&str, &[&str]); 4] = [
     ("src/lang", &["printable", "diag", "api", "naming", "backoff", "yaml", "schema", "template"]),
     ("src/package", &["crd", "readiness"]),
@@ -13,7 +14,7 @@ const LAYERS: [(&str, &[&str]); 4] = [
     ("src", &["clock", "cluster", "manager", "cli"]),
 ];
 
-/// The crates that neither wait nor talk to anyone, and what they may therefore not depend on.
+/// The crates that neither wait nor do I/O.
 const PURE: [&str; 3] = ["src/lang", "src/package", "src/core"];
 const IMPURE: [&str; 7] = ["tokio", "hyper", "clap", "kube", "futures", "operetta", "operetta-local"];
 
@@ -74,7 +75,8 @@ fn pure_crates_cannot_wait() {
     }
 }
 
-/// All time of the core and the manager goes through `clock`: then a test that moves the clock moves all of it.
+/// All time of the core and the manager goes through `clock`, so that a test that moves the clock moves all
+/// of it.
 #[test]
 fn time_comes_from_the_clock() {
     let mut found = Vec::new();
@@ -89,7 +91,7 @@ fn time_comes_from_the_clock() {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
-/// A dependency that no file names is built for nothing.
+/// A dependency that no file names costs build time for nothing.
 #[test]
 fn every_dependency_is_used() {
     let crates = [
@@ -163,7 +165,7 @@ fn depth(path: &Path) -> usize {
 /// All mentions of top-level modules in the code of a module that is `depth` deep.
 fn imports(text: &str, depth: usize) -> Vec<Import> {
     let mut found = Vec::new();
-    // rustfmt puts the brackets of an inline module at the beginning of a line.
+    // rustfmt puts the braces of an inline module at the beginning of a line.
     let mut inline = 0;
     for (line, code) in code(text) {
         if code.starts_with("mod ") && code.ends_with('{') {
@@ -171,7 +173,7 @@ fn imports(text: &str, depth: usize) -> Vec<Import> {
         } else if code.starts_with('}') {
             inline = 0;
         }
-        // A list in brackets may go on in the next lines.
+        // A list in braces may continue on the next lines.
         let start = code.as_ptr().addr() - text.as_ptr().addr();
         let to_root = "super::".repeat(depth + inline);
         let paths = ["crate::", &to_root];
@@ -182,7 +184,7 @@ fn imports(text: &str, depth: usize) -> Vec<Import> {
     found
 }
 
-/// The first words of a path, or of each path in its brackets.
+/// The first segment of a path, or of each path in its braces.
 fn heads(path: &str) -> Vec<&str> {
     let word = |text: &'_ str| text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len());
     let Some(list) = path.strip_prefix('{') else { return vec![&path[..word(path)]] };
@@ -202,7 +204,7 @@ fn heads(path: &str) -> Vec<&str> {
     heads
 }
 
-/// The lines of a text that are no comments, with their numbers.
+/// The lines of a text that are not comments, with their numbers.
 fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let lines = text.lines().enumerate().map(|(at, line)| (at + 1, line));
     lines.filter(|(_, line)| !line.trim_start().starts_with("//"))

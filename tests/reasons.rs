@@ -1,13 +1,13 @@
-//! The table of reasons (docs/guide/reasons.md) against the source. Links nothing of the crate.
+//! Checks the table of reasons (docs/guide/reasons.md) against the source. Links nothing of the crate.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// Where reasons of conditions, runs, steps, children and Events are made.
+/// The folders whose code defines reasons of conditions, runs, steps, children and Events.
 const FOLDERS: [&str; 5] = ["core/children", "core/operators", "core/plan", "manager", "package/readiness"];
 
-/// Words in these folders that are no reasons: kinds are left out besides.
+/// Words in these folders that look like reasons but are not. Kinds are left out as well.
 const OTHERS: &str = "
     Phases and verdicts: Pending Running Interrupted Succeeded Error Known Listing Watching Degraded Leading StandingBy Stopping Delayed
     Causes of runs: Cleanup Condition Deletion Loss Request Rollout Schedule
@@ -42,7 +42,7 @@ fn every_reason_is_in_the_table() {
     for folder in FOLDERS {
         visit(&Path::new("src").join(folder), &mut found);
     }
-    // Events about changes of children have the names of these.
+    // Events about changes of children use the names of these variants as reasons.
     let state = fs::read_to_string("src/core/children/state.rs").unwrap();
     let effects = state.split_once("pub enum Effect {").unwrap().1.split_once("\n}").unwrap().0;
     let effects = effects.lines().filter_map(|line| line.trim().strip_suffix(','));
@@ -63,7 +63,7 @@ fn every_reason_is_in_the_table() {
     assert!(gone.is_empty(), "nothing in the source gives these reasons of docs/guide/reasons.md: {gone:?}");
 }
 
-/// The words of all files below a folder, with where each was found first.
+/// Collects the words of all files below a folder, with the file where each was found first.
 fn visit(folder: &Path, found: &mut BTreeMap<String, String>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -80,7 +80,7 @@ fn visit(folder: &Path, found: &mut BTreeMap<String, String>) {
     }
 }
 
-/// The literals of a text that are one word in camel case, with their lines.
+/// The string literals of a text that are one word in camel case, with their lines.
 fn words(text: &str) -> impl Iterator<Item = (usize, String)> {
     let is_word = |text: &str| {
         text.starts_with(|c: char| c.is_ascii_uppercase())

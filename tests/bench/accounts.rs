@@ -1,4 +1,4 @@
-//! What it costs that packages act as accounts of their own (`--impersonate`).
+//! The cost of accounts for packages (`--impersonate`).
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,18 +14,18 @@ use crate::rounds::{Bench, ManagerRound, arguments, per_second};
 use crate::support::rights::{SYSTEM, apply, grant, manager};
 use crate::{Result, package_folder};
 
-/// Which manager is measured.
+/// The account of the manager that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// An administrator, for whom the API server looks into no rules.
+    /// An administrator, for whom the API server evaluates no rules.
     Admin,
-    /// The manager's account, which has the rights of the package, too.
+    /// The manager's account, which also has the rights of the package.
     Own,
-    /// The same, which acts as the account of the package.
+    /// The manager's account, which impersonates the account of the package.
     Acting,
 }
 
-/// One round of each.
+/// One round with each account.
 #[derive(Debug, Serialize)]
 struct Round {
     admin: ManagerRound,
@@ -33,7 +33,7 @@ struct Round {
     acting: ManagerRound,
 }
 
-/// All rounds.
+/// The results of all rounds.
 #[derive(Debug, Serialize)]
 pub(crate) struct Accounts {
     instances: usize,
@@ -41,8 +41,9 @@ pub(crate) struct Accounts {
     arriving: Vec<Round>,
 }
 
-/// Measures it. The price of impersonation is the difference between the manager's account with the rights of the package and
-/// the same account that acts as the package's: for both the API server looks into the rules.
+/// Runs the measurement. The cost of impersonation is the difference between the manager's account with the
+/// rights of the package and the same account when it impersonates the package's: in both cases the API
+/// server evaluates rules.
 pub(crate) async fn run(
     plane: &ControlPlane,
     package: &Arc<Package>,
@@ -63,10 +64,10 @@ pub(crate) async fn run(
     let [command, folder] = arguments();
     let plain = [command, folder, "--namespace", SYSTEM];
     let acting = [&plain[..], &["--impersonate"]].concat();
-    // It registers the CRD, without which there are no instances.
+    // It registers the CRD, which the instances need.
     drop(admin.manager_of(&plain).await?);
     let mut result = Accounts { instances, backlog: Vec::new(), arriving: Vec::new() };
-    // The first round warms the server up.
+    // The first round only warms up the server.
     for round in 0..=rounds {
         for what in ["backlog", "arriving"] {
             let measure = async |way: Way| -> Result<ManagerRound> {
@@ -84,7 +85,7 @@ pub(crate) async fn run(
                 eprintln!("{namespace}: {:.1} instances/s", per_second(instances, measured.all));
                 Ok(measured)
             };
-            // In turn first and last: what one leaves behind for the next is in both.
+            // Alternate the order, because each measurement affects the next one.
             let round_of = if round % 2 == 0 {
                 let (admin, own) = (measure(Way::Admin).await?, measure(Way::Own).await?);
                 Round { admin, own, acting: measure(Way::Acting).await? }
@@ -100,7 +101,7 @@ pub(crate) async fn run(
     Ok(result)
 }
 
-/// CPU seconds of the manager and the API server with its etcd, until it rests.
+/// CPU seconds of the manager and the API server with its etcd, until the manager is idle.
 fn cpu(round: &ManagerRound) -> f64 {
     let of = |cpu: &crate::measure::Cpu| cpu.manager + cpu.apiserver + cpu.etcd;
     of(&round.cpu) + of(&round.trailing_cpu)

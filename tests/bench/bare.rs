@@ -1,6 +1,6 @@
-//! The bare client: makes instances, and applies what Operetta would apply for them. It renders beforehand
-//! and does not read the answers further than their status, so it is as fast as a client of this library
-//! and this server can be.
+//! The bare client: creates instances, and applies what Operetta would apply for them. It renders everything
+//! in advance and reads only the status of the answers, so it is as fast as a client with this library and
+//! this server can be.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use tokio::task::JoinSet;
 
 use crate::Result;
 
-/// The events of a watch, a line each.
+/// The events of a watch, one a line.
 type Lines = BoxStream<'static, std::io::Result<String>>;
 
-/// A client with a bound on what it has in flight.
+/// A client with a limit on concurrent requests.
 pub(crate) struct Bare {
     client: kube::Client,
     concurrency: usize,
@@ -36,29 +36,29 @@ struct Prepared {
     body: Vec<u8>,
 }
 
-/// Everything to be applied, rendered and serialized.
+/// All patches, rendered and serialized.
 pub(crate) struct Applies(Vec<Prepared>);
 
 impl Applies {
-    /// How many objects.
+    /// The number of objects.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 }
 
 impl Bare {
-    /// Over a client of its own.
+    /// A bare client on its own connection.
     pub(crate) fn new(client: kube::Client, concurrency: usize) -> Self {
         Self { client, concurrency }
     }
 
-    /// Makes a namespace.
+    /// Creates a namespace.
     pub(crate) async fn create_namespace(&self, name: &str) -> Result<()> {
         let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         self.post("/api/v1/namespaces", &body).await.map(drop)
     }
 
-    /// Makes instances `light-0`, `light-1`, ... ; returns them as the server answers.
+    /// Creates the instances `light-0`, `light-1`, ... Returns them as the server answers.
     pub(crate) async fn create_instances(
         &self,
         resource: &Resource,
@@ -85,12 +85,13 @@ impl Bare {
         Ok(texts.iter().map(|text| serde_json::from_str(text)).collect::<std::result::Result<_, _>>()?)
     }
 
-    /// Renders what Operetta applies for new instances: labels, annotations, owners, precondition and all.
+    /// Renders what Operetta applies for new instances, including labels, annotations, owners and the
+    /// precondition.
     pub(crate) async fn render(&self, package: &Arc<Package>, instances: &[Value]) -> Result<Applies> {
         self.rendered(package, instances, true).await
     }
 
-    /// The same without the precondition that the object does not exist.
+    /// Like [`render`](Self::render), without the precondition that the object does not exist.
     pub(crate) async fn render_again(&self, package: &Arc<Package>, instances: &[Value]) -> Result<Applies> {
         self.rendered(package, instances, false).await
     }
@@ -125,8 +126,8 @@ impl Bare {
         Ok(Applies(all))
     }
 
-    /// Adds the one status write that an instance costs: what Operetta says of an instance whose children are
-    /// all ready, under the same precondition.
+    /// Adds one write of the status for each instance: what Operetta reports when all children are ready,
+    /// with the same precondition.
     pub(crate) fn with_statuses(
         applies: Applies,
         resource: &Resource,
@@ -160,7 +161,7 @@ impl Bare {
         Ok(Applies(all))
     }
 
-    /// Sends everything, so many at a time.
+    /// Sends everything, with the limit on concurrent requests.
     pub(crate) async fn apply(&self, applies: &Applies) -> Result<()> {
         stream::iter(&applies.0)
             .map(|prepared| async {
@@ -175,7 +176,7 @@ impl Bare {
             .await
     }
 
-    /// The objects of every child kind that bear the uid of an instance, in a namespace.
+    /// The objects of all child kinds in a namespace that have the uid of an instance in a label.
     pub(crate) async fn children(&self, package: &Package, namespace: &str) -> Result<Vec<Value>> {
         let mut all = Vec::new();
         for kind in self.child_kinds(resource(package)?).await?.into_values() {
@@ -210,7 +211,7 @@ impl Bare {
         Ok(())
     }
 
-    /// Whether a namespace is there, on its way out or not.
+    /// Whether a namespace exists, even if it is being deleted.
     pub(crate) async fn has_namespace(&self, name: &str) -> Result<bool> {
         let request = Request::get(format!("/api/v1/namespaces/{name}")).body(Vec::new())?;
         match self.client.request_text(request).await {
@@ -225,7 +226,8 @@ impl Bare {
         self.streams(package).await.map(drop)
     }
 
-    /// Watches everything that the manager watches, and does not read what comes further than its lines. Until it is dropped.
+    /// Watches everything that the manager watches, reading only lines. The watches end when the result is
+    /// dropped.
     pub(crate) async fn watch_all(&self, package: &Package) -> Result<JoinSet<()>> {
         let mut tasks = JoinSet::new();
         for mut lines in self.streams(package).await? {
@@ -234,7 +236,8 @@ impl Bare {
         Ok(tasks)
     }
 
-    /// The watches of the manager, as streams as it does: instances, and children by their label. What there is has been told.
+    /// Opens the same watches as the manager, as streams: of instances, and of children by their label.
+    /// Returns when the initial lists are complete.
     async fn streams(&self, package: &Package) -> Result<Vec<Lines>> {
         let resource = resource(package)?;
         let kinds = self.child_kinds(resource).await?.into_values().map(|kind| (kind, true));
@@ -264,12 +267,12 @@ impl Bare {
         self.post(&path(kind, body["metadata"]["namespace"].as_str(), None)?, body).await.map(drop)
     }
 
-    /// A merge patch; returns the object.
+    /// Sends a merge patch. Returns the object.
     pub(crate) async fn patch(&self, path: &str, body: &Value) -> Result<Value> {
         self.send_patch(path, "application/merge-patch+json", body).await
     }
 
-    /// A server-side apply of one object; returns the object.
+    /// Sends a server-side apply of one object. Returns the object.
     pub(crate) async fn apply_one(&self, path: &str, body: &Value) -> Result<Value> {
         self.send_patch(path, "application/apply-patch+yaml", body).await
     }
@@ -282,7 +285,7 @@ impl Bare {
         Ok(serde_json::from_str(&text)?)
     }
 
-    /// A deletion.
+    /// Deletes an object.
     pub(crate) async fn delete(&self, path: &str) -> Result<()> {
         let request = Request::delete(path).body(Vec::new())?;
         self.client.request_text(request).await.map_err(|error| describe(path, &error))?;
@@ -313,17 +316,17 @@ impl Bare {
     }
 }
 
-/// The one resource of the package.
+/// The only resource of the package.
 pub(crate) fn resource(package: &Package) -> Result<&Resource> {
     Ok(package.resources.first().ok_or("the package has no resource")?)
 }
 
-/// The kind of the instances, as the client wants it.
+/// The kind of the instances, in the form that the client takes.
 pub(crate) fn instance_kind(resource: &Resource) -> ApiKind {
     resource.kind.clone()
 }
 
-/// The library shows the whole Debug form of a status.
+/// Describes an error in short form: the library shows the whole Debug form of a status.
 fn describe(path: &str, error: &kube::Error) -> Box<dyn std::error::Error + Send + Sync> {
     match error {
         kube::Error::Api(status) => format!("{path}: {} {}", status.code, status.message).into(),

@@ -1,5 +1,5 @@
-//! A small round under the audit log: which requests the manager makes, by verb and resource; and whether
-//! the bare client really applies the same bodies.
+//! A small round with the audit log: counts the manager's requests by verb and resource, and checks that the
+//! bare client applies the same bodies.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -18,18 +18,18 @@ use crate::watch::Readiness;
 
 const NAMESPACE: &str = "counted";
 
-/// Requests of the manager.
+/// The requests of the manager.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Counted {
-    /// Among how many instances.
+    /// The number of instances.
     pub(crate) instances: usize,
-    /// How many, by verb and resource, and by the answer where it was an error.
+    /// The number of requests by verb and resource, and by the code of an error answer.
     pub(crate) requests: BTreeMap<String, usize>,
-    /// How many once all was done: a restart of the manager, until it rests.
+    /// The requests of a restarted manager when nothing has changed, until it is idle.
     pub(crate) restart: BTreeMap<String, usize>,
 }
 
-/// Counts.
+/// Counts the requests.
 pub(crate) async fn count(
     plane: &ControlPlane,
     package: &Arc<Package>,
@@ -39,7 +39,7 @@ pub(crate) async fn count(
     eprintln!("counting the requests for {instances} instances");
     let bare = Bare::new(plane.client()?, concurrency);
     let resource = resource(package)?;
-    // Once before, so that registering the CRD is not counted.
+    // Start a manager before, so that the registration of the CRD does not count.
     let mut first = Operetta::run(plane, &arguments());
     first.wait_for("watching instances", Duration::from_secs(30)).await;
     drop(first);
@@ -67,7 +67,7 @@ pub(crate) async fn count(
     Ok(Counted { instances, requests, restart })
 }
 
-/// Everybody else has another user, or this user agent.
+/// Counts the manager's requests: everybody else has another user, or the user agent that is excluded here.
 fn requests(events: &[operetta::local::AuditEvent]) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for event in events.iter().filter(|e| e.user == "admin" && !e.user_agent.starts_with("operetta-local/")) {
@@ -87,8 +87,8 @@ fn requests(events: &[operetta::local::AuditEvent]) -> BTreeMap<String, usize> {
     counts
 }
 
-/// Applied after the manager by the same field manager, what the bare client applies changes nothing: no
-/// object gets a new resourceVersion.
+/// Checks the bodies of the bare client: applied after the manager with the same field manager, they change
+/// no resourceVersion.
 async fn same_bodies(bare: &Bare, package: &Arc<Package>, instances: usize) -> Result<()> {
     let versions = |children: &[Value]| -> HashMap<(String, String), String> {
         let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();

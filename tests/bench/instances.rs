@@ -1,8 +1,8 @@
-//! The benchmark: how fast N instances of five light children become Ready, beside a bare client that
-//! applies the same 5N objects with as many requests in flight, on the same API server.
+//! The benchmark: how fast N instances of five light children become Ready, compared with a bare client that
+//! applies the same 5N objects with as many concurrent requests to the same API server.
 //!
-//! `cargo bench --bench instances -- --help` tells the options, `docs/performance.md` what is measured. It
-//! measures and never judges: it fails when the work was not done, not when it was slow.
+//! `cargo bench --bench instances -- --help` lists the options, and `docs/performance.md` says what is
+//! measured. The benchmark fails if the work is not done, and not if it is slow.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -26,7 +26,7 @@ use clap::Parser;
 use operetta::local::{ControlPlane, Options};
 use operetta::manager::Config;
 
-/// What goes wrong ends the benchmark with a sentence.
+/// Errors end the benchmark with a message.
 type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Result<T, E>;
 
 /// N instances of five light children to Ready, beside a bare client that applies the same objects
@@ -74,12 +74,12 @@ struct Args {
     bench: bool,
 }
 
-/// The package whose instances are made.
+/// The package whose instances are created.
 fn package_folder() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/packages/light"))
 }
 
-/// A package none of whose instances comes right.
+/// A package whose instances never become Ready.
 fn poison_folder() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/packages/poison"))
 }
@@ -87,7 +87,7 @@ fn poison_folder() -> &'static Path {
 fn main() -> ExitCode {
     let args = Args::parse();
     if !args.bench {
-        // `cargo test --all-targets` comes here, and is no place for minutes of load.
+        // `cargo test --all-targets` runs this as well, and should not take minutes.
         println!("this is a benchmark: cargo bench --bench instances -- --help");
         return ExitCode::SUCCESS;
     }
@@ -155,7 +155,7 @@ async fn run(args: &Args) -> Result<()> {
         Some(counted?)
     };
 
-    // The audit log costs the server a few percent of its time: not in what is timed.
+    // The audit log costs the server a few percent of its time, so the timed rounds have none.
     let plane = start(vec!["--audit-log-path=".into()]).await?;
     let rounds = rounds::run(&plane, &package, args.instances, args.rounds, concurrency).await;
     plane.stop().await;
@@ -173,7 +173,7 @@ fn write(path: Option<&Path>, text: &str) -> Result<()> {
     Ok(())
 }
 
-/// A control plane without nodes: light children need none.
+/// Starts a control plane without nodes, which light children do not need.
 async fn start(apiserver_flags: Vec<String>) -> Result<ControlPlane> {
     let options = Options { nodes: 0, apiserver_flags, ..support::options() };
     Ok(ControlPlane::start(options).await?)

@@ -1,4 +1,4 @@
-//! What Linux tells of processes and of the machine.
+//! Measurements of processes and of the machine, as Linux reports them.
 
 use std::fs;
 use std::time::Duration;
@@ -8,28 +8,29 @@ use serde::Serialize;
 
 use crate::Result;
 
-/// Ticks of `/proc/*/stat` a second: `USER_HZ`, the same on every machine that Linux runs on today.
+/// Ticks a second in `/proc/*/stat`: `USER_HZ`, the same on every machine that Linux supports today.
 const TICKS: f64 = 100.0;
 
-/// CPU seconds used so far, by whom.
+/// CPU seconds by process.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub(crate) struct Cpu {
-    /// `operetta run`; 0 where there is none.
+    /// `operetta run`; 0 if none runs.
     pub(crate) manager: f64,
     /// kube-apiserver.
     pub(crate) apiserver: f64,
     /// etcd.
     pub(crate) etcd: f64,
-    /// kube-controller-manager: it collects garbage, and makes endpoints for the Services.
+    /// kube-controller-manager, which collects garbage and creates endpoints for the Services.
     pub(crate) controllers: f64,
-    /// This process: the bare client, or the watch that sees instances become Ready.
+    /// This process: the bare client, or the watch for instances that become Ready.
     pub(crate) client: f64,
-    /// All else on the machine, what the hypervisor gave to others included. It disturbs.
+    /// All other processes of the machine, and time that the hypervisor gave to others. This disturbs the
+    /// measurement.
     pub(crate) others: f64,
 }
 
 impl Cpu {
-    /// What has been used up to now. `others` is the whole machine until [`Self::since`].
+    /// CPU seconds up to now. `others` is that of the whole machine until [`Self::since`] is called.
     pub(crate) fn now(plane: &ControlPlane, manager: Option<u32>) -> Result<Self> {
         let of = |component| plane.pid(component).map_or(Ok(0.0), cpu_seconds);
         Ok(Self {
@@ -42,7 +43,7 @@ impl Cpu {
         })
     }
 
-    /// What has been used between two moments.
+    /// CPU seconds between two moments.
     pub(crate) fn since(self, before: Self) -> Self {
         let mut used = Self {
             manager: self.manager - before.manager,
@@ -58,12 +59,12 @@ impl Cpu {
     }
 }
 
-/// CPU seconds of a process, its threads included.
+/// CPU seconds of a process, including its threads.
 pub(crate) fn cpu_seconds(pid: u32) -> Result<f64> {
     let path = format!("/proc/{pid}/stat");
     let stat = fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))?;
     let rest = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
-    // utime and stime are the 14th and 15th field; the state, the first of the rest, is the 3rd.
+    // utime and stime are the 14th and 15th field; `rest` begins with the state, which is the 3rd.
     let ticks: Vec<f64> = rest.split(' ').skip(11).take(2).filter_map(|n| n.parse().ok()).collect();
     if ticks.len() != 2 {
         return Err(format!("{path} is not understood").into());
@@ -71,11 +72,11 @@ pub(crate) fn cpu_seconds(pid: u32) -> Result<f64> {
     Ok(ticks.iter().sum::<f64>() / TICKS)
 }
 
-/// CPU seconds of the whole machine that were not idle.
+/// CPU seconds of the whole machine, without idle time.
 fn machine_seconds() -> Result<f64> {
     let stat = fs::read_to_string("/proc/stat").map_err(|e| format!("/proc/stat: {e}"))?;
     let line = stat.lines().next().unwrap_or_default();
-    // user nice system idle iowait irq softirq steal; guests are in user already.
+    // user nice system idle iowait irq softirq steal; guest time is part of user.
     let ticks: Vec<f64> = line.split_whitespace().skip(1).take(8).filter_map(|n| n.parse().ok()).collect();
     if ticks.len() != 8 {
         return Err("/proc/stat is not understood".into());
@@ -86,14 +87,14 @@ fn machine_seconds() -> Result<f64> {
 /// Resident memory of a process, in bytes.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub(crate) struct Memory {
-    /// Now.
+    /// The present resident memory.
     pub(crate) resident: u64,
-    /// At most so far.
+    /// The highest resident memory so far.
     pub(crate) peak: u64,
 }
 
 impl Memory {
-    /// Of a process.
+    /// Reads the memory of a process.
     pub(crate) fn of(pid: u32) -> Result<Self> {
         let path = format!("/proc/{pid}/status");
         let status = fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))?;
@@ -101,27 +102,27 @@ impl Memory {
     }
 }
 
-/// The number of a line such as `VmRSS:    1234 kB`.
+/// The number in a line such as `VmRSS:    1234 kB`.
 fn field(text: &str, name: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
     line.split_whitespace().next().and_then(|n| n.parse().ok()).unwrap_or(0)
 }
 
-/// Where it was measured.
+/// The machine on which the benchmark runs.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Machine {
-    /// As the processor calls itself.
+    /// The model name of the processor.
     pub(crate) processor: String,
-    /// Cores that this process may use.
+    /// The number of cores that this process may use.
     pub(crate) cores: usize,
-    /// Bytes.
+    /// The memory in bytes.
     pub(crate) memory: u64,
     /// The kernel's version.
     pub(crate) kernel: String,
 }
 
 impl Machine {
-    /// This one.
+    /// Describes this machine.
     pub(crate) fn here() -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let cpuinfo = read("/proc/cpuinfo");
@@ -138,8 +139,8 @@ impl Machine {
     }
 }
 
-/// Waits until the control plane has nothing to do: garbage of the last round is collected, endpoints are
-/// made. Gives up after a minute, for then it is not the benchmark's work that goes on.
+/// Waits until the control plane is idle: garbage of the last round is collected, and endpoints are created.
+/// Gives up after a minute, because then the load is not the benchmark's.
 pub(crate) async fn until_quiet(plane: &ControlPlane) -> Result<()> {
     const WINDOW: Duration = Duration::from_secs(1);
     for _ in 0..60 {

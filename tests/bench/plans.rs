@@ -1,8 +1,9 @@
-//! Runs of plans: how fast N instances run a plan of five steps side by side, beside a bare client that sends the same
-//! writes; what a step costs in a run that is alone; and what a step costs that has nothing to do.
+//! Runs of plans: how fast N instances run a plan of five steps side by side, compared with a bare client
+//! that sends the same writes; the cost of a step in a run that is alone; and the cost of a step that has
+//! nothing to do.
 //!
-//! The bare client repeats the writes of a manager as the audit log has them, with the names, uids and resourceVersions
-//! of other instances, those of one instance one after another.
+//! The bare client repeats the writes of a manager from the audit log, with the names, uids and
+//! resourceVersions of other instances. The writes of one instance are sent one after another.
 
 #![expect(clippy::cast_precision_loss, reason = "counts are small")]
 
@@ -28,16 +29,16 @@ use crate::support::{Operetta, options};
 use crate::watch::Readiness;
 use crate::{Result, start};
 
-/// How many steps the plan has whose runs are timed.
+/// The number of steps of the plan whose runs are timed.
 const STEPS: usize = 5;
-/// How many runs that are alone are timed.
+/// The number of runs that are timed alone.
 const ALONE: usize = 20;
-/// How many items each of the two steps without work has, in the longer of the runs that are compared.
+/// The number of items in each of the two steps without work, in the longer of the runs that are compared.
 const ITEMS: usize = 100;
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/packages/laps");
 
-/// Everything records each write with its body and its reply.
+/// An audit policy that records each write with its body and its reply.
 const POLICY: &str = "apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -47,28 +48,28 @@ rules:
 - level: Metadata
 ";
 
-/// Everything.
+/// The results.
 #[derive(Debug, Serialize)]
 pub(crate) struct Plans {
     instances: usize,
     concurrency: usize,
-    /// The writes of one instance, by verb and resource, in their order.
+    /// The writes of one instance in order, by verb and resource.
     writes: Vec<String>,
-    /// Seconds until all runs have ended, a round each.
+    /// Seconds until all runs have ended, for each round.
     manager: Vec<f64>,
-    /// Seconds of the bare client for the same writes.
+    /// Seconds of the bare client for the same writes, for each round.
     bare: Vec<f64>,
     manager_cpu: Vec<Cpu>,
     bare_cpu: Vec<Cpu>,
-    /// Milliseconds from the creation of an instance, alone, until its run has ended: the median.
+    /// The median of milliseconds from the creation of a single instance until its run has ended.
     alone: f64,
-    /// Milliseconds of the bare client for the same writes, alone: the median.
+    /// The median of milliseconds of the bare client for the same writes of a single instance.
     bare_alone: f64,
-    /// Milliseconds of a run whose two steps have one item each, and of one with [`ITEMS`]: the medians.
+    /// The medians of milliseconds of a run whose two steps have one item each, and of one with [`ITEMS`].
     idle: (f64, f64),
 }
 
-/// Measures it.
+/// Runs the measurement.
 pub(crate) async fn run(instances: usize, rounds: usize, concurrency: usize) -> Result<Plans> {
     let (package, _) =
         operetta::package::load(Path::new(FOLDER)).map_err(|e| operetta::diag::render(&e, false))?;
@@ -92,7 +93,7 @@ pub(crate) async fn run(instances: usize, rounds: usize, concurrency: usize) -> 
     plane.stop().await;
     (plans.alone, plans.bare_alone, plans.idle) = alone?;
     for round in 1..=rounds {
-        // In turn first and second; each has a control plane of its own.
+        // Alternate the order; each has a control plane of its own.
         for is_manager in [round % 2 == 0, round % 2 == 1] {
             let plane = silent().await?;
             let result = many(&plane, &package, &writes, instances, concurrency, is_manager).await;
@@ -112,7 +113,7 @@ pub(crate) async fn run(instances: usize, rounds: usize, concurrency: usize) -> 
     Ok(plans)
 }
 
-/// A control plane without an audit log, which costs the server a few percent of its time.
+/// Starts a control plane without an audit log, which costs the server a few percent of its time.
 async fn silent() -> Result<ControlPlane> {
     start(vec!["--audit-log-path=".into()]).await
 }
@@ -121,7 +122,7 @@ fn manager(plane: &ControlPlane) -> Operetta {
     Operetta::run(plane, &["run", FOLDER])
 }
 
-/// A manager that watches.
+/// Starts a manager and waits until it watches instances.
 async fn watching(plane: &ControlPlane) -> Result<Operetta> {
     let mut manager = manager(plane);
     manager.wait_for("watching instances", Duration::from_secs(60)).await;
@@ -129,7 +130,7 @@ async fn watching(plane: &ControlPlane) -> Result<Operetta> {
     Ok(manager)
 }
 
-/// N runs side by side: seconds, and the CPU seconds in them.
+/// Runs the plan for `count` instances side by side. Returns seconds, and CPU seconds in that time.
 async fn many(
     plane: &ControlPlane,
     package: &Arc<Package>,
@@ -162,7 +163,8 @@ async fn many(
     Ok((started.elapsed().as_secs_f64(), Cpu::now(plane, None)?.since(before)))
 }
 
-/// Runs one after another: milliseconds of the manager, of the bare client, and of runs whose steps have nothing to do.
+/// Runs the plan for one instance after another. Returns milliseconds of the manager, of the bare client, and
+/// of runs whose steps have nothing to do.
 async fn alone(
     plane: &ControlPlane,
     package: &Arc<Package>,
@@ -202,7 +204,7 @@ async fn alone(
 
 /// Milliseconds from the request of a run of the plan without work until it has succeeded.
 async fn requested(client: &kube::Client, namespace: &str, items: usize) -> Result<f64> {
-    // What follows the last run, such as its Events, is over.
+    // Wait until the work after the last run, such as its Events, is done.
     tokio::time::sleep(Duration::from_millis(300)).await;
     let path = format!("/apis/operetta.dev/v1alpha1/namespaces/{namespace}/planruns");
     let name = format!("idle-{items}");
@@ -230,17 +232,17 @@ async fn requested(client: &kube::Client, namespace: &str, items: usize) -> Resu
     }
 }
 
-/// A write of the manager.
+/// A recorded write of the manager.
 struct Write {
     what: String,
     method: &'static str,
     uri: String,
     content: &'static str,
     body: Value,
-    /// Of its reply.
+    /// The uid in the reply.
     uid: String,
     resource_version: String,
-    /// Of the instance, with the first.
+    /// The recorded instance's namespace. All writes have the same, and the same next two fields.
     namespace: String,
     instance_uid: String,
     instance_version: String,
@@ -265,7 +267,7 @@ struct Entry {
     response_status: Value,
 }
 
-/// The writes of a manager for one instance, but for Events, which come in the background.
+/// Records the writes of a manager for one instance, without Events, which are sent in the background.
 async fn record(package: &Arc<Package>) -> Result<Vec<Write>> {
     let policy = tempfile::NamedTempFile::new()?;
     std::fs::write(policy.path(), POLICY)?;
@@ -279,7 +281,7 @@ async fn record(package: &Arc<Package>) -> Result<Vec<Write>> {
 async fn record_on(plane: &ControlPlane, package: &Arc<Package>) -> Result<Vec<Write>> {
     let (bare, resource) = (Bare::new(plane.client()?, 1), resource(package)?);
     let manager = watching(plane).await?;
-    // The shapes of children are tried once.
+    // Use a first instance, so that the dry runs of the children's signatures are not recorded.
     for namespace in ["first", "recorded"] {
         bare.create_namespace(namespace).await?;
         let readiness = Readiness::watch(plane.client()?, resource, namespace);
@@ -321,7 +323,7 @@ async fn record_on(plane: &ControlPlane, package: &Arc<Package>) -> Result<Vec<W
         if entry.verb == "create"
             && let Some(metadata) = body["metadata"].as_object_mut()
         {
-            // The log has the object as the server has completed it.
+            // The log has the object with the server's additions.
             metadata
                 .retain(|name, _| ["name", "namespace", "labels", "annotations"].contains(&name.as_str()));
         }
@@ -348,7 +350,7 @@ async fn record_on(plane: &ControlPlane, package: &Arc<Package>) -> Result<Vec<W
     Ok(writes)
 }
 
-/// What is read of a reply.
+/// The parts of a reply that are read.
 #[derive(Deserialize)]
 struct Reply {
     metadata: Metadata,
@@ -361,13 +363,13 @@ struct Metadata {
     resource_version: String,
 }
 
-/// Sends the same writes for another instance, one after another.
+/// Sends the recorded writes for another instance, one after another.
 async fn repeat(client: &kube::Client, writes: &[Write], instance: &Value) -> Result<()> {
     let Some(first) = writes.first() else { return Ok(()) };
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (name, namespace) = (text(&instance["metadata"]["name"]), text(&instance["metadata"]["namespace"]));
     let names = |text: &str| text.replace("light-0", &name).replace(&first.namespace, &namespace);
-    // Uids and resourceVersions, by those of the recorded writes.
+    // The new uids and resourceVersions, by the recorded ones.
     let mut known: HashMap<&str, String> = HashMap::from([
         (&*first.instance_uid, text(&instance["metadata"]["uid"])),
         (&*first.instance_version, text(&instance["metadata"]["resourceVersion"])),
@@ -388,7 +390,7 @@ async fn repeat(client: &kube::Client, writes: &[Write], instance: &Value) -> Re
     Ok(())
 }
 
-/// Changes all texts of a value.
+/// Changes all strings in a value.
 fn adapt(value: &mut Value, change: &impl Fn(&str) -> String) {
     match value {
         Value::String(text) => *text = change(text),

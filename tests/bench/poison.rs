@@ -1,4 +1,4 @@
-//! What instances that never come right cost those beside them.
+//! The cost of instances that never become Ready for other instances.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,17 +13,17 @@ use crate::report::median;
 use crate::rounds::{Bench, arguments, per_second};
 use crate::{Result, poison_folder};
 
-/// Seconds until the good instances are Ready, a round each.
+/// Seconds until the good instances are Ready, for each round.
 #[derive(Debug, Serialize)]
 pub(crate) struct Poisoned {
     instances: usize,
-    /// How many the server refuses, and as many cannot be rendered.
+    /// The number of instances that the server refuses, and the number of those that cannot be rendered.
     each: usize,
     alone: Vec<f64>,
     beside: Vec<f64>,
 }
 
-/// Measures it: a manager starts that finds all of them there.
+/// Runs the measurement: a manager starts when all instances exist.
 pub(crate) async fn run(
     plane: &ControlPlane,
     package: &Arc<Package>,
@@ -37,12 +37,12 @@ pub(crate) async fn run(
     let (poison, _) =
         operetta::package::load(poison_folder()).map_err(|e| operetta::diag::render(&e, false))?;
     let poison = instance_kind(resource(&Arc::new(poison))?);
-    // It registers the CRDs, without which there are no instances.
+    // It registers the CRDs, which the instances need.
     drop(bench.manager_of(&both).await?);
     let mut result = Poisoned { instances, each, alone: Vec::new(), beside: Vec::new() };
-    // The first round warms the server up.
+    // The first round only warms up the server.
     for round in 0..=rounds {
-        // In turn first and second: what one leaves behind for the next is in both.
+        // Alternate the order, because each measurement affects the next one.
         for is_poisoned in [round % 2 == 0, round % 2 == 1] {
             let namespace = format!("{}-{round}", if is_poisoned { "poisoned" } else { "alone" });
             bench.bare.create_namespace(&namespace).await?;
@@ -56,7 +56,7 @@ pub(crate) async fn run(
                     bench.bare.create(&poison, &body).await?;
                 }
             }
-            // Both managers have both packages.
+            // The manager has both packages in either case.
             let seconds = bench.started_late(&namespace, instances, &both).await?.all;
             eprintln!("{namespace}: {:.1} instances/s", per_second(instances, seconds));
             if round > 0 {

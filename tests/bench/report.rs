@@ -1,4 +1,4 @@
-//! What was measured, for people and as JSON.
+//! The report, for people and as JSON.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use crate::count::Counted;
 use crate::measure::{Cpu, Machine};
 use crate::rounds::{BareRound, ManagerRound, Round, per_second};
 
-/// Everything.
+/// All results.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     date: String,
@@ -32,24 +32,24 @@ struct Summary {
 
 #[derive(Debug, Serialize)]
 struct Rate {
-    /// Instances a second.
+    /// Instances a second of the manager.
     manager: f64,
-    /// Of the bare client that applies the children.
+    /// Instances a second of the bare client that applies the children.
     bare: f64,
-    /// To that: the median of the rounds' ratios.
+    /// The manager's rate relative to `bare`: the median of the rounds' ratios.
     ratio: f64,
-    /// Of the bare client that does the same writes, the status included.
+    /// Instances a second of the bare client that also writes the statuses.
     whole: f64,
-    /// To that: the median of the rounds' ratios.
+    /// The manager's rate relative to `whole`: the median of the rounds' ratios.
     ratio_whole: f64,
-    /// Of the same while all that the manager watches is watched.
+    /// Instances a second of the same client while it watches all that the manager watches.
     watching: f64,
-    /// To that: the median of the rounds' ratios.
+    /// The manager's rate relative to `watching`: the median of the rounds' ratios.
     ratio_watching: f64,
 }
 
 impl Report {
-    /// Of what was measured.
+    /// Summarizes the rounds.
     pub(crate) fn new(
         instances: usize,
         concurrency: usize,
@@ -68,7 +68,7 @@ impl Report {
         };
         let summary = Summary {
             backlog: rate(&|r| r.backlog.all, &|b| b.applying),
-            // Here the instances are made while the clock runs.
+            // Here the instances are created while the clock runs.
             arriving: rate(&|r| r.arriving.all, &|b| b.creating + b.applying),
         };
         Self {
@@ -83,7 +83,7 @@ impl Report {
         }
     }
 
-    /// With every round.
+    /// The report with every round as JSON.
     pub(crate) fn to_json(&self) -> Result<String> {
         Ok(serde_json::to_string_pretty(self)? + "\n")
     }
@@ -105,7 +105,7 @@ impl Report {
     }
 }
 
-/// The middle one, or the mean of the two in the middle.
+/// The median: the middle value, or the mean of the two in the middle.
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     match values.len() {

@@ -1,5 +1,5 @@
-//! The timed rounds: the bare client and the manager in turn, each in a namespace of its own, with the
-//! control plane at rest before each.
+//! The timed rounds: the bare client and the manager alternate, each in a namespace of its own, with an idle
+//! control plane before each.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,52 +15,52 @@ use crate::support::Operetta;
 use crate::watch::Readiness;
 use crate::{Result, package_folder};
 
-/// Instances of the rounds that warm the server up.
+/// The number of instances in rounds that warm up the server.
 const WARM_UP: usize = 100;
 
-/// How long a namespace may take to go.
+/// The timeout for the deletion of a namespace.
 const DELETION: Duration = Duration::from_secs(600);
 
-/// One round of each.
+/// One round of each kind.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Round {
     /// The bare client applies the children.
     pub(crate) bare: BareRound,
-    /// The bare client writes the status of each instance, too.
+    /// The bare client also writes the status of each instance.
     pub(crate) whole: BareRound,
-    /// The same while all that the manager watches is watched.
+    /// The bare client writes the statuses while it watches all that the manager watches.
     pub(crate) watching: BareRound,
-    /// The manager starts; the instances are there.
+    /// The manager starts when the instances exist.
     pub(crate) backlog: ManagerRound,
-    /// The manager runs; the instances come.
+    /// The instances are created while the manager runs.
     pub(crate) arriving: ManagerRound,
 }
 
-/// What a bare client needs.
+/// The results of a bare client.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct BareRound {
-    /// Seconds to make the instances.
+    /// Seconds to create the instances.
     pub(crate) creating: f64,
-    /// Seconds to send all writes for them, and, if it writes statuses, until a watch shows that all are Ready.
+    /// Seconds to send all writes for them; if it writes statuses, until a watch shows that all are Ready.
     pub(crate) applying: f64,
-    /// CPU seconds while applying.
+    /// CPU seconds while the bare client applies.
     pub(crate) cpu: Cpu,
 }
 
-/// What the manager needs.
+/// The results of the manager.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct ManagerRound {
     /// Seconds until the first instance is Ready.
     pub(crate) first: f64,
-    /// Seconds until all are.
+    /// Seconds until all instances are Ready.
     pub(crate) all: f64,
-    /// CPU seconds until then.
+    /// CPU seconds until all are Ready.
     pub(crate) cpu: Cpu,
-    /// Memory of the manager then.
+    /// Memory of the manager when all are Ready.
     pub(crate) memory: Memory,
-    /// Seconds after that in which the manager still had something to do: Events come last.
+    /// Seconds after that in which the manager is still busy: Events are sent last.
     pub(crate) trailing: f64,
-    /// CPU seconds in them.
+    /// CPU seconds in that time.
     pub(crate) trailing_cpu: Cpu,
 }
 
@@ -69,13 +69,13 @@ pub(crate) struct ManagerRound {
 enum Client {
     /// It applies the children.
     Applies,
-    /// It writes statuses, too. A watch sees that, as it does for the manager.
+    /// It also writes statuses. A watch measures when they are Ready, as for the manager.
     WritesStatuses,
-    /// And it watches.
+    /// It writes statuses and watches.
     Watches,
 }
 
-/// All rounds.
+/// Runs all rounds.
 pub(crate) async fn run(
     plane: &ControlPlane,
     package: &Arc<Package>,
@@ -84,7 +84,7 @@ pub(crate) async fn run(
     concurrency: usize,
 ) -> Result<Vec<Round>> {
     let bench = Bench::new(plane, package, concurrency)?;
-    // The manager registers the CRD, without which there are no instances.
+    // The manager registers the CRD, which the instances need.
     drop(bench.manager().await?);
     eprintln!("warming up with {WARM_UP} instances");
     bench.bare("warm-bare", WARM_UP, Client::Applies).await?;
@@ -114,7 +114,7 @@ pub(crate) async fn run(
             tell("arriving", arriving.all);
             Ok((backlog, arriving))
         };
-        // In turn first and second: what one leaves behind for the next is in both.
+        // Alternate the order, because each measurement affects the next one.
         let ((bare, whole, watching), (backlog, arriving)) = if number % 2 == 1 {
             let clients = clients().await?;
             (clients, managers().await?)
@@ -127,24 +127,24 @@ pub(crate) async fn run(
     Ok(all)
 }
 
-/// A rate.
+/// The number of items a second.
 pub(crate) fn per_second(count: usize, seconds: f64) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "counts are small")]
     let count = count as f64;
     count / seconds
 }
 
-/// What all rounds work with.
+/// What all rounds use.
 pub(crate) struct Bench<'a> {
     pub(crate) plane: &'a ControlPlane,
     pub(crate) package: &'a Arc<Package>,
     pub(crate) bare: Bare,
-    /// The user as whom managers run.
+    /// The kubeconfig of the user that managers run as.
     pub(crate) kubeconfig: PathBuf,
 }
 
 impl<'a> Bench<'a> {
-    /// With managers that are administrators.
+    /// A bench whose managers run as an administrator.
     pub(crate) fn new(
         plane: &'a ControlPlane,
         package: &'a Arc<Package>,
@@ -204,7 +204,7 @@ impl<'a> Bench<'a> {
         self.started_late(namespace, count, &arguments()).await
     }
 
-    /// The instances come, then the manager starts. The namespace is there.
+    /// Creates the instances and then starts the manager. The namespace must exist.
     pub(crate) async fn started_late(
         &self,
         namespace: &str,
@@ -221,7 +221,7 @@ impl<'a> Bench<'a> {
         self.to_ready(namespace, count, manager, readiness, started, before).await
     }
 
-    /// The manager runs, then the instances come. The namespace is there.
+    /// Starts the manager and then creates the instances. The namespace must exist.
     pub(crate) async fn arriving(
         &self,
         namespace: &str,
@@ -270,7 +270,7 @@ impl<'a> Bench<'a> {
         })
     }
 
-    /// A manager that watches already.
+    /// Starts a manager and waits until it watches instances.
     async fn manager(&self) -> Result<Operetta> {
         self.manager_of(&arguments()).await
     }
@@ -281,7 +281,7 @@ impl<'a> Bench<'a> {
         Ok(manager)
     }
 
-    /// All children are there.
+    /// Checks that all children exist.
     async fn check(&self, namespace: &str, expected: usize) -> Result<()> {
         let found = self.bare.children(self.package, namespace).await?.len();
         if found == expected {
@@ -291,7 +291,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Nothing of a round is left for the next.
+    /// Deletes the namespace of a round, so that nothing affects the next one.
     async fn clear(&self, namespace: &str) -> Result<()> {
         self.bare.delete_namespace(namespace).await?;
         let started = Instant::now();
@@ -305,12 +305,12 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// `operetta run`, as it ships.
+/// The arguments of `operetta run` with default settings.
 pub(crate) fn arguments() -> [&'static str; 2] {
     ["run", package_folder().to_str().unwrap_or_default()]
 }
 
-/// An error with the manager's words if it has ended.
+/// An error with the manager's output if it has ended.
 pub(crate) fn running(manager: &Operetta) -> Result<()> {
     if crate::support::alive(manager.pid()) {
         return Ok(());
@@ -318,14 +318,14 @@ pub(crate) fn running(manager: &Operetta) -> Result<()> {
     Err(format!("the manager has ended:\n{}", manager.output()).into())
 }
 
-/// Waits until a process has used no CPU time worth mentioning for a second; returns since when.
+/// Waits until a process has used hardly any CPU time for a second. Returns since when.
 pub(crate) async fn until_idle(pid: u32) -> Result<Instant> {
     let mut since = Instant::now();
     let mut used = cpu_seconds(pid)?;
     while since.elapsed() < Duration::from_secs(1) {
         tokio::time::sleep(Duration::from_millis(50)).await;
         let now = cpu_seconds(pid)?;
-        // Two ticks: a timer that goes off is no work.
+        // Allow two ticks: a timer that fires does not count as work.
         if now > used + 0.02 {
             (since, used) = (Instant::now(), now);
         }

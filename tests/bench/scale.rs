@@ -1,5 +1,5 @@
-//! One manager with ever more instances: whether what one costs stays the same, what the manager holds in
-//! memory, what it does when there is nothing to do, after a restart, and when somebody meddles.
+//! One manager with more and more instances: whether the cost of an instance stays the same, how much memory
+//! the manager uses, and what it does without changes, after a restart, and when somebody changes children.
 
 #![expect(clippy::cast_precision_loss, reason = "counts and bytes are small")]
 
@@ -24,81 +24,81 @@ use crate::rounds::{arguments, running, until_idle};
 use crate::support::Operetta;
 use crate::watch::{Changes, Readiness};
 
-/// How long the steady state is looked at.
+/// How long the steady state is measured.
 const STEADY: Duration = Duration::from_secs(60);
-/// How many objects are meddled with.
+/// How many objects are changed.
 const EDITS: usize = 1_000;
-/// What one more instance costs is measured by that many batches of so many at most, at each number of instances.
+/// The greatest number of batches with which the cost of one more instance is measured.
 const BATCHES: usize = 7;
 /// How often the manager is restarted.
 const RESTARTS: usize = 5;
 const BATCH: usize = 100;
 
-/// With one number of instances: what one more costs, the medians of some batches.
+/// The cost of one more instance at a number of instances: medians over some batches.
 #[derive(Debug, Serialize)]
 pub(crate) struct Step {
-    /// How many instances there were before the first batch.
+    /// The number of instances before the first batch.
     instances: usize,
-    /// Milliseconds from their creation until all are Ready, for each of a batch.
+    /// Milliseconds from the creation of a batch until all are Ready, divided by their number.
     milliseconds: f64,
-    /// Requests for each of them, watches aside.
+    /// Requests for each instance, without watches.
     requests: f64,
-    /// CPU milliseconds of the manager for each of them.
+    /// CPU milliseconds of the manager for each instance.
     cpu: f64,
-    /// Memory of the manager, at rest, before the first batch.
+    /// Memory of the idle manager before the first batch.
     memory: Memory,
 }
 
-/// What an instance has cost.
+/// The cost of an instance.
 struct Cost {
     milliseconds: f64,
     requests: f64,
     cpu: f64,
 }
 
-/// Everything.
+/// The results.
 #[derive(Debug, Serialize)]
 pub(crate) struct Scale {
     steps: Vec<Step>,
-    /// Resident bytes a child: what the last step has more than a manager without instances.
+    /// Resident bytes a child: the increase from a manager without instances to the last step.
     bytes_a_child: f64,
-    /// Requests in a minute without any change, watches aside.
+    /// Requests in a minute without changes, not counting watches.
     steady_requests: BTreeMap<String, usize>,
     /// CPU seconds in that minute.
     steady_cpu: f64,
-    /// One after another.
+    /// Restarts, one after another.
     restarts: Vec<Restart>,
-    /// What the manager asked for after the last of them, watches aside.
+    /// The manager's requests after the last restart, without watches.
     restart_requests: BTreeMap<String, usize>,
-    /// What becomes of what somebody else does to children.
+    /// The repair of changes to children.
     meddling: Meddling,
 }
 
-/// A restart of the manager, in seconds.
+/// Times of a restart of the manager, in seconds.
 #[derive(Debug, Serialize)]
 struct Restart {
-    /// That a bare client needs, before it, to list all objects that the manager watches.
+    /// How long a bare client needs before it to list all objects that the manager watches.
     lists: f64,
-    /// Until the manager says that it is ready.
+    /// Until the manager reports that it is ready.
     ready: f64,
-    /// Until it rests: it has looked at every instance, and all is right.
+    /// Until the manager is idle: it has reconciled every instance without a change.
     rested: f64,
 }
 
-/// How long repairs take: milliseconds, median and 99th percentile.
+/// Times of repairs in milliseconds: median and 99th percentile.
 #[derive(Debug, Serialize)]
 struct Meddling {
-    /// One apply of the bare client, alone.
+    /// One apply of the bare client, for comparison.
     apply: (f64, f64),
-    /// From the answer to an edit or a deletion until a watch shows that it is undone.
+    /// From the answer to an edit or a deletion until a watch shows that it is repaired.
     repaired: (f64, f64),
-    /// Of edits alone.
+    /// Repairs of edits alone.
     edited: (f64, f64),
-    /// Of deletions alone.
+    /// Repairs of deletions alone.
     deleted: (f64, f64),
 }
 
-/// Measures it.
+/// Runs the measurement.
 pub(crate) async fn run(
     plane: &ControlPlane,
     package: &Arc<Package>,
@@ -115,7 +115,7 @@ pub(crate) async fn run(
     until_idle(manager.pid()).await?;
     let empty = Memory::of(manager.pid())?;
     let grow = async |namespace: &str, added: usize| -> Result<Cost> {
-        // The Events of those before.
+        // Wait for the Events of earlier instances.
         until_silent(&audit).await?;
         bare.create_namespace(namespace).await?;
         let readiness = Readiness::watch(plane.client()?, resource, namespace);
@@ -133,10 +133,10 @@ pub(crate) async fn run(
     };
     let mut steps = Vec::new();
     let (mut there, mut bytes_a_child) = (0, 0.0);
-    // All batches of a step are fewer than the next step adds.
+    // All batches of a step together are smaller than what the next step adds.
     let batch = (most / 100).clamp(1, BATCH);
     for count in [most / 100, most / 10, most].into_iter().filter(|count| *count > 0) {
-        // The first instances find a cold server.
+        // The server is cold for the first instances.
         grow(&format!("scale-{count}"), count - there).await?;
         there = count;
         eprintln!("{count} instances are Ready");
@@ -187,7 +187,7 @@ pub(crate) async fn run(
     Ok(Scale { steps, bytes_a_child, steady_requests, steady_cpu, restarts, restart_requests, meddling })
 }
 
-/// Waits until `/readyz` says so: all has been listed.
+/// Waits until `/readyz` reports that everything is listed. Returns when.
 async fn until_ready(manager: &mut Operetta) -> Result<Instant> {
     manager.wait_for("address=", Duration::from_secs(60)).await;
     let output = manager.output();
@@ -206,7 +206,7 @@ async fn until_ready(manager: &mut Operetta) -> Result<Instant> {
     }
 }
 
-/// Waits for the last Events, which come slowly.
+/// Waits for the last Events, which are sent slowly.
 async fn until_silent(audit: &AuditLog) -> Result<()> {
     loop {
         let mark = audit.mark()?;
@@ -217,7 +217,7 @@ async fn until_silent(audit: &AuditLog) -> Result<()> {
     }
 }
 
-/// Half of the objects are edited, half deleted, one after another, each at random.
+/// Edits half of the objects and deletes the other half, one after another in random order.
 async fn meddle(
     plane: &ControlPlane,
     bare: &Bare,
@@ -236,7 +236,7 @@ async fn meddle(
         let name = name.as_str().unwrap_or_default();
         let path = format!("/api/v1/namespaces/{namespace}/configmaps/{name}");
         let started = Instant::now();
-        // Nothing of the manager's: one round trip, written to the store.
+        // Change a field that is not the manager's: one round trip that writes to the store.
         let note = json!({"apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": name, "annotations": {"example.org/edit": number.to_string()}}});
         let before = bare.apply_one(&path, &note).await?;
@@ -267,7 +267,7 @@ async fn meddle(
     })
 }
 
-/// Of the manager, by verb and resource; everybody else has another user, or this user agent.
+/// Counts the manager's requests by verb and resource; everybody else has another user or user agent.
 fn requests(events: &[AuditEvent]) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for event in events.iter().filter(|e| e.user == "admin" && e.user_agent.starts_with("operetta/")) {
@@ -278,7 +278,7 @@ fn requests(events: &[AuditEvent]) -> BTreeMap<String, usize> {
     counts
 }
 
-/// Median and 99th percentile.
+/// The median and the 99th percentile.
 fn spread(mut values: Vec<f64>) -> (f64, f64) {
     values.sort_by(f64::total_cmp);
     let at = |percent: usize| values.get((values.len() * percent / 100).min(values.len().saturating_sub(1)));

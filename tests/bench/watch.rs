@@ -1,4 +1,4 @@
-//! Sees instances become Ready: one watch, whoever makes them so.
+//! Detects when instances become Ready by one watch, which is the same for the manager and the bare client.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use tokio::sync::{Notify, mpsc};
 use crate::Result;
 use crate::bare::instance_kind;
 
-/// All must be Ready by then, else something is broken.
+/// The timeout for all instances to be Ready; when it expires, something is broken.
 const LIMIT: Duration = Duration::from_secs(600);
 
 /// A watch of a namespace's instances.
@@ -28,14 +28,14 @@ pub(crate) struct Readiness {
 /// When instances became Ready.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Times {
-    /// The first.
+    /// When the first instance became Ready.
     pub(crate) first: Instant,
-    /// The last.
+    /// When the last instance became Ready.
     pub(crate) last: Instant,
 }
 
 impl Readiness {
-    /// Begins to watch.
+    /// Starts watching.
     pub(crate) fn watch(client: kube::Client, resource: &Resource, namespace: &str) -> Self {
         let kind: ApiResource = instance_kind(resource).resource();
         let api: Api<DynamicObject> = Api::namespaced_with(client, namespace, &kind);
@@ -54,7 +54,8 @@ impl Readiness {
         Self { receiver, task }
     }
 
-    /// Waits until so many are Ready. `alive` is asked now and then whether that can still come.
+    /// Waits until `count` instances are Ready. Calls `alive` now and then, which fails if that cannot happen
+    /// any more.
     pub(crate) async fn all(mut self, count: usize, mut alive: impl FnMut() -> Result<()>) -> Result<Times> {
         let started = Instant::now();
         let mut ready = HashSet::with_capacity(count);
@@ -96,7 +97,7 @@ pub(crate) struct Changes {
 }
 
 impl Changes {
-    /// Begins to watch: whatever changes from now on is seen.
+    /// Starts watching: every later change is seen.
     pub(crate) async fn watch(client: kube::Client, namespace: &str) -> Self {
         let kind = ApiResource::erase::<ConfigMap>(&());
         let api: Api<DynamicObject> = Api::namespaced_with(client, namespace, &kind);
@@ -120,7 +121,7 @@ impl Changes {
         Self { receiver, task }
     }
 
-    /// When an object of that name came to be as it should.
+    /// Waits until `holds` is true of the object with that name. Returns when.
     pub(crate) async fn until(
         &mut self,
         name: &str,
@@ -148,7 +149,7 @@ impl Drop for Changes {
     }
 }
 
-/// Condition Ready is true of the newest generation.
+/// Whether an instance is Ready at its newest generation.
 fn is_ready(object: &DynamicObject) -> bool {
     let status = &object.data["status"];
     let current = status["observedGeneration"].as_i64() == object.metadata.generation;

@@ -1,4 +1,5 @@
-//! Ownership and adoption of objects: two instances of one name, foreign objects, deleted instances and live ones.
+//! Ownership and adoption of objects: instances with the same name, foreign objects, deleted and live
+//! instances.
 
 use crate::support::ext::{
     CLAIM, CLUSTER_ROLE, CONFIG_MAP, Kind, LONG, NAMESPACE, SECRET, SERVICE, Scene, condition, find_in,
@@ -16,7 +17,7 @@ fn owner(object: &Value) -> &Value {
     &object["metadata"]["labels"]["operetta.dev/instance-uid"]
 }
 
-/// Waits until an instance does not get on, and says these words.
+/// Waits until an instance is Stalled with a message that contains these words.
 async fn stalled(scene: &Scene, name: &str, words: &[&str]) {
     scene
         .until(&format!("to say {words:?}"), CLAIM, name, |o| {
@@ -39,9 +40,9 @@ async fn outside_gone(kind: Kind, namespace: Option<&str>, name: &str) {
     .await;
 }
 
-/// Cluster-scoped, or in a namespace that is neither's.
+/// Their children are cluster-scoped, or in a namespace that is neither instance's.
 #[tokio::test]
-async fn two_instances_of_one_name_in_two_namespaces_share_nothing() {
+async fn same_named_instances_in_two_namespaces_share_no_child() {
     let (one, two) = (Scene::new().await, Scene::new().await);
     for (how, kind, namespace) in
         [("cluster", CLUSTER_ROLE, None), ("remote", CONFIG_MAP, Some("kube-public"))]
@@ -57,7 +58,7 @@ async fn two_instances_of_one_name_in_two_namespaces_share_nothing() {
         two.apply(&claim(how, &spec)).await;
         let of_first = format!("claims/{}/{how}", one.namespace());
         stalled(&two, how, &[&shared, "belongs to", &of_first]).await;
-        // Not even if somebody says so.
+        // The annotation `operetta.dev/adopt` does not help: the object belongs to a live instance.
         let plural = kind.plural;
         let place = namespace.unwrap_or("default");
         let args = ["-n", place, "annotate", plural, &shared, "operetta.dev/adopt=true"];
@@ -65,13 +66,13 @@ async fn two_instances_of_one_name_in_two_namespaces_share_nothing() {
         two.patch(CLAIM, how, "merge", &json!({"spec": {"text": "another"}})).await;
         stalled(&two, how, &[&shared, "belongs to", &of_first]).await;
 
-        // It goes without what was never its, and waits for nothing.
+        // The second instance can be deleted at once, without what was never its own.
         two.kubectl(&["delete", "claim", how]).await;
         two.gone(CLAIM, how).await;
         let after = outside(kind, namespace, &shared).await.unwrap();
         assert_eq!((uid_of(&after), owner(&after)), (uid_of(&before), owner(&before)));
 
-        // The second gets it when the first has left.
+        // The second gets the object once the first is deleted.
         two.apply(&claim(how, &spec)).await;
         stalled(&two, how, &["belongs to"]).await;
         one.kubectl(&["delete", "claim", how]).await;
@@ -84,7 +85,7 @@ async fn two_instances_of_one_name_in_two_namespaces_share_nothing() {
 }
 
 #[tokio::test]
-async fn two_instances_that_render_one_name_do_not_steal_it() {
+async fn second_instance_does_not_take_over_a_rendered_name() {
     let scene = Scene::new().await;
     let spec = |text: &str, kind: &str| json!({"kind": kind, "name": "shared", "text": text});
     scene.apply(&claim("first", &spec("first", "config"))).await;
@@ -98,7 +99,7 @@ async fn two_instances_that_render_one_name_do_not_steal_it() {
     assert!(is_ready(&scene.get(CLAIM, "first").await));
 }
 
-/// What somebody else makes in the name of the manager: all labels, the field manager, a finalizer.
+/// Creates an object that imitates the manager's: all labels, the field manager, a finalizer.
 async fn forge(namespace: &str, kind: &str, name: &str, instance: &Value, more: &Value) {
     let mut object = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name,
         "finalizers": ["example.org/hostage"],
@@ -115,21 +116,22 @@ async fn forge(namespace: &str, kind: &str, name: &str, instance: &Value, more: 
     kubectl_of(plane().await, &args, &object.to_string()).await.ok();
 }
 
-/// A user who may write in another namespace creates objects with the labels of an instance's children. They block neither
-/// the instance, nor its deletion, nor the next instance of its name, and the manager does not delete them.
+/// A user who may write in another namespace creates objects with the labels of an instance's children. They
+/// block neither the instance, nor its deletion, nor the next instance of its name, and the manager does not
+/// delete them.
 #[tokio::test]
 async fn an_object_with_forged_labels_is_not_a_child() {
     let (scene, elsewhere) = (Scene::new().await, Scene::new().await);
     let spec = json!({"kind": "ordered", "name": "mine"});
     scene.apply(&claim("victim", &spec)).await;
     let victim = scene.ready(CLAIM, "victim").await;
-    // In a namespace that is not the instance's, and of a kind that its package has not.
+    // Forge objects in another namespace than the instance's, and of a kind that its package does not have.
     forge(elsewhere.namespace(), "ConfigMap", "hostage", &victim, &json!({})).await;
     forge(scene.namespace(), "Secret", "hostage", &victim, &json!({})).await;
-    // Of a former instance of that name, whose uid is dead.
+    // Forge an object of an earlier instance with that name, whose uid no longer exists.
     let dead = json!({"operetta.dev/instance-uid": "00000000-0000-0000-0000-000000000000"});
     forge(elsewhere.namespace(), "ConfigMap", "heirloom", &victim, &dead).await;
-    // All of it was there when this was decided.
+    // All of them exist when the manager decides about this edit.
     scene.patch(CLAIM, "victim", "merge", &json!({"spec": {"text": "again"}})).await;
     scene.until("again", CONFIG_MAP, "mine", |o| o["data"]["text"] == "again").await;
     scene.ready(CLAIM, "victim").await;
@@ -145,7 +147,8 @@ async fn an_object_with_forged_labels_is_not_a_child() {
     untouched(elsewhere.get(CONFIG_MAP, "heirloom").await);
     untouched(scene.get(SECRET, "hostage").await);
 
-    // What cannot be told from a child goes like one, and who holds it is named: a person can act.
+    // An object that cannot be distinguished from a child is deleted like one, and the message names who
+    // holds it, so that a person can act.
     let victim = scene.get(CLAIM, "victim").await;
     forge(scene.namespace(), "ConfigMap", "plausible", &victim, &json!({})).await;
     scene.patch(CLAIM, "victim", "merge", &json!({"spec": {"text": "thrice"}})).await;
@@ -163,10 +166,10 @@ async fn an_object_with_forged_labels_is_not_a_child() {
     elsewhere.patch(CONFIG_MAP, "heirloom", "merge", &json!({"metadata": {"finalizers": null}})).await;
 }
 
-/// A spec that is a path leads nowhere: no request about another namespace is made for it, by whatever way it
-/// comes into a child.
+/// A spec with a path in a name does not lead to requests about another namespace, however the value reaches
+/// a child.
 #[tokio::test]
-async fn a_name_that_is_a_path_leads_no_write_out_of_the_namespace() {
+async fn path_in_a_name_causes_no_write_elsewhere() {
     let scene = Scene::new().await;
     let victim = format!("{}-victim", scene.namespace());
     kubectl_of(plane().await, &["create", "namespace", &victim], "").await.ok();
@@ -193,7 +196,8 @@ async fn a_name_that_is_a_path_leads_no_write_out_of_the_namespace() {
         }
     }
     let mut strayed = managers_requests(&audit, mark);
-    // The labels of events may tell the name; the path of a request that acts elsewhere would begin so.
+    // The labels of Events may contain the name; the path of a request that acts elsewhere would begin with
+    // it.
     strayed.retain(|r| r.namespace == victim || r.uri.contains(&format!("/namespaces/{victim}")));
     assert!(strayed.is_empty(), "{}", list(&strayed));
     let left =
@@ -202,7 +206,7 @@ async fn a_name_that_is_a_path_leads_no_write_out_of_the_namespace() {
 }
 
 #[tokio::test]
-async fn a_foreign_object_is_adopted_only_on_request_and_then_fully_managed() {
+async fn foreign_object_is_adopted_only_on_request() {
     let scene = Scene::new().await;
     let stranger = |name: &str| {
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name},
@@ -211,7 +215,7 @@ async fn a_foreign_object_is_adopted_only_on_request_and_then_fully_managed() {
     };
     for (name, kind) in [("annotated", "config"), ("declared", "adopt")] {
         scene.apply(&stranger(name)).await; // client-side
-        // Somebody else's field, which nobody declared away.
+        // A field of another manager, which nobody has declared away.
         scene.patch(CONFIG_MAP, name, "merge", &json!({"data": {"other": "stays"}})).await;
         let before = scene.get(CONFIG_MAP, name).await;
         scene.apply(&claim(name, &json!({"kind": kind, "name": name}))).await;
@@ -229,17 +233,17 @@ async fn a_foreign_object_is_adopted_only_on_request_and_then_fully_managed() {
         assert_eq!(instance["data"], json!({"text": "ours", "extra": "x", "other": "stays"}));
         let annotations = instance["metadata"]["annotations"].to_string();
         assert!(!annotations.contains("last-applied-configuration"), "{annotations}");
-        // What the template leaves out is gone, though a person had declared it first.
+        // A field that the template no longer has is removed, although a person declared it first.
         scene.patch(CLAIM, name, "merge", &json!({"spec": {"port": 81}})).await;
         scene.until("without it", CONFIG_MAP, name, |o| o["data"].get("extra").is_none()).await;
-        // And it goes as any child does.
+        // An adopted object is deleted with its instance like any child.
         scene.kubectl(&["delete", "claim", name]).await;
         scene.gone(CONFIG_MAP, name).await;
     }
 }
 
 #[tokio::test]
-async fn what_another_controller_owns_is_not_adopted() {
+async fn object_of_another_controller_is_not_adopted() {
     let scene = Scene::new().await;
     scene.kubectl(&["create", "configmap", "boss"]).await;
     let boss = scene.get(CONFIG_MAP, "boss").await;
@@ -250,7 +254,7 @@ async fn what_another_controller_owns_is_not_adopted() {
     stalled(&scene, "taker", &["cannot be adopted", "ConfigMap boss"]).await;
 }
 
-/// The finalizer of `heir` is taken off by force, faster than anybody deletes: what it guarded is left.
+/// Removes the finalizer of `heir` before the manager has deleted everything, so that children remain.
 async fn strand(scene: &Scene) {
     let hold = json!({"metadata": {"finalizers": ["example.org/hold"]}});
     scene.patch(CONFIG_MAP, "old-second", "merge", &hold).await;
@@ -263,21 +267,21 @@ async fn strand(scene: &Scene) {
 }
 
 #[tokio::test]
-async fn a_new_instance_inherits_children_of_a_deleted_one_of_its_name() {
+async fn new_instance_adopts_children_of_a_deleted_namesake() {
     let scene = Scene::new().await;
     let spec = |name: &str| json!({"kind": "ordered", "name": name});
     scene.apply(&claim("heir", &spec("old"))).await;
     scene.ready(CLAIM, "heir").await;
     let before = scene.get(CONFIG_MAP, "old").await;
     strand(&scene).await;
-    // One is taken again, the other waited for.
+    // The new instance adopts one remaining child and waits for the deletion of the other.
     scene.apply(&claim("heir", &spec("old"))).await;
     scene.until("taken again", CONFIG_MAP, "old", |o| owner(o) != owner(&before)).await;
     scene.patch(CONFIG_MAP, "old-second", "merge", &json!({"metadata": {"finalizers": null}})).await;
     scene.ready(CLAIM, "heir").await;
     assert_eq!(uid_of(&scene.get(CONFIG_MAP, "old").await), uid_of(&before));
 
-    // The same, but the next one has other names: what is left is pruned.
+    // A new instance with other children's names prunes what remains.
     strand(&scene).await;
     scene.apply(&claim("heir", &spec("new"))).await;
     scene.patch(CONFIG_MAP, "old-second", "merge", &json!({"metadata": {"finalizers": null}})).await;
@@ -298,7 +302,7 @@ async fn conflict_policy_fail_reports_conflicts_and_still_reclaims_retained_chil
     scene.until("taken again", CONFIG_MAP, "kept", retained("false")).await;
     scene.ready(CLAIM, "kept").await;
 
-    // A port that somebody put in place of ours is reported, not removed.
+    // A port that somebody has put in place of ours is reported, not removed.
     scene.apply(&claim("polite", &json!({"kind": "service", "name": "polite"}))).await;
     scene.ready(CLAIM, "polite").await;
     scene
@@ -338,7 +342,7 @@ async fn a_namespace_is_deleted_only_when_it_is_empty() {
     let names = |what: String| move |o: &Value| o["status"]["conditions"].to_string().contains(&what);
     scene.until("to name the tenant", CLAIM, "space", names(format!("claims/{space}/tenant"))).await;
     inside(&["delete", "claim", "tenant"], "").await;
-    // What it retained would go with the namespace.
+    // The retained ConfigMap would be deleted with the namespace.
     scene.until("to name what is retained", CLAIM, "space", names(format!("ConfigMap {space}/data"))).await;
     let namespace = outside(NAMESPACE, None, &space).await.unwrap();
     assert!(namespace["metadata"]["deletionTimestamp"].is_null());

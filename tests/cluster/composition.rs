@@ -1,5 +1,6 @@
-//! Packages of packages: a child that is an instance of another package's kind, in one manager with it. It gates
-//! what depends on it by its own Ready, is upgraded while that waits, and goes in its turn, its own children first.
+//! Packages that use other packages: a child that is an instance of another package's kind, handled by the
+//! same manager. Dependents wait for its Ready, it can be upgraded while they wait, and at the end it is
+//! deleted in order, after its own children.
 
 use std::path::Path;
 
@@ -20,7 +21,7 @@ fn crd(kind: &str) -> String {
     crate::support::crd::crd("composition.example.org", &plural, kind, schema)
 }
 
-/// Writes a package of one kind: its children and status, and its templates.
+/// Writes a package of one kind with the given children, status and templates.
 fn package(root: &Path, kind: &str, version: &str, rest: &str, templates: &[(&str, String)]) -> String {
     let name = kind.to_lowercase();
     let folder = root.join(format!("{name}-{version}"));
@@ -51,8 +52,8 @@ fn config(name: &str, data: &str) -> String {
     )
 }
 
-/// An instance of it is ready once somebody has opened its gate for its stage. Version by version its store says
-/// another format.
+/// A package whose instance is Ready once somebody has opened its gate for its stage. Each version has
+/// another format in its store.
 fn inner(root: &Path, version: &str) -> String {
     let rest = "      children:
         - {id: store, template: templates/store.yaml}
@@ -132,7 +133,7 @@ impl Place {
         self.kubectl(&["patch", "configmap", "o-gate", "--type=merge", "-p", &patch], "").await;
     }
 
-    /// Both wait: the inner one for its gate, the outer one for the inner.
+    /// Waits until both report that they wait: the inner instance for its gate, the outer for the inner.
     async fn both_wait(&self) {
         self.until("waiting", INNER, "o", |o| {
             o["status"]["observedGeneration"] == o["metadata"]["generation"]
@@ -154,11 +155,11 @@ impl Place {
     }
 }
 
-/// What the manager deleted, in order, and whose finalizer it took off at last.
+/// What the manager deleted, in order, and when it removed the finalizer of each instance.
 fn deletions(audit: &AuditLog, mark: Mark) -> Vec<String> {
     let mut requests = audit.requests_since(mark).unwrap();
     requests.retain(|r| is_managers(r) && r.namespace == "default" && r.code < 300 && r.resource != "events");
-    // A watch may show what a request has done before its answer is in the log.
+    // A watch may show the effect of a request before its answer is in the log.
     requests.sort_by(|a, b| a.received.cmp(&b.received));
     let last = |resource: &str| requests.iter().rposition(|r| r.resource == resource && r.verb == "patch");
     let released = [last("inners"), last("outers")];
@@ -171,12 +172,12 @@ fn deletions(audit: &AuditLog, mark: Mark) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn an_instance_of_another_package_gates_is_upgraded_and_goes_in_its_turn() {
+async fn child_instance_gates_upgrades_and_is_deleted_in_order() {
     let root = tempfile::tempdir().unwrap();
     let outer = outer(root.path());
     let (old, new) = (inner(root.path(), "1.0.0"), inner(root.path(), "2.0.0"));
     let plane = ControlPlane::start(Options { nodes: 0, ..options() }).await.unwrap();
-    // The outer one first: its child's kind comes a moment later.
+    // The outer package comes first: the kind of its child is registered a moment later.
     let mut manager = run(&plane, &[&outer, &old]);
     watching(&mut manager, 2).await;
     let mut place = Place { plane, manager };
@@ -186,7 +187,7 @@ async fn an_instance_of_another_package_gates_is_upgraded_and_goes_in_its_turn()
     let format = |format: &'static str| move |o: &Value| o["data"]["format"] == format;
     let store = place.until("old", CONFIG_MAP, "o-store", format("1.0.0")).await;
 
-    // The inner one is upgraded, and its children follow, while the outer one goes on waiting.
+    // The inner package is upgraded and its children follow, while the outer instance still waits.
     place.restart(&[&outer, &new]).await;
     let upgraded = place.until("new", CONFIG_MAP, "o-store", format("2.0.0")).await;
     assert_eq!(uid_of(&upgraded), uid_of(&store));
@@ -197,7 +198,8 @@ async fn an_instance_of_another_package_gates_is_upgraded_and_goes_in_its_turn()
     place.until("Ready", OUTER, "o", is_ready).await;
     assert_eq!(place.find(CONFIG_MAP, "o-after").await.unwrap()["data"]["stage"], "one");
 
-    // An edit of the outer one reaches the inner one's children, then waits again, and an upgrade, back, in between.
+    // An edit of the outer instance reaches the inner one's children and waits again, also across an upgrade
+    // and its reversal.
     place.stage("two").await;
     place.until("two", CONFIG_MAP, "o-store", |o| o["data"]["stage"] == "two").await;
     place.until("waiting", INNER, "o", |o| !is_ready(o)).await;
@@ -211,8 +213,8 @@ async fn an_instance_of_another_package_gates_is_upgraded_and_goes_in_its_turn()
     let inner = place.find(INNER, "o").await.unwrap();
     assert_eq!((&inner["metadata"]["generation"], &inner["status"]["stage"]), (&json!(2), &json!("two")));
 
-    // The end: what depends on the inner one, the inner one with its own from the last to the first, what it
-    // depends on. It is held for a while where only its own child is held.
+    // The deletion: first what depends on the inner instance, then the inner instance with its children in
+    // reverse order, then what it depends on. It waits where one of its children is held.
     let audit = place.plane.audit();
     let mark = audit.mark().unwrap();
     let hold = |finalizers: Value| json!({"metadata": {"finalizers": finalizers}}).to_string();

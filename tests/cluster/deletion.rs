@@ -1,5 +1,5 @@
-//! The end of instances: everything goes, in order, whatever has become of the package; and what is retained
-//! stays.
+//! Deletion of instances: all children are deleted in order, whatever has happened to the package; retained
+//! children stay.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ fn chain(name: &str, spec: &Value) -> String {
         .to_string()
 }
 
-/// Whether all children of all kinds are gone but these.
+/// Waits until all objects of these kinds are gone except `left`.
 async fn only(scene: &Scene, kinds: &[Kind], left: &[&str]) {
     eventually("all children to be gone", LONG, async || {
         let mut names = Vec::new();
@@ -30,7 +30,7 @@ async fn only(scene: &Scene, kinds: &[Kind], left: &[&str]) {
 }
 
 #[tokio::test]
-async fn children_of_any_kind_go_with_their_instance() {
+async fn deleting_an_instance_deletes_children_of_any_kind() {
     let scene = Scene::new().await;
     scene.apply(&file(&format!("{}/instances/light.yaml", fixture("light")))).await;
     scene.apply(&file("examples/etcd/example-etcd-cluster.yaml")).await;
@@ -42,13 +42,13 @@ async fn children_of_any_kind_go_with_their_instance() {
 }
 
 #[tokio::test]
-async fn ordered_children_go_in_reverse_and_the_finalizer_last() {
+async fn children_are_deleted_in_reverse_and_finalizer_last() {
     for cascade in ["background", "foreground"] {
         in_reverse(cascade).await;
     }
 }
 
-/// The garbage collector knows no order; with `--cascade=foreground` it goes through what an instance owns before
+/// The garbage collector knows no order; with `--cascade=foreground` it deletes what an instance owns before
 /// the instance is gone.
 async fn in_reverse(cascade: &str) {
     let scene = Scene::new().await;
@@ -106,7 +106,7 @@ fn story(audit: &operetta::local::AuditLog, mark: Mark, namespace: &str) -> Vec<
 }
 
 #[tokio::test]
-async fn a_retained_child_is_taken_again() {
+async fn retained_child_is_adopted_again() {
     let scene = Scene::new().await;
     scene.apply(&chain("again", &json!({"size": 0, "stage": "one"}))).await;
     let first = scene.ready(CHAIN, "again").await;
@@ -114,7 +114,7 @@ async fn a_retained_child_is_taken_again() {
     let retained =
         |text: &'static str| move |o: &Value| o["metadata"]["annotations"]["operetta.dev/retained"] == text;
 
-    // By leaving the target.
+    // It is retained because the spec no longer wants it.
     scene.patch(CHAIN, "again", "merge", &json!({"spec": {"keep": false}})).await;
     scene.until("kept", CONFIG_MAP, "again-kept", retained("true")).await;
     scene.ready(CHAIN, "again").await;
@@ -122,7 +122,7 @@ async fn a_retained_child_is_taken_again() {
     let taken = |o: &Value| retained("false")(o) && o["data"]["stage"] == "two";
     scene.until("taken again", CONFIG_MAP, "again-kept", taken).await;
 
-    // By the end of the instance.
+    // It is retained because the instance is deleted.
     scene.ready(CHAIN, "again").await;
     scene.kubectl(&["delete", "chain", "again"]).await;
     let left = scene.until("kept", CONFIG_MAP, "again-kept", retained("true")).await;
@@ -138,7 +138,7 @@ async fn a_retained_child_is_taken_again() {
 }
 
 #[tokio::test]
-async fn a_child_that_cannot_go_holds_only_its_own_instance() {
+async fn stuck_child_blocks_only_its_own_instance() {
     let scene = Scene::new().await;
     for name in ["stuck", "free"] {
         scene.apply(&chain(name, &json!({"size": 1, "keep": false}))).await;
@@ -160,7 +160,7 @@ async fn a_child_that_cannot_go_holds_only_its_own_instance() {
     scene.until("to say what holds it", CHAIN, "stuck", named).await;
     let marker = chain("marker", &json!({"size": 1, "keep": false}));
     scene.handled(&shared_address().await, &marker, CHAIN, &[CONFIG_MAP]).await;
-    // What c depends on waits for its end, and so does the instance.
+    // The children that c depends on wait for its end, and so does the instance.
     for name in ["stuck-a", "stuck-b", "stuck-c"] {
         scene.get(CONFIG_MAP, name).await;
     }
@@ -170,7 +170,7 @@ async fn a_child_that_cannot_go_holds_only_its_own_instance() {
 }
 
 #[tokio::test]
-async fn a_namespace_goes_with_all_in_it() {
+async fn namespace_with_instances_is_deleted() {
     let scene = Scene::new().await;
     scene.apply(&chain("chain", &json!({"size": 2}))).await;
     scene.apply(&file("examples/etcd/example-etcd-cluster.yaml")).await;
@@ -180,7 +180,7 @@ async fn a_namespace_goes_with_all_in_it() {
 }
 
 #[tokio::test]
-async fn orphans_are_left_when_asked_for() {
+async fn cascade_orphan_leaves_children() {
     let scene = Scene::new().await;
     scene.apply(&file(&format!("{}/instances/light.yaml", fixture("light")))).await;
     scene.ready(LIGHT, "light").await;
@@ -192,9 +192,9 @@ async fn orphans_are_left_when_asked_for() {
     assert_eq!(uid_of(&scene.get(CONFIG_MAP, "light").await), uid_of(&before));
 }
 
-/// A package of its own that can vanish, and two managers after each other.
+/// Uses a package of its own that can vanish, and three managers one after another.
 #[tokio::test]
-async fn a_vanished_package_holds_no_deletion() {
+async fn missing_package_does_not_block_deletion() {
     let plane = ControlPlane::start(Options { nodes: 0, ..options() }).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let package = folder.path().join("ordered");
@@ -206,16 +206,16 @@ async fn a_vanished_package_holds_no_deletion() {
         apply_in(&plane, &chain(name, &json!({"size": 0}))).await;
         ready_in(&plane, name, &manager).await;
     }
-    // While it runs.
+    // The package vanishes while the manager runs.
     std::fs::remove_dir_all(&package).unwrap();
     delete_in(&plane, "first", &manager).await;
-    // Anew, and there is no package.
+    // The next manager finds no package.
     signal(manager.pid(), Signal::TERM);
     manager.wait(LONG).await;
     let mut manager = run(&plane, &[&path, "light"]);
     watching(&mut manager, 2).await;
     delete_in(&plane, "second", &manager).await;
-    // Anew, with a package that cannot be read, and no other.
+    // The third manager finds only a package that cannot be read.
     signal(manager.pid(), Signal::TERM);
     manager.wait(LONG).await;
     std::fs::create_dir(&package).unwrap();
@@ -241,7 +241,7 @@ async fn ready_in(plane: &ControlPlane, name: &str, manager: &Operetta) {
     .await;
 }
 
-/// Deletes a chain; returns when it and its children are gone, but for the one that is retained.
+/// Deletes a chain, and waits until it and its children are gone except the retained one.
 async fn delete_in(plane: &ControlPlane, name: &str, manager: &Operetta) {
     kubectl_of(plane, &["delete", "chain", name, "--wait=false"], "").await.ok();
     let left = async || {

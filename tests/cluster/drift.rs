@@ -1,6 +1,6 @@
 //! Changes of children by others: fields that the package owns are restored, fields of others are kept.
 
-// A table reads better with values than with references to them.
+// The table reads better with values than with references.
 
 use crate::support::eventually;
 use crate::support::ext::{
@@ -10,7 +10,7 @@ use crate::support::ext::{
 use futures::StreamExt;
 use serde_json::{Value, json};
 
-/// What somebody does to a child.
+/// A change that somebody else makes to a child.
 enum Damage {
     /// `kubectl patch --type=merge`.
     Merge(Value),
@@ -18,9 +18,9 @@ enum Damage {
     Strategic(Value),
     /// `kubectl patch --type=json`.
     Json(Value),
-    /// `kubectl ...`; NAME stands for the name.
+    /// `kubectl ...` with these arguments, in which NAME stands for the child's name.
     Kubectl(&'static [&'static str]),
-    /// `kubectl apply --server-side --force-conflicts`, of this beside kind and name.
+    /// `kubectl apply --server-side --force-conflicts` of this, with kind and name added.
     Force(Value),
 }
 
@@ -30,7 +30,7 @@ struct Case {
     what: &'static str,
     kind: Kind,
     damage: Damage,
-    /// What of it stays, put into the object as it was.
+    /// Puts into the original object what is expected to stay of the change.
     stays: fn(&mut Value),
 }
 
@@ -235,7 +235,7 @@ fn side_car() -> Value {
     })
 }
 
-/// An instance that has a child of the kind.
+/// An instance that has a child of the kind, and the instance's kind.
 fn instance_of(kind: Kind, name: &str) -> (Kind, Value) {
     let (of, kind, spec) = match kind.plural {
         "deployments" => (WEB_APP, "WebApp", json!({"image": "example.org/web:1"})),
@@ -245,7 +245,7 @@ fn instance_of(kind: Kind, name: &str) -> (Kind, Value) {
     (of, json!({"apiVersion": of.api_version(), "kind": kind, "metadata": {"name": name}, "spec": spec}))
 }
 
-/// The object without what changes by itself.
+/// The object without fields that change by themselves.
 fn essence(mut object: Value) -> Value {
     if let Some(map) = object.as_object_mut() {
         map.remove("status");
@@ -257,7 +257,7 @@ fn essence(mut object: Value) -> Value {
     if let Some(annotations) = meta.get_mut("annotations").and_then(Value::as_object_mut) {
         annotations.remove("deployment.kubernetes.io/revision");
     }
-    // Lists whose items have a name, in one order.
+    // Sort lists of named items, whose order does not matter.
     for path in ["/spec/ports", "/spec/template/spec/containers"] {
         if let Some(Value::Array(items)) = object.pointer_mut(path) {
             items.sort_by_key(|item| item["name"].to_string());
@@ -291,7 +291,7 @@ async fn inflict(scene: &Scene, case: &Case, name: &str) {
 async fn owned_fields_are_restored_and_fields_of_others_are_kept() {
     let scene = Scene::new().await;
     let cases = cases();
-    // Each has an instance of its own, for repairs of one object wait for each other.
+    // Each case has an instance of its own, because repairs of one object delay each other.
     let name = |i: usize| format!("case-{i}");
     let items: Vec<Value> =
         cases.iter().enumerate().map(|(i, case)| instance_of(case.kind, &name(i)).1).collect();
@@ -332,7 +332,7 @@ async fn owned_fields_are_restored_and_fields_of_others_are_kept() {
     for (i, case) in cases.iter().enumerate() {
         scene.ready(instance_of(case.kind, "").0, &name(i)).await;
     }
-    // And so it stays.
+    // The manager changes nothing more.
     scene.handled(&shared_address().await, &light("marker"), LIGHT, &[CONFIG_MAP, SERVICE]).await;
     wrong().await.unwrap();
 }
@@ -342,7 +342,7 @@ fn light(name: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_foreign_object_of_the_same_name_is_not_taken_over() {
+async fn foreign_object_is_not_adopted_without_annotation() {
     let scene = Scene::new().await;
     scene.kubectl(&["create", "configmap", "mine", "--from-literal=greeting=theirs"]).await;
     let theirs = scene.get(CONFIG_MAP, "mine").await;
@@ -356,7 +356,7 @@ async fn a_foreign_object_of_the_same_name_is_not_taken_over() {
         assert!(message.contains(part), "{part:?} in {message}");
     }
     assert_eq!(condition(&instance, "Ready")["status"], "False");
-    // The other children do not wait for it.
+    // The other children do not wait for this one.
     scene.until("there", SERVICE, "mine", |_| true).await;
     let now = scene.get(CONFIG_MAP, "mine").await;
     assert_eq!(now["metadata"]["resourceVersion"], theirs["metadata"]["resourceVersion"]);
@@ -368,7 +368,7 @@ async fn a_foreign_object_of_the_same_name_is_not_taken_over() {
 }
 
 #[tokio::test]
-async fn an_object_that_was_handed_over_is_taken_at_once() {
+async fn annotated_object_is_adopted_at_once() {
     let scene = Scene::new().await;
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "given", "annotations": {"operetta.dev/adopt": "true"}},
@@ -380,13 +380,13 @@ async fn an_object_that_was_handed_over_is_taken_at_once() {
     scene.ready(LIGHT, "given").await;
     let now = scene.get(CONFIG_MAP, "given").await;
     assert_eq!(uid_of(&now), uid_of(&before));
-    // What was declared for it is declared by us now; what others have set besides stays.
+    // Fields of the former declaration are ours now; fields that others have set stay.
     assert_eq!(now["data"], json!({"greeting": "hello", "port": "8080"}));
     assert_eq!(now["metadata"]["labels"]["team"], "a");
 }
 
 #[tokio::test]
-async fn paused_means_that_nothing_is_written() {
+async fn paused_instance_writes_nothing() {
     let scene = Scene::new().await;
     scene.apply(&light("held")).await;
     scene.ready(LIGHT, "held").await;

@@ -1,5 +1,6 @@
-//! `operators/etcd` on the real control plane, with pods that only claim to run, and an `etcdctl` that keeps a list of
-//! members: from a manifest to a ready cluster, resizes, versions, losses, and what people do to its objects by hand.
+//! `operators/etcd` on the real control plane, with pods that no kubelet runs and an `etcdctl` that keeps a
+//! list of members: from a manifest to a ready cluster, resizes, versions, losses, and manual changes of its
+//! objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -18,12 +19,12 @@ use sha2::{Digest, Sha256};
 
 const EXAMPLE: &str = "examples/etcd/example-etcd-cluster.yaml";
 
-/// Of the manifest as etcd-operator's users have it.
+/// The hash of the manifest as etcd-operator's users have it.
 const EXAMPLE_SHA256: &str = "964e8ec665f5627d88ad73c2653d6bb689c7679a99b943d147b92c732ab6cd54";
 
 const NAME: &str = "example-etcd-cluster";
 
-/// The example, applied and ready.
+/// A namespace in which the example is applied and Ready.
 async fn example() -> Scene {
     let scene = Scene::new().await;
     scene.kubectl(&["apply", "-f", EXAMPLE]).await;
@@ -51,7 +52,7 @@ async fn sized(scene: &Scene, size: usize) {
 }
 
 #[tokio::test]
-async fn the_example_as_it_is_becomes_three_ready_members() {
+async fn unchanged_example_becomes_three_ready_members() {
     let bytes = std::fs::read(EXAMPLE).unwrap();
     let sha256 = format!("{:x}", Sha256::digest(&bytes));
     assert_eq!(sha256, EXAMPLE_SHA256, "{EXAMPLE} is not what users of etcd-operator apply");
@@ -94,7 +95,7 @@ async fn table_says_how_it_stands(scene: &Scene) {
 }
 
 async fn describe_tells_the_story(scene: &Scene) {
-    // Events are published in the background.
+    // Events are sent in the background.
     let text = eventually("Events in kubectl describe", LONG, async || {
         let text = scene.kubectl(&["describe", "etcdcluster", NAME]).await;
         let (_, events) = text.split_once("Events:").ok_or_else(|| text.clone())?;
@@ -105,25 +106,25 @@ async fn describe_tells_the_story(scene: &Scene) {
     for word in ["Conditions:", "Ready", "Available", "3 of 3 members are ready"] {
         assert!(text.contains(word), "{word:?} in\n{text}");
     }
-    // Transitions only: not one Event a child, nor one a turn.
+    // There are Events for transitions only, not for each child or reconcile.
     let events = scene.list(EVENT).await;
     let ours = events.iter().filter(|e| e["involvedObject"]["name"] == NAME).count();
     assert!(ours <= 6, "{ours} Events for one rollout:\n{text}");
 }
 
 #[tokio::test]
-async fn members_follow_the_size_and_the_others_stay() {
+async fn resizing_keeps_the_other_members() {
     let scene = example().await;
     let first = members(&scene).await;
     scene.patch(ETCD, NAME, "merge", &json!({"spec": {"size": 5}})).await;
     sized(&scene, 5).await;
     let grown = members(&scene).await;
-    // By the scale subresource, as an autoscaler does.
+    // Scale by the scale subresource, as an autoscaler does.
     scene.kubectl(&["scale", "etcdcluster", NAME, "--replicas=3"]).await;
     sized(&scene, 3).await;
     assert_eq!(members(&scene).await, first, "a member was replaced");
     assert!(first.iter().all(|(name, uid)| grown[name] == *uid), "a member was replaced while it grew");
-    // etcd knows of each member before its pod comes, and no longer of it when its pod goes.
+    // etcd knows each new member before its pod exists, and forgets a member before its pod is deleted.
     let calls = scene.etcdctl_calls(NAME, "member ");
     let changes: Vec<&str> = calls.iter().filter_map(|call| call.split(' ').nth(1)).collect();
     let changes: Vec<&str> = changes.into_iter().filter(|change| *change != "list").collect();
@@ -131,7 +132,7 @@ async fn members_follow_the_size_and_the_others_stay() {
 }
 
 #[tokio::test]
-async fn a_deleted_member_comes_back() {
+async fn deleted_member_is_replaced() {
     let scene = example().await;
     let before = members(&scene).await;
     let name = format!("{NAME}-1");
@@ -145,7 +146,7 @@ async fn a_deleted_member_comes_back() {
     let after = members(&scene).await;
     let changed: Vec<&String> = after.keys().filter(|n| after[*n] != before[*n]).collect();
     assert_eq!(changed, [&name]);
-    // Its data was in the pod: it is another member for etcd.
+    // The data was in the pod, so etcd needs a new member.
     assert_eq!(scene.etcdctl_calls(NAME, "member remove").len(), 1);
     let added = scene.etcdctl_calls(NAME, "member add");
     assert!(
@@ -156,7 +157,7 @@ async fn a_deleted_member_comes_back() {
 }
 
 #[tokio::test]
-async fn without_a_quorum_nothing_is_removed() {
+async fn lost_quorum_removes_no_member() {
     let scene = example().await;
     let before = members(&scene).await;
     let lost = [format!("{NAME}-0"), format!("{NAME}-2")];
@@ -212,7 +213,7 @@ async fn size_and_version_change_in_one_edit() {
 }
 
 #[tokio::test]
-async fn a_version_goes_to_one_member_at_a_time() {
+async fn version_is_rolled_out_one_member_at_a_time() {
     let scene = example().await;
     let before = members(&scene).await;
     let pods: kube::Api<Pod> = kube::Api::namespaced(scene.client(), scene.namespace());
@@ -236,7 +237,7 @@ async fn a_version_goes_to_one_member_at_a_time() {
         if images.insert(name.clone(), image.clone()).is_some_and(|before| before != image) {
             order.push(name.clone());
         }
-        // Not ready is also who has been told something that its kubelet has not seen yet.
+        // A pod that runs the old image still counts as not ready: its kubelet has not seen the change.
         let current = pod["status"]["containerStatuses"][0]["image"] == image.as_str();
         if is_pod_ready(&pod) && current {
             unready.remove(&name)
@@ -250,7 +251,7 @@ async fn a_version_goes_to_one_member_at_a_time() {
         }
     }
     assert_eq!(most, 1, "members that were not ready at once");
-    // The script names the first member as the leader.
+    // The script reports the first member as the leader, so it comes last.
     assert_eq!(order, [1, 2, 0].map(|i| format!("{NAME}-{i}")));
     assert_eq!(scene.etcdctl_calls(NAME, "move-leader").len(), 1);
     scene
@@ -260,7 +261,7 @@ async fn a_version_goes_to_one_member_at_a_time() {
 }
 
 #[tokio::test]
-async fn an_edited_port_is_put_back_and_a_foreign_label_stays() {
+async fn edited_port_is_restored_and_foreign_label_kept() {
     let scene = example().await;
     let client = format!("{NAME}-client");
     let ports = scene.get(SERVICE, &client).await["spec"]["ports"].clone();
@@ -290,7 +291,7 @@ async fn volumes_outlive_members_and_cluster() {
     let scene = Scene::new().await;
     let example = file("examples/etcd/volumes.yaml");
     let sized = example.lines().find(|line| line.starts_with("  size: ")).unwrap();
-    // All of them fit the one node.
+    // Without anti-affinity all members fit on the one node.
     let size = |size: usize| {
         example
             .replace(sized, &format!("  size: {size}"))
@@ -303,12 +304,12 @@ async fn volumes_outlive_members_and_cluster() {
     };
     let before = claims(scene.list(VOLUME_CLAIM).await);
     assert_eq!(before.len(), 2);
-    // A pod that is deleted comes back with its volume, and is the same member.
+    // A deleted pod comes back with its volume and is the same member.
     scene.delete_recreated(POD, &["durable-1"]).await;
     scene.until("another pod", POD, "durable-1", is_pod_ready).await;
     assert_eq!(claims(scene.list(VOLUME_CLAIM).await), before);
     assert_eq!(scene.etcdctl_calls("durable", "member add"), [""; 0]);
-    // The volume of a member that has left etcd goes: its data must never start again.
+    // The volume of a removed member is deleted: its data must never be used again.
     scene.apply(&size(1)).await;
     scene.gone(POD, "durable-1").await;
     scene.gone(VOLUME_CLAIM, "durable-1").await;

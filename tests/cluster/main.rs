@@ -1,6 +1,7 @@
-//! Tests of managers against a real control plane that all of them share. Each has a namespace, and kinds or objects, of its own.
+//! Tests of managers against a real control plane that all of them share. Each test has its own namespace,
+//! and its own kinds or objects.
 
-// Failing is what tests are for.
+// Tests may panic.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 #![allow(clippy::needless_pass_by_value)]
 

@@ -1,4 +1,4 @@
-//! Observations: an HTTP API decides what exists. While it does not answer, nothing is decided.
+//! Observations: an HTTP API decides which children exist. While it does not answer, nothing is decided.
 
 #[allow(dead_code, unreachable_pub)] // the example uses the rest
 #[path = "../../examples/bookings/server.rs"]
@@ -27,7 +27,7 @@ async fn server(at: SocketAddr) -> Server {
     eventually("the API listens", LONG, start).await
 }
 
-/// A manager of a copy of the package with that API.
+/// Starts a manager of a copy of the package that calls this server.
 async fn manager(server: &Server, folder: &Path) -> Operetta {
     let package = fixture("observed");
     copy_folder(package.as_ref(), folder, &|text| text.replace("http://api.invalid", &server.url()));
@@ -55,7 +55,7 @@ async fn a_failed_observation_is_unknown_and_not_empty() {
     };
     scene.apply(&object(&json!([]))).await;
 
-    // Without the token the API answers something that says nothing about bookings.
+    // Without the token the API answers with an error, which says nothing about bookings.
     let message = ready(&scene, "ObservationFailed").await;
     assert!(message.contains("refs.booking") && message.contains("status 401"), "{message}");
     assert!(!message.contains("token is wrong"), "the body is not shown: {message}");
@@ -65,7 +65,7 @@ async fn a_failed_observation_is_unknown_and_not_empty() {
     ready(&scene, "Ready").await;
     assert!(scene.find(CONFIG_MAP, "r-copy").await.is_none(), "404 is an answer");
 
-    // What changes on the other side is seen, and by key.
+    // Changes in the API are observed, for each key.
     first.book("r", &json!({"seats": 2}));
     scene.until("is there", CONFIG_MAP, "r-copy", |copy| copy["data"]["order"] == "2").await;
     scene.until("booked", WATCHER, "r", |object| object["status"]["state"] == "booked").await;
@@ -78,7 +78,7 @@ async fn a_failed_observation_is_unknown_and_not_empty() {
     scene.until("has a number", CONFIG_MAP, "r-b", |one| one["data"]["number"] == "B00003").await;
     ready(&scene, "Ready").await;
 
-    // It fails in every way: nothing goes, and the rest is maintained.
+    // Whichever way the API fails, nothing is deleted, and the other children are maintained.
     for fault in [Fault::Error, Fault::CutAfter, Fault::Throttle] {
         first.set_faults(Faults { always: Some(fault), ..Faults::default() });
         ready(&scene, "ObservationFailed").await;
@@ -91,7 +91,7 @@ async fn a_failed_observation_is_unknown_and_not_empty() {
     assert!(message.contains("refused"), "{message}");
     scene.kubectl(&["delete", "configmap", "r-plain"]).await;
     scene.until("is restored", CONFIG_MAP, "r-plain", |_| true).await;
-    // Every observation fails again, and the manager has handled that.
+    // Wait until every observation has failed again and the manager has handled that.
     let address = Address::of(&manager);
     let failures = async || {
         let state = address.state().await;
@@ -110,7 +110,8 @@ async fn a_failed_observation_is_unknown_and_not_empty() {
     let live = scene.until("its state", WATCHER, "r", |_| true).await;
     assert_eq!(live["status"]["state"], "booked", "what was known stays");
 
-    // An API that has forgotten everything answers, and that counts: once all is known, what is not booked goes.
+    // An API that has lost all data answers, and that counts: once everything is known, children that are not
+    // booked are deleted.
     scene.apply(&object(&json!([]))).await;
     let second = server(api).await;
     let is_gone = async || match scene.find(CONFIG_MAP, "r-copy").await {

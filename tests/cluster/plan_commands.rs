@@ -1,4 +1,5 @@
-//! `operetta plan` against an API server and a manager: what it prints, its exit codes, what it says when it is refused.
+//! `operetta plan` against an API server and a manager: its output, its exit codes, and its messages when it
+//! is refused.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +14,7 @@ const ERRAND: Kind = kind("fixtures.operetta.dev/v1", "errands");
 
 static MANAGER: OnceCell<Operetta> = OnceCell::const_new();
 
-/// A namespace with the errand `e`, and a manager.
+/// A namespace with the Errand `e`, and a manager of its package.
 async fn scene() -> Scene {
     MANAGER
         .get_or_init(async || {
@@ -37,13 +38,13 @@ async fn plan_as(scene: &Scene, kubeconfig: &Path, args: &[&str]) -> Output {
     operetta(kubeconfig, &[&["plan"], args, &["-n", scene.namespace()]].concat()).await
 }
 
-/// The exit code, and both outputs.
+/// The exit code, and standard output followed by standard error.
 async fn ends(scene: &Scene, args: &[&str]) -> (i32, String) {
     let output = plan(scene, args).await;
     (output.status.code().unwrap_or(-1), format!("{}{}", output.stdout, output.stderr))
 }
 
-/// Requests a run; its name.
+/// Requests a run. Returns its name.
 async fn request(scene: &Scene, plan_name: &str) -> String {
     let told = plan(scene, &["run", "errand/e", plan_name, "-o", "name"]).await.ok();
     told.trim().strip_prefix("planrun.operetta.dev/").expect("a name for kubectl").to_owned()
@@ -109,7 +110,7 @@ async fn exit_codes_distinguish_the_ends_of_a_run() {
     assert!(code == 4 && told.contains("the gate of e is shut"), "{code} {told}");
     let status = plan(&scene, &["status", "errand/e"]).await.ok();
     assert!(status.contains(&held) && status.contains("the gate of e is shut"), "{status}");
-    // No step starts while the instance is paused: nobody waits for that without a word.
+    // While the instance is paused no step starts, so `wait` does not wait without a message.
     let pause = |value: Value| json!({"metadata": {"annotations": {"operetta.dev/paused": value}}});
     scene.patch(ERRAND, "e", "merge", &pause("true".into())).await;
     let (code, told) = ends(&scene, &["wait", &held, "--timeout", "5m"]).await;
@@ -165,7 +166,7 @@ async fn one_of_several_questions_is_answered_by_name() {
 async fn logs_name_the_pods_of_a_step() {
     let scene = scene().await;
     plan(&scene, &["run", "errand/e", "work", "--wait"]).await.ok();
-    // The nodes of these tests have no logs; the API server says so of the right pod.
+    // The nodes of these tests have no logs; the API server's error names the right pod.
     let (code, told) = ends(&scene, &["logs", "errand/e", "work"]).await;
     assert!(
         code == 1 && told.contains("step phase/work, attempt 1: ") && told.contains("/e-work-"),
@@ -175,7 +176,8 @@ async fn logs_name_the_pods_of_a_step() {
     assert!(told.contains("these have: phase/work"), "{told}");
 }
 
-/// A kubeconfig of a user who may do anything to `PlanRun`s of the namespace, and these verbs to errands.
+/// A kubeconfig of a user who may do anything to `PlanRun`s of the namespace, and has only these verbs on
+/// errands.
 async fn user(scene: &Scene, name: &str, verbs: &[&str]) -> PathBuf {
     let namespace = scene.namespace();
     let reader = format!("plan-reader-{namespace}");

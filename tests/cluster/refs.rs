@@ -1,5 +1,6 @@
-//! What instances read and do not own, instances of other packages as children, groups, what the cluster
-//! serves. The manager has rights of its own: Secrets it may read only where a test lets it.
+//! Objects that instances read without owning them, instances of other packages as children, groups, and what
+//! the cluster serves. The manager has an account of its own, which may read Secrets only where a test allows
+//! it.
 
 use std::sync::Mutex;
 
@@ -17,7 +18,7 @@ const USER: &str = "system:serviceaccount:kube-system:reader";
 
 static MANAGER: OnceCell<Mutex<Operetta>> = OnceCell::const_new();
 
-/// A namespace, and a manager that may read no Secrets. The kind `Echo` is the shared manager's.
+/// A namespace, and a manager that may not read Secrets. The shared manager handles the kind `Echo`.
 async fn scene() -> Scene {
     MANAGER
         .get_or_init(async || {
@@ -33,7 +34,7 @@ async fn scene() -> Scene {
     Scene::new().await
 }
 
-/// From now on the manager may read Secrets in the namespace.
+/// Allows the manager to read Secrets in the namespace from now on.
 async fn allow_secrets(scene: &Scene) {
     let subject = "--serviceaccount=kube-system:reader";
     scene.kubectl(&["create", "rolebinding", "secrets", "--clusterrole=secrets", subject]).await;
@@ -50,7 +51,7 @@ async fn config_map(scene: &Scene, name: &str, labels: &Value, data: &Value) {
     scene.apply(&object.to_string()).await;
 }
 
-/// Waits until the condition Ready has that reason; its message.
+/// Waits until the condition Ready has this reason. Returns its message.
 async fn reason(scene: &Scene, kind: Kind, name: &str, reason: &str) -> String {
     let is = |object: &Value| condition(object, "Ready")["reason"] == reason;
     let object = scene.until(reason, kind, name, is).await;
@@ -61,14 +62,14 @@ async fn holds(scene: &Scene, name: &str, key: &str, value: &str) {
     scene.until(&format!("{key} is {value}"), CONFIG_MAP, name, |o| o["data"][key] == value).await;
 }
 
-/// Waits until the manager has handled what happened so far.
+/// Waits until the manager has handled everything so far.
 async fn handled(scene: &Scene) {
     let address = Address::of(&MANAGER.get().expect("it runs").lock().unwrap());
     let marker = json!({"apiVersion": READER.api_version(), "kind": "Reader", "metadata": {"name": "marker"}, "spec": {}});
     scene.handled(&address, &marker.to_string(), READER, &[CONFIG_MAP]).await;
 }
 
-/// The manager's requests about the kind in the namespace of the scene.
+/// The manager's requests about a kind in the namespace.
 async fn requests(scene: &Scene, plural: &str) -> Vec<AuditEvent> {
     let mut all = plane().await.audit().requests_since(operetta::local::Mark::START).expect("the audit log");
     let path = format!("/namespaces/{}/{plural}", scene.namespace());
@@ -77,14 +78,14 @@ async fn requests(scene: &Scene, plural: &str) -> Vec<AuditEvent> {
 }
 
 #[tokio::test]
-async fn a_secret_is_awaited_followed_and_missed() {
+async fn secret_ref_is_awaited_followed_and_reported_missing() {
     let scene = scene().await;
     allow_secrets(&scene).await;
     reader(&scene, "r", &json!({"secret": "login"})).await;
     let message = reason(&scene, READER, "r", "RefMissing").await;
     let object = format!("Secret {}/login does not exist", scene.namespace());
     assert!(message.contains("refs.secret") && message.contains(&object), "{message}");
-    // What does not read it is there.
+    // A child that does not read the Secret exists.
     scene.until("exists", CONFIG_MAP, "r-plain", |_| true).await;
     assert!(scene.find(CONFIG_MAP, "r-copy").await.is_none());
 
@@ -98,11 +99,11 @@ async fn a_secret_is_awaited_followed_and_missed() {
     scene.kubectl(&["delete", "secret", "login"]).await;
     reason(&scene, READER, "r", "RefMissing").await;
     holds(&scene, "r-copy", "password", "two").await;
-    // The rest goes on.
+    // Other children are still maintained.
     reader(&scene, "r", &json!({"secret": "login", "note": "still here"})).await;
     holds(&scene, "r-plain", "note", "still here").await;
 
-    // One Secret was watched, by name, and nothing but that.
+    // Only the one Secret was watched, by its name.
     let asked = requests(&scene, "secrets").await;
     assert!(!asked.is_empty());
     for event in asked {
@@ -121,8 +122,8 @@ async fn a_forbidden_ref_is_unknown_until_it_is_allowed() {
     scene.ready(READER, "r").await;
     holds(&scene, "r-copy", "password", "one").await;
 
-    // 42: and may not be read any more. What was made of it stays as it is, the rest goes on, and nobody asks in a
-    // loop.
+    // The right is withdrawn: the child made from the Secret stays as it is, the others are maintained, and
+    // the manager does not ask in a loop.
     scene.kubectl(&["delete", "rolebinding", "secrets"]).await;
     scene.kubectl(&["create", "secret", "generic", "other", "--from-literal=password=two"]).await;
     reader(&scene, "r", &json!({"secret": "other", "note": "goes on"})).await;
@@ -145,7 +146,7 @@ async fn a_forbidden_ref_is_unknown_until_it_is_allowed() {
 }
 
 #[tokio::test]
-async fn a_spec_leads_no_request_out_of_the_namespace() {
+async fn spec_causes_no_request_in_another_namespace() {
     let scene = scene().await;
     allow_secrets(&scene).await;
     for (name, secret) in [
@@ -165,7 +166,7 @@ async fn a_spec_leads_no_request_out_of_the_namespace() {
 }
 
 #[tokio::test]
-async fn what_is_optional_may_come_and_go() {
+async fn optional_ref_may_appear_and_disappear() {
     let scene = scene().await;
     reader(&scene, "r", &json!({})).await;
     scene.ready(READER, "r").await;
@@ -180,7 +181,7 @@ async fn what_is_optional_may_come_and_go() {
 }
 
 #[tokio::test]
-async fn a_selector_gives_a_list_that_follows() {
+async fn selector_ref_follows_matching_objects() {
     let scene = scene().await;
     config_map(&scene, "b", &json!({"peer": "yes"}), &json!({})).await;
     config_map(&scene, "c", &json!({"peer": "no"}), &json!({})).await;
@@ -196,18 +197,17 @@ async fn a_selector_gives_a_list_that_follows() {
     peers(json!(["a", "c"])).await;
     scene.kubectl(&["delete", "configmap", "a", "c"]).await;
     peers(json!([])).await;
-    // Another selector is another list.
     let no = json!({"matchExpressions": [{"key": "peer", "operator": "In", "values": ["no", "perhaps"]}]});
     reader(&scene, "r", &json!({"peers": no})).await;
     peers(json!(["b"])).await;
     reader(&scene, "r", &json!({"peers": {"matchLabels": {"a b": "c"}}})).await;
     reason(&scene, READER, "r", "InvalidRef").await;
-    // Unknown is not empty: the field keeps its value.
+    // An unknown list is not an empty one: the status field keeps its value.
     assert_eq!(scene.get(READER, "r").await["status"]["peers"], json!(["b"]));
 }
 
 #[tokio::test]
-async fn a_map_of_refs_follows_its_list_key_by_key() {
+async fn map_of_refs_follows_its_list() {
     let scene = scene().await;
     config_map(&scene, "r-a", &json!({}), &json!({"value": "1"})).await;
     reader(&scene, "r", &json!({"parts": ["a", "b"]})).await;
@@ -225,7 +225,7 @@ async fn a_map_of_refs_follows_its_list_key_by_key() {
     };
     values(json!(["1", "3"])).await;
 
-    // The list says what is watched, from now on and no longer.
+    // Only objects in the list are watched.
     let watched = async |name: &str| {
         let asked = requests(&scene, "configmaps").await;
         asked.iter().filter(|e| e.uri.contains(&format!("metadata.name%3D{name}"))).count()
@@ -237,15 +237,15 @@ async fn a_map_of_refs_follows_its_list_key_by_key() {
         _ => Ok(()),
     })
     .await;
-    // What is prunable is not pruned before all that is wanted is there; then it is.
+    // A child of a removed key is not pruned before all desired children exist.
     config_map(&scene, "r-c", &json!({}), &json!({"value": "4"})).await;
     scene.gone(CONFIG_MAP, "r-got-a").await;
     values(json!(["3", "4"])).await;
-    // What is off the list runs nobody any more.
+    // A change of an object that has left the list causes no reconcile.
     config_map(&scene, "r-a", &json!({}), &json!({"value": "9"})).await;
     config_map(&scene, "r-c", &json!({}), &json!({"value": "5"})).await;
     values(json!(["3", "5"])).await;
-    // A key that would lead elsewhere leads nowhere.
+    // A key with a path reads nothing in another namespace.
     reader(&scene, "r", &json!({"parts": ["b", "../kube-system/x"]})).await;
     reason(&scene, READER, "r", "InvalidRef").await;
     assert!(requests(&scene, "configmaps").await.iter().all(|e| !e.uri.contains("kube-system")));
@@ -266,7 +266,7 @@ async fn json_paths_show_what_they_find() {
     };
     let object = shows(json!("one")).await;
     assert_eq!(object["status"]["partValues"], json!([]));
-    // Where the schema wants one value, two are a mistake that is told of.
+    // Two matches are reported where the schema wants one value.
     config_map(&scene, "two", &json!({"peer": "yes"}), &json!({})).await;
     let told = |o: &Value| {
         let failed = condition(o, "StatusFailed");
@@ -283,7 +283,7 @@ async fn json_paths_show_what_they_find() {
 }
 
 #[tokio::test]
-async fn many_that_read_by_name_share_a_watch() {
+async fn many_refs_by_name_share_one_watch() {
     const MANY: usize = 40;
     let scene = scene().await;
     for number in 0..MANY {
@@ -304,12 +304,12 @@ async fn many_that_read_by_name_share_a_watch() {
         requests(&scene, "configmaps").await.into_iter().filter(|e| e.verb == "watch").collect();
     let shared = watches.iter().filter(|event| !event.uri.contains("Selector")).count();
     assert!(shared > 0 && watches.len() < MANY, "{} watches, {shared} of them shared", watches.len());
-    // Nobody reads them any more.
+    // Nothing reads these objects any more.
     scene.kubectl(&["delete", "readers", "--all"]).await;
 }
 
 #[tokio::test]
-async fn a_child_that_depends_on_itself_through_a_ref_is_stopped() {
+async fn feedback_through_a_ref_is_stopped() {
     let scene = scene().await;
     let object =
         json!({"apiVersion": LOOP.api_version(), "kind": "Loop", "metadata": {"name": "l"}, "spec": {}});
@@ -324,7 +324,7 @@ async fn a_child_that_depends_on_itself_through_a_ref_is_stopped() {
     assert!(before.0 <= 12, "{before:?}");
     handled(&scene).await;
     assert_eq!((writes("configmaps").await, writes("loops").await), before, "it goes on");
-    // A change of the instance is a new beginning.
+    // A change of the instance resets the guard.
     scene.kubectl(&["patch", "loop", "l", "--type=merge", "-p", r#"{"spec":{"note":"x"}}"#]).await;
     scene
         .until("counts on", CONFIG_MAP, "l-loop", |o| {
@@ -337,7 +337,7 @@ async fn a_child_that_depends_on_itself_through_a_ref_is_stopped() {
 }
 
 #[tokio::test]
-async fn packages_compose_and_kinds_come_and_go() {
+async fn child_of_a_kind_that_appears_and_disappears() {
     let scene = scene().await;
     reader(&scene, "r", &json!({})).await;
     let served = async |wanted: bool| {
@@ -350,7 +350,7 @@ async fn packages_compose_and_kinds_come_and_go() {
         json!({"apiVersion": OUTER.api_version(), "kind": "Outer", "metadata": {"name": "o"}, "spec": spec});
     scene.apply(&object.to_string()).await;
 
-    // A kind that is not there holds up nothing but itself.
+    // A kind that is missing delays only its own child and its dependents.
     let message = reason(&scene, OUTER, "o", "KindMissing").await;
     assert!(message.contains("late") && message.contains("Latecomer"), "{message}");
     holds(&scene, "o-after", "length", "5").await;
@@ -368,7 +368,7 @@ async fn packages_compose_and_kinds_come_and_go() {
         served(true).await;
         let late = scene.until("exists", LATECOMER, "o-late", |_| true).await;
         assert_eq!(late["spec"]["greeting"], "hello");
-        // Its controller has not seen it.
+        // The controller of that kind has not seen the object yet.
         let message = reason(&scene, OUTER, "o", "ChildrenNotReady").await;
         assert!(message.contains("late"), "{round}: {message}");
         let status = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}}).to_string();
@@ -381,7 +381,7 @@ async fn packages_compose_and_kinds_come_and_go() {
         served(false).await;
         holds(&scene, "o-after", "length", "5").await;
     }
-    // What cannot be listed holds up no deletion for ever.
+    // A kind that cannot be listed does not block deletion for ever.
     scene.kubectl(&["delete", "outer", "o", "--wait=false"]).await;
     eventually("the end of the instance", LONG, async || match scene.find(OUTER, "o").await {
         None => Ok(()),

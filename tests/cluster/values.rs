@@ -103,7 +103,7 @@ fn values() -> Vec<String> {
         "tab\there",
         "a\u{85}b\u{2028}c\u{2029}d",
         "\u{a0}\u{2003}\u{3000}",
-        // Beyond ASCII.
+        // Characters beyond ASCII.
         "h\u{e9}llo",
         "he\u{301}llo",
         "\u{1F469}\u{200D}\u{1F680}",
@@ -112,7 +112,7 @@ fn values() -> Vec<String> {
         "\u{0}nul",
         "\u{1}\u{7}\u{8}\u{b}\u{c}\u{1b}\u{7f}\u{80}",
         "\u{fffd}\u{fffe}\u{ffff}",
-        // Private use: an engine of placeholders might have taken some for itself.
+        // Private use characters: an engine could use some of them as placeholders.
         "\u{e000}",
         "\u{e000}0\u{e001}",
         "\u{e001}1\u{e000}",
@@ -120,10 +120,10 @@ fn values() -> Vec<String> {
     ]
     .map(str::to_owned)
     .into();
-    // All of the first private use block: whichever is a placeholder is among them.
+    // The whole first private use block, which includes any placeholder.
     values.push(('\u{e000}'..='\u{f8ff}').collect());
     values.push(('\u{1}'..'\u{100}').collect());
-    // 100 KB; ten positions of it are just within the megabyte that a ConfigMap may have.
+    // 100 KB: ten copies of it are just within the megabyte that a ConfigMap may have.
     values.push("x".repeat(100_000));
     values.push("# a: [&b, *c] '\"\n".repeat(1_000));
     values.push("[".repeat(5_000));
@@ -158,7 +158,7 @@ async fn strings_arrive_as_they_are() {
         wrong.extend(compare(&name, text, &data).into_iter().map(|place| format!("{shown:?}: {place}")));
     }
     assert!(wrong.is_empty(), "{} values:\n{}", wrong.len(), wrong.join("\n"));
-    // Nothing else was made of them.
+    // No other object was created from the values.
     let maps = scene.names(CONFIG_MAP).await;
     assert_eq!(maps.len(), values.len());
     if !has_derived_rights() {
@@ -167,7 +167,7 @@ async fn strings_arrive_as_they_are() {
     }
 }
 
-/// The positions in which the child does not hold the text as it is.
+/// The positions in which the child does not have exactly the text.
 fn compare(name: &str, text: &str, data: &Value) -> Vec<String> {
     let joined = format!("<{text}>");
     let key = json!({text: "plain key", joined.as_str(): "joined key"});
@@ -219,7 +219,7 @@ async fn hostile_strings_of_the_fixture_arrive_unchanged() {
 }
 
 #[tokio::test]
-async fn a_changed_value_arrives_too() {
+async fn changed_values_arrive_as_well() {
     let scene = Scene::new().await;
     scene.apply(&file(&format!("{}/instances/plain.yaml", fixture("echo")))).await;
     scene.ready(ECHO, "plain").await;
@@ -231,7 +231,7 @@ async fn a_changed_value_arrives_too() {
     }
 }
 
-/// Runs `operetta` with the kubeconfig of the control plane; what it prints.
+/// Runs `operetta` with the kubeconfig of the control plane. Returns its output.
 async fn operetta(args: &[&str]) -> String {
     let output = tokio::process::Command::new(OPERETTA)
         .args(args)
@@ -243,7 +243,7 @@ async fn operetta(args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Waits until the status says what is left out of it, and is otherwise as it should be.
+/// Waits until the status reports the omitted field and is otherwise right.
 async fn left_out(scene: &Scene, name: &str, words: &[&str]) -> Value {
     let object = scene
         .until(&format!("{words:?} left out"), FIGURE, name, |o| {
@@ -257,13 +257,13 @@ async fn left_out(scene: &Scene, name: &str, words: &[&str]) -> Value {
 }
 
 #[tokio::test]
-async fn one_bad_status_field_loses_nothing_else() {
+async fn invalid_status_field_is_omitted_alone() {
     let scene = Scene::new().await;
     scene.apply(&file(&format!("{}/instances/wrong.yaml", fixture("figures")))).await;
     let words = ["status.count", "an integer", "a string"];
     let object = left_out(&scene, "wrong", &words).await;
     assert_eq!((object["status"].get("count"), &object["status"]["label"]), (None, &json!("plain")));
-    // All who tell of it tell the same.
+    // All outputs report the same.
     let n = scene.namespace();
     let table = operetta(&["get", "figures", "-n", n, "-o", "wide"]).await;
     let line: Vec<&str> = table.lines().nth(1).unwrap().split_whitespace().collect();
@@ -288,7 +288,7 @@ async fn one_bad_status_field_loses_nothing_else() {
     })
     .await;
 
-    // What the API server alone refuses: the rest is written, and it is not tried again and again.
+    // A field that only the API server refuses: the rest is written, and the write is not repeated in a loop.
     let spec = json!({"spec": {"value": 3, "bounded": 11, "label": "other"}});
     scene.patch(FIGURE, "wrong", "merge", &spec).await;
     let object = left_out(&scene, "wrong", &["status.bounded", "refuses"]).await;
@@ -308,7 +308,7 @@ async fn one_bad_status_field_loses_nothing_else() {
         .collect();
     assert!(refused.is_empty(), "{}", crate::support::ext::list(&refused));
 
-    // Mended, nothing is said any more. An omitted field is not there.
+    // Once corrected, nothing is reported. An omitted field is absent.
     scene.patch(FIGURE, "wrong", "merge", &json!({"spec": {"bounded": 10, "note": "seen"}})).await;
     let whole = |o: &Value| {
         is_ready(o)
@@ -325,14 +325,14 @@ async fn one_bad_status_field_loses_nothing_else() {
 }
 
 #[tokio::test]
-async fn what_is_nested_too_deep_says_so() {
+async fn too_deeply_nested_spec_is_reported() {
     let scene = Scene::new().await;
     let deep = (0..150).fold(json!(1), |inner, _| json!({"a": inner}));
     let instance = |value: &Value| {
         json!({"apiVersion": FIGURE.api_version(), "kind": "Figure", "metadata": {"name": "deep"}, "spec": {"value": value}})
             .to_string()
     };
-    // kubectl's own reader of JSON goes as deep as it is asked to.
+    // kubectl's own JSON reader has no limit of depth here.
     scene.kubectl_input(&["create", "--validate=false", "-f", "-"], &instance(&deep)).await.unwrap();
     let conditions = "jsonpath={range .status.conditions[*]}{.type}={.status}/{.reason} {end}";
     crate::support::eventually("a condition", crate::support::ext::LONG, async || {

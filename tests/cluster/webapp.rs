@@ -1,5 +1,5 @@
 //! `operators/webapp` on the real control plane: children that come and go with the spec, and fields that are
-//! given up to an autoscaler.
+//! handed over to an autoscaler.
 
 use crate::support::eventually;
 use crate::support::ext::{
@@ -82,7 +82,7 @@ async fn a_new_config_rolls_the_pods() {
 }
 
 #[tokio::test]
-async fn replicas_are_the_autoscalers_until_they_are_taken_back() {
+async fn replicas_belong_to_the_autoscaler_until_the_spec_sets_them() {
     let scene = minimal().await;
     let replicas = |n: i64| move |o: &Value| o["spec"]["replicas"] == n;
     edit(&scene, json!({"replicas": 2, "resources": {"requests": {"cpu": "10m"}}})).await;
@@ -94,7 +94,7 @@ async fn replicas_are_the_autoscalers_until_they_are_taken_back() {
     scene
         .until("seen", WEB_APP, "hello", |o| o["status"]["observedGeneration"] == o["metadata"]["generation"])
         .await;
-    // What an autoscaler does. Nobody has scaled before, so this is what takes the field over.
+    // An autoscaler scales like this. Nobody has scaled before, so the field changes its owner here.
     scene.kubectl(&["scale", "deployment", "hello", "--replicas=4"]).await;
     let ours = |o: &Value| {
         let entries = o["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
@@ -103,7 +103,7 @@ async fn replicas_are_the_autoscalers_until_they_are_taken_back() {
         ours.is_some_and(|e| !e["fieldsV1"]["f:spec"]["f:replicas"].is_null())
     };
     scene.until("replicas given up", DEPLOYMENT, "hello", |o| replicas(4)(o) && !ours(o)).await;
-    // Neither a later repair nor a new spec takes them back.
+    // Neither a later repair nor a new spec takes the field back.
     edit(&scene, json!({"image": "example.org/other:1"})).await;
     let image = |o: &Value| o["spec"]["template"]["spec"]["containers"][0]["image"] == "example.org/other:1";
     scene.until("the new image", DEPLOYMENT, "hello", image).await;
@@ -122,7 +122,7 @@ async fn replicas_are_the_autoscalers_until_they_are_taken_back() {
 }
 
 #[tokio::test]
-async fn what_the_schema_refuses_is_told_by_kubectl() {
+async fn kubectl_shows_refusals_by_the_schema() {
     let scene = minimal().await;
     let base = file("examples/webapp/minimal.yaml");
     let long = "a".repeat(64);

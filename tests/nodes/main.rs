@@ -1,6 +1,6 @@
-//! Tests on a real node: pods run. As root, with what `docs/testing.md` lists.
+//! Tests on a real node, which runs pods. They need root and what `docs/testing.md` lists.
 
-// Failing is what tests are for.
+// Tests may panic.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 #![allow(clippy::needless_pass_by_value)]
 

@@ -1,4 +1,4 @@
-//! What pods need: images, exec, logs, DNS, Services, volumes; and components of the node that restart.
+//! What pods need: images, exec, logs, DNS, Services, volumes; and restarts of the node's components.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// On the node that tests share.
+    /// A namespace on the shared node.
     async fn new() -> Self {
         Self::on(node().await).await
     }
@@ -107,14 +107,14 @@ spec:
         &format!("web.{}.svc", scene.namespace),
         &format!("web.{}.svc.cluster.local", scene.namespace),
     ] {
-        // kube-proxy and DNS learn of endpoints a moment after the Deployment does.
+        // kube-proxy and DNS get endpoints a moment after the Deployment is available.
         let page = eventually(name, LONG, async || {
             scene.exec("client", &format!("wget -qO- http://{name}:8080")).await
         })
         .await;
         assert!(page.contains("Welcome to nginx"), "{page}");
     }
-    // This machine reaches Services too.
+    // This machine can reach Services as well.
     let address =
         scene.kubectl(&["get", "service", "web", "-o", "jsonpath={.spec.clusterIP}"]).await.unwrap();
     tokio::time::timeout(LONG, tokio::net::TcpStream::connect((address.as_str(), 8080)))
@@ -149,7 +149,7 @@ async fn a_volume_keeps_its_data_when_the_pod_is_replaced() {
 }
 
 #[tokio::test]
-async fn every_image_runs() {
+async fn every_image_of_the_node_runs() {
     let scene = Scene::new().await;
     let versions = [
         ("etcd-3-4", "quay.io/coreos/etcd:v3.4.23", "etcd --version && etcdctl version", "3.4.23"),
@@ -185,7 +185,7 @@ async fn every_image_runs() {
 }
 
 #[tokio::test]
-async fn an_image_that_does_not_exist_is_the_pods_own_reason() {
+async fn missing_image_is_reported_by_the_pod() {
     let scene = Scene::new().await;
     scene.apply(&sleeper("a", "").replace("busybox:1.35", "quay.io/coreos/etcd:v3.99.0")).await;
     eventually("the reason", LONG, async || {

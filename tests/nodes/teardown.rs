@@ -1,4 +1,4 @@
-//! Nothing of a node is left, however it ends.
+//! However a node ends, nothing of it remains.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,7 +13,7 @@ use rustix::process::Signal;
 /// The first start may have to build everything.
 const START: Duration = Duration::from_secs(1800);
 
-/// These tests take turns: a node takes most of a processor while it starts.
+/// These tests run one at a time: a node uses most of a processor while it starts.
 static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 /// A pod with a volume.
@@ -31,7 +31,7 @@ spec:
   volumes: [{name: data, persistentVolumeClaim: {claimName: data}}]
 ";
 
-/// A running `operetta dev --node` with a pod, and what it has taken of this machine.
+/// A running `operetta dev --node` with a pod, and the resources of this machine that it uses.
 struct Node {
     dev: Operetta,
     temporary: tempfile::TempDir,
@@ -52,7 +52,7 @@ impl Node {
         let number = text.split("https://10.245.").nth(1).unwrap().split('.').next().unwrap();
         let interface = format!("operetta{number}");
         let run = |args: &[&str], input: &str| {
-            // It names a kubectl that was built if there is none in PATH.
+            // It prints the path of a kubectl that it has built if there is none in PATH.
             let output = dev.output();
             let built =
                 output.lines().find_map(|line| line.strip_prefix("export PATH=\"$PATH:")?.strip_suffix('"'));
@@ -73,7 +73,7 @@ impl Node {
         Self { dev, temporary, pids, interface, cgroups, volumes }
     }
 
-    /// What is left of it.
+    /// Lists what remains of it as an error.
     fn left(&self) -> Result<(), String> {
         let processes: Vec<_> = self.pids.iter().filter(|pid| alive(**pid)).collect();
         let mut files: Vec<_> =
@@ -117,12 +117,12 @@ fn firewall() -> String {
     let mut command = Command::new("iptables-save");
     command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
     let rules = output_of(command, "").unwrap();
-    // Times and counters.
+    // The other lines have times and counters.
     rules.lines().filter(|line| line.starts_with("-A")).collect::<Vec<_>>().join("\n")
 }
 
 #[tokio::test]
-async fn nothing_is_left_of_a_node() {
+async fn ended_node_leaves_nothing() {
     let _turn = TURN.lock().await;
     let (rules, tunable) = (firewall(), "/proc/sys/vm/overcommit_memory");
     let before = fs::read_to_string(tunable).unwrap();
@@ -138,7 +138,7 @@ async fn nothing_is_left_of_a_node() {
 }
 
 #[tokio::test]
-async fn the_next_node_removes_what_a_killed_guard_leaves() {
+async fn next_node_cleans_up_after_a_killed_guard() {
     let _turn = TURN.lock().await;
     let mut node = Node::start(tempfile::tempdir().unwrap()).await;
     let guards = node.pids.iter().filter(|pid| {
@@ -161,8 +161,8 @@ async fn the_next_node_removes_what_a_killed_guard_leaves() {
     for path in cgroups.iter().chain([&left]) {
         assert!(!path.exists(), "{}", path.display());
     }
-    // In two whole runs beside other work the folder of the volume was left. The cause is not known, so that only the long form
-    // checks it.
+    // In two whole runs beside other work the folder of the volume remained. The cause is not known, so only
+    // the long form checks it.
     if std::env::var_os("OPERETTA_SWEEP").is_some() {
         for path in &volumes {
             assert!(!path.exists(), "{} is left", path.display());

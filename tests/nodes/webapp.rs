@@ -1,4 +1,4 @@
-//! `operators/webapp` with real pods.
+//! `operators/webapp` with real pods on a node.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,7 +14,7 @@ use crate::support::ext::{
     is_ready, run_as, uid_of, watching,
 };
 
-/// A client that asks for the page all the time, each time over a new connection.
+/// A client that requests the page all the time, each time over a new connection.
 struct Visitor {
     pages: Arc<AtomicUsize>,
     failures: Arc<Mutex<Vec<String>>>,
@@ -87,14 +87,14 @@ async fn a_page_is_served_while_pods_are_replaced() {
     scene.apply(&app.to_string()).await;
     scene.ready(WEB_APP, "hello").await;
     scene.until("enough pods", DISRUPTION_BUDGET, "hello", |o| o["status"]["disruptionsAllowed"] == 1).await;
-    // There are no metrics here: it says so.
+    // There are no metrics here, which the condition reports.
     scene
         .until("no metrics", AUTOSCALER, "hello", |o| condition(o, "ScalingActive")["status"] == "False")
         .await;
 
     let service = scene.get(SERVICE, "hello").await;
     let address = service["spec"]["clusterIP"].as_str().unwrap().to_owned();
-    // kube-proxy learns of endpoints a moment after the Deployment does.
+    // kube-proxy gets endpoints a moment after the Deployment is available.
     eventually("a page", LONG, async || page(&address).await).await;
     let visitor = Visitor::start(address);
     visitor.sees_more().await;
@@ -113,7 +113,7 @@ async fn a_page_is_served_while_pods_are_replaced() {
     visitor.sees_more().await;
     visitor.check();
 
-    // An image that does not exist: the pod's own reason, and the page is served on.
+    // An image that does not exist gives the pod's own reason, and the page is still served.
     scene.patch(WEB_APP, "hello", "merge", &json!({"spec": {"image": "nginx:9.99.9"}})).await;
     let is_told = |o: &serde_json::Value| {
         let failing = condition(o, "PodsFailing");

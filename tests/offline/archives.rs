@@ -37,7 +37,7 @@ fn files() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// An entry as it is, also with a name that the builder would refuse.
+/// Adds an entry as it is, even with a name that the builder would refuse.
 fn entry(builder: &mut Builder<Vec<u8>>, kind: EntryType, name: &str, link: &str, content: &[u8]) {
     let mut header = Header::new_gnu();
     header.set_size(content.len() as u64);
@@ -50,7 +50,7 @@ fn entry(builder: &mut Builder<Vec<u8>>, kind: EntryType, name: &str, link: &str
     builder.append(&header, content).unwrap();
 }
 
-/// The package, below a prefix, with more entries.
+/// An archive of the package below a prefix, with more entries.
 fn archive(prefix: &str, more: impl FnOnce(&mut Builder<Vec<u8>>)) -> Vec<u8> {
     let mut builder = Builder::new(Vec::new());
     for (path, text) in files() {
@@ -77,7 +77,7 @@ fn install(archive: &[u8]) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // It may end before it has read all.
+    // It may end before it has read everything.
     let _ = child.stdin.take().unwrap().write_all(archive);
     child.wait_with_output().unwrap()
 }
@@ -130,7 +130,7 @@ fn an_archive_has_the_revision_of_its_folder() {
     {
         assert_eq!(revision(&install(&bytes)), expected);
     }
-    // As tar itself makes it.
+    // An archive made by tar itself.
     for (from, what) in [
         (folder.path(), "."),
         (folder.path().parent().unwrap(), folder.path().file_name().unwrap().to_str().unwrap()),
@@ -171,7 +171,7 @@ fn archives_without_a_package_are_refused() {
     let whole = gzip(&archive("", |_| {}));
     refused(&whole[..whole.len() / 2], "cannot be read as a tar archive", 2);
     refused(&archive("a/b/", |_| {}), "has no operator.yaml", 2);
-    // Two packages.
+    // An archive with two packages.
     let two = archive("a/", |builder| {
         entry(builder, EntryType::Regular, "b/operator.yaml", "", OPERATOR.as_bytes());
     });
@@ -183,9 +183,9 @@ fn archives_without_a_package_are_refused() {
     );
 }
 
-/// Two gibibytes of zeros in two megabytes.
+/// Two gibibytes of zeros, compressed to two megabytes.
 #[test]
-fn a_bomb_is_refused_and_does_not_fill_the_memory() {
+fn compressed_bomb_is_refused_within_the_memory_limit() {
     let zeros = gzip(&vec![0; 16 << 20]);
     let bomb = |name: &str, size: u64| {
         let mut header = Header::new_gnu();
@@ -201,7 +201,7 @@ fn a_bomb_is_refused_and_does_not_fill_the_memory() {
     };
     let two = 2_u64 << 30;
     refused(&bomb("operator.yaml", two), "is larger than 4 MiB", 1);
-    // The name of the next entry, in full.
+    // A long-name entry, which holds the full name of the next entry.
     let mut long = Header::new_gnu();
     long.set_path("././@LongLink").unwrap();
     long.set_size(two);
@@ -212,7 +212,7 @@ fn a_bomb_is_refused_and_does_not_fill_the_memory() {
         bytes.extend_from_slice(&zeros);
     }
     refused(&bytes, "is larger than 64 MiB when decompressed", 1);
-    // Many files, each of which is allowed.
+    // Many files, each of an allowed size.
     let block = vec![b'a'; 4 << 20];
     let many = archive("", |builder| {
         for index in 0..20 {

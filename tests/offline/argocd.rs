@@ -1,4 +1,4 @@
-//! The health checks for Argo CD, in the Lua that Argo CD has.
+//! The health checks for Argo CD, run by the same Lua that Argo CD uses.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -9,7 +9,7 @@ fn file(name: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/argocd").join(name)).unwrap()
 }
 
-/// A value as Lua text. Like in Argo CD a null is no field.
+/// A value as Lua text. Like in Argo CD, a null becomes a missing field.
 fn lua(value: &Value) -> String {
     let mut text = String::new();
     match value {
@@ -50,7 +50,7 @@ fn condition(kind: &str, status: &str, reason: &str) -> Value {
 }
 
 #[test]
-fn an_operator_or_instance_is_as_healthy_as_its_conditions_say() {
+fn operator_and_instance_health_follows_conditions() {
     for (object, expected) in [
         (json!({"metadata": {"generation": 1}}), "Progressing"),
         (json!({"metadata": {"generation": 1}, "status": {}}), "Progressing"),
@@ -93,7 +93,7 @@ fn an_operator_or_instance_is_as_healthy_as_its_conditions_say() {
 }
 
 #[test]
-fn a_run_is_healthy_when_it_has_ended_well() {
+fn run_health_follows_its_phase() {
     for (status, expected) in [
         (json!(null), "Progressing"),
         (json!({"phase": "Pending", "message": "it waits"}), "Progressing"),
@@ -119,7 +119,7 @@ fn a_run_is_healthy_when_it_has_ended_well() {
 }
 
 #[test]
-fn the_config_map_has_the_checks_of_the_files() {
+fn config_map_contains_the_health_check_files() {
     let map = operetta::yaml::from_str(&file("argocd-cm.yaml")).unwrap();
     for (kind, check) in [
         ("Operator", "conditions.lua"),

@@ -1,6 +1,6 @@
 //! Tests without a control plane.
 
-// Failing is what tests are for.
+// Tests may panic.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 #![allow(clippy::needless_pass_by_value)]
 

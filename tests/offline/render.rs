@@ -1,4 +1,4 @@
-//! `operetta render` and `operetta lint` as a person runs them.
+//! `operetta render` and `operetta lint` as users run them.
 
 use std::fs;
 use std::io::Write as _;
@@ -64,7 +64,7 @@ fn package() -> tempfile::TempDir {
     folder
 }
 
-/// Writes the package, each file's text changed.
+/// Writes the package with the text of each file changed.
 fn put(folder: &Path, change: impl Fn(&str) -> String) {
     let crd = crd();
     for (path, text) in [
@@ -96,7 +96,7 @@ fn operetta(folder: &Path, args: &[&str], input: &str) -> Ran {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // A command that fails before it reads closes the pipe.
+    // A command that fails before it reads its input closes the pipe.
     let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
     let output = child.wait_with_output().unwrap();
     Ran {
@@ -152,7 +152,7 @@ metadata:
 }
 
 #[test]
-fn names_and_lists() {
+fn renders_names_and_lists_of_instances() {
     let text = format!(
         "{INSTANCE}spec: {{text: a, size: 1}}\n---\n---\n{}spec: {{size: 0}}\n",
         INSTANCE.replace("shop", "b")
@@ -175,7 +175,7 @@ fn names_and_lists() {
     assert_eq!((list["kind"].as_str(), list["items"].as_array().map(Vec::len)), (Some("List"), Some(2)));
 }
 
-/// A value never meets the YAML parser.
+/// A value is never parsed as YAML.
 #[test]
 fn strings_arrive_as_they_are() {
     for text in
@@ -193,7 +193,7 @@ fn strings_arrive_as_they_are() {
 }
 
 #[test]
-fn instances_that_do_not_fit() {
+fn invalid_instances_are_errors() {
     for (input, place, message) in [
         (
             "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n",
@@ -250,7 +250,7 @@ fn exit_codes_of_lint_and_render() {
 }
 
 #[test]
-fn packages_that_cannot_run_side_by_side_are_told_apart() {
+fn conflicts_between_packages_are_reported() {
     let root = tempfile::tempdir().unwrap();
     let named = |text: &str, name: &str| {
         text.replace("metadata: {name: web}", &format!("metadata: {{name: {name}}}"))
@@ -270,7 +270,7 @@ fn packages_that_cannot_run_side_by_side_are_told_apart() {
         let ran = operetta(root.path(), &[&["lint"], folders, &["-o", "json"]].concat(), "");
         let found: Value = serde_json::from_str(&ran.stdout).unwrap();
         let mut found = found.as_array().unwrap().clone();
-        // What a sound package may do.
+        // Notes are about valid parts of a package.
         found.retain(|found| found["severity"] != "note");
         assert_eq!(ran.code, i32::from(!found.is_empty()), "{found:#?}");
         found
@@ -297,13 +297,13 @@ fn packages_that_cannot_run_side_by_side_are_told_apart() {
 }
 
 #[test]
-fn the_schema_is_json() {
+fn lint_schema_prints_json() {
     let ran = operetta(Path::new("."), &["schema"], "");
     let schema: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!(schema["properties"]["kind"]["const"], "OperatorPackage");
 }
 
-/// A CRD on one line of 100,000 characters, with a mistake at its end.
+/// A CRD on one line of 100,000 characters with a mistake at its end.
 fn minified() -> String {
     let properties: Vec<_> = (0..4_000).map(|i| format!(r#""field{i}":{{"type":"string"}}"#)).collect();
     let crd: Value = operetta::yaml::parse(
@@ -349,9 +349,9 @@ fn names_and_files_send_no_commands_to_the_terminal() {
     }
 }
 
-/// A value of an instance may hold any character, and the output is shown on terminals.
+/// A value of an instance may contain any character, and the output is shown on terminals.
 #[test]
-fn unsafe_characters_of_values_are_escaped_and_stay_the_same_values() {
+fn unsafe_characters_are_escaped_without_changing_values() {
     let folder = package();
     put(folder.path(), |text| {
         text.replace("stringData:", "data:").replace("kind: Secret", "kind: ConfigMap")
@@ -360,7 +360,7 @@ fn unsafe_characters_of_values_are_escaped_and_stay_the_same_values() {
     let instance = serde_json::json!({
         "apiVersion": "example.com/v1", "kind": "Web", "metadata": {"name": "shop"}, "spec": {"size": 0, "text": value}
     });
-    // YAML has no control characters that are not escaped.
+    // YAML allows control characters only when they are escaped.
     let input = instance.to_string();
     let input = operetta::printable::json(&input);
     for output in ["json", "yaml"] {
@@ -382,7 +382,7 @@ fn unsafe_characters_of_values_are_escaped_and_stay_the_same_values() {
 }
 
 #[test]
-fn the_cause_of_waiting_is_named_and_a_mistake_is_no_waiting() {
+fn waiting_children_name_their_cause_and_mistakes_fail() {
     let folder = package();
     let late = format!("{LATE}  text: \"{{{{ spec.text }}}}\"\n");
     fs::write(
@@ -396,7 +396,7 @@ fn the_cause_of_waiting_is_named_and_a_mistake_is_no_waiting() {
         "{}",
         ran.stdout
     );
-    // Once the members are live, the text that the instance lacks is what is wrong.
+    // Once the members are live, the finding is about the text that the instance lacks.
     let live = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: shop-0, uid: u0}\n";
     fs::write(folder.path().join("live"), live).unwrap();
     let ran = operetta(
@@ -467,15 +467,15 @@ metadata:
     };
     assert_eq!(data("shop-late")["uid"], "the-uid-of-0");
     assert_eq!(data("shop-reads"), serde_json::json!({"tls": "true", "names": "a,b", "before": "yes"}));
-    // What is not among them does not exist.
+    // Objects that are not given do not exist.
     let ran = operetta(folder.path(), &["render", ".", "-f", "-", "--with", "/dev/null"], INSTANCE);
     assert!(ran.stdout.contains("reads waits for refs.one"), "{}", ran.stdout);
     assert!(ran.stdout.contains("Secret default/shop-tls does not exist"), "{}", ran.stdout);
 }
 
-/// A state that is written by hand: a mistake in it would show another state.
+/// The objects are written by hand: a mistake in them would show a false state.
 #[test]
-fn children_that_are_given_must_be_children() {
+fn given_children_must_be_children() {
     let folder = package();
     let render = |state: &str| {
         fs::write(folder.path().join("state.yaml"), state).unwrap();
@@ -489,7 +489,7 @@ fn children_that_are_given_must_be_children() {
              operetta.dev/child: {child}, operetta.dev/key: \"4\"}}"
         )
     };
-    // By its name, and one that is not desired any more by its labels.
+    // Objects are children by their name, and those that are no longer desired by their labels.
     let left = labels("members", "shop");
     let ran = render(&format!(
         "{head}metadata: {{name: shop-0, uid: the-uid}}\n---\n{head}metadata: {{name: shop-4, {left}}}\n"
@@ -515,7 +515,7 @@ fn children_that_are_given_must_be_children() {
     }
 }
 
-/// Of a deleted instance of that name, whether or not the new one exists yet.
+/// Objects of a deleted instance of that name can be given, whether or not the new instance exists yet.
 #[test]
 fn objects_of_a_former_instance_can_be_given() {
     let folder = package();
@@ -579,7 +579,7 @@ data:
 }
 
 #[test]
-fn what_is_generated_is_left_out_unless_it_is_live() {
+fn generated_values_are_omitted_unless_live() {
     let folder = package();
     let secret = SECRET.replace("stringData:", "stringData:\n  password: {{ password(20) }}\n ");
     let secret = secret.replace("  {text: {{ spec.text }}}", "  text: {{ spec.text }}");
@@ -595,7 +595,7 @@ fn what_is_generated_is_left_out_unless_it_is_live() {
         "{}",
         ran.stdout
     );
-    // What it prints is taken by kubectl: every value of `data` is base64.
+    // kubectl accepts the output: every value of `data` is base64.
     assert!(ran.stdout.contains("data:\n  text: aGVsbG8=\n"), "{}", ran.stdout);
     let live = "apiVersion: v1\nkind: Secret\nmetadata: {name: shop-secret}\ndata: {password: c2VjcmV0}\n";
     fs::write(folder.path().join("live"), live).unwrap();
@@ -604,7 +604,7 @@ fn what_is_generated_is_left_out_unless_it_is_live() {
 }
 
 #[test]
-fn an_instance_is_taken_as_kubectl_prints_it() {
+fn instance_printed_by_kubectl_can_be_rendered() {
     let instance = format!(
         "{INSTANCE}spec: {{}}\nstatus: {{observedGeneration: 1, revision: r, conditions: [{{type: Ready, status: 'True'}}], more: {{a: 1}}}}\n"
     );
@@ -612,7 +612,7 @@ fn an_instance_is_taken_as_kubectl_prints_it() {
     assert_eq!(ran.code, 0, "{}", ran.stderr);
 }
 
-/// States of later, such as after a failover: `record` is what plans have recorded.
+/// Later states can be rendered, such as after a failover: `record` has the facts that plans have recorded.
 #[test]
 fn recorded_facts_are_given() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Jumps of the wall clock of a manager, with `OPERETTA_CLOCK_OFFSET_FILE`.
+//! Jumps of a manager's wall clock, made with `OPERETTA_CLOCK_OFFSET_FILE`.
 
 use crate::support::ext::{Kind, LIGHT, LONG, Scene, condition, copy_package, fixture, kind, read};
 use crate::support::{Operetta, eventually, plane};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 const CLOCKED: Kind = kind("clock.example.org/v1", "lights");
 
-/// How far a time is from now, in hours.
+/// How far a time is ahead of now, in hours.
 #[expect(clippy::disallowed_methods, reason = "the test compares with the clock of the system")]
 fn hours(time: &Value) -> i64 {
     let time: Timestamp = time.as_str().expect("a time").parse().expect("a time");
@@ -16,7 +16,7 @@ fn hours(time: &Value) -> i64 {
 }
 
 #[tokio::test]
-async fn a_wall_clock_that_jumps_by_a_day_changes_times_and_nothing_else() {
+async fn clock_jump_of_a_day_changes_only_times() {
     let plane = plane().await;
     let folder = copy_package(&fixture("light"), LIGHT.group(), "clock.example.org", |text| text);
     let offset = tempfile::NamedTempFile::new().unwrap();

@@ -1,4 +1,5 @@
-//! The manager may die at any moment: whoever comes after it finishes, and nothing is there twice, or left.
+//! The manager may be killed at any moment: its successor finishes the work, and nothing is created twice or
+//! left over.
 //!
 //! The moments depend on `OPERETTA_TEST_SEED`.
 
@@ -27,13 +28,13 @@ const INSTANCES: [Kind; 3] = [LIGHT, CHAIN, ETCD];
 const CHILDREN: [Kind; 8] =
     [CONFIG_MAP, SECRET, SERVICE, SERVICE_ACCOUNT, ROLE, POD, DISRUPTION_BUDGET, VOLUME_CLAIM];
 
-/// Kills during the rollout, and as many during the edit of all.
+/// How often the manager is killed during the rollout, and again during the edit.
 const KILLS: usize = 5;
 
-/// A manager that has nothing left to write is killed as well.
+/// After this time a manager that has nothing left to write is killed as well.
 const GIVE_UP: Duration = Duration::from_secs(5);
 
-/// Twenty instances; `edited` is another spec of each.
+/// The manifests of twenty instances, or of the same with edited specs.
 fn manifests(edited: bool) -> String {
     let pick = |first: Value, second: Value| if edited { second } else { first };
     let mut items = Vec::new();
@@ -42,7 +43,7 @@ fn manifests(edited: bool) -> String {
         items.push(instance(LIGHT, "Light", &format!("light-{i}"), &spec));
     }
     for i in 0..6 {
-        // Members come, stay and go; what is retained is taken and let go.
+        // Members are added, kept and removed; the retained child is released and adopted again.
         let first = json!({"size": 2, "stage": "one", "keep": i != 4});
         let mut second = json!({"size": 1 + i % 3, "stage": "two", "keep": i % 2 == 0});
         second["image"] = "registry.k8s.io/pause:3.11".into();
@@ -77,16 +78,16 @@ async fn all_ready(scene: &Scene, manager: &Operetta) {
     .await;
 }
 
-/// Everything that instances are and have made.
+/// All instances and all that they have made.
 async fn state(scene: &Scene) -> State {
     oracles::state(scene, &INSTANCES, &CHILDREN, &[]).await
 }
 
-/// The uids of all children that ever were, by kind and name.
+/// The uids that each child has had, by kind and name.
 type Seen = Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>;
 
-/// Watches all children from now on. (The audit log would not do: it does not tell what became of requests
-/// whose client was killed.)
+/// Watches all children from now on. The audit log does not suffice: it does not record the results of
+/// requests whose client was killed.
 async fn watch_children(scene: &Scene) -> Seen {
     let seen = Seen::default();
     for kind in CHILDREN {
@@ -120,7 +121,7 @@ fn is_child(object: &DynamicObject) -> bool {
     object.labels().contains_key("operetta.dev/instance-uid")
 }
 
-/// Starts the manager and kills it in the midst of its writes, again and again; then lets one finish.
+/// Starts and kills the manager during its writes several times; then lets one finish.
 async fn storm(scene: &Scene, random: &mut fastrand::Rng) {
     let plane = scene.plane();
     let audit = plane.audit();
@@ -128,7 +129,7 @@ async fn storm(scene: &Scene, random: &mut fastrand::Rng) {
         let mark = audit.mark().unwrap();
         let mut manager = run(plane, &packages());
         watching(&mut manager, 1).await;
-        // A moment is a number of writes, and a little later, for the log comes after the answer.
+        // Kill it after a number of writes and a short delay, because the log is written after the answer.
         let (writes, later) = (random.usize(1..=25), Duration::from_micros(random.u64(0..20_000)));
         let started = Instant::now();
         let written = || managers_requests(&audit, mark).iter().filter(|r| r.writes()).count();
@@ -174,7 +175,7 @@ async fn killed_at_any_moment_it_ends_as_if_undisturbed() {
         disturbed.apply(&manifests(edited)).await;
         storm(&disturbed, &mut random).await;
     }
-    // The garbage collector may still be at it.
+    // The garbage collector may still be deleting.
     let same = eventually("the state of an undisturbed run", LONG, async || {
         let found = state(&disturbed).await;
         if found == expected { Ok(found) } else { Err(differences(&expected, &found)) }
@@ -182,18 +183,18 @@ async fn killed_at_any_moment_it_ends_as_if_undisturbed() {
     .await;
     eprintln!("{} objects are the same", same.len());
 
-    // Nothing was created twice.
+    // No child was created twice.
     let seen = seen.lock().unwrap().clone();
     let twice: Vec<_> = seen.iter().filter(|(_, uids)| uids.len() != 1).collect();
     assert!(twice.is_empty(), "created more than once: {twice:?}");
     let seen_undisturbed = seen_undisturbed.lock().unwrap().clone();
     assert!(seen.keys().eq(seen_undisturbed.keys()), "{seen:?}\n{seen_undisturbed:?}");
 
-    // And none of the twelve that came after has touched what was settled.
+    // None of the later managers has changed settled children.
     assert_eq!(self::versions(&calm).await, versions);
 }
 
-/// The resourceVersions of all children.
+/// The resourceVersion of each child.
 async fn versions(scene: &Scene) -> BTreeMap<String, String> {
     let mut versions = BTreeMap::new();
     for kind in CHILDREN {

@@ -1,4 +1,4 @@
-//! `operetta dev`: a cluster, the packages and the manager in one command, and nothing of it left afterwards.
+//! `operetta dev`: a cluster, the packages and the manager in one command, which leaves nothing behind.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,19 +9,20 @@ use crate::support::{Operetta, alive, descendants, eventually};
 use k8s_openapi::api::core::v1::ConfigMap;
 use rustix::process::Signal;
 
-/// The control plane starts in seconds; building it, which the first of all tests may have to, takes minutes.
+/// The control plane starts in seconds; building it, which the first of all tests may have to do, takes
+/// minutes.
 const START: Duration = Duration::from_secs(900);
 
 const EXAMPLE: &str = "examples/etcd/example-etcd-cluster.yaml";
 
-/// Starts `operetta dev` with a place of its own for temporary folders.
+/// Starts `operetta dev` with its own folder for temporary files.
 fn dev(args: &[&str], temporary: &Path) -> Operetta {
     let mut all = vec!["dev"];
     all.extend(args);
     Operetta::run_with(&all, &[("TMPDIR", temporary)])
 }
 
-/// Waits until neither processes nor files are left.
+/// Waits until no process and no file is left.
 async fn nothing_left(pids: &BTreeSet<u32>, temporary: &Path) {
     eventually("everything to be gone", LONG, async || {
         let processes: Vec<_> = pids.iter().filter(|pid| alive(**pid)).collect();
@@ -36,7 +37,7 @@ async fn nothing_left(pids: &BTreeSet<u32>, temporary: &Path) {
 }
 
 #[tokio::test]
-async fn until_ready_ends_with_zero() {
+async fn until_ready_exits_with_0() {
     let temporary = tempfile::tempdir().unwrap();
     let started = Instant::now();
     let mut dev = dev(&["operators/etcd", "--apply", EXAMPLE, "--until-ready"], temporary.path());
@@ -52,7 +53,7 @@ async fn until_ready_ends_with_zero() {
 }
 
 #[tokio::test]
-async fn it_shows_what_happens_and_ends_with_ctrl_c() {
+async fn dev_shows_events_and_ends_on_ctrl_c() {
     let temporary = tempfile::tempdir().unwrap();
     let mut dev =
         dev(&["operators/etcd", "operators/webapp", "--apply", EXAMPLE, "--nodes", "1"], temporary.path());
@@ -79,8 +80,8 @@ async fn it_shows_what_happens_and_ends_with_ctrl_c() {
 }
 
 #[tokio::test]
-async fn nothing_outlives_a_kill() {
-    // When it has hardly begun, and in the midst of things.
+async fn killed_dev_leaves_no_process_or_file() {
+    // Kill it right after its start, and later while it works.
     let (early, late) = ("export KUBECONFIG=", "etcdclusters/default/example-etcd-cluster: ");
     for (signal, after) in [(Signal::KILL, early), (Signal::TERM, late), (Signal::KILL, late)] {
         let temporary = tempfile::tempdir().unwrap();
@@ -95,7 +96,7 @@ async fn nothing_outlives_a_kill() {
 }
 
 #[tokio::test]
-async fn what_cannot_become_ready_ends_with_one_and_says_why() {
+async fn failure_exits_with_1_and_the_cause() {
     let temporary = tempfile::tempdir().unwrap();
     let bad = format!("{}/instances/bad.yaml", fixture("broken-render"));
     let args = [&fixture("broken-render"), "--apply", &bad, "--until-ready", "--timeout", "2"];
@@ -105,7 +106,7 @@ async fn what_cannot_become_ready_ends_with_one_and_says_why() {
     assert_eq!(status.code(), Some(1), "{told}");
     assert!(told.contains("bad is not ready") && told.contains("templates/config.yaml:4"), "{told}");
 
-    // An instance that the API server refuses: its file and line.
+    // An instance that the API server refuses is reported with its file and line.
     let refused = temporary.path().join("refused.yaml");
     let text = std::fs::read_to_string(EXAMPLE).unwrap().replace("size: 3", "size: 99");
     std::fs::write(&refused, format!("# a comment\n---\n{text}")).unwrap();
@@ -118,7 +119,7 @@ async fn what_cannot_become_ready_ends_with_one_and_says_why() {
     std::fs::remove_file(refused).unwrap();
     nothing_left(&BTreeSet::new(), temporary.path()).await;
 
-    // A package that cannot be loaded: before anything is started.
+    // A package that cannot be loaded is reported before anything is started.
     let mut broken = dev(&[&fixture("broken-yaml")], temporary.path());
     let status = broken.wait(LONG).await;
     assert_eq!(status.code(), Some(1));
@@ -148,7 +149,8 @@ async fn a_package_is_reloaded_when_its_files_change() {
     copy(Path::new("examples/packages/hello"), package.path());
     let template = package.path().join("templates/card.yaml");
     let good = std::fs::read_to_string(&template).unwrap();
-    // One instance that the API server refuses, and one that it takes: the first does not end it.
+    // One instance is refused by the API server and another is accepted: the refusal does not end the
+    // command.
     let refused = package.path().join("instances/refused.yaml");
     let instance = std::fs::read_to_string("examples/packages/hello/instances/world.yaml").unwrap();
     std::fs::write(
@@ -170,7 +172,7 @@ async fn a_package_is_reloaded_when_its_files_change() {
     };
     assert_eq!(text().await, "Hello, World!");
 
-    // Broken: said once, with the place; the last good version repairs what is changed by hand.
+    // A broken package is reported once, with the place; the last good version repairs manual changes.
     std::fs::write(&template, good.replace("metadata:", "metadata: [")).unwrap();
     dev.wait_for("hello cannot be reloaded; its last good revision", LONG).await;
     assert!(dev.output().contains("card.yaml:"), "{}", dev.output());
@@ -181,7 +183,7 @@ async fn a_package_is_reloaded_when_its_files_change() {
     })
     .await;
 
-    // Mended, with another text.
+    // A corrected package with another text is loaded.
     std::fs::write(&template, good.replace("metadata:", "# new\nmetadata:").replace("Hello", "Hi")).unwrap();
     dev.wait_for("reloaded hello: revision", LONG).await;
     eventually("the child of the new version", LONG, async || {

@@ -1,8 +1,8 @@
-//! Random sequences of edits of the spec, edits and deletions of children and kills of the manager end in the
-//! same cluster as a fresh deploy of the last spec.
+//! Random sequences of edits of the spec, edits and deletions of children, and kills of the manager end in
+//! the same state as a fresh deployment of the last spec.
 //!
-//! The sequences depend on `OPERETTA_TEST_SEED`; `OPERETTA_TEST_SEQUENCES` says how many
-//! there are, or with `=N` that only the Nth is run.
+//! The sequences depend on `OPERETTA_TEST_SEED`. `OPERETTA_TEST_SEQUENCES` sets their number; `=N` runs only
+//! the Nth.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -20,31 +20,31 @@ use serde_json::{Value, json};
 
 const CHILDREN: [Kind; 5] = [CONFIG_MAP, SECRET, SERVICE, NETWORK_POLICY, DEPLOYMENT];
 
-/// How many there are by default.
+/// The default number of sequences.
 const SEQUENCES: u64 = 50;
 
-/// How many steps one has at most.
+/// The largest number of steps in a sequence.
 const STEPS: usize = 9;
 
-/// Between two steps at most.
+/// The longest pause between two steps.
 const PAUSE: Duration = Duration::from_secs(4);
 
-/// What is done to one instance.
+/// A step of a sequence.
 #[derive(Debug, Clone)]
 enum Step {
-    /// Fields of the spec.
+    /// Sets fields of the spec.
     Spec(Value),
     /// A merge patch of a child.
     Child(Kind, String, Value),
-    /// A JSON patch of a child. May be impossible.
+    /// A JSON patch of a child, which may be impossible.
     Json(Kind, String, Value),
-    /// The replicas, through the scale subresource.
+    /// Sets the replicas through the scale subresource.
     Scale(u32),
     Delete(Kind, String),
     Wait(Duration),
 }
 
-/// The steps of one sequence, and the spec in the end.
+/// The steps of a sequence, and the final spec.
 fn sequence(random: &mut Rng, name: &str) -> (Vec<Step>, Value) {
     let mut spec = any_spec(random);
     let mut steps = vec![Step::Spec(spec.clone())];
@@ -107,9 +107,9 @@ fn any_child(random: &mut Rng, name: &str) -> (Kind, String) {
     }
 }
 
-/// An edit by hand of what is ours. What others add stays, and is none of what is compared; so nothing is
-/// added, and no value is what a spec may say one day. What nobody would know for ours afterwards, should the
-/// spec drop it in that very moment, is not tried either: the loss of all labels or of managedFields.
+/// A manual edit of fields that the manager owns. It adds nothing, because additions stay and are not
+/// compared, and it sets no value that a spec might set. It does not remove all labels or managedFields
+/// either: if the spec dropped the child at that moment, nobody could recognise it.
 fn damage(random: &mut Rng, name: &str, number: usize) -> Step {
     let hand = format!("hand-{number}");
     let of = |kind: Kind, suffix: &str, patch: Value| Step::Child(kind, format!("{name}{suffix}"), patch);
@@ -155,7 +155,7 @@ fn damage(random: &mut Rng, name: &str, number: usize) -> Step {
     }
 }
 
-/// A request as somebody's; an object that is not there, or not as the step needs it, is left alone.
+/// Sends a request as another client; an object that is missing or unsuitable is left alone.
 async fn ask(scene: &Scene, method: Method, path: &str, content: &str, body: &Value) {
     let request = Request::builder()
         .method(method)
@@ -212,7 +212,7 @@ async fn perform(scene: &Scene, name: &str, step: &Step) {
     }
 }
 
-/// Everything that instances are and have made, by instance, without what two deploys cannot have in common.
+/// All instances and what they have made, by instance, without what differs between two deployments.
 async fn state(scene: &Scene) -> BTreeMap<String, BTreeMap<String, Value>> {
     let mut state: BTreeMap<String, BTreeMap<String, Value>> = BTreeMap::new();
     let mut uids = BTreeMap::new();
@@ -254,7 +254,7 @@ fn essence(mut object: Value) -> Value {
         }
         return object;
     }
-    // Statuses are their controllers'; of a Deployment, it tells how it has got there.
+    // Other controllers write the status; that of a Deployment depends on its history.
     object.as_object_mut().unwrap().remove("status");
     managed.retain(|entry| entry["manager"].as_str().is_some_and(|m| m.starts_with("operetta")));
     for entry in &mut managed {
@@ -263,7 +263,7 @@ fn essence(mut object: Value) -> Value {
     managed.sort_by_key(ToString::to_string);
     object["metadata"]["managedFields"] = managed.into();
     let annotations = object["metadata"]["annotations"].as_object_mut().unwrap();
-    // The hash of a desired object in which the namespace and the owner's uid are.
+    // The hash covers the namespace and the owner's uid, which differ.
     assert!(annotations.remove("operetta.dev/applied-hash").is_some(), "{annotations:?}");
     annotations.remove("deployment.kubernetes.io/revision");
     if let Some(spec) = object["spec"].as_object_mut() {
@@ -295,26 +295,26 @@ fn is_settled(instance: &Value) -> bool {
     crate::support::ext::condition(instance, "Ready")["status"] == "True"
 }
 
-/// The last warnings of a manager.
+/// The last warnings of a manager, for messages.
 fn warnings(manager: &Operetta) -> String {
     let output = manager.output();
     let lines: Vec<&str> = output.lines().filter(|l| l.contains("WARN") || l.contains("ERROR")).collect();
     lines[lines.len().saturating_sub(20)..].join("\n")
 }
 
-/// Starts the one manager, whoever led before it.
+/// Starts the manager without waiting for the Lease of its predecessor.
 async fn start() -> Operetta {
     run_as("mix", plane().await, &["mix"])
 }
 
-/// Kills the manager at random moments, some of them before it has begun, until it is told to stop; then leaves
-/// one running.
+/// Kills the manager at random moments, some before it has started, until `over` is set; then leaves one
+/// running.
 async fn kills(random: &mut Rng, over: &AtomicBool) -> Operetta {
     let mut count = 0;
     loop {
         let mut manager = start().await;
         if count == 0 {
-            // The CRD has to be there.
+            // The CRD must be registered.
             watching(&mut manager, 1).await;
         }
         let (begun, life) = (Instant::now(), Duration::from_millis(random.u64(100..4_000)));
@@ -331,7 +331,7 @@ async fn kills(random: &mut Rng, over: &AtomicBool) -> Operetta {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_happens_it_ends_as_a_fresh_deploy_of_the_last_spec() {
+async fn random_changes_end_as_a_fresh_deployment() {
     let seed = seed();
     let wanted = std::env::var("OPERETTA_TEST_SEQUENCES").unwrap_or_default();
     let numbers: Vec<u64> = match wanted.strip_prefix('=') {
@@ -349,7 +349,7 @@ async fn whatever_happens_it_ends_as_a_fresh_deploy_of_the_last_spec() {
 
     let disturbed = Scene::unmanaged().await;
     let calm = Scene::unmanaged().await;
-    // Registers the kind.
+    // Register the kind.
     let mut manager = start().await;
     watching(&mut manager, 1).await;
     manager.kill9();
@@ -369,7 +369,7 @@ async fn whatever_happens_it_ends_as_a_fresh_deploy_of_the_last_spec() {
     for (name, (_, spec)) in &sequences {
         create(&calm, name, spec).await;
     }
-    // What an autoscaler has said last, only it knows.
+    // Only the autoscaler knows the last number of replicas that it set.
     for scene in [&calm, &disturbed] {
         for (name, _) in sequences.iter().filter(|(_, (_, spec))| spec["autoscaled"] == true) {
             eventually(&format!("{name} to be Ready"), LONG * 2, async || {
@@ -379,7 +379,7 @@ async fn whatever_happens_it_ends_as_a_fresh_deploy_of_the_last_spec() {
                 }
             })
             .await;
-            // A number that no spec has, for who says the same as we do only joins us.
+            // Set a number that no spec has: setting the same number would only add a second owner.
             scale(scene, name, 2).await;
         }
     }

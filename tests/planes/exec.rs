@@ -1,4 +1,4 @@
-//! Commands in containers, over a real API server; kwok runs them on this machine.
+//! Commands in containers through a real API server; kwok runs them on this machine.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::support::ext::{LONG, fixture, watching};
 use crate::support::{Operetta, eventually, kubectl_of, namespace_on, options};
 
 #[tokio::test]
-async fn commands() {
+async fn commands_return_output_and_exit_code() {
     let plane = ControlPlane::start(Options { exec: true, ..options() }).await.unwrap();
     let plane = Arc::new(plane);
     let namespace = namespace_on(&plane).await;
@@ -41,7 +41,7 @@ async fn commands() {
 
     assert_eq!(cluster.exec(&request("echo out; echo err >&2")).await, reply(0, "out\n", "err\n"));
     assert_eq!(cluster.exec(&request("echo 'a b' \"$0\"")).await, reply(0, "a b sh\n", ""));
-    // Unlike a kubelet, kwok reports no exit code, and does not close the input.
+    // Unlike a kubelet, kwok reports no exit code and does not close standard input.
     let failed = cluster.exec(&request("exit 7")).await;
     assert!(
         matches!(&failed, Err(CallFailure::Unanswered(why)) if why.contains("exit status 7")),
@@ -50,7 +50,7 @@ async fn commands() {
     let mut with_input = request("read line; echo $line.");
     with_input.stdin = Some("s3cret\n".into());
     assert_eq!(cluster.exec(&with_input).await, reply(0, "s3cret.\n", ""));
-    // The command need not read it.
+    // The command need not read its input.
     with_input.stdin = Some("x".repeat(16 << 10));
     with_input.command = vec!["true".into()];
     assert_eq!(cluster.exec(&with_input).await, reply(0, "", ""));
@@ -84,7 +84,7 @@ async fn commands() {
 }
 
 #[tokio::test]
-async fn observations() {
+async fn observations_run_commands_in_pods() {
     let plane = Arc::new(ControlPlane::start(Options { exec: true, ..options() }).await.unwrap());
     let namespace = namespace_on(&plane).await;
     let package = fixture("probed");
@@ -93,7 +93,7 @@ async fn observations() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("members");
     std::fs::write(&file, r#"{"members": ["a", "b"]}"#).unwrap();
-    // A pod with the labels of a workload is not asked unless the workload is its controller.
+    // A pod with the labels of a workload is not used unless the workload is its controller.
     kubectl_of(&plane, &["-n", &namespace, "run", "a-any-0", "--image=x", "--labels=any=p"], "").await.ok();
     let object = json!({
         "apiVersion": "fixtures.operetta.dev/v1", "kind": "Prober", "metadata": {"name": "p"}, "spec": {"file": file},
@@ -116,7 +116,8 @@ async fn observations() {
     status("members", "3").await;
     status("first", "c").await;
 
-    // What is not read stays as it was, and is said. The ref that is read first is the first that is told.
+    // An observation that fails keeps its earlier value and is reported. If several fail, the one that is
+    // read first is reported.
     std::fs::write(&file, "s3cret").unwrap();
     let message = status("conditions[?(@.type==\"RefUnknown\")].message", "is not JSON").await;
     assert!(message.contains("refs.") && !message.contains("s3cret"), "{message}");

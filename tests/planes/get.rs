@@ -1,4 +1,4 @@
-//! `operetta get` and `operetta tree` as a user runs them, beside kubectl.
+//! `operetta get` and `operetta tree` as users run them, compared with kubectl.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use tokio::sync::OnceCell;
 
 const CLUSTER: &str = "example-etcd-cluster";
 
-/// The control plane of these tests: it has no kinds but theirs, for all are shown.
+/// The control plane of these tests: `get` shows all kinds, so it has no kinds of other tests.
 async fn plane() -> &'static Arc<ControlPlane> {
     static PLANE: OnceCell<Arc<ControlPlane>> = OnceCell::const_new();
     PLANE.get_or_init(own_plane).await
@@ -27,7 +27,7 @@ async fn kubectl(args: &[&str]) -> Output {
     kubectl_of(plane().await, args, "").await
 }
 
-/// A namespace, with the manager.
+/// A namespace, and a manager.
 async fn managed() -> Scene {
     static MANAGER: OnceCell<Operetta> = OnceCell::const_new();
     MANAGER
@@ -41,18 +41,18 @@ async fn managed() -> Scene {
     Scene::on(plane().await).await
 }
 
-/// Runs `operetta` as a person would, with the kubeconfig of the control plane or another.
+/// Runs `operetta` with the kubeconfig of the control plane, or with another.
 async fn operetta(kubeconfig: Option<&PathBuf>, args: &[&str]) -> Output {
     let default = plane().await.kubeconfig_path().to_owned();
     support::operetta(kubeconfig.unwrap_or(&default), args).await
 }
 
-/// The fields of each line; no field has blanks, the message at the end aside.
+/// The fields of each line; only the message at the end contains blanks.
 fn fields(text: &str) -> Vec<Vec<&str>> {
     text.lines().map(|line| line.split_whitespace().collect()).collect()
 }
 
-/// A namespace with an etcd cluster and a web application, both Ready and quiet.
+/// A namespace with an etcd cluster and a web application, both Ready.
 async fn ready() -> Scene {
     let scene = managed().await;
     scene.apply(&file("examples/etcd/example-etcd-cluster.yaml")).await;
@@ -81,7 +81,7 @@ async fn instances_are_shown_as_kubectl_shows_objects() {
 
     let category = scene.kubectl(&["get", "operetta", "-o", "name"]).await;
     let etcd = format!("etcdcluster.etcd.database.coreos.com/{CLUSTER}");
-    // Operetta's own kinds are in it, too.
+    // Operetta's own kinds are in the category as well.
     let found: BTreeSet<_> =
         category.lines().filter(|name| !name.contains(".operetta.dev/") || name.contains(".apps.")).collect();
     assert_eq!(found, BTreeSet::from([etcd.as_str(), "webapp.apps.operetta.dev/hello"]));
@@ -90,7 +90,7 @@ async fn instances_are_shown_as_kubectl_shows_objects() {
     assert_eq!(fields(&all)[0][0], "NAMESPACE");
     assert!(fields(&all).iter().any(|line| line[..3] == [n, "WebApp", "hello"]), "{all}");
 
-    // The same objects in the same words, JSON's indentation aside.
+    // Both print the same objects in the same text, apart from JSON's indentation.
     for format in ["json", "yaml", "name"] {
         let args = ["get", "etcdclusters,webapps", "-o", format];
         let ours = operetta(None, &[&args[..], &["-n", n]].concat()).await.ok();
@@ -107,14 +107,14 @@ async fn instances_are_shown_as_kubectl_shows_objects() {
         assert_eq!(ours, scene.kubectl(args).await);
     }
 
-    // Labels choose as they do with kubectl.
+    // Label selectors work as with kubectl.
     scene.kubectl(&["label", "webapp", "hello", "team=blue"]).await;
     let chosen = operetta(None, &["get", "-n", n, "-l", "team in (blue,red)", "-o", "name"]).await.ok();
     assert_eq!(chosen, "webapp.apps.operetta.dev/hello\n");
 }
 
 #[tokio::test]
-async fn every_name_of_a_kind_is_taken_and_what_is_missing_is_said() {
+async fn all_names_of_kinds_work_and_missing_ones_are_reported() {
     let scene = ready().await;
     let n = scene.namespace();
     for word in
@@ -136,7 +136,7 @@ async fn every_name_of_a_kind_is_taken_and_what_is_missing_is_said() {
         let stderr = output.fails();
         assert!(stderr.starts_with("error: ") && stderr.contains(told), "{args:?}: {stderr}");
     }
-    // What there is, is shown all the same.
+    // Objects that exist are shown even if others do not.
     let output = operetta(None, &["get", "-n", n, "webapp/hello", "webapp/nope", "nope/nope"]).await;
     assert_eq!(fields(&output.stdout)[1][1], "hello");
     assert_eq!(output.fails().lines().count(), 2);
@@ -148,7 +148,7 @@ async fn every_name_of_a_kind_is_taken_and_what_is_missing_is_said() {
 }
 
 #[tokio::test]
-async fn a_kind_without_rights_is_named_and_the_others_are_shown() {
+async fn forbidden_kind_is_reported_and_others_are_shown() {
     let scene = ready().await;
     let n = scene.namespace();
     scene
@@ -181,7 +181,7 @@ subjects: [{{kind: ServiceAccount, name: reader, namespace: {n}}}]
     ] {
         kubectl(&[&["config", "--kubeconfig", &at], args].concat()).await.ok();
     }
-    // Without the right to list CRDs the kinds come from discovery.
+    // Without the right to list CRDs, the kinds come from discovery.
     let output = operetta(Some(&kubeconfig), &["get", "-o", "wide"]).await;
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(fields(&output.stdout)[1][..3], ["WebApp", "hello", "True"]);
@@ -202,14 +202,14 @@ subjects: [{{kind: ServiceAccount, name: reader, namespace: {n}}}]
 "
         ))
         .await;
-    // Rights arrive a moment later.
+    // Rights take effect a moment later.
     let output = eventually("the rights", LONG, async || {
         let output = operetta(Some(&kubeconfig), &["get", "-o", "wide"]).await;
         if output.stdout.contains("<unknown>") { Err(output.stdout) } else { Ok(output) }
     })
     .await;
     assert_eq!(output.status.code(), Some(1));
-    // The context's namespace.
+    // The namespace is that of the context.
     assert_eq!(fields(&output.stdout)[1][..3], ["WebApp", "hello", "True"]);
     let told =
         format!("error: this user may not list etcdclusters.etcd.database.coreos.com in namespace {n}: ");
@@ -241,10 +241,10 @@ subjects: [{{kind: ServiceAccount, name: reader, namespace: {n}}}]
 }
 
 #[tokio::test]
-async fn without_an_api_server_it_says_which_and_what_to_do() {
+async fn unreachable_api_server_is_named_with_a_remedy() {
     let folder = tempfile::tempdir().expect("a folder");
     let kubeconfig = folder.path().join("kubeconfig");
-    // Nobody listens on the port of a listener that is gone.
+    // Use the port of a listener that is closed.
     let port =
         std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its number").port();
     let text = format!(
@@ -290,7 +290,7 @@ async fn a_watch_prints_what_changes() {
 }
 
 #[tokio::test]
-async fn it_is_a_plugin_of_kubectl() {
+async fn works_as_a_kubectl_plugin() {
     let scene = ready().await;
     let folder = tempfile::tempdir().expect("a folder");
     std::os::unix::fs::symlink(OPERETTA, folder.path().join("kubectl-operetta")).expect("a link");
@@ -311,7 +311,7 @@ async fn it_is_a_plugin_of_kubectl() {
     assert!(!status.success() && text.contains("Usage: kubectl operetta get"), "{text}");
 }
 
-/// Of a package that no manager knows: nobody reconciles them.
+/// Creates many instances of a package that no manager has, so that nothing reconciles them.
 async fn many(plane: &Arc<ControlPlane>, scene: &Scene, count: usize) {
     let crd = "apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -323,7 +323,7 @@ spec:
   versions:
     - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
 ";
-    // As the registrar does.
+    // Apply the CRD as the registrar does.
     let apply = ["apply", "--server-side", "--field-manager=operetta", "-f", "-"];
     kubectl_of(plane, &apply, crd).await.ok();
     eventually("the CRD to be served", LONG, async || {
@@ -350,7 +350,7 @@ spec:
 
 #[tokio::test]
 async fn many_pages_are_read_and_a_closed_pipe_ends_it_quietly() {
-    // Of its own: elsewhere a CRD that is not served yet would be an error of `get` without a kind.
+    // Use a separate control plane: a CRD that is not served yet would be an error of `get` without a kind.
     let plane = own_plane().await;
     let kubeconfig = plane.kubeconfig_path().to_owned();
     let scene = Scene::on(&plane).await;
@@ -396,7 +396,7 @@ async fn a_tree_shows_what_belongs_to_an_instance() {
     assert!(line(&["[2]", "Pod", &format!("{CLUSTER}-2"), "True", "Ready"]), "{tree}");
     assert!(tree.contains("\n\nAvailable"), "{tree}");
 
-    // The children are those that the label finds, the workload's pods those that it owns.
+    // The tree has the children that the label finds, and the pods that a workload owns.
     let shape = operetta(None, &["tree", "webapp/hello", "-n", n, "-o", "json"]).await.ok();
     let shape: Value = serde_json::from_str(&shape).expect("JSON");
     let uid = scene.get(WEB_APP, "hello").await["metadata"]["uid"].clone();
@@ -439,7 +439,8 @@ async fn a_tree_shows_what_belongs_to_an_instance() {
     }
 }
 
-/// An object with the labels and the field manager of a child, in a namespace where no template can create one.
+/// An object has the labels and the field manager of a child, but is in a namespace where no template can
+/// create one.
 #[tokio::test]
 async fn an_object_with_forged_labels_is_not_shown_as_a_child() {
     let scene = ready().await;

@@ -1,4 +1,5 @@
-//! The chart of docs/deploy, by Helm itself: it makes the objects of `operetta manager install`, and installs them.
+//! The chart of docs/deploy, rendered and installed by Helm itself: it gives the same objects as `operetta
+//! manager install`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,10 +12,10 @@ use crate::support::rights::SYSTEM;
 use crate::support::{eventually, kubectl_of, operetta, options, own_plane};
 
 const CHART: &str = "docs/deploy/chart";
-/// What keeps an object when the chart is uninstalled.
+/// The annotation that keeps an object when the chart is uninstalled.
 const KEEP: &str = "helm.sh/resource-policy";
 
-/// Runs helm; its output.
+/// Runs helm. Returns its output.
 async fn helm(helm: &Path, kubeconfig: &Path, args: &[&str]) -> String {
     let home = tempfile::tempdir().unwrap();
     let output = tokio::process::Command::new(helm)
@@ -49,7 +50,7 @@ fn objects(text: &str) -> BTreeMap<String, Value> {
         .collect()
 }
 
-/// What Helm makes, without the annotation that keeps CRDs.
+/// The objects that Helm renders, without the annotation that keeps CRDs.
 fn rendered(text: &str) -> BTreeMap<String, Value> {
     let mut found = objects(text);
     for object in found.values_mut().filter(|object| object["kind"] == "CustomResourceDefinition") {
@@ -63,7 +64,7 @@ fn rendered(text: &str) -> BTreeMap<String, Value> {
     found
 }
 
-/// The plain objects without the namespace, which Helm makes.
+/// The objects of `manager install` without the namespace, which Helm creates itself.
 fn plain(text: &str) -> BTreeMap<String, Value> {
     let mut found = objects(text);
     found.remove(&format!("Namespace /{SYSTEM}"));
@@ -71,7 +72,7 @@ fn plain(text: &str) -> BTreeMap<String, Value> {
 }
 
 #[tokio::test]
-async fn the_chart_makes_the_plain_objects() {
+async fn chart_renders_the_objects_of_manager_install() {
     let (program, nowhere) = (built().await, Path::new("/dev/null"));
     let args = ["template", "operetta", CHART, "--namespace", SYSTEM, "--kube-version", "1.36.0"];
     let made = rendered(&helm(&program, nowhere, &args).await);
@@ -80,7 +81,7 @@ async fn the_chart_makes_the_plain_objects() {
     for (name, object) in &expected {
         assert_eq!(made[name], *object, "{name}");
     }
-    // Each value, and another namespace.
+    // Set each value, and another namespace.
     let values = ["--set", "image=registry.example.org/operetta:7", "--set", "replicas=3"];
     let args = [&["template", "operetta", CHART, "--namespace", "there"], &values[..]].concat();
     let made = rendered(&helm(&program, nowhere, &args).await);
@@ -91,7 +92,7 @@ async fn the_chart_makes_the_plain_objects() {
     assert_eq!(made, expected);
 }
 
-/// Values other than the defaults: each of the chart.
+/// A value other than the default for each setting of the chart.
 const VALUES: &str = r#"image: registry.example.org/operetta:7
 replicas: 1
 imagePullSecrets: [{name: registry}]
@@ -107,11 +108,11 @@ networkPolicy:
   egress: [{ports: [{port: 443}]}]
 serviceMonitor: {enabled: true, interval: 1m, labels: {release: prometheus}}
 "#;
-/// What takes values away.
+/// Values that remove defaults.
 const EMPTY: &str = "resources: null\naffinity: null\nnetworkPolicy: {enabled: true, metricsFrom: []}\nserviceMonitor: {enabled: true}\n";
 
 #[tokio::test]
-async fn the_chart_and_the_command_make_the_same_of_all_values() {
+async fn chart_and_command_agree_on_all_values() {
     let (program, nowhere) = (built().await, Path::new("/dev/null"));
     let file = tempfile::NamedTempFile::new().unwrap();
     let path = file.path().to_str().unwrap();
@@ -133,9 +134,9 @@ async fn the_chart_and_the_command_make_the_same_of_all_values() {
     }
 }
 
-/// The API server accepts them, and what is not wanted any more is taken away.
+/// The API server accepts all values, and objects that are no longer wanted are deleted.
 #[tokio::test]
-async fn values_of_an_installation_are_applied_and_taken_back() {
+async fn values_can_be_applied_and_removed() {
     const POLICY: crate::support::ext::Kind = kind("networking.k8s.io/v1", "networkpolicies");
     let plane = own_plane().await;
     let file = tempfile::NamedTempFile::new().unwrap();
@@ -172,7 +173,7 @@ async fn values_of_an_installation_are_applied_and_taken_back() {
     assert!(find_in(&plane, POLICY, Some(SYSTEM), "operetta").await.is_none());
     let found = pod().await;
     assert!(found["tolerations"].is_null() && found["nodeSelector"].is_null(), "{found}");
-    // A value that the API server does not accept.
+    // A value that the API server does not accept is refused.
     let refused = install(&["--set", "tolerations=[{kye: a}]"]).await;
     assert!(!refused.status.success() && refused.stderr.contains("kye"), "{}", refused.stderr);
 }
@@ -224,7 +225,7 @@ async fn the_chart_is_installed_upgraded_and_uninstalled() {
         .collect();
     let former = json!({"apiVersion": "v1", "kind": "List", "items": former}).to_string();
     kubectl_of(&plane, &["create", "-f", "-"], &former).await.ok();
-    // The command takes the objects over, and Helm takes them back.
+    // The command takes over the objects, and Helm takes them back.
     operetta(plane.kubeconfig_path(), &["manager", "install", "--replicas", "1", "--wait", "false"])
         .await
         .ok();
@@ -241,7 +242,7 @@ async fn the_chart_is_installed_upgraded_and_uninstalled() {
     let refused = operetta(plane.kubeconfig_path(), &["manager", "uninstall"]).await;
     assert!(refused.stderr.contains("`helm uninstall operetta -n operetta-system`"), "{}", refused.stderr);
     assert_eq!(replicas(&plane).await, 3);
-    // Without its CRDs all Operators and runs would be gone.
+    // Without its CRDs all Operators and runs would be deleted.
     run(&[&["uninstall", "operetta"], &place[..]].concat()).await;
     assert_eq!(replicas(&plane).await, json!(null));
     assert!(find_in(&plane, CRD, None, "operators.operetta.dev").await.is_some());

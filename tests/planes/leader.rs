@@ -18,18 +18,18 @@ use operetta::manager::{Config, Manager, Monitor};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-/// How long a pod has from SIGTERM to SIGKILL, unless somebody says otherwise.
+/// The default time between SIGTERM and SIGKILL for a pod.
 const GRACE: Duration = Duration::from_secs(30);
 
 /// How many instances change all the time.
 const INSTANCES: usize = 30;
 
-/// A manager with short times.
+/// Starts a manager with a short Lease.
 fn start(plane: &ControlPlane, identity: &str, lease: &str, packages: &[&str]) -> Operetta {
     start_with(plane, identity, lease, packages, &[])
 }
 
-/// The same, with flags.
+/// Like [`start`], with flags.
 fn start_with(
     plane: &ControlPlane,
     identity: &str,
@@ -54,7 +54,7 @@ fn start_with(
     Operetta::run(plane, &args)
 }
 
-/// The writes of one manager, its Lease aside.
+/// The writes of one manager, without those of its Lease.
 fn writes(events: &[AuditEvent], identity: &str) -> Vec<AuditEvent> {
     let mark = format!("({identity})");
     let ours = |e: &&AuditEvent| e.user_agent.contains(&mark) && e.writes() && e.resource != "leases";
@@ -83,7 +83,7 @@ fn instances(kind: Kind, name: &str, count: usize) -> String {
 }
 
 #[tokio::test]
-async fn a_leader_that_sleeps_past_its_lease_stops_writing() {
+async fn leader_suspended_past_its_lease_stops_writing() {
     let plane = plane().await;
     let mut first = start(plane, "leader-first", "sleepy", &["light"]);
     first.wait_for("watching instances", LONG).await;
@@ -98,7 +98,7 @@ async fn a_leader_that_sleeps_past_its_lease_stops_writing() {
     let taken = lease(&client, "sleepy").await;
     assert_eq!(taken["spec"]["holderIdentity"], "leader-first");
 
-    // There is always something to write.
+    // Change instances all the time, so that the leader always has something to write.
     let ended = Arc::new(AtomicBool::new(false));
     let load = tokio::spawn({
         let (ended, client, namespace) = (Arc::clone(&ended), client.clone(), scene.namespace().to_owned());
@@ -126,7 +126,7 @@ async fn a_leader_that_sleeps_past_its_lease_stops_writing() {
     };
     written("leader-first", audit.mark().unwrap()).await;
 
-    // In the midst of it: all of them are to be written now.
+    // Suspend it while all instances have to be written.
     let burst = (0..INSTANCES).map(|i| {
         let path =
             format!("/apis/{}/namespaces/{}/{}/i{i}", LIGHT.api_version(), scene.namespace(), LIGHT.plural);
@@ -143,7 +143,7 @@ async fn a_leader_that_sleeps_past_its_lease_stops_writing() {
     assert_eq!(status.code(), Some(1), "{}", first.output());
     assert!(first.output().contains("the Lease is lost"), "{}", first.output());
 
-    // The second goes on, and hands over when it is told to stop, in the midst of its work.
+    // The second manager leads, and hands over when it receives SIGTERM during its work.
     written("leader-second", audit.mark().unwrap()).await;
     let mut third = start(plane, "leader-third", "sleepy", &["light"]);
     third.wait_for("standing by", LONG).await;
@@ -158,7 +158,7 @@ async fn a_leader_that_sleeps_past_its_lease_stops_writing() {
     ended.store(true, Ordering::Relaxed);
     let rounds = load.await.unwrap();
     for i in 0..INSTANCES {
-        // What was asked for last.
+        // The last value that was requested.
         let round = rounds - (rounds + INSTANCES - i) % INSTANCES;
         let greeting = format!("hello {round}");
         scene
@@ -168,7 +168,8 @@ async fn a_leader_that_sleeps_past_its_lease_stops_writing() {
     assert_eq!(lease(&client, "sleepy").await["spec"]["holderIdentity"], "leader-third");
 
     let events = audit.requests_since(Mark::START).unwrap();
-    // A thread that is stopped between the clock and the system call still sends that one request: design/0005.
+    // A thread that is stopped between reading the clock and the system call still sends that one request:
+    // design/0005.
     let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
     for (before, after, most) in
         [("leader-first", "leader-second", threads), ("leader-second", "leader-third", 0)]
@@ -177,13 +178,13 @@ async fn a_leader_that_sleeps_past_its_lease_stops_writing() {
         let late: Vec<_> = writes(&events, before).into_iter().filter(|e| e.received > begin).collect();
         assert!(late.len() <= most, "{before} wrote after {after} began, at {begin}:\n{}", list(&late));
     }
-    // Who stood by did not even try.
+    // The standby did not even try to write.
     let all = writes(&events, "leader-third");
     assert!(all.iter().all(|e| e.code != 0), "{}", list(&all));
 }
 
 #[tokio::test]
-async fn a_lease_that_is_taken_away_ends_its_holder_and_one_that_is_deleted_does_not() {
+async fn taken_lease_ends_the_manager_but_a_deleted_one_does_not() {
     let plane = plane().await;
     let flags = ["--log-format=json", "no/such/package"];
     let mut manager = start_with(plane, "holder", "contested", &["echo"], &flags);
@@ -199,7 +200,7 @@ async fn a_lease_that_is_taken_away_ends_its_holder_and_one_that_is_deleted_does
         if again { Ok(()) } else { Err(live.to_string()) }
     })
     .await;
-    // A label is nobody's claim.
+    // A changed label does not mean that another manager holds the Lease.
     patch(&client, path, &json!({"metadata": {"labels": {"a": "b"}}})).await;
     let renewed = lease(&client, "contested").await["spec"]["renewTime"].clone();
     eventually("another renewal", LONG, async || {
@@ -210,7 +211,7 @@ async fn a_lease_that_is_taken_away_ends_its_holder_and_one_that_is_deleted_does
     patch(&client, path, &json!({"spec": {"holderIdentity": "usurper"}})).await;
     let status = manager.wait(LONG).await;
     assert_eq!(status.code(), Some(1), "{}", manager.output());
-    // All that it says is JSON, to the last line.
+    // Every line of the output is JSON.
     let output = manager.output();
     let lines: Vec<Value> = output
         .lines()
@@ -292,8 +293,8 @@ async fn probes_metrics_and_state_are_served_without_object_content() {
     let watches = state["watches"].as_array().expect("a list");
     assert!(watches.len() >= 2, "{state:#}");
     assert!(watches.iter().any(|w| w["watch"] == "children v1 ConfigMap"), "{state:#}");
-    // The metric counts the same watches, of which none lists for ever. They are read one after the other, and watches
-    // come, go and begin again.
+    // The metric counts the same watches, none of which stays in the state Listing. Both are read one after
+    // the other while watches begin and end, so poll.
     eventually("the same watches in both", LONG, async || {
         let (_, metrics) = get(&address, "/metrics").await;
         let (_, state) = get(&address, "/debug/state").await;
@@ -320,7 +321,7 @@ async fn probes_metrics_and_state_are_served_without_object_content() {
     .await;
     assert!(get(&address, "/nothing").await.0.contains(" 404 "));
 
-    // Each line of a turn says whose it is; what objects hold is nowhere.
+    // Each log line of a reconcile names its instance; none has the content of objects.
     let key = format!("chains/{}/watched", scene.namespace());
     let turn = line(&manager.output(), "acting").expect("a turn");
     assert_eq!(turn["span"]["instance"], key.as_str(), "{turn}");
@@ -333,10 +334,10 @@ async fn probes_metrics_and_state_are_served_without_object_content() {
     assert!(manager.wait(LONG).await.success(), "{}", manager.output());
 }
 
-/// How long the server waits for a webhook at most.
+/// The longest time that the server waits for a webhook.
 const WEBHOOK: Duration = Duration::from_secs(30);
 
-/// A webhook that takes every question and answers none.
+/// A webhook that accepts connections and never answers.
 async fn silent_webhook() -> (u16, tokio::sync::watch::Receiver<usize>) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let port = listener.local_addr().expect("an address").port();
@@ -352,7 +353,7 @@ async fn silent_webhook() -> (u16, tokio::sync::watch::Receiver<usize>) {
 }
 
 #[tokio::test]
-async fn a_package_whose_calls_hang_delays_no_other_and_a_second_signal_ends_at_once() {
+async fn hanging_calls_of_a_package_delay_no_other() {
     let scene = Scene::unmanaged().await;
     let (port, mut asked) = silent_webhook().await;
     let webhook = json!({
@@ -367,7 +368,7 @@ async fn a_package_whose_calls_hang_delays_no_other_and_a_second_signal_ends_at_
         }],
     });
     scene.apply(&webhook.to_string()).await;
-    // The server learns of it a moment later.
+    // The server learns of the webhook a moment later.
     let probe = json!({"apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "probe", "labels": {"operetta.dev/operator": "netpol"}}});
     eventually("the webhook to be asked", LONG, async || {
@@ -392,8 +393,8 @@ async fn a_package_whose_calls_hang_delays_no_other_and_a_second_signal_ends_at_
         .unwrap();
     scene.apply(&file("examples/webapp/minimal.yaml")).await;
     scene.ready(WEB_APP, "hello").await;
-    // That was in the midst of it: no call has ended yet, unless the machine is so slow that the server has given up
-    // the first of them.
+    // At this time no call has ended yet, unless the machine is so slow that the server has given up the
+    // first of them.
     let failed = manager.output().contains("an apply failed");
     assert!(!failed || begun.elapsed() > WEBHOOK, "{}", manager.output());
 
@@ -421,7 +422,7 @@ async fn a_leader_without_an_api_server_exits_by_itself_and_on_sigterm() {
         line.rsplit_once("address=").expect("the address").1.trim().to_owned()
     };
     plane.pause(Component::ApiServer).unwrap();
-    // Another process sends the signal, when it comes to it.
+    // The guard passes the signal on, so wait until the API server is paused.
     crate::support::until_paused(plane.pid(Component::ApiServer).expect("it runs")).await;
     signal(told.pid(), Signal::TERM);
     assert_eq!(get(&address(told.output()), "/healthz").await.1, "ok\n");
@@ -435,9 +436,9 @@ async fn a_leader_without_an_api_server_exits_by_itself_and_on_sigterm() {
     plane.stop().await;
 }
 
-/// Runs the manager in this process, with an observer that panics.
+/// Runs the manager in this process with an observer that panics.
 #[tokio::test]
-async fn a_panic_in_one_turn_harms_no_other() {
+async fn panic_in_one_reconcile_affects_no_other() {
     let scene = Scene::unmanaged().await;
     let folder = copy_package(&fixture("light"), LIGHT.group(), "panics.example.org", |text| text);
     let (package, _) = operetta::package::load(folder.path()).expect("a package");

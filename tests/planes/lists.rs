@@ -1,4 +1,4 @@
-//! Lists, with which watches begin: streams where the server has them, pages where it does not.
+//! The lists with which watches begin: streams where the server has them, pages where it does not.
 
 use std::collections::BTreeSet;
 
@@ -7,13 +7,13 @@ use crate::support::{eventually, kubectl_of, options, own_plane};
 use operetta::local::{AuditEvent, ControlPlane, Mark, Options};
 use serde_json::json;
 
-/// The kinds of the package `light`, its own one included.
+/// The kinds of the package `light`, including its own.
 const KINDS: [&str; 3] = ["configmaps", "lights", "secrets"];
 
-/// What the managers of a control plane have listed since, as streams and in pages.
+/// What the managers of a control plane have listed since a mark: as streams, and in pages.
 fn lists(plane: &ControlPlane, mark: Mark) -> (Vec<AuditEvent>, Vec<AuditEvent>) {
     let mut all = managers_requests(&plane.audit(), mark);
-    // Who registers CRDs looks once which there are, beside the watch.
+    // The registrar of CRDs lists them once in addition to its watch.
     all.retain(|r| r.streams_list() || r.verb == "list" && r.resource != "customresourcedefinitions");
     all.into_iter().partition(AuditEvent::streams_list)
 }
@@ -22,8 +22,8 @@ fn resources(events: &[AuditEvent]) -> BTreeSet<&str> {
     events.iter().map(|event| event.resource.as_str()).collect()
 }
 
-/// An instance, a child that was deleted while there was no manager, and one deleted before its eyes: what is there
-/// is found, and what is not. Tells when the second manager was started, which finds no kind that is new.
+/// Checks that a manager notices an instance, a child that was deleted while no manager ran, and a child that
+/// is deleted while it runs. Returns the mark of the second manager's start, which finds no new kind.
 async fn keeps(plane: &ControlPlane) -> Mark {
     let kubectl = async |args: &[&str], input: &str| kubectl_of(plane, args, input).await.ok();
     let gone_and_back = async |what: &str, uid: &str| {
@@ -68,20 +68,20 @@ async fn lists_are_streams() {
     assert!(resources(&streams).is_superset(&KINDS.into()), "{}", list(&streams));
     for stream in &streams {
         assert_eq!(stream.code, 200, "{}", list(&streams));
-        // The newest state, not whatever the server remembers.
+        // It asks for the newest state, not for whatever the server has cached.
         assert!(stream.uri.ends_with("&resourceVersion="), "{}", stream.uri);
     }
 }
 
 #[tokio::test]
-async fn a_server_without_streams_is_asked_once_and_then_for_pages() {
+async fn server_without_streams_is_asked_once_then_paged() {
     let flags = vec!["--feature-gates=WatchList=false".to_owned()];
     let plane = ControlPlane::start(Options { apiserver_flags: flags, ..options() });
     let plane = plane.await.unwrap_or_else(|error| panic!("{error}"));
     let (streams, pages) = lists(&plane, keeps(&plane).await);
     assert!(resources(&pages).is_superset(&KINDS.into()), "{}", list(&pages));
     assert!(streams.iter().all(|stream| stream.code == 422), "{}", list(&streams));
-    // Watches that begin at the same moment do not know of each other.
+    // Watches that begin at the same moment do not know of each other's refusal.
     assert!((1..=4).contains(&streams.len()), "{}", list(&streams));
     plane.stop().await;
 }

@@ -1,6 +1,6 @@
-//! Tests that stop, count or restart what the tests of `cluster` share: a control plane, or a manager.
+//! Tests that stop, count or restart a control plane or a manager, which the tests of `cluster` share.
 
-// Failing is what tests are for.
+// Tests may panic.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 #![allow(clippy::needless_pass_by_value)]
 

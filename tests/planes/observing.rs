@@ -1,4 +1,5 @@
-//! A restart is no news about what instances observe: until the new process has an answer, what was known stays.
+//! A restart does not change what instances have observed: until the new process has an answer, the known
+//! value stays.
 
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ const WATCHER: Kind = kind("fixtures.operetta.dev/v1", "watchers");
 
 const INSTANCES: usize = 30;
 
-/// More instances than observations at once, and an API that is slow: the last answers come after five seconds.
+/// More instances than concurrent observations, and a slow API: the last answers come after five seconds.
 const SLOW: Duration = Duration::from_millis(2_500);
 
 async fn manager(folder: &str) -> Operetta {
@@ -34,7 +35,7 @@ fn instance(name: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_restart_writes_no_status_of_instances_that_observe() {
+async fn restart_writes_no_status_of_observing_instances() {
     let api = Api::start();
     let folder = tempfile::tempdir().unwrap();
     copy_folder(fixture("observed").as_ref(), folder.path(), &|text| {
@@ -72,7 +73,7 @@ async fn a_restart_writes_no_status_of_instances_that_observe() {
         let told = list(&writes);
         assert!(writes.is_empty(), "{slowness:?}: {} writes of {INSTANCES} instances:\n{told}", writes.len());
     }
-    // What is news is told all the same: here that there is no answer.
+    // A real change is still reported: here that there is no answer.
     api.lift("/");
     api.always("GET", "/bookings", Answer::DoneAndSilent);
     signal(running.pid(), Signal::TERM);

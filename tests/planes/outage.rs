@@ -1,5 +1,5 @@
-//! 12: etcd and the API server stop for real, and come back. Nothing is deleted on the word of a cache, and the
-//! manager recovers unaided.
+//! Fault 12: etcd and the API server really stop and come back. Nothing is deleted because of a cache, and
+//! the manager recovers by itself.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::support::{eventually, own_plane};
 
 const NAMES: [&str; 3] = ["one", "two", "three"];
 
-/// How long it is gone: longer than a call of these managers may take.
+/// How long an outage lasts: longer than the deadline of calls in these tests.
 const GONE: Duration = Duration::from_secs(6);
 
 /// The uids of all children.
@@ -26,7 +26,7 @@ async fn uids(case: &Case) -> Vec<String> {
     uids
 }
 
-/// Waits until the API server reads from and writes to its store again.
+/// Waits until the API server can read and write its store again.
 async fn serves(case: &Case) {
     let put = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "probe"}}).to_string();
     eventually("the API server to be back", LONG, async || {
@@ -36,8 +36,8 @@ async fn serves(case: &Case) {
     case.scene.kubectl(&["delete", "configmap", "probe"]).await;
 }
 
-/// What must hold after an outage: all children are the same objects, and an edit and a deletion by hand are
-/// answered, without anybody's help.
+/// Checks the state after an outage: all children are the same objects, and the manager handles an edit and a
+/// manual deletion without help.
 async fn has_recovered(case: &Case, what: &str, before: &[String], mark: usize, stage: &str) {
     serves(case).await;
     let log = case.wire.since(mark);
@@ -58,7 +58,7 @@ async fn has_recovered(case: &Case, what: &str, before: &[String], mark: usize, 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_store_and_the_server_stop_and_nothing_is_lost() {
+async fn outage_of_etcd_and_api_server_loses_nothing() {
     let plane = own_plane().await;
     let case = Case::on(&plane, &WHOLE, 0).await.with_deadline(Duration::from_secs(3));
     let process = case.start().await;
@@ -70,8 +70,8 @@ async fn the_store_and_the_server_stop_and_nothing_is_lost() {
     }
     case.quiet().await;
 
-    // The store hangs: lists from the server's cache may succeed, all else does not. Watches are dropped too,
-    // so that the manager has to ask.
+    // etcd hangs: lists from the server's cache may succeed, other requests do not. The watches are ended as
+    // well, so that the manager has to send requests.
     let (before, mark) = (uids(&case).await, case.wire.mark());
     plane.pause(Component::Etcd).expect("etcd is paused");
     case.wire.fail_watches(None, 410);
@@ -79,7 +79,7 @@ async fn the_store_and_the_server_stop_and_nothing_is_lost() {
     plane.resume(Component::Etcd).expect("etcd goes on");
     has_recovered(&case, "etcd hung", &before, mark, "two").await;
 
-    // The server hangs, in the midst of an edit.
+    // The server hangs during an edit.
     let (before, mark) = (uids(&case).await, case.wire.mark());
     case.apply("two", &json!({"stage": "in between"})).await;
     plane.pause(Component::ApiServer).expect("the API server is paused");
@@ -87,7 +87,7 @@ async fn the_store_and_the_server_stop_and_nothing_is_lost() {
     plane.resume(Component::ApiServer).expect("the API server goes on");
     has_recovered(&case, "the API server hung", &before, mark, "three").await;
 
-    // Both are killed. A manager that starts meanwhile is of no use, but does no harm.
+    // Both are killed. A manager that starts meanwhile cannot work, but does no harm.
     let (before, mark) = (uids(&case).await, case.wire.mark());
     plane.kill(Component::ApiServer).await.expect("the API server is killed");
     plane.kill(Component::Etcd).await.expect("etcd is killed");
@@ -98,7 +98,7 @@ async fn the_store_and_the_server_stop_and_nothing_is_lost() {
 
     let process = case.stays(process, &NAMES).await;
 
-    // The end of an instance, begun while the store hangs.
+    // An instance is deleted while etcd hangs.
     case.delete("three").await;
     plane.pause(Component::Etcd).expect("etcd is paused");
     tokio::time::sleep(GONE).await;

@@ -1,4 +1,4 @@
-//! The kinds of Operetta itself are deleted while a manager runs.
+//! Operetta's own CRDs are deleted while a manager runs.
 
 use serde_json::{Value, json};
 
@@ -18,8 +18,8 @@ fn is_marked(o: &Value) -> bool {
     o["metadata"]["annotations"]["operetta.dev/state"] == o["metadata"]["uid"]
 }
 
-/// The CustomResourceDefinitions of PlanRuns and InstanceStates are deleted: they are created again, nothing runs again, and a
-/// change of the instance runs.
+/// The CRDs of PlanRuns and InstanceStates are deleted: they are created again, no run is repeated, and a
+/// change of the instance starts a run.
 #[tokio::test]
 async fn deleted_kinds_of_runs_are_created_again() {
     let plane = own_plane().await;
@@ -41,7 +41,7 @@ async fn deleted_kinds_of_runs_are_created_again() {
         if uid.trim() == before { Err("still the same".to_owned()) } else { Ok(()) }
     })
     .await;
-    // It stays until its last object is gone.
+    // The CRD stays until its last object is gone.
     scene.kubectl(&["delete", "crd", "instancestates.operetta.dev", "--wait=false"]).await;
     assert_eq!(scene.list(INSTANCE_STATE).await.len(), 1);
     scene.apply(&instance("d", "two")).await;
@@ -69,10 +69,10 @@ async fn deleted_kinds_of_runs_are_created_again() {
     assert!(states.iter().any(|state| name_of(state).starts_with("e-")), "{states:#?}");
 }
 
-/// Version 0.1.0 had no `InstanceState`: facts were in an annotation of PlanRuns, and PlanRuns had no finalizer. What it has left
-/// is taken over: no run is repeated, the active one goes on, and the facts are there.
+/// Version 0.1.0 had no `InstanceState`: facts were in an annotation of PlanRuns, and PlanRuns had no
+/// finalizer. Its objects are migrated: no run is repeated, the active one continues, and the facts are kept.
 #[tokio::test]
-async fn runs_and_facts_of_version_0_1_0_are_taken_over() {
+async fn runs_and_facts_of_version_0_1_0_are_migrated() {
     let plane = own_plane().await;
     let scene = Scene::on(&plane).await;
     let mut manager = run_flags(&plane, &["--leader-elect=false"], &["plans-rules"]);
@@ -90,7 +90,7 @@ async fn runs_and_facts_of_version_0_1_0_are_taken_over() {
     manager.kill9();
     drop(manager);
 
-    // As that version would have it.
+    // Put the objects into the form of that version.
     let policies = "validatingadmissionpolicybindings,validatingadmissionpolicies";
     scene.kubectl(&["delete", policies, "--all"]).await;
     let states = scene.list(INSTANCE_STATE).await;
@@ -105,7 +105,7 @@ async fn runs_and_facts_of_version_0_1_0_are_taken_over() {
     patch("instancestates", name_of(&states[0]), json!({"metadata": {"finalizers": null}})).await;
     let unmarked = json!({"metadata": {"annotations": {"operetta.dev/state": null}}});
     patch("desks.fixtures.operetta.dev", "d", unmarked).await;
-    // Its new creation is later than that of the instance.
+    // The CRD is created again, later than the instance.
     scene.kubectl(&["delete", "crd", "instancestates.operetta.dev"]).await;
 
     let mut manager = run_flags(&plane, &["--leader-elect=false"], &["plans-rules"]);

@@ -1,4 +1,5 @@
-//! Generated passwords and certificates: made once, kept whatever happens, said when they are lost, and shown nowhere.
+//! Generated passwords and certificates: generated once, kept in all cases, reported when they are lost, and
+//! never shown.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -31,12 +32,12 @@ fn text(secret: &Value, key: &str) -> String {
     String::from_utf8(base64::engine::general_purpose::STANDARD.decode(value).unwrap()).unwrap()
 }
 
-/// The lines of a PEM between its marks.
+/// The lines of a PEM text between its markers.
 fn lines(pem: &str) -> Vec<&str> {
     pem.lines().filter(|line| !line.is_empty() && !line.starts_with('-')).collect()
 }
 
-/// The certificate is about that key and those names.
+/// Whether the certificate is for the key and has these names.
 fn is_pair(secret: &Value, names: &[&str]) -> bool {
     let (certificate, key) = (text(secret, "tls.crt"), text(secret, "tls.key"));
     let der = base64::engine::general_purpose::STANDARD.decode(lines(&certificate).concat()).unwrap();
@@ -46,9 +47,9 @@ fn is_pair(secret: &Value, names: &[&str]) -> bool {
         && names.iter().all(|name| holds(name.as_bytes()))
 }
 
-/// One after another: each has a manager of its own, and the first counts what is asked.
+/// The parts run one after another: each has its own manager, and the first counts requests.
 #[tokio::test]
-async fn what_is_generated_never_changes_by_itself() {
+async fn generated_values_never_change_by_themselves() {
     let plane = own_plane().await;
     a_password_is_made_once_and_kept(&plane).await;
     a_certificate_is_made_once_with_its_key_and_kept(&plane).await;
@@ -70,12 +71,13 @@ async fn a_certificate_is_made_once_with_its_key_and_kept(plane: &Arc<ControlPla
     let same = |o: &Value| pair(o) == made;
     let mut keys = BTreeSet::from([made.1.clone()]);
 
-    // A new desired object, other names, a repair of what is beside it.
+    // Change the desired object and the names, and let a field beside the pair be repaired.
     scene.patch(TRIAL, "c", "merge", &json!({"spec": {"text": "other", "tls": ["other.svc"]}})).await;
     scene.until("another note", SECRET, "c-tls", |o| text(o, "note") == "other" && same(o)).await;
     scene.patch(SECRET, "c-tls", "merge", &json!({"data": {"note": "Ym9i"}})).await;
     scene.until("repaired", SECRET, "c-tls", |o| text(o, "note") == "other" && same(o)).await;
-    // Half of it is emptied, and what says that there was one is taken off: said, and no new one.
+    // One half and the annotation that marks it as generated are removed: that is reported, and nothing is
+    // generated.
     let emptied =
         json!({"metadata": {"annotations": {"operetta.dev/generated": null}}, "data": {"tls.key": ""}});
     scene.patch(SECRET, "c-tls", "merge", &emptied).await;
@@ -87,7 +89,7 @@ async fn a_certificate_is_made_once_with_its_key_and_kept(plane: &Arc<ControlPla
     assert_eq!((&text(&live, "tls.crt"), text(&live, "tls.key").as_str()), (&made.0, ""));
     scene.patch(SECRET, "c-tls", "merge", &json!({"stringData": {"tls.key": made.1}})).await;
     scene.ready(TRIAL, "c").await;
-    // Somebody's own pair stays.
+    // A pair that somebody else sets stays.
     let own = rcgen::generate_simple_self_signed(["mine.svc".to_owned()]).unwrap();
     let (crt, key) = (own.cert.pem(), own.signing_key.serialize_pem());
     scene.patch(SECRET, "c-tls", "merge", &json!({"stringData": {"tls.crt": crt, "tls.key": key}})).await;
@@ -96,7 +98,7 @@ async fn a_certificate_is_made_once_with_its_key_and_kept(plane: &Arc<ControlPla
     scene.until("the third note", SECRET, "c-tls", |o| text(o, "note") == "third" && theirs(o)).await;
     scene.ready(TRIAL, "c").await;
 
-    // The manager is killed at any time.
+    // The manager is killed at various moments.
     for turn in 0..4 {
         let name = format!("tls-{turn}");
         scene.apply(&trial(&name, &json!({"tls": [format!("{name}.svc")]}))).await;
@@ -115,7 +117,7 @@ async fn a_certificate_is_made_once_with_its_key_and_kept(plane: &Arc<ControlPla
     }
     assert!(theirs(&scene.get(SECRET, "c-tls").await), "a restart changes nothing");
 
-    // Deleted: lost, and made anew, with the names of today.
+    // A deleted Secret is lost: a new pair is generated with the current names.
     scene.kubectl(&["delete", "secret", "c-tls"]).await;
     let anew = scene.until("a new one", SECRET, "c-tls", |o| is_pair(o, &["other.svc"])).await;
     assert!(keys.insert(text(&anew, "tls.key")));
@@ -148,10 +150,10 @@ async fn a_password_is_made_once_and_kept(plane: &Arc<ControlPlane>) {
     seen.insert(password.clone());
     let same = |o: &Value| text(o, "password") == password;
 
-    // A new desired object.
+    // The desired object changes.
     scene.patch(TRIAL, "a", "merge", &json!({"spec": {"text": "other"}})).await;
     scene.until("another user", SECRET, "a", |o| text(o, "user") == "other" && same(o)).await;
-    // A repair, of what is beside it and of what says that it is ours.
+    // Fields beside it and the marks of our ownership are repaired.
     scene.patch(SECRET, "a", "merge", &json!({"data": {"user": "Ym9i"}})).await;
     scene.until("repaired", SECRET, "a", |o| text(o, "user") == "other" && same(o)).await;
     scene.patch(SECRET, "a", "merge", &json!({"metadata": {"managedFields": [{}]}})).await;
@@ -162,20 +164,20 @@ async fn a_password_is_made_once_and_kept(plane: &Arc<ControlPlane>) {
             .any(|e| e["manager"] == "operetta/trial" && !e["fieldsV1"]["f:data"]["f:password"].is_null())
     };
     scene.until("ours again", SECRET, "a", |o| ours(o) && same(o)).await;
-    // A key more: a new one beside the old one.
+    // One more key: a new value is generated beside the old one.
     scene.patch(TRIAL, "a", "merge", &json!({"spec": {"secret": 2}})).await;
     let both = scene.until("the second", SECRET, "a", |o| text(o, "second").len() == 40 && same(o)).await;
     seen.insert(text(&both, "second"));
     scene.ready(TRIAL, "a").await;
 
-    // Somebody sets another one: it is the live value, and stays.
+    // Somebody sets another password: it is the live value, and stays.
     scene.patch(SECRET, "a", "merge", &json!({"stringData": {"password": "chosen-by-hand-7"}})).await;
     seen.insert("chosen-by-hand-7".to_owned());
     let chosen = |o: &Value| text(o, "password") == "chosen-by-hand-7";
     scene.until("ours again", SECRET, "a", |o| ours(o) && chosen(o)).await;
     scene.ready(TRIAL, "a").await;
 
-    // Emptied, or taken out: said, and no new one.
+    // A value that is emptied or removed is reported, and nothing is generated.
     for gone in [json!(""), Value::Null] {
         scene.patch(SECRET, "a", "merge", &json!({"data": {"password": gone}})).await;
         let stalled = |o: &Value| condition(o, "Stalled")["reason"] == "GeneratedDataMissing";
@@ -186,9 +188,9 @@ async fn a_password_is_made_once_and_kept(plane: &Arc<ControlPlane>) {
         let marker = trial("marker", &json!({"secret": 1}));
         scene.handled(&Address::of(&manager), &marker, TRIAL, &[SECRET]).await;
         let mut asked = managers_requests(&plane.audit(), mark);
-        // Events of what was before may come later.
+        // Earlier Events may still be sent.
         asked.retain(|request| !request.uri.contains("marker") && request.resource != "events");
-        // Backing off from 2 s; the number is of what a busy machine may take.
+        // Retries back off from 2 s; the limit allows for a busy machine.
         let most = 6 + since.elapsed().as_secs() / 2;
         assert!(asked.len() as u64 <= most, "{}", crate::support::ext::list(&asked));
         assert_eq!(text(&scene.get(SECRET, "a").await, "password"), "");
@@ -196,7 +198,7 @@ async fn a_password_is_made_once_and_kept(plane: &Arc<ControlPlane>) {
         scene.ready(TRIAL, "a").await;
     }
 
-    // The manager is killed at any time.
+    // The manager is killed at various moments.
     for turn in 0..6 {
         let name = format!("crash-{turn}");
         scene.apply(&trial(&name, &json!({"secret": 2}))).await;
@@ -218,13 +220,13 @@ async fn a_password_is_made_once_and_kept(plane: &Arc<ControlPlane>) {
     assert_eq!(text(&last, "password"), "chosen-by-hand-7", "a restart changes nothing");
     assert_eq!(seen.len(), 2 + 1 + 12, "no two are equal");
 
-    // Deleted: lost, and made anew as onLoss says.
+    // A deleted Secret is lost: a new value is generated, as onLoss says.
     scene.kubectl(&["delete", "secret", "a"]).await;
     let anew = scene.until("a new one", SECRET, "a", |o| text(o, "password").len() == 24).await;
     assert!(seen.insert(text(&anew, "password")));
     scene.ready(TRIAL, "a").await;
 
-    // Nobody is told.
+    // No password is shown anywhere.
     outputs.push_str(&manager.output());
     let events = scene.kubectl(&["get", "events", "-o", "yaml"]).await;
     let instances = scene.kubectl(&["get", "trials", "-o", "yaml"]).await;
@@ -237,7 +239,7 @@ async fn a_password_is_made_once_and_kept(plane: &Arc<ControlPlane>) {
     manager.wait(LONG).await;
 }
 
-/// Somebody has put a Secret there beforehand, with our labels and a password that he knows.
+/// Somebody has created a Secret in advance, with our labels and a password that they know.
 async fn a_generated_value_is_never_taken_from_others(plane: &Arc<ControlPlane>) {
     let _manager = start(plane).await;
     let scene = Scene::on(plane).await;
@@ -253,7 +255,8 @@ async fn a_generated_value_is_never_taken_from_others(plane: &Arc<ControlPlane>)
         let args = ["apply", "--server-side", "--field-manager=operetta/trial", "-f", "-"];
         scene.kubectl_input(&args, &object.to_string()).await.unwrap()
     };
-    // As of a former instance of that name; of the living one; handed over by who has made it.
+    // Secrets with the labels of a former instance of that name and of the living one, and one that its
+    // author hands over.
     create(planted("former", &labels("former", "0-0"), generated)).await;
     scene.apply(&trial("former", &json!({"secret": 1}))).await;
     scene.apply(&trial("living", &json!({}))).await;
@@ -262,7 +265,7 @@ async fn a_generated_value_is_never_taken_from_others(plane: &Arc<ControlPlane>)
     scene.patch(TRIAL, "living", "merge", &json!({"spec": {"secret": 1}})).await;
     create(planted("handed", &json!({}), ("operetta.dev/adopt", "true"))).await;
     scene.apply(&trial("handed", &json!({"secret": 1}))).await;
-    // Under our field manager, or with managedFields that say so.
+    // Secrets with our field manager, or with forged managedFields.
     apply_as_us(planted("applied", &labels("applied", "0-0"), generated)).await;
     scene.apply(&trial("applied", &json!({"secret": 1}))).await;
     let mut claimed = planted("claimed", &labels("claimed", "0-0"), generated);
@@ -289,7 +292,7 @@ async fn a_generated_value_is_never_taken_from_others(plane: &Arc<ControlPlane>)
         }
     };
     not_used(&["former", "living", "handed", "applied", "claimed"]).await;
-    // With the proofs of other objects: of another child, and of the same child of the previous instance of that name.
+    // Secrets with the proof of another child, or of the same child of the previous instance of that name.
     scene.apply(&trial("copied", &json!({"secret": 1}))).await;
     let ready = scene.ready(TRIAL, "copied").await;
     let theirs = scene.until("sealed", SECRET, "copied", |o| !proof(o).is_empty()).await;
@@ -305,7 +308,8 @@ async fn a_generated_value_is_never_taken_from_others(plane: &Arc<ControlPlane>)
         scene.apply(&trial(name, &json!({"secret": 1}))).await;
     }
     not_used(&["copied", "moved"]).await;
-    // Deleted: a new one. Accepted on the instance: that one, and it is told.
+    // A deleted Secret is generated anew; a Secret that is accepted on the instance is used, and that is
+    // reported.
     scene.kubectl(&["delete", "secret", "former"]).await;
     scene.until("a new one", SECRET, "former", |o| text(o, "password").len() == 24).await;
     scene.ready(TRIAL, "former").await;
@@ -313,7 +317,7 @@ async fn a_generated_value_is_never_taken_from_others(plane: &Arc<ControlPlane>)
         accept(&scene, name).await;
         assert_eq!(text(&scene.get(SECRET, name).await, "password"), "known-to-others");
     }
-    // What is no Secret is taken and overwritten, and this is told as well.
+    // An object that is not a Secret is adopted and overwritten, and that is reported as well.
     let config = json!({"apiVersion": "v1", "kind": "ServiceAccount",
         "metadata": {"name": "planted", "labels": labels("planted", "UID")}});
     scene.apply(&trial("planted", &json!({"pause": "9"}))).await;
@@ -330,14 +334,14 @@ async fn a_generated_value_is_never_taken_from_others(plane: &Arc<ControlPlane>)
     .await;
 }
 
-/// The key of the proofs is lost while the manager is down; then it is back.
+/// The key for proofs is lost while no manager runs; later it is restored.
 async fn a_lost_key_changes_no_password(plane: &Arc<ControlPlane>) {
     let mut manager = start(plane).await;
     let scene = Scene::on(plane).await;
     scene.apply(&trial("a", &json!({"secret": 1}))).await;
     scene.ready(TRIAL, "a").await;
     let password = text(&scene.get(SECRET, "a").await, "password");
-    // Kept by a person, and adopted by the next instance: its proof is about the object.
+    // A person retains it, and the next instance adopts it: its proof is bound to the object.
     scene.kubectl(&["annotate", "secret", "a", "operetta.dev/retained=true"]).await;
     scene.kubectl(&["delete", "trial", "a"]).await;
     scene.apply(&trial("a", &json!({"secret": 1}))).await;
@@ -350,7 +354,7 @@ async fn a_lost_key_changes_no_password(plane: &Arc<ControlPlane>) {
     let key = ["-n", "operetta-system", "secret", "operetta-generated-data"];
     let saved = scene.kubectl(&[&["get", "-o", "json"], &key[..]].concat()).await;
     scene.kubectl(&[&["delete"], &key[..]].concat()).await;
-    // Nothing is asked as long as nothing changes.
+    // The proof is not checked as long as nothing changes.
     restart(&mut manager).await;
     scene
         .handled(&Address::of(&manager), &trial("marker", &json!({"secret": 1})), TRIAL, &[CONFIG_MAP])
@@ -369,7 +373,7 @@ async fn a_lost_key_changes_no_password(plane: &Arc<ControlPlane>) {
         .until("another user", SECRET, "a", |o| text(o, "user") == "other" && text(o, "password") == password)
         .await;
     scene.ready(TRIAL, "a").await;
-    // A new key, and a person accepts the value: from then on the new key proves it.
+    // With a new key a person accepts the value: from then on the new key proves it.
     scene.kubectl(&[&["delete"], &key[..]].concat()).await;
     restart(&mut manager).await;
     scene.patch(TRIAL, "a", "merge", &json!({"spec": {"text": "third"}})).await;
@@ -400,7 +404,7 @@ async fn a_lost_key_changes_no_password(plane: &Arc<ControlPlane>) {
     manager.wait(LONG).await;
 }
 
-/// The labels of the Secret of an instance.
+/// The labels of an instance's Secret.
 fn labels(name: &str, uid: &str) -> Value {
     json!({"app.kubernetes.io/managed-by": "operetta", "operetta.dev/operator": "trial",
         "operetta.dev/kind": "Trial.fixtures.operetta.dev", "operetta.dev/instance": name,
@@ -411,7 +415,7 @@ fn proof(secret: &Value) -> &str {
     secret["metadata"]["annotations"]["operetta.dev/generated-proof"].as_str().unwrap_or_default()
 }
 
-/// Waits until the instance says that it does not trust the Secret of its name.
+/// Waits until the instance reports that it does not trust the Secret of its name.
 async fn foreign(scene: &Scene, name: &str) {
     let stalled = |o: &Value| condition(o, "Stalled")["reason"] == "GeneratedDataForeign";
     let instance = scene.until("GeneratedDataForeign", TRIAL, name, stalled).await;
@@ -421,7 +425,7 @@ async fn foreign(scene: &Scene, name: &str) {
     assert!(message.contains(&accept) && !message.contains("known-to-others"), "{message}");
 }
 
-/// Accepts the Secret of its name on an instance.
+/// Accepts the Secret of an instance's name by the annotation on the instance.
 async fn accept(scene: &Scene, name: &str) {
     let uid = scene.get(SECRET, name).await["metadata"]["uid"].clone();
     let accepted = json!({"metadata": {"annotations": {"operetta.dev/accept-generated": uid}}});

@@ -1,4 +1,4 @@
-//! Runs while replies are lost, while the watch of runs is late, and across a restart with a failed rollout behind.
+//! Runs while replies are lost, while the watch of runs is late, and across a restart after a failed rollout.
 
 use std::collections::BTreeMap;
 
@@ -23,10 +23,10 @@ const FLEETS: Subject = Subject {
     elsewhere: &[],
 };
 
-/// A write commits and its reply is lost, again and again; or the watch of runs brings nothing for a while. The run ends as
-/// without that, each Job is made once, and each request is sent with one key.
+/// Writes succeed whose replies are lost, again and again; or the watch of runs shows nothing for a while.
+/// The run ends as without faults, each Job is created once, and each request is sent with one key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn runs_end_the_same_when_replies_are_lost_and_watches_are_late() {
+async fn runs_end_the_same_despite_lost_replies_and_late_watches() {
     let commands = Commands::new();
     commands.prints("say", "ahoy");
     let case =
@@ -48,7 +48,7 @@ async fn runs_end_the_same_when_replies_are_lost_and_watches_are_late() {
         assert_eq!(outcome(scene, case.kind, name).await, expected, "{name}");
         effects(scene, name, &jobs, name).await;
     }
-    // What it has written itself it knows by the replies. The end of a Job it learns from another watch.
+    // The manager knows its own writes by their replies. It learns of the Job's end from another watch.
     case.wire.freeze("planruns");
     case.wire.freeze("controllerrevisions");
     case.apply("i-late", &spec).await;
@@ -68,7 +68,7 @@ async fn runs_end_the_same_when_replies_are_lost_and_watches_are_late() {
 /// An upgrade fails at the first member. While no manager runs, another member is lost. The next manager recreates it
 /// with the old image, and the failed change is applied to no other member.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_failed_rollout_changes_no_other_member_after_a_restart_and_a_loss() {
+async fn failed_rollout_changes_no_member_after_restart_and_loss() {
     let case = Case::of(&FLEETS, 0).await;
     let scene = &case.scene;
     let images = async || -> BTreeMap<String, String> {

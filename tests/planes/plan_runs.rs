@@ -10,9 +10,9 @@ use operetta::plan::crds;
 use serde_json::{Value, json};
 
 const MANAGER: &str = "system:serviceaccount:operetta:manager";
-/// Of other packages.
+/// A manager of other packages.
 const OTHER_MANAGER: &str = "the manager of \"others\"";
-/// All users may edit PlanRuns; eve may also run plans of `main`, and ada approve steps of any.
+/// All users may edit PlanRuns; eve may also run plans of `main`, and ada may approve steps of any instance.
 const RIGHTS: &str = "
 apiVersion: v1
 kind: List
@@ -65,7 +65,7 @@ impl Scene {
             }
             scene.admin(&args, "").await.ok();
         }
-        // The policy is in force once it refuses somebody.
+        // The policy is in effect once it refuses a user.
         eventually("the policy to be in force", LONG, async || {
             let refused = scene.create("bob", "probe", &json!({})).await;
             if refused.status.success() {
@@ -87,7 +87,7 @@ impl Scene {
         kubectl_of(&self.plane, &args, input).await
     }
 
-    /// Creates a run of the instance `main`, with more in its spec.
+    /// Creates a run of the instance `main` with additions to its spec.
     async fn create(&self, user: &str, name: &str, more: &Value) -> Output {
         self.create_with(user, name, "main", more, &json!({})).await
     }
@@ -121,7 +121,7 @@ impl Scene {
     }
 }
 
-/// A run as a user requests it.
+/// A run that a user requests.
 fn run_of(name: &str, of: &str, user: &str) -> Value {
     json!({
         "apiVersion": "operetta.dev/v1alpha1",
@@ -144,7 +144,7 @@ fn approval(step: &str, verdict: &str, by: &str) -> Value {
 async fn only_users_with_the_verbs_run_and_approve_plans() {
     let scene = Scene::new().await;
 
-    // run
+    // The verb `run` is needed to create a run.
     let refused = scene.create("bob", "a", &json!({})).await.fails();
     for words in ["user bob may not run plans of dbs/main", "it needs the verb `run` on dbs.example.com"] {
         assert!(refused.contains(words), "{refused}");
@@ -160,7 +160,7 @@ async fn only_users_with_the_verbs_run_and_approve_plans() {
     let refused = scene.create("eve", "d", &json!({"plan": "operetta.dev/delete-child"})).await.fails();
     assert!(refused.contains("only the manager creates runs of the plans operetta.dev/"), "{refused}");
 
-    // What was asked for stays.
+    // The request is immutable.
     for (patch, words) in [
         (json!({"of": {"name": "other"}}), "of is immutable"),
         (json!({"plan": "backup"}), "plan is immutable"),
@@ -173,7 +173,7 @@ async fn only_users_with_the_verbs_run_and_approve_plans() {
         assert!(refused.contains(words), "{refused}");
     }
 
-    // approve
+    // The verb `approve` is needed to answer a step.
     let sure = approval("sure", "Approve", "ada");
     let refused = scene
         .patch("bob", "a", json!({"spec": {"approvals": [approval("sure", "Approve", "bob")]}}))
@@ -205,14 +205,14 @@ async fn only_users_with_the_verbs_run_and_approve_plans() {
         scene.create("eve", "e", &json!({"approvals": [approval("sure", "Approve", "eve")]})).await.fails();
     assert!(refused.contains("it needs the verb `approve`"), "{refused}");
 
-    // cancel
+    // The verb `run` is needed to cancel.
     let refused = scene.patch("ada", "a", json!({"spec": {"cancel": true}})).await.fails();
     assert!(refused.contains("ada may not cancel runs of dbs/main"), "{refused}");
     scene.patch("eve", "a", json!({"spec": {"cancel": true}})).await.ok();
     let refused = scene.patch("eve", "a", json!({"spec": {"cancel": false}})).await.fails();
     assert!(refused.contains("cannot be taken back"), "{refused}");
 
-    // Annotations of the manager; other changes by those who may edit.
+    // The manager's annotations are protected; other metadata may be changed by users who may edit.
     let taken = json!({"metadata": {"annotations": {"operetta.dev/taken": "uid"}}});
     let refused = scene.patch("eve", "c", taken.clone()).await.fails();
     assert!(refused.contains("only the manager sets the annotations"), "{refused}");
@@ -222,7 +222,7 @@ async fn only_users_with_the_verbs_run_and_approve_plans() {
         .await
         .fails();
     assert!(refused.contains("only the manager sets the annotations"), "{refused}");
-    // What was not taken may be labelled by those who may edit it.
+    // Users who may edit a run may label it before it is accepted.
     let mine = json!({"metadata": {"labels": {"a": "b"}, "annotations": {"x": "y"}}});
     let refused = scene.patch("bob", "c", mine.clone()).await.fails();
     assert!(refused.contains("of a PlanRun that has started cannot be changed"), "{refused}");
@@ -231,7 +231,7 @@ async fn only_users_with_the_verbs_run_and_approve_plans() {
     let cause = json!({"operetta.dev/cause": "Cleanup"});
     let refused = scene.create_with("eve", "f", "main", &json!({}), &cause).await.fails();
     assert!(refused.contains("only the manager sets the annotations"), "{refused}");
-    // A backup that is put back.
+    // A backup may restore the manager's annotations.
     let backup =
         json!({"operetta.dev/cause": "Rollout", "operetta.dev/taken": "uid", "operetta.dev/record": "{}"});
     scene.create_with("eve", "f", "main", &json!({}), &backup).await.ok();
@@ -244,7 +244,7 @@ async fn only_users_with_the_verbs_run_and_approve_plans() {
 }
 
 #[tokio::test]
-async fn kubectl_get_shows_runs() {
+async fn kubectl_get_shows_columns_of_runs() {
     let scene = Scene::new().await;
     scene.create("eve", "main-1", &json!({})).await.ok();
     let status = json!({"status": {
@@ -271,9 +271,9 @@ async fn kubectl_get_shows_runs() {
     assert_eq!(stored["spec"]["params"], json!({"source": {"bucket": "a"}}));
 }
 
-/// What a user with the verb `run`, who may do anything to `PlanRun`s, must not be able to say.
+/// Fields that a user with the verb `run` and all rights to `PlanRun`s must not be able to set.
 #[tokio::test]
-async fn users_cannot_forge_what_decides_about_a_run() {
+async fn users_cannot_forge_protected_fields_of_a_run() {
     let scene = Scene::new().await;
     scene.create("eve", "new", &json!({})).await.ok();
     scene.create("eve", "taken", &json!({})).await.ok();
@@ -283,7 +283,7 @@ async fn users_cannot_forge_what_decides_about_a_run() {
     }});
     scene.patch(MANAGER, "taken", own).await.ok();
 
-    // Metadata: on a run that was taken anything, on another one what is Operetta's.
+    // No metadata of an accepted run may be changed, and Operetta's own metadata of no run.
     let owner = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": "b"}]);
     for (name, metadata, words) in [
         ("new", json!({"labels": {"operetta.dev/run-of": "x"}}), "sets the labels"),
@@ -305,7 +305,7 @@ async fn users_cannot_forge_what_decides_about_a_run() {
         assert!(refused.contains(words), "{name} {metadata}: {refused}");
     }
 
-    // The same from the start, and the plan of deletions.
+    // The same holds when a run is created, and for the plan of deletions.
     for (metadata, spec, words) in [
         (json!({"labels": {"operetta.dev/run-of": "x"}}), json!({}), "sets the labels"),
         (json!({"annotations": {"operetta.dev/record": "{}"}}), json!({}), "sets the annotations"),
@@ -322,7 +322,7 @@ async fn users_cannot_forge_what_decides_about_a_run() {
     }
     scene.create("eve", "retry", &json!({"plan": "cleanup", "retryOf": "failed"})).await.ok();
 
-    // The status, by whatever subresource and verb.
+    // The status cannot be written by any subresource or verb.
     let status =
         json!({"status": {"phase": "Succeeded", "steps": [{"path": "sure", "groups": []}]}}).to_string();
     let patch = ["patch", "planrun", "new", "--subresource=status", "--type=merge", "-p", &status];
@@ -333,9 +333,9 @@ async fn users_cannot_forge_what_decides_about_a_run() {
     scene.as_user(MANAGER, &patch, "").await.ok();
 }
 
-/// Deleting a run that has not ended cancels it.
+/// Deleting a run that has not ended needs the verb `run`, because it cancels the run.
 #[tokio::test]
-async fn a_run_that_has_not_ended_is_deleted_with_the_verb_run_alone() {
+async fn deleting_an_active_run_needs_the_verb_run() {
     let scene = Scene::new().await;
     for name in ["a", "b", "c", "d"] {
         scene.create("eve", name, &json!({})).await.ok();
@@ -368,7 +368,7 @@ async fn a_run_that_has_not_ended_is_deleted_with_the_verb_run_alone() {
 }
 
 #[tokio::test]
-async fn a_step_with_groups_is_answered_by_their_members_alone() {
+async fn step_with_groups_accepts_answers_of_members_only() {
     let scene = Scene::new().await;
     scene.create("eve", "a", &json!({})).await.ok();
     let steps = json!([
@@ -390,7 +390,7 @@ async fn a_step_with_groups_is_answered_by_their_members_alone() {
         let words = "user ada may not answer step sure: only members of these groups may: dba, leads";
         assert!(refused.contains(words), "{groups:?}: {refused}");
     }
-    // Hidden among other answers.
+    // The answer cannot be hidden among other answers.
     let both = json!([approval("open", "Approve", "ada"), approval("sure", "Approve", "ada")]);
     let refused = answer(&["devs"], both.clone()).await.fails();
     assert!(refused.contains("may not answer step sure"), "{refused}");
@@ -399,13 +399,13 @@ async fn a_step_with_groups_is_answered_by_their_members_alone() {
 }
 
 #[tokio::test]
-async fn instance_states_are_written_by_managers_alone() {
+async fn only_managers_write_instance_states() {
     let scene = Scene::new().await;
     scene
         .admin(&["apply", "-f", "-"], &open_crd("operetta.dev", "instancestates", "InstanceState"))
         .await
         .ok();
-    // A namespace may give any verb.
+    // A Role of a namespace may grant any verb.
     let wildcard = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
         "metadata": {"name": "all", "namespace": "default"},
         "rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]});
@@ -441,6 +441,6 @@ async fn instance_states_are_written_by_managers_alone() {
     assert!(refused.contains("may not write InstanceStates"), "{refused}");
     scene.as_user(MANAGER, &patch, "").await.ok();
     scene.as_user(collector, &["delete", "instancestate", "a"], "").await.ok();
-    // Who restores a backup has the verb `restore` in the whole cluster.
+    // A user who restores a backup needs the verb `restore` in the whole cluster.
     scene.admin(&["create", "-f", "-"], &state("c")).await.ok();
 }

@@ -1,5 +1,6 @@
-//! Runs that survive anything: the manager killed before and after every write of a run of twelve steps, killed at random
-//! among twenty of them, two managers that both believe they lead, a clock that jumps, a thousand schedules of one minute.
+//! Runs under adverse conditions: the manager killed before and after every write of a run of twelve steps,
+//! killed at random during twenty of them, two managers that both believe they lead, a clock that jumps, and
+//! hundreds of schedules in one minute.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
@@ -38,7 +39,7 @@ pub(crate) fn api() -> &'static Api {
     API.get_or_init(Api::start)
 }
 
-/// What a run of twelve steps has left, the names of the instance taken out.
+/// The results of a run of twelve steps, without the instance's name.
 pub(crate) async fn outcome(scene: &Scene, kind: Kind, name: &str) -> BTreeMap<String, Value> {
     let mut all = BTreeMap::new();
     let status = scene.get(kind, name).await["status"].clone();
@@ -66,7 +67,8 @@ pub(crate) async fn outcome(scene: &Scene, kind: Kind, name: &str) -> BTreeMap<S
     all
 }
 
-/// What must hold of a voyage after its rollout: two Jobs, each once over all time, and three items of the API, each once.
+/// Checks the effects of a Voyage's rollout: two Jobs, each created once, and three items of the API, each
+/// created once.
 pub(crate) async fn effects(scene: &Scene, name: &str, jobs: &Seen, story: &str) {
     let prefix = format!("{name}-");
     eventually("the watch of Jobs to show both", LONG, async || {
@@ -83,27 +85,28 @@ pub(crate) async fn effects(scene: &Scene, name: &str, jobs: &Seen, story: &str)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_survives_a_kill_before_an_odd_write() {
+async fn run_resumes_when_killed_before_an_odd_write() {
     lane(&Fault::DieBefore, 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_survives_a_kill_before_an_even_write() {
+async fn run_resumes_when_killed_before_an_even_write() {
     lane(&Fault::DieBefore, 2).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_survives_a_kill_after_an_odd_write() {
+async fn run_resumes_when_killed_after_an_odd_write() {
     lane(&Fault::DieAfter, 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_survives_a_kill_after_an_even_write() {
+async fn run_resumes_when_killed_after_an_even_write() {
     lane(&Fault::DieAfter, 2).await;
 }
 
-/// Runs the twelve steps with a manager that ends with its kth write, for every second k until there is none. The next
-/// manager finishes the run, and is the one that ends in the run of the next instance.
+/// Runs the twelve steps with a manager that ends at its kth write, for every second k until a manager makes
+/// fewer than k writes. The next manager finishes the run, and is the one that ends during the next
+/// instance's run.
 async fn lane(fault: &Fault, from: usize) {
     let started = Instant::now();
     let commands = Commands::new();
@@ -122,7 +125,7 @@ async fn lane(fault: &Fault, from: usize) {
     effects(scene, "i-calm", &jobs, "undisturbed").await;
     let mut settled = "i-calm".to_owned();
     for k in (from..).step_by(2) {
-        // What the run before has left to write is not counted.
+        // Remaining writes of the previous run do not count.
         case.decided(&[&settled]).await;
         let name = format!("i-{k}-die");
         let rule = Rule::on(WRITES, fault.clone()).namespace(scene.namespace()).skip(k - 1).times(1);
@@ -154,9 +157,10 @@ async fn lane(fault: &Fault, from: usize) {
     }
 }
 
-/// A finished Job is deleted before its outputs were read: a failed attempt, and no second Job.
+/// A finished Job is deleted before its outputs are read: the attempt fails, and the Job is not created
+/// again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_finished_job_that_is_deleted_unread_is_a_failed_attempt() {
+async fn finished_job_deleted_unread_is_a_failed_attempt() {
     let case = Case::of(&TWELVE, 0).await;
     let scene = &case.scene;
     let process = case.start().await;
@@ -180,7 +184,7 @@ async fn a_finished_job_that_is_deleted_unread_is_a_failed_attempt() {
     case.finish(process).await;
 }
 
-/// A package of plans for managers that are processes, with an API group of its own.
+/// A package of plans with its own API group, for managers in their own processes.
 fn package(name: &str, group: &str) -> (tempfile::TempDir, Kind) {
     let copy = copy_package(&fixture(name), "fixtures.operetta.dev", group, |text| text);
     let with = with_api(copy.path(), api());
@@ -195,7 +199,7 @@ fn voyage(kind: Kind, name: &str, spec: &Value) -> Value {
     json!({"apiVersion": kind.api_version(), "kind": "Voyage", "metadata": {"name": name}, "spec": spec})
 }
 
-/// The moments depend on [`seed`].
+/// The moments of the kills depend on [`seed`].
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn twenty_runs_survive_random_kills() {
     let seed = seed();
@@ -231,9 +235,9 @@ async fn twenty_runs_survive_random_kills() {
     drop(manager);
 }
 
-/// Two managers that both believe they lead for a while: no run twice, no step twice.
+/// Two managers both believe for a while that they lead: no run and no step is carried out twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_leader_that_sleeps_repeats_no_step() {
+async fn suspended_leader_repeats_no_step() {
     let plane = own_plane().await;
     let scene = Scene::on(&plane).await;
     let commands = Commands::new();
@@ -281,15 +285,15 @@ async fn a_leader_that_sleeps_repeats_no_step() {
     runs.check();
 }
 
-/// The wall clock goes a day forward and back in the middle of a timeout and of a schedule.
+/// The wall clock jumps a day forward and back during a timeout and a schedule.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_clock_that_jumps_ends_no_timeout_and_doubles_no_schedule() {
+async fn clock_jump_ends_no_timeout_and_repeats_no_schedule() {
     const HOUR: i64 = 3_600;
     let plane = own_plane().await;
     let scene = Scene::on(&plane).await;
     let offset = plane.folder().join("clock-offset");
     let set = |seconds: i64| {
-        // In one piece: it may be read at this moment.
+        // Replace the file by a rename: the manager may be reading it now.
         let fresh = plane.folder().join("clock-offset.fresh");
         std::fs::write(&fresh, seconds.to_string()).expect("a file");
         std::fs::rename(fresh, &offset).expect("a file");
@@ -307,12 +311,13 @@ async fn a_clock_that_jumps_ends_no_timeout_and_doubles_no_schedule() {
     let nightly =
         async || scene.runs("a").await.iter().filter(|run| run["spec"]["plan"] == "nightly").count();
     assert_eq!(nightly().await, 0);
-    // Of the hours that seem to have passed one is made up for. Those of a day that was a mistake are not awaited.
+    // One run makes up for the hours that seem to have passed. After the clock is set back, a day is not
+    // waited for.
     for (jump, expected) in
         [(2, 1), (24, 2), (2, 2), (4, 3), (-24, 3), (4, 3), (5, 4)].map(|(hours, runs)| (hours * HOUR, runs))
     {
         set(jump);
-        // A run that begins under the new time: all is decided under it.
+        // A run that begins under the new time shows that everything is decided under it.
         let other = scene.request(("Alarm", ALARM), "a", "other", &Value::Null).await;
         let other = scene.run_is(&other, "Succeeded").await;
         let time = |value: &Value| value.as_str().expect("a time").parse::<Timestamp>().expect("a time");
@@ -333,10 +338,10 @@ async fn a_clock_that_jumps_ends_no_timeout_and_doubles_no_schedule() {
     assert_eq!(nightly().await, 4);
 }
 
-/// Hundreds of schedules of one minute, a thousand with `OPERETTA_SWEEP=1`: all run, once each, and other work takes its turn
-/// among them.
+/// Hundreds of schedules in one minute, a thousand with `OPERETTA_SWEEP=1`: each runs once, and other work
+/// gets its turn among them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hundreds_of_schedules_of_one_minute_all_run() {
+async fn hundreds_of_schedules_in_one_minute_all_run() {
     let many = if std::env::var_os("OPERETTA_SWEEP").is_some() { 1000 } else { 300 };
     let plane = own_plane().await;
     let scene = Scene::on(&plane).await;
@@ -370,14 +375,15 @@ async fn hundreds_of_schedules_of_one_minute_all_run() {
     let other = scene.request(("Alarm", ALARM), "probe", "other", &Value::Null).await;
     scene.run_is(&other, "Succeeded").await;
     eprintln!("another run took {:?}", started.elapsed());
-    // On a slow machine the next minutes come meanwhile. A fair queue lets no instance run again and again before it.
+    // On a slow machine the next minutes begin meanwhile. A fair queue lets no instance run repeatedly before
+    // the other work.
     for (name, count) in counts().await {
         let meanwhile = count - before.get(&name).copied().unwrap_or(0);
         assert!(meanwhile <= 2, "another run waited for {meanwhile} runs of {name}");
     }
     let mut all = 0;
     let runs = loop {
-        // A slow machine may take long over all of them, and never over the next one.
+        // A slow machine may take long for all of them, but not for the next one.
         let runs = eventually("another one", LONG, async || {
             let runs = ended().await;
             let of: BTreeSet<&str> =

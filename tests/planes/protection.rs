@@ -1,4 +1,5 @@
-//! The admission policies of runs are missing or altered: nothing that was not checked counts, and the manager restores them.
+//! The admission policies of runs are missing or altered: nothing that was not checked counts, and the
+//! manager restores them.
 
 use std::sync::Arc;
 
@@ -102,7 +103,7 @@ impl Theatre {
         self.as_user(user, &["patch", "planrun", run, "--type=merge", "-p", &patch], "").await
     }
 
-    /// A run that asks for two approvals.
+    /// Requests a run that asks for two approvals. Returns its name once it asks.
     async fn asking(&self) -> String {
         let run = eventually("a request", LONG, async || self.request("ann", "ask").await).await;
         let asks = |run: &Value| story_of(run).contains("One?") && story_of(run).contains("Two?");
@@ -110,7 +111,7 @@ impl Theatre {
         run
     }
 
-    /// Waits until the manager says that requests count again.
+    /// Waits until the manager reports that requests count again.
     async fn counts_again(&self) {
         let address = Address::of(&self.manager);
         eventually("requests to count again", LONG, async || {
@@ -121,14 +122,14 @@ impl Theatre {
     }
 }
 
-/// Attack: with the binding gone, a user without any verb approves in the names of others.
+/// Attack: while the binding is missing, a user without any verb approves in the names of others.
 #[tokio::test]
-async fn approvals_that_were_forged_while_a_binding_was_missing_never_count() {
+async fn approvals_forged_without_a_binding_never_count() {
     let theatre = Theatre::new().await;
     let run = theatre.asking().await;
     let told = theatre.answer("eve", &run, &[("both/one", "ann")]).await.expect_err("it is refused");
     assert!(told.contains("by must be the user"), "{told}");
-    // It is back within moments, so the attack has to hit them.
+    // The binding is restored within moments, so repeat the attack until it succeeds.
     let forged = [("both/one", "ann"), ("both/two", "bob")];
     eventually("a forged approval", LONG, async || {
         theatre.unbind().await;
@@ -153,9 +154,9 @@ async fn approvals_that_were_forged_while_a_binding_was_missing_never_count() {
     theatre.scene.run_is(&run, "Succeeded").await;
 }
 
-/// The same while no manager runs: what is in the cluster when it starts was not checked.
+/// The same attack while no manager runs: everything in the cluster when a manager starts was not checked.
 #[tokio::test]
-async fn approvals_that_were_forged_while_no_manager_watched_never_count() {
+async fn approvals_forged_without_a_manager_never_count() {
     let theatre = Theatre::new().await;
     let run = theatre.asking().await;
     let Theatre { plane, scene, manager } = theatre;
@@ -177,9 +178,10 @@ async fn approvals_that_were_forged_while_no_manager_watched_never_count() {
     scene.cancel(&run).await;
 }
 
-/// Attack: with the policy altered, a user without the verb `run` requests a run, and another forges what started it.
+/// Attack: while the policy is altered, a user without the verb `run` requests a run, and another forges the
+/// cause of one.
 #[tokio::test]
-async fn requests_that_were_made_while_a_policy_was_altered_fail_and_the_policy_is_restored() {
+async fn requests_made_under_an_altered_policy_fail() {
     let theatre = Theatre::new().await;
     let policy = ["get", "validatingadmissionpolicy", POLICY, "-o", "json"];
     let before: Value = serde_json::from_str(&theatre.admin(&policy, "").await).unwrap();
@@ -203,7 +205,7 @@ async fn requests_that_were_made_while_a_policy_was_altered_fail_and_the_policy_
     theatre.scene.run_is(&run, "Cancelled").await;
 }
 
-/// Until a restored policy is in force everywhere, requests and answers wait, and the manager says so.
+/// Until a restored policy is in effect everywhere, requests and answers wait, and the manager reports it.
 #[tokio::test]
 async fn answers_wait_until_a_restored_policy_is_in_force() {
     let theatre = Theatre::new().await;

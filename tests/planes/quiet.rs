@@ -1,6 +1,6 @@
-//! A settled cluster costs no calls but the renewal of the Lease, and a restart writes nothing.
+//! A settled cluster causes no requests except the renewal of the Lease, and a restart writes nothing.
 //!
-//! One test, alone on its control plane: every request of the manager counts.
+//! There is one test with its own control plane, because every request of the manager counts.
 
 use std::time::{Duration, Instant};
 
@@ -16,24 +16,24 @@ use serde_json::json;
 const PACKAGES: [&str; 5] =
     ["operators/etcd", "operators/webapp", "netpol", "light", "examples/packages/site"];
 
-/// How long nothing may be asked.
+/// How long nothing may be requested.
 const QUIET: Duration = Duration::from_secs(60);
 
-/// How long it may take until then: what others did to children as they were made, such as the binding of a
-/// volume, is looked after at most twice a minute.
+/// How long it may take until then: changes that others make to new children, such as the binding of a
+/// volume, are checked at most twice a minute.
 const SETTLES: Duration = LONG;
 
 /// How long after a restart nothing may be written.
 const AFTER_RESTART: Duration = Duration::from_secs(15);
 
-/// Besides watches that go on; one that begins anew is a list.
+/// The manager's requests without the Lease and without watches; a watch that begins with a list counts.
 fn besides_watches(audit: &AuditLog, mark: Mark) -> Vec<AuditEvent> {
     let mut requests = managers_requests(audit, mark);
     requests.retain(|r| (r.verb != "watch" || r.streams_list()) && !is_lease(r));
     requests
 }
 
-/// Waits until the manager has asked nothing for so long; `each` is called once a second.
+/// Waits until the manager has sent no request for this time; calls `each` once a second.
 async fn quiet_for(audit: &AuditLog, quiet: Duration, mut each: impl AsyncFnMut()) {
     let started = Instant::now();
     let (mut mark, mut since) = (audit.mark().unwrap(), Instant::now());
@@ -52,7 +52,7 @@ async fn quiet_for(audit: &AuditLog, quiet: Duration, mut each: impl AsyncFnMut(
 }
 
 #[tokio::test]
-async fn what_is_settled_costs_no_calls_and_a_restart_writes_nothing() {
+async fn settled_cluster_sends_no_requests_and_restart_writes_nothing() {
     let plane = own_plane().await;
     let audit = plane.audit();
     let mut manager = run_flags(&plane, &["--leader-elect"], &PACKAGES);
@@ -66,7 +66,7 @@ async fn what_is_settled_costs_no_calls_and_a_restart_writes_nothing() {
     scene.apply(&file("examples/webapp/minimal.yaml")).await;
     scene.apply(&file(&format!("{}/instances/fence.yaml", fixture("netpol")))).await;
     scene.apply(&file(&format!("{}/instances/light.yaml", fixture("light")))).await;
-    // What a site reads and does not own: by name, if it is there, for each of a list, by its labels.
+    // Objects that a Site reads and does not own: by name, optional, for each name in a list, and by labels.
     scene.kubectl(&["create", "secret", "generic", "site-tls", "--from-literal=tls.crt=x"]).await;
     for (name, label, data) in [
         ("banner", "", "text=Hello"),
@@ -96,7 +96,7 @@ async fn what_is_settled_costs_no_calls_and_a_restart_writes_nothing() {
     scene.until("what it reads", CONFIG_MAP, "docs-east", read).await;
     scene.until("what it reads", CONFIG_MAP, "docs", |o| o["data"]["pages"] == "page").await;
 
-    // Meanwhile controllers report, as they do all the time, and change nothing but a status.
+    // Meanwhile controllers change statuses, as they do all the time.
     let mut reported = 0;
     let report = async || {
         reported += 1;
@@ -114,7 +114,7 @@ async fn what_is_settled_costs_no_calls_and_a_restart_writes_nothing() {
     };
     let (mark, since) = (audit.mark().unwrap(), Instant::now());
     quiet_for(&audit, QUIET, report).await;
-    // Who leads says so every two seconds, with one request.
+    // The leader renews its Lease every two seconds with one request.
     let renewals = managers_requests(&audit, mark).iter().filter(|r| is_lease(r)).count();
     let most = usize::try_from(since.elapsed().as_secs()).unwrap() / 2 + 5;
     assert!((1..=most).contains(&renewals), "{renewals} requests about the Lease");
@@ -130,7 +130,8 @@ async fn what_is_settled_costs_no_calls_and_a_restart_writes_nothing() {
     quiet_for(&audit, AFTER_RESTART, async || ()).await;
     let mut writes = managers_requests(&audit, mark);
     assert!(writes.iter().any(|r| r.verb == "list" || r.verb == "watch"), "it has not even looked");
-    // With plans, a manager applies its own kinds and their policy whenever it starts: an older one may have been there.
+    // A manager with plans applies its own CRDs and their policy at each start, because an older manager may
+    // have run before.
     let own = ["planruns.operetta.dev", "operatorrevisions.operetta.dev"];
     let is_own = |r: &AuditEvent| own.contains(&r.name.as_str()) || r.resource == "selfsubjectreviews";
     writes.retain(|r| r.writes() && !is_lease(r) && !is_own(r));

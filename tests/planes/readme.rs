@@ -1,4 +1,5 @@
-//! The commands of the README, as a newcomer gives them: each runs to its end, and what it says comes true.
+//! The commands of the README, as a new user runs them: each succeeds, and what the README says about it is
+//! true.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,11 +11,11 @@ use crate::support::{Operetta, eventually};
 
 /// The control plane may have to be built.
 const START: Duration = Duration::from_secs(900);
-/// What a start without a fault does not print.
+/// Words that a start without errors does not print.
 const TROUBLE: [&str; 7] =
     ["ObservationFailed", "Stalled", "no such host", "refused", "failed", "error", "warning"];
 
-/// A `dev` command, and the kubectl commands that are shown below it.
+/// A `dev` command, and the kubectl commands that the README shows below it.
 struct Session {
     dev: Vec<String>,
     kubectl: Vec<String>,
@@ -30,12 +31,12 @@ fn sessions(page: &str) -> Vec<Session> {
             session.kubectl.push(line.to_owned());
         }
     }
-    // The last one needs an API to call.
+    // The last session needs an API to call.
     sessions.retain(|session| !session.kubectl.is_empty());
     sessions
 }
 
-/// Runs a line in a shell, as the first lines of `dev` say.
+/// Runs a line in a shell with the exports that `dev` prints first.
 async fn shell(dev: &Operetta, cache: &Path, line: &str) -> Result<String, String> {
     let exports: Vec<String> =
         dev.output().lines().filter(|line| line.starts_with("export ")).map(str::to_owned).collect();
@@ -48,10 +49,10 @@ async fn shell(dev: &Operetta, cache: &Path, line: &str) -> Result<String, Strin
 }
 
 #[tokio::test]
-async fn the_commands_of_the_readme_run_to_their_end() {
+async fn readme_commands_succeed() {
     let sessions = sessions(&std::fs::read_to_string("README.md").unwrap());
     assert_eq!(sessions.len(), 2);
-    // What holds after the commands.
+    // What must be true after the commands.
     let expected = [
         ("service example-etcd-cluster-client", "{.spec.ports[0].port}", "2379"),
         ("deployment hello", "{.spec.replicas}/{.status.readyReplicas}", "5/5"),

@@ -1,5 +1,5 @@
-//! Every command and every HTTP request is refused for ten minutes. The clock of this process is moved on, a few seconds at
-//! a time, and what is due is done in between.
+//! Every command and every HTTP request is refused for ten minutes. The clock of this process is advanced by
+//! a few seconds at a time, and due work is done in between.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -24,14 +24,15 @@ const OUTAGE: Subject = Subject {
     elsewhere: &[],
 };
 
-/// As long as the requests are refused.
+/// How long the requests are refused.
 const TEN_MINUTES: Duration = Duration::from_secs(600);
-/// By how much the clock moves at once: less than the deadline of a call, and than the interval of an observation.
+/// By how much the clock is advanced at once: less than the deadline of a call, and than the interval of an
+/// observation.
 const SLICE: Duration = Duration::from_secs(4);
-/// In one instance nothing runs; the runs of the others come to a command and to a request.
+/// One instance has no run; the runs of the others reach a command and a request.
 const NAMES: [&str; 3] = ["peace", "exec", "post"];
 
-/// Lets so much time pass.
+/// Lets this time pass.
 async fn pass(case: &Case, time: Duration) {
     let mut passed = Duration::ZERO;
     while passed < time {
@@ -40,7 +41,7 @@ async fn pass(case: &Case, time: Duration) {
         tokio::time::resume();
         passed += SLICE;
         tokio::time::sleep(Duration::from_millis(80)).await;
-        // No call that is under way loses its deadline to the next slice.
+        // Wait, so that the next step of the clock ends no call by its deadline.
         let settled = async || if case.wire.is_under_way() { Err("calls are under way") } else { Ok(()) };
         eventually("all calls to be answered", LONG, settled).await;
     }
@@ -68,7 +69,7 @@ async fn runs(case: &Case) -> BTreeSet<String> {
     runs.iter().map(told).collect()
 }
 
-// On one thread, as moving the clock requires.
+// The test has one thread, because the clock can only be paused on one.
 #[tokio::test]
 async fn all_commands_and_requests_are_refused_for_ten_minutes() {
     let (api, commands) = (Api::start(), Commands::new());
@@ -116,7 +117,7 @@ async fn all_commands_and_requests_are_refused_for_ten_minutes() {
             ("exec", &["say", "attempt"]),
             ("post", &["post", "503"]),
         ] {
-            // Between two attempts: while one is under way its failure is not known yet.
+            // Look between two attempts: during one its failure is not known yet.
             let object =
                 eventually(&format!("{name} to say why, after {passed} minutes"), LONG, async || {
                     let object = scene.get(case.kind, name).await;
@@ -136,7 +137,7 @@ async fn all_commands_and_requests_are_refused_for_ten_minutes() {
     }
     assert_eq!(commands.calls("say").len(), said);
 
-    // It goes on by itself.
+    // Everything continues by itself.
     case.wire.heal();
     api.lift(&all);
     pass(&case, minute * 2).await;

@@ -1,5 +1,5 @@
-//! An instance that is deleted and created again under its name, over the objects that the first one has left: the package
-//! reads them before they are adopted, so no former replica is taken for the primary.
+//! An instance is deleted and created again under its name while objects of the first one exist: the package
+//! reads them before they are adopted, so that no former replica is taken for the primary.
 
 use std::sync::Arc;
 
@@ -26,12 +26,13 @@ fn keeper() -> String {
         .to_string()
 }
 
-/// What a `ConfigMap` says.
+/// The value of a key in a `ConfigMap`.
 async fn said(scene: &Scene, name: &str, key: &str) -> Value {
     scene.get(CONFIG_MAP, name).await["data"][key].clone()
 }
 
-/// The second member is the primary, as the first instance has recorded; the objects are those of the first.
+/// Checks that the second member is the primary, as the first instance has recorded, and that the objects are
+/// those of the first.
 async fn knows(scene: &Scene, first: &str, volumes: &[String]) {
     let instance = scene.ready(KEEPER, "k").await;
     assert_ne!(uid_of(&instance), first);
@@ -48,7 +49,7 @@ async fn knows(scene: &Scene, first: &str, volumes: &[String]) {
         let volume = scene.get(VOLUME_CLAIM, &format!("k-data-{member}")).await;
         assert_eq!(volume["metadata"]["labels"]["operetta.dev/instance-uid"], uid_of(&instance));
     }
-    // What it does not desire stays with the former one, and is still seen.
+    // Volumes that it does not desire stay with the former instance, and are still found.
     assert_eq!(instance["status"]["volumes"], volumes.len(), "{:#}", instance["status"]);
 }
 
@@ -68,7 +69,7 @@ async fn delete(scene: &Scene) {
 }
 
 #[tokio::test]
-async fn an_instance_that_is_created_again_knows_what_its_former_one_knew() {
+async fn recreated_instance_reads_objects_of_the_former_one() {
     let plane: Arc<ControlPlane> = own_plane().await;
     let mut manager = start(&plane).await;
     let scene = Scene::on(&plane).await;
@@ -81,9 +82,9 @@ async fn an_instance_that_is_created_again_knows_what_its_former_one_knew() {
     assert_eq!(said(&scene, "k-1", "role").await, "primary");
     let volumes = uids(&scene).await;
 
-    // The manager knows the objects that are left when the new instance comes.
+    // The running manager knows the remaining objects when the new instance is created.
     delete(&scene).await;
-    // What a new instance would have, offline.
+    // Render what a new instance would have, offline.
     let folder = tempfile::tempdir().unwrap();
     let (live, new) = (folder.path().join("live.yaml"), folder.path().join("new.yaml"));
     std::fs::write(&live, scene.kubectl(&["get", "configmaps,persistentvolumeclaims", "-o", "yaml"]).await)
@@ -118,14 +119,14 @@ async fn an_instance_that_is_created_again_knows_what_its_former_one_knew() {
     })
     .await;
 
-    // `deploy` runs again, and reads nothing that is left any more.
+    // `deploy` runs again and no longer reads remaining objects.
     scene.patch(KEEPER, "k", "merge", &json!({"spec": {"size": 3}})).await;
     scene.until("a third member", CONFIG_MAP, "k-2", |o| o["data"]["role"] == "replica").await;
     scene.ready(KEEPER, "k").await;
     let volumes = uids(&scene).await;
     knows(&scene, &first, &volumes).await;
 
-    // A manager that starts knows nothing: it creates nothing before it has listed what is left.
+    // A new manager knows nothing: it creates nothing before it has listed the remaining objects.
     delete(&scene).await;
     manager.kill9();
     scene.apply(&keeper()).await;
@@ -145,14 +146,14 @@ const SUBJECT: Subject = Subject {
     elsewhere: &[],
 };
 
-/// A backup tool restores a child while the watch of its kind lags: the apply finds the object, and it is read before it is
-/// changed.
+/// A backup tool restores a child while the watch of its kind lags: the apply finds the object, and it is
+/// read before it is changed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_object_that_no_watch_has_shown_is_read_before_it_is_adopted() {
+async fn object_not_seen_by_watches_is_read_before_adoption() {
     let case = Case::of(&SUBJECT, 0).await;
     let process = case.start().await;
     case.quiet().await;
-    // The labels of a child, as a backup has them.
+    // Take the labels of a child, as a backup has them.
     case.apply("other", &json!({})).await;
     case.ready("other").await;
     let mut labels = case.scene.get(CONFIG_MAP, "other-memo").await["metadata"]["labels"].clone();

@@ -54,7 +54,7 @@ async fn missing_rights_are_named_before_anything_is_written() {
             }
         }
     };
-    // A right that no dry run would miss.
+    // Withhold a right that no dry run needs.
     grant(&plane, &[WEBAPP], without("delete", "ingresses")).await;
     let mut operetta = run(&plane, &kubeconfig, &[WEBAPP]);
     watching(&mut operetta, 1).await;
@@ -75,7 +75,7 @@ async fn missing_rights_are_named_before_anything_is_written() {
     for kind in [CONFIG_MAP, DEPLOYMENT, SERVICE, INGRESS] {
         assert_eq!(scene.names(kind).await, [""; 0], "{kind:?}");
     }
-    // With the right, it proceeds by itself.
+    // With the right, it continues by itself.
     grant(&plane, &[WEBAPP], |_| {}).await;
     scene.ready(WEB_APP, "shop").await;
     drop(operetta);
@@ -118,7 +118,7 @@ fn greeting_with(first: &str, second: &str) -> String {
 }
 
 #[tokio::test]
-async fn an_upgrade_waits_for_its_rights_and_needs_those_to_what_it_removes() {
+async fn upgrade_needs_rights_to_delete_removed_kinds() {
     const GREETING: Kind = crate::support::ext::kind("examples.operetta.dev/v1", "greetings");
     let root = tempfile::tempdir().unwrap();
     greeting(root.path());
@@ -152,7 +152,7 @@ async fn an_upgrade_waits_for_its_rights_and_needs_those_to_what_it_removes() {
     };
     let message = lacks("create serviceaccounts").await;
     assert!(!message.contains("services"), "{message}");
-    // The rules of the next version alone do not let it delete what it has no more.
+    // The rules of the next version alone do not include the deletion of the Service.
     grant(&plane, &[package], |_| {}).await;
     let message = lacks("delete services").await;
     assert!(!message.contains("serviceaccounts,") && !message.contains("create services"), "{message}");
@@ -161,7 +161,8 @@ async fn an_upgrade_waits_for_its_rights_and_needs_those_to_what_it_removes() {
     let is_new = |object: &Value| object["data"]["a"] == "b";
     scene.until("the new text", CONFIG_MAP, "world", is_new).await;
     scene.ready(GREETING, "world").await;
-    // When it is deleted, so is its record, and the next output has no rule for it.
+    // Once the Service is deleted, its kind is removed from the record, and the next output has no rule for
+    // it.
     eventually("no rule for Services", LONG, async || {
         let output = operetta_of(&plane, &["rbac", "--cluster", package]).await;
         if output.contains("services") { Err(output) } else { Ok(()) }
@@ -177,12 +178,12 @@ async fn operetta_of(plane: &ControlPlane, args: &[&str]) -> String {
     crate::support::operetta(plane.kubeconfig_path(), args).await.ok()
 }
 
-/// The rules of the account of a package.
+/// The rules of the package's account.
 fn rules_of(objects: &mut [Value]) -> impl Iterator<Item = &mut Value> {
     rules_named(objects, "operetta:webapp").flatten()
 }
 
-/// The rules of the roles of that name.
+/// The rules of the roles with this name.
 fn rules_named<'a>(objects: &'a mut [Value], name: &'a str) -> impl Iterator<Item = &'a mut Vec<Value>> {
     let roles = objects
         .iter_mut()
@@ -213,7 +214,7 @@ async fn tenants_have_the_rights_of_the_package(plane: &Arc<ControlPlane>, scene
     ] {
         assert!(!may(verb, resource, namespace).await, "{verb} {resource} in {namespace}");
     }
-    // The default roles have the rules of the package's.
+    // The default roles contain the package's rules.
     for (role, verb) in [("view", "get"), ("edit", "create"), ("admin", "delete")] {
         eventually("the rules of the package in the default roles", LONG, async || {
             let role = kubectl_of(plane, &["get", "clusterrole", role, "-o", "json"], "").await.ok();
@@ -230,7 +231,7 @@ async fn tenants_have_the_rights_of_the_package(plane: &Arc<ControlPlane>, scene
     }
 }
 
-/// The file with what `kubectl auth can-i --list` prints for the manager.
+/// The file with the output of `kubectl auth can-i --list` for the manager.
 const TABLE: &str = "tests/planes/manager-rights.txt";
 
 async fn the_manager_has_only_its_own_rights(plane: &Arc<ControlPlane>) {
@@ -239,7 +240,7 @@ async fn the_manager_has_only_its_own_rights(plane: &Arc<ControlPlane>) {
     for namespace in ["kube-system", SYSTEM, "default"] {
         let args = ["auth", "can-i", "--list", "--as", own.as_str(), "-n", namespace];
         let table = kubectl_of(plane, &args, "").await.ok();
-        // What everybody may see of the server itself differs between versions.
+        // The rights of all users to non-resource URLs differ between versions.
         let lines = table.lines().skip(1).filter(|line| !line.trim_start().starts_with("[/"));
         let mut lines: Vec<String> =
             lines.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();

@@ -1,4 +1,5 @@
-//! `kubectl apply` and `kubectl patch` without a process: a tenth of a second and a download of the schemas each.
+//! `kubectl apply` and `kubectl patch` without a process, which would cost a tenth of a second and a download
+//! of the schemas each.
 
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex, PoisonError};
@@ -8,14 +9,14 @@ use serde_json::{Map, Value, json};
 
 use super::ext::{Kind, Scene, read};
 
-/// Where `kubectl apply` keeps the manifest.
+/// The annotation in which `kubectl apply` keeps the manifest.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 impl Scene {
-    /// `kubectl apply -f -`.
+    /// Does the same as `kubectl apply -f -`.
     pub async fn apply(&self, manifests: &str) {
         if let Ok(manifest) = serde_json::from_str::<Value>(manifests)
-            // kubectl has rules of its own for them.
+            // kubectl has its own rules for null values.
             && !has_null(&manifest)
             && self.apply_in_process(&manifest).await
         {
@@ -24,8 +25,8 @@ impl Scene {
         self.kubectl_input(&["apply", "-f", "-"], manifests).await.unwrap_or_else(|error| panic!("{error}"));
     }
 
-    /// Applies custom resources, and objects that do not exist yet, as kubectl does. Whatever else it is, or if anything
-    /// goes wrong, is kubectl's: applying again is harmless.
+    /// Applies custom resources, and objects that do not exist yet, as kubectl does. Returns false for
+    /// everything else and on any error, so that kubectl does it: applying again is harmless.
     async fn apply_in_process(&self, manifest: &Value) -> bool {
         let items = match manifest["items"].as_array() {
             Some(items) => items.as_slice(),
@@ -61,7 +62,7 @@ impl Scene {
             let request = Request::post(format!("{}?{query}", path.trim_end_matches('/')));
             return self.send(request.header("content-type", "application/json"), &modified).await.map(drop);
         };
-        // What Kubernetes brings is patched by rules of its own.
+        // kubectl patches built-in kinds by rules of their own.
         if !kind.group().contains("operetta.dev") && !kind.group().ends_with("example.org") {
             return None;
         }
@@ -73,7 +74,7 @@ impl Scene {
         self.send_patch(kind, name, namespace, ("merge", query), &patch).await.map(drop)
     }
 
-    /// `kubectl patch --type=TYPE`.
+    /// Does the same as `kubectl patch --type=TYPE`.
     pub async fn patch(&self, kind: Kind, name: &str, how: &str, patch: &Value) {
         let namespace = self.namespace();
         let before = read(&self.client(), &kind.path(Some(namespace), name)).await;
@@ -81,7 +82,7 @@ impl Scene {
         let after = self.send_patch(kind, name, Some(namespace), (how, query), patch).await;
         if let (Some(before), Some(after)) = (before, after) {
             let version = |o: &Value| o["metadata"]["resourceVersion"].clone();
-            // The patch that removes the last finalizer ends the object, which has no later version.
+            // The patch that removes the last finalizer deletes the object, which then has no later version.
             let is_ended = !before["metadata"]["deletionTimestamp"].is_null();
             assert!(is_ended || version(&before) != version(&after), "{patch} does nothing");
         } else {
@@ -146,8 +147,8 @@ fn has_null(value: &Value) -> bool {
     }
 }
 
-/// The merge patch of `kubectl apply`: what is new or other than the live object, and without what the last manifest had
-/// and this one has not.
+/// The merge patch of `kubectl apply`: what is new or differs from the live object, minus what only the last
+/// manifest had.
 fn three_way(last: &Value, modified: &Value, current: &Value) -> Value {
     let mut patch = Map::new();
     for (key, value) in modified.as_object().into_iter().flatten() {
@@ -171,7 +172,7 @@ fn three_way(last: &Value, modified: &Value, current: &Value) -> Value {
 }
 
 #[test]
-fn a_patch_of_apply_has_what_differs_and_removes_what_is_no_longer_said() {
+fn apply_patch_has_changes_and_removals() {
     let last = json!({"spec": {"a": 1, "b": 2, "c": {"d": 1}}});
     let modified = json!({"spec": {"a": 1, "c": {"e": [1]}}});
     let current = json!({"spec": {"a": 3, "b": 2, "c": {"d": 1, "e": [2]}, "others": 1}});

@@ -1,7 +1,7 @@
-//! Proof that a manager has handled what happened before: for tests in which it must do nothing.
+//! Proof that a manager has handled all earlier events, for tests in which it must do nothing.
 //!
-//! A wait of some seconds passes also when the manager hangs. A marker does not: its events come after those in
-//! question, through the same watches and the same queue, which is first in, first out for each package.
+//! A wait of some seconds also passes when the manager hangs. A marker does not: its events come after those
+//! in question, through the same watches and the same queue, which is first in, first out for each package.
 
 use serde_json::Value;
 
@@ -38,7 +38,7 @@ impl Scene {
         self.kubectl(&["delete", &kind.resource_name(), name, "--wait=false"]).await;
     }
 
-    /// Waits until the manager's queues hold no instance that is to be reconciled now, of this namespace.
+    /// Waits until the manager's queues hold no instance of this namespace that is due now.
     pub async fn idle(&self, manager: &Address) {
         let here = format!("/{}/", self.namespace());
         eventually("the queues to be empty", LONG, async || {
@@ -54,7 +54,7 @@ impl Scene {
     }
 }
 
-/// Where a manager serves `/debug/state`.
+/// The address at which a manager serves `/debug/state`.
 #[derive(Debug, Clone)]
 pub struct Address(String);
 
@@ -67,24 +67,24 @@ impl Address {
         Self(address.split_whitespace().next().unwrap_or_default().to_owned())
     }
 
-    /// Its metrics, as Prometheus reads them.
+    /// The metrics, as Prometheus reads them.
     pub async fn metrics(&self) -> String {
         get(&self.0, "/metrics").await.1
     }
 
-    /// The first line and the body of an answer.
+    /// The status line and the body of an answer.
     pub async fn get(&self, path: &str) -> (String, String) {
         get(&self.0, path).await
     }
 
-    /// What the manager says of its watches and queues.
+    /// The manager's state of its watches and queues.
     pub async fn state(&self) -> Value {
         let (_, body) = get(&self.0, "/debug/state").await;
         serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"))
     }
 }
 
-/// The first line and the body of what a manager serves.
+/// The status line and the body of an answer of a manager.
 pub async fn get(address: &str, path: &str) -> (String, String) {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let mut stream = tokio::net::TcpStream::connect(address).await.expect("it listens");

@@ -1,4 +1,4 @@
-//! `CustomResourceDefinition`s of tests.
+//! The text of `CustomResourceDefinition`s for tests.
 
 use std::fmt::Write as _;
 
@@ -25,12 +25,13 @@ spec:
     })
 }
 
-/// The text of such a CRD up to the properties of its schema, which follow with an indent of twelve.
+/// The text of a namespaced CRD up to the properties of its schema, which the caller appends with an indent
+/// of twelve.
 pub(crate) fn crd_to_properties(group: &str, plural: &str, kind: &str) -> String {
     crd(group, plural, kind, "schema:\n  openAPIV3Schema:\n    type: object\n    properties:\n")
 }
 
-/// The text of such a CRD whose instances may have any field.
+/// The text of a namespaced CRD whose instances may have any field.
 pub(crate) fn open_crd(group: &str, plural: &str, kind: &str) -> String {
     let schema = "schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}";
     crd(group, plural, kind, schema)

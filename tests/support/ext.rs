@@ -1,5 +1,5 @@
-//! For tests of the manager: one manager a test binary, a namespace with short ways to look into it, and
-//! the audit log by who asked.
+//! Helpers for tests of the manager: one shared manager for each test binary, a namespace with shortcuts for
+//! reading it, and the audit log by client.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -17,15 +17,15 @@ use tokio::sync::OnceCell;
 use super::barrier::Address;
 use super::{Lazy, Namespace, Operetta, eventually, kubectl_of, namespace_on, plane};
 
-/// How long something may take that mostly takes a second. Nothing passes or fails by being a little faster: the
-/// garbage collector, for one, learns of a new kind within half a minute, and later where there is much to do.
+/// A generous timeout for what mostly takes a second. No test depends on speed: the garbage collector, for
+/// one, learns of a new kind within half a minute, and later on a busy machine.
 pub const LONG: Duration = Duration::from_secs(300);
 
-/// A kind, as paths name it.
+/// A kind, as URL paths name it.
 #[derive(Debug, Clone, Copy)]
 pub struct Kind {
     api: &'static str,
-    /// The plural with the group, as kubectl takes it.
+    /// The plural with the group, as kubectl expects it.
     pub plural: &'static str,
 }
 
@@ -85,32 +85,32 @@ pub const FIGURE: Kind = kind("fixtures.operetta.dev/v1", "figures");
 pub const FENCE: Kind = kind("fixtures.operetta.dev/v1", "fences");
 
 impl Kind {
-    /// A kind that is made up while tests run; there are few.
+    /// A kind that a test creates at run time. Its strings are leaked; there are few.
     pub fn of(api: String, plural: String) -> Self {
         Self { api: api.leak(), plural: plural.leak() }
     }
 
-    /// The path of an object; with an empty name that of all, and a slash.
+    /// The path of an object; with an empty name the path of all objects of the kind, ending in a slash.
     pub fn path(self, namespace: Option<&str>, name: &str) -> String {
         let root = if self.api.contains('/') { "apis" } else { "api" };
         let place = namespace.map(|namespace| format!("namespaces/{namespace}/")).unwrap_or_default();
         format!("/{root}/{}/{place}{}/{name}", self.api, self.plural)
     }
 
-    /// What kube's own APIs take.
+    /// The kind in the form that kube's APIs take.
     pub fn resource(self) -> kube::api::ApiResource {
         let (group, version) = self.api.split_once('/').unwrap_or(("", self.api));
         kube::api::ApiResource {
             group: group.into(),
             version: version.into(),
             api_version: self.api.into(),
-            // Only paths are made of it.
+            // kube uses it only to build paths.
             kind: self.plural.into(),
             plural: self.plural.into(),
         }
     }
 
-    /// The plural with the group, as kubectl takes it.
+    /// The plural with the group, as kubectl expects it.
     pub fn resource_name(self) -> String {
         if self.group().is_empty() {
             self.plural.to_owned()
@@ -130,7 +130,7 @@ impl Kind {
     }
 }
 
-/// The folder of a package for tests.
+/// The folder of a fixture package.
 pub fn fixture(name: &str) -> String {
     format!("tests/fixtures/packages/{name}")
 }
@@ -157,13 +157,13 @@ const SHARED: [&str; 16] = [
 
 static MANAGER: OnceCell<Mutex<Operetta>> = OnceCell::const_new();
 
-/// Starts the manager that tests share, unless it runs.
+/// Starts the shared manager unless it already runs.
 async fn shared_manager() {
     MANAGER
         .get_or_init(async || {
             let plane = plane().await;
             super::etcd::watch(plane);
-            // Kept for as long as the manager runs: it reads changed files again.
+            // The folder must exist as long as the manager runs, which reads changed files again.
             let etcd = super::etcd::package().to_owned();
             let packages = SHARED.map(|name| if name == "operators/etcd" { &*etcd } else { name });
             let mut operetta = run_shared(plane, &[], &packages).await;
@@ -174,8 +174,8 @@ async fn shared_manager() {
         .await;
 }
 
-/// Whether shared managers and their packages have no rights but those that are derived. A package can then neither bind a role
-/// whose rights it lacks, nor try to bind one that does not exist.
+/// Whether shared managers and their packages have only the derived rights. A package can then neither bind a
+/// role whose rights it lacks, nor try to bind a role that does not exist.
 pub fn has_derived_rights() -> bool {
     std::env::var_os("OPERETTA_TEST_IMPERSONATE").is_some()
 }
@@ -189,7 +189,7 @@ pub async fn run_shared(plane: &ControlPlane, flags: &[&str], packages: &[&str])
     let folders: Vec<String> = folders.collect();
     let folders: Vec<&str> = folders.iter().map(String::as_str).collect();
     let kubeconfig = super::rights::manager(plane).await;
-    // A test makes this namespace itself; no Role can be there before.
+    // A test creates this namespace itself; no Role can exist in it before.
     let is_possible = |object: &Value| object["metadata"]["namespace"] != "trial-elsewhere";
     super::rights::grant(plane, &folders, |objects| objects.retain(is_possible)).await;
     super::rights::run_flags(plane, &kubeconfig, flags, &folders)
@@ -200,13 +200,13 @@ pub fn run(plane: &ControlPlane, packages: &[&str]) -> Operetta {
     run_flags(plane, &[], packages)
 }
 
-/// The same as a manager of that name. On one control plane, managers of different packages have different names: each
-/// reports instances whose package its namesake had.
+/// Like [`run`], as a manager with this name. Managers of different packages on one control plane need
+/// different names: each reports instances whose package was managed under its name before.
 pub fn run_as(name: &str, plane: &ControlPlane, packages: &[&str]) -> Operetta {
     run_flags(plane, &["--leader-elect=false", &format!("--leader-elect-resource-name={name}")], packages)
 }
 
-/// The same, with flags.
+/// Like [`run`], with flags.
 pub fn run_flags(plane: &ControlPlane, flags: &[&str], packages: &[&str]) -> Operetta {
     let mut args = vec!["run".to_owned()];
     args.extend(flags.iter().map(|flag| (*flag).to_owned()));
@@ -214,7 +214,7 @@ pub fn run_flags(plane: &ControlPlane, flags: &[&str], packages: &[&str]) -> Ope
     Operetta::run(plane, &args.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-/// Waits until a manager watches the instances of that many kinds.
+/// Waits until a manager watches the instances of this many kinds.
 pub async fn watching(operetta: &mut Operetta, kinds: usize) {
     let started = Instant::now();
     while operetta.output().matches("watching instances").count() < kinds {
@@ -223,14 +223,15 @@ pub async fn watching(operetta: &mut Operetta, kinds: usize) {
             "it does not watch {kinds} kinds; its output:\n{}",
             operetta.output()
         );
-        // Fails when it has ended.
+        // Panics if the manager has ended.
         operetta.wait_for("", LONG).await;
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
-/// All that the packages of tests need, but no Secrets: `NAME` is the account's name, `CORE` what it may write of the core
-/// group. The role `secrets` is bound where a test lets it read them.
+/// An account with rights to everything that the packages of tests need except Secrets: `NAME` is its name,
+/// `CORE` the resources of the core group that it may write. A test binds the role `secrets` where the
+/// account may read Secrets.
 const RIGHTS: &str = "
 apiVersion: v1
 kind: ServiceAccount
@@ -257,27 +258,27 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: NAME}
 subjects: [{kind: ServiceAccount, name: NAME, namespace: kube-system}]
 ";
 
-/// Makes an account with those rights for a manager; its kubeconfig.
+/// Creates an account with [`RIGHTS`] for a manager. Returns its kubeconfig.
 pub async fn account(plane: &ControlPlane, name: &str, core: &str) -> PathBuf {
     let rights = RIGHTS.replace("NAME", name).replace("CORE", core);
     kubectl_of(plane, &["apply", "-f", "-"], &rights).await.ok();
     super::rights::kubeconfig(plane, "kube-system", name).await
 }
 
-/// What the shared manager has printed.
+/// The shared manager's output so far.
 fn manager_output() -> String {
     MANAGER.get().map(|m| m.lock().unwrap_or_else(PoisonError::into_inner).output()).unwrap_or_default()
 }
 
-/// Where the shared manager serves its state.
+/// The address at which the shared manager serves its state.
 pub async fn shared_address() -> Address {
     shared_manager().await;
     let manager = MANAGER.get().expect("it runs").lock().unwrap_or_else(PoisonError::into_inner);
     Address::of(&manager)
 }
 
-/// A namespace of a test's own in the control plane of its binary. When the test fails, the manager's words
-/// about it are shown.
+/// A namespace for one test, in a control plane. If the test fails, the manager's output about the namespace
+/// is shown.
 pub struct Scene {
     namespace: Namespace,
     client: kube::Client,
@@ -285,13 +286,13 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// A new namespace of the shared control plane, with the shared manager.
+    /// A new namespace of the shared control plane, handled by the shared manager.
     pub async fn new() -> Self {
         shared_manager().await;
         Self::unmanaged().await
     }
 
-    /// A new namespace.
+    /// A new namespace of the shared control plane, without starting the shared manager.
     pub async fn unmanaged() -> Self {
         Self::on(plane().await).await
     }
@@ -307,22 +308,22 @@ impl Scene {
         &self.plane
     }
 
-    /// Its name.
+    /// The namespace's name.
     pub fn namespace(&self) -> &str {
         &self.namespace
     }
 
-    /// A client as admin.
+    /// A client with the rights of an admin.
     pub fn client(&self) -> kube::Client {
         self.client.clone()
     }
 
-    /// The object, if there is one.
+    /// Reads an object; `None` if it does not exist.
     pub async fn find(&self, kind: Kind, name: &str) -> Option<Value> {
         read(&self.client, &kind.path(Some(&self.namespace), name)).await
     }
 
-    /// The object.
+    /// Reads an object; panics if it does not exist.
     pub async fn get(&self, kind: Kind, name: &str) -> Value {
         self.find(kind, name).await.unwrap_or_else(|| panic!("there is no {} {name}", kind.plural))
     }
@@ -348,7 +349,7 @@ impl Scene {
         names
     }
 
-    /// Runs kubectl in the namespace; what it prints.
+    /// Runs kubectl in the namespace and returns its output.
     pub async fn kubectl(&self, args: &[&str]) -> String {
         self.kubectl_input(args, "").await.unwrap_or_else(|error| panic!("{error}"))
     }
@@ -360,7 +361,7 @@ impl Scene {
         kubectl_of(&self.plane, &all, input).await.result()
     }
 
-    /// Waits until an object exists and is as it should be.
+    /// Waits until an object exists and `holds` is true of it.
     pub async fn until(&self, what: &str, kind: Kind, name: &str, holds: impl Fn(&Value) -> bool) -> Value {
         eventually(&format!("{} {name}: {what}", kind.plural), LONG, async || {
             match self.find(kind, name).await {
@@ -382,8 +383,9 @@ impl Scene {
         self.until("Ready", kind, name, is_ready).await
     }
 
-    /// Deletes objects that are created again, and waits until the former ones are gone. `kubectl delete` waits for the new
-    /// ones if these are there when its watch begins: it does not compare uids then.
+    /// Deletes objects that the manager creates again, and waits until the deleted ones are gone. `kubectl
+    /// delete` would wait for the new ones if they exist when its watch begins, because it does not compare
+    /// uids then.
     pub async fn delete_recreated(&self, kind: Kind, names: &[&str]) {
         let mut uids = Vec::new();
         for name in names {
@@ -428,7 +430,7 @@ impl Drop for Scene {
     }
 }
 
-/// A GET of a path; `None` if there is nothing.
+/// Reads a path; `None` if nothing is there.
 pub async fn read(client: &kube::Client, path: &str) -> Option<Value> {
     let request = Request::get(path).body(Vec::new()).expect("a request");
     match client.request::<Value>(request).await {
@@ -438,12 +440,12 @@ pub async fn read(client: &kube::Client, path: &str) -> Option<Value> {
     }
 }
 
-/// A cluster-scoped object, in any control plane.
+/// Reads an object of any control plane.
 pub async fn find_in(plane: &ControlPlane, kind: Kind, namespace: Option<&str>, name: &str) -> Option<Value> {
     read(&plane.client().expect("a client"), &kind.path(namespace, name)).await
 }
 
-/// The condition of a type; null if there is none.
+/// The condition with this type; null if the object has none.
 pub fn condition<'a>(object: &'a Value, kind: &str) -> &'a Value {
     let conditions = object["status"]["conditions"].as_array().map_or(&[][..], Vec::as_slice);
     conditions.iter().find(|c| c["type"] == kind).unwrap_or(&Value::Null)
@@ -470,7 +472,7 @@ pub fn uid_of(object: &Value) -> &str {
     object["metadata"]["uid"].as_str().unwrap_or_default()
 }
 
-/// Where two values differ, for messages.
+/// The paths at which two values differ, for messages.
 pub fn difference(expected: &Value, found: &Value, path: &str) -> String {
     if let (Value::Object(a), Value::Object(b)) = (expected, found) {
         let keys: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
@@ -483,12 +485,12 @@ pub fn difference(expected: &Value, found: &Value, path: &str) -> String {
     format!("{path} is {found}, not {expected}")
 }
 
-/// A file of the repository.
+/// The text of a file of the repository.
 pub fn file(path: &str) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Copies a folder, each file's text changed.
+/// Copies a folder and changes the text of each file.
 pub fn copy_folder(from: &Path, to: &Path, change: &impl Fn(String) -> String) {
     std::fs::create_dir_all(to).expect("a folder");
     for entry in std::fs::read_dir(from).expect("a folder") {
@@ -502,8 +504,8 @@ pub fn copy_folder(from: &Path, to: &Path, change: &impl Fn(String) -> String) {
     }
 }
 
-/// Copies a package, its API group and its name changed, so that a manager of it has nothing to do with the
-/// instances of others. The name gets the first label of the new group.
+/// Copies a package with another API group and another name, so that its manager does not touch the instances
+/// of other tests. The first label of the new group is appended to the name.
 pub fn copy_package(
     folder: &str,
     group: &str,
@@ -524,20 +526,20 @@ pub fn copy_package(
     copy
 }
 
-/// Whether a request is the manager's: the components have users of their own, and what tests ask bears
-/// the name of kubectl or of the control plane.
+/// Whether a request is the manager's: the components have their own users, and requests by tests have the
+/// user agent of kubectl or of the control plane.
 pub fn is_managers(event: &AuditEvent) -> bool {
     (event.user == "admin" || event.user == super::rights::user(operetta::rights::MANAGER))
         && !event.user_agent.starts_with("kubectl")
         && !event.user_agent.starts_with("operetta-local/")
 }
 
-/// Whether a request is about who leads: that is no work of a manager.
+/// Whether a request is about the Lease for leader election, which is not reconciliation.
 pub fn is_lease(event: &AuditEvent) -> bool {
     event.resource == "leases"
 }
 
-/// The manager's requests since a mark.
+/// The manager's requests since a mark in the audit log.
 pub fn managers_requests(audit: &AuditLog, mark: Mark) -> Vec<AuditEvent> {
     let mut requests = audit.requests_since(mark).expect("the audit log");
     requests.retain(is_managers);

@@ -1,9 +1,9 @@
-//! What integration tests share: one control plane a test binary, namespaces, kubectl, polling, and the
-//! `operetta` binary as a process.
+//! Shared helpers for integration tests: one control plane for each test binary, namespaces, kubectl,
+//! polling, and the `operetta` binary as a process.
 
-// Each test binary compiles this module and uses a part of it.
+// Each test binary compiles this module and uses only a part of it.
 #![allow(dead_code, unreachable_pub, unused_imports)]
-// Failing is what tests are for.
+// Tests may panic.
 #![allow(clippy::expect_used)]
 
 mod apply;
@@ -40,8 +40,8 @@ use tokio::sync::OnceCell;
 /// The `operetta` binary that cargo has built for this test.
 pub const OPERETTA: &str = env!("CARGO_BIN_EXE_operetta");
 
-/// Options for a control plane of a test: the guard is the built binary, progress goes to stderr, pods may say what
-/// becomes of them, and commands in pods run on this machine.
+/// Options for a test's control plane: the built binary is the guard, progress goes to stderr, pods can
+/// choose their own fate, and commands in pods run on this machine.
 pub fn options() -> Options {
     Options {
         guard: Some(OPERETTA.into()),
@@ -52,18 +52,18 @@ pub fn options() -> Options {
     }
 }
 
-/// The control plane that the tests of a binary share, with one fake node; it ends with the process.
+/// The control plane that all tests of a binary share, with one fake node; it ends with the process.
 pub async fn plane() -> &'static Arc<ControlPlane> {
     static PLANE: OnceCell<Arc<ControlPlane>> = OnceCell::const_new();
     PLANE.get_or_init(own_plane).await
 }
 
-/// A control plane of a test's own, with one fake node; it ends when it is dropped.
+/// Starts a control plane for one test, with one fake node; it ends when it is dropped.
 pub async fn own_plane() -> Arc<ControlPlane> {
     Arc::new(ControlPlane::start(options()).await.unwrap_or_else(|error| panic!("{error}")))
 }
 
-/// A namespace of a test's own. It ends with the control plane: to delete it would cost more requests than most tests.
+/// A namespace for one test. It is never deleted: that would cost more requests than most tests.
 pub struct Namespace {
     name: String,
 }
@@ -109,10 +109,10 @@ pub async fn namespace_on(plane: &Arc<ControlPlane>) -> Namespace {
     Namespace { name }
 }
 
-/// How long a program may take that is to end: a test that waits for ever hides its name from the others.
+/// The timeout of programs that a test waits for: a test that hangs is not named in the output.
 const PROGRAM: Duration = Duration::from_secs(600);
 
-/// What a program has answered.
+/// The output and exit status of a program.
 #[derive(Debug, Clone)]
 pub struct Output {
     pub command: String,
@@ -131,13 +131,13 @@ impl Output {
         }
     }
 
-    /// Its standard output; panics with everything unless it succeeded.
+    /// Standard output; panics with all output unless the program succeeded.
     #[track_caller]
     pub fn ok(self) -> String {
         self.result().unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Its standard output, or everything as an error.
+    /// Standard output, or all output as an error.
     pub fn result(self) -> Result<String, String> {
         if self.status.success() {
             return Ok(self.stdout);
@@ -145,7 +145,7 @@ impl Output {
         Err(format!("{}: {}\n{}{}", self.command, self.status, self.stdout, self.stderr))
     }
 
-    /// Its standard error; panics with everything unless it failed.
+    /// Standard error; panics with the output unless the program failed.
     #[track_caller]
     pub fn fails(self) -> String {
         assert!(!self.status.success(), "{} succeeds:\n{}", self.command, self.stdout);
@@ -158,7 +158,7 @@ pub async fn kubectl(args: &[&str]) -> Output {
     kubectl_stdin(args, "").await
 }
 
-/// Runs kubectl with an input, as in `apply -f -`.
+/// Runs kubectl with this standard input, as for `apply -f -`.
 pub async fn kubectl_stdin(args: &[&str], input: &str) -> Output {
     kubectl_of(plane().await, args, input).await
 }
@@ -168,10 +168,10 @@ pub async fn kubectl_of(plane: &ControlPlane, args: &[&str], input: &str) -> Out
     let mut child = tokio::process::Command::new(plane.kubectl())
         .arg("--kubeconfig")
         .arg(plane.kubeconfig_path())
-        // Its own limit for a request of discovery is 32 s: a busy machine may need longer.
+        // kubectl's own limit for a discovery request is 32 s; a busy machine may need longer.
         .arg("--request-timeout=5m")
         .args(args)
-        // The cache of discovery: not that of the person who runs the tests.
+        // Keep the discovery cache apart from that of the person who runs the tests.
         .env("KUBECACHEDIR", plane.folder().join("kubectl-cache"))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -180,7 +180,7 @@ pub async fn kubectl_of(plane: &ControlPlane, args: &[&str], input: &str) -> Out
         .spawn()
         .expect("kubectl runs");
     let mut stdin = child.stdin.take().expect("it was asked for");
-    // A kubectl that does not read its input may be gone already.
+    // kubectl may have ended without reading its input.
     let _ = stdin.write_all(input.as_bytes()).await;
     drop(stdin);
     let command = format!("kubectl {}", args.join(" "));
@@ -209,7 +209,7 @@ pub async fn operetta(kubeconfig: &Path, args: &[&str]) -> Output {
     ended(format!("operetta {}", args.join(" ")), running).await
 }
 
-/// A message that is made when it is shown: most polls fail, and few of their errors are read.
+/// A message that is built only when it is shown: most polls fail, and few of their errors are shown.
 pub struct Lazy<F>(pub F);
 
 impl<F: Fn() -> String> Display for Lazy<F> {
@@ -218,7 +218,7 @@ impl<F: Fn() -> String> Display for Lazy<F> {
     }
 }
 
-/// Polls until `check` gives a value; panics with what it said last when the time is over.
+/// Polls until `check` returns a value; panics with its last error after `timeout`.
 pub async fn eventually<T, E: Display>(
     what: &str,
     timeout: Duration,
@@ -236,31 +236,33 @@ pub async fn eventually<T, E: Display>(
             "{what}: not within {:.1} s; at last: {error}",
             timeout.as_secs_f32()
         );
-        // Seldom where it takes long, and never most of the time: others wait for the processor.
+        // Poll more slowly the longer it takes, and never most of the time: other tests need the processor.
         let pause = (started.elapsed() / 16).max(asked.elapsed() * 2);
         tokio::time::sleep(pause.clamp(Duration::from_millis(20), Duration::from_millis(500))).await;
     }
 }
 
-/// A running `operetta`; killed when dropped, and when this process ends, however it does.
+/// A running `operetta`, killed when this is dropped or when this process ends for whatever reason.
 pub struct Operetta {
     child: Child,
-    /// Reads from us; when that ends, it kills. Statics are not dropped.
+    /// A process that reads a pipe from this process and kills `operetta` when the pipe closes; statics are
+    /// not dropped.
     undertaker: Child,
     output: tempfile::NamedTempFile,
     command: String,
 }
 
 impl Operetta {
-    /// Starts `operetta` with these arguments against the control plane; its output goes to a file. A manager
-    /// that is started after another was killed does not wait for the Lease, unless it says so.
+    /// Starts `operetta` with these arguments against the control plane; its output goes to a file. Unless
+    /// the arguments say otherwise, a manager runs without leader election, so that it need not wait for the
+    /// Lease of a killed one.
     pub fn run(plane: &ControlPlane, args: &[&str]) -> Self {
         let mut args = args.to_vec();
         if args.first() == Some(&"run") && !args.iter().any(|arg| arg.starts_with("--leader-elect")) {
             args.push("--leader-elect=false");
         }
         let args = &args[..];
-        // The file goes with the control plane, also if this is never dropped.
+        // Put the file into the control plane's folder, which is removed even if this is never dropped.
         let output = tempfile::NamedTempFile::new_in(plane.folder()).expect("a file for the output");
         Self::start(args, &[("KUBECONFIG", plane.kubeconfig_path())], output)
     }
@@ -277,7 +279,7 @@ impl Operetta {
     }
 
     fn start(args: &[&str], environment: &[(&str, &Path)], output: tempfile::NamedTempFile) -> Self {
-        // Both append, so that neither writes over the other.
+        // Open both for appending, so that stdout and stderr do not overwrite each other.
         let append = || File::options().append(true).open(output.path()).expect("the file for the output");
         let child = Command::new(OPERETTA)
             .args(args)
@@ -297,21 +299,21 @@ impl Operetta {
         Self { child, undertaker, output, command: format!("operetta {}", args.join(" ")) }
     }
 
-    /// Everything it has printed so far.
+    /// The output so far.
     pub fn output(&self) -> String {
         String::from_utf8_lossy(&std::fs::read(self.output.path()).unwrap_or_default()).into_owned()
     }
 
-    /// Its process number.
+    /// Its process ID.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Waits until it has printed this text.
+    /// Waits until the output contains this text; panics if the process ends before.
     pub async fn wait_for(&mut self, text: &str, timeout: Duration) {
         let started = Instant::now();
         loop {
-            // Asked first: when it has ended, what follows is all it will ever have printed.
+            // Check this first: if it has ended, the output read below is complete.
             let ended = self.child.try_wait().expect("its state is known");
             if self.output().contains(text) {
                 return;
@@ -328,7 +330,7 @@ impl Operetta {
         }
     }
 
-    /// Waits for its end.
+    /// Waits until the process ends.
     pub async fn wait(&mut self, timeout: Duration) -> ExitStatus {
         let started = Instant::now();
         loop {
@@ -346,19 +348,19 @@ impl Operetta {
         }
     }
 
-    /// Ctrl-C.
+    /// Sends SIGINT, as Ctrl-C does.
     pub fn interrupt(&self) {
         signal(self.pid(), Signal::INT);
     }
 
-    /// SIGKILL; returns when it has ended.
+    /// Sends SIGKILL and waits for the end.
     pub fn kill9(&mut self) {
         self.dismiss();
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// The undertaker goes first: once `operetta` has ended, its number may be another's.
+    /// Ends the undertaker first: once `operetta` has ended, its process ID may belong to another process.
     fn dismiss(&mut self) {
         let _ = self.undertaker.kill();
         let _ = self.undertaker.wait();
@@ -377,12 +379,12 @@ pub fn signal(pid: u32, signal: Signal) {
     kill_process(pid, signal).expect("the process is there");
 }
 
-/// Whether a process exists and is no zombie.
+/// Whether a process exists and is not a zombie.
 pub fn alive(pid: u32) -> bool {
     state_of(pid).is_some_and(|state| state != 'Z')
 }
 
-/// All processes that come from this one, which has to run still.
+/// All descendants of a process that still runs.
 pub fn descendants(pid: u32) -> BTreeSet<u32> {
     let mut parents = Vec::new();
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
@@ -407,7 +409,7 @@ pub fn descendants(pid: u32) -> BTreeSet<u32> {
     }
 }
 
-/// Waits until a process that was told to pause does.
+/// Waits until a process is stopped by SIGSTOP.
 pub async fn until_paused(pid: u32) {
     eventually("a process to pause", LONG, async || match state_of(pid) {
         Some('T') => Ok(()),
@@ -416,7 +418,7 @@ pub async fn until_paused(pid: u32) {
     .await;
 }
 
-/// As `ps` shows it.
+/// The state of a process, as `ps` shows it.
 fn state_of(pid: u32) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(") ")?.1.chars().next()

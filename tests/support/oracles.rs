@@ -1,5 +1,5 @@
-//! What must hold whatever went wrong: the same end as an undisturbed run, nothing made or taken twice,
-//! nothing left over, an honest status, silence once all is settled, and no word of a secret.
+//! What must hold whatever fault occurs: the same end state as an undisturbed run, no child created or
+//! deleted twice, nothing left over, a true status, no requests once settled, and no secret shown.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -13,11 +13,11 @@ use serde_json::Value;
 
 use super::ext::{Kind, Scene, condition, name_of, read, uid_of};
 
-/// Objects by kind and name, without what two runs cannot have in common.
+/// Objects by kind and name, without what differs between two runs.
 pub type State = BTreeMap<String, Value>;
 
-/// Everything that instances are and have made in a namespace. `renamed` are texts that are others in each
-/// run, such as the instance's name, with what stands for them.
+/// The instances of a namespace and all that they have made in it. `renamed` has texts that differ between
+/// runs, such as the instance's name, with their replacements.
 pub async fn state(scene: &Scene, instances: &[Kind], children: &[Kind], renamed: &[(&str, &str)]) -> State {
     let mut stands_for = vec![(scene.namespace().to_owned(), "<namespace>".to_owned())];
     stands_for.extend(renamed.iter().map(|(from, to)| ((*from).to_owned(), (*to).to_owned())));
@@ -30,12 +30,12 @@ pub async fn state(scene: &Scene, instances: &[Kind], children: &[Kind], renamed
     }
     for kind in children {
         for object in scene.list(*kind).await {
-            // What Kubernetes itself puts into a namespace.
+            // Kubernetes itself creates these in each namespace.
             if matches!(name_of(&object), "kube-root-ca.crt" | "default") {
                 continue;
             }
             stands_for.push((uid_of(&object).to_owned(), format!("<uid of {}>", name_of(&object))));
-            // That of an instance that may be gone.
+            // The uid of the instance, which may be gone.
             let labels = &object["metadata"]["labels"];
             if let Some(uid) = labels["operetta.dev/instance-uid"].as_str() {
                 let instance = labels["operetta.dev/instance"].as_str().unwrap_or_default();
@@ -44,7 +44,7 @@ pub async fn state(scene: &Scene, instances: &[Kind], children: &[Kind], renamed
             objects.push((format!("{} {}", kind.plural, name_of(&object)), child_essence(object)));
         }
     }
-    // What is longer first: it may hold what is shorter.
+    // Replace longer texts first: they may contain shorter ones.
     stands_for.sort_by_key(|(from, _)| std::cmp::Reverse(from.len()));
     let replace = |text: String| stands_for.iter().fold(text, |text, (from, to)| text.replace(from, to));
     let mut state = State::new();
@@ -55,7 +55,7 @@ pub async fn state(scene: &Scene, instances: &[Kind], children: &[Kind], renamed
     state
 }
 
-/// The text without the hashes of uids in the names of runs that delete children.
+/// Removes the hashes of uids from the names of runs that delete children.
 pub fn without_hashes(text: &str) -> String {
     const MARK: &str = "-delete-";
     let mut parts = text.split(MARK);
@@ -66,8 +66,8 @@ pub fn without_hashes(text: &str) -> String {
     })
 }
 
-/// What instances of a namespace have made of a kind elsewhere: in another namespace, or of the cluster. The selector is one
-/// that no other test's objects meet.
+/// What instances of a namespace have made of a kind elsewhere: in another namespace, or cluster-scoped. The
+/// selector matches no other test's objects.
 pub async fn elsewhere(
     scene: &Scene,
     kind: Kind,
@@ -86,7 +86,7 @@ pub async fn elsewhere(
             (uid_of(object), "<uid>"),
             (labels["operetta.dev/instance-uid"].as_str().expect("a label"), "<uid of the instance>"),
         ];
-        // What is longer first: it may hold what is shorter.
+        // Replace longer texts first: they may contain shorter ones.
         let mut stands_for: Vec<_> = here.iter().chain(renamed).chain(&uids).collect();
         stands_for.sort_by_key(|(from, _)| std::cmp::Reverse(from.len()));
         let replace = |text: String| stands_for.iter().fold(text, |text, (from, to)| text.replace(from, to));
@@ -116,7 +116,7 @@ fn instance_essence(mut object: Value) -> Value {
         }
     };
     seen(&mut object["status"]["observedGeneration"]);
-    // Times and uids of runs; how many there were depends on what was interrupted.
+    // Times and uids of runs differ, and their number depends on what was interrupted.
     if let Some(status) = object["status"].as_object_mut() {
         status.remove("plan");
         status.remove("history");
@@ -127,7 +127,7 @@ fn instance_essence(mut object: Value) -> Value {
     }
     if let Some(annotations) = object["metadata"]["annotations"].as_object_mut() {
         annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
-        // Of one that is a child itself; see below.
+        // An instance that is a child itself has this hash; `child_essence` explains it.
         annotations.remove("operetta.dev/applied-hash");
     }
     if let Some(time) = object["metadata"].get_mut("deletionTimestamp") {
@@ -137,7 +137,7 @@ fn instance_essence(mut object: Value) -> Value {
 }
 
 fn child_essence(mut object: Value) -> Value {
-    // Statuses are their controllers'.
+    // Other controllers write the status.
     object.as_object_mut().unwrap().remove("status");
     let meta = &mut object["metadata"];
     let mut managed: Vec<Value> = meta["managedFields"].as_array().cloned().unwrap_or_default();
@@ -148,14 +148,14 @@ fn child_essence(mut object: Value) -> Value {
     managed.sort_by_key(ToString::to_string);
     drop_fields(meta, &["uid", "resourceVersion", "creationTimestamp", "generation"]);
     meta["managedFields"] = managed.into();
-    // The hash of a desired object in which the namespace and the owner's uid are.
+    // The hash covers the namespace and the owner's uid, which differ between runs.
     if meta["labels"]["operetta.dev/instance-uid"].is_string() {
         assert!(meta["annotations"]["operetta.dev/applied-hash"].take().is_string(), "{meta}");
         if let Some(hash) = meta["annotations"].get_mut("operetta.dev/spec-hash") {
             assert!(hash.take().is_string(), "{meta}");
         }
     }
-    // What is made once, at random.
+    // Generated values are random.
     let generated = meta["annotations"]["operetta.dev/generated"].as_str().unwrap_or_default().to_owned();
     for key in generated.split(',').filter(|key| !key.is_empty()) {
         let value = object["data"][key].take();
@@ -173,7 +173,7 @@ fn child_essence(mut object: Value) -> Value {
     object
 }
 
-/// In what two states differ; empty if in nothing.
+/// Describes the differences between two states; empty if there are none.
 pub fn differences(calm: &State, storm: &State) -> String {
     let names: BTreeSet<&String> = calm.keys().chain(storm.keys()).collect();
     names.into_iter().filter(|n| calm.get(*n) != storm.get(*n)).fold(String::new(), |mut text, name| {
@@ -194,16 +194,16 @@ pub fn differences(calm: &State, storm: &State) -> String {
     })
 }
 
-/// Looks at every state of the instances of a namespace from now on: what the status says must be true of
-/// the generation that it names.
+/// Records every state of the instances of a namespace from now on, to check that the status is always true
+/// of the generation that it names.
 pub struct Recorder {
-    /// Each state, and whether it is of a list: of what came before that, some may not have been seen.
+    /// Each state, and whether it came from a list: states before a list may have been missed.
     seen: Arc<Mutex<Vec<(Value, bool)>>>,
     task: tokio::task::JoinHandle<()>,
 }
 
 impl Recorder {
-    /// Starts it; the kind must be served.
+    /// Starts recording; the kind must be served.
     pub async fn start(scene: &Scene, kind: Kind) -> Self {
         let api = Api::<DynamicObject>::namespaced_with(scene.client(), scene.namespace(), &kind.resource());
         let seen = Arc::new(Mutex::new(Vec::new()));
@@ -220,7 +220,7 @@ impl Recorder {
                     Ok(Event::Apply(object) | Event::Delete(object)) => note(object, false),
                     Ok(Event::InitApply(object)) => note(object, true),
                     Ok(Event::InitDone) => drop(listed.take().map(|listed| listed.send(()))),
-                    // The server of a test of outages comes and goes.
+                    // In tests of outages the server comes and goes.
                     _ => {}
                 }
             }
@@ -229,8 +229,8 @@ impl Recorder {
         Self { seen, task }
     }
 
-    /// observedGeneration never exceeds the generation and never falls; a status that says Ready is one of the
-    /// generation that was there when it was written.
+    /// Checks that observedGeneration never exceeds the generation and never falls, and that a status with
+    /// Ready is about the generation at the time when it was written.
     pub fn check(&self) {
         let mut last: BTreeMap<String, Value> = BTreeMap::new();
         for (object, is_listed) in lock(&self.seen).iter() {
@@ -241,7 +241,7 @@ impl Recorder {
             let name = name_of(object);
             assert!(observed(object) <= generation(object), "{name}: ahead of its time: {object:#}");
             assert!(observed(object) >= observed(&before), "{name}: falls back: {before:#}\n{object:#}");
-            // A run is announced in `plan` before anything is said about the new generation.
+            // `plan` announces a run before the rest of the status is about the new generation.
             let said = |object: &Value| {
                 let mut status = object["status"].clone();
                 status.as_object_mut().map(|status| status.remove("plan"));
@@ -255,7 +255,7 @@ impl Recorder {
         }
     }
 
-    /// What Ready has said of an instance, each change once: its status, reason and message.
+    /// Every value that Ready has had for an instance, without repetitions: status, reason and message.
     pub fn ready_of(&self, name: &str) -> Vec<String> {
         let of_it = |object: &Value| {
             let ready = condition(object, "Ready");
@@ -267,7 +267,7 @@ impl Recorder {
         said
     }
 
-    /// Whether a text was ever in an instance beside its spec.
+    /// Returns a status that contained this text, if there ever was one.
     pub fn shows(&self, text: &str) -> Option<String> {
         lock(&self.seen).iter().map(|(o, _)| o["status"].to_string()).find(|status| status.contains(text))
     }
@@ -279,11 +279,11 @@ impl Drop for Recorder {
     }
 }
 
-/// What all managers of this process have logged, each word of it, and the panics that were not a test's.
+/// Everything that managers in this process have logged, and all panics that no test caused on purpose.
 #[derive(Clone, Default)]
 pub struct Logs(Arc<Mutex<(Vec<u8>, Vec<Panic>)>>);
 
-/// What the message of a panic contains that a test causes.
+/// A text in the messages of panics that a test causes on purpose.
 pub const MADE_BY_A_TEST: &str = "made by a test";
 
 #[derive(Clone)]
@@ -293,7 +293,7 @@ struct Panic {
 }
 
 impl Logs {
-    /// Listens from the first call on.
+    /// Starts capturing at the first call.
     pub fn capture() -> Self {
         static START: Once = Once::new();
         static LOGS: Mutex<Option<Logs>> = Mutex::new(None);
@@ -316,13 +316,13 @@ impl Logs {
         lock(&LOGS).clone().expect("they were started")
     }
 
-    /// The lines that hold a text.
+    /// The log lines that contain a text.
     pub fn lines_with(&self, text: &str) -> Vec<String> {
         let logs = lock(&self.0);
         String::from_utf8_lossy(&logs.0).lines().filter(|l| l.contains(text)).map(str::to_owned).collect()
     }
 
-    /// No manager has panicked, but where a test made it panic.
+    /// Checks that no manager has panicked, except where a test made it panic.
     pub fn check(&self) {
         let panics = lock(&self.0).1.clone();
         let others: Vec<_> = panics.iter().filter(|p| !p.is_a_tests).map(|p| p.text.as_str()).collect();

@@ -1,4 +1,4 @@
-//! What tests of plans share: requests for runs, their ends, scripted Jobs, and an HTTP API that is told how to answer.
+//! Shared helpers for tests of plans: requests for runs, their ends, scripted Jobs, and a scripted HTTP API.
 
 mod api;
 mod commands;
@@ -24,13 +24,14 @@ pub const PLAN_RUN: Kind = kind("operetta.dev/v1alpha1", "planruns");
 pub const INSTANCE_STATE: Kind = kind("operetta.dev/v1alpha1", "instancestates");
 pub const CONTROLLER_REVISION: Kind = kind("apps/v1", "controllerrevisions");
 
-/// The HTTP API of these tests is on this machine, which a manager does not call unless it is told to.
+/// Lets a manager call the HTTP API of these tests, which is on this machine: calls to loopback addresses
+/// need this flag.
 pub const LOOPBACK: &str = "--allow-call-to=127.0.0.1";
 
-/// The phases from which a run never moves on.
+/// The phases that a run never leaves.
 pub const TERMINAL: [&str; 4] = ["Succeeded", "Failed", "Cancelled", "Superseded"];
 
-/// kwok's stages for pods that say what becomes of them, in annotations `script.example.com/...`:
+/// Stages for kwok by which pods choose their own fate in annotations `script.example.com/...`:
 ///
 /// - `end`: `succeed`, `fail`, `never` (runs on), `stuck` (never starts);
 /// - `after`: how long it runs, `1s`;
@@ -134,7 +135,7 @@ spec:
   steps: [{patch: {subresource: status, root: status, type: strategic, template: "FAILED"}}]
 "#;
 
-/// The status of a pod that has ended.
+/// The template of an ended pod's status.
 const ENDED: &str = r#"
           {{ $now := Now }}
           {{ $started := or .status.startTime $now }}
@@ -161,7 +162,7 @@ const ENDED: &str = r#"
           {{ end }}
 "#;
 
-/// The stages of a control plane for plans: the usual ones, and those that pods ask for.
+/// The stages of a control plane for tests of plans: the default ones, and [`STAGES`].
 pub fn stages() -> String {
     let ended = |phase: &str, code: &str, reason: &str| {
         let text = ENDED.replace("PHASE", phase).replace("CODE", code).replace("REASON", reason);
@@ -183,13 +184,13 @@ pub fn is_over(run: &Value) -> bool {
     TERMINAL.contains(&phase(run))
 }
 
-/// The steps of a run by their path, as far as it has come to them.
+/// The steps of a run that have been reached, by their path.
 pub fn steps(run: &Value) -> BTreeMap<String, Value> {
     let list = run["status"]["steps"].as_array().cloned().unwrap_or_default();
     list.into_iter().map(|step| (step["path"].as_str().unwrap_or_default().to_owned(), step)).collect()
 }
 
-/// What a run says of itself beside its steps.
+/// The whole run as text, for messages.
 pub fn story_of(run: &Value) -> String {
     let mut run = run.clone();
     run["metadata"]["managedFields"].take();
@@ -197,7 +198,7 @@ pub fn story_of(run: &Value) -> String {
 }
 
 impl Scene {
-    /// Creates a `PlanRun`, as `kubectl create -f -` does; its name.
+    /// Creates a `PlanRun`, as `kubectl create -f -` does. Returns its name.
     pub async fn request(
         &self,
         (kind, plural): (&str, Kind),
@@ -210,7 +211,7 @@ impl Scene {
             .unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// The same, which the API server may refuse.
+    /// Like [`request`](Self::request), but returns the API server's refusal as an error.
     pub async fn try_request(
         &self,
         (kind, plural): (&str, Kind),
@@ -231,8 +232,8 @@ impl Scene {
         Ok(created.trim().rsplit('/').next().unwrap_or_default().to_owned())
     }
 
-    /// Waits until a run has this phase; panics if it ends in another. One that is Running is also taken: until then nothing
-    /// of it was done, so that it starts again if it is restored.
+    /// Waits until a run has this phase; panics if it ends in another. For `Running` it also waits until the
+    /// run is accepted: before that nothing of it was done, so a restored run would start again.
     pub async fn run_is(&self, name: &str, wanted: &str) -> Value {
         eventually(&format!("run {name}: {wanted}"), LONG, async || {
             let run = self.find(PLAN_RUN, name).await.ok_or("it does not exist")?;
@@ -246,7 +247,7 @@ impl Scene {
         .await
     }
 
-    /// Waits until a run of an instance and a plan exists that holds; the newest.
+    /// Waits until an instance has a run of a plan for which `holds` is true. Returns the newest.
     pub async fn run_of(&self, instance: &str, plan: &str, holds: impl Fn(&Value) -> bool) -> Value {
         eventually(&format!("a run of {plan} of {instance}"), LONG, async || {
             let runs = self.runs(instance).await;
@@ -256,7 +257,7 @@ impl Scene {
         .await
     }
 
-    /// All runs of an instance, the oldest first.
+    /// All runs of an instance, oldest first.
     pub async fn runs(&self, instance: &str) -> Vec<Value> {
         let mut runs = self.list(PLAN_RUN).await;
         runs.retain(|run| run["spec"]["of"]["name"] == instance);
@@ -280,7 +281,7 @@ impl Scene {
         self.operetta_anywhere(&[args, &["-n", self.namespace()]].concat()).await
     }
 
-    /// Runs `operetta` without a namespace.
+    /// Runs `operetta` without the flag for a namespace.
     pub async fn operetta_anywhere(&self, args: &[&str]) -> Output {
         super::operetta(self.plane().kubeconfig_path(), args).await
     }
@@ -296,7 +297,7 @@ impl Scene {
         self.patch(PLAN_RUN, run, "merge", &json!({"spec": {"cancel": true}})).await;
     }
 
-    /// A new request that continues a failed run at its failed step.
+    /// Creates a run that continues a failed run at its failed step.
     pub async fn retry(&self, run: &str) -> String {
         let mut of = self.get(PLAN_RUN, run).await;
         let again = json!({
@@ -314,7 +315,7 @@ impl Scene {
             .to_owned()
     }
 
-    /// Waits until an instance is Stalled; the message of the condition.
+    /// Waits until an instance is Stalled. Returns the reason and the message of the condition.
     pub async fn stalled(&self, kind: Kind, name: &str) -> String {
         let object = self.until("Stalled", kind, name, |o| condition(o, "Stalled")["status"] == "True").await;
         let stalled = condition(&object, "Stalled");
@@ -326,13 +327,13 @@ impl Scene {
     }
 }
 
-/// The plans of a run: of a rollout there may be several.
+/// The plans of a run; a run of a rollout may have several.
 pub fn plans_of(run: &Value) -> Vec<&str> {
     let of_rollout = run["status"]["plans"].as_array().map_or(&[][..], Vec::as_slice);
     of_rollout.iter().chain([&run["spec"]["plan"]]).filter_map(Value::as_str).collect()
 }
 
-/// A package for a manager of these tests: a copy in which `API` is the URL of the HTTP API.
+/// Copies a package and replaces `API` by the URL of the HTTP API.
 pub fn with_api(folder: &Path, api: &Api) -> tempfile::TempDir {
     let copy = tempfile::tempdir().expect("a folder");
     super::ext::copy_folder(folder, copy.path(), &|text| text.replace("http://api.invalid", &api.url()));
@@ -352,8 +353,8 @@ pub async fn events_about(scene: &Scene, name: &str) -> String {
 }
 
 impl Scene {
-    /// Waits until Ready, `operetta tree`, `operetta plan status` of a run, and an Event of the instance say all of these words,
-    /// each in one of its lines; what each of them says.
+    /// Waits until Ready, `operetta tree`, `operetta plan status` of a run, and an Event of the instance each
+    /// have a line with all of these words. Returns the four texts.
     pub async fn said_alike(&self, kind: Kind, name: &str, run: &str, words: &[&str]) -> [String; 4] {
         let said = |what: &str, text: &str| -> Result<String, String> {
             let says = |line: &&str| words.iter().all(|word| line.contains(word));

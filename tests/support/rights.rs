@@ -48,7 +48,7 @@ pub async fn apply(plane: &ControlPlane, objects: &[Value]) {
     kubectl_of(plane, &["apply", "--server-side", "--force-conflicts", "-f", "-"], &list).await.ok();
 }
 
-/// Makes the manager's namespace and its account with its rights.
+/// Creates the manager's namespace and its account with its rights; returns the account's kubeconfig.
 pub async fn manager(plane: &ControlPlane) -> PathBuf {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}});
     apply(plane, &[namespace]).await;
@@ -61,7 +61,7 @@ pub async fn grant(plane: &ControlPlane, packages: &[&str], change: impl Fn(&mut
     grant_with(plane, &[], packages, change).await;
 }
 
-/// The same with flags of `operetta rbac`.
+/// Like [`grant`], with flags for `operetta rbac`.
 pub async fn grant_with(
     plane: &ControlPlane,
     flags: &[&str],
@@ -78,12 +78,12 @@ pub async fn grant_with(
     apply(plane, &objects).await;
 }
 
-/// Starts a manager of these packages as its account, which acts as theirs.
+/// Starts a manager of these packages as its own account, which impersonates the packages' accounts.
 pub fn run(plane: &ControlPlane, kubeconfig: &Path, packages: &[&str]) -> Operetta {
     run_flags(plane, kubeconfig, &[], packages)
 }
 
-/// The same, with flags.
+/// Like [`run`], with flags.
 pub fn run_flags(plane: &ControlPlane, kubeconfig: &Path, flags: &[&str], packages: &[&str]) -> Operetta {
     let mut args = vec!["run", "--impersonate", "--namespace", SYSTEM];
     if !flags.iter().any(|flag| flag.starts_with("--leader-elect=")) {
@@ -94,7 +94,8 @@ pub fn run_flags(plane: &ControlPlane, kubeconfig: &Path, flags: &[&str], packag
     Operetta::run_as_user(plane, kubeconfig, &args)
 }
 
-/// Starts a manager as its account that follows the Operators of the cluster, and acts as the accounts of their packages.
+/// Starts a manager as its own account that loads the cluster's Operators and impersonates their packages'
+/// accounts.
 pub async fn follow(plane: &ControlPlane, kubeconfig: &Path) -> Operetta {
     let args = ["run", "--leader-elect=false", "--impersonate", "--namespace", SYSTEM];
     let mut operetta = Operetta::run_as_user(plane, kubeconfig, &args);

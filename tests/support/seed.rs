@@ -1,7 +1,7 @@
-//! The seed of what tests choose by chance.
+//! The seed for random choices in tests.
 
-/// `OPERETTA_TEST_SEED`: a number, or `random` for another one each time. Without it the seed is always the same, so that a
-/// change is refused for what it does, and not for what chance finds.
+/// Returns `OPERETTA_TEST_SEED`: a number, or `random` for another one each time. Without it the seed is
+/// constant, so that the tests of a change do not fail by chance.
 pub fn seed() -> u64 {
     let seed = match std::env::var("OPERETTA_TEST_SEED").as_deref() {
         Ok("random") => u64::from(fastrand::u32(..)),

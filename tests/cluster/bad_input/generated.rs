@@ -1,5 +1,6 @@
-//! Packages and instances that a generator makes, from a seed: bombs, deep and wide ones, odd names and numbers, long
-//! lines, circles, aliases, mutations. None may make lint or render panic, hang or take much memory.
+//! Packages and instances that a generator makes from a seed: input that expands enormously, deep and wide
+//! trees, odd names and numbers, long lines, cycles, aliases, mutations. None may make lint or render panic,
+//! hang or use much memory.
 
 #![allow(clippy::format_push_string, clippy::assigning_clones, clippy::too_many_lines)]
 
@@ -17,7 +18,7 @@ use crate::support::ext::{CONFIG_MAP, LONG, find_in, fixture};
 use crate::support::{OPERETTA, Operetta, eventually, kubectl_of, options};
 use operetta::local::{ControlPlane, Options};
 
-/// How many are linted and rendered.
+/// How many generated packages are linted and rendered.
 const CASES: u64 = 300;
 /// Peak resident memory of lint and render, in KiB.
 const TOOL: u64 = 100 << 10;
@@ -25,14 +26,14 @@ const TOOL: u64 = 100 << 10;
 const MANAGER: u64 = 150 << 10;
 /// How many instances the manager gets.
 const INSTANCES: u64 = 40;
-/// Seeds of packages that the manager loads, or refuses, beside the package of the instances.
+/// Seeds of the packages that the manager loads or refuses, beside the package of the instances.
 const PACKAGES: [u64; 7] = [0, 1, 3, 4, 5, 6, 9];
-/// Whatever takes longer hangs, also unoptimised on a machine with other work.
+/// A command that takes longer counts as hanging, even unoptimised on a busy machine.
 const HANGS: Duration = Duration::from_secs(120);
 
 type Files = Vec<(String, Vec<u8>)>;
 
-/// A package with some of everything; what stands in capitals is replaced.
+/// A package that uses most features; the words in capitals are placeholders.
 const OPERATOR: &str = "apiVersion: operetta.dev/v1alpha1
 kind: OperatorPackage
 metadata: {name: generated}
@@ -85,7 +86,7 @@ BODY";
 
 const PARTIAL: &str = "{{ spec.text | default('none') }}: value\n";
 
-/// Words of an expression in any order.
+/// Tokens from which expressions are composed in random order.
 const TOKENS: [&str; 40] = [
     "spec",
     "spec.size",
@@ -180,14 +181,14 @@ const BOMBS: [&str; 12] = [
     "  s: {{ range(400000) | map('string') | sort | join(',') }}",
 ];
 
-/// What a mutation puts in.
+/// Texts that a mutation inserts.
 const PARTS: [&str; 7] = ["{{ ", " }}", "{% for x in y %}", "\n- ", "&a *a ", "\r\n", "<<: "];
 
 fn odd(rng: &mut Rng) -> &'static str {
     ODD[rng.usize(..ODD.len())]
 }
 
-/// A tree as YAML flow, or JSON: deep, wide, of odd strings and numbers.
+/// A random value, deep or wide, with odd strings and numbers.
 fn tree(rng: &mut Rng, depth: usize) -> Value {
     match rng.u8(..if depth == 0 { 4 } else { 7 }) {
         0 => json!(rng.i64(..)),
@@ -306,7 +307,7 @@ fn case(seed: u64) -> (Files, Vec<u8>) {
             crd += &wide;
         }
         3 => {
-            // One line of hundreds of kilobytes, with a mistake at its end.
+            // One line of hundreds of kilobytes with a mistake at its end.
             let fields: String = (0..rng.usize(1_000..8_000))
                 .fold(String::new(), |text, i| text + &format!("\"f{i}\":{{\"type\":\"string\"}},"));
             crd = CRD.replace(
@@ -334,7 +335,7 @@ fn case(seed: u64) -> (Files, Vec<u8>) {
         }
         7 | 8 => {
             body = BOMBS[rng.usize(..BOMBS.len())].to_owned() + "\n";
-            // A few in many children; unoptimised each takes seconds.
+            // Only some have many children: unoptimised each takes seconds.
             key = if seed % 48 == 7 { "{{ i }}".to_owned() } else { key };
         }
         9 => expression = serde_json::to_string(&soup(rng)).unwrap(),
@@ -373,7 +374,7 @@ fn write(folder: &Path, files: &Files) {
     }
 }
 
-/// Runs a command of the tool, and says what is wrong with how it went.
+/// Runs a command of the tool. Returns its peak memory, or what went wrong.
 fn run(args: &[&str], folder: &Path) -> Result<u64, String> {
     let (out, err) = (folder.join("out"), folder.join("err"));
     let file = |path: &Path| std::fs::File::create(path).unwrap();
@@ -389,7 +390,7 @@ fn run(args: &[&str], folder: &Path) -> Result<u64, String> {
     let executable = format!("/proc/{}/exe", child.id());
     let mut peak = 0;
     let status = loop {
-        // Between fork and exec the memory is that of this process.
+        // Between fork and exec the child's memory is that of this process.
         if std::fs::read_link(&executable).is_ok_and(|path| path == Path::new(OPERETTA)) {
             peak = peak.max(peak_of(child.id()).unwrap_or(0));
         }
@@ -419,7 +420,7 @@ fn run(args: &[&str], folder: &Path) -> Result<u64, String> {
 }
 
 #[test]
-fn no_package_or_instance_brings_lint_or_render_down() {
+fn generated_input_neither_crashes_nor_hangs_lint_and_render() {
     let (next, most) = (AtomicU64::new(0), AtomicU64::new(0));
     let work = || {
         let mut failed = Vec::new();
@@ -452,10 +453,11 @@ fn no_package_or_instance_brings_lint_or_render_down() {
     assert!(failed.is_empty(), "{} of {CASES}:\n{}", failed.len(), failed.join("\n"));
 }
 
-/// Names the package of the instances.
+/// The seed that stands for the package of the instances, which no mutation harms.
 const UNHARMED: u64 = 1_000;
 
-/// That package and those of [`PACKAGES`], in folders of their own, each with a kind of its own.
+/// Writes that package and those of [`PACKAGES`] into folders of their own, each with a kind of its own.
+/// Returns the folders.
 fn packages(folder: &Path) -> Vec<String> {
     let renamed = |seed: u64, mut files: Files| {
         for (_, text) in &mut files {
@@ -483,7 +485,7 @@ fn packages(folder: &Path) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn no_package_or_instance_brings_the_manager_down() {
+async fn generated_input_neither_crashes_nor_hangs_the_manager() {
     let folder = tempfile::tempdir().unwrap();
     let plane = ControlPlane::start(Options { nodes: 0, ..options() }).await.unwrap();
     let packages = packages(folder.path());
@@ -505,13 +507,13 @@ async fn no_package_or_instance_brings_the_manager_down() {
         let spec = spec(&mut Rng::with_seed(seed));
         let name = format!("g-{seed}");
         let instance = json!({"apiVersion": "fixtures.operetta.dev/v1", "kind": kind, "metadata": {"name": name}, "spec": spec});
-        // The server refuses some of them.
+        // The server refuses some of the instances.
         if kubectl_of(&plane, &["create", "-f", "-"], &instance.to_string()).await.status.success() {
             names.push(name);
         }
     }
     assert!(names.len() > 30, "{names:?}");
-    // Each is reconciled: it says how it stands.
+    // The manager reconciles each: the instance gets conditions.
     for name in &names {
         eventually(name, LONG, async || {
             let path = "jsonpath={.status.conditions}";

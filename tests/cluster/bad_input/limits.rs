@@ -1,4 +1,5 @@
-//! What a tenant may use of the manager: loops in loops, large values in a thousand children, connections that are stuck.
+//! What a tenant may use of the manager: nested loops, large values in a thousand children, stuck
+//! connections.
 
 use std::path::Path;
 
@@ -13,7 +14,8 @@ use operetta::local::{ControlPlane, Options};
 /// Peak resident memory of the manager, in KiB.
 const MANAGER: u64 = 150 << 10;
 
-/// What an instance makes of it is up to the instance: so many children, each with loops in loops and with a text.
+/// A package in which the spec of an instance sets how many children there are, and how much work and text
+/// each is.
 const BOMB: [(&str, &str); 3] = [
     (
         "operator.yaml",
@@ -98,7 +100,7 @@ impl World {
         Self { plane: ControlPlane::start(Options { nodes: 0, ..options() }).await.unwrap(), folder }
     }
 
-    /// A leader; it loses its Lease if it cannot renew it in time.
+    /// Starts a manager with leader election, which loses its Lease if it cannot renew it in time.
     async fn run(&self) -> Operetta {
         let args = ["run", "--leader-elect", self.folder.path().to_str().unwrap(), &fixture("echo")];
         let mut manager = Operetta::run(&self.plane, &args);
@@ -107,7 +109,7 @@ impl World {
     }
 
     async fn apply(&self, manifest: &str) {
-        // Not client-side apply, whose annotation would double what is large.
+        // Client-side apply would double large manifests in its annotation.
         kubectl_of(&self.plane, &["apply", "--server-side", "-f", "-"], manifest).await.ok();
     }
 
@@ -118,7 +120,7 @@ impl World {
         .await;
     }
 
-    /// The message of its condition Stalled.
+    /// Waits until an instance is Stalled; returns the message of the condition.
     async fn stalled(&self, name: &str, manager: &Operetta) -> String {
         eventually(name, LONG, async || {
             let live = kubectl_of(&self.plane, &["get", "bomb", name, "-o", "json"], "").await.ok();
@@ -148,12 +150,12 @@ async fn get(address: &str, path: &str) -> String {
     answer
 }
 
-/// Peak resident memory in KiB.
+/// The manager's peak resident memory in KiB.
 fn peak(manager: &Operetta) -> u64 {
     peak_of(manager.pid()).unwrap()
 }
 
-/// The same of any process; `None` once it has ended.
+/// The peak resident memory of a process in KiB; `None` once it has ended.
 pub(super) fn peak_of(pid: u32) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
@@ -161,7 +163,7 @@ pub(super) fn peak_of(pid: u32) -> Option<u64> {
 }
 
 #[tokio::test]
-async fn what_an_instance_renders_stops_neither_the_manager_nor_others() {
+async fn a_costly_instance_blocks_neither_manager_nor_other_instances() {
     let world = World::new().await;
     let mut manager = world.run().await;
     for name in ["a", "b"] {
@@ -188,7 +190,7 @@ async fn what_an_instance_renders_stops_neither_the_manager_nor_others() {
         manager.kill9();
         manager = world.run().await;
     }
-    // Mended, it is evaluated again.
+    // A corrected instance is evaluated again.
     kubectl_of(
         &world.plane,
         &["patch", "bomb", "a", "--type=merge", "-p", r#"{"spec":{"loops":1,"size":2}}"#],
@@ -201,7 +203,7 @@ async fn what_an_instance_renders_stops_neither_the_manager_nor_others() {
 }
 
 #[tokio::test]
-async fn memory_is_bounded_whatever_is_rendered_and_paused_or_not() {
+async fn memory_is_bounded_whatever_is_rendered() {
     let world = World::new().await;
     let manager = world.run().await;
     let before = peak(&manager);
@@ -209,7 +211,7 @@ async fn memory_is_bounded_whatever_is_rendered_and_paused_or_not() {
     for name in ["large", "more", "most"] {
         world.apply(&bomb(name, &json!({"size": 1_000, "text": text}))).await;
     }
-    // Forty at once that are within their limits: each writes a few MiB.
+    // Forty children at once that are within their limits: each is a few MiB.
     let text = "y".repeat(100 << 10);
     let many: Vec<String> =
         (0..10).map(|i| bomb(&format!("many-{i}"), &json!({"size": 20, "text": text}))).collect();
@@ -233,7 +235,7 @@ async fn memory_is_bounded_whatever_is_rendered_and_paused_or_not() {
 }
 
 #[tokio::test]
-async fn connections_that_are_stuck_hold_up_no_probe() {
+async fn stuck_connections_do_not_delay_probes() {
     let world = World::new().await;
     let manager = world.run().await;
     let address = address(&manager);

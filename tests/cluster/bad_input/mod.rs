@@ -14,14 +14,14 @@ use crate::support::{OPERETTA, eventually, kubectl_of, options};
 use operetta::local::{ControlPlane, Options};
 use serde_json::{Value, json};
 
-/// A package with a mistake, as the table in the fixtures' README says.
+/// A package with one mistake: a row of the table in the fixtures' README.
 struct Broken {
     package: String,
-    /// `file:line`, if the mistake can be seen without a cluster.
+    /// `file:line`, if the mistake can be found without a cluster.
     place: Option<String>,
-    /// It works nevertheless.
+    /// Whether the mistake is only a warning and the package works.
     is_warning: bool,
-    /// Only `lint` sees it: the package loads.
+    /// Whether the package loads, because only `lint` finds the mistake.
     loads: bool,
 }
 
@@ -75,7 +75,7 @@ fn lint_names_the_place_of_each_mistake() {
         let expected = i32::from(!broken.is_warning);
         assert_eq!(output.status.code(), Some(expected), "{folder}: {}", text(&output));
         let findings: Value = serde_json::from_slice(&output.stdout).unwrap();
-        // Notes are about sound parts of the package.
+        // Notes are about valid parts of the package.
         let findings: Vec<&Value> =
             findings.as_array().unwrap().iter().filter(|found| found["severity"] != "note").collect();
         let severity = if broken.is_warning { "warning" } else { "error" };
@@ -85,7 +85,7 @@ fn lint_names_the_place_of_each_mistake() {
         });
         assert!(found, "{folder}: {place} is not in {findings:#?}");
         assert_eq!(findings.len(), 1, "{folder}: one mistake is one finding: {findings:#?}");
-        // What to do is in the help or goes without saying.
+        // The remedy is in the help, or obvious.
         assert!(findings.iter().all(|f| !f["message"].as_str().unwrap_or_default().is_empty()));
 
         let strict = operetta(&["lint", &folder, "--strict"], Path::new("/nonexistent"));
@@ -147,7 +147,7 @@ async fn crds(plane: &ControlPlane) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn nothing_is_applied_of_a_broken_package_and_the_others_go_on() {
+async fn broken_package_applies_nothing_and_others_work() {
     let plane = ControlPlane::start(Options { nodes: 0, ..options() }).await.unwrap();
     for broken in table() {
         let folder = fixture(&broken.package);
@@ -171,7 +171,7 @@ async fn nothing_is_applied_of_a_broken_package_and_the_others_go_on() {
     }
     two_kinds_one_of_which_is_refused(&plane).await;
 
-    // Beside a good one.
+    // Load the broken packages together with a good one.
     let packages = ["broken-yaml", "broken-crd-cel", "echo", "nowhere"];
     let mut manager = run(&plane, &packages);
     watching(&mut manager, 1).await;
@@ -199,7 +199,7 @@ async fn run_to_end(plane: &ControlPlane, folder: &str) -> String {
     manager.output()
 }
 
-/// A package with a good kind and a bad one: the good one is not registered either.
+/// A package with a valid kind and an invalid one: the valid one is not registered either.
 async fn two_kinds_one_of_which_is_refused(plane: &ControlPlane) {
     let folder = tempfile::tempdir().unwrap();
     let package = folder.path().join("two");
@@ -243,10 +243,10 @@ async fn a_render_error_names_its_place_and_affects_no_other_instance() {
     }
     assert_eq!(condition(&bad, "Ready")["status"], "False");
     assert!(scene.find(CONFIG_MAP, "bad").await.is_none());
-    // It is tried no more than it must, and anew when the instance changes.
+    // The manager does not retry in a loop, but tries again when the instance changes.
     scene.patch(BROKEN_RENDER, "bad", "merge", &json!({"spec": {"greeting": "hello"}})).await;
     scene.ready(BROKEN_RENDER, "bad").await;
-    // What cannot be rendered any more keeps its children.
+    // An instance that can no longer be rendered keeps its children.
     scene.patch(BROKEN_RENDER, "bad", "merge", &json!({"spec": {"greeting": null}})).await;
     scene.until("Stalled", BROKEN_RENDER, "bad", |o| condition(o, "Stalled")["status"] == "True").await;
     scene.idle(&shared_address().await).await;
@@ -256,18 +256,18 @@ async fn a_render_error_names_its_place_and_affects_no_other_instance() {
 }
 
 #[tokio::test]
-async fn names_of_more_than_63_characters() {
+async fn long_instance_names_are_shortened_in_labels() {
     let scene = Scene::new().await;
     let manifest = file(&format!("{}/instances/long-name.yaml", fixture("echo")));
     scene.apply(&manifest).await;
     let name = "aaaaaaaaaabbbbbbbbbbccccccccccddddddddddeeeeeeeeeeffffffffffgggg";
-    // A ConfigMap may be called so; only the label is shortened.
+    // A ConfigMap may have this name; only the label is shortened.
     scene.ready(ECHO, name).await;
     let map = scene.get(CONFIG_MAP, name).await;
     let label = map["metadata"]["labels"]["operetta.dev/instance"].as_str().unwrap();
     assert!(label.len() <= 63 && label.starts_with("aaaaaaaaaabbbbbbbbbb"), "{label}");
 
-    // A Service may not.
+    // A Service may not have it.
     let name = "b".repeat(64);
     let name = name.as_str();
     let light =
@@ -276,7 +276,7 @@ async fn names_of_more_than_63_characters() {
     let stalled = |o: &Value| condition(o, "Stalled")["status"] == "True";
     let instance = scene.until("Stalled", LIGHT, name, stalled).await;
     let told = condition(&instance, "Stalled");
-    // The rules of the kind have found it: nothing is asked.
+    // The rules for names of the kind find it, without a request.
     assert_eq!(told["reason"], "InvalidChild", "{told}");
     let message = told["message"].as_str().unwrap();
     for part in ["service", "Service", "metadata.name", "longer than 63"] {

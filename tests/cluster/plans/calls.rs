@@ -1,4 +1,4 @@
-//! Steps and observations that call: HTTP requests and commands in pods.
+//! Steps and observations that make HTTP requests or run commands in pods.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -27,7 +27,7 @@ async fn caller(spec: Value) -> (Stage, Commands) {
     (stage, commands)
 }
 
-/// Runs a plan to its end.
+/// Requests a run of a plan and waits until it ends in a phase.
 async fn run(stage: &Stage, plan: &str, ends: &str) -> Value {
     let run = stage.request(KIND, "c", plan, &Value::Null).await;
     stage.run_is(&run, ends).await
@@ -50,9 +50,9 @@ async fn a_post_is_sent_once_and_its_answer_recorded() {
         .await;
 }
 
-/// What is tried again, and what is not; all attempts have the same key, and one effect.
+/// Which failures are retried and which are not. All attempts have the same key and together one effect.
 #[tokio::test]
-async fn failures_of_the_other_side_are_tried_again() {
+async fn failed_requests_are_retried_with_one_effect() {
     let cases: [(&str, Vec<Answer>, &str, usize); 6] = [
         (
             "500 and 503",
@@ -86,7 +86,6 @@ async fn failures_of_the_other_side_are_tried_again() {
     }
 }
 
-/// Without `retries` there is one attempt.
 #[tokio::test]
 async fn without_retries_there_is_one_attempt() {
     let (stage, _) = caller(json!({})).await;
@@ -95,9 +94,9 @@ async fn without_retries_there_is_one_attempt() {
     assert_eq!(api().calls("POST", &stage.items("c")).len(), 1);
 }
 
-/// The answer comes after the timeout of the attempt: the same request again has the same key, so one thing is done.
+/// The answer comes after the attempt's timeout: the retry has the same key, so the effect happens once.
 #[tokio::test]
-async fn a_late_answer_is_asked_for_again_with_the_same_key() {
+async fn timed_out_request_is_retried_with_the_same_key() {
     let (stage, _) = caller(json!({})).await;
     let items = stage.items("c");
     api().always("POST", &items, Answer::DoneAndSilent);
@@ -114,7 +113,7 @@ async fn a_late_answer_is_asked_for_again_with_the_same_key() {
 }
 
 #[tokio::test]
-async fn forms_bodies_headers_keys_and_credentials_are_as_written() {
+async fn requests_are_sent_as_the_package_declares() {
     let (stage, _) = caller(json!({"text": "a b/ü&c=%?"})).await;
     let items = stage.items("c");
     run(&stage, "forms", "Succeeded").await;
@@ -123,7 +122,7 @@ async fn forms_bodies_headers_keys_and_credentials_are_as_written() {
     assert_eq!(form.headers["content-type"], "application/x-www-form-urlencoded");
     assert_eq!(form.body, "text=a+b%2F%C3%BC%26c%3D%25%3F&plus=1%2B1");
     assert_eq!(form.path, format!("{items}?a=a%20b%2F%C3%BC%26c%3D%25%3F"));
-    // A segment of a path stays one.
+    // A path segment stays one segment.
     assert_eq!(raw.path, format!("{items}/a%20b%2F%C3%BC%26c%3D%25%3F"));
     assert_eq!(raw.body, "text: a b/ü&c=%?");
     assert_eq!(raw.headers["x-more"], "c");
@@ -139,7 +138,7 @@ async fn forms_bodies_headers_keys_and_credentials_are_as_written() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_reached_and_what_must_not_is_said() {
+async fn unreachable_and_forbidden_addresses_are_reported() {
     let (stage, _) = caller(json!({})).await;
     for (plan, says) in [("closed", "127.0.0.1:9"), ("link-local", "169.254.169.254")] {
         let run = run(&stage, plan, "Failed").await;
@@ -154,7 +153,7 @@ async fn what_cannot_be_reached_and_what_must_not_is_said() {
 }
 
 #[tokio::test]
-async fn redirects_sizes_and_outputs_are_bounded() {
+async fn redirects_large_answers_and_missing_outputs_fail() {
     let (stage, _) = caller(json!({})).await;
     let items = stage.items("c");
     api().next("GET", &items, [Answer::Is(302, Value::Null)]);
@@ -163,16 +162,16 @@ async fn redirects_sizes_and_outputs_are_bounded() {
     api().next("GET", &items, [Answer::Is(200, json!("x".repeat(2000)))]);
     let story = story_of(&run(&stage, "bounded", "Failed").await);
     assert!(story.contains("1000"), "{story}");
-    // The item was made: it is not made again.
+    // The item was created, so it is not created again.
     let story = story_of(&run(&stage, "missing", "Failed").await);
     assert!(story.contains("none"), "{story}");
     assert_eq!(api().items(&items).len(), 1);
 }
 
-/// An answer's text reaches a status, an Event or the log only by declared outputs: neither its status nor a failure of an
-/// expression that reads it shows it.
+/// The text of an answer reaches a status, an Event or the log only through declared outputs: neither its
+/// status code nor a failing expression that reads it shows it.
 #[tokio::test]
-async fn what_a_server_answers_is_shown_only_by_declared_outputs() {
+async fn answers_are_shown_only_by_declared_outputs() {
     let (stage, _) = caller(json!({})).await;
     let items = stage.items("c");
     let text = format!("{CANARY}-{}", "x".repeat(5000));
@@ -191,7 +190,7 @@ async fn what_a_server_answers_is_shown_only_by_declared_outputs() {
         let story = story_of(&run(&stage, plan, ends).await);
         assert!(story.contains(says), "{plan}, {status}: {story}");
         assert!(!story.contains(CANARY), "{plan}, {status}: {story}");
-        // A body that is no JSON.
+        // Answer with a body that is not JSON.
         api().next("GET", &items, [Answer::Is(status, text.clone().into())]);
         let run = stage.request(KIND, "c", plan, &Value::Null).await;
         let story = story_of(&stage.until("its end", PLAN_RUN, &run, is_over).await);
@@ -199,7 +198,7 @@ async fn what_a_server_answers_is_shown_only_by_declared_outputs() {
     }
     let told = |o: &Value| condition(o, "RunFailed")["message"].to_string().contains("wrong-record");
     let instance = stage.until("the failures", CALLER, "c", told).await;
-    // What was asked for is not done, but the instance is what its spec says.
+    // The request failed, but the instance is as its spec says.
     assert!(is_ready(&instance) && condition(&instance, "Stalled").is_null(), "{:#}", instance["status"]);
     for shown in [instance.to_string(), Value::from(stage.list(EVENT).await).to_string(), stage.log()] {
         assert!(!shown.contains(CANARY), "{shown}");
@@ -224,7 +223,7 @@ async fn commands_run_in_pods_of_children() {
 }
 
 #[tokio::test]
-async fn a_command_that_fails_is_tried_again() {
+async fn failed_command_is_retried() {
     let (stage, commands) = caller(json!({})).await;
     commands.fails("flaky", Some("not in sync"));
     let name = stage.request(KIND, "c", "exec-retried", &Value::Null).await;
@@ -238,9 +237,9 @@ async fn a_command_that_fails_is_tried_again() {
     stage.run_is(&name, "Succeeded").await;
 }
 
-/// A step whose `unless` reads what it changes does it once.
+/// A step whose `unless` is true does not run its command again.
 #[tokio::test]
-async fn a_command_whose_work_is_done_does_not_run() {
+async fn command_does_not_run_if_unless_is_true() {
     let (stage, commands) = caller(json!({})).await;
     commands.prints("peers", "[\"old\"]");
     stage.edit(CALLER, "c", json!({"watch": true})).await;
@@ -258,7 +257,7 @@ async fn a_command_whose_work_is_done_does_not_run() {
     assert_eq!(commands.calls("add").len(), 1);
 }
 
-/// Observations are polled at their rate; what they say is in the status, and children follow.
+/// Observations are polled at their interval; the status shows them, and children follow.
 #[tokio::test]
 async fn observations_are_polled_and_children_follow() {
     let (stage, commands) = caller(json!({})).await;
@@ -275,21 +274,22 @@ async fn observations_are_polled_and_children_follow() {
         .await;
     commands.prints("peers", "[\"a\", \"b\"]");
     stage.until("the change", CONFIG_MAP, "c-seen", |o| o["data"]["peers"] == "a,b").await;
-    // Not oftener than the package says.
+    // The manager does not poll more often than the package says.
     let (begun, before) = (Instant::now(), commands.calls("peers").len());
     eventually("three polls", LONG, async || match commands.calls("peers").len() - before {
         polls if polls >= 3 => Ok(()),
         polls => Err(polls),
     })
     .await;
-    // Two whole intervals lie between three polls; each may be a fifth shorter.
+    // Between three polls there are two intervals, each of which may be a fifth shorter.
     let took = begun.elapsed();
     assert!(took >= Duration::from_secs(7), "three polls in {took:?}, one in 5 s was asked for");
 }
 
-/// Every observation is refused for a while: nothing is deleted, nothing decided, all of it said; then it goes on.
+/// Every observation is refused for a while: nothing is deleted or decided, and all of it is reported; then
+/// the manager continues.
 #[tokio::test]
-async fn what_cannot_be_observed_is_unknown_and_not_empty() {
+async fn failed_observations_are_unknown_and_not_empty() {
     let (stage, commands) = caller(json!({})).await;
     let watched = format!("/{}/c/watched", stage.namespace());
     commands.prints("peers", "[\"a\"]");
@@ -328,9 +328,10 @@ async fn what_cannot_be_observed_is_unknown_and_not_empty() {
     assert!(condition(&fine, "Stalled").is_null(), "{:#}", fine["status"]);
 }
 
-/// The same for longer than the timeout of the step that waits: the step fails, nothing else happens.
+/// Observations are refused for longer than the timeout of the step that waits: the step fails, and nothing
+/// else happens.
 #[tokio::test]
-async fn a_step_that_reads_what_is_unknown_waits_until_its_timeout() {
+async fn step_that_reads_an_unknown_waits_until_its_timeout() {
     let (stage, _) = caller(json!({})).await;
     let watched = format!("/{}/c/watched", stage.namespace());
     api().always("GET", &watched, Answer::Cut);
@@ -342,10 +343,10 @@ async fn a_step_that_reads_what_is_unknown_waits_until_its_timeout() {
     assert!(stage.get(CALLER, "c").await["status"]["note"].is_null());
 }
 
-/// Every request and every command is refused for a while in mid-run: nothing is deleted, the run waits and says why; then it
-/// goes on by itself, and what was asked for is done once.
+/// Every request and every command is refused for a while during a run: nothing is deleted, and the run waits
+/// and reports why. Then it continues by itself, and each effect happens once.
 #[tokio::test]
-async fn what_is_refused_in_mid_run_is_tried_until_it_is_accepted() {
+async fn refused_requests_in_mid_run_are_retried_until_accepted() {
     let (stage, commands) = caller(json!({})).await;
     let items = stage.items("c");
     let pods = async || -> BTreeSet<String> {
@@ -386,12 +387,12 @@ async fn what_is_refused_in_mid_run_is_tried_until_it_is_accepted() {
     assert_eq!(made.iter().map(|item| item.effects).collect::<Vec<_>>(), [1, 1], "{made:#?}");
 }
 
-/// 90 calls of one namespace hang, more than it may have under way. A call of another namespace is made at once, and so is one
-/// of a cleanup in the namespace.
+/// 90 calls of one namespace hang, which is more than it may have at a time. A call of another namespace is
+/// made at once, and so is a call of a cleanup in the same namespace.
 #[tokio::test]
-async fn a_tenant_whose_calls_hang_delays_no_other() {
+async fn hanging_calls_of_one_tenant_delay_no_other() {
     const HANGING_ROOM: Kind = kind("hang.operetta.dev/v1", "rooms");
-    // No call ends while the other one is awaited.
+    // No hanging call may end before the other call is made.
     let change =
         |text: String| text.replace("timeout: 3s", "timeout: 20m").replace("timeout: 1m", "timeout: 1h");
     let copy = copy_package(&fixture("plans-cleanup"), "fixtures.operetta.dev", "hang.operetta.dev", change);

@@ -1,4 +1,4 @@
-//! Deletion: cleanup plans that succeed, hold, are skipped; what is in flight; terminating namespaces.
+//! Deletion: cleanup plans that succeed, block, or are skipped; unanswered requests; terminating namespaces.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ const ROOMS: &str = "rooms.fixtures.operetta.dev";
 const HALLS: &str = "halls.fixtures.operetta.dev";
 
 #[tokio::test]
-async fn a_cleanup_runs_and_then_everything_goes() {
+async fn cleanup_runs_before_children_are_deleted() {
     let stage = Stage::new().await;
     stage.ready_with(("Room", ROOM), "r", json!({})).await;
     stage.kubectl(&["delete", ROOMS, "r"]).await;
@@ -25,9 +25,10 @@ async fn a_cleanup_runs_and_then_everything_goes() {
     .await;
 }
 
-/// An instance that is deleted while its POST is unanswered: made and removed, never made and forgotten.
+/// An instance is deleted while its POST is unanswered: the item is created and then removed, never created
+/// and forgotten.
 #[tokio::test]
-async fn a_deletion_settles_what_is_in_flight_first() {
+async fn deletion_settles_unanswered_requests_first() {
     let stage = Stage::new().await;
     let items = stage.items("r");
     api().always("POST", &items, Answer::DoneAndSilent);
@@ -39,7 +40,7 @@ async fn a_deletion_settles_what_is_in_flight_first() {
     )
     .await;
     stage.kubectl(&["delete", ROOMS, "r", "--wait=false"]).await;
-    // An attempt ends without an answer meanwhile.
+    // Wait until an attempt has ended without an answer.
     eventually("a second attempt", LONG, async || match api().calls("POST", &items).len() {
         2.. => Ok(()),
         n => Err(n),
@@ -53,9 +54,10 @@ async fn a_deletion_settles_what_is_in_flight_first() {
     assert!(made.len() == 1 && made[0].deleted, "{made:#?}");
 }
 
-/// Hold: the deletion waits and says why; it goes on by itself, or by hand.
+/// With `hold` the deletion waits and reports why; it continues when the cause is gone, or by a person's
+/// request.
 #[tokio::test]
-async fn a_cleanup_that_fails_holds_the_deletion() {
+async fn failed_cleanup_blocks_deletion() {
     let stage = Stage::new().await;
     let room = ("Room", ROOM);
     stage.ready_with(room, "r", json!({"fails": true})).await;
@@ -69,7 +71,7 @@ async fn a_cleanup_that_fails_holds_the_deletion() {
     stage.gone(ROOM, "r").await;
     stage.gone(CONFIG_MAP, "r-config").await;
 
-    // An edit that mends it is a retry.
+    // An edit that corrects the spec counts as a retry.
     stage.ready_with(room, "s", json!({"fails": true})).await;
     stage.kubectl(&["delete", ROOMS, "s", "--wait=false"]).await;
     stage.stalled(ROOM, "s").await;
@@ -79,16 +81,16 @@ async fn a_cleanup_that_fails_holds_the_deletion() {
 }
 
 #[tokio::test]
-async fn a_cleanup_that_fails_is_skipped_where_the_package_says_so() {
+async fn failed_cleanup_is_skipped_if_the_package_allows_it() {
     let stage = Stage::new().await;
     stage.ready_with(("Hall", HALL), "h", json!({"fails": true})).await;
     stage.kubectl(&["delete", HALLS, "h"]).await;
     stage.gone(CONFIG_MAP, "h-config").await;
 }
 
-/// The other side is away for long: the deletion waits, for cleanup has no timeout of its own.
+/// The API is unreachable for long: the deletion waits, because the cleanup has no timeout.
 #[tokio::test]
-async fn a_cleanup_waits_for_the_other_side() {
+async fn cleanup_waits_for_an_unreachable_api() {
     let stage = Stage::new().await;
     let items = stage.items("r");
     stage.ready_with(("Room", ROOM), "r", json!({})).await;
@@ -105,9 +107,9 @@ async fn a_cleanup_waits_for_the_other_side() {
     assert!(api().items(&items).iter().all(|item| item.deleted));
 }
 
-/// In a terminating namespace no run can be created: a cleanup does not hold.
+/// In a terminating namespace no run can be created, so the cleanup does not block it.
 #[tokio::test]
-async fn a_terminating_namespace_is_not_held() {
+async fn terminating_namespace_is_not_blocked_by_cleanup() {
     let stage = Stage::new().await;
     stage.ready_with(("Room", ROOM), "r", json!({"fails": true})).await;
     stage.ready_with(("Hall", HALL), "h", json!({})).await;
@@ -123,7 +125,7 @@ async fn a_terminating_namespace_is_not_held() {
     .await;
 }
 
-/// A deletion ends a run, and starts none but `cleanup`.
+/// A deletion ends an active run, and starts none except `cleanup`.
 #[tokio::test]
 async fn a_deletion_ends_a_run_that_waits() {
     let stage = Stage::new().await;

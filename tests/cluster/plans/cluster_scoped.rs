@@ -36,7 +36,7 @@ async fn at_home(scene: &Scene, kind: Kind) -> Vec<Value> {
     list["items"].as_array().cloned().unwrap_or_default()
 }
 
-/// The newest run of a plan, once it has that phase.
+/// Waits until a plan has a run in that phase.
 async fn run_of(scene: &Scene, plan: &str, wanted: &str) -> Value {
     eventually(&format!("a run of {plan}: {wanted}"), LONG, async || {
         let runs = at_home(scene, PLAN_RUN).await;
@@ -59,7 +59,7 @@ async fn settled(scene: &Scene, stages: &str) {
 }
 
 #[tokio::test]
-async fn runs_of_a_cluster_scoped_instance_are_in_the_namespace_of_the_manager() {
+async fn cluster_scoped_runs_are_in_the_managers_namespace() {
     let scene = Scene::unmanaged().await;
     let manager = manager().await;
     let instance = |stage: &str| {
@@ -67,7 +67,7 @@ async fn runs_of_a_cluster_scoped_instance_are_in_the_namespace_of_the_manager()
             "spec": {"namespace": scene.namespace(), "stage": stage}})
         .to_string()
     };
-    // Created and edited.
+    // Runs start when the instance is created and when it is edited.
     scene.apply(&instance("one")).await;
     settled(&scene, "one ").await;
     scene.apply(&instance("two")).await;
@@ -78,7 +78,7 @@ async fn runs_of_a_cluster_scoped_instance_are_in_the_namespace_of_the_manager()
     assert_eq!(status["plan"]["name"], "africa-2", "{status:#}");
     assert_eq!(status["history"].as_array().map(Vec::len), Some(2), "{status:#}");
 
-    // Requested by the command line and by kubectl, continued, and cancelled.
+    // Runs are requested by the command line and by kubectl, continued, and cancelled.
     let operetta = async |args: &[&str]| scene.operetta_anywhere(args).await.ok();
     let told = operetta(&["plan", "run", "continent/africa", "hold", "--param", "why=so"]).await;
     assert!(told.contains("hold"), "{told}");
@@ -97,7 +97,7 @@ async fn runs_of_a_cluster_scoped_instance_are_in_the_namespace_of_the_manager()
     assert!(told.contains("mine") && told.contains("gate"), "{told}");
     operetta(&["plan", "cancel", "continent/africa"]).await;
     run_of(&scene, "hold", "Cancelled").await;
-    // Requests elsewhere fail. Their answers do not tell whether the instance exists.
+    // Requests in other namespaces fail, and their messages do not reveal whether the instance exists.
     let elsewhere = request.to_string().replace(HOME, scene.namespace());
     let of_nothing = elsewhere.replace("africa", "atlantis").replace("mine", "of-nothing");
     for request in [elsewhere, of_nothing] {
@@ -115,7 +115,8 @@ async fn runs_of_a_cluster_scoped_instance_are_in_the_namespace_of_the_manager()
         .await;
     }
 
-    // Deleted: the cleanup runs, what asks is asked about, and nothing is left.
+    // The instance is deleted: the cleanup runs, the child with `Ask` waits for approval, and nothing
+    // remains.
     scene.kubectl(&["delete", CONTINENTS, "africa", "--wait=false"]).await;
     run_of(&scene, "cleanup", "Succeeded").await;
     let asking = run_of(&scene, "operetta.dev/delete-child", "Running").await;

@@ -1,4 +1,4 @@
-//! `operetta plan`: what it prints, and the exit codes that scripts use.
+//! `operetta plan`: its output, and the exit codes that scripts use.
 
 use serde_json::{Value, json};
 
@@ -53,7 +53,7 @@ async fn a_run_is_requested_awaited_and_shown() {
 }
 
 #[tokio::test]
-async fn a_failure_is_told_by_the_exit_code_and_retried() {
+async fn failure_gives_an_exit_code_and_can_be_retried() {
     let stage = Stage::new().await;
     stage.ready_with(DESKS, "d", json!({})).await;
     let output = stage.operetta(&["plan", "run", "desk/d", "broken", "--param", "mode=good", "--wait"]).await;

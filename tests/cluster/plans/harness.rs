@@ -1,4 +1,4 @@
-//! What the other tests rely on: pods that end as they say, commands in pods, the HTTP API.
+//! Tests of what the other tests rely on: pods with scripted ends, commands in pods, the HTTP API.
 
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ fn message(pod: &Value) -> &Value {
 }
 
 #[tokio::test]
-async fn jobs_end_as_they_say() {
+async fn jobs_end_as_their_annotations_say() {
     let scene = Scene::unmanaged().await;
     let image = "registry.example.com/work:1";
     let script = |end: &str, after: &str| json!({"script.example.com/end": end, "script.example.com/after": after, "script.example.com/message": "{\"id\": 7}"});
@@ -55,7 +55,7 @@ async fn jobs_end_as_they_say() {
     for name in ["stuck", "image"] {
         assert_eq!(pod_of(name).await["status"]["phase"], "Pending", "{name}");
     }
-    // What runs on ends when it is told to.
+    // A pod that runs on ends when its annotation is changed.
     let pod = pod_of("endless").await["metadata"]["name"].as_str().unwrap().to_owned();
     scene.kubectl(&["annotate", "--overwrite", "pod", &pod, "script.example.com/end=succeed"]).await;
     scene.until("complete", JOB, "endless", |job| condition(job, "Complete")["status"] == "True").await;
@@ -79,7 +79,7 @@ async fn commands_run_on_this_machine() {
 }
 
 #[tokio::test]
-async fn the_api_answers_as_it_is_told() {
+async fn http_api_answers_as_scripted() {
     let api = Api::start();
     let send = async |method: &str, path: &str, key: &str| -> Option<String> {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -31,15 +31,15 @@ async fn outputs_come_from_the_termination_message() {
     let jobs = stage.jobs().await;
     assert_eq!(jobs.len(), 1, "{jobs:?}");
     let job = stage.get(JOB, jobs.keys().next().unwrap()).await;
-    // Once its result is stored, it may go by itself.
+    // Once the result is stored, the Job gets a TTL.
     stage.until("a TTL", JOB, name_of(&job), |job| job["spec"]["ttlSecondsAfterFinished"].is_u64()).await;
-    // A text that is not JSON is a text.
+    // A message that is not JSON is stored as text.
     let run = stage.request(KIND, "p", "text-job", &json!({"message": "plain text"})).await;
     stage.run_is(&run, "Succeeded").await;
     stage.until("the text", PROCEDURE, "p", |o| o["status"]["note"] == "plain text").await;
 }
 
-/// Whoever may create pods can label them as pods of a Job.
+/// A user who may create pods can label them as pods of a Job.
 #[tokio::test]
 async fn only_pods_that_the_job_controls_have_results() {
     let stage = stage_with("p").await;
@@ -47,7 +47,7 @@ async fn only_pods_that_the_job_controls_have_results() {
     let run = stage.request(KIND, "p", "job", &params).await;
     let job = eventually("a Job", LONG, async || stage.jobs().await.into_keys().next().ok_or("none")).await;
     let uid = stage.get(JOB, &job).await["metadata"]["uid"].clone();
-    // The Job controller adopts pods without a controller.
+    // The pod gets another owner, because the Job controller adopts pods without a controller.
     let config = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "other"}});
     stage.apply(&config.to_string()).await;
     let owner = stage.get(CONFIG_MAP, "other").await["metadata"]["uid"].clone();
@@ -64,7 +64,7 @@ async fn only_pods_that_the_job_controls_have_results() {
     assert_eq!(stage.get(PROCEDURE, "p").await["status"]["jobId"], "own");
 }
 
-/// Declared outputs that are missing fail the step; the Job is not run again.
+/// A missing declared output fails the step; the Job is not run again.
 #[tokio::test]
 async fn a_missing_output_fails_the_step_without_a_rerun() {
     for message in ["", "no JSON", "{\"other\": 1}"] {
@@ -77,9 +77,9 @@ async fn a_missing_output_fails_the_step_without_a_rerun() {
     }
 }
 
-/// Every attempt has a Job of its own, and no more than there should be.
+/// Every attempt has its own Job, and there are no more Jobs than attempts.
 #[tokio::test]
-async fn a_failed_job_is_tried_as_often_as_the_step_says() {
+async fn failed_job_is_retried_as_often_as_declared() {
     for (failures, ends, jobs) in [(2, "Succeeded", 3), (3, "Failed", 3)] {
         let stage = stage_with("p").await;
         let run = stage
@@ -99,9 +99,10 @@ async fn a_failed_job_is_tried_as_often_as_the_step_says() {
     }
 }
 
-/// A Job that does not end, and one whose pod never starts, end with the timeout of the step; their pods go.
+/// A Job that does not end, and one whose pod never starts, are ended by the timeout of the step, and their
+/// pods are deleted.
 #[tokio::test]
-async fn a_job_that_does_not_end_is_ended() {
+async fn endless_job_is_ended_by_the_timeout() {
     for end in ["never", "stuck"] {
         let stage = stage_with("p").await;
         let run = stage.request(KIND, "p", "slow-job", &json!({"end": end})).await;
@@ -123,7 +124,7 @@ async fn a_job_that_does_not_end_is_ended() {
     }
 }
 
-/// A Job that is deleted while it runs is a failed attempt, and no second Job of the same attempt.
+/// A Job that is deleted while it runs counts as a failed attempt; the attempt gets no second Job.
 #[tokio::test]
 async fn a_job_that_disappears_is_a_failed_attempt() {
     let stage = stage_with("p").await;
@@ -138,7 +139,7 @@ async fn a_job_that_disappears_is_a_failed_attempt() {
     assert_eq!(seen, BTreeMap::from([(job, 1)]));
 }
 
-/// Pods of a Job do not outlive it.
+/// The pods of a Job are deleted with it.
 #[tokio::test]
 async fn a_cancelled_run_leaves_no_job_running() {
     let stage = stage_with("p").await;
@@ -175,7 +176,7 @@ async fn items_run_side_by_side_and_each_has_its_job() {
     stage.until("the items", PROCEDURE, "p", |o| o["status"]["note"] == "1,2,3").await;
 }
 
-/// A Job of an instance that is deleted goes with it.
+/// A Job of a deleted instance is deleted with it.
 #[tokio::test]
 async fn a_deleted_instance_leaves_no_job_and_no_run() {
     let stage = stage_with("p").await;

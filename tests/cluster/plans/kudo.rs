@@ -1,5 +1,5 @@
-//! The cases of KUDO's own end-to-end and integration tests that carry over, each named after its origin.
-//! docs/design/0022-kudo-tests.md lists those that do not, and why.
+//! The cases of KUDO's end-to-end and integration tests that apply to Operetta, each named after its origin.
+//! docs/design/0022-kudo-tests.md lists those that do not apply, and why.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use crate::support::ext::{
 };
 use crate::support::plans::{phase, story_of};
 
-/// A package of a test's own with a manager of its own.
+/// A package for one test, with a manager of its own.
 pub(super) struct Own {
     pub(super) scene: Scene,
     folder: TempDir,
@@ -23,7 +23,7 @@ pub(super) struct Own {
     manager: Option<Operetta>,
 }
 
-/// The files of the package `kudo`; `PLANS` is what a test has.
+/// The files of the package `kudo`; `PLANS` stands for the test's plans.
 const OPERATOR: &str = "
 apiVersion: operetta.dev/v1alpha1
 kind: OperatorPackage
@@ -96,7 +96,7 @@ const FILES: [(&str, &str); 5] = [
     ),
 ];
 
-/// A plan that says that it ran.
+/// A plan that records that it ran.
 fn traced(name: &str, trigger: &str) -> String {
     format!(
         "        {name}:\n{trigger}          steps:\n            - {{name: trace, record: {{trace: \"record.trace | default('') ~ '{name} '\"}}}}\n"
@@ -111,7 +111,7 @@ const ALL: &str = "
 ";
 
 impl Own {
-    /// `name` is the test's.
+    /// Starts a manager of a package with these plans. `name` is the test's, for names that must be unique.
     pub(super) async fn new(name: &'static str, plans: &str) -> Self {
         Self::unstarted(name).await.at("0.1.0", plans).await
     }
@@ -126,13 +126,13 @@ impl Own {
         }
     }
 
-    /// With another version of the package.
+    /// Restarts the manager with another version of the package.
     pub(super) async fn at(self, version: &str, plans: &str) -> Self {
         let plans = plans.trim_matches('\n');
         self.with(version, &OPERATOR.replace("PLANS", plans)).await
     }
 
-    /// With a version of the package that has no plans.
+    /// Restarts the manager with a version of the package that has no plans.
     pub(super) async fn without_plans(self, version: &str) -> Self {
         let (resource, _) = OPERATOR.split_once("      status: ").unwrap();
         self.with(version, resource).await
@@ -144,7 +144,8 @@ impl Own {
         self
     }
 
-    /// With a package that the API server's objects do not allow; what the manager says of it.
+    /// Starts a manager whose package is refused because of objects in the API server, and waits until its
+    /// output contains `says`.
     pub(super) async fn refused(name: &'static str, plans: &str, says: &str) -> Self {
         let mut own = Self::unstarted(name).await;
         let crd = own.crd();
@@ -272,7 +273,7 @@ async fn dependencies_hash() {
     assert_ne!(hash().await, first);
 }
 
-/// And `immutable-parameter-with-default`: the rule is the CRD's.
+/// Also covers KUDO's `immutable-parameter-with-default`. The CRD has the rule.
 #[tokio::test]
 async fn immutable_parameter() {
     let own = Own::new("immutable-parameter", ALL).await;
@@ -338,7 +339,7 @@ async fn toggle_task() {
     own.ready().await;
 }
 
-/// A new version and a new value: `upgrade` runs, not `update`.
+/// A new version and a new value together run `upgrade`, not `update`.
 #[tokio::test]
 async fn update_with_upgrade() {
     let plans = format!("{ALL}{}{}", traced("update", ""), traced("upgrade", ""));
@@ -351,7 +352,7 @@ async fn update_with_upgrade() {
     own.traced("upgrade update ").await;
 }
 
-/// A new version changes a child and adds a step; the run ends.
+/// A new version changes a child and adds a step, and the run succeeds.
 #[tokio::test]
 async fn upgrade() {
     let own = Own::new("upgrade", ALL).await;
@@ -362,7 +363,8 @@ async fn upgrade() {
     own.scene.until("the new step", own.kind, "s", |o| is_ready(o) && o["status"]["note"] == "more").await;
 }
 
-/// And `cli-install`, `first-operator-test`, `operator-test`: replicas and labels follow the spec.
+/// Also covers KUDO's `cli-install`, `first-operator-test` and `operator-test`: replicas and labels follow
+/// the spec.
 #[tokio::test]
 async fn operator_test() {
     let own = Own::new("operator-test", ALL).await;
@@ -374,7 +376,7 @@ async fn operator_test() {
     own.ready().await;
 }
 
-/// And `update-command`, `upgrade-command`.
+/// Also covers KUDO's `update-command` and `upgrade-command`.
 #[tokio::test]
 async fn update_parameters() {
     let plans = format!(
@@ -392,7 +394,7 @@ async fn update_parameters() {
     own.traced("deploy update custom ").await;
 }
 
-/// A client sets a field that the template leaves open: it stays.
+/// A field that the template does not set keeps the value that a client gives it.
 #[tokio::test]
 async fn immutable_client_ip() {
     let own = Own::new("immutable-client-ip", ALL).await;
@@ -404,7 +406,7 @@ async fn immutable_client_ip() {
     assert_eq!(after["spec"]["clusterIP"], address);
 }
 
-/// A template that fails for this instance: the run fails and says where.
+/// A template fails for this instance: the run fails and says where.
 #[tokio::test]
 async fn rendering_error_plan_failed() {
     let own = Own::new("rendering-error-plan-failed", ALL).await;
@@ -421,8 +423,8 @@ async fn rendering_error_plan_failed() {
     own.ready().await;
 }
 
-/// Which plan a change or a new version selects. Each changes the child that `deploy` names: without `update` and `upgrade`,
-/// a change that changes no such child starts no run.
+/// Checks which plan an edit, or without one a new version, selects. Each changes the child that `deploy`
+/// applies: without `update` and `upgrade`, a change of no such child starts no run.
 async fn selects(name: &'static str, plans: &[&str], edit: Option<Value>, trace: &str) {
     let text = |plan: &&str| match *plan {
         "custom" => traced(plan, "          trigger: {changed: [spec.custom]}\n"),
@@ -480,7 +482,7 @@ async fn instance_controller_upgrade_fallback_to_deploy() {
     selects("upgrade-to-deploy", &["deploy"], None, "deploy deploy ").await;
 }
 
-/// And `operator-with-subdirectory-resources`: lists, maps and booleans keep their type.
+/// Also covers KUDO's `operator-with-subdirectory-resources`: lists, maps and booleans keep their type.
 #[tokio::test]
 async fn parameter_types() {
     let own = Own::new("parameter-types", ALL).await;
@@ -514,7 +516,7 @@ async fn remove_pod_container() {
     .await;
 }
 
-/// A plan that only deletes ends, and ends again after an edit.
+/// A plan that only deletes succeeds, and succeeds again after an edit.
 #[tokio::test]
 async fn step_delete() {
     let plans = format!(
@@ -526,13 +528,14 @@ async fn step_delete() {
     for value in ["b", "c"] {
         let uid = uid_of(&own.scene.get(CONFIG_MAP, "s-config").await).to_owned();
         own.edit(json!({"custom": value})).await;
-        // What a successful run deleted is part of the target, and comes back with its end.
+        // A child that a successful run has deleted is still desired, and is created again when the run has
+        // ended.
         own.scene.until("another", CONFIG_MAP, "s-config", |o| uid_of(o) != uid).await;
         own.ready().await;
     }
 }
 
-/// And `install-existing-crds-in-operator`: a CRD, then an object of it in the next step.
+/// Also covers KUDO's `install-existing-crds-in-operator`: a CRD, and in the next step an object of its kind.
 #[tokio::test]
 async fn operator_with_custom_crd() {
     let crd = SERVER
@@ -571,7 +574,7 @@ async fn operator_with_custom_crd() {
     assert!(Path::new(own.folder.path()).exists());
 }
 
-/// A kind that is not served: the run says so and waits, and ends with its timeout.
+/// A step applies a kind that is not served: the run waits, reports it, and fails at its timeout.
 #[tokio::test]
 async fn invalid_crd_install() {
     let plans =

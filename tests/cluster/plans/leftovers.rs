@@ -1,5 +1,5 @@
-//! What runs leave behind, and what is there before them: names that others hold, statuses that are deleted, packages that
-//! have no plans any more, metrics.
+//! What runs leave behind and what they find: names that other runs have, deleted statuses, packages that no
+//! longer have plans, metrics.
 
 use serde_json::{Value, json};
 
@@ -20,10 +20,10 @@ const WORK: &str = "
             - {name: note, record: {note: \"'done'\"}}
 ";
 
-/// The next revision of the package has no plans. The run ends with its own; a restart does not forget it; and with the
-/// instance everything of the runs goes.
+/// The next revision of the package has no plans. The run ends with its own revision, a restart does not lose
+/// that revision, and everything of the runs is deleted with the instance.
 #[tokio::test]
-async fn a_run_ends_though_the_next_revision_has_no_plans() {
+async fn run_ends_if_next_revision_has_no_plans() {
     let own = Own::new("no-plans-left", WORK).await;
     own.create(json!({})).await;
     own.ready().await;
@@ -58,9 +58,9 @@ async fn a_run_ends_though_the_next_revision_has_no_plans() {
     .await;
 }
 
-/// A PlanRun of another instance has the name that the first run would have.
+/// `PlanRun`s of other instances have the names that the first runs would get.
 #[tokio::test]
-async fn a_name_that_another_run_holds_is_passed_over() {
+async fn names_of_other_runs_are_skipped() {
     let own = Own::new("held-name", WORK).await;
     for (name, of) in [("s-1", "another"), ("s-2", "one-more")] {
         let run = json!({
@@ -77,9 +77,9 @@ async fn a_name_that_another_run_holds_is_passed_over() {
     assert_eq!(phase(&runs[0]), "Succeeded");
 }
 
-/// A package that is refused stores no revision.
+/// A refused package stores no revision.
 #[tokio::test]
-async fn a_refused_package_stores_nothing() {
+async fn refused_package_stores_no_revision() {
     let own = Own::refused("refused-plans", WORK, "was not installed by Operetta").await;
     let stored = own
         .scene
@@ -111,7 +111,7 @@ async fn runs_and_steps_are_measured() {
     let expected = [
         format!("operetta_runs_ended_total{{{},phase=\"Succeeded\"}} 1", of("deploy")),
         format!("operetta_runs_ended_total{{{},phase=\"Failed\"}} 1", of("broken")),
-        // An alert sees no increase in a counter that begins with its first failure.
+        // The counter exists before the first failure; otherwise an alert would see no increase.
         format!("operetta_runs_ended_total{{{},phase=\"Failed\"}} 0", of("work")),
         format!("operetta_run_duration_seconds_count{{{}}} 1", of("deploy")),
         format!("operetta_step_duration_seconds_count{{{},step=\"all\"}} 1", of("deploy")),
@@ -132,9 +132,10 @@ async fn runs_and_steps_are_measured() {
     .await;
 }
 
-/// The status of a rollout that has succeeded is deleted: its plan does not run again, and the next edit is a change.
+/// The status of an instance is deleted after a rollout has succeeded: its plan does not run again, and the
+/// next edit counts as a change.
 #[tokio::test]
-async fn a_wiped_status_of_a_rollout_runs_nothing_twice() {
+async fn wiped_status_after_a_rollout_repeats_no_run() {
     let stage = Stage::new().await;
     stage.ready_with(("Desk", DESK), "d", json!({})).await;
     let runs = stage.runs("d").await;
@@ -154,7 +155,7 @@ async fn a_wiped_status_of_a_rollout_runs_nothing_twice() {
     })
     .await;
     stage.run_is(&rollout, "Succeeded").await;
-    // Another run begins and ends after it: whatever would run again has.
+    // A later run begins and ends: a run that is going to be repeated would have begun by now.
     stage.flag("d-gate", json!({"open": "yes"})).await;
     let next = stage.request(("Desk", DESK), "d", "hold", &Value::Null).await;
     stage.run_is(&next, "Succeeded").await;
@@ -163,7 +164,7 @@ async fn a_wiped_status_of_a_rollout_runs_nothing_twice() {
     assert!(!o["status"]["trace"].as_str().unwrap_or_default().contains("deploy:one deploy:one"), "{o:#}");
 }
 
-/// The pod of a Job cannot start: the step says why, in the pod's own words.
+/// The pod of a Job cannot start: the step reports the pod's message.
 #[tokio::test]
 async fn a_step_says_why_its_job_does_not_start() {
     let stage = Stage::new().await;

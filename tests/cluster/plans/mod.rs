@@ -1,5 +1,5 @@
-//! Plans, as a user has them: instances, `PlanRun`s and `operetta plan` against a manager that is a process, with Jobs that
-//! end as their annotations say, commands that run on this machine, and an HTTP API that is told how to answer.
+//! Plans as users see them: instances, `PlanRun`s and `operetta plan` against a manager in its own process,
+//! with Jobs that end as their annotations say, commands that run on this machine, and a scripted HTTP API.
 
 mod calls;
 mod cleanup;
@@ -39,11 +39,11 @@ pub(crate) const ROOM: Kind = kind("fixtures.operetta.dev/v1", "rooms");
 pub(crate) const CONTINENT: Kind = kind("fixtures.operetta.dev/v1", "continents");
 pub(crate) const HALL: Kind = kind("fixtures.operetta.dev/v1", "halls");
 
-/// The packages of the manager; `plans-cleanup` has two kinds.
+/// The packages of the shared manager; `plans-cleanup` has two kinds.
 const PACKAGES: [&str; 6] =
     ["plans-steps", "plans-calls", "plans-rollouts", "plans-rules", "plans-primary", "plans-cleanup"];
 
-/// The API that the packages call.
+/// The HTTP API that the packages call.
 pub(crate) fn api() -> &'static Api {
     static API: OnceLock<Api> = OnceLock::new();
     API.get_or_init(Api::start)
@@ -51,7 +51,8 @@ pub(crate) fn api() -> &'static Api {
 
 static MANAGER: OnceCell<Mutex<Operetta>> = OnceCell::const_new();
 
-/// A namespace with the manager of plans. When its test fails, the manager's words about it are shown.
+/// A namespace handled by the shared manager of plans. If the test fails, the manager's output about the
+/// namespace is shown.
 pub(crate) struct Stage(Scene);
 
 impl Deref for Stage {
@@ -75,7 +76,7 @@ impl Stage {
                 let flags = ["--leader-elect=false", "--leader-elect-resource-name=plans", LOOPBACK];
                 let mut manager = run_shared(plane().await, &flags, &folders).await;
                 watching(&mut manager, PACKAGES.len() + 1).await;
-                // The manager has read them.
+                // The manager has loaded the packages.
                 drop(copies);
                 Mutex::new(manager)
             })
@@ -83,7 +84,7 @@ impl Stage {
         Self(Scene::unmanaged().await)
     }
 
-    /// Where the manager serves its state.
+    /// The address at which the manager serves its state.
     pub(crate) fn address() -> Address {
         let manager = MANAGER.get().expect("it runs").lock().unwrap_or_else(PoisonError::into_inner);
         Address::of(&manager)
@@ -105,13 +106,13 @@ impl Stage {
         self.patch(kind, name, "merge", &json!({"spec": spec})).await;
     }
 
-    /// A `ConfigMap` that a plan waits for.
+    /// Creates a `ConfigMap` that a plan waits for.
     pub(crate) async fn flag(&self, name: &str, data: Value) {
         let flag = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data});
         self.apply(&flag.to_string()).await;
     }
 
-    /// All that the manager has logged about the namespace, and its errors.
+    /// The manager's log lines about the namespace, and its errors.
     pub(crate) fn log(&self) -> String {
         let Some(manager) = MANAGER.get() else { return String::new() };
         let output = manager.lock().unwrap_or_else(PoisonError::into_inner).output();
@@ -120,7 +121,7 @@ impl Stage {
         output.lines().filter(says).collect::<Vec<_>>().join("\n")
     }
 
-    /// The path of the API's items of an instance.
+    /// The path under which the HTTP API keeps an instance's items.
     pub(crate) fn items(&self, name: &str) -> String {
         format!("/{}/{name}/items", self.namespace())
     }

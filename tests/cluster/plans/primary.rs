@@ -1,5 +1,5 @@
-//! A primary with replicas, as of `PostgreSQL`, when several things go wrong at once: each run ends, and what is missing is stated in
-//! all places alike.
+//! A primary with replicas, as in `PostgreSQL`, when several things go wrong at once: each run ends, and all
+//! outputs name the same missing members.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ use crate::support::plans::{is_over, phase, steps, story_of};
 
 const KIND: (&str, crate::support::ext::Kind) = ("Database", DATABASE);
 const GOOD: &str = "registry.example.com/work:2";
-/// No pod with it starts.
+/// An image whose pods do not start.
 const BAD: &str = "registry.example.com/bad:1";
 
 async fn database(spec: Value) -> Stage {
@@ -21,7 +21,7 @@ async fn database(spec: Value) -> Stage {
 }
 
 impl Stage {
-    /// Loses members, all at once; their uids.
+    /// Deletes members all at once. Returns their names and uids.
     async fn lose(&self, members: &[usize]) -> Vec<(String, String)> {
         let mut lost = Vec::new();
         for member in members {
@@ -34,7 +34,7 @@ impl Stage {
         lost
     }
 
-    /// Waits until those that were lost are replaced, everything is Ready, and no run is left.
+    /// Waits until the lost members are replaced, everything is Ready, and no run is active.
     async fn is_whole(&self, lost: &[(String, String)]) -> Value {
         for (name, uid) in lost {
             self.until("another pod", POD, name, |pod| uid_of(pod) != uid && is_pod_ready(pod)).await;
@@ -48,7 +48,7 @@ impl Stage {
         object
     }
 
-    /// No pod is created any more.
+    /// Prevents the creation of pods by a quota.
     async fn hold_pods(&self) {
         let hard = json!({"hard": {"pods": "0"}});
         let quota =
@@ -57,7 +57,7 @@ impl Stage {
         self.until("counted", QUOTA, "held", |quota| !quota["status"]["used"].is_null()).await;
     }
 
-    /// The container of a pod does not start, and says that its image cannot be pulled, as a kubelet does.
+    /// Sets a pod's status as a kubelet does when the image cannot be pulled.
     async fn cannot_pull(&self, pod: &str) {
         let is_waiting = |pod: &Value| {
             let status = &pod["status"];
@@ -74,25 +74,26 @@ impl Stage {
         self.kubectl(&["patch", "pod", pod, "--subresource=status", "--type=merge", "-p", &patch]).await;
     }
 
-    /// The newest run of a plan that has this phase.
+    /// The name of the newest run of a plan in this phase.
     async fn run_in(&self, plan: &str, wanted: &str) -> String {
         let run = self.run_of("d", plan, |run| phase(run) == wanted).await;
         name_of(&run).to_owned()
     }
 }
 
-/// The primary and a replica are lost at once: the one that is left takes over, and both are replaced.
+/// The primary and a replica are lost at once: the remaining member takes over, and both are replaced.
 #[tokio::test]
-async fn two_members_are_lost_at_once() {
+async fn two_members_lost_at_once_are_replaced() {
     let stage = database(json!({})).await;
     let lost = stage.lose(&[0, 1]).await;
     let object = stage.is_whole(&lost).await;
     assert_eq!(object["status"]["primary"], 2);
 }
 
-/// A replica is lost and cannot come back; then the primary is lost: the run for it does not wait for the first one's.
+/// A replica is lost and cannot be replaced; then the primary is lost: the run for the primary does not wait
+/// for that of the replica.
 #[tokio::test]
-async fn the_primary_is_lost_while_a_lost_replica_cannot_come_back() {
+async fn primary_is_replaced_while_a_replica_cannot_be() {
     let stage = database(json!({})).await;
     stage.hold_pods().await;
     let mut lost = stage.lose(&[1]).await;
@@ -100,7 +101,7 @@ async fn the_primary_is_lost_while_a_lost_replica_cannot_come_back() {
     stage.said_alike(DATABASE, "d", &first, &["members[1]", "exceeded quota: held"]).await;
     lost.extend(stage.lose(&[0]).await);
     stage.until("the new primary", DATABASE, "d", |o| o["status"]["primary"] == 2).await;
-    // Both are named, and the run that waits says for whom.
+    // Both are named, and the waiting run says which member it is for.
     let named = |o: &Value| {
         let ready = condition(o, "Ready")["message"].to_string();
         ready.contains("members[0]") && ready.contains("members[1]")
@@ -114,12 +115,12 @@ async fn the_primary_is_lost_while_a_lost_replica_cannot_come_back() {
     stage.is_whole(&lost).await;
 }
 
-/// A switchover waits for clients; the primary and the member that would follow it are lost.
+/// A switchover waits for clients while the primary and its designated successor are lost.
 #[tokio::test]
-async fn two_members_are_lost_during_a_switchover() {
+async fn two_members_lost_during_a_switchover_are_replaced() {
     let stage = database(json!({})).await;
     stage.edit(DATABASE, "d", json!({"gate": "shut"})).await;
-    // The edit alone rolls out once its gate is open.
+    // The rollout of the edit waits for the gate.
     stage.flag("d-gate", json!({"open": "yes"})).await;
     stage.is_whole(&[]).await;
     stage.flag("d-gate", json!({"open": "no"})).await;
@@ -131,7 +132,7 @@ async fn two_members_are_lost_during_a_switchover() {
     for (name, uid) in &lost {
         stage.until("another pod", POD, name, |pod| uid_of(pod) != uid && is_pod_ready(pod)).await;
     }
-    // It goes on where it was.
+    // The switchover continues at the same step.
     stage.run_is(&switchover, "Running").await;
     stage.flag("d-gate", json!({"open": "yes"})).await;
     stage.run_is(&switchover, "Succeeded").await;
@@ -139,7 +140,8 @@ async fn two_members_are_lost_during_a_switchover() {
     assert_eq!(object["status"]["primary"], 0);
 }
 
-/// The first rollout is cancelled: all places say so, and how to go on; a retry does, and so does an edit.
+/// The first rollout is cancelled: all outputs report it and how to continue; a retry continues it, and so
+/// does an edit.
 #[tokio::test]
 async fn a_cancelled_first_rollout_is_retried() {
     for is_retried in [true, false] {
@@ -160,20 +162,20 @@ async fn a_cancelled_first_rollout_is_retried() {
         }
         let object = stage.is_whole(&[]).await;
         assert!(condition(&object, "Stalled").is_null(), "{:#}", object["status"]);
-        // A loss is repaired as ever.
+        // A loss is repaired as before.
         let lost = stage.lose(&[0]).await;
         stage.is_whole(&lost).await;
     }
 }
 
 impl Stage {
-    /// Waits until Ready, `tree` and `plan status` say this. Events tell of transitions, not of progress.
+    /// Waits until Ready, `tree` and `plan status` show this text. Events report transitions, not progress.
     async fn said_so_far(&self, words: &str, run: &str) {
         let says = |o: &Value| condition(o, "Ready")["message"].to_string().contains(words);
         self.until(words, DATABASE, "d", says).await;
         eventually(words, LONG, async || {
             let tree = self.operetta(&["tree", "database/d"]).await.ok();
-            // A run of quick steps is shown once it stands still.
+            // A run of quick steps may be shown only once it waits.
             let status = self.operetta(&["plan", "status", run]).await.ok();
             if tree.contains(words) && status.contains(words) {
                 Ok(())
@@ -185,9 +187,9 @@ impl Stage {
     }
 }
 
-/// A backup runs for long: the instance is Ready all the while, but for a rollout and a loss beside it.
+/// A backup runs for long: the instance stays Ready, except during a rollout and a loss.
 #[tokio::test]
-async fn a_long_backup_beside_a_rollout_and_a_loss() {
+async fn long_backup_does_not_affect_rollout_and_loss() {
     let stage = database(json!({})).await;
     let recorder = Recorder::start(&stage, DATABASE).await;
     let backup = stage.request(KIND, "d", "backup", &json!({"end": "never"})).await;
@@ -219,14 +221,15 @@ async fn a_long_backup_beside_a_rollout_and_a_loss() {
     let recorded = |o: &Value| is_ready(o) && o["status"]["backup"].is_string();
     stage.until("recorded", DATABASE, "d", recorded).await;
     stage.is_whole(&lost).await;
-    // Nothing was ever not Ready for the backup.
+    // The backup alone never made the instance not Ready.
     let blamed =
         |ready: &&String| ready.starts_with("False RunActive") && ready.contains(&format!("{backup}, step"));
     let all = recorder.ready_of("d");
     assert!(!all.iter().any(|ready| blamed(&ready)), "{all:#?}");
 }
 
-/// The image of a rollout cannot be pulled: it stops at the first member, and all places say why; the edit that mends it gets its turn.
+/// The image of a rollout cannot be pulled: the rollout stops at the first member and all outputs say why;
+/// the edit that corrects it is carried out.
 #[tokio::test]
 async fn an_image_that_cannot_be_pulled_stops_a_rollout() {
     let stage = database(json!({})).await;
@@ -248,7 +251,7 @@ async fn an_image_that_cannot_be_pulled_stops_a_rollout() {
     assert!(stage.runs("d").await.iter().all(is_over));
 }
 
-/// The image of a Job cannot be pulled: its run fails with that reason, and the instance serves meanwhile.
+/// The image of a Job cannot be pulled: the run fails with that reason while the instance keeps serving.
 #[tokio::test]
 async fn an_image_that_cannot_be_pulled_fails_a_job() {
     let stage = database(json!({})).await;
@@ -279,7 +282,7 @@ async fn an_image_that_cannot_be_pulled_fails_a_job() {
         all.iter().find(lacks).map_or(Ok(()), |(what, text)| Err(format!("{what}: {text}")))
     })
     .await;
-    // Its pod is gone, and another run is not held up.
+    // The pod is deleted, and the next run is not blocked.
     stage.gone(POD, &pod).await;
     let again = stage.request(KIND, "d", "verify", &Value::Null).await;
     stage.run_is(&again, "Succeeded").await;

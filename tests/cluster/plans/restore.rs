@@ -1,5 +1,5 @@
-//! Objects that come back: from `kubectl get -o yaml | kubectl apply`, from a backup without status, with new uids; and
-//! statuses that are wiped. Nothing runs again, and what was recorded is there.
+//! Restored objects: from `kubectl get -o yaml | kubectl apply`, from a backup without status, with new uids;
+//! and deleted statuses. No run is repeated, and recorded facts are kept.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ use crate::support::plans::{CONTROLLER_REVISION, INSTANCE_STATE, PLAN_RUN, phase
 const PROCEDURES: (&str, crate::support::ext::Kind) = ("Procedure", PROCEDURE);
 const DESKS: (&str, crate::support::ext::Kind) = ("Desk", DESK);
 
-/// What `kubectl get -o yaml` gives, without what a backup drops.
+/// An object from `kubectl get -o yaml`, without the fields that a backup drops.
 fn saved(mut object: Value) -> Value {
     let map = object.as_object_mut().expect("an object");
     map.remove("status");
@@ -31,7 +31,7 @@ fn saved(mut object: Value) -> Value {
     object
 }
 
-/// The memories of instances, as a backup has them.
+/// The `InstanceState`s of the namespace, as a backup has them.
 async fn states(stage: &Stage) -> Vec<Value> {
     let state = |state: Value| {
         let mut state = saved(state);
@@ -42,13 +42,13 @@ async fn states(stage: &Stage) -> Vec<Value> {
     stage.list(INSTANCE_STATE).await.into_iter().map(state).collect()
 }
 
-/// All Jobs and all runs, that nothing is added to.
+/// The numbers of Jobs and of runs, neither of which may grow.
 async fn counts(stage: &Stage, name: &str) -> (usize, usize) {
     (stage.jobs().await.len(), stage.runs(name).await.len())
 }
 
 #[tokio::test]
-async fn runs_that_are_put_back_never_run_again() {
+async fn restored_runs_never_run_again() {
     let stage = Stage::new().await;
     stage.ready_with(PROCEDURES, "p", json!({})).await;
     let run = stage.request(PROCEDURES, "p", "job", &json!({"message": "{\"id\": \"m-1\"}"})).await;
@@ -58,7 +58,7 @@ async fn runs_that_are_put_back_never_run_again() {
     let runs: Vec<Value> = stage.runs("p").await.into_iter().map(saved).collect();
     let instance = saved(stage.get(PROCEDURE, "p").await);
     let states = states(&stage).await;
-    // Everything at once, with new uids.
+    // Restore everything at once, with new uids.
     stage.kubectl(&["delete", "procedures.fixtures.operetta.dev", "p"]).await;
     stage.gone(CONFIG_MAP, "p-config").await;
     let jobs = stage.watch_uids(crate::support::ext::JOB).await;
@@ -83,9 +83,9 @@ async fn runs_that_are_put_back_never_run_again() {
     assert_eq!(stage.runs("p").await.len(), runs.len(), "a rollout that had succeeded is not repeated");
 }
 
-/// The same in mid-run: the run that was active is lost, also if it could go on now.
+/// The objects are restored while the run was active: the run is lost, even if it could continue now.
 #[tokio::test]
-async fn a_run_that_is_put_back_in_mid_run_never_goes_on() {
+async fn restored_active_run_does_not_continue() {
     let stage = Stage::new().await;
     stage.ready_with(DESKS, "d", json!({})).await;
     let held = stage.request(DESKS, "d", "hold", &Value::Null).await;
@@ -115,9 +115,9 @@ async fn a_run_that_is_put_back_in_mid_run_never_goes_on() {
     assert!(stage.get(DESK, "d").await["status"]["note"].is_null(), "the held run has gone on");
 }
 
-/// The status of an instance is a summary: wiped in peace and in mid-run, nothing runs twice.
+/// The status of an instance is only a summary: if it is deleted, during a run or not, nothing runs twice.
 #[tokio::test]
-async fn a_wiped_status_of_an_instance_loses_nothing() {
+async fn wiped_instance_status_repeats_no_run() {
     let stage = Stage::new().await;
     stage.ready_with(DESKS, "d", json!({})).await;
     let wipe = async || {
@@ -127,7 +127,7 @@ async fn a_wiped_status_of_an_instance_loses_nothing() {
         stage.kubectl_input(&["replace", "--subresource=status", "-f", "-"], &input).await.map(drop)
     };
     let wiped = async || {
-        // Somebody else may have been faster.
+        // Another client may have written the status first.
         crate::support::eventually("a wiped status", crate::support::ext::LONG, wipe).await;
     };
     wiped().await;
@@ -147,9 +147,9 @@ async fn a_wiped_status_of_an_instance_loses_nothing() {
     assert_eq!(counts(&stage, "d").await, (0, 2));
 }
 
-/// The status of a run that is wiped: it never runs again, for nobody knows what it did.
+/// A run whose status is deleted never runs again, because it is unknown what it did.
 #[tokio::test]
-async fn a_wiped_status_of_a_run_ends_it() {
+async fn run_with_wiped_status_never_runs_again() {
     let stage = Stage::new().await;
     stage.ready_with(DESKS, "d", json!({})).await;
     let held = stage.request(DESKS, "d", "hold", &Value::Null).await;
@@ -164,9 +164,9 @@ async fn a_wiped_status_of_a_run_ends_it() {
     assert!(story_of(&run).contains("StateLost"), "{}", story_of(&run));
 }
 
-/// The status of a run that has ended is wiped: it does not run again, and what it recorded is there.
+/// The status of an ended run is deleted: it does not run again, and the facts that it recorded are kept.
 #[tokio::test]
-async fn a_wiped_status_of_a_run_that_has_ended_runs_nothing_twice() {
+async fn ended_run_with_wiped_status_is_not_repeated() {
     let stage = Stage::new().await;
     stage.ready_with(PROCEDURES, "p", json!({})).await;
     let run = stage.request(PROCEDURES, "p", "job", &json!({"message": "{\"id\": \"m-1\"}"})).await;
@@ -181,7 +181,7 @@ async fn a_wiped_status_of_a_run_that_has_ended_runs_nothing_twice() {
     })
     .await;
     stage.run_is(&run, "Succeeded").await;
-    // Another run begins and ends after it: whatever would run again has.
+    // A later run begins and ends: a run that is going to be repeated would have begun by now.
     let next = stage.request(PROCEDURES, "p", "apply", &Value::Null).await;
     stage.run_is(&next, "Succeeded").await;
     stage.until("what was recorded", PROCEDURE, "p", |o| o["status"]["jobId"] == "m-1").await;
@@ -189,9 +189,10 @@ async fn a_wiped_status_of_a_run_that_has_ended_runs_nothing_twice() {
     assert!(seen.counts().values().all(|count| *count == 1), "{:?}", seen.counts());
 }
 
-/// The memory of an instance is lost: nothing is run, changed or deleted until a person decides; then nothing runs again.
+/// The `InstanceState` is lost: nothing runs, changes or is deleted until a person decides; after that no run
+/// is repeated.
 #[tokio::test]
-async fn without_its_state_an_instance_waits_for_a_person() {
+async fn instance_without_its_state_waits_for_a_person() {
     let stage = Stage::new().await;
     stage.ready_with(DESKS, "d", json!({})).await;
     let state = stage.list(INSTANCE_STATE).await.into_iter().next().expect("a state");
@@ -226,9 +227,9 @@ async fn without_its_state_an_instance_waits_for_a_person() {
     stage.run_is(&question, "Succeeded").await;
 }
 
-/// The origins are lost: the next rollout is right, and nothing is created twice.
+/// The stored origins are lost: the next rollout is right, and nothing is created twice.
 #[tokio::test]
-async fn lost_origins_change_nothing() {
+async fn lost_origins_do_not_disturb_the_next_rollout() {
     let stage = Stage::new().await;
     stage.ready_with(DESKS, "d", json!({})).await;
     let origins = stage.list(CONTROLLER_REVISION).await;
@@ -257,9 +258,9 @@ async fn lost_origins_change_nothing() {
     assert_eq!(stage.get(CONFIG_MAP, "d-config").await["metadata"]["uid"], before["metadata"]["uid"]);
 }
 
-/// All PlanRuns that have ended are deleted: nothing runs again, and the facts are there.
+/// All ended PlanRuns are deleted: no run is repeated, and the recorded facts are kept.
 #[tokio::test]
-async fn runs_that_are_deleted_run_nothing_again() {
+async fn deleting_ended_runs_repeats_none() {
     let stage = Stage::new().await;
     stage.ready_with(PROCEDURES, "p", json!({})).await;
     let run = stage.request(PROCEDURES, "p", "job", &json!({"message": "{\"id\": \"m-1\"}"})).await;
@@ -267,7 +268,7 @@ async fn runs_that_are_deleted_run_nothing_again() {
     stage.until("recorded", PROCEDURE, "p", |o| o["status"]["jobId"] == "m-1").await;
     let jobs = stage.watch_uids(crate::support::ext::JOB).await;
     stage.kubectl(&["delete", "planruns", "--all"]).await;
-    // Another run begins and ends after it: whatever would run again has.
+    // A later run begins and ends: a run that is going to be repeated would have begun by now.
     let next = stage.request(PROCEDURES, "p", "apply", &Value::Null).await;
     stage.run_is(&next, "Succeeded").await;
     let o = stage.ready(PROCEDURE, "p").await;
@@ -276,7 +277,7 @@ async fn runs_that_are_deleted_run_nothing_again() {
     assert!(jobs.counts().values().all(|count| *count == 1), "{:?}", jobs.counts());
 }
 
-/// An active run is deleted: it is cancelled first. Nobody else can make it go.
+/// An active run that is deleted is cancelled first; nobody else can remove its finalizer.
 #[tokio::test]
 async fn deleting_an_active_run_cancels_it() {
     let stage = Stage::new().await;
@@ -294,9 +295,9 @@ async fn deleting_an_active_run_cancels_it() {
     assert!(o["status"]["note"].is_null(), "the deleted run has gone on: {:#}", o["status"]);
 }
 
-/// PlanRuns of a backup without the InstanceState: they set no fact.
+/// PlanRuns are restored without the InstanceState: they set no fact.
 #[tokio::test]
-async fn runs_without_their_state_set_no_fact() {
+async fn restored_runs_without_state_set_no_fact() {
     let stage = Stage::new().await;
     let forged = json!({
         "apiVersion": PLAN_RUN.api_version(), "kind": "PlanRun",
@@ -321,9 +322,9 @@ async fn runs_without_their_state_set_no_fact() {
     assert!(story_of(&run).contains("StateLost"), "{}", story_of(&run));
 }
 
-/// `kubectl get | kubectl apply` of everything as it is, with its status: nothing happens.
+/// Everything is re-applied with its status by `kubectl get | kubectl apply`: nothing happens.
 #[tokio::test]
-async fn an_apply_of_what_is_there_does_nothing() {
+async fn reapplying_everything_changes_nothing() {
     let stage = Stage::new().await;
     stage.ready_with(DESKS, "d", json!({})).await;
     let runs = stage.runs("d").await;

@@ -1,4 +1,5 @@
-//! Who may request, cancel and approve runs: the API server itself asks for the verbs `run` and `approve` of the instance.
+//! Who may request, cancel and approve runs: the API server checks the verbs `run` and `approve` on the
+//! instance.
 
 use serde_json::{Value, json};
 
@@ -9,7 +10,8 @@ use crate::support::{eventually, kubectl_of};
 
 const KIND: (&str, crate::support::ext::Kind) = ("Desk", DESK);
 
-/// A namespace with a desk, and users who may do anything to `PlanRun`s, and these verbs to desks: on all, or on one.
+/// A namespace with a Desk, and users who may do anything to `PlanRun`s and have these verbs on all desks, or
+/// on one.
 async fn stage_with(users: &[(&str, &[&str], Option<&str>)]) -> Stage {
     let stage = Stage::new().await;
     let mut items = vec![
@@ -67,7 +69,7 @@ fn verdict(by: &str) -> Value {
 async fn without_the_verb_run_a_request_is_refused() {
     let stage =
         stage_with(&[("ann", &["run"], None), ("bob", &[], None), ("eve", &["run"], Some("e"))]).await;
-    // RBAC takes a moment.
+    // RBAC takes effect a moment later.
     let run =
         eventually("a user with the verb", LONG, async || request(&stage, "ann", "d", "hold").await).await;
     stage.run_is(&run, "Running").await;
@@ -89,7 +91,7 @@ async fn without_the_verb_run_a_request_is_refused() {
 }
 
 #[tokio::test]
-async fn approvals_are_given_in_ones_own_name_and_stay() {
+async fn approvals_need_ones_own_name_and_cannot_be_withdrawn() {
     let users: [(&str, &[&str], Option<&str>); 4] = [
         ("ann", &["run", "approve"], None),
         ("bob", &["approve"], None),
@@ -104,7 +106,7 @@ async fn approvals_are_given_in_ones_own_name_and_stay() {
         let told = patch(&stage, user, &run, spec.clone()).await.expect_err("it is refused");
         assert!(told.contains(word), "{user} {spec}: {told}");
     }
-    // notRequester: ann's own does not count.
+    // Because of `notRequester`, ann's own approval does not count.
     patch(&stage, "ann", &run, verdict("ann")).await.expect("she may approve");
     let both = |a: &str, b: &str| {
         let mut all = verdict(a);
@@ -128,12 +130,12 @@ async fn approvals_are_given_in_ones_own_name_and_stay() {
     stage.run_is(&run, "Succeeded").await;
 }
 
-/// An approval is bound to what was asked: another question is asked again.
+/// An approval is bound to the step's question: if the question changes, it is asked again.
 #[tokio::test]
 async fn an_approval_is_bound_to_its_question() {
     let stage = Stage::new().await;
     stage.ready_with(KIND, "d", json!({})).await;
-    // Approved in advance, before anything was asked.
+    // The step is approved before it is reached.
     let run = json!({"apiVersion": PLAN_RUN.api_version(), "kind": "PlanRun", "metadata": {"name": "early"},
         "spec": {"of": {"apiVersion": DESK.api_version(), "kind": "Desk", "resource": "desks", "name": "d"}, "plan": "sure", "requestedBy": "admin",
             "approvals": [{"step": "elsewhere", "verdict": "Approve", "by": "admin"}]}});

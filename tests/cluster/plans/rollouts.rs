@@ -1,4 +1,4 @@
-//! Which plans a change selects, children during a run, failed runs, losses.
+//! Which plans a change selects, what happens to children during a run, failed runs, losses.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use crate::support::plans::{phase, story_of};
 const KIND: (&str, crate::support::ext::Kind) = ("Fleet", FLEET);
 
 const GOOD: &str = "registry.example.com/work:2";
-/// No pod with it starts.
+/// An image whose pods do not start.
 const BAD: &str = "registry.example.com/bad:1";
 
 fn image(pod: &Value) -> &str {
@@ -20,12 +20,12 @@ fn trace(o: &Value) -> String {
     o["status"]["trace"].as_str().unwrap_or_default().trim().to_owned()
 }
 
-/// Waits until the fleet is Ready and has run these plans in all.
+/// Waits until the fleet is Ready and has run exactly these plans.
 async fn traced(stage: &Stage, wanted: &str) -> Value {
     stage.until(&format!("trace {wanted:?}"), FLEET, "f", |o| is_ready(o) && trace(o) == wanted).await
 }
 
-/// An edit, and the plans that it adds to those that ran.
+/// Each edit adds the expected plans to those that have run.
 #[tokio::test]
 async fn a_change_selects_the_plan_that_names_it_most_specifically() {
     let stage = Stage::new().await;
@@ -58,7 +58,7 @@ async fn a_change_selects_the_plan_that_names_it_most_specifically() {
         assert_eq!(runs.len(), before + 1, "{what}: one run for an edit: {runs:#?}");
         assert_eq!(phase(runs.last().unwrap()), "Succeeded", "{what}");
     }
-    // After any rollout the cluster is the target.
+    // After each rollout the children match the spec.
     assert_eq!(stage.get(CONFIG_MAP, "f-plain").await["data"]["other"], "x");
     assert_eq!(stage.get(CONFIG_MAP, "f-route").await["data"]["color"], "blue");
     assert_eq!(stage.names(POD).await.len(), 4);
@@ -67,12 +67,12 @@ async fn a_change_selects_the_plan_that_names_it_most_specifically() {
         assert_eq!(image(&pod), GOOD);
         assert_eq!(pod["metadata"]["annotations"]["cpu"], "2");
     }
-    // The last ten are in the status.
+    // The status lists up to ten runs.
     let history = stage.get(FLEET, "f").await["status"]["history"].clone();
     assert_eq!(history.as_array().map(Vec::len), Some(9), "{history:#}");
 }
 
-/// One member at a time: each is ready before the next gets the new image.
+/// The members change one at a time: each is ready before the next gets the new image.
 #[tokio::test]
 async fn members_change_one_at_a_time() {
     let stage = Stage::new().await;
@@ -93,9 +93,10 @@ async fn members_change_one_at_a_time() {
     assert_eq!(before.iter().map(uid_of).collect::<Vec<_>>(), after.iter().map(uid_of).collect::<Vec<_>>());
 }
 
-/// A bad image stops at the first member; a member that is lost comes back as it was; the edit that mends it gets its turn.
+/// A bad image stops the rollout at the first member; a lost member comes back as it was; the edit that
+/// corrects the image is carried out.
 #[tokio::test]
-async fn a_failed_rollout_reaches_no_child_that_it_had_not_come_to() {
+async fn failed_rollout_changes_no_further_child() {
     let stage = Stage::new().await;
     stage.ready_with(KIND, "f", json!({})).await;
     stage.edit(FLEET, "f", json!({"image": BAD})).await;
@@ -113,7 +114,7 @@ async fn a_failed_rollout_reaches_no_child_that_it_had_not_come_to() {
     let old = "registry.example.com/work:1";
     assert_eq!(images().await, [BAD, old, old]);
 
-    // It is lost: its plan brings it back, from its own origin.
+    // A member that is lost now is recreated by its plan, with its own old image.
     let uid = uid_of(&stage.get(POD, "f-2").await).to_owned();
     stage.kubectl(&["delete", "pod", "f-2", "--wait=false"]).await;
     let back = stage.until("another pod", POD, "f-2", |pod| uid_of(pod) != uid && is_pod_ready(pod)).await;
@@ -121,7 +122,7 @@ async fn a_failed_rollout_reaches_no_child_that_it_had_not_come_to() {
     stage.run_of("f", "failover", |run| phase(run) == "Succeeded").await;
     assert_eq!(images().await, [BAD, old, old]);
 
-    // What is not part of any step is enforced as ever.
+    // A child that no step applies is repaired as before.
     stage.kubectl(&["delete", "configmap", "f-route"]).await;
     stage.until("back", CONFIG_MAP, "f-route", |_| true).await;
 
@@ -130,14 +131,14 @@ async fn a_failed_rollout_reaches_no_child_that_it_had_not_come_to() {
     assert_eq!(images().await, [GOOD, GOOD, GOOD]);
 }
 
-/// A change that another supersedes half-way is still made.
+/// A change that another supersedes half-way is still completed.
 #[tokio::test]
-async fn a_superseded_change_is_still_made() {
+async fn superseded_change_is_still_completed() {
     let stage = Stage::new().await;
     stage.ready_with(KIND, "f", json!({})).await;
     stage.edit(FLEET, "f", json!({"image": BAD})).await;
     stage.until("the first member has it", POD, "f-0", |pod| image(pod) == BAD).await;
-    // Beside the size nothing that `upgrade` is for is as it was when the last rollout succeeded.
+    // Apart from the size the spec is again that of the last successful rollout, but not all members are.
     stage.edit(FLEET, "f", json!({"image": "registry.example.com/work:1", "size": 5})).await;
     let o = stage.until("done", FLEET, "f", |o| is_ready(o) && o["status"]["ready"] == 5).await;
     assert!(trace(&o).ends_with("upgrade resize"), "{}", trace(&o));
@@ -148,7 +149,7 @@ async fn a_superseded_change_is_still_made() {
     assert!(superseded.iter().any(|run| phase(run) == "Superseded"), "{superseded:#?}");
 }
 
-/// A rotated ref rolls the members one by one, in the plan that names it.
+/// A rotated ref restarts the members one by one, by the plan that names it.
 #[tokio::test]
 async fn a_changed_ref_rolls_members_one_by_one() {
     let stage = Stage::new().await;
@@ -161,7 +162,7 @@ async fn a_changed_ref_rolls_members_one_by_one() {
     }
 }
 
-/// A record changes children at once and in place, also if its run fails afterwards.
+/// A record changes children at once and in place, even if its run fails afterwards.
 #[tokio::test]
 async fn children_follow_a_record_even_if_the_run_fails() {
     let stage = Stage::new().await;
@@ -171,9 +172,10 @@ async fn children_follow_a_record_even_if_the_run_fails() {
     stage.until("the new primary", CONFIG_MAP, "f-route", |o| o["data"]["primary"] == "9").await;
 }
 
-/// What a failed run has deleted stays away, and a condition names it; a retry or another run brings it back.
+/// A child that a failed run has deleted stays away, and a condition names it; a retry or another run brings
+/// it back.
 #[tokio::test]
-async fn what_a_failed_run_deleted_stays_away() {
+async fn child_deleted_by_a_failed_run_stays_away() {
     let stage = Stage::new().await;
     stage.ready_with(KIND, "f", json!({})).await;
     let run = stage.request(KIND, "f", "drop", &Value::Null).await;
@@ -181,7 +183,7 @@ async fn what_a_failed_run_deleted_stays_away() {
     stage.gone(POD, "f-0").await;
     let named = |o: &Value| o["status"]["conditions"].to_string().contains("members[0]");
     stage.until("a condition that names it", FLEET, "f", named).await;
-    // Everything else is enforced, and that has been seen.
+    // Other children are repaired; wait until that has happened.
     stage.kubectl(&["delete", "configmap", "f-plain"]).await;
     stage.until("back", CONFIG_MAP, "f-plain", |_| true).await;
     assert!(stage.find(POD, "f-0").await.is_none());
@@ -195,7 +197,7 @@ async fn what_a_failed_run_deleted_stays_away() {
     stage.ready(FLEET, "f").await;
 }
 
-/// A loss: gone, or a pod in phase Failed; not a pod that does not get ready.
+/// A member is lost if it is gone or its pod is Failed, not if its pod is only unready.
 #[tokio::test]
 async fn a_lost_member_is_replaced_by_its_plan() {
     let stage = Stage::new().await;
@@ -223,16 +225,16 @@ async fn a_lost_member_is_replaced_by_its_plan() {
     let failovers =
         async || stage.runs("f").await.iter().filter(|run| run["spec"]["plan"] == "failover").count();
     assert_eq!(failovers().await, 2);
-    // Unready is not lost.
+    // An unready pod is not a lost one.
     let status = json!({"status": {"conditions": [{"type": "Ready", "status": "False", "reason": "CrashLoopBackOff"}]}});
     stage.kubectl(&["patch", "pod", "f-0", "--subresource=status", "-p", &status.to_string()]).await;
     stage.until("seen", FLEET, "f", |o| o["status"]["ready"] == 2).await;
     assert_eq!(failovers().await, 2);
 }
 
-/// A member is lost in the middle of an upgrade: its plan goes first, then the rest.
+/// A member is lost in the middle of an upgrade: its plan runs first, then the rest of the upgrade.
 #[tokio::test]
-async fn a_loss_interrupts_an_upgrade_which_then_goes_on() {
+async fn loss_interrupts_an_upgrade_which_then_continues() {
     let stage = Stage::new().await;
     stage.ready_with(KIND, "f", json!({})).await;
     stage.edit(FLEET, "f", json!({"image": BAD})).await;
@@ -249,9 +251,9 @@ async fn a_loss_interrupts_an_upgrade_which_then_goes_on() {
     }
 }
 
-/// Upgrade and back, edit and back: the children are as they were.
+/// After an upgrade or an edit and its reversal, the children are as before.
 #[tokio::test]
-async fn an_edit_that_is_taken_back_leaves_what_was() {
+async fn reverted_edit_restores_the_children() {
     let stage = Stage::new().await;
     stage.ready_with(KIND, "f", json!({})).await;
     let spec = async || -> Vec<Value> {

@@ -1,4 +1,5 @@
-//! Rules between runs: who goes first, what is interrupted, what is settled first, retries, cancellation, history, records.
+//! Rules between runs: order, interruption, settling of unanswered requests, retries, cancellation, history,
+//! records.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +22,7 @@ async fn request(stage: &Stage, plan: &str) -> String {
     stage.request(KIND, "d", plan, &Value::Null).await
 }
 
-/// A run that is requested and has started.
+/// Requests a run and waits until it is Running.
 async fn running(stage: &Stage, plan: &str) -> String {
     let run = request(stage, plan).await;
     stage.run_is(&run, "Running").await;
@@ -36,7 +37,7 @@ async fn alarm(stage: &Stage, on: &str) {
     stage.flag("d-alarm", json!({"on": on})).await;
 }
 
-/// Exclusive runs take turns, in order of arrival; one that is not exclusive runs beside them.
+/// Exclusive runs take turns in order of arrival; a run that is not exclusive runs beside them.
 #[tokio::test]
 async fn exclusive_runs_take_turns_and_others_run_beside_them() {
     let stage = desk().await;
@@ -55,7 +56,7 @@ async fn exclusive_runs_take_turns_and_others_run_beside_them() {
     assert!(ended.as_str() <= started.as_str(), "{ended} {started}");
 }
 
-/// A condition's plan interrupts a request, which then resumes where it was.
+/// A run of a condition's plan interrupts a requested one, which then resumes where it was.
 #[tokio::test]
 async fn a_failover_interrupts_a_request_which_resumes() {
     let stage = desk().await;
@@ -69,13 +70,13 @@ async fn a_failover_interrupts_a_request_which_resumes() {
     stage.run_is(&held, "Succeeded").await;
 }
 
-/// ... unless the run says that it is not interruptible.
+/// A run of a condition's plan waits for a run that is not interruptible.
 #[tokio::test]
-async fn what_is_not_interruptible_ends_first() {
+async fn uninterruptible_run_is_not_interrupted() {
     let stage = desk().await;
     let held = running(&stage, "hold-tight").await;
     alarm(&stage, "yes").await;
-    // The failover's time to hold is over when this, which begins later, has been handled.
+    // The failover's hold time has passed once this run, which begins later, has succeeded.
     let beside = stage.request(KIND, "d", "backup", &json!({"after": "3s"})).await;
     stage.run_is(&beside, "Succeeded").await;
     assert_eq!(phase(&stage.get(PLAN_RUN, &held).await), "Running");
@@ -86,7 +87,7 @@ async fn what_is_not_interruptible_ends_first() {
     alarm(&stage, "no").await;
 }
 
-/// A newer spec replaces a rollout that waits; its target is the newest.
+/// A newer spec replaces a waiting rollout; its target is the newest spec.
 #[tokio::test]
 async fn a_newer_spec_supersedes_a_rollout() {
     let stage = desk().await;
@@ -107,9 +108,9 @@ async fn a_newer_spec_supersedes_a_rollout() {
     assert_eq!(phases, ["Succeeded", "Superseded", "Succeeded"], "{runs:#?}");
 }
 
-/// Forbid: the second fails. Queue: it waits. Replace: it ends the first.
+/// Forbid: the second run fails. Queue: it waits. Replace: it ends the first.
 #[tokio::test]
-async fn a_second_run_of_a_plan_is_refused_waits_or_replaces_the_first() {
+async fn second_run_is_refused_queued_or_replaces_the_first() {
     let stage = desk().await;
     let first = running(&stage, "hold").await;
     let second = request(&stage, "hold").await;
@@ -133,9 +134,9 @@ async fn a_second_run_of_a_plan_is_refused_waits_or_replaces_the_first() {
     stage.run_is(&second, "Cancelled").await;
 }
 
-/// A POST whose answer is not there is settled before the failover begins.
+/// An unanswered POST is settled before the failover begins.
 #[tokio::test]
-async fn what_is_in_flight_is_settled_before_another_run_begins() {
+async fn unanswered_request_is_settled_before_another_run_begins() {
     let stage = desk().await;
     let items = stage.items("d");
     api().always("POST", &items, Answer::DoneAndSilent);
@@ -177,15 +178,15 @@ async fn a_retry_resumes_at_the_failed_step() {
     stage.run_is(&again, "Succeeded").await;
     let done = stage.until("Ready", DESK, "d", |o| is_ready(o) && condition(o, "Stalled").is_null()).await;
     assert_eq!(done["status"]["note"], "one three", "the first step ran once");
-    // What has not failed is not retried.
+    // A run that has not failed cannot be retried.
     let none = stage.retry(&again).await;
     let none = stage.run_is(&none, "Failed").await;
     assert!(story_of(&none).contains(&again), "{}", story_of(&none));
 }
 
-/// Cancelled: while it waits to start, and while it runs.
+/// Runs can be cancelled while they wait to start, and while they run.
 #[tokio::test]
-async fn runs_are_cancelled() {
+async fn waiting_and_active_runs_can_be_cancelled() {
     let stage = desk().await;
     let first = running(&stage, "hold").await;
     let waiting = stage.request(KIND, "d", "broken", &json!({"mode": "good"})).await;
@@ -194,7 +195,7 @@ async fn runs_are_cancelled() {
     assert!(steps(&waiting).is_empty(), "{}", story_of(&waiting));
     stage.cancel(&first).await;
     let first = stage.run_is(&first, "Cancelled").await;
-    // It does not come back to life.
+    // Setting `cancel` back to false does not revive the run.
     let told = stage
         .kubectl_input(
             &["patch", "planrun", name_of(&first), "--type=merge", "-p", "{\"spec\":{\"cancel\":false}}"],
@@ -211,9 +212,10 @@ async fn running_or_done(stage: &Stage, plan: &str) -> String {
     request(stage, plan).await
 }
 
-/// A backup that takes long ends after a failover has set the primary: its end changes nothing of it.
+/// A long backup ends after a failover has set the primary: the end of the backup does not change the
+/// primary.
 #[tokio::test]
-async fn each_run_writes_only_its_own_keys() {
+async fn each_run_writes_only_its_own_record_keys() {
     let stage = desk().await;
     let backup = stage.request(KIND, "d", "backup", &json!({"end": "never"})).await;
     stage.run_is(&backup, "Running").await;
@@ -221,7 +223,7 @@ async fn each_run_writes_only_its_own_keys() {
     stage.run_of("d", "failover", |run| phase(run) == "Succeeded").await;
     alarm(&stage, "no").await;
     let primary = stage.until("the primary", DESK, "d", |o| !o["status"]["primary"].is_null()).await["status"]["primary"].clone();
-    // The pod of the backup's Job ends well.
+    // Let the pod of the backup's Job succeed.
     let pods = stage.list(crate::support::ext::POD).await;
     let pod = name_of(pods.first().expect("the Job's pod")).to_owned();
     stage.kubectl(&["annotate", "--overwrite", "pod", &pod, "script.example.com/end=succeed"]).await;
@@ -230,7 +232,7 @@ async fn each_run_writes_only_its_own_keys() {
     assert!(o["status"]["primary"].as_u64() >= primary.as_u64(), "{:#}", o["status"]);
 }
 
-/// The status has the last ten runs; older `PlanRun`s go, the newest and the records stay.
+/// The status lists the last ten runs; older `PlanRun`s are deleted, the newest and the records are kept.
 #[tokio::test]
 async fn history_is_bounded_and_records_stay() {
     let stage = desk().await;
@@ -253,7 +255,7 @@ async fn history_is_bounded_and_records_stay() {
     assert_eq!(o["status"]["note"], "held");
 }
 
-/// Paused: nothing starts, nothing ends by its time; then it goes on.
+/// While an instance is paused nothing starts and no timeout ends a step; afterwards it continues.
 #[tokio::test]
 async fn while_paused_no_step_starts() {
     let stage = desk().await;
@@ -266,7 +268,8 @@ async fn while_paused_no_step_starts() {
     open(&stage).await;
     alarm(&stage, "yes").await;
     let beside = stage.request(KIND, "d", "backup", &Value::Null).await;
-    // A later request for an instance that is not paused is carried out, so the manager has handled all of these.
+    // A later request for an instance that is not paused is carried out, so the manager has handled all
+    // earlier ones.
     let marker = stage.request(KIND, "e", "backup", &Value::Null).await;
     stage.run_is(&marker, "Succeeded").await;
     stage.idle(&Stage::address()).await;
@@ -283,7 +286,7 @@ async fn while_paused_no_step_starts() {
     alarm(&stage, "no").await;
 }
 
-/// A tenant's ten thousand requests: those that wait are bounded, and other instances are not delayed.
+/// A tenant makes ten thousand requests: only a limited number waits, and other instances are not delayed.
 #[tokio::test]
 async fn waiting_requests_are_bounded() {
     let stage = desk().await;

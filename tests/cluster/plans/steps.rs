@@ -1,4 +1,4 @@
-//! Every kind of step and every modifier: a requested run of each, with its end and what can be seen of it.
+//! Every kind of step and every modifier: each has a requested run, with its end and its visible effects.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use crate::support::plans::{PLAN_RUN, events_about, phase, steps, story_of};
 
 const KIND: (&str, crate::support::ext::Kind) = ("Procedure", PROCEDURE);
 
-/// A plan, its parameters, the phase in which its run ends, what the run says of itself, and the status of the instance.
+/// A plan, its parameters, the phase in which its run ends, what the run reports, and the instance's status.
 struct Case {
     plan: &'static str,
     params: Value,
@@ -36,7 +36,7 @@ impl Case {
     }
 }
 
-/// Runs a plan of an instance of its own.
+/// Runs a plan of an instance of its own and checks the result.
 async fn check(stage: &Stage, number: usize, case: &Case) {
     let name = format!("p{number}");
     stage.ready_with(KIND, &name, json!({})).await;
@@ -48,7 +48,7 @@ async fn check(stage: &Stage, number: usize, case: &Case) {
     }
     let wanted = case.status.as_object().expect("a map");
     let fails = case.ends == "Failed";
-    // What has changed nothing of the instance does not stall it.
+    // A failed run that has changed nothing of the instance does not stall it.
     let told_by = |o: &Value| ["Stalled", "RunFailed"].map(|kind| condition(o, kind).clone());
     let holds = |o: &Value| {
         let [stalled, failed] = told_by(o);
@@ -74,7 +74,7 @@ async fn all(cases: Vec<Case>) {
 }
 
 #[tokio::test]
-async fn steps_of_every_kind_do_what_they_say() {
+async fn steps_of_every_kind_work() {
     all(vec![
         case("apply", "Succeeded"),
         case("delete", "Succeeded").status(json!({"note": "gone"})),
@@ -108,7 +108,7 @@ async fn modifiers_decide_what_runs_and_what_a_failure_means() {
 }
 
 #[tokio::test]
-async fn what_is_too_large_fails_the_step_that_would_store_it() {
+async fn too_large_values_fail_the_step_that_stores_them() {
     all(vec![
         case("large", "Failed").says(&["large", "32 KiB"]),
         case("text-job", "Failed").with(json!({"message": "x".repeat(4097)})).says(&["work", "4 KiB"]),
@@ -116,9 +116,9 @@ async fn what_is_too_large_fails_the_step_that_would_store_it() {
     .await;
 }
 
-/// A step is skipped, or done, and says so by its path; one that was not reached has no state.
+/// A step that is skipped or done is listed by its path; a step that was not reached has no state.
 #[tokio::test]
-async fn a_run_says_what_became_of_each_step() {
+async fn run_reports_the_state_of_each_step() {
     let stage = Stage::new().await;
     stage.ready_with(KIND, "p", json!({})).await;
     for (plan, wanted) in [
@@ -139,7 +139,7 @@ async fn a_run_says_what_became_of_each_step() {
 }
 
 #[tokio::test]
-async fn a_wait_says_what_it_waits_for_and_ends_when_it_is_true() {
+async fn wait_reports_its_condition_and_ends_when_true() {
     let stage = Stage::new().await;
     stage.ready_with(KIND, "p", json!({})).await;
     let run = stage.request(KIND, "p", "wait", &Value::Null).await;
@@ -153,9 +153,9 @@ async fn a_wait_says_what_it_waits_for_and_ends_when_it_is_true() {
     assert!(condition(&done, "Reconciling").is_null(), "{:#}", done["status"]);
 }
 
-/// Each transition of a run is an Event of the instance.
+/// Each transition of a run gives an Event of the instance.
 #[tokio::test]
-async fn events_tell_of_runs() {
+async fn transitions_of_runs_give_events() {
     let stage = Stage::new().await;
     stage.ready_with(KIND, "p", json!({})).await;
     for (plan, ends) in [("pause", "Succeeded"), ("fail", "Failed")] {
@@ -180,7 +180,7 @@ async fn an_apply_has_its_own_readiness() {
     stage.run_is(&run, "Succeeded").await;
 }
 
-/// The `when` of a phase is decided when the run reaches it.
+/// The `when` of a phase is evaluated when the run reaches it.
 #[tokio::test]
 async fn the_when_of_a_phase_is_decided_once() {
     let stage = Stage::new().await;
@@ -206,7 +206,7 @@ async fn a_patch_changes_an_object_that_is_no_child() {
     assert!(story_of(&run).contains("missing"), "{}", story_of(&run));
 }
 
-/// A step that runs a plan of another instance is a request there, and waits for its end.
+/// A step that runs a plan of another instance creates a request there, and waits for its end.
 #[tokio::test]
 async fn a_plan_of_another_instance_is_requested_there() {
     let stage = Stage::new().await;
@@ -236,7 +236,7 @@ async fn people_approve_and_reject() {
     stage.until("the question", PLAN_RUN, &run, asks).await;
     let shown = |o: &Value| o["status"].to_string().contains("Delete the data of p?");
     stage.until("the question", PROCEDURE, "p", shown).await;
-    // A run that only waits for approval does not block others.
+    // A run that only waits for approval does not block other runs.
     let other = stage.request(KIND, "p", "noting", &json!({"text": "meanwhile"})).await;
     stage.run_is(&other, "Succeeded").await;
     stage.answer(&run, "sure", "Approve").await;
@@ -250,7 +250,7 @@ async fn people_approve_and_reject() {
     assert!(story_of(&run).contains("admin"), "{}", story_of(&run));
 }
 
-/// Outputs that are secret are in a Secret, and nowhere else; when the run has ended, nowhere.
+/// Secret outputs are only in a Secret, and after the end of the run nowhere.
 #[tokio::test]
 async fn a_secret_output_is_kept_in_a_secret() {
     let stage = Stage::new().await;
@@ -278,11 +278,11 @@ async fn a_secret_output_is_kept_in_a_secret() {
         })
         .await;
     };
-    // While a later step may read it.
+    // The Secret exists while a later step may read it.
     are_held(1).await;
     stage.flag("p-flag", json!({"up": "yes"})).await;
     let run = stage.run_is(&name, "Succeeded").await;
-    // The parameters are the requester's own words.
+    // The parameters of the run, which the requester has written, are not hidden.
     assert!(!run["status"].to_string().contains(canary), "{}", story_of(&run));
     assert!(run["status"].to_string().contains("visible"), "{}", story_of(&run));
     assert!(!stage.get(PROCEDURE, "p").await["status"].to_string().contains(canary));

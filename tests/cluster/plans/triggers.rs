@@ -19,20 +19,20 @@ async fn desk(spec: Value) -> Stage {
     stage
 }
 
-/// How many runs of a plan there are.
+/// How many runs of a plan exist.
 async fn count(stage: &Stage, plan: &str) -> usize {
     stage.runs("d").await.iter().filter(|run| run["spec"]["plan"] == plan).count()
 }
 
 #[tokio::test]
-async fn a_condition_starts_its_plan_after_its_time_and_again_after_its_cooldown() {
+async fn condition_starts_its_plan_again_after_its_cooldown() {
     let stage = desk(json!({})).await;
     let started = Instant::now();
     stage.flag("d-alarm", json!({"on": "yes"})).await;
     let first = stage.run_of("d", "failover", |run| phase(run) == "Succeeded").await;
     assert!(started.elapsed() >= Duration::from_secs(1), "before its time");
     stage.until("the primary", CONFIG_MAP, "d-config", |o| o["data"]["primary"] == "1").await;
-    // It still holds: once more, but not before the cooldown is over.
+    // The condition is still true: there is a second run, but not before the cooldown is over.
     let second = eventually("the second run", LONG, async || {
         let mut runs = stage.runs("d").await;
         runs.retain(|run| run["spec"]["plan"] == "failover" && run["status"]["startedAt"].is_string());
@@ -48,7 +48,7 @@ async fn a_condition_starts_its_plan_after_its_time_and_again_after_its_cooldown
     stage.flag("d-alarm", json!({"on": "no"})).await;
 }
 
-/// A run each minute, named by it; none while the schedule is suspended.
+/// The schedule starts a run each minute, named after that minute, and none while it is suspended.
 #[tokio::test]
 async fn a_schedule_starts_its_plan_once_a_minute() {
     let stage = desk(json!({"schedule": "* * * * *"})).await;
@@ -69,7 +69,7 @@ async fn a_schedule_starts_its_plan_once_a_minute() {
     assert_eq!(stage.runs("e").await.len(), 1, "it is suspended");
 }
 
-/// A spec whose schedule is not a cron line: a condition reports it, and nothing else changes.
+/// A schedule in the spec that is not a cron line is reported by a condition; nothing else changes.
 #[tokio::test]
 async fn an_invalid_schedule_is_reported() {
     let stage = desk(json!({})).await;
@@ -86,7 +86,7 @@ async fn an_invalid_schedule_is_reported() {
     assert_eq!(count(&stage, "nightly").await, 0);
 }
 
-/// Parameters are checked against the plan's schema; a run that cannot be is failed with the reason.
+/// Parameters are checked against the plan's schema; a run with invalid parameters fails with the reason.
 #[tokio::test]
 async fn parameters_are_checked_against_the_schema_of_the_plan() {
     let stage = desk(json!({})).await;
@@ -104,18 +104,18 @@ async fn parameters_are_checked_against_the_schema_of_the_plan() {
         let story = run["status"].to_string();
         assert!(story.contains(word) && !story.contains("\"one\""), "{params}: {story}");
     }
-    // A request that is refused is not a failure of the instance.
+    // A refused request is not a failure of the instance.
     stage.ready(DESK, "d").await;
 }
 
 #[tokio::test]
-async fn a_request_for_what_does_not_exist_says_so_and_waits() {
+async fn request_for_a_missing_plan_or_instance_waits() {
     let stage = desk(json!({})).await;
     for (name, plan, word) in [("d", "sleep", "sleep"), ("nobody", "hold", "nobody")] {
         let run = stage.request(KIND, name, plan, &Value::Null).await;
         let says = |run: &Value| run["status"].to_string().contains(word);
         let run = stage.until("what is missing", PLAN_RUN, &run, says).await;
-        // It may come yet: it fails after an hour.
+        // The plan or the instance may be created later: the request fails only after an hour.
         assert!(["", "Pending"].contains(&phase(&run)), "{}", story_of(&run));
     }
 }

@@ -1,4 +1,4 @@
-//! A package changes while its plans run, and plans that break what their own conditions read.
+//! Packages that change while their plans run, and plans that affect what their own conditions read.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use crate::support::plans::{PLAN_RUN, phase, steps, story_of};
 /// A step that the run of the old version does not have.
 const NEW_STEP: &str = "            - {name: more, fail: {message: \"this step is new\"}}\n";
 
-/// A plan that waits for a `ConfigMap` and then says which version of the package it is of.
+/// A plan that waits for a `ConfigMap` and then records the package version to which it belongs.
 fn waiting(version: &str, steps: &str) -> String {
     format!(
         "
@@ -25,12 +25,13 @@ fn waiting(version: &str, steps: &str) -> String {
     )
 }
 
-/// An instance whose run of the plan `work` waits; the run, and the revision that it began with.
+/// An instance whose run of the plan `work` waits, with the name of the run and the revision that it began
+/// with.
 async fn at_the_gate(name: &'static str) -> (Own, String, Value) {
     at_the_gate_of(name, &waiting("old", "")).await
 }
 
-/// The same with other plans.
+/// Like [`at_the_gate`], with other plans.
 async fn at_the_gate_of(name: &'static str, plans: &str) -> (Own, String, Value) {
     let own = Own::new(name, plans).await;
     own.create(json!({})).await;
@@ -42,7 +43,7 @@ async fn at_the_gate_of(name: &'static str, plans: &str) -> (Own, String, Value)
     (own, run, revision)
 }
 
-/// The end of the name of a revision's `OperatorRevision`.
+/// The hash at the end of the name of an `OperatorRevision`.
 fn digest_of(revision: &Value) -> &str {
     revision.as_str().unwrap().rsplit('-').next().unwrap()
 }
@@ -54,13 +55,13 @@ fn is_at(version: &'static str) -> impl Fn(&Value) -> bool {
     }
 }
 
-/// What is awaited of an instance.
+/// The message of the condition Reconciling.
 fn condition_of(o: &Value) -> Option<&str> {
     condition(o, "Reconciling")["message"].as_str()
 }
 
 async fn open_gate(own: &Own) {
-    // Repaired at once, as our field: so a field of somebody else opens the gate.
+    // A field of another manager opens the gate, because a change of our field would be repaired at once.
     own.scene.patch(CONFIG_MAP, "s-config", "merge", &json!({"data": {"open": "yes"}})).await;
 }
 
@@ -95,7 +96,8 @@ async fn create_part(own: &Own, part: &Value) {
     own.scene.kubectl_input(&["-n", MANAGERS, "create", "-f", "-"], &part.to_string()).await.unwrap();
 }
 
-/// A run that a new version of the package finds ends as it began; the version follows it.
+/// A run that is active when a new version of the package arrives ends with its old version; the upgrade
+/// follows it.
 #[tokio::test]
 async fn a_run_finishes_with_its_own_revision() {
     let (own, run, revision) = at_the_gate("own-revision").await;
@@ -108,16 +110,17 @@ async fn a_run_finishes_with_its_own_revision() {
     let done = own.scene.run_is(&run, "Succeeded").await;
     assert_eq!(done["status"]["revision"], revision, "{}", story_of(&done));
     own.scene.until("the old note", own.kind, "s", |o| is_ready(o) && o["status"]["note"] == "old").await;
-    // The upgrade came after it.
+    // The upgrade follows the run.
     let runs = own.scene.runs("s").await;
     let last = runs.last().unwrap();
     assert!(last["status"]["revision"] != revision && phase(last) == "Succeeded", "{}", story_of(last));
     assert_eq!(last["spec"]["plan"], "deploy");
 }
 
-/// The new revision has neither the plan nor any expression that reads what the plan waits for. The old one is read once.
+/// The new revision has neither the plan nor any expression that reads what the plan waits for. The old
+/// revision is read only once.
 #[tokio::test]
-async fn a_run_ends_whose_plan_the_new_revision_does_not_have() {
+async fn run_ends_if_new_revision_lacks_its_plan() {
     let condition = "children.service.spec.sessionAffinity == 'ClientIP'";
     let old = waiting("old", "").replace("children.config.data.open == 'yes'", condition);
     let (own, run, revision) = at_the_gate_of("removed-plan", &old).await;
@@ -130,7 +133,7 @@ async fn a_run_ends_whose_plan_the_new_revision_does_not_have() {
     let name = format!("operatorrevisions/kudo-removed-plan-{}", digest_of(&revision));
     let reads = || {
         let requests = audit.requests_since(mark).unwrap();
-        // The garbage collector reads it too, for its parts.
+        // The garbage collector also reads the revision, for its parts.
         let of_manager = requests.iter().filter(|request| request.user_agent.starts_with("operetta/"));
         of_manager.filter(|request| request.uri.contains(&name)).count()
     };
@@ -145,7 +148,7 @@ async fn a_run_ends_whose_plan_the_new_revision_does_not_have() {
     assert_eq!(reads(), 1);
 }
 
-/// Of many revisions, the active one, the newest five and those that a run uses are kept, and no parts of others.
+/// The active revision, the newest five and those that a run uses are kept, with their parts and no others.
 #[tokio::test]
 async fn revisions_that_nothing_uses_are_pruned() {
     let (mut own, run, revision) = at_the_gate("pruned-revisions").await;
@@ -171,7 +174,8 @@ async fn revisions_that_nothing_uses_are_pruned() {
     own.scene.until("upgraded", own.kind, "s", is_at("0.9.0")).await;
 }
 
-/// What was stored is gone, then altered: the instance stays as it is, and says so, until it is restored.
+/// The stored revision is deleted, then altered: the instance stays as it is and reports it, until the
+/// revision is restored.
 #[tokio::test]
 async fn a_run_whose_revision_is_missing_waits_for_it() {
     let (own, run, revision) = at_the_gate("missing-revision").await;
@@ -210,7 +214,8 @@ async fn a_run_whose_revision_is_missing_waits_for_it() {
     altered["binaryData"]["part"] = "eJwDAAAAAAE=".into();
     create_part(&own, &altered).await;
     own.scene.until("altered", own.kind, "s", says("is not what was stored")).await;
-    // Reconciled since the change: neither repaired from another revision nor upgraded.
+    // The manager has reconciled since the change: it has neither repaired the child from another revision
+    // nor upgraded it.
     assert_eq!(own.scene.get(CONFIG_MAP, "s-config").await["data"]["param"], "changed");
     assert_eq!(phase(&own.scene.get(PLAN_RUN, &run).await), "Running");
     delete_part(&own, &altered).await;
@@ -221,7 +226,8 @@ async fn a_run_whose_revision_is_missing_waits_for_it() {
     assert_eq!(own.scene.get(CONFIG_MAP, "s-config").await["data"]["param"], "a");
 }
 
-/// What is missing or altered of the revision of an active package is stored again when a manager starts with it.
+/// Missing or altered parts of the revision of an active package are stored again when a manager starts with
+/// the package.
 #[tokio::test]
 async fn a_manager_restores_its_own_revision() {
     let (mut own, _, revision) = at_the_gate("restored-revision").await;
@@ -239,7 +245,7 @@ async fn a_manager_restores_its_own_revision() {
     }
 }
 
-/// A person gives up a run whose revision is lost.
+/// A person cancels a run whose revision is lost.
 #[tokio::test]
 async fn a_run_whose_revision_is_lost_can_be_cancelled() {
     let (own, run, revision) = at_the_gate("lost-revision").await;
@@ -254,11 +260,12 @@ async fn a_run_whose_revision_is_lost_can_be_cancelled() {
     own.scene.until("upgraded", own.kind, "s", is_at("0.2.0")).await;
 }
 
-/// While a run awaits an object that it has changed, a condition that reads the object does not count. It reads the image:
-/// that is so as soon as the run has written it, and as long as it stays. The readiness of simulated pods comes and goes;
-/// conditions that read it are in `src/core/children/tests/plans/losses.rs`.
+/// While a run awaits an object that it has changed, conditions that read the object do not count. The
+/// condition here reads the image, which is wrong from the run's write until the next edit. The readiness of
+/// simulated pods changes at random times; conditions that read it are in
+/// `src/core/children/tests/plans/losses.rs`.
 #[tokio::test]
-async fn a_packages_own_upgrade_is_no_reason_for_a_failover() {
+async fn upgrade_does_not_cause_a_failover() {
     let plans = "
         deploy:
           trigger: [created, changed]
@@ -277,7 +284,7 @@ async fn a_packages_own_upgrade_is_no_reason_for_a_failover() {
     own.scene.until("the bad image", DEPLOYMENT, "s", |o| o.to_string().contains("bad:1")).await;
     let failed = own.scene.run_of("s", "deploy", |run| phase(run) == "Failed").await;
     let failed = failed["status"]["finishedAt"].as_str().unwrap().to_owned();
-    // Afterwards it does.
+    // After the run has ended, the condition counts.
     let failover = own.scene.run_of("s", "failover", |run| phase(run) == "Succeeded").await;
     assert!(failover["status"]["startedAt"].as_str().unwrap() >= failed.as_str(), "{}", story_of(&failover));
     own.edit(json!({"image": "registry.example.com/work:2"})).await;
@@ -287,9 +294,9 @@ async fn a_packages_own_upgrade_is_no_reason_for_a_failover() {
     assert_eq!(runs.iter().filter(|run| run["spec"]["plan"] == "failover").count(), 1, "{runs:#?}");
 }
 
-/// Upgrade, then back: the children are as they were.
+/// After an upgrade and its reversal, the children are as before.
 #[tokio::test]
-async fn a_package_that_goes_back_restores_what_was() {
+async fn reverted_package_restores_the_children() {
     let old = waiting("old", "");
     let own = Own::new("goes-back", &old).await;
     own.create(json!({})).await;

@@ -1,4 +1,5 @@
-//! The other built-in kinds that are awaited: volumes, Services, budgets, autoscalers, namespaces, APIServices.
+//! The other built-in kinds whose readiness is awaited: volumes, Services, budgets, autoscalers, namespaces,
+//! APIServices.
 
 use super::record::Record;
 use super::{apply, created, document, workload};
@@ -7,7 +8,7 @@ use crate::support::{eventually, kubectl, kubectl_stdin};
 use serde_json::json;
 
 #[tokio::test]
-async fn volumes_services_budgets_and_autoscalers() {
+async fn readiness_of_volumes_services_budgets_and_autoscalers() {
     let scene = Scene::unmanaged().await;
     let claim = ("v1", "PersistentVolumeClaim", "persistentvolumeclaims");
     let service = ("v1", "Service", "services");
@@ -49,7 +50,7 @@ async fn volumes_services_budgets_and_autoscalers() {
 }
 
 #[tokio::test]
-async fn namespaces_and_api_services() {
+async fn readiness_of_namespaces_and_api_services() {
     let scene = Scene::unmanaged().await;
     let name = format!("{}-more", scene.namespace());
     let record = Record::of(&scene, ("v1", "Namespace", "namespaces"), false, &name, None);
@@ -66,7 +67,7 @@ async fn namespaces_and_api_services() {
         other => Err(format!("{other:?}")),
     })
     .await;
-    // Nobody serves it. It goes at once: while it is there, discovery is incomplete.
+    // Nothing serves this APIService. It is deleted soon, because discovery is incomplete while it exists.
     let record = Record::of(&scene, service, false, "v1.nobody.operetta.dev", None);
     record.watching().await;
     let manifest = format!(

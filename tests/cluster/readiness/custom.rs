@@ -1,4 +1,4 @@
-//! CRDs, and objects of custom kinds.
+//! Readiness of CRDs and of objects of custom kinds.
 
 use super::record::Record;
 use super::{apply, document};
@@ -26,7 +26,7 @@ spec:
 }
 
 #[tokio::test]
-async fn definitions_and_custom_kinds() {
+async fn readiness_of_crds_and_custom_kinds() {
     let scene = Scene::unmanaged().await;
     let crd = ("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions");
     let group = "readiness.operetta.dev";

@@ -1,10 +1,10 @@
-//! Every kind that the server has: those that nothing is awaited of are ready at once, all others have a test.
+//! All kinds of the server: those without a readiness rule are ready at once, and all others have a test.
 
 use super::record::Record;
 use crate::support::ext::Scene;
 use serde_json::json;
 
-/// Kinds that nothing is awaited of: the manifest's body, and what becomes of it.
+/// Kinds without a readiness rule: API version, kind, and the manifest's body.
 const AT_ONCE: &[(&str, &str, &str)] = &[
     ("v1", "ConfigMap", "data: {a: b}"),
     ("v1", "Secret", "data: {a: Yg==}"),
@@ -88,7 +88,7 @@ const MUTATION: &str = "spec: {matchConstraints: {resourceRules: [{apiGroups: [e
                         [nothings]}]}, reinvocationPolicy: Never, mutations: [{patchType: ApplyConfiguration, applyConfiguration: {expression: \
                         'Object{}'}}]}";
 
-/// Kinds with a test of their own, or that nobody makes by hand.
+/// Kinds with a test of their own, and kinds that people do not create.
 const OTHERS: &[&str] = &[
     "APIService",
     "CustomResourceDefinition",
@@ -104,18 +104,18 @@ const OTHERS: &[&str] = &[
     "ReplicationController",
     "Service",
     "StatefulSet",
-    // Asked for by nodes and people, and answered.
+    // Nodes and people create these, and components answer them.
     "CertificateSigningRequest",
     "Node",
     "ResourceSlice",
 ];
 
 #[tokio::test]
-async fn every_kind_that_the_server_has() {
+async fn every_served_kind_has_a_readiness_test() {
     let scene = Scene::unmanaged().await;
     let discovery = kube::discovery::Discovery::new(scene.client()).run().await.unwrap();
     let mut served = Vec::new();
-    // Other tests bring custom kinds.
+    // Custom kinds of other tests.
     let is_custom = |group: &str| {
         group.ends_with("operetta.dev")
             || group.ends_with("kudo.example.com")
@@ -139,14 +139,14 @@ async fn every_kind_that_the_server_has() {
     assert!(missing.is_empty(), "no case for {missing:?}");
     let cases = AT_ONCE.iter().filter_map(|(api, kind, body)| {
         let found = served.iter().find(|(r, _)| r.api_version == *api && r.kind == *kind);
-        // A gate of the server may be shut.
+        // A kind may be disabled by a feature gate.
         found.map(|(resource, namespaced)| (*api, *kind, *body, resource.plural.as_str(), *namespaced))
     });
     let refused = futures::future::join_all(cases.map(async |(api, kind, body, plural, namespaced)| {
         let name = match kind {
             "IPAddress" => "10.250.0.9".to_owned(),
             "CSIDriver" => "any.example.org".to_owned(),
-            // Stored as the other kind of that name.
+            // It is stored as the other kind of that name.
             "Event" if api == "v1" => "core".to_owned(),
             _ => "any".to_owned(),
         };
@@ -158,10 +158,10 @@ async fn every_kind_that_the_server_has() {
             return Some(format!("{kind}: {error}"));
         }
         record.comes_to("Ready", &["Ready", "LatestGenerationNotObserved"]).await;
-        // Also when it changes.
+        // The object is also ready at once after a change.
         record.again();
         let change = match kind {
-            // One whose controller looks at each generation.
+            // Its controller observes each generation.
             "ValidatingAdmissionPolicy" => json!({"spec": {"failurePolicy": "Ignore"}}),
             _ => json!({"metadata": {"labels": {"a": "b"}}}),
         };

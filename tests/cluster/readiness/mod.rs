@@ -1,6 +1,6 @@
-//! Readiness of real objects: what the API server, the controllers and the fake nodes make of each built-in kind,
-//! every state on the way recorded by a watch. Where our rule for a kind looks at no more than metadata, the rule for
-//! the whole object must never say otherwise.
+//! Readiness of real objects: a watch records every state that the API server, the controllers and the fake
+//! nodes give to an object of each built-in kind. Where the rule for a kind reads only metadata, the rule for
+//! the whole object must give the same result.
 
 mod built_in;
 mod custom;
@@ -13,7 +13,7 @@ mod workloads;
 use self::record::Record;
 use crate::support::ext::Scene;
 
-/// kubectl takes what begins with a brace for JSON.
+/// A manifest for kubectl, which takes a text that begins with a brace for JSON.
 fn document(manifest: &str) -> String {
     format!("---\n{manifest}")
 }
@@ -22,7 +22,7 @@ async fn apply(scene: &Scene, manifest: &str) {
     scene.apply(&document(manifest)).await;
 }
 
-/// Creates an object of a kind (API version, kind, plural), and records its states from its creation on.
+/// Creates an object of a kind (API version, kind, plural), and records its states from the creation on.
 async fn created(scene: &Scene, kind: (&str, &str, &str), name: &str, spec: &str) -> Record {
     let record = Record::of(scene, kind, true, name, None);
     record.watching().await;
@@ -34,7 +34,7 @@ async fn created(scene: &Scene, kind: (&str, &str, &str), name: &str, spec: &str
 
 const POD_TEMPLATE: &str = "{metadata: {labels: {app: NAME}}, spec: {containers: [{name: a, image: a:1}]}}";
 
-/// A workload of two replicas, or one a node.
+/// A workload with two replicas, or with one on each node.
 fn workload(api: &str, kind: &str, name: &str, spec: &str) -> String {
     let template = POD_TEMPLATE.replace("NAME", name);
     format!(

@@ -11,8 +11,8 @@ use kube::runtime::watcher::{self, Event};
 use operetta::readiness::{Readiness, needs_status, of, of_custom};
 use serde_json::{Value, json};
 
-/// An object whose states are recorded: `Ready`, `Terminating`, or the reason why it is not; `!` before the reason
-/// of a failure.
+/// An object whose states are recorded: `Ready`, `Terminating`, or the reason why it is not ready, with a `!`
+/// before the reason of a failure.
 pub(super) struct Record {
     what: String,
     states: Arc<Mutex<Vec<String>>>,
@@ -44,7 +44,7 @@ fn state(object: &Value, custom: Option<bool>) -> String {
 }
 
 impl Record {
-    /// Watches an object that does not exist yet. `custom` tells of a custom kind whether it has a status
+    /// Watches an object that does not exist yet. `custom` says for a custom kind whether it has a status
     /// subresource.
     pub(super) fn of(
         scene: &Scene,
@@ -98,7 +98,7 @@ impl Record {
         self.states.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Waits until it is watched, so that no state is missed.
+    /// Waits until the watch is open, so that no state is missed.
     pub(super) async fn watching(&self) {
         self.until("watching").await;
     }
@@ -111,7 +111,7 @@ impl Record {
         .await;
     }
 
-    /// Waits until it has come to a state, by way of these and no others.
+    /// Waits until the object is in state `last`, and checks that it had no states in between except `by`.
     pub(super) async fn comes_to(&self, last: &str, by: &[&str]) {
         self.until(last).await;
         let states = self.states();
@@ -120,7 +120,7 @@ impl Record {
         eprintln!("{}: {}", self.what, states[1..].join(", "));
     }
 
-    /// Forgets what was, for the next change.
+    /// Clears the recorded states before the next change.
     pub(super) fn again(&self) {
         *self.states.lock().unwrap_or_else(PoisonError::into_inner) = vec!["watching".to_owned()];
     }

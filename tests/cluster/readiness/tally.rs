@@ -1,5 +1,5 @@
-//! What a controller leaves out of a status, what holds over the end of a Job and of a manager, and refusals that are
-//! told apart: `tests/fixtures/packages/tally`.
+//! Tests with `tests/fixtures/packages/tally`: fields that a controller omits from a status, children whose
+//! mark outlives a policy, Jobs that are swept, and refusals with different causes.
 
 use std::path::Path;
 
@@ -25,7 +25,7 @@ async fn start(package: &str) -> Operetta {
     manager
 }
 
-/// A variant of the package, with what is changed in its `operator.yaml`.
+/// Writes a copy of the package with one text replaced. Returns its folder.
 fn variant(folder: &tempfile::TempDir, from: &str, to: &str) -> String {
     copy_folder(Path::new(&fixture("tally")), folder.path(), &|text| text.replace(from, to));
     folder.path().to_str().unwrap().to_owned()
@@ -42,9 +42,9 @@ async fn edit(scene: &Scene, name: &str, spec: Value) {
     scene.patch(TALLY, name, "merge", &json!({"spec": spec})).await;
 }
 
-/// In one test, because the last two parts restart the manager of the package.
+/// One test for all cases, because the last two restart the manager of the package.
 #[tokio::test]
-async fn what_is_absent_kept_done_or_refused() {
+async fn absent_fields_kept_children_swept_jobs_and_refusals() {
     let scene = Scene::unmanaged().await;
     let manager = start("tally").await;
     tokio::join!(
@@ -57,7 +57,7 @@ async fn what_is_absent_kept_done_or_refused() {
     marks_do_not_outlive_their_policy(&scene, manager).await;
 }
 
-/// 11
+/// A controller omits `readyReplicas` when there are none: the expression that reads it is unknown.
 async fn a_number_that_is_left_out_decides_nothing(scene: &Scene) {
     scene.apply(&tally("count", &json!({"replicas": 1}))).await;
     scene.until("1 ready", DEPLOYMENT, "count", |o| o["status"]["readyReplicas"] == 1).await;
@@ -71,13 +71,13 @@ async fn a_number_that_is_left_out_decides_nothing(scene: &Scene) {
     scene.until("left out", DEPLOYMENT, "count", |o| o["status"].get("readyReplicas").is_none()).await;
     let unknown = says("Ready", &["DependencyUnknown", "children.web.status.readyReplicas", "default("]);
     scene.until("told", TALLY, "count", |o| unknown(o) && condition(o, "Full")["status"] == "Unknown").await;
-    // The manager has decided by it, and has not deleted it.
+    // The manager has evaluated the missing number and has not deleted the child.
     assert_eq!(uid_of(&scene.get(CONFIG_MAP, "count-full").await), uid_of(&full));
     edit(scene, "count", json!({"replicas": 1})).await;
     scene.gone(CONFIG_MAP, "count-full").await;
 }
 
-/// 17
+/// The annotation `operetta.dev/retained` keeps a child that its owner would otherwise take with it.
 async fn a_person_keeps_an_owned_child(scene: &Scene) {
     let owners = |o: &Value| o["metadata"]["ownerReferences"].as_array().map_or(0, Vec::len);
     for name in ["kept", "given"] {
@@ -88,7 +88,7 @@ async fn a_person_keeps_an_owned_child(scene: &Scene) {
         scene.kubectl(&["annotate", "configmap", &child, "operetta.dev/retained=true"]).await;
         scene.until("nobody's to collect", CONFIG_MAP, &child, |o| owners(o) == 0).await;
     }
-    // Kept true as before.
+    // The child is still repaired.
     edit(scene, "kept", json!({"text": "new"})).await;
     scene.until("changed", CONFIG_MAP, "kept-plain", |o| o["data"]["text"] == "new").await;
     scene.kubectl(&["annotate", "configmap", "given-plain", "operetta.dev/retained-"]).await;
@@ -97,14 +97,14 @@ async fn a_person_keeps_an_owned_child(scene: &Scene) {
         scene.kubectl(&["delete", "tally", name]).await;
         scene.gone(TALLY, name).await;
     }
-    // The garbage collector takes both in the same way, if it does: when it has taken the one, the other has stayed.
+    // The garbage collector handles both alike: once it has deleted the one, the other is known to stay.
     scene.gone(CONFIG_MAP, "given-plain").await;
     let kept = scene.get(CONFIG_MAP, "kept-plain").await;
     assert_eq!(kept["metadata"]["annotations"]["operetta.dev/retained"], "true");
     assert!(kept["metadata"]["deletionTimestamp"].is_null());
 }
 
-/// 23
+/// A limit in the spec that is not a number is reported.
 async fn an_invalid_limit_is_reported(scene: &Scene) {
     scene.apply(&tally("limit", &json!({"parts": 2}))).await;
     scene.ready(TALLY, "limit").await;
@@ -117,7 +117,7 @@ async fn an_invalid_limit_is_reported(scene: &Scene) {
     assert_eq!(scene.get(CONFIG_MAP, "limit-part-1").await["data"]["text"], "new");
 }
 
-/// 23
+/// Refusals of a quantity and of a claim's size have different reasons.
 async fn refusals_are_told_apart(scene: &Scene) {
     scene.apply(&tally("cpu", &json!({"replicas": 0, "cpu": "1zz"}))).await;
     scene
@@ -128,7 +128,7 @@ async fn refusals_are_told_apart(scene: &Scene) {
 
     scene.apply(&tally("disk", &json!({"storage": "1Gi"}))).await;
     let claim = scene.until("there", VOLUME_CLAIM, "disk", |_| true).await;
-    // Bound, to what nobody can resize.
+    // Mark the claim as bound to a volume that cannot be resized.
     let bound = json!({"status": {"phase": "Bound"}}).to_string();
     let args =
         ["patch", "persistentvolumeclaim", "disk", "--subresource=status", "--type=merge", "-p", &bound];
@@ -146,7 +146,7 @@ async fn refusals_are_told_apart(scene: &Scene) {
     assert_eq!(uid_of(&scene.get(VOLUME_CLAIM, "disk").await), uid_of(&claim));
 }
 
-/// 19: its TTL is 0, so it is swept as soon as the API server knows of it.
+/// The Job's TTL is 0, so it is deleted as soon as it has ended.
 async fn a_swept_job_is_done(scene: &Scene, manager: Operetta) -> Operetta {
     let audit = plane().await.audit();
     let mark = audit.mark().unwrap();
@@ -163,19 +163,19 @@ async fn a_swept_job_is_done(scene: &Scene, manager: Operetta) -> Operetta {
     scene.apply(&tally("job", &json!({"job": "work"}))).await;
     scene.ready(TALLY, "job").await;
     scene.gone(JOB, "job").await;
-    // It has seen the end of it, and is as ready as before: what is asked now is decided after that.
+    // The manager has seen the Job end and the instance is Ready: a decision after this edit knows that.
     edit(scene, "job", json!({"plain": true, "text": "after"})).await;
     scene.until("made", CONFIG_MAP, "job-plain", |_| true).await;
     scene.ready(TALLY, "job").await;
     assert_eq!(runs(), 1, "it ran again");
-    // Another manager knows as much.
+    // A restarted manager knows it as well.
     drop(manager);
     let manager = start("tally").await;
     edit(scene, "job", json!({"text": "restarted"})).await;
     scene.until("changed", CONFIG_MAP, "job-plain", |o| o["data"]["text"] == "restarted").await;
     scene.ready(TALLY, "job").await;
     assert_eq!(runs(), 1, "it ran again after a restart");
-    // Another spec is another Job.
+    // A changed spec is another Job.
     edit(scene, "job", json!({"job": "more"})).await;
     eventually("the second run", LONG, async || if runs() == 2 { Ok(()) } else { Err(runs()) }).await;
     scene.gone(JOB, "job").await;
@@ -184,7 +184,8 @@ async fn a_swept_job_is_done(scene: &Scene, manager: Operetta) -> Operetta {
     manager
 }
 
-/// 17
+/// The annotations `operetta.dev/retained` and `operetta.dev/deletion-pending` are removed when the policy no
+/// longer asks for them.
 async fn marks_do_not_outlive_their_policy(scene: &Scene, manager: Operetta) {
     drop(manager);
     let mark = |name: &str| format!("operetta.dev/{name}");
@@ -192,7 +193,7 @@ async fn marks_do_not_outlive_their_policy(scene: &Scene, manager: Operetta) {
         let folder = tempfile::tempdir().unwrap();
         let plain = "{id: plain, template: templates/plain.yaml, when: spec.plain}";
         let other = plain.replace('}', &format!(", deletionPolicy: {policy}}}"));
-        // A kind that lint takes for a slip, and that nobody serves.
+        // Add a misspelt kind that nothing serves.
         let misspelt = "\n        - {id: misspelt, template: templates/misspelt.yaml, when: spec.misspelt}";
         let package = variant(&folder, plain, &(other + misspelt));
         let template = "apiVersion: fixtures.operetta.dev/v1\nkind: Taly\nmetadata: {name: \"{{ name }}\"}\n";
@@ -211,7 +212,7 @@ async fn marks_do_not_outlive_their_policy(scene: &Scene, manager: Operetta) {
         let is_noted = |o: &Value| o["metadata"]["annotations"][mark(noted)] == "true";
         let before = scene.until("noted", CONFIG_MAP, &child, is_noted).await;
         drop(manager);
-        // By the package it is to go now; first it is wanted again.
+        // The package would delete the child now, but the spec wants it again first.
         let manager = start("tally").await;
         edit(scene, &name, json!({"plain": true})).await;
         let is_free = |o: &Value| o["metadata"]["annotations"].get(mark(noted)).is_none();

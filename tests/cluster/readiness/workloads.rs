@@ -1,4 +1,4 @@
-//! Workloads, pods and Jobs.
+//! Readiness of workloads, pods and Jobs.
 
 use super::record::Record;
 use super::{POD_TEMPLATE, apply, created, workload};
@@ -8,7 +8,7 @@ use serde_json::json;
 #[tokio::test]
 async fn workloads_are_ready_when_their_pods_are() {
     let scene = Scene::unmanaged().await;
-    // Until the controller has looked, until the pods are there, until they are ready.
+    // The states until the controller has observed it, until the pods exist, and until they are ready.
     let deployment = [
         "NotObserved",
         "LessReplicas",
@@ -70,7 +70,7 @@ async fn workloads_are_ready_when_their_pods_are() {
             "NotObserved",
             "{kind} is not ready before its controller has seen it"
         );
-        // A change of the template, or of the number where pods are not replaced.
+        // Change the template, or the number of replicas for kinds that do not replace pods.
         let patch = match *name {
             "rs" | "rc" => json!({"spec": {"replicas": 3}}),
             _ => json!({"spec": {"template": {"spec": {"containers": [{"name": "a", "image": "a:2"}]}}}}),
@@ -94,7 +94,7 @@ async fn workloads_are_ready_when_their_pods_are() {
 }
 
 #[tokio::test]
-async fn pods_and_jobs() {
+async fn readiness_of_pods_and_jobs() {
     let scene = Scene::unmanaged().await;
     let spec = "containers: [{name: a, image: a}]";
     let pod = ("v1", "Pod", "pods");

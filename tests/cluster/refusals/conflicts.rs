@@ -26,7 +26,7 @@ async fn a_conflict_names_field_and_manager() {
 }
 
 #[tokio::test]
-async fn repairs_against_another_manager_slow_down() {
+async fn repairs_against_a_conflicting_manager_slow_down() {
     let scene = Scene::new().await;
     scene.apply(&trial("war", json!({}))).await;
     scene.ready(TRIAL, "war").await;
@@ -53,10 +53,10 @@ async fn repairs_against_another_manager_slow_down() {
     )
     .await;
     let mut tried = requests(scene.namespace(), Duration::from_secs(6)).await;
-    // Events of before may still arrive.
+    // Earlier Events may still be sent.
     tried.retain(|r| r.resource != "events");
     assert!(tried.len() <= 4, "{}", crate::support::ext::list(&tried));
-    // Neighbours do not notice.
+    // Other instances are not affected.
     scene.apply(&trial("peace", json!({}))).await;
     scene.ready(TRIAL, "peace").await;
     rival.abort();

@@ -1,5 +1,5 @@
-//! Changes that the API server refuses because the object exists, of every kind that has such fields, as the real
-//! server refuses them.
+//! Changes that a real API server refuses because the object already exists, for every kind with immutable
+//! fields.
 
 use futures::StreamExt;
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ use crate::support::{eventually, kubectl};
 
 const REPLICA_SET: Kind = kind("apps/v1", "replicasets");
 
-/// The children that may be recreated: id, kind, whether it lies in a namespace, and where it differs.
+/// The children that may be recreated: id, kind, whether it is namespaced, and the field that changes.
 const CHILDREN: [(&str, Kind, bool, &str); 27] = [
     ("pod", POD, true, "/spec/containers/1/name"),
     ("job", JOB, true, "/spec/template/spec/containers/0/image"),
@@ -125,9 +125,9 @@ async fn objects_that_hold_data_are_not_recreated() {
     }
 }
 
-/// The change is invalid only because of a field of another manager: the object is not recreated.
+/// The change is invalid only because of another manager's field: the object is not recreated.
 #[tokio::test]
-async fn a_change_refused_over_a_field_of_others_does_not_recreate_the_object() {
+async fn refusal_over_a_field_of_others_recreates_nothing() {
     let scene = prepare().await;
     let instance = json!({"apiVersion": BLOCK.api_version(), "kind": "Block", "metadata": {"name": "vein"},
         "spec": {"child": "vein", "value": "two"}});
@@ -135,7 +135,7 @@ async fn a_change_refused_over_a_field_of_others_does_not_recreate_the_object() 
     scene.ready(BLOCK, "vein").await;
     scene.patch(ROCK, "vein", "merge", &json!({"spec": {"most": 1}})).await;
     let before = scene.get(ROCK, "vein").await;
-    // Deeper than theirs allows.
+    // The new value exceeds the limit that the other manager has set.
     edit_of(&scene, BLOCK, "vein", json!({"value": "one"})).await;
     super::stalled_of(&scene, BLOCK, "vein", "ApplyRefused", &["vein", "spec"]).await;
     let after = scene.get(ROCK, "vein").await;
@@ -163,7 +163,7 @@ async fn fixed_service_addresses_are_accepted_with_several_service_cidrs() {
         };
         json!({"apiVersion": "v1", "kind": "List", "items": (0..16).map(stone).collect::<Vec<_>>()})
     };
-    // Updates are not permitted by one dry run for all: the address is a part of their signature.
+    // A dry run of one Service does not permit updates of the others: the address is a part of the signature.
     for from in [120, 140] {
         scene.apply(&stones(from).to_string()).await;
         for i in 0..16 {
@@ -175,7 +175,7 @@ async fn fixed_service_addresses_are_accepted_with_several_service_cidrs() {
     let is_warning = |e: &Value| e["type"] == "Warning" && e["involvedObject"]["kind"] == "Stone";
     let warnings: Vec<_> = scene.list(EVENT).await.into_iter().filter(is_warning).collect();
     assert!(warnings.is_empty(), "{warnings:#?}");
-    // An address of no range is refused before anything is written.
+    // An address outside all ranges is refused before anything is written.
     edit_of(&scene, STONE, "s0", json!({"value": "10.99.0.1"})).await;
     let message = super::stalled_of(&scene, STONE, "s0", "ApplyRefused", &["clusterIPs"]).await;
     assert!(message.contains("not in the valid range"), "{message}");

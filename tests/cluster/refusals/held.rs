@@ -1,4 +1,4 @@
-//! While an edit is refused, what was accepted before is kept up, also by another manager process.
+//! While an edit is refused, the accepted state is maintained, also by another manager process.
 
 use std::path::Path;
 use std::time::Duration;
@@ -29,15 +29,16 @@ async fn delete(scene: &Scene, kind: Kind, name: &str) {
     }
 }
 
-/// What is deleted and edited comes back as it was accepted, whether the refused edit changes it or not.
+/// Checks that deleted and edited children come back as they were accepted, whether or not the refused edit
+/// changes them.
 async fn is_kept_up(scene: &Scene, name: &str) {
-    // The edit changes the first and the second, and the second is the one that is refused.
+    // The edit changes the ServiceAccount and the ConfigMap, and the ConfigMap is refused.
     delete(scene, SERVICE_ACCOUNT, name).await;
     delete(scene, CONFIG_MAP, name).await;
     delete(scene, CONFIG_MAP, &format!("{name}-fixed")).await;
     for (kind, name) in [(SERVICE_ACCOUNT, name.to_owned()), (CONFIG_MAP, format!("{name}-fixed"))] {
         let before = scene.get(kind, &name).await;
-        // The garbage collector would take it.
+        // Remove the owner: with a wrong one the garbage collector would delete the object.
         let other = json!({"metadata": {"ownerReferences": null, "labels": {"operetta.dev/child": "x"}}});
         scene.patch(kind, &name, "merge", &other).await;
         let mended = |o: &Value| {
@@ -50,7 +51,7 @@ async fn is_kept_up(scene: &Scene, name: &str) {
 }
 
 #[tokio::test]
-async fn a_refused_edit_stops_no_repair_of_what_was_accepted() {
+async fn refused_edit_does_not_stop_drift_correction() {
     let scene = Scene::new().await;
     scene.apply(&trial("held", json!({"fixed": "1"}))).await;
     let accepted = scene.ready(TRIAL, "held").await;
@@ -63,9 +64,9 @@ async fn a_refused_edit_stops_no_repair_of_what_was_accepted() {
     let told = stalled(&scene, "held", "ApplyRefused", &["config", "metadata.labels"]).await;
     assert!(!told.contains("missing"), "{told}");
     assert!(scene.find(crate::support::ext::SECRET, "held").await.is_none());
-    // Silent while it stands, but for the tries of the edit itself.
+    // Meanwhile the manager sends only the retries of the edit.
     let asked = super::requests(scene.namespace(), Duration::from_secs(5)).await;
-    // Events of before may still arrive.
+    // Earlier Events may still be sent.
     let tries = |uri: &str| uri.contains("dryRun") || uri.contains("/events");
     let others: Vec<_> = asked.into_iter().filter(|r| !tries(&r.uri)).collect();
     assert!(others.is_empty(), "{}", crate::support::ext::list(&others));
@@ -76,9 +77,9 @@ async fn a_refused_edit_stops_no_repair_of_what_was_accepted() {
 }
 
 #[tokio::test]
-async fn another_manager_process_keeps_up_what_was_accepted_as_well() {
+async fn next_manager_process_maintains_the_accepted_state() {
     let scene = Scene::unmanaged().await;
-    // A kind of its own, for another manager than that of the other tests.
+    // Use a kind that the shared manager does not handle.
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("again");
     copy_folder(Path::new(&fixture("trial")), &path, &|text| {
@@ -86,7 +87,7 @@ async fn another_manager_process_keeps_up_what_was_accepted_as_well() {
     });
     let kind = Kind::of("again.operetta.dev/v1".into(), "trials".into());
     let start = async || {
-        // With a Lease of its own: what belongs to the other manager's is none of its business.
+        // Use another Lease, so that the two managers ignore each other's packages.
         let lease = "--leader-elect-resource-name=again";
         let mut manager =
             Operetta::run(plane().await, &["run", "--leader-elect=false", lease, path.to_str().unwrap()]);
@@ -113,15 +114,15 @@ async fn another_manager_process_keeps_up_what_was_accepted_as_well() {
     refused().await;
     scene.until("recorded", kind, "again", |o| record(o).is_string()).await;
     manager.kill9();
-    // While no manager runs.
+    // Change the object while no manager runs.
     let accounts = scene.get(SERVICE_ACCOUNT, "again").await;
     scene.kubectl(&["delete", "serviceaccount", "again"]).await;
     let mut manager = start().await;
     let back = scene.until("there again", SERVICE_ACCOUNT, "again", |_| true).await;
     assert_eq!(back["metadata"]["annotations"], accounts["metadata"]["annotations"]);
     is_kept_up(&scene, "again").await;
-    // An edit that no manager saw, and what it was before is not known: what it is not about comes back, and what it is
-    // about is named.
+    // No manager has seen the former spec: children that the edit does not change come back, and the others
+    // are named.
     apply(json!({"fixed": "1"})).await;
     scene.ready(kind, "again").await;
     scene.until("forgotten", kind, "again", |o| record(o).is_null()).await;

@@ -8,12 +8,12 @@ use super::{edit, requests, requests_of, stalled, trial};
 use crate::support::ext::{CONFIG_MAP, DEPLOYMENT, Scene, TRIAL, condition};
 use crate::support::kubectl_stdin;
 
-/// 40: names of 254, a label that is not ASCII, an annotation of more than 256 KiB. What the server takes is
-/// stored, what it refuses is said, and is not tried at full speed.
+/// Row 40 of the table in docs/testing.md: names of 254 characters, a label that is not ASCII, an annotation
+/// of more than 256 KiB. Accepted values are stored; refused ones are reported and not retried in a loop.
 #[tokio::test]
 async fn names_labels_and_annotations_that_the_server_refuses() {
     let scene = Scene::new().await;
-    // As long as a name may be; that of one child is longer.
+    // The name has the greatest length, so that of one child is too long.
     let longest = "n".repeat(253);
     scene.apply(&trial(&longest, json!({}))).await;
     let instance = scene.ready(TRIAL, &longest).await;
@@ -42,7 +42,7 @@ async fn names_labels_and_annotations_that_the_server_refuses() {
     let tried = requests(scene.namespace(), Duration::from_secs(6)).await;
     assert!(tried.len() <= 24, "{}", crate::support::ext::list(&tried));
     assert!(scene.find(CONFIG_MAP, "wide").await.is_none());
-    // Neighbours do not notice, and what is mended goes on.
+    // Other instances are not affected, and corrected ones become Ready.
     scene.apply(&trial("good", json!({}))).await;
     scene.ready(TRIAL, "good").await;
     for name in ["wide", "noted"] {
@@ -52,7 +52,7 @@ async fn names_labels_and_annotations_that_the_server_refuses() {
 }
 
 #[tokio::test]
-async fn numbers_arrive_as_they_are_or_not_at_all() {
+async fn large_numbers_are_exact_or_refused() {
     let scene = Scene::new().await;
     let exact = 1_i64 << 53;
     scene.apply(&trial("n", json!({"number": exact}))).await;
@@ -61,14 +61,14 @@ async fn numbers_arrive_as_they_are_or_not_at_all() {
     assert_eq!(spec(&object), exact);
     edit(&scene, "n", json!({"number": exact + 1})).await;
     stalled(&scene, "n", "InvalidChild", &["number", "terminationGracePeriodSeconds", "2^53"]).await;
-    // Nobody has to be asked for that.
+    // No request is needed to find this.
     let asked = requests_of(&scene, "n", Duration::from_secs(4)).await;
     assert!(asked.len() <= 4, "{}", crate::support::ext::list(&asked));
     assert_eq!(spec(&scene.get(DEPLOYMENT, "n").await), exact);
-    // The status has it exactly, and so has text.
+    // The status has the exact number, and so has text.
     scene.until("exact", TRIAL, "n", |o| o["status"]["number"] == exact + 1).await;
 
-    // Why it is refused: the server rounds what it is told by server-side apply.
+    // The reason for the refusal: server-side apply rounds the number.
     let rounded = json!({"apiVersion": TRIAL.api_version(), "kind": "Trial", "metadata": {"name": "raw"},
         "spec": {"number": exact + 1}});
     kubectl_stdin(&["-n", scene.namespace(), "apply", "--server-side", "-f", "-"], &rounded.to_string())
@@ -78,13 +78,14 @@ async fn numbers_arrive_as_they_are_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn more_than_an_instance_or_an_object_may_have() {
+async fn too_many_children_and_too_large_objects() {
     let scene = Scene::new().await;
     scene.apply(&trial("many", json!({"many": 1001}))).await;
     stalled(&scene, "many", "TooManyChildren", &["many", "1000"]).await;
     scene.apply(&trial("large", json!({"copies": 1600, "text": "x".repeat(1000)}))).await;
     stalled(&scene, "large", "LimitExceeded", &["large", "1048576"]).await;
-    // Each of its characters has six bytes as JSON: within the limit of templates, not of the server.
+    // Each character takes six bytes as JSON, so the child is within the limit of templates but not of the
+    // server.
     scene.apply(&trial("escaped", json!({"copies": 900, "text": "\u{1}".repeat(1000)}))).await;
     stalled(&scene, "escaped", "ApplyRefused", &["large", "bytes", "split it"]).await;
     let tried = requests(scene.namespace(), Duration::from_secs(5)).await;
@@ -97,18 +98,18 @@ async fn more_than_an_instance_or_an_object_may_have() {
 }
 
 #[tokio::test]
-async fn expressions_that_fail_are_said() {
+async fn failing_expressions_are_reported() {
     let scene = Scene::new().await;
     scene.apply(&trial("when", json!({"size": 1}))).await;
     stalled(&scene, "when", "RenderFailed", &["doubtful", "operator.yaml", "int"]).await;
     let asked = requests_of(&scene, "when", Duration::from_secs(4)).await;
     assert!(asked.len() <= 4, "{}", crate::support::ext::list(&asked));
-    // The others are there, and when it is mended, it is Ready.
+    // The other children exist, and a corrected instance becomes Ready.
     scene.until("there", CONFIG_MAP, "when", |_| true).await;
     edit(&scene, "when", json!({"text": "1"})).await;
     scene.ready(TRIAL, "when").await;
 
-    // Who cannot tell whether to stop, stops.
+    // If `paused` cannot be evaluated, the instance counts as paused.
     edit(&scene, "when", json!({"pause": "many", "text": "2"})).await;
     stalled(&scene, "when", "PausedFailed", &["paused", "nothing is written"]).await;
     assert_eq!(scene.get(CONFIG_MAP, "when").await["data"]["text"], "1");

@@ -1,5 +1,5 @@
-//! What the API server refuses, or would store otherwise than it was said: a condition with reason and fix,
-//! found before anything is written where that can be, no hot loop, and neighbours that do not notice.
+//! Values that the API server refuses, or would store differently: a condition with reason and remedy, found
+//! before any write where possible, without retries in a loop, and without effect on other instances.
 
 mod conflicts;
 mod frozen;
@@ -32,7 +32,7 @@ async fn edit_of(scene: &Scene, kind: Kind, name: &str, spec: Value) {
     scene.patch(kind, name, "merge", &json!({"spec": spec})).await;
 }
 
-/// Waits until the instance is stalled for this reason at its newest generation; the message.
+/// Waits until the instance is stalled for this reason at its newest generation. Returns the message.
 async fn stalled(scene: &Scene, name: &str, reason: &str, words: &[&str]) -> String {
     stalled_of(scene, TRIAL, name, reason, words).await
 }
@@ -54,7 +54,7 @@ async fn stalled_of(scene: &Scene, kind: Kind, name: &str, reason: &str, words: 
     message
 }
 
-/// The manager's requests of a namespace while `during` passes.
+/// The manager's requests in a namespace during this time.
 async fn requests(namespace: &str, during: Duration) -> Vec<AuditEvent> {
     let audit = plane().await.audit();
     let mark = audit.mark().unwrap();
@@ -65,7 +65,7 @@ async fn requests(namespace: &str, during: Duration) -> Vec<AuditEvent> {
 }
 
 #[tokio::test]
-async fn what_a_dry_run_refuses_leaves_everything_untouched() {
+async fn refused_dry_run_leaves_everything_untouched() {
     let scene = Scene::new().await;
     let label = "l".repeat(64);
     scene.apply(&trial("long", json!({"label": label}))).await;
@@ -78,7 +78,7 @@ async fn what_a_dry_run_refuses_leaves_everything_untouched() {
     .await;
     assert!(scene.find(CONFIG_MAP, "long").await.is_none());
     assert!(scene.find(SERVICE_ACCOUNT, "long").await.is_none(), "the set is written whole or not at all");
-    // Tried again rarely: after 2 s, 4 s, 8 s.
+    // Retries are rare: after 2 s, 4 s, 8 s.
     let tried = requests(scene.namespace(), Duration::from_secs(6)).await;
     assert!(tried.len() <= 8, "{}", crate::support::ext::list(&tried));
     assert!(
@@ -87,7 +87,7 @@ async fn what_a_dry_run_refuses_leaves_everything_untouched() {
         crate::support::ext::list(&tried)
     );
 
-    // A neighbour does not notice.
+    // Another instance is not affected.
     let started = Instant::now();
     scene.apply(&trial("good", json!({}))).await;
     scene.ready(TRIAL, "good").await;
@@ -95,7 +95,7 @@ async fn what_a_dry_run_refuses_leaves_everything_untouched() {
     edit(&scene, "long", json!({"label": "short"})).await;
     scene.ready(TRIAL, "long").await;
 
-    // The same in an update: neither child gets it.
+    // In an update neither child gets the refused label.
     edit(&scene, "long", json!({"label": label, "text": "changed"})).await;
     stalled(&scene, "long", "ApplyRefused", &["config", "metadata.labels"]).await;
     let account = scene.get(SERVICE_ACCOUNT, "long").await;
@@ -123,7 +123,7 @@ async fn equal_instances_cost_one_dry_run_of_each_child() {
     }
     let found = dry_runs(mark);
     assert_eq!(found.len(), 2, "{}", crate::support::ext::list(&found));
-    // Updates are another shape; one more child is one more.
+    // An update has another signature, and so has one child more.
     let mark = audit.mark().unwrap();
     for i in 0..5 {
         edit(&scene, &format!("equal-{i}"), json!({"text": "other"})).await;
@@ -155,7 +155,7 @@ async fn an_immutable_field_is_named_or_the_object_recreated() {
         .await;
     assert_eq!(scene.get(CONFIG_MAP, "a").await["data"]["text"], "hello", "found before the first write");
     assert_eq!(uid_of(&scene.get(CONFIG_MAP, "a-fixed").await), uid_of(&fixed));
-    // The remedy that it names works at once.
+    // The remedy in the message works at once.
     scene.kubectl(&["delete", "configmap", "a-fixed"]).await;
     scene.ready(TRIAL, "a").await;
     assert_eq!(scene.get(CONFIG_MAP, "a-fixed").await["data"]["value"], "2");
@@ -167,7 +167,7 @@ async fn an_immutable_field_is_named_or_the_object_recreated() {
     assert_eq!(other["data"]["value"], "2");
     assert_ne!(uid_of(&other), uid_of(&anew));
 
-    // What would be refused anew, too, is not deleted.
+    // An object that would be refused again is not deleted to be recreated.
     edit(&scene, "a", json!({"anew": "3", "label": "l".repeat(64)})).await;
     let reason = |o: &Value| {
         condition(o, "Stalled")["reason"] != "Ready" && condition(o, "Stalled")["status"] == "True"
@@ -179,8 +179,8 @@ async fn an_immutable_field_is_named_or_the_object_recreated() {
     assert_eq!(scene.get(CONFIG_MAP, "a-anew").await["data"]["value"], "3");
 }
 
-/// 29: clusterIP, volumeClaimTemplates, a Job's template, a selector. Found before the first write; made anew only
-/// where the package says so, and whole.
+/// Row 29 of the table in docs/testing.md: clusterIP, volumeClaimTemplates, a Job's template, a selector. The
+/// change is found before the first write; the object is recreated only if the package says so.
 #[tokio::test]
 async fn immutable_fields_of_built_in_kinds_are_reported_or_recreated() {
     let scene = Scene::new().await;
@@ -203,7 +203,7 @@ async fn immutable_fields_of_built_in_kinds_are_reported_or_recreated() {
     ];
     futures::future::join_all(cases.iter().map(async |(child, kind, [before, after], path, field)| {
         let value = |object: &Value| object.pointer(path).cloned().unwrap_or_default();
-        // Left alone.
+        // Without permission to recreate it, the object is left alone.
         scene.apply(&stone(child, child, before)).await;
         scene.ready(STONE, child).await;
         let first = scene.get(*kind, child).await;
@@ -220,7 +220,7 @@ async fn immutable_fields_of_built_in_kinds_are_reported_or_recreated() {
         assert_eq!(scene.get(CONFIG_MAP, child).await["data"]["value"], *before, "{child}");
         let tried = requests_of(&scene, child, Duration::from_secs(5)).await;
         assert!(tried.len() <= 8, "{}", crate::support::ext::list(&tried));
-        // The way back.
+        // Reverting the edit resolves it.
         scene.apply(&stone(child, child, before)).await;
         scene.ready(STONE, child).await;
         assert_eq!(uid_of(&scene.get(*kind, child).await), uid_of(&first));
@@ -228,7 +228,7 @@ async fn immutable_fields_of_built_in_kinds_are_reported_or_recreated() {
     .await;
     futures::future::join_all(cases.iter().map(async |(child, kind, [before, after], path, _)| {
         let name = format!("{child}-anew");
-        // An address is one Service's.
+        // Use another address, because only one Service can have an address.
         let other = |value: &str| value.replace("10.96.0.10", "10.96.0.11");
         scene.apply(&stone(&name, &name, &other(before))).await;
         scene.ready(STONE, &name).await;
@@ -243,7 +243,7 @@ async fn immutable_fields_of_built_in_kinds_are_reported_or_recreated() {
     .await;
 }
 
-/// The manager's requests that name an object, while `during` passes.
+/// The manager's requests about objects with a name during this time.
 async fn requests_of(scene: &Scene, name: &str, during: Duration) -> Vec<AuditEvent> {
     let mut requests = requests(scene.namespace(), during).await;
     requests.retain(|r| r.name == name);
@@ -251,7 +251,7 @@ async fn requests_of(scene: &Scene, name: &str, during: Duration) -> Vec<AuditEv
 }
 
 #[tokio::test]
-async fn a_namespace_that_is_terminating() {
+async fn terminating_namespace_is_reported() {
     let scene = Scene::new().await;
     scene.apply(&trial("absent", json!({"elsewhere": true}))).await;
     stalled(&scene, "absent", "ApplyRefused", &["elsewhere", "trial-elsewhere", "not found"]).await;
@@ -275,12 +275,13 @@ async fn a_namespace_that_is_terminating() {
 }
 
 #[tokio::test]
-async fn a_changed_role_ref_is_refused_before_the_new_role_is_created() {
+async fn changed_role_ref_is_refused_before_creating_the_role() {
     let scene = Scene::new().await;
     scene.apply(&trial("r", json!({"role": "reader"}))).await;
     scene.ready(TRIAL, "r").await;
     let binding = scene.get(ROLE_BINDING, "r").await;
-    // roleRef may not be changed: found before the new Role is made, unless only that lets the binding be tried.
+    // roleRef is immutable, which is found before the new Role is created, except where the dry run of the
+    // binding needs the Role.
     edit(&scene, "r", json!({"role": "writer"})).await;
     stalled(&scene, "r", "ImmutableField", &["binding", "roleRef"]).await;
     assert!(has_derived_rights() || scene.find(ROLE, "writer").await.is_none());
@@ -290,7 +291,7 @@ async fn a_changed_role_ref_is_refused_before_the_new_role_is_created() {
 }
 
 #[tokio::test]
-async fn a_kind_without_rights() {
+async fn missing_rights_for_a_kind_are_reported() {
     const LIGHT: Kind = kind("limited.operetta.dev/v1", "lights");
     let package = copy_package(&fixture("light"), "fixtures.operetta.dev", LIGHT.group(), |text| text);
     let scene = Scene::unmanaged().await;
@@ -337,7 +338,7 @@ async fn a_kind_without_rights() {
             .to_string()
     };
     scene.apply(&light("early")).await;
-    // What it may not list is unknown, which is said, and it is asked for less and less often.
+    // What the manager may not list is unknown and reported, and it asks less and less often.
     let unknown = |o: &Value| {
         let message = condition(o, "Ready")["message"].as_str().unwrap_or_default();
         message.contains("cannot watch resource") && message.contains("needs the verbs list and watch")
@@ -364,10 +365,10 @@ async fn a_kind_without_rights() {
     }
     assert!(scene.find(CONFIG_MAP, "l").await.is_none(), "{}", manager.output());
     let mark = audit.mark().unwrap();
-    // An attempt may have more than one request.
+    // An attempt may consist of several requests.
     let tried = eventually("another attempt", LONG, async || {
         let mut tried = audit.requests_since(mark).unwrap();
-        // Lists in all namespaces are repeated as well, and do not count.
+        // Lists in all namespaces are repeated as well, but are not attempts.
         tried.retain(|r| r.user.ends_with(":limited") && r.namespace == scene.namespace());
         tried.retain(|r| r.resource == "secrets" && r.verb == "patch");
         if tried.len() >= 3 { Ok(tried) } else { Err(crate::support::ext::list(&tried)) }
@@ -375,7 +376,7 @@ async fn a_kind_without_rights() {
     .await;
     let took = time_of(&tried[2]).duration_since(time_of(&tried[0]));
     assert!(took.as_secs_f64() > 0.5, "{}", crate::support::ext::list(&tried));
-    // The right is given: it goes on by itself.
+    // Once the right is granted, the instance becomes Ready by itself.
     kubectl_stdin(&["apply", "-f", "-"], &rules(&["*"])).await.ok();
     scene.ready(LIGHT, "l").await;
     manager.interrupt();

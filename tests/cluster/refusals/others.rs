@@ -1,4 +1,4 @@
-//! Fields of other managers on an object whose apply is refused: they keep their owners and their values.
+//! Fields of other managers on an object whose apply is refused keep their owners and their values.
 
 use serde_json::{Value, json};
 
@@ -25,14 +25,14 @@ async fn neighbour(scene: &Scene, child: &str) {
     scene.ready(NEIGHBOUR, child).await;
 }
 
-/// The fields of `spec` in our entry of managedFields.
+/// The fields of `spec` in the manager's entry of managedFields.
 fn owned(object: &Value) -> Vec<String> {
     let entries = object["metadata"]["managedFields"].as_array().unwrap();
     let ours = entries.iter().find(|e| e["manager"] == MANAGER && e["operation"] == "Apply").unwrap();
     ours["fieldsV1"]["f:spec"].as_object().unwrap().keys().map(|key| key.replace("f:", "")).collect()
 }
 
-/// Puts fields of `spec` into our entry, as earlier versions did after a refusal.
+/// Adds fields of `spec` to the manager's entry, as earlier versions did after a refusal.
 async fn damage(scene: &Scene, kind: Kind, name: &str, fields: &[&str]) {
     eventually("the entry to be written", crate::support::ext::LONG, async || {
         let live = scene.get(kind, name).await;
@@ -61,7 +61,7 @@ async fn damage(scene: &Scene, kind: Kind, name: &str, fields: &[&str]) {
 }
 
 #[tokio::test]
-async fn a_refused_selector_takes_no_field_of_others() {
+async fn refused_selector_changes_no_field_of_others() {
     let scene = prepare().await;
     neighbour(&scene, "deployment").await;
     let theirs = json!({"spec": {"replicas": 5, "progressDeadlineSeconds": 120}});
@@ -81,11 +81,12 @@ async fn a_refused_selector_takes_no_field_of_others() {
 }
 
 #[tokio::test]
-async fn a_refused_validation_rule_takes_no_field_of_others() {
+async fn refused_validation_rule_changes_no_field_of_others() {
     let scene = prepare().await;
     neighbour(&scene, "tank").await;
     scene.patch(TANK, "tank", "merge", &json!({"spec": {"replicas": 5}})).await;
-    // Over `high`, which is ours; then over `replicas`, which is theirs and would pass without it.
+    // The value exceeds `high`, which is ours, and then `replicas`, which is another manager's and would fit
+    // without the rule.
     for (low, seconds) in [(9, 1), (6, 2)] {
         edit_of(&scene, NEIGHBOUR, "tank", json!({"low": low, "seconds": seconds})).await;
         stalled_of(&scene, NEIGHBOUR, "tank", "ApplyRefused", &["spec"]).await;
@@ -99,13 +100,13 @@ async fn a_refused_validation_rule_takes_no_field_of_others() {
 }
 
 #[tokio::test]
-async fn a_claim_that_somebody_expands_keeps_its_volume() {
+async fn claim_expanded_by_others_keeps_its_volume() {
     let scene = prepare().await;
     neighbour(&scene, "claim").await;
     scene.until("bound", VOLUME_CLAIM, "claim", |o| o["status"]["phase"] == "Bound").await;
     let size = |size: &str| json!({"spec": {"resources": {"requests": {"storage": size}}}});
     scene.patch(VOLUME_CLAIM, "claim", "merge", &size("2Gi")).await;
-    // A claim never shrinks: that is said as what it is, and no right is missing.
+    // A claim cannot shrink: that is reported, and not as a missing right.
     stalled_of(
         &scene,
         NEIGHBOUR,
@@ -118,7 +119,8 @@ async fn a_claim_that_somebody_expands_keeps_its_volume() {
     assert!(!owned(&live).contains(&"volumeName".to_owned()), "{:#}", live["metadata"]["managedFields"]);
     assert_eq!(live["spec"]["resources"]["requests"]["storage"], "2Gi");
 
-    // One that an earlier version has damaged is healed: our entry has what we apply, the claim what it had.
+    // A claim that an earlier version has damaged is healed: the manager's entry has only what it applies,
+    // and the claim keeps its values.
     damage(&scene, VOLUME_CLAIM, "claim", &["volumeName"]).await;
     edit_of(&scene, NEIGHBOUR, "claim", json!({"seconds": 3})).await;
     let healed = |o: &Value| !owned(o).contains(&"volumeName".to_owned());
@@ -126,9 +128,9 @@ async fn a_claim_that_somebody_expands_keeps_its_volume() {
     assert!(live["spec"]["volumeName"].is_string());
 }
 
-/// Refused by an admission plugin with 403.
+/// An admission plugin refuses it with 403.
 #[tokio::test]
-async fn a_claim_that_cannot_grow_is_no_missing_right() {
+async fn refused_claim_growth_is_not_a_missing_right() {
     let scene = prepare().await;
     let instance = json!({"apiVersion": NEIGHBOUR.api_version(), "kind": "Neighbour",
         "metadata": {"name": "fixed"}, "spec": {"child": "claim", "class": "local"}});
@@ -140,7 +142,7 @@ async fn a_claim_that_cannot_grow_is_no_missing_right() {
 }
 
 #[tokio::test]
-async fn what_was_taken_from_others_is_given_back() {
+async fn fields_taken_from_others_are_released() {
     let scene = prepare().await;
     neighbour(&scene, "deployment").await;
     neighbour(&scene, "tank").await;

@@ -1,4 +1,4 @@
-//! Names, namespaces and metadata that come from a spec: a value does not leave its place.
+//! Names, namespaces and metadata that come from a spec cannot reach objects other than the intended ones.
 
 use std::path::Path;
 
@@ -30,7 +30,7 @@ async fn scene() -> Scene {
     scene
 }
 
-/// Names that would be another request if they went into a path as they are.
+/// Names that would change the request if they were put into a path unescaped.
 const HOSTILE: [&str; 12] = [
     "kube-root-ca.crt?watch=1",
     "web#",
@@ -78,7 +78,7 @@ async fn hostile_names_of_children_and_refs_are_refused_before_any_request() {
     assert!(asked.is_empty(), "{}", list(&asked));
 }
 
-/// The message of a stalled instance.
+/// Waits until the instance is stalled for this reason with these words. Returns the message.
 async fn stalled_place(scene: &Scene, name: &str, reason: &str, words: &[&str]) -> String {
     let instance = scene
         .until(&format!("Stalled, {reason}"), PLACE, name, |o| {
@@ -94,9 +94,9 @@ async fn stalled_place(scene: &Scene, name: &str, reason: &str, words: &[&str]) 
 }
 
 #[tokio::test]
-async fn odd_names_that_a_kind_takes_are_one_segment_of_the_path() {
+async fn odd_valid_names_are_one_path_segment() {
     let scene = scene().await;
-    // RBAC kinds take whatever a path segment can be.
+    // RBAC kinds accept every name that can be a path segment.
     let name = "system:a b?dryRun=All#c&d;e,f=g\\h+é";
     scene.apply(&place("odd", json!({"role": name}))).await;
     scene.ready(PLACE, "odd").await;
@@ -105,7 +105,7 @@ async fn odd_names_that_a_kind_takes_are_one_segment_of_the_path() {
     assert_eq!(roles[0]["metadata"]["name"], name);
     scene.apply(&place("reader", json!({"roleRef": name}))).await;
     scene.until("the ref is read", PLACE, "reader", |o| o["status"]["role"] == name).await;
-    // It is repaired and deleted under that name as well.
+    // It is also repaired and deleted under that name.
     scene.kubectl(&["delete", "role", name]).await;
     eventually("the role comes back", LONG, async || {
         if scene.list(ROLE).await.is_empty() { Err("there is none") } else { Ok(()) }
@@ -167,7 +167,7 @@ async fn hostile_namespaces_of_cluster_scoped_instances_are_refused() {
             r.uri.contains("/namespaces/default")
                 && !r.uri.starts_with("/api/v1/namespaces/default/configmaps?")
         })
-        // The addresses of the API server, which packages of other tests may not call, are read there too.
+        // The manager also reads the addresses of the API server, which other tests' packages may not call.
         .filter(|r| !["events", "leases", "endpointslices"].contains(&r.resource.as_str()))
         .filter(|r| r.uri != "/api/v1/namespaces/default/services/kubernetes")
         .cloned()
@@ -176,7 +176,7 @@ async fn hostile_namespaces_of_cluster_scoped_instances_are_refused() {
     kubectl(&["delete", "realms.fixtures.operetta.dev", "--all", "--wait=false"]).await.ok();
 }
 
-/// The table of rules beside the API server's own answers.
+/// Compares the table of rules with the API server's own answers.
 #[tokio::test]
 async fn the_rules_for_names_are_those_of_the_api_server() {
     let scene = Scene::unmanaged().await;
@@ -237,7 +237,7 @@ async fn the_rules_for_names_are_those_of_the_api_server() {
             }
             let refused = loop {
                 match cluster.create_checked(&kind, namespace, &body, "test", true).await {
-                    // Another test may have an object of that name.
+                    // Another test may have created an object with that name.
                     Ok(_) | Err(CallError { class: Class::Conflict, .. }) => break false,
                     // A busy server may not answer in time.
                     Err(CallError { class: Class::Retry, .. }) => {}
@@ -248,9 +248,9 @@ async fn the_rules_for_names_are_those_of_the_api_server() {
                 }
             };
             let ours = naming::check(&kind.gvk(), name);
-            // What it takes, we take. Where the rule is known, it is the same the other way round, but for what depends on
-            // the version (a Service with a digit first, a StatefulSet with dots) or on another rule (a CronJob leaves
-            // room for the names of its Jobs).
+            // Whatever the server accepts must be accepted. Where the rule is known, whatever it refuses must
+            // be refused too, except what depends on the version (a Service with a digit first, a StatefulSet
+            // with dots) or on another rule (a CronJob leaves room for the names of its Jobs).
             let rule = BuiltIn::find(&kind.group, kind_name).unwrap().names;
             let known = rule != NameRule::PathSegment || name.contains(['/', '%']);
             let stricter = [("Service", "1a"), ("StatefulSet", "a.b"), ("CronJob", &label)];
@@ -297,7 +297,7 @@ async fn names_on_the_command_line_are_checked_before_anything_is_asked() {
 #[tokio::test]
 async fn a_computed_namespace_must_be_the_instances_own() {
     let scene = scene().await;
-    // `namespace: kube-public` stands in the template, but is not the namespace of the object.
+    // The template contains `namespace: kube-public`, but not as the namespace of the object.
     scene.apply(&place("public", json!({"variant": "kube-public"}))).await;
     scene.apply(&place("home", json!({"variant": "home"}))).await;
     scene.apply(&place("own", json!({"variant": scene.namespace()}))).await;
@@ -317,7 +317,7 @@ async fn a_computed_namespace_must_be_the_instances_own() {
         let there = find_in(plane().await, CONFIG_MAP, Some("kube-public"), name).await;
         assert!(there.is_none(), "{name}");
     }
-    // Lint says what to do about it.
+    // Lint names the remedy.
     let lint = tokio::process::Command::new(OPERETTA)
         .args(["lint", "tests/fixtures/packages/places"])
         .output()
@@ -332,7 +332,7 @@ async fn a_computed_namespace_must_be_the_instances_own() {
 }
 
 #[tokio::test]
-async fn values_bring_labels_and_annotations_into_metadata_and_nothing_else() {
+async fn values_set_only_labels_and_annotations_of_metadata() {
     let scene = scene().await;
     let owner = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": "b"}]);
     let hostile = [
@@ -370,7 +370,7 @@ async fn values_bring_labels_and_annotations_into_metadata_and_nothing_else() {
         (&object["metadata"]["labels"]["team"], &object["metadata"]["annotations"]["note"]),
         (&json!("blue"), &json!("x"))
     );
-    // What the author has written is the author's decision.
+    // Metadata that the author has written in the template is accepted.
     scene.apply(&place("written", json!({"written": true}))).await;
     scene.ready(PLACE, "written").await;
     let object = scene.get(CONFIG_MAP, "written-written").await;

@@ -1,4 +1,4 @@
-//! Routes on which kinds, packages and managers come and go, each in a control plane of its own.
+//! Ways to lose a child in which kinds, packages and managers change, each in its own control plane.
 
 use std::path::Path;
 
@@ -13,23 +13,23 @@ use crate::support::ext::{
 };
 use crate::support::{Operetta, eventually, kubectl_of, options, signal};
 
-/// The version in which the manager last applied a gadget.
+/// The API version in which the manager last applied a gadget.
 fn applied_in(gadget: &Value) -> Option<&str> {
     let entries = gadget["metadata"]["managedFields"].as_array()?;
     let ours = entries.iter().find(|e| e["operation"] == "Apply" && e["manager"] == "operetta/routes")?;
     ours["apiVersion"].as_str()
 }
 
-/// The package with a change, in a folder of that name.
+/// Writes a changed copy of the package into a folder with that name.
 fn variant(folder: &tempfile::TempDir, name: &str, change: impl Fn(String) -> String) -> String {
     let package = folder.path().join(name);
     copy_folder(Path::new(&fixture("routes")), &package, &change);
     package.to_str().unwrap().to_owned()
 }
 
-/// The kind of a child gets another version: the objects are the same, in whichever it is asked for.
+/// The kind of a child gets another version: the objects stay the same in whichever version they are read.
 #[tokio::test]
-async fn a_childs_kind_changes_its_version() {
+async fn child_kind_changes_its_version() {
     let plane = ControlPlane::start(Options { nodes: 0, ..options() }).await.unwrap();
     let place = Place { plane: &plane, namespace: "default" };
     let folder = tempfile::tempdir().unwrap();
@@ -53,25 +53,26 @@ async fn a_childs_kind_changes_its_version() {
     let before = gadget("moved").await;
     assert_eq!(applied_in(&before), Some("fixtures.example.com/v1"));
 
-    // The next package asks for it in another version, and both are served: it is taken there, not made anew.
+    // The next package uses another version, and both are served: the object is applied in that version, not
+    // recreated.
     let audit = plane.audit();
     let mark = audit.mark().unwrap();
     restart(&plane, &mut manager, &[&newer, "light"], 2).await;
     for name in ["moved", "left", "unwanted"] {
-        // Ready at a later generation: nothing waits to be pruned.
+        // The instance is Ready at a later generation, so nothing waits to be pruned.
         place.patch(name, &json!({"keys": ["a", "b", "c"]})).await;
         place.settled(name).await;
         assert_eq!(applied_in(&gadget(name).await), Some("fixtures.example.com/v2"), "{name}");
     }
     assert_eq!(uid_of(&gadget("moved").await), uid_of(&before));
-    // Both versions are on record and served: each object is counted once.
+    // Both versions are recorded and served: each object is counted once.
     let told = place.operetta(&["get", "ways", "-o", "wide"]).await;
     assert!(told.lines().any(|line| line.contains("moved") && line.contains("/17 ")), "{told}");
     let mut deleted = managers_requests(&audit, mark);
     deleted.retain(|r| r.verb == "delete");
     assert!(deleted.is_empty(), "{}", list(&deleted));
 
-    // And then the former version is not served any more, while the package has gone back to it.
+    // The other version is no longer served when the package goes back to the first.
     restart(&plane, &mut manager, &["routes", "light"], 2).await;
     for name in ["moved", "left", "unwanted"] {
         place.patch(name, &json!({"keys": ["a", "b", "c", "d"]})).await;
@@ -82,9 +83,9 @@ async fn a_childs_kind_changes_its_version() {
     for name in ["moved", "left", "unwanted"] {
         says(name, &served).await;
     }
-    // Again by a manager that has never seen it served.
+    // Repeat it with a manager that has never seen the other version served.
     restart(&plane, &mut manager, &["routes", "light"], 2).await;
-    // What nothing wants goes: it is known, in the other version.
+    // A child that is no longer desired is pruned: it is known in the other version.
     place.patch("unwanted", &json!({"gadget": false})).await;
     eventually("the gadget to be pruned", LONG, async || match place.find(GADGETS, "unwanted").await {
         None => Ok(()),
@@ -92,7 +93,7 @@ async fn a_childs_kind_changes_its_version() {
     })
     .await;
     place.settled("unwanted").await;
-    // At the end of an instance it goes before what it stands on, though it is held.
+    // When the instance is deleted, the gadget is deleted before what it depends on, although it is held.
     let hold = json!({"metadata": {"finalizers": ["example.org/hold"]}}).to_string();
     place.kubectl(&["patch", "gadget", "left", "--type=merge", "-p", &hold], "").await;
     place.kubectl(&["delete", "way", "left", "--wait=false"], "").await;
@@ -104,7 +105,7 @@ async fn a_childs_kind_changes_its_version() {
     place.approve("left", &["", "-a", "-b", "-c", "-d"]).await;
     place.gone("left").await;
 
-    // It is served again, and all is as before.
+    // The version is served again, and everything is as before.
     place.kubectl(&["apply", "-f", "-"], &gadget_crd(true)).await;
     place.patch("moved", &json!({"keys": ["a", "b", "c", "d", "e"]})).await;
     place.settled("moved").await;
@@ -119,9 +120,9 @@ async fn restart(plane: &ControlPlane, manager: &mut Operetta, packages: &[&str]
     watching(manager, kinds).await;
 }
 
-/// What needs another manager, another package or no CRD, one after another in a cluster of its own.
+/// The cases that need another manager, another package or no CRD, one after another in one cluster.
 #[tokio::test]
-async fn the_package_the_manager_and_the_kinds_come_and_go() {
+async fn packages_managers_and_kinds_change_without_losing_children() {
     let plane = ControlPlane::start(Options { nodes: 0, ..options() }).await.unwrap();
     let place = Place { plane: &plane, namespace: "default" };
     let folder = tempfile::tempdir().unwrap();
@@ -136,7 +137,7 @@ async fn the_package_the_manager_and_the_kinds_come_and_go() {
     let uid = async |child: &str| uid_of(&place.find(CONFIG_MAP, child).await.unwrap()).to_owned();
     let before = uid("renamed-delete").await;
 
-    // The ids are other ones in the next version: the objects are the same.
+    // The next version has other ids for the same objects.
     let renamed = variant(&folder, "renamed", |text| {
         ["delete", "retain", "ask", "data"]
             .iter()
@@ -159,7 +160,7 @@ async fn the_package_the_manager_and_the_kinds_come_and_go() {
     place.fate("renamed", "", &all(Fate::Wanted)).await;
     assert_eq!(uid("renamed-delete").await, before);
 
-    // A version without the children.
+    // The next version does not have the children.
     let fewer = variant(&folder, "fewer", |text| {
         text.replace("when: spec[\"on\"]", "when: name != 'renamed' and spec[\"on\"]")
     });
@@ -167,7 +168,8 @@ async fn the_package_the_manager_and_the_kinds_come_and_go() {
     place.fate("renamed", "", &UNWANTED).await;
     place.approve("renamed", &[""]).await;
 
-    // A finalizer is taken off by force while nobody looks: the next instance of that name inherits.
+    // A finalizer is removed by force while no manager runs: the next instance of that name adopts the
+    // children.
     signal(manager.pid(), Signal::TERM);
     manager.wait(LONG).await;
     place.kubectl(&["delete", "way", "forced", "--wait=false"], "").await;
@@ -175,7 +177,8 @@ async fn the_package_the_manager_and_the_kinds_come_and_go() {
     place.kubectl(&["patch", "way", "forced", "--type=merge", "-p", free], "").await;
     place.gone("forced").await;
     place.kubectl(&["apply", "-f", "-"], &way("forced", &json!({"on": false}))).await;
-    // Of two others somebody takes off what says that children are to stay: of one that alone, of the other all.
+    // Somebody removes annotations that keep children: from one instance's children only those, from the
+    // other's all.
     for (name, annotations) in [
         ("stripped", &["operetta.dev/retained-", "operetta.dev/deletion-pending-"][..]),
         (
@@ -199,12 +202,12 @@ async fn the_package_the_manager_and_the_kinds_come_and_go() {
         }
         place.kubectl(&["delete", "way", name, "--wait=false"], "").await;
     }
-    // Of one child all marks are gone, and with them all that tells whose it is.
+    // One child has lost all metadata that shows whose it is.
     let unmark = r#"[{"op":"remove","path":"/metadata/labels"},{"op":"remove","path":"/metadata/annotations"},
         {"op":"replace","path":"/metadata/managedFields","value":[{}]}]"#;
     place.kubectl(&["patch", "configmap", "crd-delete", "--type=json", "-p", unmark], "").await;
     let unmarked = uid("crd-delete").await;
-    // And another is orphaned: its mark is gone when the manager comes.
+    // Another instance is orphaned: its finalizer is gone when the manager starts.
     place.kubectl(&["delete", "way", "orphan", "--cascade=orphan", "--wait=false"], "").await;
     eventually("the garbage collector to take its mark away", LONG, async || {
         let way = place.find(WAY, "orphan").await.expect("our finalizer holds it");
@@ -236,7 +239,8 @@ async fn the_package_the_manager_and_the_kinds_come_and_go() {
     place.gone("stripped").await;
     place.gone("bare").await;
 
-    // Nobody takes what bears no trace of being ours. The condition says what a person can do, and that does it.
+    // An object without any trace of ownership is not adopted. The condition names the command that does it,
+    // and the command works.
     let command = eventually("crd to say what to do", LONG, async || {
         let way = place.find(WAY, "crd").await.unwrap_or_default();
         let stalled = condition(&way, "Stalled");
@@ -252,7 +256,8 @@ async fn the_package_the_manager_and_the_kinds_come_and_go() {
     place.fate("crd", "", &all(Fate::Wanted)).await;
     assert_eq!(uid("crd-delete").await, unmarked);
 
-    // A version of a child's kind is not served any more: what is wanted of it is unknown, the others go on.
+    // A version of a child's kind is no longer served: desired objects of it are unknown, the other children
+    // are maintained.
     place.kubectl(&["apply", "-f", "-"], &gadget_crd(false)).await;
     eventually("the manager to know", LONG, async || {
         let way = place.find(WAY, "unserved").await.unwrap();
@@ -261,7 +266,7 @@ async fn the_package_the_manager_and_the_kinds_come_and_go() {
     .await;
     place.patch("unserved", &json!({"gadget": false, "keys": ["a"]})).await;
     place.fate("unserved", "-b", &UNWANTED).await;
-    // It is known in the other version, and what nothing wants goes.
+    // The object is known in the other version and is pruned when it is not desired.
     assert!(place.find(GADGETS, "unserved").await.is_none(), "what it stands on went first");
     place.approve("unserved", &["-b"]).await;
     place.kubectl(&["delete", "way", "unserved", "--wait=false"], "").await;
@@ -272,7 +277,7 @@ async fn the_package_the_manager_and_the_kinds_come_and_go() {
     place.gone("unserved").await;
     assert!(place.find(GADGETS, "unserved").await.is_none(), "forgotten");
 
-    // Without the package nothing is done, and deletion goes as ever.
+    // Without the package nothing is reconciled, and deletion works as before.
     restart(&plane, &mut manager, &["light"], 2).await;
     place.patch("removed", &json!({"on": false})).await;
     eventually("the manager to observe the change", LONG, async || {
@@ -294,7 +299,7 @@ async fn the_package_the_manager_and_the_kinds_come_and_go() {
     place.approve("removed", &["", "-a", "-b"]).await;
     place.gone("removed").await;
 
-    // The CRD goes, and all instances with it.
+    // The CRD is deleted, and all instances with it.
     restart(&plane, &mut manager, &["routes", "light"], 2).await;
     place.settled("crd").await;
     kubectl_of(&plane, &["delete", "crd", "ways.fixtures.operetta.dev", "--wait=false"], "").await.ok();

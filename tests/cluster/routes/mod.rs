@@ -1,5 +1,5 @@
-//! Every route by which a child can be deleted, against every policy: what goes, what stays, what is said.
-//! The table is `docs/guide/deleting-children.md`. Data never goes by accident.
+//! Every way in which a child can be deleted, against every deletion policy: what is deleted, what stays,
+//! what is reported. The table is `docs/guide/deleting-children.md`. Data is never deleted by accident.
 
 mod kinds;
 mod refs;
@@ -15,21 +15,22 @@ use crate::support::ext::{
 };
 use crate::support::{OPERETTA, eventually, kubectl_of, plane};
 
-/// What is to become of a child.
+/// The expected state of a child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
-    /// As it was, and wanted.
+    /// It is unchanged and desired.
     Wanted,
     Gone,
-    /// It stays, and says so.
+    /// It stays, with the annotation for retained children.
     Retained,
-    /// It stays until somebody approves, and both it and the instance say so.
+    /// It stays until a person approves the deletion; it and the instance say so.
     Asks,
-    /// It stays, and nothing binds it any more.
+    /// It stays, and no longer belongs to the instance.
     Free,
 }
 
-/// The four policies in the order of the fixture's children, and what becomes of each by most routes.
+/// The four policies in the order of the fixture's children, each with the usual fate of a child that is not
+/// desired.
 const UNWANTED: [(&str, Fate); 4] =
     [("delete", Fate::Gone), ("retain", Fate::Retained), ("ask", Fate::Asks), ("data", Fate::Retained)];
 
@@ -66,7 +67,7 @@ fn meets(fate: Fate, object: Option<&Value>) -> bool {
     }
 }
 
-/// A control plane's namespace, whoever its manager is.
+/// A namespace of a control plane, whatever manager it has.
 struct Place<'a> {
     plane: &'a ControlPlane,
     namespace: &'a str,
@@ -104,7 +105,7 @@ impl Place<'_> {
         .await;
     }
 
-    /// Waits until of each policy the child with that suffix has met its fate.
+    /// Waits until the child of each policy with that suffix has the expected fate.
     async fn fate(&self, name: &str, suffix: &str, fates: &[(&str, Fate)]) {
         for (policy, fate) in fates {
             let child = format!("{name}-{policy}{suffix}");
@@ -120,7 +121,8 @@ impl Place<'_> {
         }
     }
 
-    /// The instance names what awaits approval and the run to approve, and `operetta plan approve` sets it free.
+    /// Checks that the instance names what awaits approval and the run to approve, and approves it with
+    /// `operetta plan approve`.
     async fn approve(&self, name: &str, suffixes: &[&str]) {
         let names = |way: &Value| {
             let pending = condition(way, "DeletionPending");
@@ -184,7 +186,7 @@ impl Place<'_> {
         out.into_owned()
     }
 
-    /// Nothing is said any more of what awaited approval, and the instance is as ready as before.
+    /// Waits until the condition `DeletionPending` is gone and the instance is Ready.
     async fn at_peace(&self, name: &str) {
         eventually("the condition to be gone", LONG, async || match self.find(WAY, name).await {
             Some(way) if is_ready(&way) && condition(&way, "DeletionPending").is_null() => Ok(()),
@@ -207,18 +209,18 @@ async fn place(scene: &Scene) -> Place<'_> {
 }
 
 #[tokio::test]
-async fn when_turns_false() {
+async fn children_whose_when_becomes_false() {
     let scene = Scene::new().await;
     let place = place(&scene).await;
     place.deploy("w", &json!({})).await;
     place.patch("w", &json!({"on": false})).await;
     place.fate("w", "", &UNWANTED).await;
-    // It is no reason not to be ready.
+    // A child that awaits approval does not make the instance unready.
     place.settled("w").await;
     place.approve("w", &[""]).await;
     place.at_peace("w").await;
     place.fate("w", "-a", &all(Fate::Wanted)).await;
-    // What stayed is taken again.
+    // The children that stayed are adopted again.
     place.patch("w", &json!({"on": true})).await;
     place.fate("w", "", &all(Fate::Wanted)).await;
 }
@@ -238,7 +240,7 @@ async fn a_child_pending_approval_is_kept_when_desired_again() {
 }
 
 #[tokio::test]
-async fn a_key_leaves_and_then_all_of_them() {
+async fn children_whose_for_each_keys_are_removed() {
     let scene = Scene::new().await;
     let place = place(&scene).await;
     place.deploy("w", &json!({})).await;
@@ -253,7 +255,7 @@ async fn a_key_leaves_and_then_all_of_them() {
 }
 
 #[tokio::test]
-async fn a_template_gives_another_name() {
+async fn children_whose_template_gives_another_name() {
     let scene = Scene::new().await;
     let place = place(&scene).await;
     place.deploy("w", &json!({})).await;
@@ -265,7 +267,7 @@ async fn a_template_gives_another_name() {
 }
 
 #[tokio::test]
-async fn the_instance_is_deleted() {
+async fn children_of_a_deleted_instance() {
     let scene = Scene::new().await;
     let place = place(&scene).await;
     for how in ["background", "foreground"] {
@@ -296,7 +298,7 @@ async fn skip_cleanup_keeps_ask_children() {
     place.kubectl(&["annotate", "way", "w", "operetta.dev/skip-cleanup=true"], "").await;
     place.gone("w").await;
     place.fate("w", "", &UNWANTED).await;
-    // What asked still does: an instance of that name finds it again.
+    // The run still asks for approval, and a new instance with that name finds it.
     let asked = place.waiting("w").await;
     assert!(asked.keys().any(|question| question.contains("/w-ask (ask)")), "{asked:?}");
     scene.patch(CONFIG_MAP, "w-delete-a", "merge", &json!({"metadata": {"finalizers": null}})).await;
@@ -311,7 +313,7 @@ async fn orphans_are_neither_pruned_nor_adopted() {
     let place = place(&scene).await;
     place.deploy("w", &json!({})).await;
     scene.apply(&file(&format!("{}/instances/light.yaml", fixture("light")))).await;
-    // This one has no finalizer: it is gone before anybody could look at its children.
+    // This instance has no finalizer: it is gone before the manager can look at its children.
     scene.ready(LIGHT, "light").await;
     let before = uid_of(&scene.get(VOLUME_CLAIM, "w-data").await).to_owned();
     place.kubectl(&["delete", "way", "w", "--cascade=orphan"], "").await;
@@ -324,7 +326,7 @@ async fn orphans_are_neither_pruned_nor_adopted() {
     for kind in [CONFIG_MAP, SECRET, SERVICE, SERVICE_ACCOUNT] {
         scene.until("free", kind, "light", |o| meets(Fate::Free, Some(o))).await;
     }
-    // A new instance of that name does not prune them, and does not take them either.
+    // A new instance with that name neither prunes nor adopts them.
     place.kubectl(&["apply", "-f", "-"], &way("w", &json!({"keys": []}))).await;
     scene
         .until("to say whose it is not", WAY, "w", |o| {
@@ -351,7 +353,7 @@ async fn without_a_terminal_approval_must_be_explicit() {
             .expect("operetta runs");
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
-    // It is still desired.
+    // The child is still desired, so no run asks for its deletion.
     let (code, told) = approve(&["way/w", "--all", "--yes"]).await;
     assert!(code == Some(1) && told.contains("no run of way/w asks"), "{told}");
     place.patch("w", &json!({"on": false, "keys": []})).await;
@@ -360,7 +362,7 @@ async fn without_a_terminal_approval_must_be_explicit() {
     place.fate("w", "-b", &UNWANTED).await;
     let (code, told) = approve(&["way/w", "--all"]).await;
     assert!(code == Some(2) && told.contains("--yes"), "{told}");
-    // Several ask: which one is meant?
+    // If several runs ask, one must be named.
     let (code, told) = approve(&["way/w"]).await;
     assert!(code == Some(1) && told.contains("/w-ask-b (ask-each[b])?"), "{told}");
     for (args, words) in [
@@ -371,7 +373,7 @@ async fn without_a_terminal_approval_must_be_explicit() {
         let (code, told) = approve(args).await;
         assert!(code == Some(1) && told.contains(words), "{told}");
     }
-    // One of them, and no other.
+    // Approve one of them and no other.
     let asked = place.waiting("w").await;
     let (_, run) = asked.iter().find(|(question, _)| question.contains("ask-each[b]")).expect("it asks");
     let (code, told) = approve(&[run]).await;
@@ -381,8 +383,8 @@ async fn without_a_terminal_approval_must_be_explicit() {
     place.fate("w", "", &[("ask", Fate::Asks)]).await;
 }
 
-/// Rights to edit a child, or PlanRuns, do not suffice to delete it: the API server requires the verb `approve` on the
-/// instance.
+/// The right to edit a child or `PlanRun`s is not enough to delete the child: the API server requires the
+/// verb `approve` on the instance.
 #[tokio::test]
 async fn approving_a_deletion_requires_the_verb_approve() {
     let scene = Scene::new().await;
@@ -430,7 +432,7 @@ async fn approving_a_deletion_requires_the_verb_approve() {
     let asked = place.waiting("w").await;
     let run = asked.values().next().expect("a run").clone();
     let uid = uid_of(&scene.get(CONFIG_MAP, "w-ask").await).to_owned();
-    // The annotation of earlier versions, and those that say that it asks.
+    // Neither the annotation of earlier versions nor a change of the present ones deletes the child.
     for annotation in [
         format!("operetta.dev/delete={uid}"),
         "operetta.dev/deletion-pending=false".to_owned(),
@@ -460,7 +462,7 @@ async fn approving_a_deletion_requires_the_verb_approve() {
         .await;
         assert!(told.contains(words), "{user}: {told}");
     }
-    // Nor does a run of one's own.
+    // A forged run does not delete it either.
     let forged = as_user("planner", &["get", "planrun", &run, "-o", "json"]).await.expect("it may read");
     let mut forged: Value = serde_json::from_str(&forged).expect("JSON");
     forged["metadata"] = json!({"name": "mine"});
@@ -481,12 +483,12 @@ async fn approving_a_deletion_requires_the_verb_approve() {
     assert_eq!(done, "Succeeded");
 }
 
-/// The kinds on record, as kubectl prints them.
+/// A kubectl output format that prints the recorded child kinds.
 const RECORD: &str = r"jsonpath={.metadata.annotations.operetta\.dev/child-kinds}";
 
 const GADGETS: Kind = crate::support::ext::kind("fixtures.example.com/v2", "gadgets");
 
-/// The CRD of a kind that is no package's, with its versions and whether they are served.
+/// The CRD of a kind that belongs to no package, with two versions; `v1` says whether the first is served.
 fn gadget_crd(v1: bool) -> String {
     let version = |name: &str, served: bool, storage: bool| {
         json!({"name": name, "served": served, "storage": storage,

@@ -1,4 +1,4 @@
-//! Routes on which a ref or a right decides.
+//! Ways to lose a child that depend on a ref or on the manager's rights.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::support::ext::{
 };
 use crate::support::{Operetta, eventually, options, signal};
 
-/// The kind of gadgets is no package's.
+/// Rights for gadgets, whose kind belongs to no package.
 const GADGET_RIGHTS: &str = "
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -20,10 +20,11 @@ metadata: {name: gadgets}
 rules: [{apiGroups: [fixtures.example.com], resources: [gadgets], verbs: ['*']}]
 ";
 
-/// What decides about children may not be read any more: they are unknown, none goes, the others go on, and the
-/// condition says which right is missing. And at the end a kind may not be listed: what it stands on waits for it.
+/// A ref that decides about children is forbidden: the children are unknown, none is deleted, the others are
+/// maintained, and the condition names the missing right. At the end a kind may not be listed: what it
+/// depends on waits for it.
 #[tokio::test]
-async fn a_ref_is_forbidden() {
+async fn children_whose_ref_is_forbidden() {
     let plane = ControlPlane::start(Options { nodes: 0, ..options() }).await.unwrap();
     let place = Place { plane: &plane, namespace: "default" };
     place.kubectl(&["apply", "-f", "-"], GADGET_RIGHTS).await;
@@ -63,21 +64,22 @@ async fn a_ref_is_forbidden() {
     let mut manager = start(&fixture("routes")).await;
     place.deploy("w", &json!({"gate": true, "gadget": true})).await;
 
-    // The right is taken away, and nothing is remembered.
+    // The right is withdrawn, and the manager is restarted so that it remembers nothing.
     place.kubectl(&["delete", "rolebinding", "secrets"], "").await;
     signal(manager.pid(), Signal::TERM);
     manager.wait(LONG).await;
     let mut manager = start(&fixture("routes")).await;
     let words = ["refs.gate", "may not be read", "cannot watch resource \"secrets\""];
     reason("RefForbidden", &words).await;
-    // What does not read it goes on; nothing of what does goes, nor does anything that is not wanted any more.
+    // Children that do not read the ref are maintained; children that do are not deleted, nor are children
+    // that are no longer desired.
     place.patch("w", &json!({"keys": ["a", "c"]})).await;
     place.fate("w", "-c", &all(Fate::Wanted)).await;
     reason("RefForbidden", &words).await;
     for suffix in ["", "-a", "-b", "-c"] {
         place.fate("w", suffix, &all(Fate::Wanted)).await;
     }
-    // An object of those that cannot be told is not made anew, and its loss is no other's.
+    // A deleted child whose state is unknown is not recreated, and this does not affect other children.
     let before = uid_of(&place.find(CONFIG_MAP, "w-delete-a").await.unwrap()).to_owned();
     place.kubectl(&["delete", "configmap", "w-delete-a"], "").await;
     eventually("w-delete-a to be made anew", LONG, async || {
@@ -88,7 +90,7 @@ async fn a_ref_is_forbidden() {
     })
     .await;
 
-    // It may be read again, and decides again: first that all stays, then that it goes.
+    // The ref may be read again, and decides again: first that all children stay, then that they are deleted.
     allow().await;
     place.settled("w").await;
     place.fate("w", "", &all(Fate::Wanted)).await;
@@ -101,7 +103,8 @@ async fn a_ref_is_forbidden() {
     place.fate("w", "", &all(Fate::Wanted)).await;
     place.settled("w").await;
 
-    // No ref holds up the end of an instance. But the gadget, which nobody can see, stands on a ConfigMap.
+    // A forbidden ref does not block the deletion of the instance. But the gadget, which the manager cannot
+    // list, depends on a ConfigMap.
     place.kubectl(&["delete", "rolebinding", "secrets"], "").await;
     place.kubectl(&["delete", "clusterrolebinding", "gadgets"], "").await;
     signal(manager.pid(), Signal::TERM);
@@ -126,8 +129,8 @@ async fn a_ref_is_forbidden() {
     place.approve("w", &["", "-a", "-b", "-c"]).await;
     place.gone("w").await;
 
-    // A version of the package without gadgets, which may not be listed any more: what is left of them is awaited,
-    // and so is what they stood on.
+    // A version of the package without gadgets, which the manager may not list: remaining gadgets are
+    // awaited, and so is what they depend on.
     for name in ["x", "y"] {
         place.deploy(name, &json!({"gadget": true})).await;
     }
@@ -161,7 +164,7 @@ async fn a_ref_is_forbidden() {
         assert!(place.find(GADGETS, name).await.is_none(), "{name}: not pruned");
     }
     place.fate("y", "", &UNWANTED).await;
-    // None is left: it is on record no more, and nobody needs the right any more.
+    // No gadget remains: the kind is removed from the record, and the right is not needed any more.
     let ways = "ways.fixtures.operetta.dev";
     let record = async || place.kubectl(&["get", "crd", ways, "-o", RECORD], "").await;
     eventually("gadgets to go from the record", LONG, async || {
@@ -177,7 +180,7 @@ async fn a_ref_is_forbidden() {
     place.patch("x", &json!({"keys": ["a", "d"]})).await;
     place.settled("x").await;
     assert!(!manager.output().contains("kind=Gadget"), "{}", manager.output());
-    // A person says that there may be some, and then that there are none.
+    // A person adds a kind to the record, and then removes it.
     let kinds = record().await;
     let write = async |kinds: &str| {
         let record = format!("operetta.dev/child-kinds={kinds}");

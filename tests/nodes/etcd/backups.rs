@@ -1,4 +1,4 @@
-//! Backups to volumes and to S3, and restores of them.
+//! Backups to volumes and to S3, and restores from them.
 
 use serde_json::{Value, json};
 
@@ -8,13 +8,13 @@ use crate::support::ext::{POD, SECRET, SERVICE, condition, is_pod_ready};
 use crate::support::plans::{PLAN_RUN, phase};
 
 impl Stage {
-    /// Makes a volume for backups.
+    /// Creates a volume for backups.
     async fn backup_volume(&self) {
         let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "backups"}, "spec": claim_spec()});
         self.scene.apply(&claim.to_string()).await;
     }
 
-    /// Starts a server that speaks S3, with the buckets `backups` and `full`, which takes 200 KiB.
+    /// Starts an S3 server with the buckets `backups` and `full`; the latter has room for 200 KiB.
     async fn s3(&self) {
         let serve = "mkdir -p /data/backups && exec rclone serve s3 --auth-key key,secret --addr :9000 /data";
         let pod = json!({
@@ -41,7 +41,7 @@ impl Stage {
         self.scene.get(SECRET, "aws").await;
     }
 
-    /// The files that the server has in a bucket.
+    /// The files of a bucket on the server.
     async fn stored_in(&self, bucket: &str) -> Vec<String> {
         let folder = format!("/data/{bucket}");
         let list = self.scene.kubectl(&["exec", "s3", "--", "find", &folder, "-type", "f"]).await;
@@ -51,14 +51,14 @@ impl Stage {
         files
     }
 
-    /// Waits until a backup is newer than another; where it is.
+    /// Waits until the newest backup is newer than another. Returns its path.
     async fn newer_backup(&self, than: &str) -> String {
         let is_newer = |o: &Value| o["status"]["path"].as_str().is_some_and(|path| path > than);
         let object = self.until("a newer path", self.backup, "b", is_newer).await;
         object["status"]["path"].as_str().unwrap_or_default().to_owned()
     }
 
-    /// Waits until a backup or a restore is Stalled, and no longer at it.
+    /// Waits until a backup or a restore is Stalled. Returns the message.
     async fn failed(&self, kind: super::Kind, name: &str) -> String {
         let is_stalled = |o: &Value| condition(o, "Stalled")["status"] == "True";
         let object = self.until("Stalled", kind, name, is_stalled).await;
@@ -66,7 +66,7 @@ impl Stage {
     }
 }
 
-/// Where a backup goes: S3, with these credentials.
+/// The S3 destination of a backup, with these credentials.
 fn s3(path: &str, secret: &str) -> Value {
     json!({"path": path, "awsSecret": secret, "endpoint": "http://s3:9000"})
 }
@@ -90,7 +90,7 @@ async fn a_backup_to_a_volume_is_restored_in_place() {
     writer.stop();
     stage.etcdctl("c-0", &["del", "--prefix", "k/"]).await.unwrap();
     assert!(writer.stored().await.is_empty());
-    // A file that is not there, and one that was cut, change nothing.
+    // Restores from a missing file, and from a truncated one, change nothing.
     let before = stage.members().await;
     stage.restore("missing", &json!({"etcdCluster": {"name": "c"}, "volume": {"claimName": "backups", "path": "c/nothing.db"}})).await;
     let message = stage.failed(stage.restore, "missing").await;
@@ -125,7 +125,7 @@ async fn a_backup_to_a_volume_is_restored_in_place() {
 }
 
 #[tokio::test]
-async fn backups_to_s3_are_kept_up_to_a_number_and_restored_into_a_new_cluster() {
+async fn s3_backups_are_limited_and_restored_into_a_new_cluster() {
     let stage = Stage::new().await;
     stage.s3().await;
     stage.cluster("c", json!({"size": 1, "version": "3.5.35"})).await;
@@ -155,7 +155,7 @@ async fn backups_to_s3_are_kept_up_to_a_number_and_restored_into_a_new_cluster()
     };
     two(&newest).await;
     if is_long() {
-        // By the clock. A request at the same moment would be refused, so this comes after them.
+        // Now by the schedule. Requests at the same moment would be refused, so this comes last.
         let policy = json!({"backupPolicy": {"backupIntervalInSecond": 60}});
         stage.scene.patch(stage.backup, "b", "merge", &json!({"spec": policy})).await;
         newest = stage.newer_backup(&newest).await;
@@ -174,7 +174,7 @@ async fn backups_to_s3_are_kept_up_to_a_number_and_restored_into_a_new_cluster()
 }
 
 #[tokio::test]
-async fn backups_that_fail_say_why_and_touch_nothing() {
+async fn failed_backups_say_why_and_change_nothing() {
     let stage = Stage::new().await;
     stage.s3().await;
     stage.cluster("c", json!({"size": 1, "version": "3.6.8"})).await;

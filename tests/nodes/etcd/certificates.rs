@@ -1,4 +1,4 @@
-//! TLS between members and to clients: certificates that are renewed, that are missing, that are empty.
+//! TLS between members and with clients: certificates that are renewed, missing, or empty.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::support::eventually;
 use crate::support::ext::{POD, SECRET, condition};
 use crate::support::plans::{events_about, plans_of};
 
-/// How a client speaks TLS.
+/// The TLS settings of a client.
 #[derive(Clone)]
 pub(super) struct Tls {
     connector: TlsConnector,
@@ -34,7 +34,7 @@ impl Tls {
     }
 }
 
-/// A CA, and what it signs for one cluster.
+/// A CA that signs certificates for one cluster.
 struct Authority {
     ca: CertifiedIssuer<'static, KeyPair>,
     cluster: String,
@@ -50,7 +50,7 @@ impl Authority {
         Self { ca, cluster: cluster.to_owned(), domain }
     }
 
-    /// A certificate for members, as both ends of a connection, and its key.
+    /// Issues a certificate for members, for servers and clients, with its key.
     fn issue(&self) -> (CertificateDer<'static>, KeyPair, String) {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::default();
@@ -65,7 +65,7 @@ impl Authority {
         (certificate.into(), key, pem)
     }
 
-    /// A Secret with a new certificate; and the certificate.
+    /// A Secret with a new certificate, and the certificate itself.
     fn secret(&self, name: &str, prefix: &str) -> (Value, CertificateDer<'static>) {
         let (certificate, key, pem) = self.issue();
         let data: BTreeMap<String, String> = [
@@ -80,7 +80,7 @@ impl Authority {
         (secret, certificate)
     }
 
-    /// All Secrets of a cluster with new certificates; and that of the servers.
+    /// Replaces all certificates of a cluster. Returns the new server certificate.
     async fn renew(&self, stage: &Stage) -> CertificateDer<'static> {
         let (server, certificate) = self.secret("server", "server");
         let items = [self.secret("peer", "peer").0, server, self.secret("client", "etcd-client").0];
@@ -89,7 +89,7 @@ impl Authority {
         certificate
     }
 
-    /// A client with a certificate of this CA.
+    /// The settings of a client with a certificate of this CA.
     fn client(&self) -> Tls {
         let mut roots = RootCertStore::empty();
         roots.add(self.ca.der().clone()).unwrap();
@@ -103,14 +103,14 @@ impl Authority {
     }
 }
 
-/// A spec with TLS everywhere.
+/// Adds TLS for all connections to a spec.
 fn secured(mut spec: Value) -> Value {
     spec["TLS"] = json!({"static": {"member": {"peerSecret": "peer", "serverSecret": "server"}, "operatorSecret": "client"}});
     spec["pod"]["busyboxImage"] = json!("busybox:1.35.0");
     spec
 }
 
-/// The certificate that a member shows.
+/// The certificate that a member presents.
 async fn shown(tls: &Tls, pod: &Value) -> Result<CertificateDer<'static>, String> {
     let address = pod["status"]["podIP"].as_str().ok_or("it has no address")?;
     let stream = TcpStream::connect((address, 2379)).await.map_err(|error| error.to_string())?;
@@ -140,7 +140,7 @@ async fn renewed_certificates_reach_one_member_after_another() {
         Ok(())
     })
     .await;
-    // On a busy machine etcd may have read the files before its pod is replaced.
+    // On a busy machine etcd may have read the new files before its pod is replaced.
     eventually("other pods", PATIENCE, async || {
         let after = stage.members().await;
         let is_other = |(name, uid): (&String, &String)| before[name] != *uid;
@@ -157,7 +157,8 @@ async fn renewed_certificates_reach_one_member_after_another() {
 async fn without_usable_certificates_nothing_is_replaced() {
     let stage = Stage::new().await;
     let authority = Authority::new(&stage, "c");
-    // Created before the Secrets: that is said, and once they are there the cluster is made.
+    // The cluster is created before the Secrets: that is reported, and once they exist the members are
+    // created.
     stage.create("late", secured(durable(1, "3.6.8"))).await;
     let lacks = |o: &Value| {
         let ready = condition(o, "Ready");
@@ -173,7 +174,7 @@ async fn without_usable_certificates_nothing_is_replaced() {
     stage.cluster("c", secured(durable(3, "3.6.8"))).await;
     let writer = stage.writer_with("c", Some(authority.client())).await;
     let before = stage.members().await;
-    // Emptied: said, and no member gets it.
+    // An emptied Secret is reported, and no member gets it.
     stage
         .scene
         .patch(SECRET, "server", "json", &json!([{"op": "replace", "path": "/data", "value": {}}]))
@@ -184,7 +185,7 @@ async fn without_usable_certificates_nothing_is_replaced() {
     assert!(message.contains("server"), "{message}");
     let message = stage.scene.stalled(CLUSTER, "c").await;
     assert!(message.contains("Secret"), "{message}");
-    // The kubelet updates the files of a pod that changes. Those of before stay.
+    // The kubelet updates the files of a pod that changes. The old files stay.
     stage.scene.kubectl(&["annotate", "pod", "--all", "fixtures/looked=at"]).await;
     eventually("the kubelet to miss a file", PATIENCE, async || {
         let events = events_about(&stage.scene, "c-0").await;
@@ -193,7 +194,7 @@ async fn without_usable_certificates_nothing_is_replaced() {
     .await;
     writer.goes_on().await;
     assert_eq!(stage.members().await, before);
-    // Gone: the same.
+    // A deleted Secret has the same effect.
     stage.scene.kubectl(&["delete", "secret", "server"]).await;
     let is_gone = |o: &Value| {
         let told = condition(o, "CertificatesInvalid");
@@ -211,7 +212,7 @@ async fn without_usable_certificates_nothing_is_replaced() {
 }
 
 impl Stage {
-    /// Starts the client of a cluster with TLS or without.
+    /// Starts the client of a cluster, with TLS if there are settings.
     pub(super) async fn writer_with(&self, cluster: &str, tls: Option<Tls>) -> super::Writer {
         super::Writer::start(Target { tls, ..self.target(cluster).await })
     }

@@ -1,4 +1,4 @@
-//! What happens to the node itself: its components stop, it is drained.
+//! Disturbances of the node itself: its components stop, and it is drained.
 
 use serde_json::json;
 
@@ -8,7 +8,7 @@ use super::{Stage, durable, names};
 use crate::support::ext::{POD, condition, is_pod_ready};
 
 #[tokio::test]
-async fn a_node_whose_components_stop_and_that_is_drained() {
+async fn cluster_survives_stopped_components_and_a_drained_node() {
     let stage = Stage::alone().await;
     stage.cluster("c", durable(3, "3.6.8")).await;
     let writer = stage.writer("c").await;
@@ -23,7 +23,7 @@ async fn a_node_whose_components_stop_and_that_is_drained() {
     }
     writer.check("kubelet and containerd stopped").await;
 
-    // An orderly drain takes one member and waits: the budget holds the others.
+    // An orderly drain evicts one member and waits: the disruption budget protects the others.
     let writer = stage.writer("c").await;
     let drain = ["drain", "node", "--ignore-daemonsets", "--delete-emptydir-data", "--force"];
     let refused = stage.scene.kubectl_input(&[&drain[..], &["--timeout=20s"]].concat(), "").await;
@@ -33,7 +33,7 @@ async fn a_node_whose_components_stop_and_that_is_drained() {
     assert!(members.iter().filter(|pod| is_pod_ready(pod)).count() == 2, "{members:#?}");
     stage.scene.kubectl(&["uncordon", "node"]).await;
     stage.settled("c").await;
-    // One that does not ask takes all at once.
+    // A drain that ignores the budget evicts all at once.
     stage.scene.kubectl(&[&drain[..], &["--disable-eviction", "--timeout=120s"]].concat()).await;
     let is_lost = |o: &serde_json::Value| condition(o, "QuorumLost")["status"] == "True";
     stage.until("QuorumLost", stage.cluster, "c", is_lost).await;

@@ -1,10 +1,10 @@
-//! Figures for `docs/performance.md`, measured and not judged:
+//! Measurements for `docs/performance.md`, without a verdict:
 //!
 //! ```sh
 //! cargo test --test nodes figures -- --ignored --nocapture
 //! ```
 //!
-//! Nothing else should run meanwhile.
+//! Run nothing else at the same time.
 
 use std::time::{Duration, Instant};
 
@@ -42,7 +42,7 @@ impl Line {
         Self { what: what.to_owned(), seconds, gaps, restarted, writes }
     }
 
-    /// Measures an operation with the manager.
+    /// Measures an operation of the manager.
     async fn measure(&mut self, stage: &Stage, writer: Option<&Writer>, operation: impl AsyncFnOnce()) {
         let audit = stage.scene.plane().audit();
         let (before, mark) = (stage.members().await, audit.mark().expect("a log"));
@@ -97,7 +97,7 @@ fn bare(object: &Value, kind: &str, namespace: [&str; 2]) -> Value {
     serde_json::from_str(&bare.to_string().replace(namespace[0], namespace[1])).expect("JSON")
 }
 
-/// The objects of a cluster for another namespace: pods last.
+/// The objects of a cluster for another namespace, with the pods at the end.
 async fn bare_objects(stage: &Stage, to: &Scene, ordinals: std::ops::Range<usize>) -> Vec<Value> {
     let namespaces = [stage.scene.namespace(), to.namespace()];
     let mut objects = Vec::new();
@@ -129,7 +129,7 @@ async fn apply(scene: &Scene, items: &[Value]) {
     scene.kubectl_input(&["apply", "-f", "-"], &list).await.expect("it is applied");
 }
 
-/// Runs etcdctl by hand until it succeeds.
+/// Runs etcdctl until it succeeds, as a person would.
 async fn by_hand(scene: &Scene, args: &[&str]) -> String {
     loop {
         let all = [&["exec", "c-0", "-c", "etcd", "--", "etcdctl"], args].concat();
@@ -140,7 +140,7 @@ async fn by_hand(scene: &Scene, args: &[&str]) -> String {
     }
 }
 
-/// Adds two members as a person with etcdctl and kubectl does.
+/// Adds two members with etcdctl and kubectl, as a person does.
 async fn grow_by_hand(scene: &Scene, pods: &[Value]) {
     let peer = |i: usize| format!("http://c-{i}.c.{}.svc:2380", scene.namespace());
     for (i, pod) in (3..5).zip(pods) {
@@ -159,8 +159,9 @@ async fn grow_by_hand(scene: &Scene, pods: &[Value]) {
     }
 }
 
-/// How many of the members that were added had to publish their address again. A publication that is part of the snapshot that a
-/// member starts from is not answered, and etcd tries again after seven seconds; by chance, whoever adds the member.
+/// How many of the added members had to publish their address again. A publication that is part of the
+/// snapshot from which a member starts gets no answer, and etcd repeats it after seven seconds. That happens
+/// by chance, whoever adds the member.
 async fn published_again(scene: &Scene) -> usize {
     let mut count = 0;
     for pod in ["c-3", "c-4"] {
@@ -182,7 +183,7 @@ impl Resizes {
         self.0.iter().map(|(seconds, _)| *seconds).collect()
     }
 
-    /// Those in which no member published again.
+    /// The resizes in which no member published again.
     fn plain(&self) -> Vec<f64> {
         self.0.iter().filter(|(_, again)| *again == 0).map(|(seconds, _)| *seconds).collect()
     }
@@ -203,7 +204,7 @@ fn between(first: &AuditEvent, then: &AuditEvent) -> f64 {
 #[tokio::test]
 #[ignore = "measures: -- --ignored --nocapture"]
 async fn figures() {
-    // The first pods of a node take longer than any later ones.
+    // The first pods on a node take longer than later ones.
     let stage = Stage::new().await;
     stage.cluster("warm", json!({"size": 1, "version": "3.6.8"})).await;
     drop(stage);
@@ -229,7 +230,8 @@ async fn figures() {
 
         let writer = stage.writer("c").await;
         writer.goes_on().await;
-        // etcd refuses members until its peers have been connected for five seconds. Neither side waits for that.
+        // etcd refuses members until its peers have been connected for five seconds. Neither measurement
+        // includes that.
         tokio::time::sleep(Duration::from_secs(10)).await;
         up.measure(&stage, Some(&writer), async || stage.edit("c", json!({"size": 5})).await).await;
         again_by_plan.push(published_again(&stage.scene).await);
@@ -294,7 +296,7 @@ async fn figures() {
     };
     all.measure(&stage, Some(&writer), lose).await;
 
-    // From the request of a run to the first thing that it does.
+    // The time from the request of a run to its first effect.
     let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "backups"}, "spec": super::claim_spec()});
     stage.scene.apply(&claim.to_string()).await;
     let place = json!({"claimName": "backups", "path": "c/etcd.db"});

@@ -1,9 +1,9 @@
-//! The manager is killed before and after the effects of every operation: the result is the same, and no acknowledged write
-//! is lost.
+//! The manager is killed before and after the effects of every operation: the result is the same, and no
+//! acknowledged write is lost.
 //!
-//! A manager in this process is killed after a few effects, and the next one takes over. In the long form each is killed after
-//! one, so that an operation is interrupted before and after every effect that it has; in the short form after a number that
-//! depends on `OPERETTA_TEST_SEED`.
+//! A manager in this process is killed after a few effects, and the next one takes over. In the long form
+//! each is killed after one effect, so that an operation is interrupted before and after every one of its
+//! effects; in the short form after a number of effects that depends on `OPERETTA_TEST_SEED`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,19 +20,19 @@ use crate::support::ext::{JOB, Kind, POD, VOLUME_CLAIM, copy_package, uid_of};
 use crate::support::faults::{Fault, Rule, Verb, WRITES, Wire, story};
 use crate::support::{eventually, seed};
 
-/// The commands that change etcd, as they are in the URI of a request.
+/// Parts of request URIs with the commands that change etcd.
 const COMMANDS: &[&str] =
     &["command=add", "command=remove", "command=promote", "command=move-leader", "command=defrag"];
 
-/// When a manager ends: with this effect of its life.
+/// The effect at which a manager ends.
 struct End {
     after: usize,
     fault: Fault,
-    /// Or with the first command.
+    /// The fault for the first command, if the manager may end at that as well.
     command: Option<Fault>,
 }
 
-/// Chooses the ends of managers, one after another.
+/// Chooses the ends of managers one after another.
 struct Ends {
     random: fastrand::Rng,
     lives: usize,
@@ -51,8 +51,8 @@ impl Ends {
             let command = if random.u8(..3) == 0 { Some(Fault::DieAfter) } else { None };
             return End { after: random.usize(2..12), fault, command };
         }
-        // Between two effects a manager ends with and without having seen the reply of the first. One that ends with a command
-        // may repeat it for ever, so others come in between.
+        // Between two effects a manager ends with and without having seen the reply of the first. A manager
+        // that ends at a command might repeat it for ever, so others come in between.
         match self.lives % 4 {
             0 => End { after: 1, fault: Fault::DieBefore, command: None },
             1 => End { after: 0, fault: Fault::DieAfter, command: None },
@@ -72,7 +72,7 @@ struct Mortals {
     lives: Arc<AtomicUsize>,
 }
 
-/// Managers that take turns.
+/// A task that runs managers one after another.
 struct Turns {
     stop: watch::Sender<bool>,
     task: JoinHandle<Ends>,
@@ -90,7 +90,7 @@ impl Mortals {
         let (cluster, backup, restore) = (kind(CLUSTER), kind(BACKUP), kind(RESTORE));
         let stage = Stage { cluster, backup, restore, ..Stage::on(&node).await };
         let wire = Wire::new(0, &group, &[]);
-        // The first registers the kinds.
+        // The first manager registers the kinds.
         let (cluster_client, _) = wire.connect(&node).await;
         let config = Config { lease: format!("tests/{group}"), ..Config::default() };
         let package = Arc::new(package);
@@ -99,7 +99,7 @@ impl Mortals {
         Self { stage, package, group, wire, ends: Some(Ends::new()), lives: Arc::default() }
     }
 
-    /// Starts managers that end, one after another.
+    /// Starts managers that are killed, one after another.
     fn start(&mut self) -> Turns {
         let (wire, package, lives) = (self.wire.clone(), Arc::clone(&self.package), Arc::clone(&self.lives));
         let (plane, namespace) =
@@ -137,7 +137,8 @@ impl Mortals {
         Turns { stop, task }
     }
 
-    /// Carries out an operation with managers that end, and then until all is as it should be with one that lives.
+    /// Carries out an operation while managers are killed, and then with one that lives until everything is
+    /// settled.
     async fn during(&mut self, what: &str, operation: impl AsyncFnOnce(&Stage)) {
         let (lives, mark) = (self.lives.load(Ordering::Relaxed), self.wire.mark());
         let turns = self.start();
@@ -151,7 +152,7 @@ impl Mortals {
     }
 }
 
-/// What is left of an operation: pods, volumes, and Jobs with how many there ever were.
+/// What an operation has left: pods, volumes, and Jobs with how often each was created.
 async fn left(stage: &Stage) -> BTreeMap<&'static str, Vec<String>> {
     let names = async |kind: Kind| {
         let mut names: Vec<String> =
@@ -167,7 +168,7 @@ async fn left(stage: &Stage) -> BTreeMap<&'static str, Vec<String>> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_during_creation_resizing_and_deletion() {
+async fn creation_resizing_and_deletion_resume_after_kills() {
     let mut mortals = Mortals::new().await;
     mortals.during("create 3", async |stage| stage.cluster("c", durable(3, "3.6.8")).await).await;
     let writer = mortals.stage.writer("c").await;
@@ -195,7 +196,7 @@ async fn killed_during_creation_resizing_and_deletion() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_during_a_failover_and_an_upgrade() {
+async fn failover_and_upgrade_resume_after_kills() {
     let mut mortals = Mortals::new().await;
     mortals.during("create 3", async |stage| stage.cluster("c", durable(3, "3.5.35")).await).await;
     let writer = mortals.stage.writer("c").await;
@@ -220,7 +221,7 @@ async fn killed_during_a_failover_and_an_upgrade() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_during_a_backup_and_a_restore() {
+async fn backup_and_restore_resume_after_kills() {
     let mut mortals = Mortals::new().await;
     mortals.during("create 3", async |stage| stage.cluster("c", durable(3, "3.6.8")).await).await;
     let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "backups"}, "spec": claim_spec()});
@@ -242,7 +243,7 @@ async fn killed_during_a_backup_and_a_restore() {
         stage.settled("c").await;
     };
     mortals.during("restore", restore).await;
-    // The backup, the check of it, and the data: each once.
+    // The backup, its check, and the data: each Job once.
     let counts = jobs.counts();
     assert!(counts.len() == 3 && counts.values().all(|count| *count == 1), "{counts:?}");
     assert_eq!(mortals.stage.etcd_members("c-0").await, names("c", 3));

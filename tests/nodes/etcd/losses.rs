@@ -1,6 +1,6 @@
-//! Members that are lost in the midst of an operation, with their volumes: at each step of each operation in the long form, else at
-//! one step of each. At the end the cluster is whole, no run is left, and no acknowledged write is lost. Meanwhile all places
-//! where a person may look say the same of what is missing.
+//! Members that are lost with their volumes in the midst of an operation: at every step of each operation in
+//! the long form, otherwise at one step of each. At the end the cluster is complete, no run is active, and no
+//! acknowledged write is lost. Meanwhile all outputs report the same missing members.
 
 use std::time::Instant;
 
@@ -12,17 +12,17 @@ use crate::support::ext::{POD, QUOTA, VOLUME_CLAIM, is_pod_ready, is_ready, name
 use crate::support::plans::{StepWatch, is_over, phase, plans_of, steps, story_of};
 use crate::support::{eventually, seed};
 
-/// What is done to a cluster.
+/// An operation on a cluster.
 #[derive(Debug, Clone, Copy)]
 enum Operation {
     Resize(usize),
-    /// Another version, which restarts containers.
+    /// Changes the version, which restarts containers.
     Version(&'static str),
-    /// Other resources, in MiB, for which pods are recreated.
+    /// Changes the memory, in MiB, for which pods are recreated.
     Memory(usize),
-    /// Another member is lost.
+    /// Loses another member.
     Lose(usize),
-    /// A backup is restored, by the restore with this number.
+    /// Restores a backup by the restore with this number.
     Restore(usize),
 }
 
@@ -37,10 +37,11 @@ impl Operation {
     }
 }
 
-/// A step, with `*` for any key, and the member that is lost when a run comes to it.
+/// A step, with `*` for any key, and the member that is lost when a run reaches the step.
 type Point = (&'static str, usize);
 
-/// From three to five: members that were there, and the one that joins as soon as it has a pod.
+/// Steps of growing from three to five: the loss of an existing member, and of the joining one as soon as it
+/// has a pod.
 const GROW: &[Point] = &[
     ("grow[3]/clean", 0),
     ("grow[3]/add", 1),
@@ -56,11 +57,11 @@ const GROW: &[Point] = &[
     ("grow[4]/ready", 4),
 ];
 
-/// From five to three: those that stay, and those that go.
+/// Steps of shrinking from five to three: the loss of a remaining member, and of a leaving one.
 const SHRINK: &[Point] =
     &[("shrink[0]/remove", 1), ("shrink[0]/drop", 3), ("shrink[1]/remove", 3), ("shrink[1]/drop", 0)];
 
-/// Of three members.
+/// Steps of an upgrade of three members.
 const UPGRADE: &[Point] = &[
     ("members[0]/healthy", 0),
     ("members[0]/replace", 0),
@@ -71,7 +72,7 @@ const UPGRADE: &[Point] = &[
     ("members[*]/handover", 2),
 ];
 
-/// Member 1 of five is lost, and then another one, or the same again.
+/// Steps of replacing member 1 of five: the loss of another member, or of the same again.
 const FAILOVER: &[Point] = &[
     ("quorum", 0),
     ("clean[1]", 2),
@@ -84,7 +85,8 @@ const FAILOVER: &[Point] = &[
     ("replace/grow[1]/ready", 4),
 ];
 
-/// Until two members vote, the loss of the first with its volume is that of the data, so it is the one that joins.
+/// Steps of a restore. Until two members vote, the loss of the first with its volume would lose the data, so
+/// the joining member is lost.
 const RESTORE: &[Point] = &[
     ("others/grow[1]/start", 1),
     ("others/grow[1]/promote", 1),
@@ -96,7 +98,7 @@ const RESTORE: &[Point] = &[
     ("tidy[8]", 2),
 ];
 
-/// The points of the long form, or one of them.
+/// All points in the long form, otherwise one of them.
 fn chosen(points: &[Point]) -> Vec<Point> {
     if is_long() {
         points.to_vec()
@@ -105,11 +107,11 @@ fn chosen(points: &[Point]) -> Vec<Point> {
     }
 }
 
-/// A member that was lost: its pod, and that one's uid.
+/// A lost member: its pod's name and uid.
 type Lost = (String, String);
 
 impl Stage {
-    /// Loses a member with its volume, as soon as it has a pod.
+    /// Deletes a member with its volume as soon as it has a pod.
     async fn lose(&self, member: usize) -> Lost {
         let name = format!("c-{member}");
         let pod = self.until("a pod", POD, &name, |pod| pod["metadata"]["deletionTimestamp"].is_null()).await;
@@ -124,7 +126,7 @@ impl Stage {
         (name, uid_of(&pod).to_owned())
     }
 
-    /// Deletes an object, and does not wait for its end.
+    /// Deletes an object without waiting for its end.
     async fn remove(&self, kind: Kind, name: &str) {
         let api = Api::<DynamicObject>::namespaced_with(
             self.scene.client(),
@@ -133,13 +135,13 @@ impl Stage {
         );
         match api.delete(name, &DeleteParams::default()).await {
             Ok(_) => {}
-            // A step may do the same.
+            // A step may delete the object as well.
             Err(kube::Error::Api(status)) if status.code == 404 => {}
             Err(error) => panic!("{} {name}: {error}", kind.plural),
         }
     }
 
-    /// Waits until what was lost is replaced, or is no longer wanted.
+    /// Waits until a lost member is replaced, or is no longer desired.
     async fn replaced(&self, what: &str, (name, uid): &Lost, size: usize) {
         let is_wanted = names("c", size).contains(name);
         eventually(&format!("{what}: another pod {name}"), PATIENCE, async || {
@@ -153,7 +155,7 @@ impl Stage {
     }
 }
 
-/// A cluster that one thing after another happens to.
+/// A cluster to which several things happen one after another.
 struct Trials {
     stage: Stage,
     writer: Option<Writer>,
@@ -169,7 +171,7 @@ impl Trials {
         Self { stage, writer, size, losses: 0 }
     }
 
-    /// Carries out an operation, and loses a member when a run comes to a step.
+    /// Carries out an operation, and loses a member when a run reaches a step.
     async fn perform(&mut self, operation: Operation, lost: Option<Point>) {
         let begun = Instant::now();
         let stage = &self.stage;
@@ -243,7 +245,7 @@ impl Trials {
         }
     }
 
-    /// Checks that nothing that was acknowledged is lost.
+    /// Checks that no acknowledged write is lost.
     async fn end(mut self, what: &str) {
         if let Some(writer) = self.writer.take() {
             writer.check(&format!("{what}, {} members lost", self.losses)).await;
@@ -252,7 +254,7 @@ impl Trials {
 }
 
 #[tokio::test]
-async fn a_member_is_lost_while_a_cluster_grows_and_shrinks() {
+async fn cluster_survives_a_loss_while_growing_and_shrinking() {
     let mut trials = Trials::new(3, "3.6.8").await;
     let (grow, shrink) = (chosen(GROW), chosen(SHRINK));
     for (number, point) in grow.into_iter().enumerate() {
@@ -263,7 +265,7 @@ async fn a_member_is_lost_while_a_cluster_grows_and_shrinks() {
 }
 
 #[tokio::test]
-async fn a_member_is_lost_while_members_are_upgraded() {
+async fn cluster_survives_a_loss_during_an_upgrade() {
     let mut trials = Trials::new(3, "3.5.35").await;
     trials.perform(Operation::Version("3.6.8"), Some(("members[1]/replace", 0))).await;
     if is_long() {
@@ -275,7 +277,7 @@ async fn a_member_is_lost_while_members_are_upgraded() {
 }
 
 #[tokio::test]
-async fn a_second_member_is_lost_while_the_first_is_replaced() {
+async fn cluster_survives_a_second_loss_during_a_replacement() {
     let mut trials = Trials::new(5, "3.6.8").await;
     for point in chosen(FAILOVER) {
         trials.perform(Operation::Lose(1), Some(point)).await;
@@ -284,11 +286,11 @@ async fn a_second_member_is_lost_while_the_first_is_replaced() {
 }
 
 #[tokio::test]
-async fn a_member_is_lost_while_a_backup_is_restored() {
+async fn cluster_survives_a_loss_during_a_restore() {
     let mut trials = Trials::new(3, "3.6.8").await;
     let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "backups"}, "spec": claim_spec()});
     trials.stage.scene.apply(&claim.to_string()).await;
-    // What is written after the backup does not come back.
+    // Writes after the backup are not restored.
     let writer = trials.writer.take().unwrap();
     writer.goes_on().await;
     writer.stop();
@@ -303,9 +305,9 @@ async fn a_member_is_lost_while_a_backup_is_restored() {
     eprintln!("restore, {} members lost, {} writes, 0 lost", trials.losses, stored.len());
 }
 
-/// A quota keeps a lost member from coming back, in the midst of a resize, until it is lifted.
+/// A quota prevents the replacement of a lost member during a resize, until it is lifted.
 #[tokio::test]
-async fn a_loss_that_is_held_back_is_stated_everywhere() {
+async fn blocked_replacement_is_reported_everywhere() {
     let stage = Stage::new().await;
     stage.cluster("c", durable(3, "3.6.8")).await;
     let writer = stage.writer("c").await;
@@ -318,7 +320,7 @@ async fn a_loss_that_is_held_back_is_stated_everywhere() {
     let lost = stage.lose(1).await;
     let run = stage.scene.run_of("c", "failover", |run| phase(run) == "Running").await;
     stage.scene.said_alike(stage.cluster, "c", name_of(&run), &["members[1]", "exceeded quota: held"]).await;
-    // The rollout, which was interrupted and is decided again, waits and says for whom.
+    // The interrupted rollout waits, and its status names the run that it waits for.
     let waits = |run: &Value| ["Interrupted", "Pending"].contains(&phase(run));
     let rollout = stage.scene.run_of("c", "resize", waits).await;
     let status = stage.scene.operetta(&["plan", "status", name_of(&rollout)]).await.ok();

@@ -34,7 +34,7 @@ async fn one_member_grows_to_three() {
 }
 
 #[tokio::test]
-async fn a_deleted_pod_without_a_volume_is_another_member() {
+async fn deleted_pod_without_a_volume_becomes_a_new_member() {
     let stage = Stage::new().await;
     stage.cluster("c", json!({"size": 3, "version": "3.6.8"})).await;
     let writer = stage.writer("c").await;
@@ -49,7 +49,7 @@ async fn a_deleted_pod_without_a_volume_is_another_member() {
 }
 
 #[tokio::test]
-async fn a_deleted_pod_with_a_volume_is_the_same_member() {
+async fn deleted_pod_with_a_volume_stays_the_same_member() {
     let stage = Stage::new().await;
     stage.cluster("c", durable(3, "3.6.8")).await;
     let writer = stage.writer("c").await;
@@ -63,7 +63,7 @@ async fn a_deleted_pod_with_a_volume_is_the_same_member() {
 }
 
 #[tokio::test]
-async fn a_deleted_pod_and_volume_is_another_member() {
+async fn deleted_pod_and_volume_become_a_new_member() {
     let stage = Stage::new().await;
     stage.cluster("c", durable(3, "3.6.8")).await;
     let writer = stage.writer("c").await;
@@ -77,7 +77,7 @@ async fn a_deleted_pod_and_volume_is_another_member() {
 }
 
 #[tokio::test]
-async fn without_a_quorum_nothing_is_removed() {
+async fn lost_quorum_removes_no_member() {
     let stage = Stage::new().await;
     stage.cluster("c", json!({"size": 3, "version": "3.6.8"})).await;
     let before = stage.members().await;
@@ -103,7 +103,7 @@ async fn all_pods_deleted_at_once_come_back_with_their_volumes() {
 }
 
 #[tokio::test]
-async fn a_cluster_of_five_and_of_two() {
+async fn clusters_of_five_and_of_two_members_work() {
     let stage = Stage::new().await;
     stage.create("five", json!({"size": 5, "version": "3.6.8"})).await;
     stage.create("two", json!({"size": 2, "version": "3.6.8"})).await;
@@ -124,7 +124,7 @@ async fn a_cluster_of_five_and_of_two() {
 }
 
 #[tokio::test]
-async fn clusters_of_several_namespaces_do_not_meet() {
+async fn clusters_in_several_namespaces_are_independent() {
     let stage = Stage::new().await;
     let other = stage.beside().await;
     let clusters = [(&stage, "a", 3, 1), (&stage, "b", 1, 3), (&other, "a", 3, 5)];
@@ -155,7 +155,7 @@ async fn a_paused_cluster_is_left_alone() {
     let before = stage.members().await;
     stage.delete("pod", &["c-1"]).await;
     stage.scene.gone(crate::support::ext::POD, "c-1").await;
-    // What is asked for meanwhile, waits: another cluster of the same manager is made in between.
+    // Requests wait meanwhile: the same manager creates another cluster in between.
     stage.change("c", &json!({"size": 5})).await;
     stage.cluster("marker", json!({"size": 1, "version": "3.6.8"})).await;
     let mut members = stage.members().await;
@@ -168,7 +168,7 @@ async fn a_paused_cluster_is_left_alone() {
 }
 
 #[tokio::test]
-async fn a_deleted_cluster_leaves_its_volumes_which_the_next_of_its_name_takes() {
+async fn next_cluster_adopts_volumes_of_a_deleted_one() {
     let stage = Stage::new().await;
     stage.cluster("c", durable(3, "3.6.8")).await;
     stage.cluster("bare", json!({"size": 1, "version": "3.6.8"})).await;
@@ -211,7 +211,7 @@ async fn resources_of_members_with_volumes_change_one_after_another() {
     assert_eq!(pod["spec"]["containers"][0]["resources"]["requests"], resources["requests"]);
     watch.check();
     writer.check("resources changed").await;
-    // Without volumes a new pod is a member without data.
+    // Without volumes a new pod would be a member without data.
     stage.cluster("bare", json!({"size": 1, "version": "3.6.8"})).await;
     let change = r#"{"spec": {"pod": {"resources": {"requests": {"cpu": "10m"}}}}}"#;
     let refused =

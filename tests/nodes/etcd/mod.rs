@@ -1,5 +1,5 @@
-//! `operators/etcd` with real etcd. A client writes numbered keys all the time: no write that etcd has acknowledged may be
-//! lost, and none invented.
+//! `operators/etcd` with real etcd. A client writes numbered keys all the time: no write that etcd has
+//! acknowledged may be lost, and no other may appear.
 
 mod backups;
 mod certificates;
@@ -32,7 +32,7 @@ const CLUSTER: Kind = ETCD;
 const BACKUP: Kind = kind("etcd.database.coreos.com/v1beta2", "etcdbackups");
 const RESTORE: Kind = kind("etcd.database.coreos.com/v1beta2", "etcdrestores");
 
-/// How long anything may take that etcd, pods and images have a part in, on a busy machine too.
+/// A timeout for anything that involves etcd, pods and images, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// A namespace on a node, with a manager of the package.
@@ -43,16 +43,16 @@ struct Stage {
     cluster: Kind,
     backup: Kind,
     restore: Kind,
-    /// The manager, unless it is that of all stages.
+    /// The manager, unless it is the shared one.
     _manager: Option<Operetta>,
     _pods: Pods,
     _turn: Option<SemaphorePermit<'static>>,
 }
 
-/// Stages take turns: more clusters at once than this only wait for each other.
+/// A limit of stages at a time: more clusters would only wait for each other.
 static TURNS: Semaphore = Semaphore::const_new(3);
 
-/// The pods of a namespace, which go with the stage: those of earlier tests would take the processors.
+/// The pods of a namespace, deleted with the stage, because pods of earlier tests would use the processors.
 struct Pods {
     node: Arc<ControlPlane>,
     namespace: String,
@@ -63,7 +63,7 @@ impl Drop for Pods {
         let mut kubectl = std::process::Command::new(self.node.kubectl());
         kubectl.arg("--kubeconfig").arg(self.node.kubeconfig_path());
         kubectl.args(["delete", "namespace", &self.namespace, "--wait=false"]);
-        // A node of the stage's own may end first.
+        // If the stage has a node of its own, that may end first.
         let _ = kubectl.stdout(Stdio::null()).stderr(Stdio::null()).status();
     }
 }
@@ -76,23 +76,23 @@ async fn manager(node: &Arc<ControlPlane>) -> Operetta {
     manager
 }
 
-/// The manager of the node that tests share.
+/// The manager of the shared node.
 static MANAGER: OnceCell<Mutex<Operetta>> = OnceCell::const_new();
 
 impl Stage {
-    /// On the node that tests share.
+    /// A stage on the shared node.
     async fn new() -> Self {
         let node = crate::pods::node().await;
         MANAGER.get_or_init(async || Mutex::new(manager(&node).await)).await;
         Self::on(&node).await
     }
 
-    /// In another namespace, for the same test.
+    /// A stage in another namespace, for the same test.
     async fn beside(&self) -> Self {
         Self::without_turn(self.scene.plane()).await
     }
 
-    /// On a node of its own.
+    /// A stage on a node of its own.
     async fn alone() -> Self {
         let turn = TURNS.acquire().await.expect("it is never closed");
         let node = crate::pods::start().await;
@@ -100,7 +100,7 @@ impl Stage {
         Self { _manager: Some(manager), _turn: Some(turn), ..Self::without_turn(&node).await }
     }
 
-    /// On a node; without a manager.
+    /// A stage on a node, without a manager.
     async fn on(node: &Arc<ControlPlane>) -> Self {
         let turn = TURNS.acquire().await.expect("it is never closed");
         Self { _turn: Some(turn), ..Self::without_turn(node).await }
@@ -141,12 +141,12 @@ impl Stage {
         self.scene.apply(&Self::instance(self.restore, "EtcdRestore", name, spec)).await;
     }
 
-    /// Changes the spec.
+    /// Changes the spec of a cluster.
     async fn change(&self, name: &str, spec: &Value) {
         self.scene.patch(self.cluster, name, "merge", &json!({"spec": spec})).await;
     }
 
-    /// Changes the spec and waits until it is so.
+    /// Changes the spec, and waits until the cluster matches it.
     async fn edit(&self, name: &str, spec: Value) {
         let what = format!("{spec}");
         let begun = Instant::now();
@@ -166,7 +166,7 @@ impl Stage {
         self.until("succeeded", kind, name, |o| o["status"]["succeeded"] == true).await
     }
 
-    /// Waits until an object exists and is as it should be.
+    /// Waits until an object exists and `holds` is true of it.
     async fn until(&self, what: &str, kind: Kind, name: &str, holds: impl Fn(&Value) -> bool) -> Value {
         eventually(&format!("{} {name}: {what}", kind.plural), PATIENCE, async || {
             match self.scene.find(kind, name).await {
@@ -178,7 +178,7 @@ impl Stage {
         .await
     }
 
-    /// What the runs of an instance and the pods say.
+    /// The runs of an instance and its pods as text, for messages.
     async fn story(&self, name: &str) -> String {
         let runs = self.scene.runs(name).await;
         let runs: Vec<String> =
@@ -210,7 +210,7 @@ impl Stage {
         names
     }
 
-    /// Waits until a pod is another one than before, and ready.
+    /// Waits until a pod was replaced and the new one is ready.
     async fn another_pod(&self, name: &str, before: &BTreeMap<String, String>) {
         self.until("another pod", POD, name, |pod| uid_of(pod) != before[name] && is_pod_ready(pod)).await;
     }
@@ -225,7 +225,7 @@ impl Stage {
         self.scene.kubectl_input(&[&["exec", pod, "-c", "etcd", "--", "etcdctl"], args].concat(), "").await
     }
 
-    /// etcd's own list of members, all of them voting.
+    /// The names in etcd's own list of members, once all of them vote.
     async fn etcd_members(&self, pod: &str) -> Vec<String> {
         let text = eventually("a list of members", LONG, async || {
             self.etcdctl(pod, &["member", "list", "-w", "json"]).await
@@ -240,7 +240,7 @@ impl Stage {
         names
     }
 
-    /// Where clients reach a cluster.
+    /// The address for clients of a cluster.
     async fn target(&self, cluster: &str) -> Target {
         let service = self.scene.get(SERVICE, &format!("{cluster}-client")).await;
         let address = service["spec"]["clusterIP"].as_str().expect("an address").to_owned();
@@ -252,8 +252,8 @@ impl Stage {
         Writer::start(self.target(cluster).await)
     }
 
-    /// Watches from now on that members are replaced one at a time: when a pod is deleted, each other one is there and has
-    /// been ready.
+    /// Watches from now on that members are replaced one at a time: when a pod is deleted, all others exist
+    /// and have been ready.
     fn watch_replacements(&self, cluster: &str, size: usize) -> ReplacementWatch {
         use futures::StreamExt;
         use kube::runtime::watcher::{Config, Event, watcher};
@@ -265,7 +265,7 @@ impl Stage {
             let api =
                 kube::Api::<kube::api::DynamicObject>::namespaced_with(client, &namespace, &POD.resource());
             let mut events = Box::pin(watcher(api, Config::default().labels(&selector)));
-            // By name: the uid, and whether it has been ready and is being deleted.
+            // For each name: the uid, whether it has been ready, and whether it is being deleted.
             let mut pods: BTreeMap<String, (String, bool, bool)> = BTreeMap::new();
             while let Some(event) = events.next().await {
                 let pod = match event {
@@ -294,7 +294,7 @@ impl Stage {
     }
 }
 
-/// Watches that members are replaced one at a time.
+/// Records violations of replacing members one at a time.
 struct ReplacementWatch {
     wrong: Arc<Mutex<Vec<String>>>,
     task: JoinHandle<()>,
@@ -317,17 +317,17 @@ fn names(cluster: &str, size: usize) -> Vec<String> {
     (0..size).map(|i| format!("{cluster}-{i}")).collect()
 }
 
-/// A volume claim.
+/// The spec of a volume claim.
 fn claim_spec() -> Value {
     json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}})
 }
 
-/// A spec with volumes.
+/// The spec of a cluster with volumes.
 fn durable(size: usize, version: &str) -> Value {
     json!({"size": size, "version": version, "pod": {"persistentVolumeClaimSpec": claim_spec()}})
 }
 
-/// Whether the long form of the tests was asked for.
+/// Whether the long form of the tests is requested.
 fn is_long() -> bool {
     std::env::var_os("OPERETTA_SWEEP").is_some()
 }

@@ -1,4 +1,4 @@
-//! Other versions of etcd.
+//! Changes of the etcd version.
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ async fn an_upgrade_goes_from_minor_version_to_minor_version() {
     stage.cluster("c", json!({"size": 3, "version": "3.4.23"})).await;
     let writer = stage.writer("c").await;
     let before = stage.members().await;
-    // Refused, and nothing is touched.
+    // Skipping a minor version is refused, and nothing changes.
     stage.change("c", &json!({"version": "3.6.8"})).await;
     let message = stage.scene.stalled(stage.cluster, "c").await;
     assert!(message.contains("one minor version at a time"), "{message}");
@@ -57,10 +57,10 @@ async fn size_and_version_change_in_one_edit() {
     for pod in stage.scene.list(POD).await {
         assert_eq!(pod["spec"]["containers"][0]["image"], "quay.io/coreos/etcd:v3.6.8");
     }
-    // Members that went through both versions, and such as joined later.
+    // The cluster has members that ran both versions, and members that joined later.
     let refused = stage.scene.runs("c").await;
     assert!(refused.iter().all(|run| run["status"]["phase"] == "Succeeded"), "{refused:#?}");
-    // Down again is refused.
+    // A downgrade is refused.
     stage.change("c", &json!({"version": "3.5.35"})).await;
     let message = stage.scene.stalled(stage.cluster, "c").await;
     assert!(message.contains("never down"), "{message}");

@@ -18,7 +18,7 @@ use super::PATIENCE;
 use super::certificates::Tls;
 use crate::support::eventually;
 
-/// How long one attempt of the client may take.
+/// The timeout of one attempt of the client.
 const ATTEMPT: Duration = Duration::from_secs(2);
 
 #[derive(Default)]
@@ -34,10 +34,10 @@ impl Log {
     }
 }
 
-/// An etcd, as clients reach it.
+/// An etcd cluster, as clients reach it.
 #[derive(Clone)]
 pub(super) struct Target {
-    /// An address of this machine's network.
+    /// An address that this machine can reach.
     pub(super) address: String,
     pub(super) tls: Option<Tls>,
 }
@@ -80,7 +80,7 @@ impl Writer {
         Self { target, log, task }
     }
 
-    /// Writes no more. What was sent last may be there or not.
+    /// Stops writing. The last write may or may not be stored.
     pub(super) fn stop(&self) {
         self.task.abort();
     }
@@ -99,12 +99,12 @@ impl Writer {
         .await;
     }
 
-    /// The longest gap in acknowledged writes so far; starts anew.
+    /// Returns the longest gap between acknowledged writes so far, and resets it.
     pub(super) fn gap(&self) -> Duration {
         std::mem::take(&mut self.log.lock().unwrap_or_else(PoisonError::into_inner).longest_gap)
     }
 
-    /// The keys that etcd has.
+    /// The keys that etcd has stored.
     pub(super) async fn stored(&self) -> BTreeMap<u64, String> {
         let mut stored = BTreeMap::new();
         let mut from = "k/".to_owned();
@@ -129,7 +129,7 @@ impl Writer {
         }
     }
 
-    /// Stops, and checks that etcd has what it has acknowledged, and nothing else.
+    /// Stops, and checks that etcd has exactly what it has acknowledged.
     pub(super) async fn check(self, what: &str) {
         self.goes_on().await;
         self.stop();
@@ -153,7 +153,7 @@ trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 impl Target {
-    /// A call of etcd's JSON API, over a connection of its own: the Service chooses a member for each.
+    /// A call of etcd's JSON API on its own connection: the Service chooses a member for each.
     pub(super) async fn call(&self, what: &str, body: &Value) -> Result<Value, String> {
         let answer = tokio::time::timeout(ATTEMPT, self.attempt(what, body)).await;
         answer.map_err(|_| "no answer".to_owned())?
@@ -182,7 +182,7 @@ impl Target {
         tokio::select! {
             biased;
             answer = answer => answer,
-            // It ends when the answer is there, or breaks.
+            // The connection ends after the answer, or breaks.
             end = connection => Err(end.err().map_or("the connection was closed".to_owned(), text)),
         }
     }

@@ -59,7 +59,7 @@ fn size(version: &str, name: &str, spec: &Value) -> String {
 }
 
 impl Cluster {
-    /// The names of the manager's pods, once as many are ready as there should be, and none goes.
+    /// The names of the manager's pods, once the desired number is ready and none is being deleted.
     async fn pods(&self) -> Vec<String> {
         eventually("two ready managers", LONG, async || {
             let text = self.kubectl(&["get", "pods", "-o", "json"]).await.result()?;
@@ -88,7 +88,7 @@ async fn objects_are_converted_by_every_replica() {
     write(&package);
     cluster.operetta(&["install", package.to_str().unwrap()]).await.ok();
     let scene = Scene::on(&plane).await;
-    // Written in each version, and read in the other.
+    // Objects are written in each version, and read in the other.
     scene.apply(&size("v1alpha1", "old", &json!({"replicas": 3, "note": "kept"}))).await;
     scene.apply(&size("v1", "new", &json!({"size": 4, "mode": "safe"}))).await;
     for (name, replicas) in [("old", 3), ("new", 4)] {
@@ -125,7 +125,7 @@ async fn objects_are_converted_by_every_replica() {
             }
         }
     });
-    // Each replica ends, so that the other one alone serves: as in an update, and then at once.
+    // Each replica ends, so that the other one alone serves: gracefully as in an update, and then at once.
     for force in [&[][..], &[], &["--grace-period=0", "--force"]] {
         let pods = cluster.pods().await;
         let leader = cluster.leader("").await;
@@ -138,7 +138,7 @@ async fn objects_are_converted_by_every_replica() {
             if more > 50 || reader.is_finished() { Ok(()) } else { Err(format!("{more} reads")) }
         })
         .await;
-        // A drain takes as long as the network of the node: how many failed is no matter of this test.
+        // During a drain the node's network may fail for a while, which is not what this test checks.
         eprintln!("{force:?}: {} reads have failed so far", failures.load(Ordering::Relaxed));
     }
     cluster.pods().await;

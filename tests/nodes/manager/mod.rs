@@ -1,4 +1,4 @@
-//! The manager in pods of a real node, as `operetta manager install` makes it.
+//! The manager in pods of a real node, installed by `operetta manager install`.
 
 mod conversion;
 mod yaml;
@@ -14,7 +14,7 @@ use crate::support::ext::{CONFIG_MAP, DEPLOYMENT, LONG, SERVICE, Scene, WEB_APP,
 use crate::support::rights::{SYSTEM, user};
 use crate::support::{OPERETTA, Output, eventually, kubectl_of, operetta, options};
 
-/// A node that has the image of this build.
+/// Starts a node that has the image of this build.
 async fn start(image: &std::path::Path) -> Arc<ControlPlane> {
     let made = tokio::process::Command::new(OPERETTA)
         .args(["manager", "image", "--libraries", "--output"])
@@ -31,7 +31,7 @@ struct Cluster {
     plane: Arc<ControlPlane>,
 }
 
-/// The requests of the manager that it had no right to.
+/// The manager's requests that were refused for missing rights.
 fn denied(requests: &[AuditEvent]) -> Vec<(&str, &str)> {
     requests
         .iter()
@@ -65,7 +65,7 @@ impl Cluster {
         serde_json::from_str(&output.stdout).unwrap_or_default()
     }
 
-    /// The pod that leads.
+    /// The name of the leading pod, once it is another one than `but`.
     async fn leader(&self, but: &str) -> String {
         eventually("a leader", LONG, async || {
             let status = self.status().await;
@@ -81,14 +81,14 @@ impl Cluster {
 }
 
 #[tokio::test]
-async fn the_manager_runs_in_pods_without_privilege_and_packages_act_with_their_own_rights() {
+async fn manager_runs_unprivileged_and_packages_use_their_rights() {
     let folder = tempfile::tempdir().unwrap();
     let plane = start(&folder.path().join("image")).await;
     let cluster = Cluster { plane: Arc::clone(&plane) };
     cluster.install().await;
     let status = cluster.status().await;
     assert_eq!(status["deployment"]["readyReplicas"], 2, "{status}");
-    // The namespace takes no pod with privilege.
+    // The namespace admits no privileged pod.
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "root"}, "spec": {
         "containers": [{"name": "a", "image": "busybox:1.35", "securityContext": {"privileged": true}}]}});
     let refused = kubectl_of(&plane, &["-n", SYSTEM, "apply", "-f", "-"], &pod.to_string()).await.fails();
@@ -101,7 +101,7 @@ async fn the_manager_runs_in_pods_without_privilege_and_packages_act_with_their_
         "spec": {"image": "nginx:1.22", "port": 80}});
     scene.apply(&instance.to_string()).await;
     scene.ready(WEB_APP, app).await;
-    // Each write of a child was made as the account of the package, by the account of the manager.
+    // Each write of a child was made by the manager's account impersonating the package's.
     let requests = plane.audit().requests_since(Mark::START).unwrap();
     let writes = |resource: &str| {
         let of_kind = requests.iter().filter(|r| {
@@ -137,7 +137,7 @@ async fn the_manager_runs_in_pods_without_privilege_and_packages_act_with_their_
     scene.ready(WEB_APP, app).await;
 }
 
-/// `kubectl port-forward` connects within the pod; the proxy of the API server comes from outside.
+/// `kubectl port-forward` connects from within the pod; the API server's proxy connects from outside.
 async fn only_those_in_the_pod_see_the_state(cluster: &Cluster, pod: &str) {
     let proxied = format!("/api/v1/namespaces/{SYSTEM}/pods/{pod}:8080/proxy");
     cluster.kubectl(&["get", "--raw", &format!("{proxied}/healthz")]).await.ok();
@@ -153,7 +153,7 @@ async fn only_those_in_the_pod_see_the_state(cluster: &Cluster, pod: &str) {
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(forward.stdout.take().unwrap()).lines();
-    // Forwarding from 127.0.0.1:40123 -> 8080
+    // Parse the line `Forwarding from 127.0.0.1:40123 -> 8080`.
     let line = tokio::time::timeout(LONG, lines.next_line()).await.unwrap().unwrap().unwrap();
     let address = line.split_whitespace().find(|word| word.starts_with("127.0.0.1:")).unwrap();
     let (head, body) = get(address, "/debug/state").await;

@@ -1,4 +1,4 @@
-//! The same from YAML alone: the manager and a package are applied by kubectl.
+//! The manager and a package installed from YAML by kubectl alone.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,13 @@ use crate::support::rights::{SYSTEM, user};
 use crate::support::{eventually, kubectl_of};
 
 #[tokio::test]
-async fn the_manager_and_etcd_come_from_yaml_and_every_write_is_made_as_the_account_of_the_package() {
+async fn manager_and_etcd_can_be_installed_from_yaml() {
     let folder = tempfile::tempdir().unwrap();
     let plane = start(&folder.path().join("image")).await;
     let cluster = Cluster { plane: plane.clone() };
     let kubectl = async |args: &[&str], input: &str| kubectl_of(&plane, args, input).await;
     kubectl(&["apply", "--server-side", "-f", "docs/deploy/operetta.yaml"], "").await.ok();
-    // `dry-run` needs no cluster: what it prints may come from Git.
+    // `--dry-run` needs no cluster: its output may come from Git.
     let yaml = cluster.operetta(&["install", "operators/etcd", "--dry-run", "-o", "yaml"]).await.ok();
     eventually("the kinds of packages", LONG, async || {
         kubectl(&["apply", "--server-side", "-f", "-"], &yaml).await.result()
@@ -56,7 +56,7 @@ async fn the_manager_and_etcd_come_from_yaml_and_every_write_is_made_as_the_acco
     for resource in ["pods", "services", "configmaps", "poddisruptionbudgets"] {
         assert!(accounts[of_package.as_str()].contains(&resource), "{resource}: {accounts:?}");
     }
-    // Nobody else has written children: the rest of the namespace's writes is that of Kubernetes itself.
+    // Only Kubernetes itself has made other writes in the namespace.
     let others = requests.iter().filter(|request| {
         request.namespace == scene.namespace()
             && request.writes()

@@ -1,4 +1,4 @@
-//! A child that reads another one, which exists only while its `when` holds.
+//! Templates that read a conditional child, which exists only while its `when` is true.
 
 use super::check;
 
@@ -10,7 +10,7 @@ metadata: {name: \"{{ name }}-bare\"}
 data: {uid: \"{{ children.extra.metadata.uid }}\"}
 ";
 
-/// The same template without a finding: it is marked where it is read.
+/// Checks that reading the child in the same template gives this warning at that place.
 fn warned(resource: &str, finding: &str) {
     let marked = format!("{TEMPLATES}#               ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ {finding}\n");
     check(&format!("//- resource{resource}{marked}")).expect("warnings only");
@@ -45,7 +45,7 @@ fn an_unguarded_read_of_a_conditional_child_is_a_warning() {
                 &finding,
             );
         }
-        // The other one is of a group.
+        // Here the other child is in a group.
         warned(
             &format!(
                 "\n    - crd: crds/web.yaml\n      children:\n        - {{when: {when}, children: [{{id: extra, template: templates/cm.yaml}}]}}\n        - {{id: bare, template: templates/bare.yaml}}"
@@ -82,7 +82,7 @@ fn a_guarded_read_of_a_conditional_child_is_accepted() {
     ] {
         fine(&children(""), template);
     }
-    // Of one group they come and go together; of a forEach child there is a map.
+    // Children of one group exist together; a forEach child is a map.
     fine(
         "\n    - crd: crds/web.yaml\n      children:\n        - when: spec.host\n          children:\n            - {id: extra, template: templates/cm.yaml}\n            - {id: bare, template: templates/bare.yaml}",
         read,

@@ -1,4 +1,4 @@
-//! Expressions: YAML that splits them, paths and names that do not exist, secret data.
+//! Expressions: YAML that splits them, unknown paths and names, secret data.
 
 use super::check;
 
@@ -49,7 +49,7 @@ metadata: {name: "{{ name }}-c"}
 }
 
 #[test]
-fn paths_that_the_schema_lacks() {
+fn unknown_paths_are_errors() {
     check(
         r#"
 //- resource
@@ -90,7 +90,7 @@ app: a
 }
 
 #[test]
-fn names_that_are_not_there() {
+fn unknown_names_are_errors() {
     check(
         r#"
 //- resource
@@ -224,7 +224,7 @@ metadata: {name: "{{ name }}-3"}
 }
 
 #[test]
-fn status_values_that_the_schema_refuses() {
+fn status_values_invalid_for_the_schema_are_errors() {
     let crd = "\
 //- crd
             spec: {type: object, properties: {size: {type: integer, default: 1}, host: {type: string}, free: {x-kubernetes-preserve-unknown-fields: true}}}

@@ -1,4 +1,4 @@
-//! The examples of the guide, and the package reference.
+//! The examples of the guide and the package reference, compared with the packages and the schema.
 
 use std::fs;
 use std::path::Path;
@@ -21,9 +21,9 @@ fn files_in(folder: &str) -> Vec<String> {
     files
 }
 
-/// What the guide shows of a package stands in that package, which lints without a word and renders.
+/// Every example of a package in the guide is part of that package, which has no lint findings and renders.
 #[test]
-fn examples_of_the_guide_are_those_of_the_packages() {
+fn guide_examples_match_the_packages() {
     let mut shown = 0;
     for page in files_in("docs/guide") {
         for example in examples(&page) {
@@ -60,9 +60,9 @@ fn examples_of_the_guide_are_those_of_the_packages() {
     }
 }
 
-/// Whole templates that the guide shows and no package has.
+/// Whole templates in the guide that no package has.
 #[test]
-fn templates_of_the_guide_lint_and_render() {
+fn guide_templates_lint_and_render() {
     let templates: Vec<String> = examples("docs/guide/templates.md")
         .into_iter()
         .filter(|example| example.starts_with("apiVersion: v1\nkind: Secret\n"))
@@ -91,9 +91,9 @@ fn templates_of_the_guide_lint_and_render() {
     }
 }
 
-/// Every key of the format stands in the reference.
+/// Every key of the package format is in the reference.
 #[test]
-fn the_reference_has_every_key() {
+fn reference_documents_every_key() {
     let schema: serde_json::Value =
         serde_json::from_str(&fs::read_to_string("schemas/operator.schema.json").unwrap()).unwrap();
     let pages = ["docs/guide/package-reference.md", "docs/guide/plan-reference.md"];

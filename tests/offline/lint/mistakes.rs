@@ -1,8 +1,9 @@
-//! Planted mistakes that need no schema of Kubernetes to be found: each is one change of a sound package.
+//! Planted mistakes that can be found without the schemas of Kubernetes: each is one change of a valid
+//! package.
 
 use super::{Mistake, all_are_found, findings, load, parse, planted, shown, write};
 
-/// A sound package; `//= x` lines are where mistakes are planted.
+/// A valid package in which the mistakes are planted.
 const SOUND: &str = r#"
 //- crds/shop.yaml
 apiVersion: apiextensions.k8s.io/v1
@@ -149,7 +150,7 @@ const MISTAKES: &[Mistake] = &[
     (CONFIG, "  host: localhost", "  host: \"{{ spec.host }}\"", "both branches are the same"),
     (CONFIG, "{% if spec.host %}", "{% if spec.mode is defined %}", "this condition is always true"),
     (OPERATOR, "spec.mode == 'prod' else", "spec.mode == 'Prod' else", "the field never has this value"),
-    // What nothing reads.
+    // Lets and refs that nothing reads.
     (WEB, "{{ let.image }}", "{{ spec.image }}", "nothing reads let.image"),
     (WEB, "{{ let.replicas }}", "{{ spec.size }}", "nothing reads let.replicas"),
     (OPERATOR, " and refs.tls is defined", "", "nothing reads the ref `tls`"),
@@ -174,7 +175,7 @@ const MISTAKES: &[Mistake] = &[
     (CONFIG, "mode: \"{{ spec.mode }}\"", "mode: \"{{ name }}-{{ spec.host | default(omit) }}\"", "`omit` has no effect here"),
     (OPERATOR, "when: spec.host is defined and", "when: spec.host | default(omit) and", "`omit` has no effect here"),
     (OPERATOR, "\"{{ spec.size }} are many\"", "\"{{ spec.host | default(omit) }} is large\"", "`omit` has no effect here"),
-    // Reads of itself, members of one name, edges.
+    // The child's own fields, members with one name, dependencies.
     (CONFIG, "self.data.mode", "children.config.data.mode", "the child `config` reads itself"),
     (OPERATOR, "when: spec.host is defined and", "when: children.ingress is defined and", "the child `ingress` reads itself"),
     (CONFIG, "self.data.mode", "retained.config.data.mode", "`retained.config` is undefined as soon as the instance has adopted the object"),
@@ -199,7 +200,7 @@ const MISTAKES: &[Mistake] = &[
     (CRD, "host: {type: string}", "y: {type: string}", "the key `y` is read as \"true\""),
     (CRD, "enum: [dev, prod], default: dev", "enum: [dev, prod, off], default: dev", "`off` is read as false"),
     (OPERATOR, "version: 0.1.0\n", "version: yes\n", "`yes`, which is true in YAML 1.1"),
-    // Habits from elsewhere.
+    // Syntax of other tools.
     (CONFIG, "\"{{ spec.mode }}\"", "\"{{ .Values.mode }}\"", "a field of the instance is `spec.x`"),
     (CONFIG, "\"{{ spec.mode }}\"", "\"{{ .Release.Name }}\"", "is `name`"),
     (CONFIG, "\"{{ spec.mode }}\"", "\"{{ .Params.MODE }}\"", "KUDO"),
@@ -221,19 +222,19 @@ const MISTAKES: &[Mistake] = &[
 ];
 
 #[test]
-fn a_sound_package_has_no_findings() {
+fn valid_package_has_no_findings() {
     assert_eq!(findings(&parse(SOUND).files, load), Vec::<String>::new());
 }
 
 #[test]
 fn planted_mistakes_are_found_in_their_file() {
-    // What a mistake of operator.yaml makes wrong may be told where it shows.
+    // A mistake in operator.yaml may be reported where its effect shows.
     all_are_found(SOUND, MISTAKES, load, |(file, ..), line| line.starts_with(file) || *file != CRD);
 }
 
-/// A mistake in one file hides none in another, whatever it breaks.
+/// A mistake in one file hides no mistake in another, whatever it breaks.
 #[test]
-fn a_mistake_in_one_file_hides_none_in_another() {
+fn mistake_in_one_file_hides_none_in_another() {
     let breaks: [Mistake; 6] = [
         (OPERATOR, "metadata: {name: shop}", "metadata: {name: shop", "closing `}`"),
         (OPERATOR, "version: 0.1.0", "version: [", "version"),
@@ -278,7 +279,7 @@ fn a_mistake_in_one_file_hides_none_in_another() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_hides_nothing() {
+fn unreadable_file_hides_no_other_mistake() {
     let mut files = parse(SOUND).files;
     let text = files.get_mut(CONFIG).unwrap();
     *text = text.replacen("spec.mode", "spec.moed", 1);

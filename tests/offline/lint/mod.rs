@@ -59,10 +59,10 @@ struct Fixture {
     expected: Vec<String>,
 }
 
-/// A planted mistake: the file, what is replaced there, by what, and what the finding says.
+/// A planted mistake: the file, the text to replace, its replacement, and words of the finding.
 type Mistake = (&'static str, &'static str, &'static str, &'static str);
 
-/// A package with that mistake in it; `None` if there is no place for it.
+/// A package with a mistake planted in it; `None` if the text to replace is missing.
 fn planted(sound: &str, (file, place, by, _): &Mistake) -> Option<BTreeMap<String, String>> {
     let mut files = parse(sound).files;
     let text = files.get_mut(*file).filter(|text| text.contains(place))?;
@@ -70,7 +70,7 @@ fn planted(sound: &str, (file, place, by, _): &Mistake) -> Option<BTreeMap<Strin
     Some(files)
 }
 
-/// All findings of a package, one line each.
+/// All findings of a package, one a line.
 fn findings(
     files: &BTreeMap<String, String>,
     find: fn(&Path) -> (Option<Package>, Vec<Diagnostic>),
@@ -81,7 +81,8 @@ fn findings(
     diagnostics.iter().map(|diagnostic| shown(folder.path(), diagnostic)).collect()
 }
 
-/// Each mistake has a finding that says what it should. `is_in_place`: whether a finding is where the mistake is.
+/// Checks that each mistake has a finding with its words. `is_in_place` says whether a finding is at the
+/// place of the mistake.
 fn all_are_found(
     sound: &str,
     mistakes: &[Mistake],
@@ -154,7 +155,7 @@ fn load(folder: &Path) -> (Option<Package>, Vec<Diagnostic>) {
     (package, found)
 }
 
-/// Reads a package and holds it against the schemas, as `lint` does.
+/// Reads a package and checks it against the schemas, as `lint` does.
 fn lint(folder: &Path) -> (Option<Package>, Vec<Diagnostic>) {
     let (package, mut found) = whole_lint(folder);
     found.retain(|diagnostic| diagnostic.code != "package::unused-file");
@@ -162,7 +163,7 @@ fn lint(folder: &Path) -> (Option<Package>, Vec<Diagnostic>) {
     (package, found)
 }
 
-/// The fixtures share a CRD of which not all use every field.
+/// Removes findings about unused fields: the fixtures share a CRD of which few use every field.
 fn without_shared(found: &mut Vec<Diagnostic>) {
     found.retain(|diagnostic| diagnostic.code != "package::unused-field");
 }
@@ -185,7 +186,7 @@ fn shown(folder: &Path, diagnostic: &Diagnostic) -> String {
     text.replace(&format!("{}/", folder.display()), "")
 }
 
-/// Loads the fixture and compares what is found with what is marked.
+/// Loads the fixture and compares the findings with the marks.
 fn check(text: &str) -> Option<Package> {
     check_with(text, load)
 }

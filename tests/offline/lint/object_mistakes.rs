@@ -1,5 +1,5 @@
-//! Planted mistakes between the parts of a package: objects that name each other, steps that need objects, fields of the
-//! spec, rules of the CRD. Each is one change of a sound package.
+//! Planted mistakes between the parts of a package: objects that refer to each other, steps that need
+//! objects, fields of the spec, rules of the CRD. Each is one change of a valid package.
 
 use super::{Mistake, all_are_found, findings, parse, shown, whole_lint};
 
@@ -245,7 +245,7 @@ const MISTAKES: &[Mistake] = &[
     (OPERATOR, "outputs: {lag: stdout | int}", "outputs: {lag: stdout.lag}", "a string has no fields: `lag`"),
     (OPERATOR, "expect: exitCode == 0", "expect: exitCode == '0'", "are never equal"),
     (OPERATOR, "children.cache[0]", "children.cache['0']", "the keys of `children.cache` are integers"),
-    // Steps that need what no earlier step has applied.
+    // Steps that need an object that no earlier step has applied.
     (OPERATOR, "apply: [config, login, account, data]", "apply: [config, login, account]", "needs `data`, which no earlier step applies"),
     (OPERATOR, "apply: [service, db]", "apply: [service]", "needs `db`, which no earlier step applies"),
     // Fields of the spec that nothing reads.
@@ -258,24 +258,25 @@ const MISTAKES: &[Mistake] = &[
     (OPERATOR, "{name: first, apply:", "{name: first, when: spec.size < 2, apply:", "is never true"),
     // CEL rules.
     (CRD, "self.size >= 1 &&", "self.size => 1 &&", "the CEL rule does not compile"),
-    // An immutable field made of a mutable one.
+    // An immutable field that depends on a mutable one.
     (CRD, ", x-kubernetes-validations: [{rule: self == oldSelf, message: immutable}]}", "}", "spec.storageClassName of a PersistentVolumeClaim cannot be changed"),
 ];
 
 #[test]
-fn the_sound_package_has_no_findings() {
+fn valid_package_with_plans_has_no_findings() {
     assert_eq!(findings(&parse(SOUND).files, whole_lint), Vec::<String>::new());
 }
 
 #[test]
-fn planted_mistakes_are_found_where_they_are() {
-    // A finding has a file, a line and a column, and says what to do.
+fn planted_mistakes_are_found_with_place_and_help() {
+    // A finding has a file, a line and a column, and a help text.
     all_are_found(SOUND, MISTAKES, whole_lint, |_, line| {
         line.contains("; ") && line.split(": ").next().is_some_and(|at| at.matches(':').count() == 2)
     });
 }
 
-/// Changes of the sound package that are right: what values decide is unknown, and what others make may be declared.
+/// Valid changes of the package: conditions that depend on values are unknown, and objects of others may be
+/// declared.
 #[rustfmt::skip]
 const RIGHT: &[&[(&str, &str, &str)]] = &[
     &[(DB, "name: \"{{ name }}-config\", key: mode", "name: \"{{ spec.host | default('x') }}\", key: mod")],
@@ -328,7 +329,7 @@ fn unknown_values_and_objects_of_others_are_not_reported() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// A manager leaves CEL to its API server, so the package loads.
+/// A manager leaves CEL rules to its API server, so the package loads.
 #[test]
 fn rules_that_do_not_compile_are_found_by_lint() {
     let folder =

@@ -1,4 +1,4 @@
-//! `operetta lint --output`: what programs read.
+//! `operetta lint --output`: formats that programs read.
 
 use std::collections::BTreeMap;
 
@@ -76,7 +76,7 @@ fn each_format_reports_the_same_findings() {
 }
 
 #[test]
-fn a_package_without_findings_is_an_empty_report() {
+fn package_without_findings_gives_an_empty_report() {
     for (format, wanted) in [("json", "[]\n"), ("github", "")] {
         let output = operetta(&["lint", "examples/packages/hello", "-o", format]);
         assert_eq!(

@@ -7,7 +7,7 @@ use operetta::package;
 use super::{BASE, check, load, parse, write};
 
 #[test]
-fn a_small_package_is_fine() {
+fn small_package_has_no_findings() {
     let package = check(
         r#"
 //- resource
@@ -60,7 +60,7 @@ stringData: {ip: "{{ children.members[0].status.podIP | default('') }}", uid: "{
 }
 
 #[test]
-fn a_range_of_versions_that_no_cluster_has_is_an_error() {
+fn unsatisfiable_version_ranges_are_errors() {
     check(
         r#"
 //- operator.yaml
@@ -97,7 +97,7 @@ metadata: {name: "{{ name }}"}
 }
 
 #[test]
-fn keys_are_told_apart_from_typos() {
+fn unknown_keys_and_typos_are_reported() {
     check(
         r#"
 //- operator.yaml
@@ -184,7 +184,7 @@ fn invalid_yaml_is_an_error() {
 }
 
 #[test]
-fn children_that_wait_for_each_other() {
+fn children_waiting_for_each_other_are_errors() {
     check(
         r#"
 //- resource
@@ -277,7 +277,7 @@ metadata: {labels: {}}
 }
 
 #[test]
-fn files_that_are_missing_or_not_used() {
+fn missing_and_unused_files_are_reported() {
     check(
         r"
 //- resource
@@ -311,7 +311,7 @@ metadata: {name: a}
     .expect("warnings only");
 }
 
-/// The strategy `None` drops what the other version lacks, without a word.
+/// The conversion strategy `None` silently drops fields that the other version lacks.
 #[test]
 fn versions_with_other_fields_need_a_conversion() {
     let crd = |own: &str, stored: &str| {
@@ -345,7 +345,7 @@ fn versions_with_other_fields_need_a_conversion() {
         false` for v1alpha1";
     let text = resource("") + &crd(own, stored);
     check(&marked(&text, found)).expect("a warning");
-    // What it advises is accepted.
+    // The package that the help suggests has no findings.
     let advised = "      conversion: {versions: {v1alpha1: [{keep: spec.replicas}, {keep: spec.size}]}}\n";
     check(&marked(&(resource(advised) + &crd(own, stored)), "")).expect("no finding");
     check(&marked(&text.replacen("served: true", "served: false", 1), "")).expect("no finding");
@@ -380,7 +380,7 @@ a: b
 }
 
 #[test]
-fn one_kind_is_brought_once() {
+fn kind_declared_twice_is_an_error() {
     check(
         r"
 //- resource
@@ -392,7 +392,7 @@ fn one_kind_is_brought_once() {
     );
 }
 
-/// Any bytes give findings or a package, never a panic.
+/// Arbitrary changes of bytes give findings or a package, never a panic.
 #[test]
 fn mutated_packages_never_panic() {
     let fixture = parse(
@@ -461,7 +461,7 @@ app: &a {{ name }}
 }
 
 #[test]
-fn crds_that_the_server_would_refuse() {
+fn crds_refused_by_the_server_are_errors() {
     check(
         r"
 //- resource

@@ -1,4 +1,4 @@
-//! Mistakes in plans that linting finds: each says which plan and step it is, and what to do.
+//! Mistakes in plans that linting finds: each finding names the plan and the step, and says what to do.
 
 use std::fmt::Write as _;
 
@@ -16,7 +16,7 @@ const CHILDREN: &str = "    - crd: crds/web.yaml
 const MEMBER: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: \"{{ name }}-{{ i }}\"}\n";
 const JOB: &str = "apiVersion: batch/v1\nkind: Job\nspec: {template: {spec: {restartPolicy: Never, containers: [{name: a, image: a}]}}}\n";
 
-/// Lints a package with these plans; what is found, a line each.
+/// The findings of a package with these plans, one a line.
 fn found(plans: &str) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     let mut files = parse(BASE).files;
@@ -31,7 +31,7 @@ fn found(plans: &str) -> Vec<String> {
     diagnostics.iter().map(|diagnostic| shown(folder.path(), diagnostic)).collect()
 }
 
-/// A plan `p` of these steps, or of these lines if they are a whole plan.
+/// A plan `p` with these steps, or with these lines if they are a whole plan.
 fn plan(text: &str) -> String {
     if text.contains("steps:") {
         return text.lines().fold(String::new(), |all, line| format!("{all}        {line}\n"));
@@ -41,7 +41,7 @@ fn plan(text: &str) -> String {
 }
 
 #[test]
-fn sound_plans_are_accepted() {
+fn valid_plan_steps_are_accepted() {
     let sound = "deploy:
   trigger: [created, changed]
   steps:
@@ -78,8 +78,8 @@ late:
 }
 
 #[test]
-fn each_mistake_is_found_and_says_what_to_do() {
-    // What is written, and words of one finding.
+fn each_plan_mistake_is_found_with_a_remedy() {
+    // A mistake, and words of one of its findings.
     let cases: &[(&str, &[&str])] = &[
         ("- {name: a, apply: [confg]}", &["error", "confg", "config"]),
         ("- {name: a, delete: [\"membrs[{{ 0 }}]\"]}", &["error", "membrs", "members"]),
@@ -178,9 +178,9 @@ fn each_mistake_is_found_and_says_what_to_do() {
     assert!(wrong.is_empty(), "{wrong}");
 }
 
-/// The children of [`CHILDREN`], with volumes that outlive the instance.
+/// Checks facts about volumes that outlive the instance, with the children of [`CHILDREN`] and such volumes.
 #[test]
-fn facts_about_volumes_outlive_the_instance_as_well() {
+fn facts_about_retained_volumes_must_be_retained() {
     let found = |steps: &str, state: &str| {
         let folder = tempfile::tempdir().unwrap();
         let mut files = parse(BASE).files;

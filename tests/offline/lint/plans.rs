@@ -1,4 +1,4 @@
-//! Mistakes in plans.
+//! Mistakes in plans, marked in the text.
 
 use super::check;
 
@@ -19,7 +19,7 @@ fn plans(text: &str) {
 }
 
 #[test]
-fn sound_plans_are_fine() {
+fn valid_plans_have_no_findings() {
     plans(
         r#"
 //- resource
@@ -74,7 +74,7 @@ fn sound_plans_are_fine() {
 }
 
 #[test]
-fn a_loss_needs_a_plan_that_rolls_out() {
+fn on_loss_needs_a_plan_that_rolls_out() {
     plans(
         r"
 //- resource
@@ -161,7 +161,7 @@ fn names_that_do_not_exist_are_errors() {
 }
 
 #[test]
-fn steps_that_cannot_be_are_errors() {
+fn invalid_steps_are_errors() {
     plans(
         r#"
 //- resource
@@ -234,7 +234,7 @@ fn steps_that_cannot_be_are_errors() {
 }
 
 #[test]
-fn triggers_that_cannot_be_are_errors() {
+fn invalid_triggers_are_errors() {
     plans(
         r#"
 //- resource
@@ -276,7 +276,7 @@ fn triggers_that_cannot_be_are_errors() {
 }
 
 #[test]
-fn values_of_tenants_and_secrets_stay_in_their_places() {
+fn misplaced_tenant_values_and_secrets_are_errors() {
     plans(
         r#"
 //- resource
@@ -360,7 +360,7 @@ spec:
 }
 
 #[test]
-fn settings_that_are_templates() {
+fn templated_settings_are_checked() {
     plans(
         r#"
 //- resource

@@ -1,4 +1,4 @@
-//! Refs: where they are, what is read of them, `JSONPath`s.
+//! Refs: their namespaces, which of their fields are read, and `JSONPath`s.
 
 use super::check;
 
@@ -29,7 +29,7 @@ fn namespaces_of_refs_must_not_be_computed() {
 }
 
 #[test]
-fn what_is_read_of_refs_is_known() {
+fn fields_read_of_refs_are_known() {
     check(
         r#"
 //- resource
@@ -138,7 +138,7 @@ fn refs_for_each_item_are_maps_by_key() {
 }
 
 #[test]
-fn only_what_is_read_of_refs_is_kept() {
+fn only_read_fields_of_refs_are_kept() {
     let package = check(
         r#"
 //- resource

@@ -1,5 +1,5 @@
-//! The local control plane itself: that it is a real one, that requests can be counted, that nothing is
-//! left behind, and that its errors say what to do.
+//! The local control plane itself: it is a real Kubernetes, requests can be counted, nothing is left behind,
+//! and errors say what to do.
 
 mod openapi;
 use std::io::Write;
@@ -28,7 +28,7 @@ async fn is_a_current_kubernetes_with_a_ready_node() {
     let plane = plane().await;
     let version = json(&kubectl(&["get", "--raw", "/version"]).await.ok());
     let minor: u32 = version["minor"].as_str().unwrap().parse().unwrap();
-    // Binaries of the person who runs the tests may be older ones.
+    // The person who runs the tests may have set other, older binaries.
     let theirs = std::env::var_os("KUBEBUILDER_ASSETS").is_some_and(|folder| !folder.is_empty());
     assert!(minor == 36 || theirs && minor >= 30, "{version}");
     let node = json(&kubectl(&["get", "node", "fake-1", "-o", "json"]).await.ok());
@@ -40,9 +40,9 @@ async fn is_a_current_kubernetes_with_a_ready_node() {
     }
 }
 
-/// Run with `OPERETTA_WRITE_SCHEMAS=1` to write the file anew.
+/// With `OPERETTA_WRITE_SCHEMAS=1` it writes the file instead of comparing it.
 #[tokio::test]
-async fn the_schemas_of_built_in_kinds_are_those_of_the_api_server() {
+async fn built_in_schemas_match_the_api_server() {
     plane().await;
     let version = json(&kubectl(&["get", "--raw", "/version"]).await.ok());
     if version["minor"] != "36" {
@@ -51,7 +51,7 @@ async fn the_schemas_of_built_in_kinds_are_those_of_the_api_server() {
     let index = json(&kubectl(&["get", "--raw", "/openapi/v3"]).await.ok());
     let mut documents = Vec::new();
     for (path, at) in index["paths"].as_object().unwrap() {
-        // Groups of built-in kinds; other tests may bring CRDs.
+        // Take only groups of built-in kinds; other tests may register CRDs.
         let group = path.strip_prefix("apis/").and_then(|rest| rest.split_once('/')).map(|(group, _)| group);
         let built_in = path == "api/v1" || group.is_some_and(|g| !g.contains('.') || g.ends_with(".k8s.io"));
         if built_in {
@@ -72,9 +72,10 @@ async fn the_schemas_of_built_in_kinds_are_those_of_the_api_server() {
     );
 }
 
-/// What `src/lang/schema` takes for certain beyond the server's own schemas: each object is refused.
+/// Each object breaks a rule that `src/lang/schema` knows in addition to the server's schemas, and the API
+/// server must refuse it.
 #[tokio::test]
-async fn what_lint_takes_for_a_mistake_the_api_server_refuses() {
+async fn api_server_refuses_what_lint_reports() {
     let namespace = namespace().await;
     let pod = |spec: &str| format!("template: {{metadata: {{labels: {{a: b}}}}, spec: {{{spec}}}}}");
     let deployment = |fields: &str, spec: &str| {
@@ -266,16 +267,16 @@ async fn requests_are_counted_exactly() {
     assert_eq!(seen, expected);
 }
 
-/// Tests with a control plane of their own take turns: each takes half a gigabyte.
+/// Tests with a control plane of their own run one at a time, because each takes half a gigabyte.
 static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
-/// A control plane of its own: for tests that harm it.
+/// A control plane for one test that harms it.
 async fn own(nodes: usize) -> ControlPlane {
     ControlPlane::start(Options { nodes, ..options() }).await.unwrap_or_else(|error| panic!("{error}"))
 }
 
 #[tokio::test]
-async fn components_can_be_paused_killed_and_restarted_and_all_ends_with_stop() {
+async fn components_can_be_paused_killed_and_restarted() {
     let _turn = TURN.lock().await;
     let plane = own(0).await;
     let client = plane.client().unwrap();
@@ -284,7 +285,7 @@ async fn components_can_be_paused_killed_and_restarted_and_all_ends_with_stop() 
     maps.create(&kube::api::PostParams::default(), &map).await.unwrap();
 
     plane.pause(Component::ApiServer).unwrap();
-    // The signal goes by way of the guard.
+    // The guard passes the signal on.
     crate::support::until_paused(plane.pid(Component::ApiServer).unwrap()).await;
     let paused = tokio::time::timeout(Duration::from_millis(500), maps.get("kept")).await;
     assert!(paused.is_err(), "a paused server answers: {paused:?}");
@@ -306,7 +307,7 @@ async fn components_can_be_paused_killed_and_restarted_and_all_ends_with_stop() 
     assert!(quiet.is_err(), "what was asked for is no failure: {quiet:?}");
     assert!(matches!(plane.pause(Component::Kwok), Err(Error::NoSuchComponent { .. })));
 
-    // An end that nobody asked for is told, with the log.
+    // An unexpected end is reported, with the log.
     crate::support::signal(plane.pid(Component::ControllerManager).unwrap(), Signal::KILL);
     let failure = tokio::time::timeout(SOON, plane.failure()).await.unwrap().to_string();
     assert!(failure.starts_with("kube-controller-manager ended (signal: 9 (SIGKILL))"), "{failure}");
@@ -316,7 +317,7 @@ async fn components_can_be_paused_killed_and_restarted_and_all_ends_with_stop() 
     assert_gone(&folder, &pids);
 }
 
-/// The folder and the processes of a control plane, the guard among them.
+/// The folder and the processes of a control plane, including the guard.
 fn traces(plane: &ControlPlane) -> (PathBuf, Vec<u32>) {
     let mut pids: Vec<u32> = Component::ALL.iter().filter_map(|c| plane.pid(*c)).collect();
     let status = std::fs::read_to_string(format!("/proc/{}/status", pids[0])).unwrap();
@@ -332,12 +333,12 @@ fn assert_gone(folder: &Path, pids: &[u32]) {
     assert!(left.is_empty(), "processes {left:?} of {pids:?} are left");
 }
 
-/// Not a test: a process that has a control plane, which `nothing_is_left_behind` ends in rude ways.
+/// Not a test: a process with a control plane, which `abrupt_end_leaves_no_process_or_file` ends abruptly.
 #[tokio::test]
 #[ignore = "is started by another test"]
 async fn child_with_a_control_plane() {
     let Some(report) = std::env::var_os("OPERETTA_TEST_REPORT") else { return };
-    // Whoever was started in the background may have inherited that SIGINT is ignored; a handler undoes that.
+    // A background process may have inherited that SIGINT is ignored; a handler undoes that.
     let mut interrupt = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::interrupt()).unwrap();
     let plane = own(1).await;
     let client = plane.client().unwrap();
@@ -356,7 +357,7 @@ async fn child_with_a_control_plane() {
     .await;
     let (folder, pids) = traces(&plane);
     let text = json!({"folder": folder, "pids": pids, "volume": volume}).to_string();
-    // Whole or not at all, for the parent polls.
+    // Write by a rename, because the parent polls for the file.
     let mut file = tempfile::NamedTempFile::new_in(folder).unwrap();
     file.write_all(text.as_bytes()).unwrap();
     std::fs::rename(file.path(), report).unwrap();
@@ -366,7 +367,7 @@ async fn child_with_a_control_plane() {
 }
 
 #[tokio::test]
-async fn nothing_is_left_behind() {
+async fn abrupt_end_leaves_no_process_or_file() {
     let _turn = TURN.lock().await;
     for way in ["SIGKILL", "Ctrl-C", "panic"] {
         let report = tempfile::tempdir().unwrap();
@@ -391,7 +392,7 @@ async fn nothing_is_left_behind() {
         assert_eq!(pids.len(), 6, "{report}");
         match way {
             "SIGKILL" => child.kill().unwrap(),
-            // As the terminal does: to the whole group of the foreground.
+            // Signal the whole foreground group, as a terminal does.
             "Ctrl-C" => {
                 let group = Pid::from_child(&child);
                 rustix::process::kill_process_group(group, Signal::INT).unwrap();
@@ -413,7 +414,7 @@ async fn nothing_is_left_behind() {
 }
 
 #[tokio::test]
-async fn not_even_a_killed_guard_leaves_something_behind() {
+async fn killed_guard_leaves_no_process_or_file() {
     let _turn = TURN.lock().await;
     let plane = own(0).await;
     let (folder, pids) = traces(&plane);
@@ -431,14 +432,14 @@ async fn not_even_a_killed_guard_leaves_something_behind() {
 }
 
 #[tokio::test]
-async fn the_guard_is_not_for_people() {
+async fn guard_command_is_refused_for_users() {
     let mut operetta = crate::support::Operetta::run_with(&["__guard"], &[]);
     let status = operetta.wait(SOON).await;
     assert_eq!(status.code(), Some(1));
     operetta.wait_for("this command is internal", SOON).await;
 }
 
-/// What a start that is to fail says; and that it leaves nothing.
+/// Starts a control plane that must fail and leave no files. Returns the error.
 async fn fails(change: impl FnOnce(&mut Options)) -> String {
     let _turn = TURN.lock().await;
     let folder = tempfile::tempdir().unwrap();
@@ -451,7 +452,7 @@ async fn fails(change: impl FnOnce(&mut Options)) -> String {
 }
 
 #[tokio::test]
-async fn a_port_in_use_is_named() {
+async fn port_in_use_is_reported() {
     let taken = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let port = taken.local_addr().unwrap().port();
     let error = fails(|options| options.port = Some(port)).await;
@@ -461,7 +462,7 @@ async fn a_port_in_use_is_named() {
 }
 
 #[tokio::test]
-async fn a_wrong_flag_is_named() {
+async fn unknown_api_server_flag_is_reported() {
     let error = fails(|options| options.apiserver_flags = vec!["--no-such-flag=1".into()]).await;
     assert!(error.contains("kube-apiserver does not know the flag --no-such-flag"), "{error}");
     assert!(error.lines().count() < 12, "{error}");
@@ -480,7 +481,7 @@ async fn a_missing_go_says_what_to_install() {
 }
 
 #[tokio::test]
-async fn a_guard_that_is_none_is_named() {
+async fn unusable_guard_and_timeout_are_reported() {
     let error = fails(|options| options.guard = Some("/bin/true".into())).await;
     assert!(error.contains("the guard process of the control plane has ended"), "{error}");
     let error = fails(|options| options.guard = Some("/no/such/program".into())).await;

@@ -1,5 +1,6 @@
-//! The schemas of the built-in kinds, as an API server serves them (`/openapi/v3`), in the compact form of
-//! `schemas/kubernetes/`: descriptions, defaults and lists of objects left out, references short.
+//! The schemas of the built-in kinds, converted from the form in which an API server serves them
+//! (`/openapi/v3`) to the compact form of `schemas/kubernetes/`: without descriptions, defaults and lists of
+//! objects, and with short references.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,7 +42,7 @@ pub(crate) fn compact(documents: &[Value]) -> String {
 
 type Kind = (String, String, String, &'static str, String);
 
-/// The kind whose objects can be patched at that path.
+/// The kind whose objects can be patched at a path.
 fn kind(path: &str, methods: &Value) -> Option<Kind> {
     let of = methods.get("patch")?.get("x-kubernetes-group-version-kind")?;
     let (before, last) = path.rsplit_once('/')?;
@@ -69,7 +70,7 @@ fn short(name: &str) -> String {
 
 fn schema(full: &Value) -> Value {
     let mut out = Map::new();
-    // A field with a default refers to its schema by an `allOf` of one.
+    // A field with a default refers to its schema by an `allOf` with one entry.
     let reference = full.get("$ref").or_else(|| full["allOf"][0].get("$ref")).and_then(Value::as_str);
     match reference.map(short).as_deref() {
         Some("apimachinery.pkg.util.intstr.IntOrString") => {

@@ -1,4 +1,4 @@
-//! CRDs that are children of instances, and those with forged labels: neither is the CRD of a package.
+//! CRDs that are children of instances, and CRDs with forged labels: neither counts as the CRD of a package.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,7 +15,7 @@ const MAKER: Kind = kind("crds.example.org/v1", "makers");
 const HOLDER: Kind = kind("crds.example.org/v1", "holders");
 const GIZMO: Kind = kind("made.example.org/v1", "gizmos");
 
-/// A package with a CRD as a child, and another kind with an instance of that CRD as a child.
+/// A package with a CRD as a child, and with another kind whose child is an instance of that CRD.
 fn package(root: &Path) -> String {
     for part in ["crds", "templates"] {
         std::fs::create_dir_all(root.join(part)).unwrap();
@@ -91,7 +91,7 @@ async fn a_crd_created_as_a_child_does_not_belong_to_a_package() {
     assert_eq!(made["metadata"]["labels"]["operetta.dev/operator"], "maker", "it is labelled as a child");
     assert_eq!(condition(&made, "Established")["status"], "True");
 
-    // One with the labels and annotations of a package's, which its author has made up.
+    // A CRD whose author has forged the labels and annotations of a package's CRD.
     let forged =
         crd("forgeds", "Forged", &schema("")).replace("crds.example.org", "made.example.org").replace(
             "metadata: {name: forgeds.made.example.org}",
@@ -102,7 +102,7 @@ async fn a_crd_created_as_a_child_does_not_belong_to_a_package() {
     kubectl_of(&plane, &["apply", "-f", "-"], &forged).await.ok();
     apply(json!({"apiVersion": "made.example.org/v1", "kind": "Gizmo", "metadata": {"name": "free", "namespace": "default"}})).await;
 
-    // A child of that kind is ready by its own rules, and goes with its instance.
+    // The child of that kind is ready by its own rules and is deleted with its instance.
     apply(instance("Holder", "h")).await;
     let held = async |manager: &crate::support::Operetta| {
         eventually("the holder is Ready", LONG, async || {
@@ -113,7 +113,7 @@ async fn a_crd_created_as_a_child_does_not_belong_to_a_package() {
     held(&manager).await;
     assert!(find(CONFIG_MAP, "h-after").await.is_some());
 
-    // The same for who begins now, with all of it there.
+    // The same holds for a manager that starts when all of it exists.
     manager.kill9();
     let mut again = run(&plane, &[&package]);
     watching(&mut again, 2).await;

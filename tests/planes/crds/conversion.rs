@@ -19,7 +19,7 @@ const RULES: &str = "      conversion:
             - {keep: spec.note}
 ";
 
-/// A package with a conversion, or without.
+/// Writes a package with or without conversion rules. Returns its folder.
 fn write(
     root: &std::path::Path,
     plural: &str,
@@ -43,7 +43,7 @@ fn new() -> Value {
     json!({"size": {"type": "integer"}, "mode": {"type": "string", "enum": ["fast", "safe"]}})
 }
 
-/// A manager with a webhook on this machine.
+/// Starts a manager with a webhook on this machine.
 async fn run_webhook(name: &str, folder: &str) -> crate::support::Operetta {
     let lease = format!("--leader-elect-resource-name={name}");
     let flags = ["--leader-elect=false", lease.as_str(), "--webhook-listen=127.0.0.1:0"];
@@ -56,7 +56,7 @@ fn instance(version: &str, kind: &str, name: &str, spec: &Value) -> String {
 }
 
 #[tokio::test]
-async fn objects_are_read_and_applied_in_each_version_and_nothing_is_lost() {
+async fn objects_convert_between_versions_without_loss() {
     const OLD: Kind = kind("crds.example.org/v1alpha1", "sizes");
     const NEW: Kind = kind("crds.example.org/v1", "sizes");
     let root = tempfile::tempdir().unwrap();
@@ -71,7 +71,7 @@ async fn objects_are_read_and_applied_in_each_version_and_nothing_is_lost() {
     scene.ready(OLD, "i19").await;
     manager.kill9();
 
-    // Without a webhook the CRD stays, and the manager says what is missing.
+    // Without a webhook the CRD stays unchanged, and the manager says what is missing.
     let both = [("v1alpha1", false, old()), ("v1", true, new())];
     let folder = write(root.path(), "sizes", "Size", &both, RULES);
     let mut manager = run_as("sizes", plane().await, &[&folder]);
@@ -79,7 +79,7 @@ async fn objects_are_read_and_applied_in_each_version_and_nothing_is_lost() {
     manager.kill9();
     assert_eq!(live("sizes").await.unwrap()["spec"]["versions"].as_array().unwrap().len(), 1);
 
-    // A preview shows what a manager with a webhook does: nothing is lost.
+    // A preview shows what a manager with a webhook does: no value is lost.
     let preview = async |args: &[&str]| {
         let args: Vec<&str> = ["preview", &folder].into_iter().chain(args.iter().copied()).collect();
         let output = crate::support::operetta(plane().await.kubeconfig_path(), &args).await;
@@ -99,7 +99,7 @@ async fn objects_are_read_and_applied_in_each_version_and_nothing_is_lost() {
         .collect();
     assert_eq!(values, [&json!(null); 0], "the children have the converted values");
 
-    // With it, the objects are converted and stored in the new version.
+    // With a webhook the objects are converted and stored in the new version.
     let mut manager = run_webhook("sizes", &folder).await;
     until_versions("sizes", &["v1alpha1", "v1"], &["v1"]).await;
     for number in [0, 7, 19] {
@@ -111,7 +111,8 @@ async fn objects_are_read_and_applied_in_each_version_and_nothing_is_lost() {
         assert_eq!(scene.get(CONFIG_MAP, &name).await["data"]["value"], number.to_string());
     }
 
-    // Applied by kubectl in one version, read and changed in the other: client-side and server-side.
+    // kubectl applies an object in one version, and it is read and changed in the other: client-side and
+    // server-side.
     for (name, flags) in [("client", &["apply"][..]), ("server", &["apply", "--server-side"])] {
         let apply = async |version: &str, spec: Value| {
             let args: Vec<&str> = flags.iter().copied().chain(["-f", "-"]).collect();
@@ -136,14 +137,14 @@ async fn objects_are_read_and_applied_in_each_version_and_nothing_is_lost() {
         lists.0.first().map(name_of)
     );
 
-    // A value that the schema of the other version refuses cannot be brought in by the annotation.
+    // The annotation cannot bring in a value that the schema of the other version refuses.
     let evil = json!({"apiVersion": "crds.example.org/v1alpha1", "kind": "Size", "metadata": {"name": "evil",
         "annotations": {"operetta.dev/other-versions": r#"{"v1":[[["spec","mode"],"evil"]]}"#}}, "spec": {"replicas": 1}});
     scene.apply(&evil.to_string()).await;
     assert_eq!(scene.get(NEW, "evil").await["spec"], json!({"size": 1, "mode": "fast"}));
 
-    // An object whose kept value does not fit in its annotations stays readable for all. Only who writes it in the version
-    // that lacks the value is refused.
+    // An object whose kept value does not fit into its annotations stays readable. Only writes in the version
+    // that lacks the value are refused.
     let filler = "x".repeat((256 << 10) - 60);
     let full = json!({"apiVersion": "crds.example.org/v1", "kind": "Size",
         "metadata": {"name": "full", "annotations": {"a": filler}}, "spec": {"size": 1, "mode": "safe"}});
@@ -153,7 +154,7 @@ async fn objects_are_read_and_applied_in_each_version_and_nothing_is_lost() {
     let patch = |resource: &'static str, patch: &'static str| {
         ["patch", resource, "full", "--type=merge", "-p", patch]
     };
-    // The versions that are stored are read again after 30 s.
+    // The manager reads the stored versions again after 30 s.
     eventually("a refused write", LONG, async || {
         let args = patch("sizes.v1alpha1.crds.example.org", r#"{"metadata": {"labels": {"a": "b"}}}"#);
         match scene.kubectl_input(&args, "").await {
@@ -167,7 +168,7 @@ async fn objects_are_read_and_applied_in_each_version_and_nothing_is_lost() {
     assert_eq!(scene.get(NEW, "full").await["spec"], json!({"size": 2, "mode": "safe"}));
     manager.kill9();
 
-    // Nothing is stored in the former version any more: it goes, and the webhook with it.
+    // Nothing is stored in the former version any more: it is removed, and the webhook with it.
     let folder = write(root.path(), "sizes", "Size", &[("v1", true, new())], "");
     let mut manager = run_as("sizes", plane().await, &[&folder]);
     until_versions("sizes", &["v1"], &["v1"]).await;
@@ -182,7 +183,7 @@ async fn objects_are_read_and_applied_in_each_version_and_nothing_is_lost() {
 }
 
 #[tokio::test]
-async fn requests_go_on_while_the_certificate_is_replaced_and_the_secret_is_deleted() {
+async fn requests_succeed_while_the_certificate_is_replaced() {
     const OLD: Kind = kind("crds.example.org/v1alpha1", "turns");
     const SECRET_NAME: &str = "turns-webhook";
     const SYSTEM: Option<&str> = Some("operetta-system");
@@ -225,7 +226,7 @@ async fn requests_go_on_while_the_certificate_is_replaced_and_the_secret_is_dele
     .await;
     assert_ne!(first["data"]["tls.crt"], second["data"]["tls.crt"]);
     assert_eq!(first["data"]["ca.crt"], second["data"]["ca.crt"]);
-    // API servers hold their connections: others must find the new certificate as well.
+    // API servers keep connections open: new connections must get the new certificate as well.
     crate::support::kubectl(&["delete", "secret", SECRET_NAME, "-n", "operetta-system"]).await.ok();
     let third = eventually("the Secret", LONG, async || secret().await.ok_or("none")).await;
     assert_eq!(third["data"], second["data"]);
@@ -240,7 +241,7 @@ async fn requests_go_on_while_the_certificate_is_replaced_and_the_secret_is_dele
     assert_eq!(*bundle, third["data"]["ca.crt"]);
     manager.kill9();
 
-    // Another process has another address. The objects are read by it, as soon as the CRD names it.
+    // Another process has another address. Objects are converted by it as soon as the CRD names it.
     let mut manager = run_webhook("turns", &folder).await;
     eventually("the object", LONG, async || {
         let args = ["get", "turns.v1alpha1.crds.example.org", "one", "-o", "jsonpath={.spec}"];

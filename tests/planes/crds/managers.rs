@@ -1,4 +1,4 @@
-//! Several managers in one cluster, each with packages of its own; and one that breaks and goes on.
+//! Several managers in one cluster, each with its own packages; and a manager that recovers from panics.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -30,12 +30,12 @@ async fn leading(lease: &str, packages: &[&str]) -> Operetta {
 }
 
 #[tokio::test]
-async fn managers_of_different_packages_leave_each_other_alone() {
+async fn managers_of_different_packages_do_not_interfere() {
     const LEFT: Kind = kind("crds.example.org/v1", "lefts");
     const RIGHT: Kind = kind("crds.example.org/v1", "rights");
     let root = tempfile::tempdir().unwrap();
     let shown = config("spec.size");
-    // What depends on another goes by our finalizer.
+    // A child with a dependency needs our finalizer to be deleted in order.
     let second = shown.replace("{{ name }}", "{{ name }}-second");
     let left = package(root.path(), "lefts", &crd("lefts", "Left", &schema(SIZE)), false, &[&shown, &second]);
     let right =
@@ -58,7 +58,7 @@ async fn managers_of_different_packages_leave_each_other_alone() {
         scene.apply(&instance(kind, name, &json!({"size": 3}))).await;
         scene.ready(of, name).await;
     }
-    // The one that would care for it is away: nobody else helps it go.
+    // The responsible manager is stopped: no other manager completes the deletion.
     b.kill9();
     scene.kubectl(&["delete", "rights.crds.example.org", "b", "--wait=false"]).await;
     for name in ["d", "e"] {
@@ -78,14 +78,14 @@ async fn managers_of_different_packages_leave_each_other_alone() {
     let meddled: Vec<AuditEvent> = asked.into_iter().filter(of_other).collect();
     assert!(meddled.is_empty(), "it meddles:\n{}", list(&meddled));
 
-    // Its own manager, though it has lost the package, does.
+    // A manager with the same Lease completes the deletion although it has lost the package.
     let third = package(root.path(), "thirds", &crd("thirds", "Third", &schema(SIZE)), false, &[&shown]);
     let mut b = leading("right", &[&third]).await;
     b.wait_for("package not active: its instances are not reconciled", LONG).await;
     scene.gone(RIGHT, "b").await;
     scene.gone(CONFIG_MAP, "b").await;
 
-    // Whoever begins with the package has it from then on.
+    // A manager that starts with the package manages it from then on.
     a.interrupt();
     a.wait(LONG).await;
     let mut a = leading("left", &[&left, &right]).await;
@@ -97,8 +97,8 @@ async fn managers_of_different_packages_leave_each_other_alone() {
     scene.ready(RIGHT, "c").await;
 }
 
-/// Two managers share the name of a Lease, do not lead by it, and have different packages: the one without the package
-/// takes longer and longer pauses.
+/// Two managers use the same Lease name without leader election and have different packages: the one without
+/// the package waits longer and longer between writes.
 #[tokio::test]
 async fn a_manager_without_the_package_does_not_fight_over_statuses() {
     const FIGHT: Kind = kind("crds.example.org/v1", "fights");
@@ -120,7 +120,7 @@ async fn a_manager_without_the_package_does_not_fight_over_statuses() {
     let mark = audit.mark().unwrap();
     let mut b = start("without", &others).await;
     b.wait_for("package not active: its instances are not reconciled", LONG).await;
-    // They write in turns, and the one without the package pauses for 1 s, then 2 s.
+    // They write in turns, and the one without the package waits 1 s, then 2 s.
     let (times, all) = eventually("three writes of the one without", LONG, async || {
         let mut writes = audit.requests_since(mark).unwrap();
         writes
@@ -135,7 +135,7 @@ async fn a_manager_without_the_package_does_not_fight_over_statuses() {
     }
 }
 
-/// A package whose child is of a kind that a ref reads as well.
+/// A package that has children of a kind that one of its refs also reads.
 fn readers(root: &Path) -> String {
     let fields = "size: {type: integer, default: 1}, source: {type: string}";
     let shown = config("refs.source.data.value if spec.source is defined else spec.size");
@@ -148,9 +148,9 @@ fn readers(root: &Path) -> String {
     folder
 }
 
-/// A ref is not found for a moment, and children of the same kind are not lost for it.
+/// When the watch of a ref ends, children of the same kind are not taken for lost.
 #[tokio::test]
-async fn a_watch_of_a_ref_that_ends_takes_no_childs_kind_along() {
+async fn ended_watch_of_a_ref_loses_no_children() {
     const READER: Kind = kind("crds.example.org/v1", "readers");
     let scene = Scene::unmanaged().await;
     let root = tempfile::tempdir().unwrap();
@@ -173,7 +173,7 @@ async fn a_watch_of_a_ref_that_ends_takes_no_childs_kind_along() {
                     .body(Body::from(status.to_string().into_bytes()))?);
             }
             if is_ref {
-                // So that it soon begins anew.
+                // Let the watch end soon.
                 *request.uri_mut() = uri.replace("timeoutSeconds=290", "timeoutSeconds=1").parse::<Uri>()?;
             }
             Ok::<_, Box<dyn std::error::Error + Send + Sync>>(upstream.send(request).await?)
@@ -202,13 +202,13 @@ async fn a_watch_of_a_ref_that_ends_takes_no_childs_kind_along() {
     manager.stop().await;
 }
 
-/// What is to panic next.
+/// What panics next.
 const NOTHING: usize = 0;
 const WATCH: usize = 1;
 const LOOK: usize = 2;
 
 #[tokio::test]
-async fn crds_are_cared_for_after_a_panic() {
+async fn crds_are_reconciled_after_a_panic() {
     const PLURAL: &str = "breaks";
     const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     const BREAK: Kind = kind("crds.example.org/v1", PLURAL);
@@ -229,7 +229,7 @@ async fn crds_are_cared_for_after_a_panic() {
             };
             if uri.starts_with(CRDS) && uri.contains("watch=true") {
                 assert!(!breaks(WATCH), "a watch that panics, made by a test");
-                // So that it soon begins anew.
+                // Let the watch end soon.
                 *request.uri_mut() = uri.replace("timeoutSeconds=290", "timeoutSeconds=1").parse::<Uri>()?;
             }
             if uri.starts_with(&format!("{CRDS}/{PLURAL}")) {
@@ -258,13 +258,13 @@ async fn crds_are_cared_for_after_a_panic() {
         kubectl(&["patch", "crd", "breaks.crds.example.org", "--type=json", "-p", patch]).await.ok();
         until_crd(PLURAL, "mended", has_status).await;
         assert_eq!(next.load(Ordering::SeqCst), NOTHING, "nothing has panicked");
-        // Instances have been cared for all the time, and are written again.
+        // Instances were reconciled all the time, and are written again.
         let number: u32 = size.parse().unwrap();
         scene.patch(BREAK, "one", "merge", &json!({"spec": {"size": number}})).await;
         scene.until("followed", CONFIG_MAP, "one", |o| o["data"]["value"] == size).await;
         scene.ready(BREAK, "one").await;
     }
-    // What is gone meanwhile is made anew, and so are its instances.
+    // A CRD that was deleted meanwhile is created again, and so can its instances be.
     kubectl(&["delete", "crd", "breaks.crds.example.org"]).await.ok();
     until_crd(PLURAL, "made anew", has_status).await;
     eventually("a new instance", LONG, async || {

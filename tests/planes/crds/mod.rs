@@ -1,5 +1,5 @@
-//! CRDs of packages that others apply, edit, delete and recreate; CRDs of children that are created later and change;
-//! CRDs as large projects ship them.
+//! CRDs of packages that others apply, edit, delete and recreate; CRDs of children's kinds that are created
+//! later and changed; CRDs as large projects ship them.
 
 mod children;
 mod conversion;
@@ -22,21 +22,21 @@ fn crd(plural: &str, kind: &str, version: &str) -> String {
     crate::support::crd::crd("crds.example.org", plural, kind, version)
 }
 
-/// The rest of a version: a schema whose spec has these fields.
+/// The rest of a CRD version: a schema whose spec has these fields.
 fn schema(fields: &str) -> String {
     format!(
         "schema: {{openAPIV3Schema: {{type: object, properties: {{spec: {{type: object, properties: {{{fields}}}}}}}}}}}"
     )
 }
 
-/// A child that shows a value of the spec.
+/// The template of a child that shows a value of the spec.
 fn config(value: &str) -> String {
     format!(
         "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: \"{{{{ name }}}}\"}}\ndata: {{value: \"{{{{ {value} }}}}\"}}\n"
     )
 }
 
-/// Writes a package of one resource with these children.
+/// Writes a package with one resource and these children. Returns its folder.
 fn package(root: &Path, name: &str, crd: &str, adopt: bool, children: &[&str]) -> String {
     let folder = root.join(name);
     std::fs::create_dir_all(folder.join("crds")).unwrap();
@@ -99,7 +99,7 @@ async fn until_crd(plural: &str, what: &str, holds: impl Fn(&Value) -> bool) -> 
 
 const SIZE: &str = "size: {type: integer, default: 1}";
 
-/// Whether we own anything of a CRD's spec.
+/// Whether the manager owns fields of the CRD's spec.
 fn owns_spec(crd: &Value) -> bool {
     let entries = crd["metadata"]["managedFields"].as_array().unwrap();
     entries.iter().any(|e| e["manager"] == "operetta" && !e["fieldsV1"]["f:spec"].is_null())
@@ -120,11 +120,11 @@ impl Packages {
 }
 
 #[tokio::test]
-async fn crds_live_with_others() {
+async fn crds_that_others_apply_edit_and_delete() {
     let mut all = Packages { root: tempfile::tempdir().unwrap(), folders: Vec::new() };
     let sized = config("spec.size");
     let value = || [sized.as_str()];
-    // Kept in Git, as their authors wrote them, and as `operetta crd` prints them.
+    // CRDs kept in Git: as their authors wrote them, and as `operetta crd` prints them.
     let mut git = Vec::new();
     for (kind, plural, flags) in
         [("Client", "clients", &[][..]), ("Server", "servers", &["--server-side", "--force-conflicts"][..])]
@@ -210,7 +210,7 @@ async fn a_reverted_crd_is_restored_twice_and_then_left(
     assert!(!has_status(&live(plural).await.unwrap()));
     scene.patch(of, "one", "merge", &json!({"spec": {"size": 4}})).await;
     scene.until("the child follows nevertheless", CONFIG_MAP, "one", |o| o["data"]["value"] == "4").await;
-    // The remedy.
+    // The remedy that the Event names works.
     apply(&operetta(&["crd", folder]), flags).await;
     until_crd(plural, "as printed", has_status).await;
     let after = scene.ready(of, "one").await;
@@ -241,7 +241,7 @@ async fn an_edited_crd_is_mended() {
     let mended =
         until_crd("edits", "mended", |crd| crd["metadata"]["generation"] == 3 && has_status(crd)).await;
     assert_eq!(mended["spec"], right["spec"]);
-    // Labels and annotations of ours are put back, too.
+    // Our labels and annotations are restored as well.
     kubectl(&["label", "crd", "edits.crds.example.org", "operetta.dev/operator-"]).await.ok();
     until_crd("edits", "labelled again", |crd| crd["metadata"]["labels"] == right["metadata"]["labels"])
         .await;
@@ -277,7 +277,7 @@ async fn a_new_default_reaches_what_is_there(crd: &str) {
     scene.until("red", CONFIG_MAP, "one", |o| o["data"]["value"] == "red").await;
     let after = scene.ready(COLOUR, "one").await;
     assert_eq!(after["metadata"]["generation"], before["metadata"]["generation"]);
-    // Theirs is the base: what they have added stays.
+    // The CRD of others is the base: their additions stay.
     let crd = until_crd("colours", "augmented", has_status).await;
     let fields = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"];
     assert_eq!(fields["spec"]["properties"]["colour"]["default"], "red");
@@ -290,23 +290,24 @@ async fn the_kind_of_a_child_comes_later_and_changes() {
     let scene = Scene::unmanaged().await;
     scene.apply(&instance("Parent", "one", &json!({"size": 3}))).await;
     scene.until("its kind missing", PARENT, "one", |o| condition(o, "Ready")["status"] == "False").await;
-    // One that does not have all that the child needs.
+    // Register a CRD that lacks a field of the child.
     apply(&crd("lates", "Late", &schema("size: {type: integer}")), &[]).await;
     let refused = |o: &Value| condition(o, "Stalled")["reason"] == "ApplyRefused";
     scene.until("refused", PARENT, "one", refused).await;
-    // It could have a status, but there is no place in it for what would tell that it is ready.
+    // The CRD may have a status, but its schema has no field that shows readiness, so the child is ready at
+    // once.
     let whole = schema("size: {type: integer}, extra: {type: string}") + "\nsubresources: {status: {}}";
     apply(&crd("lates", "Late", &whole), &[]).await;
     scene.ready(PARENT, "one").await;
     assert_eq!(scene.get(LATE, "one").await["spec"], json!({"size": 3, "extra": "x"}));
-    // What is gone is unknown; then it is there again, and so are the objects.
+    // While the kind is gone the child is unknown; when it is served again, the child is created again.
     kubectl(&["delete", "crd", "lates.crds.example.org"]).await.ok();
     scene.until("not Ready", PARENT, "one", |o| !is_ready(o)).await;
     apply(&crd("lates", "Late", &whole), &[]).await;
     scene.ready(PARENT, "one").await;
 }
 
-/// Two versions, only one of which is stored; columns of the author's in one of them.
+/// A CRD with three versions, one of which is stored; the author has set columns for one of them.
 const VERSIONS: &str = "
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -335,7 +336,8 @@ spec:
       schema: {openAPIV3Schema: {type: object}}
 ";
 
-/// All that a schema can have, with defaults everywhere; a status of the author's, and scale.
+/// A version that uses all features of a schema, with defaults everywhere, the author's own status, and
+/// scale.
 const RICH: &str = "
 subresources: {status: {}, scale: {specReplicasPath: .spec.replicas, statusReplicasPath: .status.replicas, labelSelectorPath: .status.selector}}
 schema:
@@ -402,7 +404,7 @@ fn traits(all: &mut Packages) {
     let sized = config("spec.size");
     all.add("huges", &crd("huges", "Huge", &megabyte()), false, &[&sized]);
     all.add("olds", VERSIONS.trim_start(), false, &[&sized]);
-    // As a package's kind and as the kind of its child, at cluster scope.
+    // Cluster-scoped, as a package's kind and as the kind of its child.
     let everywhere = crd("wides", "Wide", &schema(SIZE)).replace("Namespaced", "Cluster");
     let here = sized.replace("metadata: {", "metadata: {namespace: default, ");
     all.add("wides", &everywhere, false, &[&here]);
@@ -434,7 +436,7 @@ async fn crds_of_all_traits_work() {
         "list": [{"name": "a"}, {"name": "a", "protocol": "UDP", "weight": 0.5}], "set": ["a", "b"],
         "atomic": {"a": "b"}, "map": {"m": {}},
     });
-    // Client-side apply takes keys whose value is null out of what it sends: the server never sees them.
+    // Client-side apply omits keys with a null value, so the server would not see them.
     let held = instance("Holder", "held", &json!({"rich": rich.clone()}));
     scene.kubectl_input(&["apply", "--server-side", "-f", "-"], &held).await.unwrap();
     scene.apply(&held.replace("held", "bereft")).await;
@@ -462,7 +464,7 @@ async fn crds_of_all_traits_work() {
     let old = scene.get(kind("crds.example.org/v1alpha1", "olds"), "old").await;
     assert!(is_ready(&old), "{old:#}");
 
-    // Defaults as the server fills them in, and all of the status is kept.
+    // Defaults are filled in as by the server, and the whole status is kept.
     let made = scene.ready(of("riches"), "rich").await;
     let shown = scene.get(CONFIG_MAP, "rich").await;
     let value: Value = serde_json::from_str(shown["data"]["value"].as_str().unwrap()).unwrap();
@@ -504,7 +506,7 @@ async fn crds_of_all_traits_work() {
 }
 
 #[tokio::test]
-async fn one_kind_has_one_package() {
+async fn a_kind_belongs_to_one_package() {
     let root = tempfile::tempdir().unwrap();
     let plane = ControlPlane::start(Options { nodes: 0, ..options() }).await.unwrap();
     let text = crd("claims", "Claim", &schema(SIZE));
@@ -519,7 +521,7 @@ async fn one_kind_has_one_package() {
         crd["metadata"]["labels"]["operetta.dev/operator"].as_str().map(str::to_owned)
     };
     assert_eq!(owner().await.as_deref(), Some("first"));
-    // Not even its label makes it another's while it is in force.
+    // While the first package is active, the CRD stays its own even without its label.
     let release = ["label", "crd", "claims.crds.example.org", "operetta.dev/operator-"];
     kubectl_of(&plane, &release, "").await.ok();
     eventually("the label", LONG, async || owner().await.filter(|o| o == "first").ok_or("none")).await;
@@ -543,7 +545,7 @@ async fn one_kind_has_one_package() {
 }
 
 #[test]
-fn what_is_printed_is_a_crd() {
+fn crd_command_prints_yaml_and_json_alike() {
     let folder = PathBuf::from("operators/webapp");
     let yaml = operetta(&["crd", folder.to_str().unwrap()]);
     let json: Value =

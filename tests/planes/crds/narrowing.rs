@@ -1,5 +1,5 @@
-//! A CRD that would take values from its instances, and packages that are not active: nothing is lost, and the
-//! instances, the probes and the log say so.
+//! A CRD that would lose values of its instances, and packages that are not active: nothing is lost, and the
+//! instances, the probes and the log report it.
 
 use std::process::Command;
 
@@ -12,7 +12,7 @@ use crate::support::ext::{
 };
 use crate::support::{OPERETTA, Operetta, eventually, kubectl, plane};
 
-/// What `/readyz` of a manager says.
+/// The answer of a manager's `/readyz`.
 async fn readyz(manager: &mut Operetta) -> String {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     manager.wait_for("/debug/state address=", LONG).await;
@@ -34,7 +34,7 @@ async fn until_readyz(manager: &mut Operetta, words: &[&str]) {
     .await;
 }
 
-/// Waits until an instance says that its package is not active; the message.
+/// Waits until an instance reports that its package is not active. Returns the message.
 async fn not_loaded(scene: &Scene, kind: Kind, name: &str, words: &[&str]) -> String {
     let object = scene
         .until("PackageNotLoaded", kind, name, |o| {
@@ -49,7 +49,7 @@ async fn not_loaded(scene: &Scene, kind: Kind, name: &str, words: &[&str]) -> St
     condition(&object, "Ready")["message"].as_str().unwrap().to_owned()
 }
 
-/// Runs `operetta lint --cluster`; whether it finds nothing, and what it prints.
+/// Runs `operetta lint --cluster`. Returns whether it finds nothing, and its output.
 async fn lint(folder: &str) -> (bool, String) {
     let output = Command::new(OPERETTA)
         .args(["lint", "--cluster", "-o", "json", folder])
@@ -81,7 +81,8 @@ async fn a_schema_that_would_lose_values_waits_for_a_person() {
     until_readyz(&mut manager, &[" 200 "]).await;
     manager.kill9();
 
-    // One loses a value, the other becomes invalid. Nothing is asked of the cluster by a lint without it.
+    // One instance loses a value, the other becomes invalid. A lint without `--cluster` does not read the
+    // cluster.
     let narrow = "size: {type: integer, default: 1, maximum: 5}";
     let folder = write(narrow);
     operetta(&["lint", "--strict", &folder]);
@@ -103,7 +104,7 @@ async fn a_schema_that_would_lose_values_waits_for_a_person() {
     };
     assert!(fields(&live("shrinks").await.unwrap())["colour"].is_object());
     assert_eq!(scene.get(SHRINK, "red").await["spec"]["colour"], "red");
-    // Children stay, and nobody repairs them; `get` tells as much as the condition.
+    // Children stay and are not repaired; `get` reports the same as the condition.
     scene.get(CONFIG_MAP, "red").await;
     let table = operetta_in(&["get", "shrinks", "-n", scene.namespace()]).await;
     let line: Vec<&str> = table.lines().nth(2).unwrap().split_whitespace().collect();
@@ -118,7 +119,7 @@ async fn a_schema_that_would_lose_values_waits_for_a_person() {
     })
     .await;
 
-    // The command that is told allows exactly this schema.
+    // The command in the message allows exactly this schema.
     let (_, command) = message.split_once("`kubectl ").unwrap();
     let command: Vec<&str> = command.split_once('`').unwrap().0.split(' ').collect();
     kubectl(&command).await.ok();
@@ -131,7 +132,8 @@ async fn a_schema_that_would_lose_values_waits_for_a_person() {
     assert!(lint(&folder).await.0);
     manager.kill9();
 
-    // Another one is not allowed by it. What only becomes wider is registered at once, and nobody's instances are read.
+    // The command does not allow another schema. A schema that only becomes wider is registered at once,
+    // without reading instances.
     let folder = write("size: {type: integer, default: 1, maximum: 2}");
     assert!(!lint(&folder).await.0);
     let folder = write(&format!("{narrow}, colour: {{type: string}}, note: {{type: string}}"));
@@ -148,7 +150,7 @@ async fn a_schema_that_would_lose_values_waits_for_a_person() {
     scene.ready(SHRINK, "red").await;
 }
 
-/// Runs `operetta` with the kubeconfig of the control plane; what it prints.
+/// Runs `operetta` with the kubeconfig of the control plane. Returns its output.
 async fn operetta_in(args: &[&str]) -> String {
     let output = Command::new(OPERETTA)
         .args(args)
@@ -160,7 +162,7 @@ async fn operetta_in(args: &[&str]) -> String {
 }
 
 #[tokio::test]
-async fn a_broken_package_is_reported_in_the_status_and_by_the_readiness_probe() {
+async fn broken_package_is_reported_by_status_and_readiness_probe() {
     const WELL: Kind = kind("crds.example.org/v1", "wells");
     const SICK: Kind = kind("crds.example.org/v1", "sicks");
     let root = tempfile::tempdir().unwrap();
@@ -193,21 +195,21 @@ async fn a_broken_package_is_reported_in_the_status_and_by_the_readiness_probe()
         scene.apply(&instance(kind, name, &json!({"size": 3}))).await;
         scene.ready(of, name).await;
     }
-    // The next one brings a mistake: it is not ready, not even to take over.
+    // The next manager has a broken package: it is not ready, not even as a standby.
     write("sicks", "Sick", &shown.replace("spec.size", "spec.sise"));
     let mut second = start("second").await;
     until_readyz(&mut second, &[" 503 ", "cannot load", "sicks"]).await;
     second.wait_for("starting", LONG).await;
     let is_untouched = is_ready(&scene.get(SICK, "two").await);
     assert!(is_untouched, "whoever stands by writes nothing");
-    // Leading, it cares for what it can, and says of the rest that nobody does.
+    // As leader it reconciles the package that works, and reports the other.
     first.kill9();
     not_loaded(&scene, SICK, "two", &["package sicks", "could not load", "sicks"]).await;
     scene.patch(WELL, "one", "merge", &json!({"spec": {"size": 4}})).await;
     scene.until("followed", CONFIG_MAP, "one", |o| o["data"]["value"] == "4").await;
     scene.ready(WELL, "one").await;
     until_readyz(&mut second, &[" 503 ", "cannot load"]).await;
-    // It is said also of what is made or edited meanwhile.
+    // Instances that are created or edited meanwhile report it as well.
     scene.apply(&instance("Sick", "three", &json!({"size": 3}))).await;
     not_loaded(&scene, SICK, "three", &["package sicks"]).await;
     let warned = |e: &Value| e["reason"] == "PackageNotLoaded" && e["type"] == "Warning";

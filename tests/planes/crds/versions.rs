@@ -1,5 +1,5 @@
-//! Several versions of a CRD: stored objects are migrated to another storage version, also if the manager is killed, and
-//! a version is removed afterwards.
+//! Several versions of a CRD: stored objects are migrated to another storage version, also if the manager is
+//! killed, and afterwards a version is removed.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::support::barrier::Address;
 use crate::support::ext::{Kind, LONG, Scene, kind, managers_requests, name_of, run_as};
 use crate::support::{eventually, kubectl, plane};
 
-/// A CRD with these versions: name, whether it is the storage version, the fields of its spec.
+/// A CRD with these versions: name, whether it is the storage version, and the fields of its spec.
 pub(super) fn versions(plural: &str, kind: &str, versions: &[(&str, bool, Value)]) -> String {
     let versions: Vec<Value> = versions
         .iter()
@@ -99,7 +99,7 @@ async fn objects_are_migrated_when_the_storage_version_changes() {
     assert!(!metrics.contains("operetta_migration_objects_left{"), "{metrics}");
     manager.kill9();
 
-    // Nothing is stored in the former version, so it can be removed at once.
+    // No object is stored in the former version, so it can be removed at once.
     let folder = write(&[("v1", true, size())]);
     let mut manager = run_as("moves", plane().await, &[&folder]);
     until_versions("moves", &["v1"], &["v1"]).await;
@@ -109,7 +109,7 @@ async fn objects_are_migrated_when_the_storage_version_changes() {
 }
 
 #[tokio::test]
-async fn a_removed_version_goes_after_its_objects_are_migrated_whenever_the_manager_dies() {
+async fn version_is_removed_after_migration_despite_killed_managers() {
     const OLD: Kind = kind("crds.example.org/v1alpha1", "leaps");
     const NEW: Kind = kind("crds.example.org/v1", "leaps");
     const COUNT: usize = 200;
@@ -130,7 +130,7 @@ async fn a_removed_version_goes_after_its_objects_are_migrated_whenever_the_mana
     let folder = write(&[("v1", true, size())]);
     let audit = plane().await.audit();
     let mark = audit.mark().unwrap();
-    // The first is killed before the first write of an object, the others between writes.
+    // The first manager is killed before it writes an object, the others between writes.
     for millis in [0, 20, 60, 120] {
         let mut manager = run_as("leaps", plane().await, &[&folder]);
         let is_migrating = async {

@@ -32,25 +32,25 @@ pub(crate) const CHILDREN: [(&str, Kind); 20] = [
     ("gauge", GAUGE),
 ];
 
-/// By what way the edit is made.
+/// How an edit is made.
 pub(crate) enum How {
-    /// `kubectl ARGS`; NAME stands for the name.
+    /// `kubectl ARGS`, in which NAME stands for the object's name.
     Kubectl(Vec<&'static str>),
-    /// `kubectl patch --type=TYPE`.
+    /// `kubectl patch --type=TYPE` with this patch.
     Patch(&'static str, Value),
-    /// `kubectl edit`, the editor being `sed`.
+    /// `kubectl edit` with `sed` as the editor.
     Editor(&'static str),
-    /// `kubectl replace` of the object as it is but for this.
+    /// `kubectl replace` of the live object with this change.
     Replace(fn(&mut Value)),
-    /// `kubectl apply` of the object as it is but for this.
+    /// `kubectl apply` of the live object with this change.
     ClientApply(fn(&mut Value)),
-    /// `kubectl apply --server-side` under our name, of the object as it is but for this.
+    /// `kubectl apply --server-side` of the live object with this change, with our field manager.
     ServerReplace(fn(&mut Value)),
-    /// `kubectl apply --server-side`, of this beside kind and name.
+    /// `kubectl apply --server-side` of this, with kind and name added.
     ServerApply(&'static [&'static str], Value),
-    /// The same, and it must be refused.
+    /// Like `ServerApply`, but must be refused.
     Refused(Value),
-    /// A merge patch of a subresource, or none, by a field manager.
+    /// A merge patch by a field manager (first), of a subresource (second; empty for none).
     As(&'static str, &'static str, Value),
 }
 
@@ -60,24 +60,24 @@ pub(crate) struct Case {
     pub(crate) child: &'static str,
     pub(crate) what: String,
     pub(crate) how: How,
-    /// What stays of it: a merge patch of the object as it was.
+    /// What stays of the edit, as a merge patch of the object before it.
     pub(crate) stays: Value,
-    /// And this change of it.
+    /// What else stays, as a change of the object before it.
     pub(crate) change: fn(&mut Value),
-    /// How many requests about the object it may cost.
+    /// How many requests about the object the edit may cause.
     pub(crate) most: usize,
-    /// Compare the order of lists with names, too.
+    /// Whether the order of lists with named items is compared as well.
     pub(crate) in_order: bool,
 }
 
 impl Case {
-    /// This of it stays.
+    /// Sets what stays of the edit.
     pub(crate) fn also(mut self, patch: Value) -> Self {
         self.stays = patch;
         self
     }
 
-    /// This of it stays, where a merge patch cannot say it.
+    /// Sets what stays of the edit where a merge patch cannot express it.
     pub(crate) fn with(mut self, change: fn(&mut Value)) -> Self {
         self.change = change;
         self
@@ -98,12 +98,12 @@ impl Case {
     }
 }
 
-/// All of the edit is undone, by one request.
+/// An edit that is completely undone by one request.
 pub(crate) fn put_back(child: &'static str, what: &str, how: How) -> Case {
     Case { child, what: what.to_owned(), how, stays: json!({}), change: |_| (), most: 1, in_order: false }
 }
 
-/// This of it stays, and nobody asks anything about it.
+/// An edit of which this stays, without any request.
 pub(crate) fn stays(child: &'static str, what: &str, how: How, stays: Value) -> Case {
     Case { child, what: what.to_owned(), how, stays, change: |_| (), most: 0, in_order: false }
 }
@@ -125,12 +125,12 @@ pub(crate) fn labels(labels: Value) -> Value {
     json!({"metadata": {"labels": labels}})
 }
 
-/// What can be done to any kind.
+/// Edits that are possible for any kind.
 pub(crate) fn of_any_kind(child: &'static str) -> Vec<Case> {
     const OURS: &str = "app.kubernetes.io/managed-by";
     const OWN_NAME: [&str; 2] = ["--field-manager=operetta/edits", "--force-conflicts"];
     let team = || labels(json!({"team": "a"}));
-    // Without any label a Job is given those of its template.
+    // A Job without labels gets those of its template.
     let replaced = |o: &mut Value| {
         let is_ours = |key: &str| key.starts_with("operetta.dev/") || key == OURS;
         let labels = o["metadata"]["labels"].as_object_mut().unwrap();
@@ -145,7 +145,7 @@ pub(crate) fn of_any_kind(child: &'static str) -> Vec<Case> {
             ServerApply(&["--field-manager=other"], json!({"metadata": {"annotations": {"note": "b"}}})),
             json!({"metadata": {"annotations": {"note": "b"}}}),
         )
-        // To a Deployment this is another generation.
+        // An annotation of a Deployment changes its generation.
         .most(usize::from(child == "deployment")),
         put_back(
             child,
@@ -162,14 +162,14 @@ pub(crate) fn of_any_kind(child: &'static str) -> Vec<Case> {
             "another applier takes a label of ours by force",
             ServerApply(&["--field-manager=other", "--force-conflicts"], labels(json!({OURS: "other"}))),
         ),
-        // Created in vain, read, taken.
+        // The manager tries to create it, reads it, and adopts it.
         put_back(
             child,
             "it is labelled as another instance's",
             As("kubectl-edit", "", labels(json!({"operetta.dev/instance-uid": "x"}))),
         )
         .most(3),
-        // Created in vain, read, taken.
+        // The manager tries to create it, reads it, and adopts it.
         put_back(child, "all labels of ours are removed by a replace", Replace(replaced))
             .also(team())
             .most(3),
@@ -182,10 +182,11 @@ pub(crate) fn of_any_kind(child: &'static str) -> Vec<Case> {
                 json!({"metadata": {"annotations": {"operetta.dev/applied-hash": "x"}}}),
             ),
         ),
-        // That of the Deployment's controller, too, which answers with another generation.
+        // The Deployment's controller restores its own annotation, which changes the generation again.
         put_back(child, "all annotations are removed", remove("/metadata/annotations"))
             .most(if child == "deployment" { 2 } else { 1 }),
-        // The server then thinks that all was there before anybody applied, which is mended, too.
+        // The server then assumes that all fields existed before any apply; the manager corrects that as
+        // well.
         put_back(
             child,
             "managedFields are emptied",
@@ -193,12 +194,12 @@ pub(crate) fn of_any_kind(child: &'static str) -> Vec<Case> {
         )
         .most(2),
     ];
-    // What the server has made up of a Job or a Pod must not be let go of again.
+    // For a Job or a Pod the fields that the server has set would be owned by us and could not be released.
     if !["job", "pod"].contains(&child) {
         let how = ServerReplace(|o| o["metadata"]["labels"][OURS] = "x".into());
         cases.push(put_back(child, "all of it is applied under our name, a label edited", how));
     }
-    // All else of it is gone then.
+    // Such an apply removes all other fields.
     if ["configmap", "serviceaccount", "role", "networkpolicy", "quota"].contains(&child) {
         cases.push(
             put_back(child, "a label is applied under our name", ServerApply(&OWN_NAME, team())).most(3),
@@ -286,7 +287,7 @@ pub(crate) fn of_services() -> Vec<Case> {
         put_back("service", "a port leads elsewhere", set("/spec/ports/0/targetPort", 81)),
         put_back("service", "a port is removed", remove("/spec/ports/2")).most(2),
         put_back("service", "all ports are replaced by another", merge(json!({"spec": {"ports": [port("other", 99)]}}))).most(3),
-        // Of the first 86 node ports: the API server takes those that it chooses itself from the others.
+        // The first 86 node ports are not used for automatic allocation.
         stays("service", "a port is added", set("/spec/ports/-", json!({"name": "more", "port": 99, "nodePort": 30042})),
             json!({"spec": {"ports": [{"name": "http", "port": 80, "protocol": "TCP", "targetPort": "http"}, {"name": "dns-tcp", "port": 53, "protocol": "TCP", "targetPort": 53}, {"name": "dns", "port": 53, "protocol": "UDP", "targetPort": 53}, port("more", 99)]}})),
         stays("service", "ports are reordered", Replace(|o| o["spec"]["ports"].as_array_mut().unwrap().reverse()), json!({})),

@@ -1,7 +1,8 @@
-//! Edits of twenty kinds by every way that a person or a controller has: owned fields are restored, fields of others are
-//! kept, with few requests, and then no more requests are made.
+//! Edits of twenty kinds, made in every way that people and controllers use: owned fields are restored and
+//! fields of others are kept, with few requests, and afterwards no more requests are made.
 //!
-//! Each case has a child of its own, edited once. `OPERETTA_TEST_ONLY` runs the cases whose name has it.
+//! Each case has a child of its own that is edited once. `OPERETTA_TEST_ONLY` runs only the cases whose name
+//! contains it.
 
 // A table reads better with values than with references to them.
 mod cases;
@@ -20,11 +21,11 @@ use operetta::local::{AuditEvent, AuditLog, ControlPlane, Mark};
 use serde_json::{Value, json};
 use trial::{Trial, shelf, shelves, snapshot, trials};
 
-/// A foreign change that metadata cannot explain is answered at most once in so long: a war of that pace
-/// shows after it.
+/// The manager answers a foreign change that metadata cannot explain at most once in this time, so a conflict
+/// that repeats at this rate shows only after it.
 const REAPPLY_EVERY: Duration = Duration::from_secs(30);
 
-/// The manager; when the test fails, its warnings are shown.
+/// The manager; if the test fails, its warnings are shown.
 struct Manager(Mutex<Operetta>);
 
 impl Manager {
@@ -52,10 +53,10 @@ impl Drop for Manager {
     }
 }
 
-/// The manager's requests about objects since a mark, by plural and name.
+/// The manager's requests about objects, by plural and name.
 fn about_objects(requests: &[AuditEvent]) -> BTreeMap<(String, String), Vec<&AuditEvent>> {
     let mut by_object: BTreeMap<_, Vec<_>> = BTreeMap::new();
-    // A dry run is about a shape, which no instance tries twice.
+    // A dry run is for a signature and not for an object, so it does not count.
     let counts = |r: &&AuditEvent| r.verb != "watch" && r.subresource.is_empty() && !r.uri.contains("dryRun");
     for request in requests.iter().filter(counts) {
         by_object.entry((request.resource.clone(), request.name.clone())).or_default().push(request);
@@ -63,7 +64,7 @@ fn about_objects(requests: &[AuditEvent]) -> BTreeMap<(String, String), Vec<&Aud
     by_object
 }
 
-/// Waits until the manager has written nothing for so long.
+/// Waits until the manager has written nothing for this time.
 async fn silence(audit: &AuditLog, quiet: Duration) {
     let (started, mut mark, mut since) = (Instant::now(), audit.mark().unwrap(), Instant::now());
     while since.elapsed() < quiet {
@@ -85,7 +86,7 @@ async fn prepare() -> Scene {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_edit_is_restored_or_kept_as_expected_without_repeated_writes() {
+async fn each_edit_is_restored_or_kept_without_repeated_writes() {
     let scene = prepare().await;
     let manager = Manager::start(scene.plane()).await;
     let trials = trials();
@@ -138,7 +139,7 @@ async fn each_edit_is_restored_or_kept_as_expected_without_repeated_writes() {
     failures += &too_many(&audit, &trials, mark);
     assert!(failures.is_empty(), "{failures}");
 
-    // Whatever others have left on the objects: a restart finds all in order.
+    // A restarted manager writes nothing, whatever others have left on the objects.
     manager.stop();
     let mark = audit.mark().unwrap();
     let manager = Manager::start(scene.plane()).await;
@@ -150,7 +151,7 @@ async fn each_edit_is_restored_or_kept_as_expected_without_repeated_writes() {
     manager.stop();
 }
 
-/// A field that is given up: to an autoscaler while it is listed, and never to nobody.
+/// A field that the package yields: to an autoscaler while it is listed, and never to nobody.
 async fn what_is_yielded(scene: &Scene) {
     let name = |n: usize| format!("y-{n}-scaled");
     for n in 0..3 {
@@ -165,7 +166,7 @@ async fn what_is_yielded(scene: &Scene) {
             .unwrap();
         scene.client().request::<Value>(request).await.unwrap();
     };
-    // By the next greeting the desired object has been applied anew.
+    // Each new greeting makes the manager apply the desired object.
     let greet = async |n: usize, greeting: &str, replicas: u32, mut spec: Value| {
         spec["greeting"] = greeting.into();
         scene.patch(SHELF, &format!("y-{n}"), "merge", &json!({"spec": spec})).await;
@@ -177,13 +178,13 @@ async fn what_is_yielded(scene: &Scene) {
             .await;
         assert_eq!(deployment["spec"]["replicas"], replicas, "{what}");
     };
-    // An autoscaler has it, and goes on having it, until it is no longer listed.
+    // An autoscaler that is listed has the field until it is no longer listed.
     scale(0, "horizontal-pod-autoscaler", 5).await;
     greet(0, "one", 5, json!({})).await;
     scale(0, "horizontal-pod-autoscaler", 7).await;
     greet(0, "two", 7, json!({})).await;
     greet(0, "three", 2, json!({"yields": false})).await;
-    // It is set no more, and nobody else has it: it stays as it is, also when it is repaired.
+    // The spec no longer sets the field and nobody else owns it: it stays as it is, also across repairs.
     greet(1, "one", 2, json!({"scaled": true})).await;
     let label = json!({"metadata": {"labels": {"operetta.dev/child": "x"}}});
     scene.patch(DEPLOYMENT, &name(1), "merge", &label).await;
@@ -192,12 +193,12 @@ async fn what_is_yielded(scene: &Scene) {
     assert_eq!(deployment["spec"]["replicas"], 2);
     scale(1, "horizontal-pod-autoscaler", 4).await;
     greet(1, "two", 4, json!({})).await;
-    // A person's is as good as an autoscaler's.
+    // A person may own the field just like an autoscaler.
     scale(2, "kubectl", 3).await;
     greet(2, "one", 3, json!({})).await;
 }
 
-/// The trials that cost more requests than they may.
+/// The trials that have caused more requests than allowed.
 fn too_many(audit: &AuditLog, trials: &[Trial], mark: Mark) -> String {
     let requests = managers_requests(audit, mark);
     let by_object = about_objects(&requests);
@@ -206,7 +207,8 @@ fn too_many(audit: &AuditLog, trials: &[Trial], mark: Mark) -> String {
     for trial in trials {
         let asked = by_object.get(&(trial.kind.plural.to_owned(), trial.name.clone()));
         let asked: Vec<AuditEvent> = asked.into_iter().flatten().map(|r| (*r).clone()).collect();
-        // Who moves entries of managedFields, and meets a controller that writes a status, reads and tries again.
+        // A request that changes managedFields may conflict with a controller's write of the status; it is
+        // then read and sent again.
         let met = asked.iter().filter(|r| r.code == 409 && r.uri.ends_with("fieldManager=operetta")).count();
         let number = asked.len() - 2 * met;
         *counts.entry(number).or_default() += 1;

@@ -1,4 +1,4 @@
-//! A case on an object of its own: the edit made, and the object judged.
+//! One case on an object of its own: makes the edit and judges the object.
 
 use std::collections::BTreeMap;
 use std::process::Stdio;
@@ -12,7 +12,7 @@ use super::cases::How::{
 use super::cases::{CHILDREN, Case, cases};
 use crate::support::ext::{CLUSTER_ROLE, Kind, SHELF, Scene, difference, file, fixture, read, uid_of};
 
-/// A case with its child's object: the nth case of a kind has that of the nth instance.
+/// A case with its object: the nth case for a kind uses the child of the nth instance.
 pub(crate) struct Trial {
     pub(crate) case: Case,
     pub(crate) kind: Kind,
@@ -32,7 +32,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         .collect()
 }
 
-/// The instances, each with the children that have a case left for it.
+/// The instances, each with the children that are needed for its cases.
 pub(crate) fn shelves(trials: &[Trial]) -> Vec<Value> {
     let mut wanted: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for trial in trials {
@@ -45,7 +45,7 @@ pub(crate) fn shelf(name: &str, spec: Value) -> Value {
     json!({"apiVersion": SHELF.api_version(), "kind": "Shelf", "metadata": {"name": name}, "spec": spec})
 }
 
-/// All objects of the kinds in question, by kind and name.
+/// All objects of the kinds under test, by kind and name.
 pub(crate) type Snapshot = BTreeMap<(&'static str, String), Value>;
 
 pub(crate) async fn snapshot(scene: &Scene) -> Snapshot {
@@ -65,7 +65,7 @@ pub(crate) async fn snapshot(scene: &Scene) -> Snapshot {
     all
 }
 
-/// The object without what changes by itself.
+/// The object without fields that change by themselves.
 pub(crate) fn essence(object: &Value, in_order: bool, same: bool) -> Value {
     let mut object: Value =
         serde_json::from_str(&object.to_string().replace(uid_of(object), "<uid>")).unwrap();
@@ -86,7 +86,8 @@ pub(crate) fn essence(object: &Value, in_order: bool, same: bool) -> Value {
     {
         *time = "then".into();
     }
-    // What the server has given a Service is kept while it lives; the ports of nodes while the ports do.
+    // The server's allocations for a Service are kept as long as it exists, and node ports as long as their
+    // port does.
     if let Some(ports) = object["spec"]["ports"].as_array_mut() {
         for port in ports {
             port.as_object_mut().unwrap().remove("nodePort");
@@ -103,7 +104,7 @@ pub(crate) fn essence(object: &Value, in_order: bool, same: bool) -> Value {
     object
 }
 
-/// Lists whose items are maps, in one order.
+/// Sorts all lists whose items are maps.
 pub(crate) fn sort_lists(value: &mut Value) {
     match value {
         Value::Array(items) => {
@@ -117,7 +118,7 @@ pub(crate) fn sort_lists(value: &mut Value) {
     }
 }
 
-/// Reading a place that is not there has left a null.
+/// Removes the nulls that reading a missing field has inserted.
 pub(crate) fn prune_nulls(value: &mut Value) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(prune_nulls),
@@ -147,7 +148,7 @@ impl Trial {
         (self.kind.plural, self.name.clone())
     }
 
-    /// What is wrong with the object now.
+    /// Describes what is wrong with the object now.
     pub(crate) fn judge(&self, before: &Snapshot, now: &Snapshot) -> Option<String> {
         let before = &before[&self.key()];
         let Some(found) = now.get(&self.key()) else { return Some("it is not there".to_owned()) };
@@ -224,14 +225,14 @@ impl Trial {
         self.kind.path(namespace, &self.name)
     }
 
-    /// The kind's name, as the template says it.
+    /// The kind's name, as the template has it.
     pub(crate) fn kind_name(&self) -> String {
         let template = file(&format!("{}/templates/{}.yaml", fixture("edits"), self.case.child));
         let line = template.lines().find_map(|line| line.strip_prefix("kind: "));
         line.unwrap().to_owned()
     }
 
-    /// `kubectl replace` or `kubectl apply` of the object with a change; anew when somebody was faster.
+    /// Runs `kubectl replace` or `kubectl apply` of the object with a change; repeats it after a conflict.
     pub(crate) async fn write(
         &self,
         scene: &Scene,
@@ -260,7 +261,7 @@ impl Trial {
     }
 }
 
-/// `kubectl edit`.
+/// Runs `kubectl edit` with a `sed` script as the editor.
 pub(crate) async fn edit(scene: &Scene, resource: &str, name: &str, script: &str) -> Result<(), String> {
     let plane = scene.plane();
     let output = tokio::process::Command::new(plane.kubectl())

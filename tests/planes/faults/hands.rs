@@ -1,4 +1,4 @@
-//! What other people and controllers do to children, instances and namespaces.
+//! What people and other controllers do to children, instances and namespaces.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::support::faults::{Answer, Fault};
 use crate::support::faults::{Entry, Rule, Verb, story};
 use crate::support::{eventually, kubectl};
 
-/// Waits for a condition of an instance whose message holds all these words.
+/// Waits until an instance has a condition whose message contains all these words.
 async fn says(case: &Case, name: &str, kind: &str, words: &[&str]) -> Value {
     eventually(&format!("{name}: {kind} with {words:?}"), LONG, async || {
         let object = case.scene.find(case.kind, name).await.unwrap_or_default();
@@ -26,9 +26,9 @@ async fn says(case: &Case, name: &str, kind: &str, words: &[&str]) -> Value {
     .await
 }
 
-/// 24
+/// Fault 24: children are deleted by hand.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn deleted_by_hand_it_comes_back_and_a_job_runs_once() {
+async fn manually_deleted_children_come_back_and_a_job_runs_once() {
     let case = Case::new().await;
     let process = case.start().await;
     case.apply("hand", &json!({"job": true})).await;
@@ -48,9 +48,9 @@ async fn deleted_by_hand_it_comes_back_and_a_job_runs_once() {
     case.finish(process).await;
 }
 
-/// 25
+/// Fault 25: children are edited by hand.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn edited_by_hand_it_is_restored() {
+async fn manually_edited_children_are_restored() {
     let case = Case::new().await;
     let process = case.start().await;
     case.apply("hand", &first()).await;
@@ -72,9 +72,9 @@ async fn edited_by_hand_it_is_restored() {
     case.finish(process).await;
 }
 
-/// 26: named with the finalizer that holds it; the others are as well as ever.
+/// Fault 26: the message names the object and the finalizer that holds it; other instances are not affected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_stuck_terminating_is_named() {
+async fn stuck_terminating_child_is_named() {
     let case = Case::new().await;
     let process = case.start().await;
     for name in ["stuck", "free"] {
@@ -88,7 +88,7 @@ async fn what_is_stuck_terminating_is_named() {
     case.apply("free", &second()).await;
     case.ready("free").await;
     case.quiet().await;
-    // The same when the instance goes.
+    // It is also named when the instance is deleted.
     case.delete("stuck").await;
     says(&case, "stuck", "Ready", &["False", "stuck-first", "example.org/hold"]).await;
     case.quiet().await;
@@ -99,7 +99,7 @@ async fn what_is_stuck_terminating_is_named() {
     case.finish(process).await;
 }
 
-/// 27: nothing is created, finalizers go, and nobody storms.
+/// Fault 27: nothing is created, finalizers are removed, and there is no storm of requests.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_terminating_namespace_is_left_to_end() {
     let case = Case::new().await;
@@ -108,7 +108,7 @@ async fn a_terminating_namespace_is_left_to_end() {
     case.ready("end").await;
     let hold = json!({"metadata": {"finalizers": ["example.org/hold"]}});
     case.scene.patch(CONFIG_MAP, "end-second", "merge", &hold).await;
-    // One that is held, so that its children go while it stays.
+    // One instance is held, so that its children are deleted while it stays.
     case.apply("held", &first()).await;
     case.ready("held").await;
     case.scene.patch(CONFIG_MAP, "held-first", "merge", &hold).await;
@@ -131,9 +131,9 @@ async fn a_terminating_namespace_is_left_to_end() {
     process.stop().await;
 }
 
-/// 28: field and manager are named, and the rest goes on.
+/// Fault 28: the message names field and manager, and the other children are maintained.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_field_of_another_manager_is_named() {
+async fn conflicting_field_and_manager_are_named() {
     let case = Case::new().await;
     let process = case.start().await;
     case.apply("share", &json!({"shared": true})).await;
@@ -144,22 +144,22 @@ async fn a_field_of_another_manager_is_named() {
     let args = ["apply", "--server-side", "--force-conflicts", "--field-manager=other-team", "-f", "-"];
     case.scene.kubectl_input(&args, &theirs.to_string()).await.unwrap();
     says(&case, "share", "Stalled", &["True", "ApplyConflict", "shared", "data.stage", "other-team"]).await;
-    // The rest follows its spec.
+    // The other children follow the spec.
     case.apply("share", &json!({"shared": true, "stage": "two"})).await;
     case.scene.until("changed", CONFIG_MAP, "share-b", |o| o["data"]["stage"] == "two").await;
     assert_eq!(case.scene.get(CONFIG_MAP, "share-shared").await["data"]["stage"], "theirs");
     let mark = case.wire.mark();
-    // It is tried again, with pauses.
+    // The apply is retried with pauses.
     let tried = eventually("more attempts", LONG, async || {
         let mut tried = case.wire.writes(mark);
         tried.retain(|e| e.call.plural == "configmaps" && e.call.name == "share-shared");
         if tried.len() >= 5 { Ok(tried) } else { Err(story(&tried)) }
     })
     .await;
-    // The change and what was last accepted have pauses of their own.
+    // The retries of the change and of the accepted state have separate pauses.
     let pauses = tried.windows(2).map(|two| two[1].at - two[0].at);
     assert!(pauses.fold(0.0, f64::max) > 0.5, "attempts without a pause:\n{}", story(&tried));
-    // Once they let go it is ours again.
+    // Once the other manager releases the field, it is ours again.
     let without = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "share-shared"}});
     case.scene.kubectl_input(&args, &without.to_string()).await.unwrap();
     case.ready("share").await;
@@ -168,9 +168,9 @@ async fn a_field_of_another_manager_is_named() {
     case.finish(process).await;
 }
 
-/// 30
+/// Fault 30: an object of another author has the name of a child.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_foreign_object_is_neither_taken_nor_deleted() {
+async fn foreign_object_is_neither_adopted_nor_deleted() {
     let case = Case::new().await;
     let process = case.start().await;
     case.scene.kubectl(&["create", "configmap", "mine-first", "--from-literal=whose=theirs"]).await;
@@ -188,15 +188,16 @@ async fn a_foreign_object_is_neither_taken_nor_deleted() {
     case.finish(process).await;
 }
 
-/// 31: undesired children are pruned. Children are found by their labels, so deletion works also when no template renders.
+/// Fault 31: undesired children are pruned. Children are found by their labels, so deletion works even if no
+/// template renders.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn children_are_deleted_though_the_package_no_longer_renders() {
+async fn children_are_deleted_if_the_package_no_longer_renders() {
     let case = Case::new().await;
     let process = case.start().await;
     case.apply("less", &json!({"members": ["a", "b", "c"], "number": "21"})).await;
     case.ready("less").await;
     assert_eq!(case.scene.get(CONFIG_MAP, "less-number").await["data"]["twice"], "42");
-    // A member fewer, and a parameter that is not given any more.
+    // Remove a member and an optional parameter.
     let api_version = case.kind.api_version();
     let instance = json!({"apiVersion": api_version, "kind": "Whole", "metadata": {"name": "less"},
         "spec": {"members": ["b"]}});
@@ -207,7 +208,7 @@ async fn children_are_deleted_though_the_package_no_longer_renders() {
     }
     let process = case.stays(process, &["less"]).await;
     process.stop().await;
-    // From now on no template of it renders.
+    // From now on the template does not render.
     let broken = case.changed(|text| {
         text.replace("{stage: \"{{ spec.stage }}\"", "{stage: \"{{ (spec.stage ~ 'x') | int }}\"")
     });
@@ -223,7 +224,7 @@ async fn children_are_deleted_though_the_package_no_longer_renders() {
     case.finish(process).await;
 }
 
-/// When a rule struck requests of a verb for an object, once it has four times.
+/// The times at which requests of a verb for an object were refused, once there are four.
 async fn four_refusals(case: &Case, mark: usize, verb: Verb, name: &str) -> Vec<f64> {
     eventually(&format!("four refusals of {name}"), LONG, async || {
         let log = case.wire.since(mark);
@@ -234,14 +235,15 @@ async fn four_refusals(case: &Case, mark: usize, verb: Verb, name: &str) -> Vec<
     .await
 }
 
-/// After 2 s, 4 s, 8 s, a fifth less at most. A slow machine makes the pauses longer, never shorter.
+/// Checks pauses of 2 s, 4 s, 8 s, each at most a fifth shorter. A slow machine makes them longer, never
+/// shorter.
 fn backs_off(times: &[f64]) {
     for (pause, least) in times.windows(2).zip([1.6, 3.2, 6.4]) {
         assert!(pause[1] - pause[0] >= least, "too early: {times:?}");
     }
 }
 
-/// 31: what a former instance of that name has left.
+/// Fault 31: children that an earlier instance of that name has left.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn refused_deletions_of_former_children_back_off() {
     let case = Case::new().await;
@@ -249,7 +251,7 @@ async fn refused_deletions_of_former_children_back_off() {
     case.apply("left", &json!({"members": ["a", "b"]})).await;
     case.ready("left").await;
     process.stop().await;
-    // While nobody looks, somebody forces it, and makes another of that name.
+    // While no manager runs, the finalizer is removed by force, and a new instance of that name is created.
     case.scene.patch(case.kind, "left", "merge", &json!({"metadata": {"finalizers": null}})).await;
     case.delete("left").await;
     case.gone("left").await;
@@ -267,7 +269,7 @@ async fn refused_deletions_of_former_children_back_off() {
     case.finish(process).await;
 }
 
-/// 31: deleted with `--cascade=orphan`.
+/// Fault 31: the instance is deleted with `--cascade=orphan`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refused_orphaning_backs_off() {
     let case = Case::new().await;
@@ -289,7 +291,7 @@ async fn a_refused_orphaning_backs_off() {
     case.finish(process).await;
 }
 
-/// 32: an instance is deleted, and another one of its name is created, before the manager's watch shows it.
+/// Fault 32: an instance is deleted, and another of its name is created, before the manager's watch shows it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deleted_instance_is_never_set_as_owner() {
     let expected = reference().await;
@@ -312,13 +314,13 @@ async fn a_deleted_instance_is_never_set_as_owner() {
     case.finish(process).await;
 }
 
-/// Deletes an instance and creates it again while the manager's watch shows the former one. False if the manager has
-/// read, for another reason, that there was none in between: then it waits for its watch.
+/// Deletes an instance and creates it again while the manager's watch shows the former one. Returns false if
+/// the manager has learned otherwise that it was gone in between; then it waits for its watch.
 async fn lives_twice(case: &Case, name: &str) -> bool {
     case.apply(name, &first()).await;
     let former = case.ready(name).await;
-    // The garbage collector takes what the former one owned: reason enough to make it again, for those who
-    // believe the cache. Not before the new one is there.
+    // The garbage collector deletes the former instance's children, which a manager that believes its cache
+    // would create again. It must not delete them before the new instance exists.
     let hold = json!({"metadata": {"finalizers": ["example.org/hold"]}});
     let free = json!({"metadata": {"finalizers": null}});
     let mut held = Vec::new();
@@ -356,7 +358,7 @@ async fn lives_twice(case: &Case, name: &str) -> bool {
     !has_looked
 }
 
-/// All children are light and carry an ownerReference.
+/// A package whose children are all light and have an ownerReference.
 const LIGHT: Subject = Subject {
     folder: "tests/fixtures/packages/light",
     name: "light",
@@ -369,7 +371,7 @@ const LIGHT: Subject = Subject {
     elsewhere: &[],
 };
 
-/// Five applies, one status, one Event; no dry run of what another instance has shown to pass.
+/// Five applies, one status and one Event; no dry runs, because another instance has shown that they pass.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_new_instance_costs_seven_requests() {
     let case = Case::of(&LIGHT, 7).await;
@@ -392,7 +394,7 @@ async fn a_new_instance_costs_seven_requests() {
     case.quiet().await;
     let asked = eventually("the Event of the second", LONG, async || {
         let all = case.wire.since(mark);
-        // It reads the CRDs that other tests make meanwhile.
+        // The manager also reads CRDs that other tests create meanwhile.
         let own = format!("{}.{}", LIGHT.plural, case.kind.group());
         let is_other = |e: &Entry| e.call.plural == "customresourcedefinitions" && e.call.name != own;
         let asked = all.into_iter().filter(|e| e.call.verb != Verb::Watch && !is_other(e));
@@ -405,14 +407,15 @@ async fn a_new_instance_costs_seven_requests() {
     case.finish(process).await;
 }
 
-/// 32: an instance is deleted between the decision and the creation of its first children, which is not preceded by a
-/// live read. The garbage collector deletes what comes too late, and a new instance of that name is not affected.
+/// Fault 32: an instance is deleted between the decision and the creation of its first children, before which
+/// there is no live read. The garbage collector deletes children that are created too late, and a new
+/// instance of that name is not affected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn children_created_for_a_deleted_owner_are_garbage_collected() {
     const LATE: Duration = Duration::from_secs(4);
     let case = Case::of(&LIGHT, 32).await;
     let process = case.start().await;
-    // All dry runs pass here.
+    // All signatures pass their dry run here.
     case.apply("i-first", &json!({})).await;
     case.ready("i-first").await;
     case.quiet().await;
@@ -476,9 +479,9 @@ fn delayed() -> [&'static str; 3] {
     [CONFIG_MAP, SECRET, SERVICE].map(|kind| kind.plural)
 }
 
-/// 33: the deletion says what is to become of what the object owns.
+/// Fault 33: the deletion request sets the propagation policy for what the object owns.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_pods_of_a_job_go_with_it() {
+async fn pods_of_a_job_are_deleted_with_it() {
     let case = Case::new().await;
     let process = case.start().await;
     case.apply("work", &json!({"job": true})).await;
@@ -500,9 +503,9 @@ async fn the_pods_of_a_job_go_with_it() {
     case.finish(process).await;
 }
 
-/// 34: the others are as well as ever, and it is told what is wrong.
+/// Fault 34: the instance reports what is wrong, and others are not affected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_malformed_instance_or_annotation_degrades_alone() {
+async fn malformed_instance_or_annotation_affects_no_other() {
     let expected = reference().await;
     let case = Case::new().await;
     let process = case.start().await;
@@ -510,7 +513,7 @@ async fn one_malformed_instance_or_annotation_degrades_alone() {
     says(&case, "odd", "Stalled", &["True", "number"]).await;
     case.apply("i-well", &first()).await;
     case.ready("i-well").await;
-    // Annotations and labels of ours that make no sense.
+    // Set nonsensical values in our annotations and labels.
     let nonsense = json!({"metadata": {
         "annotations": {"operetta.dev/order": "-1", "operetta.dev/key": "\u{2028}", "operetta.dev/applied-hash": "",
             "operetta.dev/retained": "perhaps"},
@@ -520,7 +523,7 @@ async fn one_malformed_instance_or_annotation_degrades_alone() {
         let restored = |o: &Value| o["metadata"]["labels"]["operetta.dev/operator"] == *case.package.name;
         case.scene.until("restored", CONFIG_MAP, name, restored).await;
     }
-    // What nobody has asked for stays, until who put it there takes it away.
+    // Foreign keys stay until their author removes them.
     let theirs = json!({"operetta.dev/retained": null, "operetta.dev/key": null});
     for name in ["i-well-a", "i-well-first"] {
         case.scene.patch(CONFIG_MAP, name, "merge", &json!({"metadata": {"annotations": theirs}})).await;
@@ -534,14 +537,15 @@ async fn one_malformed_instance_or_annotation_degrades_alone() {
     case.finish(process).await;
 }
 
-/// 39: not in a log, an Event or a status, whatever the server says about it. Every other case looks too.
+/// Fault 39: the Secret's value is in no log, Event or status, whatever the server's messages contain. Every
+/// other case checks this as well.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_secret_is_ever_shown() {
     let case = Case::new().await;
     let process = case.start().await;
     let word = "canary-3f9c-hidden";
     let apply: &[Verb] = &[Verb::Apply];
-    // Answers that quote what was sent, as the server's do.
+    // Messages that quote what was sent, as the server's do.
     let quotes = [
         Answer::status(422, "Invalid")
             .saying(&format!("Secret \"x\" is invalid: data[token]: Invalid value: \"{word}\": no")),
@@ -555,7 +559,7 @@ async fn no_secret_is_ever_shown() {
         case.apply(&name, &json!({"token": word})).await;
         says(&case, &name, "Stalled", &["True", "secret"]).await;
     }
-    // Real ones: a value that is not a number, where the template wants one.
+    // A real error: a value that is not a number where the template needs one.
     case.apply("real", &json!({"token": word, "number": word})).await;
     says(&case, "real", "Stalled", &["True", "number"]).await;
     eventually("Events about them", LONG, async || match case.scene.list(EVENT).await.len() {

@@ -1,5 +1,5 @@
-//! The manager ends with any of its writes, before it or after it with the reply unseen: whoever comes after
-//! it finishes, and nothing is there twice, or left.
+//! The manager ends at any of its writes, before it or after it without seeing the reply: its successor
+//! finishes the work, and nothing is created twice or left over.
 
 use super::{first, reference, second};
 use crate::support::faults::Fault;
@@ -25,8 +25,8 @@ async fn killed_after_an_even_write() {
     lane(&Fault::DieAfter, 2).await;
 }
 
-/// Deploys, edits and deletes an instance, each with a manager that ends with its kth write, for every
-/// second k until there is none.
+/// Deploys, edits and deletes an instance, each with a manager that ends at its kth write, for every second k
+/// until a manager makes fewer than k writes.
 async fn lane(fault: &Fault, from: usize) {
     let expected = reference().await;
     let case = Case::new().await;

@@ -1,6 +1,6 @@
-//! What must hold when the network, the API server, other people and the manager itself misbehave: `faults.md`
-//! case by case, with faults injected between a manager in this process and a real API server. See
-//! `docs/testing.md`.
+//! What must hold when the network, the API server, other people and the manager itself misbehave, with
+//! faults injected between a manager in this process and a real API server. Comments of tests give the
+//! numbers of the faults in the tables of `docs/testing.md`.
 
 mod hands;
 mod kills;
@@ -15,7 +15,7 @@ use tokio::sync::OnceCell;
 use crate::support::faults::case::Case;
 use crate::support::oracles::State;
 
-/// The source of a topic, be it a file or a folder of one of the test binaries.
+/// The source of a topic, a file or a folder of one of the test binaries.
 fn topic(name: &str) -> String {
     for binary in ["cluster", "planes", "offline"] {
         let path = format!("tests/{binary}/{name}");
@@ -30,7 +30,8 @@ fn topic(name: &str) -> String {
     panic!("no test binary has {name}.rs, nor a folder {name}")
 }
 
-/// `docs/testing.md` names a test for each fault, and for each long form its variable, in the file that it names.
+/// `docs/testing.md` must name existing tests for each fault, and for each long form a variable that the file
+/// reads.
 #[test]
 fn the_tables_name_tests_that_are_there() {
     let doc = crate::support::ext::file("docs/testing.md");
@@ -66,12 +67,12 @@ fn first() -> Value {
     json!({"stage": "one"})
 }
 
-/// The second: something of everything changes.
+/// The second spec, in which something of every kind changes.
 fn second() -> Value {
     json!({"stage": "two", "members": ["b", "c"], "keep": false, "port": 81})
 }
 
-/// What an undisturbed run comes to after each of its steps, and what it creates and deletes for that.
+/// The states of an undisturbed run after each step, with the creations and deletions of the step.
 struct Reference {
     deployed: Step,
     edited: Step,

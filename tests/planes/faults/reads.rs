@@ -10,9 +10,10 @@ use crate::support::ext::{CONFIG_MAP, JOB, LONG, SECRET, condition, uid_of};
 use crate::support::faults::case::Case;
 use crate::support::faults::{Answer, Entry, Fault, Rule, Verb, story};
 
-/// 13: dropped, expired, or asked for a future: what was missed, also a deletion, is found.
+/// Fault 13: a watch is dropped, expired, or asks for a future resourceVersion: missed changes, including
+/// deletions, are found.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_dropped_watch_missed_is_found() {
+async fn changes_missed_by_a_dropped_watch_are_found() {
     let expected = reference().await;
     let case = Case::new().await;
     let process = case.start().await;
@@ -23,7 +24,7 @@ async fn what_a_dropped_watch_missed_is_found() {
         let name = ["i-deaf-first", "i-deaf-a", "i-deaf-b", "i-deaf-second"][n];
         let before = case.scene.get(CONFIG_MAP, name).await;
         case.scene.kubectl(&["delete", "configmap", name]).await;
-        // The watch that would have told is no more.
+        // End the watch before it can report the changes.
         match code {
             Some(code) => {
                 case.wire.fail_watches(Some("configmaps"), code);
@@ -37,7 +38,7 @@ async fn what_a_dropped_watch_missed_is_found() {
         case.wire.thaw();
     }
     case.same("i-deaf", &expected.deployed.state).await;
-    // The instances' own.
+    // Do the same to the watch of the instances.
     case.wire.freeze("wholes");
     case.apply("i-deaf", &second()).await;
     case.wire.fail_watches(Some("wholes"), 410);
@@ -47,9 +48,9 @@ async fn what_a_dropped_watch_missed_is_found() {
     case.finish(process).await;
 }
 
-/// 13: a server may also refuse to begin a watch at an old resourceVersion; it is listed again then.
+/// Fault 13: a server may refuse to begin a watch at an old resourceVersion; the manager then lists again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_watch_that_may_not_begin_where_it_was_begins_anew() {
+async fn watch_refused_at_an_old_version_lists_again() {
     let case = Case::new().await;
     let process = case.start().await;
     case.apply("old", &first()).await;
@@ -71,13 +72,14 @@ async fn a_watch_that_may_not_begin_where_it_was_begins_anew() {
     case.finish(process).await;
 }
 
-/// 13: a list is a stream, of the newest state; when the server closes it, it goes on where it was.
+/// Fault 13: a list is a stream of the newest state; when the server closes it, the watch continues where it
+/// was.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn lists_are_streams_that_go_on_as_watches() {
+async fn streaming_lists_continue_as_watches() {
     let case = Case::new().await;
     let process = case.start().await;
     case.apply("flows", &first()).await;
-    // The first process may find kinds that are too new.
+    // The first process may find the kinds too recently registered.
     let process = case.stays(process, &["flows"]).await;
     process.stop().await;
     let mark = case.wire.mark();
@@ -86,7 +88,7 @@ async fn lists_are_streams_that_go_on_as_watches() {
     case.quiet().await;
     let log = case.wire.since(mark);
     let mut paged = log.clone();
-    // Who registers CRDs looks once which there are, beside the watch.
+    // The registrar of CRDs lists them once in addition to its watch.
     paged.retain(|e| e.call.verb == Verb::List && !e.call.plural.ends_with("definitions"));
     assert!(paged.is_empty(), "{}", story(&paged));
     for plural in ["configmaps", "secrets", "services", "jobs", "wholes", "customresourcedefinitions"] {
@@ -110,9 +112,9 @@ async fn lists_are_streams_that_go_on_as_watches() {
     case.finish(process).await;
 }
 
-/// 13: the objects that arrived before a streaming list was interrupted are not all objects.
+/// Fault 13: the objects that arrived before a streaming list was interrupted do not count as all objects.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_interrupted_streaming_list_is_not_taken_as_complete() {
+async fn interrupted_streaming_list_does_not_count_as_complete() {
     let expected = reference().await;
     let case = Case::new().await.with_deadline(Duration::from_secs(1));
     let mut process = case.start().await;
@@ -130,7 +132,7 @@ async fn an_interrupted_streaming_list_is_not_taken_as_complete() {
         assert_eq!(case.wire.struck(torn), 1);
         let only = [(format!("configmaps {}", deleted.replace("i-torn", "<name>")), (1, 0))];
         assert_eq!(case.counts(mark, "i-torn"), only.into(), "{}", story(&case.wire.writes(mark)));
-        // From the start on.
+        // Interrupt the lists of a manager from its start on.
         process.stop().await;
         case.wire.heal();
         let mark = case.wire.mark();
@@ -141,7 +143,7 @@ async fn an_interrupted_streaming_list_is_not_taken_as_complete() {
         case.quiet().await;
         assert_eq!(torn.map(|rule| case.wire.struck(rule)), [1, 1]);
         let mut writes = case.wire.writes(mark);
-        // That nothing is known of a kind yet may be said of the instance.
+        // The instance may report that a kind is not known yet.
         writes.retain(|e| e.call.plural != "wholes");
         assert!(writes.is_empty(), "all was right, and yet it wrote:\n{}", story(&writes));
     }
@@ -150,9 +152,9 @@ async fn an_interrupted_streaming_list_is_not_taken_as_complete() {
     case.finish(process).await;
 }
 
-/// 13: a server that has no streams, or has them switched off.
+/// Fault 13: a server without streaming lists, or with the feature disabled.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn where_no_list_is_a_stream_they_come_in_pages() {
+async fn lists_are_paged_if_the_server_has_no_streams() {
     let expected = reference().await;
     let case = Case::new().await;
     let words = "ListOptions.meta.k8s.io \"\" is invalid: sendInitialEvents: Forbidden: sendInitialEvents is \
@@ -178,13 +180,14 @@ async fn where_no_list_is_a_stream_they_come_in_pages() {
     case.finish(process).await;
 }
 
-/// 14: replies tell what the watches do not; and after a restart the server does, before anything is created.
+/// Fault 14: the manager knows its own writes from their replies, and after a restart from the server, before
+/// it creates anything.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn own_writes_that_no_watch_has_brought_are_not_repeated() {
+async fn own_writes_not_seen_by_watches_are_not_repeated() {
     let expected = reference().await;
     let case = Case::new().await;
     let process = case.start().await;
-    // What lists say before there is anything.
+    // The first lists, which are empty, are those that stale reads return.
     case.quiet().await;
     for plural in ["configmaps", "secrets", "services"] {
         case.wire.freeze(plural);
@@ -195,7 +198,7 @@ async fn own_writes_that_no_watch_has_brought_are_not_repeated() {
     assert_eq!(case.counts(mark, "i-blind"), expected.deployed.counts);
     assert_eq!(case.wire.writes(mark).iter().filter(|e| e.code == Some(409)).count(), 0);
     case.quiet().await;
-    // A new process whose lists are from before the first write: nothing is created, nothing deleted.
+    // A new process gets lists from before the first write: nothing is created or deleted.
     process.kill();
     case.wire.heal();
     let mark = case.wire.mark();
@@ -213,7 +216,7 @@ async fn own_writes_that_no_watch_has_brought_are_not_repeated() {
     case.finish(process).await;
 }
 
-/// 15: the spec is changed and changed back before the manager's watch shows it.
+/// Fault 15: the spec is changed and changed back before the manager's watch shows it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_unobserved_intermediate_state_has_no_effect() {
     let expected = reference().await;
@@ -233,7 +236,7 @@ async fn an_unobserved_intermediate_state_has_no_effect() {
     let touched = case.counts(mark, "i-back");
     assert!(touched.is_empty(), "{touched:?}");
     let mut found = case.state("i-back").await;
-    // The spec says what is the default anyway.
+    // Here the spec sets values that otherwise are defaults.
     let instance = found.keys().find(|k| k.ends_with("<name>") && k.starts_with("wholes")).unwrap().clone();
     let mut calm = expected.deployed.state.clone();
     found.remove(&instance);
@@ -243,7 +246,7 @@ async fn an_unobserved_intermediate_state_has_no_effect() {
     case.finish(process).await;
 }
 
-/// 16: lists older than the manager's state change nothing.
+/// Fault 16: lists older than the manager's state change nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stale_lists_have_no_effect() {
     let expected = reference().await;
@@ -252,7 +255,7 @@ async fn stale_lists_have_no_effect() {
     case.apply("i-lag", &first()).await;
     case.ready("i-lag").await;
     case.quiet().await;
-    // Lists that show the first state, kept by the wire for later.
+    // Let the wire keep lists that show the first state.
     let lists: &[Verb] = &[Verb::List];
     for plural in ["configmaps", "secrets", "wholes"] {
         case.wire.forget_answers(plural);
@@ -284,7 +287,8 @@ async fn stale_lists_have_no_effect() {
     case.finish(process).await;
 }
 
-/// What discovery says while the server of the group `batch` does not answer, or when there is no such group.
+/// The answer to discovery while the server of the group `batch` does not respond, or when the group does not
+/// exist.
 async fn without_batch(case: &Case, is_known: bool) -> String {
     let accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
     let request = http::Request::get("/apis").header("accept", accept).body(Vec::new()).unwrap();
@@ -302,9 +306,9 @@ async fn without_batch(case: &Case, is_known: bool) -> String {
     groups.to_string()
 }
 
-/// 17: unknown is not removed.
+/// Fault 17: a kind that cannot be discovered is unknown, not removed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_be_discovered_is_not_pruned() {
+async fn objects_of_undiscovered_kinds_are_not_pruned() {
     let case = Case::new().await;
     let process = case.start().await;
     case.apply("part", &json!({"stage": "one", "job": true})).await;
@@ -318,7 +322,7 @@ async fn what_cannot_be_discovered_is_not_pruned() {
         let asked = case.wire.rule(Rule::on(&[Verb::Discover], Fault::Answer(down)).group("*"));
         let mark = case.wire.mark();
         let process = case.start().await;
-        // The others go on, and the Job is not taken away though nothing is seen of it.
+        // Other children are maintained, and the Job is not deleted although nothing is known of it.
         let stage = format!("after {code}");
         case.apply("part", &json!({"stage": stage, "job": code == 503})).await;
         case.scene.until("changed", CONFIG_MAP, "part-b", |o| o["data"]["stage"] == *stage).await;
@@ -336,7 +340,7 @@ async fn what_cannot_be_discovered_is_not_pruned() {
         if code == 503 {
             case.ready("part").await;
         } else {
-            // Now it is known, and known not to be wanted.
+            // Now the Job is known, and not desired.
             case.scene.gone(JOB, "part").await;
         }
         process.stop().await;
@@ -349,7 +353,7 @@ async fn what_cannot_be_discovered_is_not_pruned() {
     case.finish(process).await;
 }
 
-/// A kind that the package no longer uses is removed from the record, and from the index, during a reconcile.
+/// A kind that the package no longer uses is removed from the record and from the index during a reconcile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_kind_removed_from_the_record_blocks_no_instance() {
     let case = Case::new().await;
@@ -361,7 +365,7 @@ async fn a_kind_removed_from_the_record_blocks_no_instance() {
             text.replace(job, "")
         }))
         .await;
-    // It takes the manager some seconds to see that nothing is left of it; so long does this apply.
+    // The manager takes some seconds to find that no object of the kind is left; this apply takes longer.
     let here = case.scene.namespace().to_owned();
     let late = Rule::on(&[Verb::Apply], Fault::Delay(Duration::from_secs(12)));
     case.wire.rule(late.plural("configmaps").namespace(&here).name("i-late-first").times(1));

@@ -1,4 +1,4 @@
-//! Requests that fail, and those of which nobody knows.
+//! Requests that fail, and requests whose result is unknown.
 
 use std::time::Duration;
 
@@ -24,9 +24,9 @@ const PROCEDURES: Subject = Subject {
     elsewhere: &[],
 };
 
-/// 7: what was written is not known; it is looked at, and nothing is made or taken twice.
+/// Fault 7: the result of a write is unknown, so it is read, and nothing is created or deleted twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lost_reply_is_no_second_object() {
+async fn lost_reply_creates_no_second_object() {
     let expected = reference().await;
     let case = Case::seeded(7).await;
     let process = case.start().await;
@@ -62,7 +62,7 @@ async fn a_lost_reply_is_no_second_object() {
     case.finish(process).await;
 }
 
-/// 8: read again and decided anew, not forced, and not at full speed.
+/// Fault 8: after a conflict the object is read and decided about again, not forced, and not in a tight loop.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_storm_of_conflicts_is_bounded() {
     let expected = reference().await;
@@ -77,7 +77,7 @@ async fn a_storm_of_conflicts_is_bounded() {
     case.ready("i-calm").await;
     tokio::time::sleep(Duration::from_secs(6)).await;
     let mut asked: Vec<Entry> = case.wire.since(mark);
-    // Seconds of the wire's own, however long the rest has taken.
+    // Use the times in the wire's log, which do not depend on how long the test has taken.
     let until = asked[0].at + 10.0;
     asked.retain(|e| e.at < until);
     let stormy = asked.iter().filter(|e| e.is_asking() && e.call.name.starts_with("i-stormy")).count();
@@ -92,9 +92,9 @@ async fn a_storm_of_conflicts_is_bounded() {
     case.finish(process).await;
 }
 
-/// 9: for that key; the others go on.
+/// Fault 9: `Retry-After` delays one object, and others go on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn retry_after_is_honoured_and_the_others_go_on() {
+async fn retry_after_delays_only_its_object() {
     const WAIT: u32 = 4;
     let case = Case::new().await;
     let process = case.start().await;
@@ -111,7 +111,7 @@ async fn retry_after_is_honoured_and_the_others_go_on() {
     limit(WAIT, ["slow", "slower"]);
     let mark = case.wire.mark();
     case.apply("slow", &first()).await;
-    // The end of a dry run of the same signature would wake the other one.
+    // The end of a dry run of the same signature would wake the other instance.
     case.scene.until("there", CONFIG_MAP, "slow-b", |_| true).await;
     case.apply("slower", &first()).await;
     for name in ["slow", "slower"] {
@@ -126,8 +126,8 @@ async fn retry_after_is_honoured_and_the_others_go_on() {
     for at in [times(Verb::Apply, "secrets", "slow"), times(Verb::Get, "wholes", "slower")] {
         assert!(at[1] - at[0] >= f64::from(WAIT), "too early: {at:?}");
     }
-    // What does not concern those that wait goes on, the rest of their own children too: had it waited for them, it
-    // would not be there before this test gives up.
+    // Children and instances without a delay go on. If they waited, they would not exist before this test
+    // times out.
     limit(300, ["late", "later"]);
     for name in ["late", "later", "quick"] {
         case.apply(name, &first()).await;
@@ -135,16 +135,16 @@ async fn retry_after_is_honoured_and_the_others_go_on() {
     case.ready("quick").await;
     case.scene.until("there", CONFIG_MAP, "late-b", |o| o["data"]["stage"] == "one").await;
     assert!(case.scene.find(SECRET, "late").await.is_none());
-    // Who comes new knows of no wait.
+    // A restarted manager does not know the delays.
     process.stop().await;
     let process = case.start().await;
     let process = case.stays(process, &["slow", "slower", "late", "later", "quick"]).await;
     case.finish(process).await;
 }
 
-/// 9: what nobody answers is in the status, not in the log alone.
+/// Fault 9: a dry run that gets no answer is reported in the status, not only in the log.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dry_run_that_is_not_answered_is_told() {
+async fn failed_dry_run_is_reported_in_the_status() {
     let case = Case::new().await;
     let process = case.start().await;
     let here = case.scene.namespace().to_owned();
@@ -164,9 +164,9 @@ async fn a_dry_run_that_is_not_answered_is_told() {
     case.finish(process).await;
 }
 
-/// 10: permanent, with a condition; tried again slowly.
+/// Fault 10: a permanent error gives a condition and is retried slowly.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_too_large_is_a_condition_and_no_loop() {
+async fn too_large_object_gives_a_condition_and_no_loop() {
     let case = Case::new().await;
     let process = case.start().await;
     let apply: &[Verb] = &[Verb::Apply];
@@ -203,9 +203,9 @@ async fn what_is_too_large_is_a_condition_and_no_loop() {
     case.finish(process).await;
 }
 
-/// 11: every call has a deadline, whether the server has done what was asked or not.
+/// Fault 11: every call has a deadline, whether or not the server has carried it out.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_never_answers_is_given_up() {
+async fn calls_without_an_answer_end_at_their_deadline() {
     let expected = reference().await;
     let case = Case::seeded(11).await.with_deadline(Duration::from_secs(1));
     let process = case.start().await;
@@ -234,9 +234,9 @@ async fn a_server_that_never_answers_is_given_up() {
     case.finish(process).await;
 }
 
-/// 11: so has a list that a watch begins with.
+/// Fault 11: the list at the beginning of a watch has a deadline as well.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_list_that_never_comes_is_asked_for_again() {
+async fn list_without_an_answer_is_requested_again() {
     let case = Case::new().await.with_deadline(Duration::from_secs(1));
     let process = case.start().await;
     case.apply("deaf", &first()).await;
@@ -252,7 +252,7 @@ async fn a_list_that_never_comes_is_asked_for_again() {
     case.scene.until("there again", CONFIG_MAP, "deaf-first", |o| o["data"]["stage"] == "one").await;
     assert_eq!(case.wire.struck(hung), 2);
 
-    // From the start on.
+    // Let the list hang from a manager's start on.
     process.stop().await;
     case.wire.heal();
     let hung = case.wire.rule(Rule::on(&[Verb::List], Fault::Never).plural("wholes").times(1));
@@ -263,23 +263,23 @@ async fn a_list_that_never_comes_is_asked_for_again() {
     case.finish(process).await;
 }
 
-/// 8th oracle: an instance whose calls all hang takes no other's.
+/// An instance whose calls all hang delays no other instance.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_that_hangs_holds_up_no_other() {
-    // Whoever waits for one of these calls waits longer than this test does.
+async fn instance_with_hanging_calls_delays_no_other() {
+    // Calls must hang for longer than this test takes.
     let mut case = Case::new().await.with_deadline(Duration::from_secs(3_600));
     let process = case.start().await;
     let here = case.scene.namespace().to_owned();
     let hangs = case.wire.rule(Rule::on(&[Verb::Apply], Fault::Never).namespace(&here).name("hangs*"));
-    // More children than a manager has calls at once.
+    // More children than a manager may have concurrent calls.
     let members: Vec<String> = (0..100).map(|i| format!("m{i}")).collect();
-    // Past those that its members wait for, or that go before them.
+    // Let the children pass on which the members depend, or which precede them.
     for name in ["hangs", "hangs-first", "hangs-second", "hangs-kept"] {
         let passes = Rule::on(&[Verb::Apply], Fault::Delay(Duration::ZERO)).namespace(&here).name(name);
         case.wire.rule_first(passes);
     }
     case.apply("hangs", &json!({"members": members})).await;
-    // As many as one instance may have under way.
+    // As many calls as one instance may have at a time.
     eventually("calls that hang", LONG, async || match case.wire.struck(hangs) {
         few @ 0..8 => Err(format!("{few} hang")),
         _ => Ok(()),
@@ -291,7 +291,7 @@ async fn one_that_hangs_holds_up_no_other() {
     for name in ["a", "b", "c"] {
         case.ready(&format!("free-{name}")).await;
     }
-    // Who comes next finds a line that is whole.
+    // A new manager finds a working connection.
     process.kill();
     case.wire.heal();
     case = case.with_deadline(Duration::from_secs(30));
@@ -301,9 +301,10 @@ async fn one_that_hangs_holds_up_no_other() {
     case.finish(process).await;
 }
 
-/// A patch of a step is tried again until its timeout, as what a step applies is; not before the time that the server asks for.
+/// The patch of a step is retried until its timeout, as an apply is, and not before the time that the server
+/// asks for.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_patch_of_a_step_is_tried_again() {
+async fn failed_patch_of_a_step_is_retried() {
     let case = Case::of(&PROCEDURES, 12).await;
     let process = case.start().await;
     case.apply("i-patch", &json!({})).await;
@@ -335,9 +336,10 @@ async fn a_patch_of_a_step_is_tried_again() {
     case.finish(process).await;
 }
 
-/// The creation of an object may conflict with another one, such as a quota. What follows is not done without the object.
+/// The creation of an object may conflict with another one, such as a quota. The next step does not run
+/// without the object.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_conflict_of_another_object_is_no_object_that_exists() {
+async fn conflict_about_another_object_does_not_mean_it_exists() {
     let case = Case::of(&PROCEDURES, 13).await;
     let process = case.start().await;
     let mark = case.wire.mark();

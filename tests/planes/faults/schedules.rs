@@ -1,4 +1,4 @@
-//! Faults as they come: random mixes over one scenario, each of them repeatable by its seed.
+//! Random mixes of faults over one scenario, each of which its seed repeats.
 
 use futures::StreamExt;
 
@@ -8,16 +8,16 @@ use crate::support::faults::random::{Mix, drive};
 use crate::support::faults::{Fault, Rule, WRITES};
 use crate::support::seed;
 
-/// How many of them run at once.
+/// How many mixes run at once.
 pub(crate) const AT_ONCE: usize = 4;
 
-/// How many mixes are tried: `OPERETTA_SCHEDULES`, or a few.
+/// How many mixes are tried: `OPERETTA_SCHEDULES`, or three.
 fn schedules() -> u64 {
     std::env::var("OPERETTA_SCHEDULES")
         .map_or(3, |text| text.parse().expect("OPERETTA_SCHEDULES is a number"))
 }
 
-/// Each seed from [`seed`] on is a mix.
+/// Each seed from [`seed`] on gives a mix.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn any_mix_of_faults_ends_the_same() {
     let expected = reference().await;
@@ -38,7 +38,7 @@ pub(crate) fn seeds() -> Vec<u64> {
     (first..first + schedules()).collect()
 }
 
-/// Says how a failure is repeated.
+/// Prints how to repeat a failure.
 pub(crate) struct Told(pub(crate) u64);
 
 impl Drop for Told {
@@ -52,9 +52,9 @@ impl Drop for Told {
     }
 }
 
-/// 11th oracle: chances depend on the seed and the requests alone.
+/// Random choices depend only on the seed and the requests.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_same_seed_is_the_same_trace() {
+async fn same_seed_gives_the_same_trace() {
     let struck = async |seed: u64| {
         let case = Case::seeded(seed).await;
         let process = case.start().await;
@@ -72,7 +72,7 @@ async fn the_same_seed_is_the_same_trace() {
             .filter(|e| e.is_write() && e.call.plural == "configmaps")
             .map(|e| format!("{:?} {} {}", e.call.verb, e.call.name, e.fault.is_some()))
             .collect();
-        // Which of several at once is first is chance; what becomes of each is not.
+        // The order of concurrent requests is random; what happens to each is not.
         trace.sort();
         case.finish(process).await;
         trace

@@ -1,6 +1,7 @@
-//! The manager is killed before or after any of its writes, also with packages that have more to lose: passwords, children
-//! that are retained, recreated or wait for approval, in other namespaces or cluster-scoped, instances of another kind; and
-//! with the shipped packages. Some writes are tried; `OPERETTA_SWEEP=1` tries each of them.
+//! The manager is killed before or after any of its writes, also with packages that have more to lose:
+//! passwords, children that are retained, recreated or wait for approval, in other namespaces or
+//! cluster-scoped, and instances of another kind; and with the shipped packages. Only some writes are tried;
+//! `OPERETTA_SWEEP=1` tries all.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -57,41 +58,41 @@ const ETCD: Subject = Subject {
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_before_a_write_of_motley() {
+async fn killed_before_a_write_resumes_mixed_policies() {
     sweep(&MOTLEY, &Fault::DieBefore).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_after_a_write_of_motley() {
+async fn killed_after_a_write_resumes_mixed_policies() {
     sweep(&MOTLEY, &Fault::DieAfter).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_before_a_write_of_webapp() {
+async fn killed_before_a_write_resumes_webapp() {
     sweep(&WEB_APP, &Fault::DieBefore).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_after_a_write_of_webapp() {
+async fn killed_after_a_write_resumes_webapp() {
     sweep(&WEB_APP, &Fault::DieAfter).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_before_a_write_of_etcd() {
+async fn killed_before_a_write_resumes_etcd() {
     sweep(&ETCD, &Fault::DieBefore).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_after_a_write_of_etcd() {
+async fn killed_after_a_write_resumes_etcd() {
     sweep(&ETCD, &Fault::DieAfter).await;
 }
 
-/// A run that waits for approval ends only when its object is deleted, and not because a stale list does not show the object:
-/// the approval would be lost.
+/// A run that waits for approval ends only when its object is deleted, and not because a stale list lacks the
+/// object: the approval would be lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pending_approval_survives_a_stale_list() {
     let case = Case::of(&MOTLEY, 0).await;
-    // Its first list of ConfigMaps, which is the one that comes again, is empty.
+    // The first list of ConfigMaps, which a stale read returns again, is empty.
     let process = case.start().await;
     let (name, deeds) = ("i-lag", deeds(&MOTLEY));
     prepare(&case, name).await;
@@ -120,7 +121,8 @@ async fn a_pending_approval_survives_a_stale_list() {
     case.finish(process).await;
 }
 
-/// A run that waits for approval is not deleted because lists show the state before it, when the object was desired.
+/// A run that waits for approval is not deleted because stale lists show an earlier state in which the object
+/// was desired.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_approval_survives_lists_from_before_its_request() {
     const LAGGING: [&str; 7] = [
@@ -148,17 +150,18 @@ async fn an_approval_survives_lists_from_before_its_request() {
     case.finish(process).await;
 }
 
-/// A run that has deleted its object is deleted before its instance is gone, also by a manager whose list does not show it.
+/// A run that has deleted its object is deleted before its instance is gone, even by a manager whose list
+/// lacks the run.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_that_a_list_does_not_show_is_not_left_behind() {
+async fn run_missing_from_a_list_is_still_deleted() {
     const LAGGING: [&str; 1] = ["planruns"];
     let case = Case::of(&MOTLEY, 0).await;
     let name = "i-left";
-    // The list that comes again is empty.
+    // The list that a stale read returns is empty.
     let process = deployed(&case, name, &LAGGING).await;
     perform(&case, name, &Deed::Delete).await;
     answered(&case, name, &Deed::Delete, true).await;
-    // It ends between the deletion of the object and the word in the run that it is deleted.
+    // The manager ends after deleting the object and before recording that in the run.
     let dies = Rule::on(&[Verb::Patch], Fault::DieBefore).plural("planruns").skip(1).times(1);
     let dies = case.wire.rule(dies);
     perform(&case, name, &Deed::Approve).await;
@@ -173,14 +176,14 @@ async fn a_run_that_a_list_does_not_show_is_not_left_behind() {
     case.finish(process).await;
 }
 
-/// A rollout is not superseded because a list shows its instance before the change that it rolls out.
+/// A rollout is not superseded because a list shows its instance before the change.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rollout_survives_a_list_from_before_its_change() {
     const LAGGING: [&str; 1] = ["etcdclusters"];
     let case = Case::of(&ETCD, 0).await;
     let (name, deeds) = ("i-roll", deeds(&ETCD));
     let process = deployed(&case, name, &LAGGING).await;
-    // It ends when the run has begun.
+    // The manager ends when the run has begun.
     let dies =
         Rule::on(&[Verb::Patch], Fault::DieBefore).plural("planruns").subresource("status").skip(3).times(1);
     let dies = case.wire.rule(dies);
@@ -197,10 +200,10 @@ async fn a_rollout_survives_a_list_from_before_its_change() {
     case.finish(process).await;
 }
 
-/// The connection for a command is not made, or made and its answer lost: the command is run again, long before the timeout
-/// of its step is over.
+/// The connection for a command is not established, or its answer is lost: the command is run again long
+/// before the step's timeout.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_command_whose_connection_hangs_is_run_again() {
+async fn command_with_a_hanging_connection_is_run_again() {
     let case = Case::of(&ETCD, 0).await.with_deadline(Duration::from_secs(3));
     let process = case.start().await;
     let (name, first) = ("i-hang", &deeds(&ETCD)[0]);
@@ -216,7 +219,8 @@ async fn a_command_whose_connection_hangs_is_run_again() {
     case.finish(process).await;
 }
 
-/// Deploys an instance, and starts the manager again: its lists are those that [`starts_in_the_past`] brings again.
+/// Deploys an instance and restarts the manager, so that its lists are those that [`starts_in_the_past`]
+/// returns again.
 async fn deployed(case: &Case, name: &str, lagging: &[&str]) -> Process {
     let process = case.start().await;
     let first = &deeds(case.subject)[0];
@@ -232,8 +236,8 @@ async fn deployed(case: &Case, name: &str, lagging: &[&str]) -> Process {
     process
 }
 
-/// Starts the manager with lists of these kinds that are old, while what has happened since arrives late, and waits until a
-/// deed is answered.
+/// Starts the manager with stale lists of these kinds while later changes arrive late, and waits until a deed
+/// has had its effect.
 async fn starts_in_the_past(case: &Case, name: &str, deed: &Deed, lagging: &[&str]) -> Process {
     let mut stale = Vec::new();
     for plural in lagging {
@@ -248,15 +252,15 @@ async fn starts_in_the_past(case: &Case, name: &str, deed: &Deed, lagging: &[&st
     process
 }
 
-/// What is done to an instance, one after the other.
+/// One of the successive changes of an instance.
 #[derive(Debug, Clone)]
 enum Deed {
     Spec(Value),
-    /// What a ref reads says something else.
+    /// Changes the object that a ref reads.
     Colour(&'static str),
-    /// Its deletion is asked for. What asks holds it up.
+    /// Requests the deletion, which waits for children with `Ask`.
     Delete,
-    /// A person says yes.
+    /// Approves all that waits for approval.
     Approve,
 }
 
@@ -267,7 +271,7 @@ fn deeds(subject: &Subject) -> Vec<Deed> {
             Deed::Spec(json!({"stage": "two", "asked": false, "kept": false, "volume": false,
                 "environments": [{"name": "b", "bare": true}, {"name": "c"}]})),
             Deed::Colour("blue"),
-            // What stayed, or asks, is wanted again.
+            // Children that were retained or wait for approval are desired again.
             Deed::Spec(json!({"stage": "three", "environments": [{"name": "a"}]})),
             Deed::Delete,
             Deed::Approve,
@@ -308,7 +312,7 @@ async fn perform(case: &Case, name: &str, deed: &Deed) {
     }
 }
 
-/// Waits until a deed is answered, where nothing goes wrong.
+/// Waits until a deed has had its effect, when no fault is active.
 async fn answered(case: &Case, name: &str, deed: &Deed, is_held: bool) {
     match deed {
         Deed::Spec(_) => drop(case.ready(name).await),
@@ -343,7 +347,7 @@ async fn collected(case: &Case) {
     }
 }
 
-/// Takes away what stays.
+/// Deletes the retained objects.
 async fn sweep_up(case: &Case, name: &str) {
     for (resource, suffix) in [("configmap", "-kept"), ("configmap", "-settings"), ("pvc", "")] {
         let object = format!("{name}{suffix}");
@@ -352,7 +356,7 @@ async fn sweep_up(case: &Case, name: &str) {
     case.scene.gone(VOLUME_CLAIM, name).await;
 }
 
-/// What an undisturbed run comes to after each deed.
+/// The states of an undisturbed run after each deed.
 async fn reference(subject: &'static Subject) -> &'static [Stage] {
     static REFERENCES: [OnceCell<Vec<Stage>>; 3] = [const { OnceCell::const_new() }; 3];
     let number = ["motley", "webapp", "etcd"].iter().position(|name| *name == subject.name).unwrap();
@@ -380,7 +384,7 @@ async fn prepare(case: &Case, name: &str) {
     }
 }
 
-/// Which writes are tried: from that one on, every so many.
+/// Which writes are tried: the first one, and the distance to the next.
 static LANE: LazyLock<(usize, usize)> = LazyLock::new(|| {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse().expect("a number"));
     let stride = number("OPERETTA_SWEEP").unwrap_or(9);
@@ -389,7 +393,7 @@ static LANE: LazyLock<(usize, usize)> = LazyLock::new(|| {
     (from, stride)
 });
 
-/// For each of some k: all deeds, each with a manager that ends with its kth write since.
+/// For some k: performs all deeds, each with a manager that ends at its kth write.
 async fn sweep(subject: &'static Subject, fault: &Fault) {
     let stages = reference(subject).await;
     let (from, stride) = *LANE;
@@ -427,8 +431,8 @@ async fn sweep(subject: &'static Subject, fault: &Fault) {
     case.finish(process).await;
 }
 
-/// Runs a manager that ends with its `k`th write, wherever that is, and waits until it has, or until `done`. Whether it
-/// has ended.
+/// Runs a manager that ends at its `k`th write in any namespace, and waits until it has ended, or until
+/// `done`. Returns whether it has ended.
 async fn dies_at(case: &Case, k: usize, fault: &Fault, done: impl AsyncFnOnce()) -> bool {
     let rule = case.wire.rule(Rule::on(WRITES, fault.clone()).skip(k - 1).times(1));
     if let Ok(process) = case.try_start(case.package.clone()).await {
@@ -444,7 +448,7 @@ async fn dies_at(case: &Case, k: usize, fault: &Fault, done: impl AsyncFnOnce())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn any_mix_of_faults_ends_the_same_for_a_motley_package() {
+async fn any_mix_of_faults_ends_the_same_for_mixed_policies() {
     storms(&MOTLEY).await;
 }
 
@@ -453,7 +457,7 @@ async fn any_mix_of_faults_ends_the_same_for_etcd() {
     storms(&ETCD).await;
 }
 
-/// Each seed from [`crate::support::seed`] on is a mix.
+/// Each seed from [`crate::support::seed`] on gives a mix.
 async fn storms(subject: &'static Subject) {
     let stages = reference(subject).await;
     let run = async |seed: u64| {

@@ -1,4 +1,4 @@
-//! What a package would change is shown instead of applying it, or before it is applied.
+//! A preview shows what a package would change, instead of applying it or before it is applied.
 
 use serde_json::{Value, json};
 
@@ -6,13 +6,13 @@ use super::{Cluster, OPERATOR, Package, Part, REVISION, is_active, scene};
 use crate::support::ext::CONFIG_MAP;
 
 #[tokio::test]
-async fn changes_are_shown_and_nothing_is_written_with_preview() {
+async fn preview_shows_changes_and_writes_nothing() {
     let cluster = Cluster::shared().await;
     let package = Package::new("shows", "0.1.0", "old {{ spec.size }}");
     let folder = package.folder();
     let crd = "shows.ops.example.org";
 
-    // Before it is installed.
+    // Preview the package before it is installed.
     let (code, told) = cluster.told(&["install", folder, "--preview"]).await;
     assert!(code == 0 && told.contains(&format!("CRD {crd}: created")), "{code} {told}");
     let (code, told) = cluster.told(&["upgrade", folder, "--preview"]).await;
@@ -21,7 +21,7 @@ async fn changes_are_shown_and_nothing_is_written_with_preview() {
     assert!(cluster.find(REVISION, &package.revision().await).await.is_none());
     assert!(cluster.crd(crd).await.is_none());
 
-    // The first installation changes no instance, so there is nothing to say.
+    // The first installation changes no instance, so nothing is shown.
     let installed = cluster.operetta(&["install", folder]).await;
     assert!(!installed.stderr.contains("instances:"), "{}", installed.stderr);
     installed.ok();
@@ -48,7 +48,7 @@ async fn changes_are_shown_and_nothing_is_written_with_preview() {
     assert!(cluster.find(REVISION, &second).await.is_none());
     assert_eq!(cluster.find(OPERATOR, "shows").await.unwrap()["metadata"]["generation"], 1);
 
-    // An upgrade says it in a few lines first.
+    // An upgrade shows a short preview first.
     let upgraded = cluster.operetta(&["upgrade", folder]).await;
     for words in
         ["2 instances: 0 unchanged, 0 with refusals, pods of 0 restart", "  updated 2 ConfigMap (config)"]
@@ -58,18 +58,18 @@ async fn changes_are_shown_and_nothing_is_written_with_preview() {
     assert_eq!(upgraded.ok(), format!("{second} is active\n"));
     cluster.until("shows", "upgraded", is_active).await;
     scene.until("upgraded", CONFIG_MAP, "two", |o| o["data"]["value"] == "new 3").await;
-    // Again: it is active, and there is nothing to say.
+    // The package is active, so nothing is shown.
     let again = cluster.operetta(&["upgrade", folder]).await;
     assert!(!again.stderr.contains("instances:"), "{}", again.stderr);
 
-    // A schema by which instances would be lost.
+    // A schema that would make instances invalid is refused.
     package.write("0.3.0", &[Part::new("shows", "size: {type: string}", "newer")]);
     let (code, told) = cluster.told(&["upgrade", folder, "--preview"]).await;
     assert!(code == 3 && told.contains(&format!("CRD {crd}: refused")), "{code} {told}");
     let refused = cluster.operetta(&["upgrade", folder]).await;
     assert!(refused.stderr.contains(&format!("CRD {crd} refused: ")), "{}", refused.stderr);
     assert!(refused.fails().contains("stays active"));
-    // Without a preview, when it costs too much.
+    // `--no-preview` upgrades without one.
     package.write("0.4.0", &[Part::new("shows", super::SIZE, "newest")]);
     let upgraded = cluster.operetta(&["upgrade", folder, "--no-preview"]).await;
     assert!(!upgraded.stderr.contains("instances:"), "{}", upgraded.stderr);
@@ -90,7 +90,7 @@ async fn a_forbidden_preview_does_not_prevent_an_upgrade() {
     let scene = scene(cluster).await;
     scene.apply(&package.instance("one", &json!({}))).await;
     scene.ready(package.kind(), "one").await;
-    // Who may install packages need not see the instances.
+    // Users who may install packages need not have rights to instances.
     let account = crate::support::ext::account(&cluster.plane, "installer", "configmaps").await;
     package.write("0.2.0", &[Part::new("unseens", super::SIZE, "new")]);
     let args = ["upgrade", package.folder(), "--rights=false"];
@@ -108,8 +108,9 @@ fn set_child(package: &Package, settings: &str) {
 }
 
 #[tokio::test]
-async fn dropped_crds_and_unrendered_children_are_shown_and_can_fail_a_preview() {
-    // A CRD without a package stays, which users in the tests of the shared one may not list.
+async fn preview_shows_dropped_crds_and_unrendered_children() {
+    // Start another cluster: a CRD without a package remains, which the users in tests of the shared one may
+    // not list.
     let cluster = &Cluster::start().await;
     let parts = |value: &str| [Part::new("hats", super::SIZE, value), Part::new("caps", super::SIZE, value)];
     let package = Package::of("hats", "0.1.0", &parts("old"));
@@ -118,7 +119,7 @@ async fn dropped_crds_and_unrendered_children_are_shown_and_can_fail_a_preview()
     let operator = cluster.until("hats", "installed", is_active).await;
     let revision = operator["status"]["activeRevision"].as_str().unwrap();
     let digest = revision.rsplit_once('-').unwrap().1;
-    // It is active, though no instance reports it.
+    // The revision is active although no instance reports it.
     let (code, told) = cluster.told(&["preview", folder]).await;
     assert!(code == 0 && told.contains(&format!("(active: 0.1.0-{digest} in 0)")), "{code} {told}");
 
@@ -128,7 +129,7 @@ async fn dropped_crds_and_unrendered_children_are_shown_and_can_fail_a_preview()
         scene.apply(&super::instance(plural, &name, &json!({"size": 3}))).await;
         scene.ready(super::kind_named(plural), &name).await;
     }
-    // A CRD that is left out is refused while it has instances, as the manager refuses it.
+    // Removing a CRD that has instances is refused, by the preview as by the manager.
     package.write("0.2.0", &parts("old")[..1]);
     set_child(&package, "when: spec.size > 9, deletionPolicy: Retain");
     let (code, told) = cluster.told(&["preview", folder]).await;
@@ -148,7 +149,7 @@ async fn dropped_crds_and_unrendered_children_are_shown_and_can_fail_a_preview()
     ] {
         assert!(code == 0 && told.contains(words), "{words}: {code} {told}");
     }
-    // The policy counts that the object never got.
+    // The new policy counts although the object was never applied with it.
     cluster.operetta(&["upgrade", folder]).await.ok();
     let is_retained = |object: &Value| object["metadata"]["annotations"]["operetta.dev/retained"] == "true";
     scene.until("retained", CONFIG_MAP, "my-hats", is_retained).await;
@@ -172,7 +173,7 @@ async fn dropped_crds_and_unrendered_children_are_shown_and_can_fail_a_preview()
 }
 
 #[tokio::test]
-async fn a_refusal_ends_with_the_policy_that_it_was_judged_with() {
+async fn changed_policy_resolves_an_earlier_refusal() {
     let cluster = Cluster::shared().await;
     let package = Package::new("stamps", "0.1.0", "old");
     let folder = package.folder();
@@ -191,7 +192,7 @@ async fn a_refusal_ends_with_the_policy_that_it_was_judged_with() {
     write("0.2.0", "new", "deletionPolicy: Delete");
     let refused = cluster.operetta(&["upgrade", folder]).await.fails();
     assert!(refused.contains("immutable"), "{refused}");
-    // The same object is desired. Only what may be done for it differs.
+    // The desired object is the same. Only the policy for changing it differs.
     write("0.3.0", "new", "deletionPolicy: Delete, onImmutableChange: Recreate");
     cluster.operetta(&["upgrade", folder]).await.ok();
     scene.until("recreated", CONFIG_MAP, "one", |object| object["data"]["value"] == "new").await;

@@ -1,4 +1,4 @@
-//! Rights of packages that live in the cluster: a revision that needs more of them waits for them.
+//! Rights of packages that are installed in the cluster: a revision that needs more rights waits for them.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::support::rights::{manager, run};
 const ACCOUNT: Kind = kind("v1", "serviceaccounts");
 
 #[tokio::test]
-async fn a_revision_with_another_kind_waits_for_its_rights_and_then_proceeds() {
+async fn revision_with_another_kind_waits_for_its_rights() {
     let plane = own_plane().await;
     let kubeconfig = manager(&plane).await;
     let mut process: Operetta = run(&plane, &kubeconfig, &[]);
@@ -48,7 +48,7 @@ async fn a_revision_with_another_kind_waits_for_its_rights_and_then_proceeds() {
     cluster.until_refused("badges", "RightsMissing").await;
     let operator = cluster.find(OPERATOR, "badges").await.unwrap();
     assert_eq!(operator["status"]["activeRevision"], first.as_str(), "{operator:#}");
-    // Also after a start, when no instance is known yet.
+    // The state is the same after a restart, when no instance is known yet.
     cluster.manager.lock().unwrap().kill9();
     let mut process = run(&plane, &kubeconfig, &[]);
     process.wait_for("following the Operators of the cluster", LONG).await;
@@ -58,18 +58,18 @@ async fn a_revision_with_another_kind_waits_for_its_rights_and_then_proceeds() {
     assert!(told.contains("create serviceaccounts"), "{told}");
     let operator = cluster.find(OPERATOR, "badges").await.unwrap();
     assert_eq!(operator["status"]["activeRevision"], first.as_str(), "{operator:#}");
-    // Nothing is half-applied.
+    // Nothing is applied in part.
     for (name, before) in ["one", "two"].iter().zip(&before) {
         assert_eq!(scene.get(CONFIG_MAP, name).await, *before, "{name}");
     }
     let accounts: Vec<String> = scene.names(ACCOUNT).await;
     assert!(accounts.iter().all(|name| name == "default"), "{accounts:?}");
-    // The former revision goes on.
+    // The former revision is still reconciled.
     scene.kubectl(&["delete", "configmap", "two"]).await;
     let made = |o: &Value| o["data"]["value"] == "old 1" && uid_of(o) != uid_of(&before[1]);
     scene.until("made anew", CONFIG_MAP, "two", made).await;
 
-    // With the right it proceeds by itself: only the rights are applied.
+    // Once the rights are granted, it proceeds by itself.
     crate::support::rights::grant(&plane, &[package.folder()], |_| {}).await;
     cluster.until("badges", "upgraded", is_active).await;
     for name in ["one", "two"] {
@@ -77,7 +77,7 @@ async fn a_revision_with_another_kind_waits_for_its_rights_and_then_proceeds() {
         assert!(scene.find(ACCOUNT, name).await.is_some());
     }
 
-    // By command the rights come once the manager lacks nothing but them.
+    // With `--accept-rights` the rights are granted once nothing else is missing.
     package.write("0.3.0", &[Part::new("badges", SIZE, "newer")]);
     let path = std::path::Path::new(package.folder());
     std::fs::write(

@@ -1,5 +1,6 @@
-//! A CRD is handed over from one package to another: a package is renamed, split or merged, by command and from Git in any
-//! order. Instances, children, pods and the memory of runs stay, and nothing is rolled out again.
+//! A CRD is handed over from one package to another: a package is renamed, split or merged, by command or
+//! from Git in any order. Instances, children, pods and the states of runs stay, and nothing is rolled out
+//! again.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,7 +19,7 @@ use crate::support::{self, eventually, own_plane};
 
 const REPLICA_SET: Kind = kind("apps/v1", "replicasets");
 const CONTROLLER_REVISION: Kind = kind("apps/v1", "controllerrevisions");
-/// What belongs to an instance.
+/// The kinds of all objects that belong to an instance.
 const ALL: [Kind; 7] =
     [CONFIG_MAP, DEPLOYMENT, REPLICA_SET, POD, INSTANCE_STATE, PLAN_RUN, CONTROLLER_REVISION];
 
@@ -37,7 +38,7 @@ spec:
           env: [{name: POD, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]
 "#;
 
-/// A package with kinds that have plans, pods, and a child that the garbage collector does not delete.
+/// A package whose kinds have plans, pods, and a child that the garbage collector does not delete.
 fn package(name: &str, version: &str, plurals: &[&str]) -> Package {
     let package = Package { name: name.to_owned(), root: tempfile::tempdir().unwrap() };
     write(&package, version, plurals);
@@ -75,7 +76,7 @@ fn write(package: &Package, version: &str, plurals: &[&str]) {
     std::fs::write(root.join("operator.yaml"), manifest).unwrap();
 }
 
-/// The instances of a test, one of each kind, named as the kind.
+/// The instances of a test, one of each kind, with the kind's plural as their name.
 struct Life<'a> {
     cluster: &'a Cluster,
     scene: Scene,
@@ -84,7 +85,7 @@ struct Life<'a> {
 }
 
 impl<'a> Life<'a> {
-    /// Instances of installed packages, ready.
+    /// Creates instances of installed packages and waits until they are Ready.
     async fn begin(cluster: &'a Cluster, plurals: &[&str]) -> Self {
         let scene = scene(cluster).await;
         for plural in plurals {
@@ -104,7 +105,7 @@ impl<'a> Life<'a> {
         life
     }
 
-    /// What there is, and what shows that it is the same and was not changed.
+    /// All objects with the fields that show whether they are the same and unchanged.
     async fn identities(&self) -> BTreeMap<String, String> {
         let mut all = BTreeMap::new();
         for plural in &self.plurals {
@@ -126,7 +127,7 @@ impl<'a> Life<'a> {
                 if name_of(&object) == "kube-root-ca.crt" {
                     continue;
                 }
-                // That of a memory, a run and a pod changes with their status.
+                // The generation of an InstanceState, a run or a pod changes with its status.
                 let generation = [DEPLOYMENT, REPLICA_SET].iter().any(|one| one.plural == kind.plural);
                 let generation = if generation { &meta["generation"] } else { &Value::Null };
                 let hash = &meta["annotations"]["operetta.dev/applied-hash"];
@@ -137,7 +138,8 @@ impl<'a> Life<'a> {
         all
     }
 
-    /// Waits until a package has a kind with its instance and its children, and nothing else has changed.
+    /// Waits until a package owns a kind with its instance and its children, and checks that nothing else has
+    /// changed.
     async fn is_of(&self, plural: &str, package: &str) {
         let label = |object: &Value| object["metadata"]["labels"]["operetta.dev/operator"].clone();
         let crd = self.cluster.crd(&format!("{plural}.{GROUP}")).await.unwrap();
@@ -175,12 +177,12 @@ impl<'a> Life<'a> {
         .await;
     }
 
-    /// Nothing was deleted, made anew or rolled out.
+    /// Checks that nothing was deleted, recreated or rolled out.
     async fn is_untouched(&self, what: &str) {
         assert_eq!(self.identities().await, self.before, "{what}");
     }
 
-    /// The package repairs the children of a kind, and rolls out an edit.
+    /// Checks that the package repairs the children of a kind, and rolls out an edit.
     async fn is_managed(&self, plural: &str) {
         self.scene.kubectl(&["delete", "configmap", plural]).await;
         self.scene.until("repaired", CONFIG_MAP, plural, |o| o["data"]["size"] == "1").await;
@@ -190,7 +192,8 @@ impl<'a> Life<'a> {
         let is_up = |o: &Value| o["status"]["pods"] == 2 && condition(o, "Ready")["status"] == "True";
         self.scene.until("ready", kind_named(plural), plural, is_up).await;
         assert_eq!(self.scene.runs(plural).await.len(), runs + 1);
-        // A child that the garbage collector does not delete is there afterwards, and all else is gone.
+        // Checks that deletion removes everything, including the child that the garbage collector does not
+        // delete.
         self.scene.kubectl(&["delete", &format!("{plural}.{GROUP}"), plural]).await;
         self.scene.gone(kind_named(plural), plural).await;
         self.scene.gone(DEPLOYMENT, plural).await;
@@ -200,7 +203,7 @@ impl<'a> Life<'a> {
 }
 
 impl Cluster {
-    /// Applies what a package prints for Git.
+    /// Applies what `install --dry-run` prints for a package.
     async fn apply_from_git(&self, package: &Package, take_over_from: &[&str]) {
         let mut args = vec!["install", package.folder(), "--dry-run", "-o", "json"];
         for from in take_over_from {
@@ -222,14 +225,14 @@ impl Cluster {
 }
 
 #[tokio::test]
-async fn a_renamed_package_takes_its_kind_over_by_command() {
+async fn renamed_package_takes_over_its_kind_by_command() {
     let cluster = Cluster::shared().await;
     let old = package("renamers", "0.1.0", &["renamers"]);
     cluster.install(&old).await;
     let life = Life::begin(cluster, &["renamers"]).await;
     let new = package("renamed", "0.1.0", &["renamers"]);
 
-    // By itself it gets nothing, and it is told how.
+    // Without the flag the install is refused, and the message names it.
     let (code, told) = cluster.told(&["install", new.folder()]).await;
     for words in [
         "renamers.ops.example.org",
@@ -241,7 +244,7 @@ async fn a_renamed_package_takes_its_kind_over_by_command() {
     }
     let shown = cluster.operetta(&["operators", "renamed", "-o", "wide"]).await.ok();
     assert!(shown.contains("CRDRefused") && shown.contains("--take-over-from renamers"), "{shown}");
-    // Nor from a package that does not have it.
+    // It cannot take the CRD over from a package that does not have it either.
     let (code, told) = cluster.told(&["install", new.folder(), "--take-over-from", "others"]).await;
     assert!(code == 1 && told.contains("the package others has no CRD of this package"), "{code} {told}");
     life.is_untouched("refused").await;
@@ -274,7 +277,7 @@ async fn a_renamed_package_takes_its_kind_over_by_command() {
     cluster.operetta(&["uninstall", "renamers"]).await.ok();
     life.is_untouched("the former package is uninstalled").await;
     assert!(cluster.find(OPERATOR, "renamers").await.is_none());
-    // The command can be given again.
+    // The command can be repeated.
     cluster.operetta(&["install", new.folder(), "--take-over-from", "renamers"]).await.ok();
     cluster.until("renamed", "active", is_active).await;
     life.is_untouched("again").await;
@@ -334,7 +337,7 @@ async fn a_package_is_split_in_any_order() {
         life.is_of(&given, &part).await;
         life.is_of(&kept, &whole).await;
         let mut expected = life.before.clone();
-        // That package was upgraded, which is a rollout of its own kind alone.
+        // The other package was upgraded, which is a rollout of its own kind alone.
         let mut found = life.identities().await;
         let is_of_upgrade = |name: &String| {
             name.starts_with(&format!("planruns {kept}-"))
@@ -393,9 +396,10 @@ async fn two_packages_are_merged_in_any_order() {
     }
 }
 
-/// It goes there and back, while the other package stays installed. Two Operators that take the same CRD from each other are refused.
+/// A kind is handed over and back while the other package stays installed. Two Operators that take the same
+/// CRD from each other are refused.
 #[tokio::test]
-async fn a_kind_that_is_handed_back_stays_what_it_is() {
+async fn kind_can_be_handed_over_and_back() {
     let cluster = Cluster::shared().await;
     let (here, there) = (package("heres", "0.1.0", &["wanders"]), package("theres", "0.1.0", &["wanders"]));
     cluster.install(&here).await;
@@ -403,7 +407,7 @@ async fn a_kind_that_is_handed_back_stays_what_it_is() {
     cluster.operetta(&["install", there.folder(), "--take-over-from", "heres"]).await.ok();
     life.is_of("wanders", "theres").await;
     cluster.until_refused("heres", "CRDHandedOver").await;
-    // Both say so: it stays where it is.
+    // Both Operators name the CRD: it stays where it is.
     let (code, told) = cluster.told(&["install", here.folder(), "--take-over-from", "theres"]).await;
     assert!(code == 1 && told.contains("spec.takesOver of both Operators names it"), "{code} {told}");
     life.is_of("wanders", "theres").await;
@@ -418,10 +422,10 @@ async fn a_kind_that_is_handed_back_stays_what_it_is() {
     life.is_managed("wanders").await;
 }
 
-/// What a rollout of the former package is in the midst of goes on with the revision that it began with, also if that package is
+/// A rollout of the former package continues with the revision that it began with, even if that package is
 /// uninstalled.
 #[tokio::test]
-async fn a_rollout_that_is_under_way_goes_on_after_the_handover() {
+async fn active_rollout_continues_after_the_handover() {
     let cluster = Cluster::shared().await;
     let gate = |package: &Package| {
         let path = package.root.path().join("operator.yaml");
@@ -451,9 +455,9 @@ async fn a_rollout_that_is_under_way_goes_on_after_the_handover() {
     life.is_of("midways", "onward").await;
 }
 
-/// Handed over there and back, with a manager that ends with its kth write, until there is none.
+/// Hands over and back, with a manager that ends at its kth write, until a manager makes fewer than k writes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_manager_that_ends_at_any_write_of_a_handover_finishes_it_later() {
+async fn handover_is_resumed_after_a_kill_at_any_write() {
     let plane = own_plane().await;
     let cluster =
         Cluster { plane: Arc::clone(&plane), manager: std::sync::Mutex::new(Cluster::manager(&plane).await) };

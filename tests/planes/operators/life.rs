@@ -25,7 +25,7 @@ async fn etcd_is_installed_from_nothing_by_command() {
     assert_eq!(lines[0], ["NAME", "VERSION", "READY", "REASON", "INSTANCES", "AGE", "MESSAGE"]);
     assert_eq!((lines[1][0], lines[1][2], lines[1][3]), ("etcd", "True", "Active"), "{table}");
     cluster.until("etcd", "counts", |operator| operator["status"]["instances"] == 1).await;
-    // Again: nothing changes.
+    // Repeating the command changes nothing.
     cluster.operetta(&["install", etcd::package(), "--accept-rights"]).await.ok();
     assert_eq!(cluster.find(OPERATOR, "etcd").await.unwrap()["metadata"]["generation"], 1);
 }
@@ -41,7 +41,7 @@ async fn etcd_is_installed_from_nothing_by_yaml_and_kubectl() {
     let scene = scene(&cluster).await;
     scene.apply(&file(SEED)).await;
     scene.ready(ETCD, "example-etcd-cluster").await;
-    // A second apply of the same changes nothing, though the manager owns the parts now.
+    // A second apply changes nothing, although the manager owns the parts now.
     let again = cluster.kubectl(&["apply", "--server-side", "-f", "-"], &yaml).await.ok();
     assert!(again.contains("operator.operetta.dev/etcd serverside-applied"), "{again}");
     assert!(is_active(&cluster.find(OPERATOR, "etcd").await.unwrap()));
@@ -54,7 +54,7 @@ async fn etcd_is_installed_from_nothing_by_yaml_and_kubectl() {
     let parts: Vec<&Value> = parts["items"].as_array().unwrap().iter().filter(of_revision).collect();
     assert!(!parts.is_empty());
     assert!(parts.iter().all(|part| part["metadata"]["ownerReferences"][0]["uid"] == *uid), "{parts:#?}");
-    // What kubectl owns, kubectl keeps.
+    // Fields that kubectl owns stay kubectl's.
     cluster
         .kubectl(&["patch", "operator", "etcd", "--type=merge", "-p", r#"{"spec":{"paused":false}}"#], "")
         .await
@@ -90,7 +90,7 @@ async fn an_upgrade_reaches_instances_and_a_rollback_undoes_it() {
     let before = scene.get(CONFIG_MAP, "one").await;
     assert_eq!(before["data"]["value"], "old 3");
 
-    // The new one has another kind, another field, and reads what a child says.
+    // The new revision has another kind, another field, and reads a field of a child.
     let parts = [
         Part::new(
             "ups",
@@ -132,7 +132,7 @@ async fn an_upgrade_reaches_instances_and_a_rollback_undoes_it() {
     .await;
     assert_eq!(operator["status"]["version"], "0.2.0");
 
-    // The earlier revision does not have the new kind: that its instances would be unmanaged is no detail.
+    // The earlier revision lacks the new kind: the error says that its instances would be unmanaged.
     let (code, told) = cluster.told(&["rollback", "ups"]).await;
     assert!(
         code == 1 && told.contains("upsides.ops.example.org, of which there is 1 instance"),
@@ -141,7 +141,7 @@ async fn an_upgrade_reaches_instances_and_a_rollback_undoes_it() {
     let operator = cluster.until("ups", "as before", |o| !is_active(o)).await;
     assert_eq!(operator["status"]["activeRevision"], second.as_str());
     scene.kubectl(&["delete", "upsides.ops.example.org", "two"]).await;
-    // The field is gone with the schema: nothing of it is stored.
+    // The field is removed from the schema, and no value of it is stored.
     cluster.operetta(&["rollback", "ups", "--to", "0.1.0"]).await.ok();
     scene.until("rolled back", CONFIG_MAP, "one", |o| o["data"]["value"] == "old 3").await;
     scene.ready(package.kind(), "one").await;
@@ -150,7 +150,7 @@ async fn an_upgrade_reaches_instances_and_a_rollback_undoes_it() {
     assert_eq!(after["metadata"]["labels"], before["metadata"]["labels"]);
     let operator = cluster.until("ups", "rolled back", is_active).await;
     assert_eq!(operator["status"]["previousRevision"], second.as_str());
-    // Back and forth.
+    // Roll forward and back again.
     cluster.operetta(&["rollback", "ups"]).await.ok();
     scene.until("upgraded again", CONFIG_MAP, "one", |o| o["data"]["value"] == "new more").await;
     let (code, told) = cluster.told(&["rollback", "ups", "--to", "7.0.0"]).await;
@@ -170,16 +170,16 @@ async fn a_paused_operator_keeps_its_revision() {
     package.write("0.2.0", &[Part::new("pauses", SIZE, "new")]);
     let (code, told) = cluster.told(&["upgrade", package.folder()]).await;
     assert!(code == 3 && told.contains("not paused any more"), "{code} {told}");
-    // Instances are reconciled.
+    // Instances are still reconciled.
     scene.kubectl(&["delete", "configmap", "one"]).await;
     scene.until("the old one", CONFIG_MAP, "one", |o| o["data"]["value"] == "old").await;
     cluster.kubectl(&["patch", "operator", "pauses", "--type=merge", "-p", &paused(false)], "").await.ok();
     scene.until("the new one", CONFIG_MAP, "one", |o| o["data"]["value"] == "new").await;
 }
 
-/// Fault 20.
+/// Fault 20: an upgrade during a run reaches the instance after the run.
 #[tokio::test]
-async fn an_upgrade_in_the_midst_of_a_run_follows_it() {
+async fn upgrade_waits_for_an_active_run() {
     let cluster = Cluster::shared().await;
     let plans = |version: &str| {
         format!(
@@ -231,7 +231,7 @@ async fn an_upgrade_in_the_midst_of_a_run_follows_it() {
     let is_one = |operator: &Value| operator["status"]["revisions"][0]["instances"] == 2;
     cluster.until("works", "one revision", is_one).await;
 
-    // The other way.
+    // Now a rollback in the midst of a run.
     scene.patch(CONFIG_MAP, "s", "merge", &json!({"data": {"open": null}})).await;
     let run = start_run().await;
     cluster.operetta(&["rollback", "works"]).await.ok();
@@ -245,7 +245,7 @@ async fn an_upgrade_in_the_midst_of_a_run_follows_it() {
 }
 
 #[tokio::test]
-async fn a_restart_ends_where_it_was_and_writes_nothing() {
+async fn restart_changes_nothing() {
     let cluster = Cluster::start().await;
     let package = Package::new("starts", "0.1.0", "old {{ spec.size }}");
     let first = package.revision().await;
@@ -253,7 +253,7 @@ async fn a_restart_ends_where_it_was_and_writes_nothing() {
     let scene = scene(&cluster).await;
     scene.apply(&package.instance("one", &json!({"size": 2}))).await;
     scene.ready(package.kind(), "one").await;
-    // A revision that is refused: the instance would lose its size.
+    // A revision is refused because the instance would lose its size.
     package.write("0.2.0", &[Part::new("starts", "other: {type: string}", "new")]);
     let (code, told) = cluster.told(&["upgrade", package.folder()]).await;
     assert!(code == 1 && told.contains("one (spec.size") && told.contains("stays active"), "{code} {told}");
@@ -271,18 +271,18 @@ async fn a_restart_ends_where_it_was_and_writes_nothing() {
         .collect();
     let of_instances = writes.iter().filter(|r| r.resource == "starts" && !r.uri.contains("dryRun"));
     assert_eq!(of_instances.count(), 0, "the status of an instance flaps:\n{writes:#?}");
-    // It is repaired with the revision that works.
+    // The instance is repaired with the active revision.
     scene.kubectl(&["delete", "configmap", "one"]).await;
     scene.until("made anew", CONFIG_MAP, "one", |o| o["data"]["value"] == "old 2").await;
     assert_ne!(uid_of(&scene.get(CONFIG_MAP, "one").await), uid_of(&child));
-    // The instance can go, and then the revision is accepted by itself.
+    // The instance can be deleted, and then the revision is accepted by itself.
     scene.kubectl(&["delete", "starts.ops.example.org", "one"]).await;
     cluster.until("starts", "active by itself", is_active).await;
 }
 
-/// An upgrade that is cut off anywhere ends as if it was not.
+/// An upgrade whose manager is killed anywhere ends like an undisturbed one.
 #[tokio::test]
-async fn a_manager_that_ends_during_an_upgrade_finishes_it_later() {
+async fn upgrade_is_resumed_after_the_manager_ends() {
     let cluster = Cluster::start().await;
     let package = Package::new("cuts", "0.1.0", "0");
     cluster.install(&package).await;
@@ -306,7 +306,7 @@ async fn a_manager_that_ends_during_an_upgrade_finishes_it_later() {
         let operator = cluster.until("cuts", "active", is_active).await;
         assert_eq!(operator["status"]["version"], format!("0.{round}.0"));
     }
-    // The active revision, and five others.
+    // The active revision and five others are kept.
     let stored = eventually("old revisions to be pruned", LONG, async || {
         let names = cluster.kubectl(&["get", "operatorrevisions", "-o", "name"], "").await.ok();
         if names.lines().count() <= 6 { Ok(names) } else { Err(names) }
@@ -316,7 +316,7 @@ async fn a_manager_that_ends_during_an_upgrade_finishes_it_later() {
 }
 
 #[tokio::test]
-async fn a_steady_state_costs_no_requests() {
+async fn manager_at_rest_sends_no_requests() {
     let cluster = Cluster::start().await;
     let package = Package::new("calms", "0.1.0", "{{ spec.size }}");
     cluster.install(&package).await;
@@ -329,7 +329,7 @@ async fn a_steady_state_costs_no_requests() {
         requests.retain(|request| request.verb != "watch");
         requests
     };
-    // What the test has seen may reach the manager's own watch a moment later, which costs a read.
+    // The manager's watch may show what the test has seen a moment later, which costs a read.
     eventually("the manager to be at rest", LONG, async || {
         let mark = cluster.plane.audit().mark().unwrap();
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -338,7 +338,7 @@ async fn a_steady_state_costs_no_requests() {
     })
     .await;
     let mark = cluster.plane.audit().mark().unwrap();
-    // Longer than the instances are counted anew.
+    // Wait for longer than the interval in which instances are counted.
     tokio::time::sleep(Duration::from_secs(21)).await;
     let calls = calls_since(mark);
     assert!(calls.is_empty(), "{calls:#?}");

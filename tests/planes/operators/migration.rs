@@ -1,5 +1,5 @@
-//! The migration of many stored objects before a version of their CRD is removed: in turns, told by the Operator, and resumed
-//! by the next manager.
+//! The migration of many stored objects before a version of their CRD is removed: in batches, reported by the
+//! Operator, and resumed by the next manager.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::support::faults::{Fault, Rule, Verb, Wire};
 use crate::support::{eventually, own_plane};
 
 const COUNT: usize = 350;
-/// How many objects are written in one turn.
+/// How many objects are written in one batch.
 const TURN: usize = 100;
 
-/// A package with the kinds `slides`, in one version of that name, and `guides`.
+/// A package with the kinds `slides`, whose CRD has one version with the given name, and `guides`.
 fn write(package: &Package, version: &str, of_crd: &str) {
     package.write(version, &[Part::new("slides", SIZE, version), Part::new("guides", SIZE, version)]);
     let path = std::path::Path::new(package.folder()).join("crds/slides.yaml");
@@ -31,7 +31,7 @@ fn migrating(operator: &Value) -> &str {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_long_migration_is_told_resumed_and_holds_up_no_other_crd() {
+async fn long_migration_is_reported_resumed_and_delays_no_crd() {
     let plane = own_plane().await;
     let cluster =
         Cluster { plane: Arc::clone(&plane), manager: std::sync::Mutex::new(Cluster::manager(&plane).await) };
@@ -54,7 +54,7 @@ async fn a_long_migration_is_told_resumed_and_holds_up_no_other_crd() {
     write(&package, "0.2.0", "v1");
     cluster.operetta(&["upgrade", package.folder(), "--no-wait"]).await.ok();
 
-    // From the third turn on each write takes long.
+    // From the third batch on each write takes long.
     let mark = plane.audit().mark().unwrap();
     let slow = |name: &str| {
         let slow = Fault::Delay(Duration::from_secs(2));
@@ -76,7 +76,7 @@ async fn a_long_migration_is_told_resumed_and_holds_up_no_other_crd() {
     process.life.end();
     drop(process.manager);
 
-    // The next manager goes on from there. Another client changes another CRD of the package meanwhile.
+    // The next manager continues there. Meanwhile another client changes another CRD of the package.
     wire.heal();
     let rule = wire.rule(slow("i-2*"));
     let process = start(&wire, &plane).await.expect("it lives");
@@ -111,10 +111,10 @@ async fn a_long_migration_is_told_resumed_and_holds_up_no_other_crd() {
         *written.entry(&event.name).or_default() += 1;
     }
     assert_eq!(written.len(), COUNT);
-    // What a manager had begun is repeated, and nothing before that.
+    // Only the unfinished batch of the killed manager is repeated.
     let twice: Vec<&&str> = written.iter().filter(|(_, count)| **count > 1).map(|(name, _)| name).collect();
     assert!(twice.len() <= TURN && twice.iter().all(|name| name.starts_with("i-2")), "{twice:?}");
-    // The other CRD was restored between two turns.
+    // The other CRD was restored between two batches.
     let log = managers_requests(&plane.audit(), second);
     let last = log.iter().rposition(|e| is_rewrite(&e)).unwrap();
     let restored = log.iter().position(|e| {

@@ -1,5 +1,5 @@
-//! Packages that live in the cluster: they are installed, upgraded, refused, rolled back and removed while a manager runs
-//! that was given none.
+//! Packages that are installed in the cluster: they are installed, upgraded, refused, rolled back and removed
+//! while a manager runs that has no packages on its command line.
 
 mod changes;
 mod grants;
@@ -33,7 +33,7 @@ const REVISION: Kind = kind("operetta.dev/v1alpha1", "operatorrevisions");
 const MANAGERS: &str = "operetta-system";
 const GROUP: &str = "ops.example.org";
 
-/// A control plane, with a manager that follows its Operators.
+/// A control plane with a manager that loads its Operators.
 struct Cluster {
     plane: Arc<ControlPlane>,
     manager: Mutex<Operetta>,
@@ -46,7 +46,7 @@ impl Cluster {
         Self { plane, manager }
     }
 
-    /// The one that tests share. Each has packages of its own.
+    /// The cluster that tests share. Each test has packages of its own.
     async fn shared() -> &'static Self {
         static SHARED: OnceCell<Cluster> = OnceCell::const_new();
         SHARED.get_or_init(Self::start).await
@@ -75,12 +75,12 @@ impl Cluster {
         kubectl_of(&self.plane, args, input).await
     }
 
-    /// A cluster-scoped object.
+    /// Reads a cluster-scoped object; `None` if it does not exist.
     async fn find(&self, kind: Kind, name: &str) -> Option<Value> {
         find_in(&self.plane, kind, None, name).await
     }
 
-    /// Waits until an Operator is as it should be.
+    /// Waits until an Operator exists and `holds` is true of it.
     async fn until(&self, name: &str, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
         eventually(&format!("Operator {name}: {what}"), LONG, async || {
             match self.find(OPERATOR, name).await {
@@ -91,7 +91,7 @@ impl Cluster {
         .await
     }
 
-    /// Waits until the revision that an Operator names is not active for that reason; the message.
+    /// Waits until the revision that an Operator names is not active for this reason. Returns the message.
     async fn until_refused(&self, name: &str, reason: &str) -> String {
         let holds = |operator: &Value| {
             let ready = condition(operator, "Ready");
@@ -101,7 +101,7 @@ impl Cluster {
         condition(&operator, "Ready")["message"].as_str().unwrap().to_owned()
     }
 
-    /// The exit code and all words of a command.
+    /// The exit code and all output of a command.
     async fn told(&self, args: &[&str]) -> (i32, String) {
         let output = self.operetta(args).await;
         (output.status.code().unwrap(), format!("{}{}", output.stdout, output.stderr))
@@ -130,7 +130,7 @@ struct Part {
     plural: String,
     /// The schema of `spec.properties`.
     fields: String,
-    /// What its child shows.
+    /// The value that its child shows.
     value: String,
     plans: String,
 }
@@ -144,7 +144,7 @@ struct Package {
 const SIZE: &str = "size: {type: integer, default: 1}";
 
 impl Package {
-    /// One kind, whose plural is the name of the package.
+    /// A package with one kind, whose plural is the package's name.
     fn new(name: &str, version: &str, value: &str) -> Self {
         Self::of(name, version, &[Part::new(name, SIZE, value)])
     }
@@ -159,7 +159,7 @@ impl Package {
         self.root.path().to_str().unwrap()
     }
 
-    /// Writes it anew.
+    /// Writes the package's files for a version.
     fn write(&self, version: &str, parts: &[Part]) {
         let write = |path: &str, text: &str| {
             let path = self.root.path().join(path);
@@ -194,14 +194,14 @@ impl Package {
         write("operator.yaml", &manifest);
     }
 
-    /// The name of its revision, by what it prints.
+    /// The name of its revision, from the output of `install --dry-run`.
     async fn revision(&self) -> String {
         let objects = self.printed().await;
         let operator = objects.iter().find(|object| object["kind"] == "Operator").unwrap();
         operator["spec"]["revision"].as_str().unwrap().to_owned()
     }
 
-    /// What it prints for kubectl.
+    /// The objects that `install --dry-run` prints for kubectl.
     async fn printed(&self) -> Vec<Value> {
         let args = ["install", self.folder(), "--dry-run", "-o", "json"];
         let text = support::operetta(Path::new("/nowhere"), &args).await.ok();

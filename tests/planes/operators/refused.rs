@@ -7,7 +7,8 @@ use crate::support::barrier::Address;
 use crate::support::eventually;
 use crate::support::ext::{CONFIG_MAP, LONG, Scene, condition, is_ready, uid_of};
 
-/// A package with an instance, and another revision that is stored and not active: the names of both.
+/// Installs a package with an instance and stores another revision that is not active. Returns the names of
+/// both.
 async fn two_revisions(cluster: &Cluster, name: &str) -> (Package, Scene, String, String) {
     let package = Package::new(name, "0.1.0", "old");
     let first = package.revision().await;
@@ -25,7 +26,7 @@ async fn name_revision(cluster: &Cluster, operator: &str, revision: &str) {
     cluster.kubectl(&["patch", "operator", operator, "--type=merge", "-p", &patch], "").await.ok();
 }
 
-/// The active revision works: a child that is deleted comes back from it.
+/// Checks that the active revision is in effect: a deleted child comes back with this value.
 async fn works_with(scene: &Scene, value: &str) {
     let before = scene.get(CONFIG_MAP, "one").await;
     scene.kubectl(&["delete", "configmap", "one"]).await;
@@ -41,7 +42,7 @@ async fn apply(cluster: &Cluster, object: &Value) {
 }
 
 #[tokio::test]
-async fn a_revision_that_does_not_exist_or_lacks_a_part_leaves_the_last_good_one() {
+async fn missing_revision_or_part_keeps_the_last_good_one() {
     let cluster = Cluster::shared().await;
     let (package, scene, first, second) = two_revisions(cluster, "lacks").await;
     name_revision(cluster, "lacks", &second).await;
@@ -57,7 +58,7 @@ async fn a_revision_that_does_not_exist_or_lacks_a_part_leaves_the_last_good_one
         (&operator["status"]["activeRevision"], &operator["status"]["targetRevision"]),
         (&json!(first), &json!(second))
     );
-    // The object without its part, as after a prune that was too eager.
+    // The revision exists without its part, as after pruning too much.
     let printed = package.printed().await;
     let revision = printed.iter().find(|object| object["kind"] == "OperatorRevision").unwrap();
     apply(cluster, revision).await;
@@ -66,9 +67,9 @@ async fn a_revision_that_does_not_exist_or_lacks_a_part_leaves_the_last_good_one
         told.contains(&format!("ConfigMap {MANAGERS}/{second}-0, a part of OperatorRevision {second}")),
         "{told}"
     );
-    // Another restart finds the same, and the last good one.
+    // Another restart finds the same, and the last good revision.
     works_with(&scene, "old").await;
-    // The rest comes: it becomes active by itself.
+    // Once the missing objects are applied, the revision becomes active by itself.
     for object in &printed {
         apply(cluster, object).await;
     }
@@ -76,9 +77,9 @@ async fn a_revision_that_does_not_exist_or_lacks_a_part_leaves_the_last_good_one
     scene.until("upgraded", CONFIG_MAP, "one", |o| o["data"]["value"] == "new").await;
 }
 
-/// Neither is stored: the API server says what is missing.
+/// The API server refuses both and says what is wrong.
 #[tokio::test]
-async fn an_operator_without_a_revision_and_a_namespace_that_is_none_are_refused() {
+async fn operators_without_revision_or_valid_namespace_are_refused() {
     let cluster = Cluster::shared().await;
     let package = Package::new("lones", "0.1.0", "old");
     for (spec, words) in [
@@ -118,7 +119,7 @@ async fn an_altered_part_is_refused() {
     let told = cluster.until_refused("alters", "RevisionAltered").await;
     assert!(told.contains(&format!("the data of the part {second}-0 is not what was stored")), "{told}");
     works_with(&scene, "old").await;
-    // `upgrade` stores it anew.
+    // `upgrade` stores the part again.
     let operator = cluster.find(OPERATOR, "alters").await.unwrap();
     assert_eq!(operator["status"]["activeRevision"], first.as_str());
     let (code, told) = cluster.told(&["upgrade", package.folder(), "--force-conflicts"]).await;
@@ -147,7 +148,7 @@ async fn a_revision_of_a_newer_operetta_is_refused() {
 }
 
 #[tokio::test]
-async fn a_crd_that_the_api_server_refuses_leaves_the_last_good_one() {
+async fn refused_crd_keeps_the_last_good_revision() {
     let cluster = Cluster::shared().await;
     let (package, scene, first, _) = two_revisions(cluster, "rules").await;
     let crd = cluster.crd("rules.ops.example.org").await.unwrap();
@@ -161,22 +162,22 @@ async fn a_crd_that_the_api_server_refuses_leaves_the_last_good_one() {
         "{code} {told}"
     );
     assert!(told.contains(&format!("{first} stays active")), "{told}");
-    // Nothing is half-applied.
+    // Nothing is applied in part.
     assert_eq!(
         cluster.crd("rules.ops.example.org").await.unwrap()["metadata"]["generation"],
         crd["metadata"]["generation"]
     );
     assert!(cluster.crd("rulers.ops.example.org").await.is_none());
     works_with(&scene, "old").await;
-    // The next one mends it.
+    // The next revision corrects it.
     package.write("0.3.1", &[Part::new("rules", SIZE, "new"), Part::new("rulers", SIZE, "new")]);
     cluster.operetta(&["upgrade", package.folder()]).await.ok();
     scene.until("upgraded", CONFIG_MAP, "one", |o| o["data"]["value"] == "new").await;
 }
 
-/// Fault 21.
+/// Fault 21: a schema that would make an instance invalid is refused, and the instance can be deleted.
 #[tokio::test]
-async fn a_schema_that_invalidates_an_instance_is_refused_and_deletion_works() {
+async fn schema_that_invalidates_instances_is_refused() {
     let cluster = Cluster::shared().await;
     let package =
         Package::of("narrows", "0.1.0", &[Part::new("narrows", "size: {type: integer}", "{{ spec.size }}")]);
@@ -200,7 +201,7 @@ async fn a_schema_that_invalidates_an_instance_is_refused_and_deletion_works() {
 
 /// A manager that starts knows no instance at first.
 #[tokio::test]
-async fn a_kind_with_instances_stays_whenever_a_manager_starts() {
+async fn kind_with_instances_is_kept_at_each_start() {
     let cluster = Cluster::start().await;
     let package = Package::of(
         "halves",
@@ -228,9 +229,9 @@ async fn a_kind_with_instances_stays_whenever_a_manager_starts() {
     cluster.until("halves", "active by itself", is_active).await;
 }
 
-/// Fault 22.
+/// Fault 22: the second of two Operators with one CRD is refused, and its message names the first.
 #[tokio::test]
-async fn of_two_operators_with_one_crd_the_second_is_refused_by_name() {
+async fn second_operator_with_the_same_crd_is_refused() {
     let cluster = Cluster::shared().await;
     let first = Package::of("firsts", "0.1.0", &[Part::new("shared", SIZE, "first")]);
     let second = Package::of(
@@ -250,7 +251,7 @@ async fn of_two_operators_with_one_crd_the_second_is_refused_by_name() {
     assert!(cluster.crd("owns.ops.example.org").await.is_none(), "nothing is half-applied");
     assert!(is_ready(&scene.get(kind, "one").await));
     assert_eq!(scene.get(CONFIG_MAP, "one").await["data"]["value"], "first");
-    // The first goes, with its CRD: the second comes by itself.
+    // The first package is removed with its CRD: the second becomes active by itself.
     scene.kubectl(&["delete", "shared.ops.example.org", "one"]).await;
     cluster.operetta(&["uninstall", "firsts"]).await.ok();
     cluster.until("seconds", "active by itself", is_active).await;
@@ -258,9 +259,9 @@ async fn of_two_operators_with_one_crd_the_second_is_refused_by_name() {
     scene.until("of the second", CONFIG_MAP, "two", |o| o["data"]["value"] == "second").await;
 }
 
-/// What fails comes right without a restart, and does not stop others.
+/// A failing Operator recovers without a restart of the manager, and does not stop others.
 #[tokio::test]
-async fn a_broken_operator_does_not_keep_the_manager_from_being_ready() {
+async fn broken_operator_does_not_prevent_readiness() {
     let cluster = Cluster::start().await;
     let broken = json!({
         "apiVersion": "operetta.dev/v1alpha1", "kind": "Operator", "metadata": {"name": "broken"},
@@ -286,7 +287,7 @@ async fn a_broken_operator_does_not_keep_the_manager_from_being_ready() {
     );
 }
 
-/// Says what the package requires.
+/// Sets what the package requires.
 fn require(package: &Package, what: &str) {
     let path = std::path::Path::new(package.folder()).join("operator.yaml");
     let text = std::fs::read_to_string(&path).unwrap();
@@ -294,7 +295,7 @@ fn require(package: &Package, what: &str) {
 }
 
 #[tokio::test]
-async fn a_package_for_another_kubernetes_is_refused_and_the_last_good_revision_stays() {
+async fn package_for_another_kubernetes_keeps_the_last_revision() {
     let cluster = Cluster::start().await;
     let (package, scene, first, _) = two_revisions(&cluster, "elders").await;
     require(&package, "kubernetes: \">=1.99\"");
@@ -313,7 +314,7 @@ async fn a_package_for_another_kubernetes_is_refused_and_the_last_good_revision_
         );
     }
     assert!(cluster.find(REVISION, &second).await.is_none());
-    // From Git.
+    // Install it from Git.
     for object in package.printed().await {
         apply(&cluster, &object).await;
     }
@@ -332,11 +333,11 @@ async fn a_package_for_another_kubernetes_is_refused_and_the_last_good_revision_
         if all.iter().all(|line| metrics.contains(line)) { Ok(()) } else { Err(metrics) }
     })
     .await;
-    // After a restart it is the recorded revision that is loaded.
+    // After a restart the recorded revision is loaded.
     cluster.restart(async || {}).await;
     cluster.until_refused("elders", "KubernetesUnsupported").await;
     works_with(&scene, "old").await;
-    // A revision that was active before the cluster was upgraded past it stays so.
+    // A revision that was active before the cluster was upgraded beyond it stays active.
     let status = json!({"status": {"activeRevision": second}}).to_string();
     cluster
         .restart(async || {
@@ -351,14 +352,14 @@ async fn a_package_for_another_kubernetes_is_refused_and_the_last_good_revision_
 }
 
 #[tokio::test]
-async fn a_package_for_another_operetta_is_refused_and_the_last_good_revision_stays() {
+async fn package_for_another_operetta_keeps_the_last_revision() {
     let cluster = Cluster::shared().await;
     let (package, scene, first, _) = two_revisions(cluster, "futures").await;
     let (mut other, _) = operetta::package::load(package.folder().as_ref()).unwrap();
     require(&package, "operetta: \">=99\"");
     let (code, told) = cluster.told(&["upgrade", package.folder()]).await;
     assert!(code == 1 && told.contains("the package requires Operetta >=99"), "{told}");
-    // As an Operetta that it supports would have stored it, from Git.
+    // Store it from Git, as a supported version of Operetta would have done.
     other.files = operetta::package::Files::read(package.folder().as_ref()).unwrap();
     other.digest = other.files.digest();
     let packed = operetta::operators::pack(&other, MANAGERS).unwrap();

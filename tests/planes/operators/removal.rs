@@ -1,4 +1,4 @@
-//! Removing packages, and what becomes of their instances.
+//! Removing packages, and what happens to their instances.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use super::{Cluster, MANAGERS, OPERATOR, Package, Part, REVISION, SIZE, is_activ
 use crate::support::ext::{CONFIG_MAP, LONG, condition, is_ready, uid_of};
 use crate::support::{eventually, kubectl_of, operetta, own_plane};
 
-/// In which time a command ends that knows its cause. Its timeout is longer.
+/// The time within which a command that knows the cause must end. Its timeout is longer.
 const AT_ONCE: Duration = Duration::from_secs(120);
 
 fn version(object: &Value) -> &str {
@@ -17,7 +17,7 @@ fn version(object: &Value) -> &str {
 }
 
 #[tokio::test]
-async fn an_operator_that_is_deleted_and_applied_again_touches_no_child() {
+async fn reapplied_operator_changes_no_child() {
     let cluster = Cluster::shared().await;
     let package = Package::new("leaves", "0.1.0", "{{ spec.size }}");
     cluster.install(&package).await;
@@ -26,13 +26,13 @@ async fn an_operator_that_is_deleted_and_applied_again_touches_no_child() {
     scene.ready(package.kind(), "one").await;
     let child = scene.get(CONFIG_MAP, "one").await;
     cluster.kubectl(&["delete", "operator", "leaves"], "").await.ok();
-    // The instance says so.
+    // The instance reports it.
     let unmanaged = |o: &Value| {
         let told = condition(o, "Ready")["message"].as_str().unwrap_or_default();
         condition(o, "Ready")["status"] != "True" && told.contains("no Operator of the cluster brings it")
     };
     scene.until("unmanaged", package.kind(), "one", unmanaged).await;
-    // Nobody follows its spec.
+    // Nothing reconciles its spec.
     scene.patch(package.kind(), "one", "merge", &json!({"spec": {"size": 5}})).await;
     scene.apply(&package.instance("two", &json!({}))).await;
     scene.until("unmanaged", package.kind(), "two", unmanaged).await;
@@ -47,16 +47,16 @@ async fn an_operator_that_is_deleted_and_applied_again_touches_no_child() {
     scene.until("made", CONFIG_MAP, "two", |o| o["data"]["value"] == "1").await;
     let after = scene.get(CONFIG_MAP, "one").await;
     assert_eq!((uid_of(&after), version(&after)), (uid_of(&child), version(&child)), "no child is touched");
-    // Deleted while it is unmanaged: the manager completes that.
+    // An instance that is deleted while it is unmanaged is released by the manager.
     cluster.kubectl(&["delete", "operator", "leaves"], "").await.ok();
     scene.until("unmanaged", package.kind(), "one", unmanaged).await;
     scene.kubectl(&["delete", "leaves.ops.example.org", "one", "two"]).await;
     scene.gone(CONFIG_MAP, "one").await;
 }
 
-/// Deleted and made anew while no manager runs.
+/// The Operator is deleted and created again while no manager runs.
 #[tokio::test]
-async fn an_operator_that_is_made_anew_during_a_restart_is_followed() {
+async fn operator_recreated_during_a_restart_is_loaded() {
     let cluster = Cluster::start().await;
     let package = Package::new("anews", "0.1.0", "{{ spec.size }}");
     cluster.install(&package).await;
@@ -81,7 +81,7 @@ async fn an_operator_that_is_made_anew_during_a_restart_is_followed() {
     assert_eq!((uid_of(&after), version(&after)), (uid_of(&child), version(&child)), "no child is touched");
 }
 
-/// Fault 19, and what is left afterwards.
+/// Fault 19, and what remains afterwards.
 #[tokio::test]
 async fn uninstall_is_refused_while_there_are_instances() {
     let cluster = Cluster::start().await;
@@ -123,7 +123,7 @@ async fn uninstall_is_refused_while_there_are_instances() {
         if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
     })
     .await;
-    // It can come again.
+    // The package can be installed again.
     cluster.install(&package).await;
     scene.apply(&package.instance("c", &json!({}))).await;
     scene.until("made", CONFIG_MAP, "c", |o| o["data"]["value"] == "new 1").await;
@@ -153,7 +153,7 @@ async fn orphaned_instances_stay_as_they_are() {
 
 /// Fault 23: no manager runs, and instances have its finalizer.
 #[tokio::test]
-async fn without_a_manager_uninstall_says_what_it_waits_for() {
+async fn uninstall_without_a_manager_reports_what_is_missing() {
     let cluster = Cluster::start().await;
     let package = Package::new("halts", "0.1.0", "{{ spec.size }}");
     cluster.install(&package).await;
@@ -163,7 +163,7 @@ async fn without_a_manager_uninstall_says_what_it_waits_for() {
     let finalizers = json!({"metadata": {"finalizers": ["operetta.dev/cleanup"]}});
     cluster
         .restart(async || {
-            // A manager would remove what is not needed.
+            // A manager would remove a finalizer that is not needed.
             scene.patch(package.kind(), "one", "merge", &finalizers).await;
             let (code, told) =
                 cluster.told(&["uninstall", "halts", "--instances", "delete", "--timeout", "4s"]).await;
@@ -181,9 +181,10 @@ async fn without_a_manager_uninstall_says_what_it_waits_for() {
     assert!(cluster.crd("halts.ops.example.org").await.is_none());
 }
 
-/// A cleanup that has failed waits for a person, and so does the command: it ends at once, and names the way on.
+/// A failed cleanup waits for a person, and then so would the command: it ends at once and says how to
+/// continue.
 #[tokio::test]
-async fn uninstall_ends_when_only_a_person_can_go_on() {
+async fn uninstall_ends_when_a_person_must_decide() {
     let cluster = Cluster::shared().await;
     let plans = "      plans:
         deploy: {steps: [{name: all, apply: [config]}]}
@@ -216,11 +217,11 @@ async fn uninstall_ends_when_only_a_person_can_go_on() {
     assert!(cluster.find(OPERATOR, "sticks").await.is_none());
 }
 
-/// What is there of the manager and of its packages.
+/// Whether an object of the manager or its packages exists.
 async fn exists(cluster: &Cluster, kind: &str, name: &str) -> bool {
     let args = ["-n", MANAGERS, "get", kind, name, "-o", "name", "--ignore-not-found"];
     let output = cluster.kubectl(&args, "").await;
-    // Without its CRD there is no such kind.
+    // Without its CRD the kind does not exist.
     output.status.success() && !output.stdout.is_empty()
 }
 
@@ -243,9 +244,9 @@ async fn manager_install_ends_when_its_pods_cannot_be_created() {
     assert!(started.elapsed() < AT_ONCE, "{:?}", started.elapsed());
 }
 
-/// The manager of the test is another one than the installed one, whose pods are fake.
+/// The manager of the test is not the installed one, whose pods are fake.
 #[tokio::test]
-async fn the_manager_is_removed_and_leaves_what_it_managed_unless_it_is_asked_to() {
+async fn removing_the_manager_keeps_managed_objects_by_default() {
     const UNINSTALL: [&str; 2] = ["manager", "uninstall"];
     const MANAGER: [(&str, &str); 10] = [
         ("deployment", "operetta"),
@@ -285,7 +286,7 @@ async fn the_manager_is_removed_and_leaves_what_it_managed_unless_it_is_asked_to
     for (kind, name) in MANAGER.iter().chain(&OWN) {
         assert!(exists(&cluster, kind, name).await, "{kind} {name}");
     }
-    // A manager that was started by hand leads. The one of this test has no election.
+    // Imitate a leader that was started by hand. The manager of this test has no leader election.
     #[expect(clippy::disallowed_methods, reason = "a Lease has the time of day")]
     let now = format!("{:.6}", k8s_openapi::jiff::Timestamp::now());
     let lease = json!({
@@ -310,11 +311,11 @@ async fn the_manager_is_removed_and_leaves_what_it_managed_unless_it_is_asked_to
             assert!(is_active(&cluster.find(OPERATOR, "stays").await.unwrap()));
             let after = scene.get(CONFIG_MAP, "one").await;
             assert_eq!((uid_of(&after), version(&after)), (uid_of(&child), version(&child)));
-            // Again, which is nothing to do.
+            // Repeating the command does nothing.
             cluster.operetta(&keep).await.ok();
         })
         .await;
-    // Another manager goes on.
+    // Another manager continues.
     scene.patch(package.kind(), "one", "merge", &json!({"spec": {"size": 3}})).await;
     scene.until("managed", CONFIG_MAP, "one", |o| o["data"]["value"] == "3").await;
 
@@ -322,7 +323,7 @@ async fn the_manager_is_removed_and_leaves_what_it_managed_unless_it_is_asked_to
     scene.gone(CONFIG_MAP, "one").await;
     assert!(cluster.find(OPERATOR, "stays").await.is_none());
     cluster.manager.lock().unwrap().kill9();
-    // The runs and states of the instances of another manager are of Operetta's own kinds.
+    // Runs and states of another manager's instances have Operetta's own kinds.
     let metadata = json!({
         "name": "others.other.example.org", "labels": {"operetta.dev/operator": "other"},
         "annotations": {"operetta.dev/manager": "elsewhere/operetta"},

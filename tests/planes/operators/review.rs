@@ -1,4 +1,5 @@
-//! What a package may do is shown before it is installed or upgraded, agreed to, and granted only if its revision is accepted.
+//! The rights of a package are shown before it is installed or upgraded, accepted by the user, and granted
+//! only if its revision is accepted.
 
 use serde_json::{Value, json};
 
@@ -8,7 +9,7 @@ use crate::support::ext::{CONFIG_MAP, condition};
 /// The exit code if the rights are not accepted.
 const NOT_AGREED: i32 = 5;
 
-/// Adds a child of that kind to the first resource of a package.
+/// Adds a child of a kind to the first resource of a package.
 fn add_child(package: &Package, id: &str, api_version: &str, kind: &str, more: &str) {
     let path = std::path::Path::new(package.folder());
     let text =
@@ -33,8 +34,8 @@ async fn may(cluster: &Cluster, package: &str, verb: &str, resource: &str, names
     cluster.kubectl(&args, "").await.stdout.trim() == "yes"
 }
 
-/// Whether the stored revisions of a package have a role with rights to a resource. The manager of these tests acts with its own
-/// rights, so nothing is bound: `rights/revisions.rs` shows what is.
+/// Whether the stored revisions of a package have a role with rights to a resource. The manager of these
+/// tests uses its own rights, so nothing is bound: `rights/revisions.rs` tests bindings.
 async fn has_role(cluster: &Cluster, package: &str, resource: &str) -> bool {
     let selector = format!("operetta.dev/operator={package}");
     let found = cluster.kubectl(&["get", "clusterroles", "-l", &selector, "-o", "json"], "").await.stdout;
@@ -72,7 +73,7 @@ async fn more_rights_than_before_are_shown_and_must_be_accepted() {
     cluster.operetta(&["upgrade", package.folder(), "--accept-rights"]).await.ok();
     cluster.until("purses", "upgraded", is_active).await;
     assert!(has_role(cluster, "purses", "serviceaccounts").await);
-    // The same again asks nothing, nor does what loses rights.
+    // The same rights need no acceptance, and neither do fewer rights.
     cluster.operetta(&["upgrade", package.folder()]).await.ok();
     package.write("0.3.0", &[Part::new("purses", SIZE, "newer")]);
     let upgraded = cluster.operetta(&["upgrade", package.folder()]).await;
@@ -81,7 +82,7 @@ async fn more_rights_than_before_are_shown_and_must_be_accepted() {
 }
 
 #[tokio::test]
-async fn remarkable_rights_must_be_accepted_at_first() {
+async fn far_reaching_rights_must_be_accepted_at_installation() {
     let cluster = Cluster::shared().await;
     let package = Package::new("vaults", "0.1.0", "{{ spec.size }}");
     add_child(&package, "keys", "v1", "Secret", "data: {a: eA==}\n");
@@ -93,7 +94,7 @@ async fn remarkable_rights_must_be_accepted_at_first() {
     assert!(code == NOT_AGREED && lines.iter().all(|line| told.contains(line)), "{code} {told}");
     assert!(cluster.find(OPERATOR, "vaults").await.is_none());
     assert!(!has_role(cluster, "vaults", "secrets").await);
-    // Lint names the same, and finds nothing wrong.
+    // Lint reports the same rights as a note and finds nothing wrong.
     let linted = cluster.operetta(&["lint", package.folder(), "--strict"]).await;
     let told = linted.ok();
     assert!(
@@ -105,14 +106,14 @@ async fn remarkable_rights_must_be_accepted_at_first() {
 }
 
 #[tokio::test]
-async fn a_refused_revision_is_granted_nothing() {
+async fn refused_revision_gets_no_rights() {
     let cluster = Cluster::shared().await;
     let package = Package::new("refusals", "0.1.0", "old");
     cluster.install(&package).await;
     let scene = scene(cluster).await;
     scene.apply(&package.instance("one", &json!({"size": 3}))).await;
     scene.ready(package.kind(), "one").await;
-    // Its schema would take values from the instance.
+    // The schema would remove values of the instance.
     package.write("0.2.0", &[Part::new("refusals", "size: {type: string}", "new")]);
     add_to_spec(&package, "  permissions:\n    - {apiGroups: [\"*\"], resources: [\"*\"], verbs: [\"*\"]}\n");
     let (code, told) = cluster.told(&["upgrade", package.folder(), "--accept-rights"]).await;
@@ -126,7 +127,7 @@ async fn a_refused_revision_is_granted_nothing() {
 }
 
 #[tokio::test]
-async fn an_installation_for_some_namespaces_is_one_command() {
+async fn one_command_installs_for_some_namespaces() {
     let cluster = Cluster::shared().await;
     let package = Package::new("tents", "0.1.0", "old");
     let (own, others) = (scene(cluster).await, scene(cluster).await);
@@ -146,7 +147,7 @@ async fn an_installation_for_some_namespaces_is_one_command() {
     own.ready(package.kind(), "one").await;
     others.until("not served", package.kind(), "one", |o| condition(o, "Ready")["status"] == "Unknown").await;
 
-    // What is missing comes later.
+    // Roles for a namespace that does not exist yet are created later.
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": late}}).to_string();
     cluster.kubectl(&["apply", "-f", "-"], &namespace).await.ok();
     cluster.operetta(&args).await.ok();
@@ -157,7 +158,7 @@ async fn an_installation_for_some_namespaces_is_one_command() {
     cluster.operetta(&["rollback", "tents"]).await.ok();
     assert_eq!(named(&cluster.find(OPERATOR, "tents").await.unwrap()), named(&operator));
     assert!(others.find(CONFIG_MAP, "one").await.is_none());
-    // One more namespace is more rights.
+    // One more namespace means more rights.
     let more = format!("{names},{}", others.namespace());
     let args = ["install", package.folder(), "--namespaces", &more];
     cluster.operetta(&["upgrade", package.folder()]).await.ok();

@@ -17,7 +17,7 @@ async fn an_installation_without_rights_ends_with_what_is_missing() {
     process.wait_for("following the Operators of the cluster", LONG).await;
     let cluster = Cluster { plane: Arc::clone(&plane), manager: std::sync::Mutex::new(process) };
     let package = Package::new("lamps", "0.1.0", "old {{ spec.size }}");
-    // With the exit code of a refusal, and not that of a time that is over.
+    // The exit code is that of a refusal, not that of a timeout.
     let rightless = ["install", package.folder(), "--rights=false", "--timeout", "1h"];
     let (code, told) = cluster.told(&rightless).await;
     assert!(
@@ -26,7 +26,7 @@ async fn an_installation_without_rights_ends_with_what_is_missing() {
     );
     assert!(told.contains("CRD lamps.ops.example.org"), "{told}");
 
-    // The manager may register its kind, and the account may nothing.
+    // The manager may register the kind, and the package's account has no rights.
     let objects =
         crate::support::operetta(plane.kubeconfig_path(), &["rbac", "-o", "json", package.folder()]).await;
     let mut list: Value = serde_json::from_str(&objects.ok()).unwrap();
@@ -43,8 +43,8 @@ async fn an_installation_without_rights_ends_with_what_is_missing() {
     let (code, told) = cluster.told(&rightless).await;
     assert!(code == 1 && told.contains("error: RightsMissing: "), "{code} {told}");
     assert!(told.contains("configmaps"), "{told}");
-    // `install` ends at the first sight of what is missing: the rights of the manager may reach the API server's authorizer
-    // later, and instances are listed then.
+    // `install` ends as soon as rights are missing: the manager's rights may reach the API server's
+    // authorizer later, and instances are listed only then.
     let is_rightless = |operator: &Value| {
         condition(operator, "Active")["status"] == "True"
             && condition(operator, "Ready")["reason"] == "RightsMissing"
@@ -79,7 +79,7 @@ async fn a_downgrade_is_announced() {
         upgraded.stderr
     );
     upgraded.ok();
-    // The other way it is none.
+    // The rollback to the newer version is no downgrade.
     let back = cluster.operetta(&["rollback", "downs"]).await;
     assert!(!back.stderr.contains("downgrade"), "{}", back.stderr);
     back.ok();

@@ -1,4 +1,5 @@
-//! Runs of plans of instances that keep an earlier revision: the plans of that revision count, not those of the active one.
+//! Runs of plans of instances that keep an earlier revision: that revision's plans count, not those of the
+//! active one.
 
 use operetta::plan::scheduled_name;
 use serde_json::{Value, json};
@@ -16,7 +17,7 @@ const PLANS: &str = "      plans:
           steps: [{name: note, record: {ticks: \"'yes'\"}}]
 ";
 
-/// A package with plans, and the same without.
+/// A kind with plans, and the same kind without.
 fn parts(name: &str) -> (Part, Part) {
     (Part { plans: PLANS.to_owned(), ..Part::new(name, SIZE, "old") }, Part::new(name, SIZE, "new"))
 }
@@ -53,7 +54,7 @@ async fn an_instance_runs_the_plans_of_the_revision_that_it_keeps() {
     upgraded(cluster, &package, second, &scene).await;
     let kind = kind_of("dials");
 
-    // The names that the next scheduled runs would have are taken by runs of another instance.
+    // Runs of another instance have the names that the next scheduled runs would get.
     let kept = scene.get(package.kind(), "kept").await;
     let created: k8s_openapi::jiff::Timestamp =
         kept["metadata"]["creationTimestamp"].as_str().unwrap().parse().unwrap();
@@ -69,7 +70,7 @@ async fn an_instance_runs_the_plans_of_the_revision_that_it_keeps() {
         scene.kubectl_input(&["create", "-f", "-"], &run.to_string()).await.unwrap();
     }
 
-    // The one that keeps its revision has the plan, the other has not.
+    // The instance that keeps its revision has the plan, the other has not.
     let works = scene.request((&kind, package.kind()), "kept", "work", &Value::Null).await;
     let done = scene.run_is(&works, "Succeeded").await;
     assert!(done["status"]["revision"].as_str().unwrap().starts_with("0.1.0"), "{done:#}");
@@ -78,7 +79,7 @@ async fn an_instance_runs_the_plans_of_the_revision_that_it_keeps() {
         scene.until("answered", PLAN_RUN, &refused, |run| run["status"]["reason"] == "PlanMissing").await;
     assert!(told["status"]["message"].as_str().unwrap().contains("Dial has no plans"), "{told:#}");
 
-    // Its schedule runs, under a name that is free.
+    // The schedule creates a run under a free name.
     scene.patch(package.kind(), "kept", "merge", &json!({"spec": {"size": 2}})).await;
     eventually("a scheduled run", LONG, async || {
         let runs = scene.runs("kept").await;
@@ -91,9 +92,9 @@ async fn an_instance_runs_the_plans_of_the_revision_that_it_keeps() {
     .await;
 }
 
-/// The other way round: the active revision has plans, and the one that an instance keeps has none.
+/// The opposite case: the active revision has plans, and the revision that an instance keeps has none.
 #[tokio::test]
-async fn an_instance_that_keeps_a_revision_without_plans_is_told_so() {
+async fn request_for_a_kept_revision_without_plans_waits() {
     let cluster = Cluster::shared().await;
     let (second, first) = parts("knobs");
     let package = Package::of("knobs", "0.1.0", &[first]);
@@ -107,7 +108,7 @@ async fn an_instance_that_keeps_a_revision_without_plans_is_told_so() {
     assert!(message.contains("Knob has no plans in revision 0.1.0-"), "{told:#}");
     let works = scene.request((&kind, package.kind()), "moved", "work", &Value::Null).await;
     scene.run_is(&works, "Succeeded").await;
-    // Moved, it runs what was asked of it before.
+    // Once the instance is moved, it runs the earlier request.
     let all = json!({"spec": {"upgrade": null}}).to_string();
     cluster.kubectl(&["patch", "operator", "knobs", "--type=merge", "-p", &all], "").await.ok();
     let done = scene.run_is(&refused, "Succeeded").await;

@@ -1,4 +1,4 @@
-//! What an Operator says of the instances of its package: defaults, and the namespaces that are served.
+//! Settings of an Operator for the instances of its package: defaults, and the namespaces that are served.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ async fn patch(cluster: &Cluster, operator: &str, spec: &Value) {
     cluster.kubectl(&["patch", "operator", operator, "--type=merge", "-p", &patch], "").await.ok();
 }
 
-/// The children come back, with what shows that they come from this decision.
+/// Checks that a deleted child comes back with this value, so that it results from a new decision.
 async fn repaired(scene: &Scene, value: &str) {
     let before = scene.get(CONFIG_MAP, "one").await;
     scene.kubectl(&["delete", "configmap", "one"]).await;
@@ -35,14 +35,15 @@ async fn an_operator_overrides_the_defaults_of_its_package() {
     patch(&cluster, "greets", &json!({"defaults": {"greeting": "hi"}})).await;
     shows("hi 2").await;
     cluster.until("greets", "active", is_active).await;
-    // They are known before the first instance is reconciled.
+    // The defaults are known before the first instance is reconciled.
     let child = scene.get(CONFIG_MAP, "one").await;
     cluster.restart(async || {}).await;
     scene.apply(&package.instance("two", &json!({}))).await;
     scene.ready(package.kind(), "two").await;
     let after = scene.get(CONFIG_MAP, "one").await;
     assert_eq!(after["metadata"]["resourceVersion"], child["metadata"]["resourceVersion"]);
-    // While one is wrong the last valid ones stay in effect, also after a restart. The Operator names all that are wrong.
+    // While one default is wrong the last valid defaults stay in effect, also after a restart. The Operator
+    // names all wrong ones.
     patch(&cluster, "greets", &json!({"defaults": {"greting": "x", "greeting": 3, "count": 4}})).await;
     let told = cluster.until_refused("greets", "SpecInvalid").await;
     assert!(told.contains("spec.defaults.greting") && told.contains("it has count, greeting"), "{told}");
@@ -60,9 +61,9 @@ async fn an_operator_overrides_the_defaults_of_its_package() {
     cluster.until("greets", "active", is_active).await;
 }
 
-/// A name that is wrong, or comes later.
+/// A namespace whose name is wrong, or which is created later.
 #[tokio::test]
-async fn a_namespace_that_does_not_exist_is_named_and_served_once_it_does() {
+async fn missing_namespace_is_reported_and_served_once_created() {
     let cluster = Cluster::shared().await;
     let package = Package::new("absents", "0.1.0", "{{ spec.size }}");
     cluster.install(&package).await;
@@ -106,19 +107,19 @@ async fn only_served_namespaces_are_reconciled() {
     here.ready(package.kind(), "one").await;
     there.until("not served", package.kind(), "one", unserved).await;
     assert!(there.find(CONFIG_MAP, "one").await.is_none());
-    // By labels, which come and go.
+    // Namespaces are selected by labels, which can be added and removed.
     let selector = json!({"namespaces": {"names": null, "selector": {"matchLabels": {"tier": "gold"}}}});
     patch(&cluster, "serves", &selector).await;
     here.until("not served", package.kind(), "one", unserved).await;
     cluster.kubectl(&["label", "namespace", there.namespace(), "tier=gold"], "").await.ok();
     there.ready(package.kind(), "one").await;
     repaired(&there, "2").await;
-    // What was made stays, also when another manager starts.
+    // Existing children stay, also when another manager starts.
     assert_eq!(here.get(CONFIG_MAP, "one").await["data"]["value"], "2");
     cluster.restart(async || {}).await;
     repaired(&there, "2").await;
     here.patch(package.kind(), "one", "merge", &json!({"spec": {"size": 3}})).await;
-    // An upgrade does not wait for it, and does not touch it.
+    // An upgrade does not wait for instances in other namespaces, and does not change them.
     package.write("0.2.0", &[Part::new("serves", SIZE, "new {{ spec.size }}")]);
     cluster.operetta(&["upgrade", package.folder()]).await.ok();
     there.until("upgraded", CONFIG_MAP, "one", |o| o["data"]["value"] == "new 2").await;
@@ -131,7 +132,7 @@ async fn only_served_namespaces_are_reconciled() {
     here.until("not served", package.kind(), "one", unserved).await;
     here.kubectl(&["delete", "serves.ops.example.org", "one"]).await;
     here.gone(CONFIG_MAP, "one").await;
-    // One that does not exist is served once it does.
+    // A namespace that does not exist is served once it does.
     let later = "serves-later";
     let names = json!({"namespaces": {"names": [here.namespace(), later], "selector": null}});
     patch(&cluster, "serves", &names).await;

@@ -1,5 +1,5 @@
-//! Upgrades in stages: a failed one pauses the rest, a rollback returns what was moved, and a manager that ends anywhere goes
-//! on where it was.
+//! Upgrades in stages: a failed instance pauses the rest, a rollback returns the upgraded instances, and a
+//! restarted manager continues at the same point.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,12 +13,13 @@ use crate::support::ext::{CONFIG_MAP, EVENT, LONG, Scene, condition, is_ready, n
 use crate::support::faults::{Fault, Life, Rule, WRITES, Wire};
 use crate::support::{eventually, own_plane};
 
-/// What the child shows of a revision that the API server refuses for an instance of size 13.
+/// The value of a child that the API server refuses for an instance of size 13.
 fn fails_for_13(value: &str) -> String {
     format!("{value}\", \"{{{{ 'not a key' if spec.size == 13 else 'key' }}}}\": \"x")
 }
 
-/// A package, and its second revision, which fails for instances of size 13.
+/// Installs a package and sets its upgrade settings. Returns it with a second revision, which fails for
+/// instances of size 13.
 async fn installed(cluster: &Cluster, name: &str, upgrade: &Value) -> Package {
     let package = Package::new(name, "0.1.0", "old");
     cluster.install(&package).await;
@@ -59,7 +60,7 @@ async fn children(scene: &Scene) -> BTreeMap<String, Value> {
     named.filter(|(name, _)| name != "kube-root-ca.crt").collect()
 }
 
-/// A child without what differs after every write of it.
+/// The fields of a child that do not change with every write.
 fn essence(child: &Value) -> Value {
     let meta = &child["metadata"];
     let owned = meta["managedFields"].as_array().into_iter().flatten();
@@ -76,9 +77,9 @@ fn is_paused(operator: &Value) -> bool {
         && condition(operator, "Stalled")["status"] == "True"
 }
 
-/// The 200 instances of issue 18.
+/// Uses 200 instances.
 #[tokio::test]
-async fn an_instance_that_fails_pauses_an_upgrade_and_a_rollback_undoes_it() {
+async fn failing_instance_pauses_the_upgrade_and_rollback_works() {
     let cluster = Cluster::start().await;
     let package = installed(&cluster, "fleets", &json!({"maxUnavailable": 7})).await;
     let scene = scene(&cluster).await;
@@ -101,7 +102,8 @@ async fn an_instance_that_fails_pauses_an_upgrade_and_a_rollback_undoes_it() {
     let revisions = operator["status"]["revisions"].as_array().unwrap();
     let counts: Vec<u64> = revisions.iter().map(|one| one["instances"].as_u64().unwrap()).collect();
     assert_eq!((counts.len(), counts.iter().sum::<u64>()), (2, 200), "{operator:#}");
-    // Those before it are done, and no more than a stage beyond it; nothing was done to the others.
+    // The instances before the failing one are upgraded, and at most one stage beyond it; the others are
+    // unchanged.
     let untouched = async || {
         let now = children(&scene).await;
         let moved = now.values().filter(|child| value(child) == "new").count();
@@ -118,7 +120,7 @@ async fn an_instance_that_fails_pauses_an_upgrade_and_a_rollback_undoes_it() {
     assert!(table.contains("UpgradePaused"), "{table}");
     let events = cluster.kubectl(&["get", "events", "-n", "default", "-o", "json"], "").await.ok();
     assert!(events.contains("UpgradePaused"), "{events}");
-    // It stays so with another manager, which repairs each child with the revision of its instance.
+    // It stays so with another manager, which repairs each child with its instance's revision.
     cluster.restart(async || {}).await;
     for (name, expected) in [("i-050", "new"), ("i-150", "old")] {
         scene.kubectl(&["delete", "configmap", name]).await;
@@ -141,7 +143,7 @@ async fn an_instance_that_fails_pauses_an_upgrade_and_a_rollback_undoes_it() {
             expected[0].clone_from(&child["metadata"]["uid"]);
         }
         assert_eq!(essence(child), expected, "{name}");
-        // Those that were not moved were not touched by the rollback either.
+        // The rollback did not change instances that were not upgraded.
         if value(&paused[name]) == "old" && name != "i-150" {
             let version = |child: &Value| child["metadata"]["resourceVersion"].clone();
             assert_eq!(version(child), version(&before[name]), "{name}");
@@ -154,7 +156,7 @@ async fn an_instance_that_fails_pauses_an_upgrade_and_a_rollback_undoes_it() {
 }
 
 #[tokio::test]
-async fn an_upgrade_goes_on_when_what_fails_is_corrected() {
+async fn upgrade_continues_when_the_failing_instance_is_corrected() {
     let cluster = Cluster::shared().await;
     let package = installed(cluster, "mends", &json!({"maxUnavailable": 1})).await;
     let scene = scene(cluster).await;
@@ -171,7 +173,7 @@ async fn an_upgrade_goes_on_when_what_fails_is_corrected() {
 }
 
 #[tokio::test]
-async fn an_upgrade_that_must_not_pause_leaves_out_what_fails() {
+async fn upgrade_without_pause_skips_failing_instances() {
     let cluster = Cluster::shared().await;
     let upgrade = json!({"maxUnavailable": "50%", "pauseOnFailure": false});
     let package = installed(cluster, "goes", &upgrade).await;
@@ -209,12 +211,12 @@ async fn a_pinned_instance_keeps_its_revision() {
     );
     assert!(ready["message"].as_str().unwrap().ends_with(told), "{operator:#}");
     assert_eq!(operator["status"]["revisions"].as_array().unwrap().len(), 2, "{operator:#}");
-    // Also after a restart, when the revision has to be read.
+    // The instance also keeps it after a restart, when the revision must be read.
     cluster.restart(async || {}).await;
     scene.kubectl(&["delete", "configmap", "i-000"]).await;
     scene.until("made anew", CONFIG_MAP, "i-000", |o| value(o) == "old").await;
     assert_eq!(values().await, ["old", "new"]);
-    // Neither the label nor a pause keeps the revision for longer than the Operator says.
+    // Neither the label nor a pause keeps the revision longer than the Operator says.
     let pause = async |value: Value| {
         let patch = json!({"metadata": {"annotations": {"operetta.dev/paused": value}}});
         scene.patch(package.kind(), "i-000", "merge", &patch).await;
@@ -232,7 +234,7 @@ async fn a_pinned_instance_keeps_its_revision() {
     assert_eq!(values().await, ["old", "new"], "it is paused");
     pause(Value::Null).await;
     scene.until("upgraded", CONFIG_MAP, "i-000", |o| value(o) == "new").await;
-    // What is no selector or number is refused by the API server, or by the manager.
+    // The API server or the manager refuses invalid selectors and numbers.
     for wrong in
         [json!({"maxUnavailable": 0}), json!({"maxUnavailable": "200%"}), json!({"pin": {"matchLabels": 1}})]
     {
@@ -241,9 +243,9 @@ async fn a_pinned_instance_keeps_its_revision() {
     }
 }
 
-/// An admission policy of the cluster refuses every write of the status of one instance.
+/// An admission policy of the cluster refuses every write of one instance's status.
 #[tokio::test]
-async fn an_instance_that_cannot_be_moved_holds_up_no_other() {
+async fn instance_that_cannot_be_upgraded_delays_no_other() {
     let cluster = Cluster::shared().await;
     let package = installed(cluster, "bars", &json!({"maxUnavailable": 1})).await;
     let scene = scene(cluster).await;
@@ -293,7 +295,7 @@ async fn an_instance_that_cannot_be_moved_holds_up_no_other() {
     let operator = cluster.find(OPERATOR, "bars").await.unwrap();
     assert_eq!(condition(&operator, "Stalled")["reason"], "UpgradeFailed", "{operator:#}");
     assert_eq!(operator["status"]["upgrade"]["refused"].as_array().unwrap().len(), 1, "{operator:#}");
-    // Without the policy it is moved by itself.
+    // Without the policy the instance is upgraded by itself.
     cluster
         .kubectl(&["delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", "bars"], "")
         .await
@@ -302,9 +304,9 @@ async fn an_instance_that_cannot_be_moved_holds_up_no_other() {
     scene.until("moved", CONFIG_MAP, "i-000", |o| value(o) == "new").await;
 }
 
-/// Neither ready nor stalled: an instance whose tenant, or whose revision, lets it wait for ever.
+/// An instance is neither Ready nor Stalled, because its tenant or its revision lets it wait for ever.
 #[tokio::test]
-async fn an_instance_that_is_never_ready_pauses_an_upgrade_after_the_deadline() {
+async fn never_ready_instance_pauses_the_upgrade_after_the_deadline() {
     let cluster = Cluster::shared().await;
     let upgrade = json!({"maxUnavailable": 1, "progressDeadlineSeconds": 3});
     let package = installed(cluster, "waits", &upgrade).await;
@@ -320,13 +322,13 @@ async fn an_instance_that_is_never_ready_pauses_an_upgrade_after_the_deadline() 
         children.values().map(|child| value(child).to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(values().await, ["new", "old", "old"]);
-    // One that must not pause leaves it behind.
+    // With `pauseOnFailure: false` the upgrade leaves the instance behind.
     set_upgrade(cluster, "waits", &json!({"pauseOnFailure": false})).await;
     cluster.until("waits", "upgraded", is_active).await;
     assert_eq!(values().await, ["new", "new", "new"]);
 }
 
-/// A manager of this process whose connection is cut as it is told.
+/// A manager in this process whose connection a test can cut.
 pub(super) struct Process {
     pub(super) manager: Manager,
     pub(super) life: Life,
@@ -342,7 +344,7 @@ pub(super) async fn start(wire: &Wire, plane: &operetta::local::ControlPlane) ->
     Some(Process { manager, life })
 }
 
-/// Runs a manager that ends with its kth write, or until `done`. Whether it has ended.
+/// Runs a manager until it ends at its kth write, or until `done`. Returns whether it has ended.
 pub(super) async fn dies_at(
     k: usize,
     wire: &Wire,
@@ -364,9 +366,10 @@ pub(super) async fn dies_at(
     died
 }
 
-/// Upgrades and rollbacks, each with a manager that ends with its kth write, until there is none.
+/// Upgrades and rolls back, each with a manager that ends at its kth write, until a manager makes fewer than
+/// k writes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_manager_that_ends_at_any_write_of_an_upgrade_finishes_it_later() {
+async fn upgrade_is_resumed_after_a_kill_at_any_write() {
     let plane = own_plane().await;
     let cluster =
         Cluster { plane: Arc::clone(&plane), manager: std::sync::Mutex::new(Cluster::manager(&plane).await) };
@@ -377,7 +380,7 @@ async fn a_manager_that_ends_at_any_write_of_an_upgrade_finishes_it_later() {
         cluster.find(OPERATOR, "dies").await.unwrap()["spec"]["revision"].as_str().unwrap().to_owned();
     let second = package.revision().await;
     let old = children(&scene).await;
-    // Both are stored, and the end of an undisturbed upgrade is known.
+    // Both revisions are stored, and the end of an undisturbed upgrade is known.
     cluster.operetta(&["upgrade", package.folder(), "--no-wait"]).await.ok();
     cluster.until("dies", "paused", is_paused).await;
     let new = children(&scene).await;
@@ -415,7 +418,7 @@ async fn a_manager_that_ends_at_any_write_of_an_upgrade_finishes_it_later() {
                 }
             })
             .await;
-            // Nobody is moved after it.
+            // No instance is upgraded after it.
             let instances = scene.list(package.kind()).await;
             let changing = instances.iter().filter(|o| condition(o, "RevisionChanging")["status"] == "True");
             assert_eq!(changing.count(), usize::from(revision == second), "k = {k}");

@@ -24,7 +24,7 @@ async fn told(cluster: &Cluster, operator: &str, words: &str) {
 }
 
 #[tokio::test]
-async fn the_stored_revision_of_an_active_package_is_stored_again_at_once() {
+async fn stored_revision_of_an_active_package_is_restored() {
     let cluster = &Cluster::start().await;
     let package = Package::new("keeps", "0.1.0", "old");
     cluster.install(&package).await;
@@ -36,7 +36,7 @@ async fn the_stored_revision_of_an_active_package_is_stored_again_at_once() {
     let part = format!("{revision}-0");
     let find_part = async || find_in(&cluster.plane, CONFIG_MAP, Some(MANAGERS), &part).await;
     let stored = find_part().await.unwrap();
-    // Until it is there again, as another object.
+    // Wait until it exists again as another object.
     let again = async |before: &Value, what: &str| {
         eventually(what, LONG, async || match find_part().await {
             Some(live) if uid_of(&live) != uid_of(before) && live["binaryData"] == stored["binaryData"] => {
@@ -46,18 +46,18 @@ async fn the_stored_revision_of_an_active_package_is_stored_again_at_once() {
         })
         .await
     };
-    // A part is deleted.
+    // Delete a part.
     cluster.kubectl(&["delete", "configmap", "-n", MANAGERS, &part], "").await.ok();
     let live = again(&stored, "the deleted part").await;
     told(cluster, "keeps", &format!("ConfigMap {MANAGERS}/{part} of the active revision")).await;
-    // A part is altered: it is immutable, but for its metadata.
+    // Change the metadata of a part, whose data is immutable.
     let patch = json!({"metadata": {"ownerReferences": null}}).to_string();
     cluster
         .kubectl(&["patch", "configmap", "-n", MANAGERS, &part, "--type=merge", "-p", &patch], "")
         .await
         .ok();
     let live = again(&live, "the altered part").await;
-    // The revision itself is deleted; the garbage collector deletes its parts.
+    // Delete the revision itself; the garbage collector deletes its parts.
     let before = cluster.find(REVISION, &revision).await.unwrap();
     cluster.kubectl(&["delete", "operatorrevision", &revision], "").await.ok();
     eventually("the deleted revision", LONG, async || match cluster.find(REVISION, &revision).await {
@@ -69,7 +69,7 @@ async fn the_stored_revision_of_an_active_package_is_stored_again_at_once() {
     again(&live, "the part of the new revision").await;
     let operator = cluster.find(OPERATOR, "keeps").await.unwrap();
     assert!(is_active(&operator), "{operator:#}");
-    // What is stored can be loaded.
+    // The stored revision can be loaded.
     cluster.restart(async || {}).await;
     let child = scene.get(CONFIG_MAP, "one").await;
     scene.kubectl(&["delete", "configmap", "one"]).await;

@@ -1,5 +1,5 @@
-//! The commands for instances as tenants run them: users with one of the roles `view`, `edit` and `admin` in one namespace, who
-//! may read neither CRDs nor Operators nor other namespaces.
+//! The commands for instances as tenants run them: users with one of the roles `view`, `edit` and `admin` in
+//! one namespace, who may not read CRDs, Operators or other namespaces.
 
 use std::path::{Path, PathBuf};
 
@@ -43,7 +43,7 @@ impl Tenant {
         support::operetta(&self.kubeconfig, args).await
     }
 
-    /// Runs a command in the namespace; its output and its messages.
+    /// Runs a command in the namespace. Returns its output and its messages.
     async fn here(&self, args: &[&str]) -> (String, String) {
         let output = self.run(&[args, &["-n", &self.namespace]].concat()).await;
         let told = output.stderr.clone();
@@ -82,7 +82,7 @@ async fn tenants_see_and_run_what_is_in_their_namespace() {
     let (table, told) = editor.here(&["get", "lockers", "-o", "wide"]).await;
     assert!(table.contains("<unknown>"), "{table}");
     assert!(told.contains("note: this user may not get the CRD lockers.ops.example.org"), "{told}");
-    // What is in no namespace is left out.
+    // Cluster-scoped kinds are left out.
     let crd = json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": "beacons.tenants.example.org"},
@@ -116,7 +116,7 @@ async fn tenants_see_and_run_what_is_in_their_namespace() {
     assert!(tree.contains("config") && tree.contains("ConfigMap one"), "{tree}");
     assert!(told.contains("warning: this user may not get the CRD lockers.ops.example.org"), "{told}");
 
-    // Plans: a run of one is requested, and shown.
+    // A tenant requests a run of a plan and sees it.
     let (created, told) =
         editor.here(&["plan", "run", "locker/one", "work", "--param", "note=x", "--wait"]).await;
     assert!(created.contains("Succeeded"), "{created} {told}");
@@ -133,7 +133,7 @@ async fn tenants_see_and_run_what_is_in_their_namespace() {
     let asking = asking.trim();
     let refused = editor.run(&["plan", "approve", asking, "-n", own.namespace()]).await;
     assert!(refused.fails().contains("approve"));
-    // Only `admin` approves.
+    // Only `admin` may approve.
     let admin = Tenant::new(cluster, &own, "admin").await;
     let (approved, _) = admin.here(&["plan", "approve", asking]).await;
     assert!(approved.contains("approved"), "{approved}");
@@ -141,7 +141,7 @@ async fn tenants_see_and_run_what_is_in_their_namespace() {
     let (cancelled, _) = editor.here(&["plan", "run", "locker/one", "ask", "-o", "name"]).await;
     editor.here(&["plan", "cancel", cancelled.trim()]).await;
 
-    // Who only views sees the same, and requests nothing.
+    // A user with `view` sees the same and may request nothing.
     let viewer = Tenant::new(cluster, &own, "view").await;
     for args in [
         &["get", "lockers"][..],
@@ -196,7 +196,7 @@ async fn a_tenant_previews_a_package_in_a_namespace() {
         "0.2.0",
         &[Part { plans: PLANS.to_owned(), ..Part::new("satchels", SIZE, "new {{ spec.size }}") }],
     );
-    // A child that `edit` may not write.
+    // Add a child that `edit` may not write.
     let path = Path::new(package.folder());
     std::fs::write(
         path.join("templates/role.yaml"),
@@ -230,7 +230,7 @@ async fn a_tenant_previews_a_package_in_a_namespace() {
     assert_eq!(report["problems"], json!([]), "{report:#}");
     assert!(!report["notes"].as_array().unwrap().is_empty(), "{report:#}");
 
-    // Of all namespaces nothing can be said.
+    // A preview of all namespaces is not possible.
     let all = editor.run(&["preview", package.folder()]).await;
     let told = all.fails();
     assert!(told.contains(&format!("may not list satchels.{GROUP} in all namespaces")), "{told}");

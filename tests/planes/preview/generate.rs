@@ -11,7 +11,7 @@ use crate::support::crd;
 
 pub(super) const GROUP: &str = "preview.example.org";
 
-/// What a template renders.
+/// The kind of object that a template renders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sort {
     ConfigMap,
@@ -29,25 +29,25 @@ const SORTS: [Sort; 6] =
 pub(super) struct Child {
     id: String,
     sort: Sort,
-    /// The end of the object's name.
+    /// The suffix of the object's name.
     suffix: String,
-    /// A number that the object shows somewhere.
+    /// A number that the object shows in one of its fields.
     value: u32,
-    /// Of a `ConfigMap`: whether its data may never change.
+    /// Whether the data of a `ConfigMap` is immutable.
     is_frozen: bool,
     policy: Option<&'static str>,
     recreates: bool,
     when: Option<&'static str>,
     after: Option<String>,
-    /// One for each number below this expression.
+    /// The expression with the number of members, if there are members.
     members: Option<String>,
     renamed_from: Option<String>,
-    /// A field of the spec that it shows.
+    /// The field of the spec that the object shows.
     shows: Option<&'static str>,
     is_generated: bool,
 }
 
-/// A package.
+/// A generated package.
 #[derive(Debug, Clone)]
 pub(super) struct Model {
     pub(super) number: usize,
@@ -56,11 +56,11 @@ pub(super) struct Model {
     fields: BTreeMap<&'static str, &'static str>,
     has_plans: bool,
     scope: &'static str,
-    /// Names of versions; the last is stored.
+    /// The names of the CRD's versions; the last is stored.
     versions: Vec<&'static str>,
 }
 
-/// What a case changes.
+/// A change that a case makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mutation {
     Nothing,
@@ -108,18 +108,18 @@ const MUTATIONS: [Mutation; 20] = [
     Mutation::Version,
 ];
 
-/// A package, and what becomes of it.
+/// A package and its next version.
 #[derive(Debug, Clone)]
 pub(super) struct Case {
     pub(super) old: Model,
     pub(super) new: Model,
     pub(super) mutations: Vec<Mutation>,
-    /// Objects of others that exist before, by the end of their names.
+    /// The suffixes of the names of objects that others have created before.
     pub(super) others: Vec<String>,
 }
 
 impl Case {
-    /// The case of that number.
+    /// The case with this number.
     pub(super) fn new(number: usize) -> Self {
         let mut rng = Rng::with_seed(0x0e7a_0000 + number as u64);
         let mut old = Model::new(number, &mut rng);
@@ -144,7 +144,8 @@ impl Case {
     }
 }
 
-/// Whether a mutation refuses the whole package, or nothing happens: others beside it would show nothing.
+/// Whether a mutation is tested alone: it makes the whole package refused, or changes nothing, so others
+/// would not show.
 fn is_alone(mutation: Mutation) -> bool {
     matches!(mutation, Mutation::Nothing | Mutation::Narrow | Mutation::Scope | Mutation::Version)
 }
@@ -177,7 +178,7 @@ impl Model {
     fn add(&mut self, sort: Sort) -> &mut Child {
         let count = self.children.len();
         let id = format!("c{count}");
-        // In a line: what comes first is ready first.
+        // Every second child depends on the first one.
         let after = (count > 0 && count.is_multiple_of(2)).then(|| "c0".to_owned());
         self.children.push(Child {
             suffix: id.clone(),
@@ -197,7 +198,7 @@ impl Model {
         self.children.last_mut().unwrap()
     }
 
-    /// The index of the child that a mutation is about: of its own, at the end.
+    /// The index of the child that a mutation changes: its own, at the end.
     fn own(&self, mutation: Mutation) -> usize {
         let id = format!("own{}", mutation as usize);
         self.children.iter().position(|child| child.suffix == id).unwrap()
@@ -212,7 +213,7 @@ impl Model {
         child
     }
 
-    /// What must be there for a mutation.
+    /// Adds to the package what a mutation changes.
     fn prepare(&mut self, mutation: Mutation, rng: &mut Rng) {
         let any = SORTS[rng.usize(..SORTS.len())];
         match mutation {
@@ -246,7 +247,7 @@ impl Model {
         }
     }
 
-    /// Changes the package. Returns the ends of the names of objects that others have put there.
+    /// Changes the package. Returns the suffixes of the names of objects that others have created.
     fn mutate(&mut self, mutation: Mutation, rng: &mut Rng) -> Vec<String> {
         let any = SORTS[rng.usize(..SORTS.len())];
         match mutation {
@@ -336,7 +337,7 @@ impl Model {
         self.has_plans
     }
 
-    /// Writes it. Returns the folder.
+    /// Writes the package. Returns the folder.
     pub(super) fn write(&self, root: &Path) -> String {
         let folder = root.join(format!("{}-{}", self.name(), self.version));
         std::fs::create_dir_all(folder.join("crds")).unwrap();

@@ -1,5 +1,5 @@
-//! `operetta preview` beside what then happens: for generated changes of packages, the writes that it predicts are those
-//! that the audit log shows once a manager has the new package.
+//! `operetta preview` compared with what then happens: for generated changes of packages, the predicted
+//! writes are those that the audit log shows once a manager has the new package.
 
 mod generate;
 
@@ -15,12 +15,12 @@ use crate::support::plans::PLAN_RUN;
 use crate::support::{Operetta, Output, eventually, kubectl_of, namespace_on, operetta, own_plane};
 use generate::{Case, GROUP, Mutation};
 
-/// How many cases there are.
+/// The number of cases.
 const CASES: usize = 60;
-/// For how long nothing more may be written once all is as predicted.
+/// How long nothing more may be written once everything is as predicted.
 const REST: Duration = Duration::from_secs(4);
 
-/// A write of a child: how (`apply`, `note`, `delete`), of what resource and name.
+/// A write of a child: its type (`apply`, `note`, `delete`), resource and name.
 type Write = (String, String, String);
 
 struct Scene {
@@ -58,7 +58,7 @@ impl Scene {
         operetta(self.plane.kubeconfig_path(), &args).await
     }
 
-    /// What Operetta has written since, dry runs and refused requests aside.
+    /// What Operetta has written since a mark, without dry runs and refused requests.
     fn written(&self, since: Mark) -> Vec<AuditEvent> {
         let events = self.plane.audit().events_since(since).unwrap();
         let is_ours = |event: &AuditEvent| event.user_agent.starts_with("operetta/");
@@ -94,7 +94,7 @@ impl Scene {
 }
 
 impl Scene {
-    /// Where the writes of children or the runs are not those that were predicted.
+    /// The differences between the predicted writes and runs and those that happened.
     async fn differences(&self, since: Mark, cases: &[Case], reports: &[Value]) -> Vec<String> {
         let mut seen = self.writes_of_children(since);
         let runs = self.list(PLAN_RUN).await;
@@ -118,14 +118,14 @@ impl Scene {
     }
 }
 
-/// The instance and the plan of a run that is no deployment of the old package.
+/// The instance and the plan of a run, unless it is a deployment of the old package.
 fn rollout(run: &Value, case: usize) -> Option<(String, String)> {
     let name = run["spec"]["of"]["name"].as_str().filter(|name| case_of(name) == Some(case))?;
     let plan = run["spec"]["plan"].as_str().filter(|plan| *plan != "deploy" && !plan.contains('/'))?;
     Some((name.to_owned(), plan.to_owned()))
 }
 
-/// The case of an object: `x12a-c0` is of case 12.
+/// The number of an object's case: `x12a-c0` belongs to case 12.
 fn case_of(name: &str) -> Option<usize> {
     let digits: String = name.strip_prefix('x')?.chars().take_while(char::is_ascii_digit).collect();
     digits.parse().ok()
@@ -180,7 +180,7 @@ fn predicted_plans(report: &Value) -> BTreeSet<(String, String)> {
     plans.collect()
 }
 
-/// Each field of an updated object that has a plain path has the value that was predicted.
+/// Checks that each field of an updated object with a simple path has the predicted value.
 async fn check_fields(scene: &Scene, report: &Value, about: &str) {
     for change in
         report["instances"].as_array().unwrap().iter().flat_map(|i| i["changes"].as_array().unwrap())
@@ -277,7 +277,7 @@ async fn predicted_writes_are_those_that_happen() {
         match crd["write"].as_str().unwrap() {
             "Updated" => assert!(is_written, "{about}: {crd:#}"),
             "Refused" => assert!(!is_written, "{about}: {crd:#}"),
-            // The manager takes kinds that nobody uses any more out of the record, in its own time.
+            // The manager removes unused kinds from the record at some later time.
             "Unchanged" => {}
             other => panic!("{about}: {other}"),
         }
@@ -330,7 +330,7 @@ fn changes(report: &Value) -> impl Iterator<Item = &Value> {
     instances.flat_map(|instance| instance["changes"].as_array().into_iter().flatten())
 }
 
-/// What each mutation has to show, so that no case is empty by mistake.
+/// Checks that each mutation shows an effect, so that no case is empty by mistake.
 fn expected(case: &Case, report: &Value, code: Option<i32>) -> Result<(), String> {
     let is_refused = report["summary"]["isRefused"] == true;
     if code != Some(if is_refused { 3 } else { 0 }) {
@@ -348,7 +348,7 @@ fn expected(case: &Case, report: &Value, code: Option<i32>) -> Result<(), String
         instances.flat_map(|instance| instance["refused"].as_array().into_iter().flatten()).collect();
     let is_refused_for = |reason: &str| refused.iter().any(|refused| refused["reason"] == reason);
     let crd = &report["crds"][0];
-    // A refusal of a dry run holds back all of the instance.
+    // A refused dry run blocks the whole instance.
     let is_held = case.mutations.contains(&Mutation::Frozen);
     for mutation in &case.mutations {
         let is_shown = match mutation {
@@ -370,7 +370,7 @@ fn expected(case: &Case, report: &Value, code: Option<i32>) -> Result<(), String
             }
             Mutation::Scope => is_refusal(crd, "spec.scope changes"),
             Mutation::Version => crd["write"] == "Updated" && crd["migratesFrom"] == json!(["v1"]),
-            // Nothing is pruned while an object of others stands in the way of another child.
+            // Nothing is pruned while a foreign object is in the way of another child.
             _ if case.mutations.contains(&Mutation::Collide) => true,
             Mutation::Remove | Mutation::RenameObject => has("Pruned"),
             Mutation::RemoveRetained => has("Retained"),
@@ -393,7 +393,7 @@ fn expected(case: &Case, report: &Value, code: Option<i32>) -> Result<(), String
     Ok(())
 }
 
-/// Whether a CRD is refused for that reason, with the instances.
+/// Whether a CRD is refused for this reason, with the number of instances.
 fn is_refusal(crd: &Value, words: &str) -> bool {
     let refused = crd["refused"].as_str().unwrap_or_default();
     crd["write"] == "Refused" && refused.contains(words) && refused.contains("2 instances are concerned: ")

@@ -1,5 +1,5 @@
-//! What the manager's account cannot do, whoever uses it: RBAC limits it to names, and an admission policy limits what it
-//! writes under them.
+//! What the manager's account cannot do, whoever uses it: RBAC limits it to certain names, and an admission
+//! policy limits what it writes under them.
 
 use operetta::rights::{self, confinement};
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ fn converted(service: &str) -> String {
 }
 
 #[tokio::test]
-async fn the_account_of_the_manager_writes_its_own_and_nothing_else() {
+async fn manager_account_writes_only_its_own_objects() {
     let plane = strict_plane().await;
     let kubeconfig = manager(&plane).await;
     apply(&plane, &confinement::objects(SYSTEM)).await;
@@ -27,7 +27,7 @@ async fn the_account_of_the_manager_writes_its_own_and_nothing_else() {
         let crd = open_crd("cert-manager.example.com", plural, kind);
         kubectl_of(&plane, &["apply", "-f", "-"], &crd).await.ok();
     }
-    // A package that names a CRD of somebody else: its role reaches it, its manager does not.
+    // A package names a foreign CRD: its role includes the CRD, but the manager may not change it.
     let greedy = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
     "metadata": {"name": "operetta-greedy-instances", "labels": {"operetta.dev/aggregate-to-manager": "true"}},
     "rules": [
@@ -42,7 +42,7 @@ async fn the_account_of_the_manager_writes_its_own_and_nothing_else() {
     let refused = async |words: &str, args: &[&str], input: &str| {
         let told = eventually(words, LONG, async || {
             let output = as_manager(args, input).await;
-            // Roles and policies take a moment.
+            // Roles and policies take effect a moment later.
             if output.stderr.contains(words) {
                 Ok(output.stderr)
             } else {
@@ -59,11 +59,12 @@ async fn the_account_of_the_manager_writes_its_own_and_nothing_else() {
             "metadata": {"name": name, "namespace": SYSTEM, "annotations": {"kubernetes.io/service-account.name": "default"}}})
         .to_string()
     };
-    // What is written before the policy is in force would stay.
+    // Objects that are written before the policy is in effect would stay, so use a dry run.
     let probe = ["create", "--dry-run=server", "-f", "-"];
     refused("only its own Secrets", &probe, &secret("other", "Opaque")).await;
 
-    // CRDs: a foreign one that a package names, one of no package, groups of Kubernetes, a webhook that is not its own.
+    // CRDs: a foreign one that a package names, one of no package, groups of Kubernetes, a webhook that is
+    // not its own.
     let patch_foreign = |patch: &str| {
         vec![
             "patch".to_owned(),
@@ -106,12 +107,12 @@ async fn the_account_of_the_manager_writes_its_own_and_nothing_else() {
         "",
     )
     .await;
-    // A person lets it have the foreign one.
+    // A person permits it to adopt the foreign CRD.
     kubectl_of(&plane, &["annotate", "crd", FOREIGN, "operetta.dev/adopt=true"], "").await.ok();
     let adopted = json!({"metadata": {"labels": {"operetta.dev/operator": "greedy"}}}).to_string();
     as_manager(&["patch", "crd", FOREIGN, "--type=merge", "-p", &adopted], "").await.ok();
 
-    // Policies: its own names alone, and not the one that confines it.
+    // Policies: only its own names, and not the policy that confines it.
     let policy = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
         "metadata": {"name": "deny-all"}, "spec": {"validations": [{"expression": "false"}]}});
     refused("cannot patch resource \"validatingadmissionpolicies\"", &apply_it, &policy.to_string()).await;
@@ -128,7 +129,7 @@ async fn the_account_of_the_manager_writes_its_own_and_nothing_else() {
         refused("cannot delete resource", &args, "").await;
     }
 
-    // Secrets and tokens.
+    // Secrets: only its own ones, and no tokens.
     let own = "operetta-generated-data";
     refused("only its own Secrets", &["create", "-f", "-"], &secret("other", "Opaque")).await;
     refused(

@@ -1,7 +1,9 @@
-//! Each derived right of each package is needed: without it, nothing is written, and the manager names exactly that right.
+//! Each derived right of each package is needed: without it nothing is written, and the manager names exactly
+//! that right.
 //!
-//! The Operator of a package names one namespace for each right, and in each the account has a Role with all rights but that
-//! one. So all rights are taken away one at a time, side by side, and one namespace has them all.
+//! The Operator of a package names one namespace for each right. In each the account has a Role with all
+//! rights except that one. So each right is missing in one namespace, all at the same time, and one namespace
+//! has them all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -28,7 +30,7 @@ struct Case {
     kind: Kind,
     name: &'static str,
     manifest: &'static str,
-    /// Whether the instance becomes Ready here when nothing is missing.
+    /// Whether the instance becomes Ready when no right is missing.
     is_complete: bool,
 }
 
@@ -36,7 +38,8 @@ fn case(folder: &str, kind: Kind, name: &'static str, manifest: &'static str) ->
     Case { folder: folder.to_owned(), kind, name, manifest, is_complete: true }
 }
 
-/// All packages that ship and all examples. The two of flight tickets have one CRD, so one gets another group.
+/// All packages that ship and all examples. The two flight ticket packages have one CRD, so one gets another
+/// group.
 fn cases() -> (Vec<Case>, TempDir) {
     let tickets =
         copy_package("examples/packages/flight-ticket", "flights.com", "tickets.example.com", |text| text);
@@ -51,7 +54,7 @@ fn cases() -> (Vec<Case>, TempDir) {
             "example-etcd-cluster",
             "examples/etcd/example-etcd-cluster.yaml",
         ),
-        // No API answers it.
+        // No API answers its requests.
         Case { is_complete: false, ..case("operators/flight-ticket", flights, "my-flight-ticket", ticket) },
         case(&copied, kind("tickets.example.com/v1", "flighttickets"), "my-flight-ticket", ticket),
         case(
@@ -77,7 +80,7 @@ fn cases() -> (Vec<Case>, TempDir) {
     (cases, tickets)
 }
 
-/// The folders with packages of the repository that have a case.
+/// The folders of packages in the repository, all of which must have a case.
 fn covered() -> BTreeSet<String> {
     let folders =
         ["operators", "examples/packages"].into_iter().flat_map(|folder| std::fs::read_dir(folder).unwrap());
@@ -152,22 +155,22 @@ impl Case {
         if self.is_complete {
             whole.ready(self.kind, self.name).await;
         }
-        // Of each right, and of no other.
+        // Exactly these rights are missing.
         let expected: BTreeSet<String> =
             lacking.iter().map(|(scene, right)| format!("{right} in {}", scene.namespace())).collect();
         until_missing(plane, &package.name, &expected).await;
         for (scene, right) in &lacking {
-            // The instance is reported, and it is not ready.
+            // The instance has a condition Ready that is not true.
             let is_reported = |object: &Value| !condition(object, "Ready").is_null();
             let object = scene.until(&right.to_string(), self.kind, self.name, is_reported).await;
             assert!(!is_ready(&object), "{right}: {object:#}");
         }
         self.nothing_is_written(plane, mark, &package, &lacking);
-        // Its watches would go on.
+        // Its watches would continue.
         kubectl_of(plane, &["delete", "operator", &package.name], "").await.ok();
     }
 
-    /// Rights that are not granted where the instances are, one after another.
+    /// Withholds rights that are not granted in the instances' namespaces, one after another.
     async fn elsewhere(&self, plane: &ControlPlane, package: &Package, all: &Rights, scene: &Scene) {
         let namespaces = BTreeSet::from([scene.namespace().to_owned()]);
         let placement = Placement { namespaces: Some(namespaces.clone()), ..Placement::everywhere(SYSTEM) };
@@ -184,7 +187,7 @@ impl Case {
         kubectl_of(plane, &["delete", "operator", &package.name], "").await.ok();
     }
 
-    /// Where one right is missing, no child is written.
+    /// Checks that no child is written in a namespace where a right is missing.
     fn nothing_is_written(
         &self,
         plane: &ControlPlane,
@@ -205,14 +208,14 @@ impl Case {
     }
 }
 
-/// Installs a package that serves these namespaces, without its rights.
+/// Installs a package that serves these namespaces, without its rights, and waits until it is active.
 pub(super) async fn install(plane: &ControlPlane, folder: &str, namespaces: &BTreeSet<String>) {
     store(plane, folder, namespaces).await;
     let name = package::load(Path::new(folder)).unwrap().0.name;
     until(plane, &name, "active", |operator| condition(operator, "Active")["status"] == "True").await;
 }
 
-/// The same, without waiting.
+/// Like [`install`], without waiting.
 pub(super) async fn store(plane: &ControlPlane, folder: &str, namespaces: &BTreeSet<String>) {
     let args = ["install", folder, "--rights=false", "--dry-run", "-o", "json"];
     let mut list: Value = serde_json::from_str(&operetta(Path::new("/nowhere"), &args).await.ok()).unwrap();
@@ -225,7 +228,7 @@ pub(super) async fn store(plane: &ControlPlane, folder: &str, namespaces: &BTree
     apply(plane, &objects).await;
 }
 
-/// Waits until an Operator is as it should be.
+/// Waits until an Operator exists and `holds` is true of it.
 pub(super) async fn until(
     plane: &ControlPlane,
     name: &str,
@@ -241,7 +244,7 @@ pub(super) async fn until(
     .await
 }
 
-/// Waits until an Operator says that exactly these rights are missing.
+/// Waits until an Operator reports that exactly these rights are missing.
 pub(super) async fn until_missing(plane: &ControlPlane, name: &str, expected: &BTreeSet<String>) {
     let named = |operator: &Value| -> BTreeSet<String> {
         let rights = operator["status"]["missingRights"].as_array().into_iter().flatten();

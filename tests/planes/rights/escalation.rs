@@ -1,4 +1,4 @@
-//! Packages that try to get more than their account has: fault 38.
+//! Packages that try to get more rights than their account has: fault 38.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::support::ext::{CONFIG_MAP, Kind, Scene, condition, kind, watching};
 use crate::support::kubectl_of;
 use crate::support::rights::{grant, manager, run};
 
-/// What a template emits: its id, the object, and the words of the refusal.
+/// An object in a template: its id, its text, and the words of the refusal.
 const CASES: [(&str, &str, &str); 3] = [
     (
         "role",
@@ -49,7 +49,7 @@ metadata: {name: \"{{ namespace }}-{{ name }}\"}
 webhooks: []
 ";
 
-/// A package with a `ConfigMap`, and after it each of these objects if an instance asks for it.
+/// A package with a `ConfigMap`, and after it each of these objects if the instance wants it.
 fn write(folder: &Path, plural: &str, objects: &[(&str, &str)]) {
     let write = |path: &str, text: &str| {
         let path = folder.join(path);
@@ -93,7 +93,7 @@ async fn refused(scene: &Scene, of: Kind, plural: &str, want: &str, words: &str)
 }
 
 #[tokio::test]
-async fn what_would_give_a_package_more_rights_is_refused_before_the_first_child() {
+async fn escalation_is_refused_before_the_first_child() {
     let plane = strict_plane().await;
     let kubeconfig = manager(&plane).await;
     let (greeds, hooks) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -118,7 +118,7 @@ async fn what_would_give_a_package_more_rights_is_refused_before_the_first_child
     }
     let words = "create validatingwebhookconfigurations.admissionregistration.k8s.io";
     refused(&scene, kind("greed.example.org/v1", "hooks"), "hooks", "webhook", words).await;
-    // What asks for nothing of that works.
+    // An instance that wants none of them works.
     let modest = json!({
         "apiVersion": "greed.example.org/v1", "kind": "Greed", "metadata": {"name": "modest"}, "spec": {},
     });

@@ -1,5 +1,5 @@
-//! Rights of packages of which one hands a kind over to the other: the new account has its rights before it has the kind, and
-//! nothing is left of the old one.
+//! Rights of two packages of which one hands over a kind to the other: the new account has its rights before
+//! it has the kind, and no right of the old account remains.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::support::{eventually, kubectl_of};
 const OPERATOR: crate::support::ext::Kind = kind("operetta.dev/v1alpha1", "operators");
 
 #[tokio::test]
-async fn the_account_of_the_new_package_has_its_rights_before_it_has_the_kind() {
+async fn new_account_has_rights_before_it_has_the_kind() {
     let plane = strict_plane().await;
     let kubeconfig = manager(&plane).await;
     let _operetta = follow(&plane, &kubeconfig).await;
@@ -28,7 +28,7 @@ async fn the_account_of_the_new_package_has_its_rights_before_it_has_the_kind() 
     };
     let mut old = subject("olds", Scene::on(&plane).await);
     let mut new = subject("news", Scene::on(&plane).await);
-    // Two kinds of children: the new package has no template of the second one.
+    // Use two kinds of children; the new package has no template of the second.
     let first = old.version_of(1, Shape { children: 0b11, has_second: false, reads_default: false }).await;
     old.operetta(&["install", old.folder(&first)]).await.ok();
     let instance = json!({
@@ -59,7 +59,7 @@ async fn the_account_of_the_new_package_has_its_rights_before_it_has_the_kind() 
     assert_eq!(label().await, "olds");
     old.settles("the other is refused").await;
 
-    // With both kinds it takes over, and what it has are exactly its rights.
+    // With both kinds it takes over, and has exactly its rights.
     let third = new.version_of(3, Shape { children: 0b11, has_second: false, reads_default: false }).await;
     new.operetta(&["upgrade", new.folder(&third), "--take-over-from", "olds", "--accept-rights"]).await.ok();
     assert_eq!(label().await, "news");

@@ -1,7 +1,7 @@
-//! Each derived right of each package is used, and no other: instances of all packages that ship and of all examples live with
-//! the derived rights only, and the audit log shows what each account has done.
+//! Every derived right of each package is used, and no others are: instances of all shipped packages and all
+//! examples run with only the derived rights, and the audit log shows what each account has done.
 //!
-//! `each.rs` shows the other half: without one of them nothing is written.
+//! `each.rs` tests the other half: without one of them nothing is written.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ const TICKET: Kind = kind("tickets.example.com/v1", "flighttickets");
 const FLIGHT: Kind = kind("flights.com/v1", "flighttickets");
 const BACKUP: Kind = kind("etcd.database.coreos.com/v1beta2", "etcdbackups");
 
-/// What is derived and not seen here, by package, and when it is needed.
+/// Derived rights that are not used here, by package, with the case that needs them.
 const UNREACHED: [(&str, &str, &[&str]); 5] = [
     (
         "etcd",
@@ -42,7 +42,7 @@ const UNREACHED: [(&str, &str, &[&str]); 5] = [
         "an earlier version of the package that did not retain the volumes",
         &["delete persistentvolumeclaims"],
     ),
-    // each.rs: without it the bindings are refused.
+    // The API server itself checks it: without it the bindings are refused (each.rs).
     ("team", "asked by the API server itself", &["bind clusterroles.rbac.authorization.k8s.io"]),
     (
         "etcd cookbook",
@@ -51,7 +51,7 @@ const UNREACHED: [(&str, &str, &[&str]); 5] = [
     ),
 ];
 
-/// Copies of the packages, of which a later version is made.
+/// Copies of the packages, from which later versions are made.
 struct Packages {
     folders: Vec<(PathBuf, &'static str)>,
     _kept: Vec<TempDir>,
@@ -104,7 +104,7 @@ impl Packages {
         self.folders.iter().map(|(folder, _)| folder.to_str().unwrap()).collect()
     }
 
-    /// A later version of a package in which a child has another name.
+    /// Makes a later version of a package in which a child has another name.
     fn rename(&self, package: &str, template: &str, from: &str, to: &str) {
         let (folder, _) = self.folders.iter().find(|(_, name)| *name == package).unwrap();
         let path = folder.join("templates").join(template);
@@ -114,7 +114,7 @@ impl Packages {
     }
 }
 
-/// What requests have used of rights, as `verb resource`.
+/// The rights that requests have used, as `verb resource`.
 fn used<'a>(requests: impl IntoIterator<Item = &'a AuditEvent>) -> BTreeSet<String> {
     let mut used = BTreeSet::new();
     for request in requests.into_iter().filter(|request| !request.resource.is_empty()) {
@@ -128,15 +128,15 @@ fn used<'a>(requests: impl IntoIterator<Item = &'a AuditEvent>) -> BTreeSet<Stri
             used.insert(right.to_string());
         };
         add(&request.verb);
-        // An apply that creates the object is authorized for both.
+        // An apply that creates the object needs the rights `patch` and `create`.
         if request.verb == "patch" && request.code == 201 {
             add("create");
         }
-        // Servers that do not stream lists are asked for them.
+        // A watch needs `list` as well, because servers may not stream lists.
         if request.verb == "watch" {
             add("list");
         }
-        // A connection by WebSocket is, too.
+        // A command over a WebSocket needs `create` as well.
         if request.subresource == "exec" {
             add("create");
         }
@@ -145,12 +145,12 @@ fn used<'a>(requests: impl IntoIterator<Item = &'a AuditEvent>) -> BTreeSet<Stri
     used
 }
 
-/// What every user may do.
+/// Whether every user has the right.
 fn is_of_everybody(right: &str) -> bool {
     right.starts_with("create selfsubject")
 }
 
-/// Rights as `verb resource`, wherever they are granted.
+/// The rights as `verb resource`, wherever they are granted.
 fn texts(rights: &Rights) -> BTreeSet<String> {
     let anywhere = |right: &Right| Right { place: rights::Place::Home, name: None, ..right.clone() };
     rights.iter().map(|right| anywhere(right).to_string()).collect()
@@ -179,7 +179,7 @@ async fn all_packages_use_their_derived_rights_and_no_others() {
     cookbook(&scene).await;
     drop(operetta);
 
-    // The next versions have other names for some children, so the former ones are deleted.
+    // The next versions have other names for some children, so that the former ones are deleted.
     packages.rename("webapp", "deployment.yaml", "{{ name }}", "{{ name }}-next");
     packages.rename("webapp", "service.yaml", "{{ name }}", "{{ name }}-next");
     packages.rename("hello", "card.yaml", "name: {{ name }}", "name: {{ name }}-next");
@@ -200,7 +200,7 @@ async fn all_packages_use_their_derived_rights_and_no_others() {
     compare(&plane, &packages);
 }
 
-/// Compares what the accounts and the manager itself have done with what they may do.
+/// Compares the requests of the accounts and of the manager with their rights.
 fn compare(plane: &Arc<ControlPlane>, packages: &Packages) {
     let requests = plane.audit().requests_since(Mark::START).unwrap();
     let own = user(rights::MANAGER);
@@ -212,7 +212,7 @@ fn compare(plane: &Arc<ControlPlane>, packages: &Packages) {
         let account = user(&rights::account(name));
         let mut used = used(of_manager.iter().copied().filter(|request| request.acting_as == account));
         let derived = texts(&derived(folder.to_str().unwrap()));
-        // Asked for by the admission of ownerReferences: without it all applies were refused.
+        // The admission of ownerReferences checks these: without them all applies would be refused.
         used.extend(derived.iter().filter(|right| right.ends_with("/finalizers")).cloned());
         let of_package =
             UNREACHED.iter().filter(|(package, ..)| package.split(' ').any(|package| package == *name));
@@ -224,7 +224,7 @@ fn compare(plane: &Arc<ControlPlane>, packages: &Packages) {
         let gone = known.iter().filter(|right| !derived.contains(**right));
         wrong.extend(gone.map(|right| format!("{name}: {right} is not derived, take it off the list")));
     }
-    // What the manager does as itself concerns no child and no ref.
+    // Requests of the manager in its own name concern no child and no ref.
     let itself = of_manager.iter().copied().filter(|request| request.acting_as.is_empty());
     let mut allowed = texts(&rights::manager::rights());
     for kind in [
@@ -247,7 +247,7 @@ fn compare(plane: &Arc<ControlPlane>, packages: &Packages) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// An object without our label must be read before it is applied.
+/// Removes our label, so that the object must be read before it is applied.
 async fn lose_label(scene: &Scene, kind: Kind, name: &str) {
     let labels = json!({"metadata": {"labels": {"operetta.dev/instance-uid": null}}});
     scene.patch(kind, name, "merge", &labels).await;
@@ -270,7 +270,7 @@ async fn webapp(scene: &Scene) {
     }
 }
 
-/// The packages without pods.
+/// Instances of the packages without pods.
 async fn small_examples(scene: &Scene) {
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "docs-tls"}, "data": {"tls.crt": "YQ=="}});
     scene.apply(&secret.to_string()).await;
@@ -284,7 +284,7 @@ async fn small_examples(scene: &Scene) {
         .to_string()
     };
     scene.apply(&ticket(TICKET)).await;
-    // No API answers it; it reads the token all the same.
+    // No API answers its requests, but it reads the token all the same.
     scene.apply(&ticket(FLIGHT)).await;
     for (kind, name) in
         [(GREETING, "world"), (SITE, "docs"), (TEAM, "platform"), (TICKET, "my-flight-ticket")]
@@ -301,7 +301,7 @@ async fn small_examples(scene: &Scene) {
     let less = json!({"spec": {"quota": null, "isolated": false, "members": [{"user": "ada@example.org"}]}});
     scene.patch(TEAM, "platform", "merge", &less).await;
     scene.patch(SITE, "docs", "merge", &json!({"spec": {"mirrors": ["east"]}})).await;
-    // One of the site, and that of the shop.
+    // One Service of the site, and the one of the shop remain.
     for (kind, left) in [(QUOTA, 0), (NETWORK_POLICY, 0), (ROLE_BINDING, 1), (SERVICE, 2)] {
         eventually(&format!("{left} {kind:?}"), LONG, async || {
             let names = scene.names(kind).await;
@@ -331,7 +331,7 @@ async fn etcd(scene: &Scene) {
     }
 }
 
-/// With volumes and certificates.
+/// A cluster with volumes and certificates.
 async fn durable_etcd(scene: &Scene) {
     let files = |name: &str, prefix: &str| {
         let data: serde_json::Map<String, Value> =
@@ -354,7 +354,7 @@ async fn durable_etcd(scene: &Scene) {
     scene.ready(ETCD, "durable").await;
     sized(scene, "durable", 1).await;
     scene.gone(VOLUME_CLAIM, "durable-1").await;
-    // Its volume outlives it, and is read before another cluster of that name takes it.
+    // Its volume is retained, and is read before another cluster of that name adopts it.
     scene.kubectl(&["delete", "etcdcluster", "durable"]).await;
     scene.gone(POD, "durable-0").await;
     let labels = json!({"metadata": {"labels": {"operetta.dev/instance-uid": null}}});
@@ -365,7 +365,7 @@ async fn durable_etcd(scene: &Scene) {
     scene.ready(ETCD, "durable").await;
 }
 
-/// One that succeeds, one that fails, and one that is cancelled.
+/// A backup that succeeds, one that fails, and one that is cancelled.
 async fn backups(scene: &Scene) {
     let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "backups"},
         "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}});
@@ -403,14 +403,14 @@ async fn cookbook(scene: &Scene) {
     cancelled(scene, "orders").await;
 }
 
-/// The Jobs of the runs of an instance.
+/// The Jobs of an instance's runs.
 async fn jobs_of(scene: &Scene, instance: &str) -> Vec<Value> {
     let mut jobs = scene.list(JOB).await;
     jobs.retain(|job| job["metadata"]["labels"]["operetta.dev/instance"] == instance);
     jobs
 }
 
-/// Waits until a Job of an instance is such; its name.
+/// Waits until an instance has a Job for which `is_such` is true. Returns its name.
 async fn a_job(scene: &Scene, instance: &str, what: &str, is_such: impl Fn(&Value) -> bool) -> String {
     eventually(&format!("a Job of {instance}: {what}"), LONG, async || {
         let jobs = jobs_of(scene, instance).await;
@@ -419,12 +419,12 @@ async fn a_job(scene: &Scene, instance: &str, what: &str, is_such: impl Fn(&Valu
     .await
 }
 
-/// A Job whose result is stored may go by itself.
+/// Waits until a Job has a TTL, which it gets when its result is stored.
 async fn expiring(scene: &Scene, instance: &str) {
     a_job(scene, instance, "a TTL", |job| job["spec"]["ttlSecondsAfterFinished"].is_u64()).await;
 }
 
-/// A Job has failed, and its log is read.
+/// Waits until a Job has failed and its log is read.
 async fn failed(scene: &Scene, package: &str, instance: &str) {
     a_job(scene, instance, "failed", |job| job["status"]["failed"].as_u64().is_some_and(|failed| failed > 0))
         .await;
@@ -437,7 +437,7 @@ async fn failed(scene: &Scene, package: &str, instance: &str) {
     .await;
 }
 
-/// A run whose Job does not end is cancelled, and the Job is deleted.
+/// Cancels a run whose Job does not end, and waits until the Job is deleted.
 async fn cancelled(scene: &Scene, instance: &str) {
     let active = |job: &Value| job["status"]["active"].as_u64().is_some_and(|active| active > 0);
     let job = a_job(scene, instance, "running", active).await;

@@ -29,7 +29,7 @@ async fn managers_with_different_users_run_plans_in_one_cluster() {
     grant(&plane, &[&errands], |_| {}).await;
     let mut account = crate::support::rights::run(&plane, &kubeconfig, &[&errands]);
     watching(&mut account, 1).await;
-    // Each creates runs, also after the other has started.
+    // Each manager creates runs, also after the other has started.
     for name in ["b", "c"] {
         scene.apply(&instance("Errand", name)).await;
         scene.ready(ERRAND, name).await;
@@ -42,7 +42,7 @@ async fn managers_with_different_users_run_plans_in_one_cluster() {
     assert!(exempt.contains(&user("operetta")), "{exempt}");
     assert_eq!(exempt.matches("username !=").count(), 2, "{exempt}");
 
-    // A policy that somebody has deleted is back, with both, when they have started again.
+    // A deleted policy is restored for both managers after their restart.
     let gone =
         ["delete", "validatingadmissionpolicy,validatingadmissionpolicybinding", "planruns.operetta.dev"];
     kubectl_of(&plane, &gone, "").await.ok();
@@ -66,7 +66,7 @@ async fn managers_with_different_users_run_plans_in_one_cluster() {
     assert_eq!(sorted(&again), sorted(&exempt));
 }
 
-/// The words, in a fixed order.
+/// The words of a text, sorted.
 fn sorted(text: &str) -> Vec<&str> {
     let mut words: Vec<&str> = text.split_whitespace().collect();
     words.sort_unstable();

@@ -1,5 +1,6 @@
-//! Who may do what: each actor, each object, each verb, as the authorizer of a real API server answers, compared with a table.
-//! What policies decide beyond that is tried in `plan_runs.rs`, `protection.rs` and `confined.rs`.
+//! Who may do what: every actor, object and verb, as the authorizer of a real API server answers, compared
+//! with a table. Decisions of admission policies are tested in `plan_runs.rs`, `protection.rs` and
+//! `confined.rs`.
 
 use std::fmt::Write as _;
 
@@ -11,7 +12,7 @@ use crate::support::ext::{LONG, file, fixture};
 use crate::support::rights::{SYSTEM, apply, grant, manager, user};
 use crate::support::{eventually, kubectl_of};
 
-/// The table. `OPERETTA_UPDATE=1` writes it.
+/// The file with the table. `OPERETTA_UPDATE=1` writes it.
 const TABLE: &str = "tests/planes/rights/matrix.txt";
 const TEAM: &str = "team";
 const FIXTURES: &str = "fixtures.operetta.dev";
@@ -52,7 +53,7 @@ static OBJECTS: [Object; 22] = [
     ("", "configmaps", "", TEAM, ""),
 ];
 
-/// The verbs of Kubernetes, and those that policies ask for.
+/// The verbs of Kubernetes, and those that admission policies check.
 fn verbs(resource: &str) -> Vec<&'static str> {
     let more: &[&str] = match resource {
         "errands" => &["run", "approve"],
@@ -63,7 +64,7 @@ fn verbs(resource: &str) -> Vec<&'static str> {
     WRITES.iter().chain(more).copied().collect()
 }
 
-/// What a user may do: a line for each object.
+/// What a user may do, as one line for each object.
 async fn row(plane: &operetta::local::ControlPlane, actor: &str, groups: &[&str]) -> String {
     let attributes = |object: &Object, verb: &str| {
         let (group, resource, subresource, namespace, name) = *object;
@@ -153,7 +154,7 @@ async fn each_actor_may_do_what_the_table_says() {
     ];
     let update = std::env::var_os("OPERETTA_UPDATE").is_some();
     let expected = if update { String::new() } else { file(TABLE) };
-    // The rules of a package reach the roles of the cluster after a moment.
+    // The rules of a package are aggregated into the cluster's roles a moment later.
     let mut last = String::new();
     let settled = eventually("the rights of the table", LONG, async || {
         let mut table = String::new();

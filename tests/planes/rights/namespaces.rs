@@ -1,5 +1,5 @@
-//! Packages whose Operator names namespaces, with an account that has Roles there and no `ClusterRole`; and packages whose
-//! account lacks rights, beside others.
+//! Packages whose Operator names namespaces, with an account that has Roles there and no `ClusterRole`; and
+//! packages whose account lacks rights, beside others.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -58,7 +58,7 @@ async fn is_ready(operetta: &Operetta, expected: &str) {
     .await;
 }
 
-/// The child comes back when it is deleted.
+/// Checks that a deleted child comes back.
 async fn repaired(scene: &Scene, name: &str) {
     let before = scene.get(CONFIG_MAP, name).await;
     scene.kubectl(&["delete", "configmap", name]).await;
@@ -66,7 +66,7 @@ async fn repaired(scene: &Scene, name: &str) {
 }
 
 #[tokio::test]
-async fn an_account_with_roles_alone_serves_the_namespaces_that_its_operator_names() {
+async fn account_with_roles_only_serves_named_namespaces() {
     let plane = strict_plane().await;
     let kubeconfig = manager(&plane).await;
     let (one, two, three) = (Scene::on(&plane).await, Scene::on(&plane).await, Scene::on(&plane).await);
@@ -94,7 +94,7 @@ async fn an_account_with_roles_alone_serves_the_namespaces_that_its_operator_nam
     for scene in [&one, &two] {
         scene.ready(SITE, "docs").await;
         repaired(scene, "docs").await;
-        // What it reads is followed there.
+        // Refs are watched in that namespace.
         let banner = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "banner"}, "data": {"text": "News"}});
         scene.apply(&banner.to_string()).await;
         scene.until("the banner", CONFIG_MAP, "docs", |object| object["data"]["banner"] == "News").await;
@@ -117,7 +117,7 @@ async fn an_account_with_roles_alone_serves_the_namespaces_that_its_operator_nam
     });
     assert!(wrong.is_empty(), "{}", list(&wrong));
 
-    // One more namespace, first without rights: that harms the others as little as it is hidden.
+    // One more namespace, at first without rights: that is reported and does not affect the others.
     serve(&plane, "site", &[&one, &two, &three]).await;
     let lacks = |operator: &Value| {
         let rights = operator["status"]["missingRights"].as_array().cloned().unwrap_or_default();
@@ -131,7 +131,8 @@ async fn an_account_with_roles_alone_serves_the_namespaces_that_its_operator_nam
     three.ready(SITE, "docs").await;
     until_missing(&plane, "site", &BTreeSet::new()).await;
 
-    // A namespace that is served no more: its children stay, and a deletion is completed, also by another manager.
+    // A namespace is no longer served: its children stay, and deletions are completed, also by another
+    // manager.
     serve(&plane, "site", &[&two, &three]).await;
     one.until("not served", SITE, "docs", unserved).await;
     one.kubectl(&["delete", "configmap", "docs"]).await;
@@ -145,12 +146,12 @@ async fn an_account_with_roles_alone_serves_the_namespaces_that_its_operator_nam
 }
 
 #[tokio::test]
-async fn a_package_without_its_rights_harms_no_other() {
+async fn package_without_rights_affects_no_other() {
     let plane = strict_plane().await;
     let kubeconfig = manager(&plane).await;
     let scene = Scene::on(&plane).await;
     let operetta = follow(&plane, &kubeconfig).await;
-    // Nothing at all is granted to one; neither its children nor its instances can be listed.
+    // One package has no rights at all: neither its children nor its instances can be listed.
     let here = names(&[&scene]);
     grant_in(&plane, SITES, &[&scene]).await;
     // Without a role that names its CRD the manager could not even register its kind.
@@ -176,7 +177,7 @@ async fn a_package_without_its_rights_harms_no_other() {
     let refused = |operator: &Value| {
         let told = condition(operator, "RightsMissing");
         let text = told["message"].as_str().unwrap_or_default();
-        // The manager may neither act as the account nor list the instances.
+        // The manager may neither impersonate the account nor list the instances.
         let words =
             ["operetta rbac", "impersonate", "operetta-hello", "instances greetings.examples.operetta.dev"];
         let ready = condition(operator, "Ready");
@@ -194,12 +195,12 @@ async fn a_package_without_its_rights_harms_no_other() {
     is_ready(&operetta, "instances greetings.examples.operetta.dev").await;
     repaired(&scene, "docs").await;
     assert!(scene.find(CONFIG_MAP, "world").await.is_none());
-    // Once they are granted, all goes on by itself.
+    // Once the rights are granted, everything continues by itself.
     grant_in(&plane, HELLO, &[&scene]).await;
     scene.ready(GREETING, "world").await;
     until_missing(&plane, "hello", &BTreeSet::new()).await;
     is_ready(&operetta, "all watches are up").await;
-    // A right that is taken away while a watch runs is named when the watch is opened anew.
+    // A right that is withdrawn while a watch is open is reported when the watch is opened again.
     revoke_watch(&plane, &scene).await;
     drop(operetta);
     let operetta = follow(&plane, &kubeconfig).await;

@@ -1,5 +1,5 @@
-//! Rights of revisions: after each upgrade, downgrade and rollback, by command and from Git, an account has exactly the rights of
-//! the revision that is in use. What a package is called gives it nothing.
+//! Rights of revisions: after each upgrade, downgrade and rollback, by command and from Git, an account has
+//! exactly the rights of the revision in use. The name of a package gives it no rights.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -18,7 +18,7 @@ use crate::support::{Output, eventually, kubectl_of, operetta};
 
 const GROUP: &str = "revisions.example.org";
 const OPERATOR: Kind = kind("operetta.dev/v1alpha1", "operators");
-/// What a package may have as children, all with the name of the instance.
+/// The children that a package may have, all with the instance's name.
 const CHILDREN: [(&str, Kind, &str); 4] = [
     ("config", kind("v1", "configmaps"), "apiVersion: v1\nkind: ConfigMap\ndata: {a: b}\n"),
     ("service", kind("v1", "services"), "apiVersion: v1\nkind: Service\nspec: {ports: [{port: 80}]}\n"),
@@ -30,10 +30,10 @@ const CHILDREN: [(&str, Kind, &str); 4] = [
     ),
 ];
 
-/// A version of a package.
+/// The contents of a version of a package.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shape {
-    /// Which children, as bits.
+    /// The children, as bits.
     pub(super) children: u8,
     /// Whether it has a second CRD.
     pub(super) has_second: bool,
@@ -42,7 +42,7 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// Another one for each number.
+    /// A shape that depends on the number.
     fn of(seed: u32) -> Self {
         let bits = seed.wrapping_mul(2_654_435_761) >> 7;
         let children = u8::try_from(bits % 15).unwrap() + 1;
@@ -53,7 +53,7 @@ impl Shape {
         self.children >> index & 1 == 1
     }
 
-    /// `plural`: of its first CRD.
+    /// Writes the package; `plural` is that of its first CRD.
     fn write(self, folder: &Path, (name, plural): (&str, &str), version: u32) {
         let write = |path: &str, text: &str| {
             let path = folder.join(path);
@@ -96,7 +96,7 @@ fn kind_of(plural: &str) -> String {
     super::super::operators::kind_of(plural)
 }
 
-/// A package of a cluster, and its revisions.
+/// A package in a cluster, with its revisions.
 pub(super) struct Subject {
     pub(super) name: String,
     /// The plural of its first kind.
@@ -104,7 +104,7 @@ pub(super) struct Subject {
     pub(super) scene: Scene,
     /// Whether its Operator names the namespace of its instance.
     pub(super) is_limited: bool,
-    /// By the name of the revision: its files, what was printed for Git, and what it is.
+    /// For each revision: its files, the output for Git, and its shape.
     pub(super) revisions: BTreeMap<String, (tempfile::TempDir, String, Shape)>,
     pub(super) order: Vec<String>,
 }
@@ -121,12 +121,12 @@ impl Subject {
         operetta(self.plane().kubeconfig_path(), args).await
     }
 
-    /// Writes another version; the name of its revision.
+    /// Writes another version. Returns the name of its revision.
     async fn version(&mut self, seed: u32) -> String {
         self.version_of(seed, Shape::of(seed)).await
     }
 
-    /// The same of a shape.
+    /// Writes a version of this shape. Returns the name of its revision.
     pub(super) async fn version_of(&mut self, seed: u32, shape: Shape) -> String {
         let root = tempfile::tempdir().unwrap();
         shape.write(root.path(), (&self.name, &self.plural), seed);
@@ -150,7 +150,7 @@ impl Subject {
         kubectl_of(self.plane(), &args, &self.revisions[revision].1).await.ok();
     }
 
-    /// One operation. `number`: of the version, if it makes one.
+    /// Carries out one operation. `number` is that of the version, if it makes one.
     async fn operate(&mut self, sort: u32, number: u32) -> String {
         let earlier = self.order[self.order.len().saturating_sub(2)].clone();
         match sort % 5 {
@@ -185,7 +185,7 @@ impl Subject {
         }
     }
 
-    /// Waits until the revision that the Operator names is active, and the account has its rights and no others.
+    /// Waits until the revision that the Operator names is active, and the account has exactly its rights.
     pub(super) async fn settles(&self, what: &str) {
         let operator = eventually(&format!("{}: {what}: active", self.name), LONG, async || {
             let operator = find_in(self.plane(), OPERATOR, None, &self.name).await.unwrap_or_default();
@@ -198,7 +198,7 @@ impl Subject {
         let shape = self.revisions[revision].2;
         let second = format!("more{}.{GROUP}", self.name);
         if !shape.has_second && find_in(self.plane(), CRD, None, &second).await.is_some() {
-            // Its instances could be created, and deleted, as long as it is there.
+            // As long as the CRD exists, its instances could be created and deleted.
             kubectl_of(self.plane(), &["delete", "crd", &second], "").await.ok();
         }
         let home = self.scene.namespace();
@@ -247,7 +247,7 @@ impl Subject {
         there.iter().map(|right| (right.group.clone(), right.resource.clone(), right.verb.clone())).collect()
     }
 
-    /// What the API server says that the account may do, without what every account may.
+    /// The account's rights according to the API server, without those that every account has.
     pub(super) async fn rules(&self, namespace: &str) -> Rules {
         let ours = rules_of(self.plane(), &rights::account(&self.name), namespace).await;
         let all = rules_of(self.plane(), "nobody", namespace).await;
@@ -279,7 +279,7 @@ async fn rules_of(plane: &ControlPlane, account: &str, namespace: &str) -> Rules
 }
 
 #[tokio::test]
-async fn an_account_has_exactly_the_rights_of_the_revision_in_use_after_each_change() {
+async fn account_has_exactly_the_rights_of_its_revision() {
     const PACKAGES: u32 = 6;
     const CHANGES: u32 = 10;
     let plane = strict_plane().await;
@@ -307,7 +307,7 @@ async fn an_account_has_exactly_the_rights_of_the_revision_in_use_after_each_cha
             let what = subject.operate(change + index % 2, index * CHANGES + change).await;
             subject.settles(&format!("{change}: {what}")).await;
         }
-        // Nothing is left over of a package that is gone.
+        // No right of an uninstalled package remains.
         subject.operetta(&["uninstall", &subject.name, "--instances", "delete"]).await.ok();
         eventually("no right is left", LONG, async || {
             let left = subject.rules(subject.scene.namespace()).await;
@@ -322,10 +322,10 @@ async fn an_account_has_exactly_the_rights_of_the_revision_in_use_after_each_cha
     futures::future::join_all((0..PACKAGES).map(run)).await;
 }
 
-/// Version 0.1.0 named the roles of a package otherwise. An upgrade deletes them, with the rights that they give, and none of
-/// another package.
+/// Version 0.1.0 had other names for the roles of a package. An upgrade deletes those roles with their
+/// rights, and no role of another package.
 #[tokio::test]
-async fn roles_under_former_names_are_replaced() {
+async fn roles_with_names_of_version_0_1_0_are_replaced() {
     let plane = strict_plane().await;
     let kubeconfig = manager(&plane).await;
     let _operetta = follow(&plane, &kubeconfig).await;
@@ -371,7 +371,7 @@ async fn roles_under_former_names_are_replaced() {
     assert!(left.iter().all(|line| line.ends_with("/operetta-formers-view")), "{left:?}");
 }
 
-/// Installs a package of that name.
+/// Installs a package with this name.
 async fn install(plane: &Arc<ControlPlane>, name: &str, seed: u32) -> (tempfile::TempDir, Output) {
     let root = tempfile::tempdir().unwrap();
     Shape::of(seed).write(root.path(), (name, name), seed);
@@ -380,7 +380,7 @@ async fn install(plane: &Arc<ControlPlane>, name: &str, seed: u32) -> (tempfile:
 }
 
 #[tokio::test]
-async fn the_name_of_a_package_gives_it_no_role_of_another() {
+async fn package_name_gives_no_role_of_another_package() {
     let plane = strict_plane().await;
     let kubeconfig = manager(&plane).await;
     let operetta_process = follow(&plane, &kubeconfig).await;
@@ -401,7 +401,7 @@ async fn the_name_of_a_package_gives_it_no_role_of_another() {
     for name in ["packages", "manager", "org", "org-view", "view"] {
         install(&plane, name, 1).await.1.ok();
     }
-    // A package whose name ends as the role of another's users gives those users nothing.
+    // A package whose name ends like the role of another package's users gives those users nothing.
     let view = kubectl_of(&plane, &["get", "clusterrole", "view", "-o", "json"], "").await.ok();
     let view: Value = serde_json::from_str(&view).unwrap();
     let verbs: Vec<&Value> =
@@ -412,7 +412,7 @@ async fn the_name_of_a_package_gives_it_no_role_of_another() {
     }
     assert_eq!(all_of_manager().await, before);
 
-    // Kinds of groups that are not a package's.
+    // A package cannot have CRDs in these groups.
     for group in ["operetta.dev", "apps", "networking.k8s.io"] {
         let root = tempfile::tempdir().unwrap();
         Shape::of(1).write(root.path(), ("greedy", "greedy"), 1);
@@ -429,7 +429,7 @@ async fn the_name_of_a_package_gives_it_no_role_of_another() {
         }
     }
 
-    // A role of that name which something else has made is left alone.
+    // A role of that name that somebody else has created is left alone.
     for (package, role, labels) in [
         ("mine", "operetta:mine:view", json!({})),
         (
@@ -453,7 +453,7 @@ async fn the_name_of_a_package_gives_it_no_role_of_another() {
     the_manager_binds_nothing_else(&plane).await;
 }
 
-/// The manager may bind the roles of revisions, under their names, and change no rule.
+/// The manager may bind the roles of revisions under their names, and may not change rules.
 async fn the_manager_binds_nothing_else(plane: &Arc<ControlPlane>) {
     let roles = kubectl_of(
         plane,

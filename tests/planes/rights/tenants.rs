@@ -1,5 +1,5 @@
-//! A tenant with `edit` on the kind of a package and nothing else: the manager does for him what the account of the package may
-//! do in his namespace, and no more.
+//! A tenant with `edit` on the kind of a package and nothing else: through the manager the tenant can do what
+//! the package's account may do in that namespace, and no more.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: tenant}]
     );
 }
 
-/// Applies an instance as the tenant; what he is told.
+/// Applies an instance as the tenant. Returns the API server's answer.
 async fn as_tenant(
     plane: &ControlPlane,
     namespace: &str,
@@ -78,7 +78,7 @@ fn config_map(name: &str, text: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_tenant_reaches_no_further_than_the_account_in_his_namespace() {
+async fn tenant_gets_only_the_accounts_rights_in_the_namespace() {
     let root = tempfile::tempdir().unwrap();
     desks(root.path());
     let package = root.path().to_str().unwrap();
@@ -99,7 +99,7 @@ async fn a_tenant_reaches_no_further_than_the_account_in_his_namespace() {
     own.apply(&config_map("mine", "hello")).await;
     let here = own.namespace();
 
-    // What the package is for works, here and not elsewhere.
+    // The intended use works, in this namespace only.
     as_tenant(&plane, here, "works", &json!({"role": "view", "source": "mine"})).await.unwrap();
     own.ready(DESK, "works").await;
     assert_eq!(own.get(CONFIG_MAP, "works-copy").await["data"]["text"], "hello");
@@ -107,7 +107,7 @@ async fn a_tenant_reaches_no_further_than_the_account_in_his_namespace() {
         as_tenant(&plane, others.namespace(), "elsewhere", &json!({"source": "plans"})).await.unwrap_err();
     assert!(refused.to_lowercase().contains("forbidden"), "{refused}");
 
-    // He gets no role that the account may not bind.
+    // The tenant gets no role that the account may not bind.
     as_tenant(&plane, here, "greedy", &json!({"role": "cluster-admin", "source": "mine"})).await.unwrap();
     let stalled = |object: &Value| condition(object, "Stalled")["status"] == "True";
     let greedy = own.until("refused", DESK, "greedy", stalled).await;
@@ -115,7 +115,7 @@ async fn a_tenant_reaches_no_further_than_the_account_in_his_namespace() {
     assert!(told.contains("RoleBinding") && told.contains("not currently held"), "{told}");
     assert!(own.find(ROLE_BINDING, "greedy").await.is_none());
 
-    // Names of objects elsewhere, in whatever form, bring nothing of them.
+    // Names of objects in other namespaces, in whatever form, copy nothing from there.
     let forms = [
         ("by-name", "plans".to_owned()),
         ("by-path", format!("{}/plans", others.namespace())),
@@ -126,7 +126,7 @@ async fn a_tenant_reaches_no_further_than_the_account_in_his_namespace() {
         as_tenant(&plane, here, name, &json!({"source": source})).await.unwrap();
         own.until("reported", DESK, name, |object| condition(object, "Ready")["status"] == "False").await;
     }
-    // The name is right once there is such an object in his own namespace.
+    // The name is valid once the tenant's own namespace has such an object.
     own.apply(&config_map("plans", "his own")).await;
     own.ready(DESK, "by-name").await;
     assert_eq!(own.get(CONFIG_MAP, "by-name-copy").await["data"]["text"], "his own");
@@ -137,7 +137,7 @@ async fn a_tenant_reaches_no_further_than_the_account_in_his_namespace() {
         assert!(!desk["status"].to_string().contains("a secret of others"), "{desk:#}");
     }
 
-    // The manager has read and written nothing there, as whomever.
+    // The manager has read and written nothing there, under any user.
     let account = user(&rights::account("desks"));
     let mut there = plane.audit().requests_since(Mark::START).unwrap();
     there.retain(|request| {

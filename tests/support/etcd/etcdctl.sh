@@ -1,15 +1,15 @@
 # An etcdctl without etcd: `sh etcdctl.sh NAMESPACE/NAME ARGUMENTS...` keeps the list of members of a cluster in files
 # beside itself. A member has started once it has had a ready pod, and answers while it has one.
-# CLUSTER.pods: a line for each ready pod, with ordinal and version. CLUSTER.founders: with how many members it began.
+# CLUSTER.pods: a line for each ready pod, with ordinal and version. CLUSTER.founders: the initial number of members.
 # CLUSTER.members: ordinal, number, URL, whether it is a learner, whether it has started.
-# Tests run it thousands of times, so it starts no process but flock and mv.
+# Tests run it thousands of times, so it starts no processes except flock and mv.
 cd "${0%/*}" || exit 9
 space=${1%%/*} name=${1#*/}
 of=$space.$name
 shift
 echo "$*" >> "$of.calls"
 exec 9> "$of.lock"
-flock -w 20 9 || exit 1 # released also when it is killed
+flock -w 20 9 || exit 1 # the lock is released even if this script is killed
 [ -f "$of.pods" ] && [ -f "$of.founders" ] || { echo "no cluster $of" >&2; exit 1; }
 [ -f "$of.fail" ] && { cat "$of.fail" >&2; exit 1; }
 
@@ -19,7 +19,7 @@ url() { url=http://$name-$1.$name.$space.svc; }
 is_ready() { case $ready in *" $1="*) ;; *) return 1 ;; esac; }
 fail() { echo "Error: $*" >&2; exit 1; }
 save() { printf '%s' "$members" > "$of.new" && mv "$of.new" "$of.members"; }
-# What an id ends with. Ids have 64 bits: 8e9e05c52164 and the number in hexadecimal, or this in decimal.
+# The last digits of an id in decimal. Ids have 64 bits: 8e9e05c52164 followed by the number in hexadecimal.
 decimal() { digits=$((3932948480 + $1)); }
 has_quorum() { [ $((answering * 2)) -gt "$voting" ] || fail "etcdserver: request timed out"; }
 # The ordinal of the member with an id.

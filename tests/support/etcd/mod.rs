@@ -1,5 +1,5 @@
-//! An etcdctl for pods that only claim to run: `etcdctl.sh` keeps the list of members of each cluster. What it knows of
-//! pods is watched here.
+//! An etcdctl for pods that no kubelet runs: `etcdctl.sh` keeps each cluster's list of members. A watch here
+//! tells the script about the pods.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -29,25 +29,25 @@ static PACKAGE: LazyLock<TempDir> = LazyLock::new(|| {
     folder
 });
 
-/// The package with that etcdctl.
+/// The folder of the etcd package that calls the scripted etcdctl.
 pub fn package() -> &'static str {
     PACKAGE.path().to_str().expect("UTF-8")
 }
 
-/// A file of the package with that etcdctl.
+/// The text of a file of the package, with etcdctl replaced by the script.
 pub fn scripted(text: &str) -> String {
     let script = FOLDER.path().join("etcdctl.sh");
     text.replace("[etcdctl, ", &format!("[sh, {}, '{{{{ namespace }}}}/{{{{ name }}}}', ", script.display()))
 }
 
-/// Tells the script from now on about the members' pods of a control plane.
+/// From now on, writes the state of the members' pods of a control plane to where the script reads it.
 pub fn watch(plane: &ControlPlane) {
     static WATCHED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
     if !WATCHED.lock().unwrap_or_else(PoisonError::into_inner).insert(plane.folder().to_owned()) {
         return;
     }
     let kubeconfig = Kubeconfig::read_from(plane.kubeconfig_path()).expect("a kubeconfig");
-    // Runtimes of tests come and go.
+    // Each test has its own runtime, which ends with the test; the watch must outlive it.
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async {
@@ -59,7 +59,7 @@ pub fn watch(plane: &ControlPlane) {
     });
 }
 
-/// Writes what there is of a kind whenever it changes.
+/// Calls `write` with all objects of a kind whenever one of them changes.
 async fn follow(client: kube::Client, kind: Kind, write: fn(&BTreeMap<String, Value>, &Value)) {
     let api = Api::<DynamicObject>::all_with(client, &kind.resource());
     let mut known = BTreeMap::new();
@@ -81,7 +81,7 @@ async fn follow(client: kube::Client, kind: Kind, write: fn(&BTreeMap<String, Va
     }
 }
 
-/// The file of the cluster that an object belongs to.
+/// The script's file for the cluster that an object belongs to.
 fn path(object: &Value, what: &str) -> PathBuf {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (namespace, cluster) =
@@ -89,7 +89,7 @@ fn path(object: &Value, what: &str) -> PathBuf {
     FOLDER.path().join(format!("{}.{}.{what}", text(namespace), text(cluster)))
 }
 
-/// In one piece: it may be read at this moment.
+/// Replaces a file by a rename: the script may be reading it now.
 fn replace(path: &Path, text: &str) {
     let fresh = path.with_extension("fresh");
     std::fs::write(&fresh, text).expect("a file");
@@ -101,7 +101,7 @@ fn pods(known: &BTreeMap<String, Value>, changed: &Value) {
     let of_cluster = known.values().filter(|pod| path(pod, "pods") == path_of_pods);
     let lines = of_cluster.filter(|pod| is_pod_ready(pod)).map(|pod| {
         let ordinal = name_of(pod).rsplit('-').next().unwrap_or_default().to_owned();
-        // What runs: a pod that is told another image runs the old one for a moment.
+        // Take the image that runs: after a change of the spec the pod runs the old one for a moment.
         let image = pod["status"]["containerStatuses"][0]["image"].as_str().unwrap_or_default();
         format!("{ordinal} {}\n", image.rsplit(":v").next().unwrap_or_default())
     });
@@ -113,14 +113,14 @@ fn founders(_: &BTreeMap<String, Value>, changed: &Value) {
 }
 
 impl Scene {
-    /// The calls of etcdctl for a cluster that begin so.
+    /// The calls of etcdctl for a cluster that begin with `begin`.
     pub fn etcdctl_calls(&self, cluster: &str, begin: &str) -> Vec<String> {
         let path = FOLDER.path().join(format!("{}.{cluster}.calls", self.namespace()));
         let all = std::fs::read_to_string(path).unwrap_or_default();
         all.lines().filter(|line| line.starts_with(begin)).map(ToOwned::to_owned).collect()
     }
 
-    /// Lets all calls of etcdctl for a cluster fail with this message, or no longer.
+    /// Makes all calls of etcdctl for a cluster fail with this message; with `None` they succeed again.
     pub fn etcdctl_fails(&self, cluster: &str, message: Option<&str>) {
         let path = FOLDER.path().join(format!("{}.{cluster}.fail", self.namespace()));
         match message {

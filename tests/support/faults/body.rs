@@ -1,4 +1,4 @@
-//! Bodies of replies: whole, or a watch that can be held up, ended, and made to bring an error.
+//! Bodies of replies: a whole body, or a watch that can be held up, ended, or made to report an error.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::{BoxError, Life};
 
-/// A body.
+/// The body of a reply.
 pub(super) enum Reply {
     Whole(Option<Bytes>),
     Watch(Box<Watch>),
@@ -23,30 +23,30 @@ pub(super) struct Watch {
     inner: Body,
     tap: Arc<Tap>,
     life: Life,
-    /// Whether the process has ended; wakes who waits.
+    /// Completes when the process has ended.
     end: Pin<Box<dyn Future<Output = ()> + Send>>,
-    /// The beginning of a line whose end has not arrived.
+    /// The beginning of a line that has not fully arrived.
     part: Vec<u8>,
     lines: Lines,
-    /// The lines of the list that it begins with, until that is complete.
+    /// The lines of the initial list, until that is complete.
     list: Vec<u8>,
-    /// Whether a line was let through.
+    /// Whether a line was passed on.
     has_begun: bool,
 }
 
-/// What becomes of its lines.
+/// What is done with the lines of a watch.
 pub(super) struct Lines {
-    /// Of which group CRDs are shown; `None` where nothing is hidden.
+    /// The group whose CRDs are shown; `None` shows all.
     pub shows: Option<String>,
-    /// Whether it breaks after the first.
+    /// Whether and how the watch breaks after the first line.
     pub breaks: Option<Break>,
-    /// What takes the list that it begins with, up to the mark that ends it.
+    /// Receives the initial list, up to the bookmark that ends it.
     pub keep: Option<Keep>,
 }
 
 pub(super) type Keep = Box<dyn FnMut(Bytes) + Send>;
 
-/// How it breaks.
+/// How a watch breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Break {
     Cut,
@@ -82,7 +82,7 @@ impl http_body::Body for Reply {
 }
 
 impl Watch {
-    /// Whole lines, so that nothing is put into the middle of one.
+    /// Passes on whole lines only, so that an injected event is not put into the middle of one.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         loop {
             if self.life.is_over() || self.end.as_mut().poll(cx).is_ready() {
@@ -134,7 +134,7 @@ impl Watch {
         }
     }
 
-    /// Keeps the list that it begins with.
+    /// Collects the initial list.
     fn note(&mut self, lines: &[u8]) {
         let Some(keep) = &mut self.lines.keep else { return };
         for line in lines.split_inclusive(|b| *b == b'\n') {
@@ -157,7 +157,7 @@ impl Watch {
     }
 }
 
-/// A hand on an open watch.
+/// A handle that controls an open watch.
 #[derive(Default)]
 pub(super) struct Tap(Mutex<Hand>);
 

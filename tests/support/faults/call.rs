@@ -1,30 +1,30 @@
-//! What a request asks for, told from its method and path.
+//! What a request asks for, derived from its method and path.
 
 use http::{Method, Request};
 use kube::client::Body;
 
-/// What is asked.
+/// The kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Verb {
     Get,
     List,
-    /// A list that comes as a stream: a watch that begins with all there is.
+    /// A list as a stream: a watch that begins with all existing objects.
     Stream,
     Watch,
     Create,
     Apply,
     Patch,
     Delete,
-    /// Any of the last four, to be tried only.
+    /// One of the last four, as a dry run.
     DryRun,
-    /// Which kinds there are, or the version.
+    /// Discovery of kinds, or of the version.
     Discover,
 }
 
-/// All that change something.
+/// All verbs that change something.
 pub const WRITES: &[Verb] = &[Verb::Create, Verb::Apply, Verb::Patch, Verb::Delete];
 
-/// All.
+/// All verbs.
 pub const ALL: &[Verb] = &[
     Verb::Get,
     Verb::List,
@@ -47,13 +47,13 @@ impl Verb {
         matches!(self, Self::Get) || self.lists()
     }
 
-    /// Whether all objects of a kind are asked for, in either way.
+    /// Whether all objects of a kind are requested, as a list or as a stream.
     pub fn lists(self) -> bool {
         matches!(self, Self::List | Self::Stream)
     }
 }
 
-/// A request.
+/// A request of a manager to the API server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {
     pub verb: Verb,
@@ -76,13 +76,13 @@ impl Call {
         let query = parsed.query().unwrap_or_default();
         let mut parts = parsed.path().split('/').filter(|part| !part.is_empty());
         let group = match parts.next() {
-            // The discovery of all groups but the core group.
+            // `/apis` alone is the discovery of all groups but the core group.
             Some("apis") => parts.next().unwrap_or("*"),
             _ => "",
         };
         let mut rest: Vec<&str> = parts.skip(1).collect();
         let mut namespace = "";
-        // `namespaces/x` alone is the namespace itself.
+        // `namespaces/x` alone is the path of the namespace itself.
         if rest.first() == Some(&"namespaces") && rest.len() > 2 {
             namespace = rest[1];
             rest.drain(..2);
@@ -117,7 +117,7 @@ impl Call {
 }
 
 #[test]
-fn requests_are_told_apart() {
+fn method_and_path_give_the_verb() {
     let call = |method: Method, uri: &str, content: &str| {
         let call = Call::parse(&method, uri, content);
         (call.verb, call.plural, call.namespace, call.name, call.subresource)

@@ -1,4 +1,5 @@
-//! A test of faults: a namespace, a package of its own, and managers of it in this process that come and go.
+//! A case of the fault tests: a namespace, a package of its own, and managers in this process that start and
+//! end.
 //!
 //! Each case has a copy of the package with another API group, so that the managers of cases that run at the
 //! same time have nothing to do with each other's instances.
@@ -23,27 +24,27 @@ use crate::support::oracles::{self, Logs, Recorder, State, differences, state};
 use crate::support::plans::INSTANCE_STATE;
 use crate::support::{Lazy, etcd, eventually, plane};
 
-/// A package that faults are tried on.
+/// A package whose manager is tested under faults.
 #[derive(Debug)]
 pub struct Subject {
     pub folder: &'static str,
     /// The package's name.
     pub name: &'static str,
-    /// The group of its kinds, for which each case has one of its own.
+    /// The API group of its kinds, which each case replaces by one of its own.
     pub group: &'static str,
     pub version: &'static str,
     /// The kind of the instances.
     pub kind: &'static str,
     pub plural: &'static str,
-    /// Another kind of the package, instances of which are children.
+    /// Another kind of the package whose instances are children.
     pub inner: Option<&'static str>,
-    /// The kinds of what is compared beside them in the namespace.
+    /// The kinds of children in the instance's namespace that are compared.
     pub children: &'static [Kind],
-    /// Those of the cluster, and those in other namespaces, with these.
+    /// The kinds of cluster-scoped children, and of children in other namespaces, with the namespace.
     pub elsewhere: &'static [(Kind, Option<&'static str>)],
 }
 
-/// What nearly all is tried on.
+/// The package that nearly all cases use.
 pub const WHOLE: Subject = Subject {
     folder: "tests/fixtures/packages/whole",
     name: "whole",
@@ -56,13 +57,13 @@ pub const WHOLE: Subject = Subject {
     elsewhere: &[],
 };
 
-/// The deadline of calls unless a case has a shorter one, as in the product.
+/// The deadline for calls unless a case has a shorter one: the manager's own.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// How long nothing may be asked before all counts as settled.
+/// After how long without a request the manager counts as settled.
 const QUIET: Duration = Duration::from_millis(1_500);
 
-/// What must never be shown: the token in each instance's spec.
+/// The token in each instance's spec, which no status, Event or log line may show.
 const CANARY: &str = "canary-3f9c";
 
 pub struct Case {
@@ -70,32 +71,32 @@ pub struct Case {
     pub wire: Wire,
     /// The kind of the instances.
     pub kind: Kind,
-    /// That kind, and the one of [`Subject::inner`].
+    /// The kind of the instances, and [`Subject::inner`] if there is one.
     pub kinds: Vec<Kind>,
     pub package: Arc<Package>,
     pub subject: &'static Subject,
     group: String,
     recorder: Mutex<Option<Recorder>>,
     logs: Logs,
-    /// By instance, how often it was decided about, and whether there was nothing to do at last.
+    /// For each instance, how many decisions there were, and whether the last one had nothing to do.
     decided: Arc<Mutex<BTreeMap<String, (usize, bool)>>>,
     deadline: Duration,
 }
 
-/// A manager.
+/// A manager that runs in this process.
 pub struct Process {
     manager: Option<Manager>,
     pub life: Life,
 }
 
 impl Process {
-    /// As with SIGKILL.
+    /// Ends it at once, as SIGKILL does.
     pub fn kill(mut self) {
         self.life.end();
         drop(self.manager.take());
     }
 
-    /// As with SIGTERM.
+    /// Ends it gracefully, as SIGTERM does.
     pub async fn stop(mut self) {
         if let Some(manager) = self.manager.take() {
             manager.stop().await;
@@ -109,7 +110,7 @@ impl Case {
         Self::seeded(0).await
     }
 
-    /// A case whose chances are told by that number.
+    /// A case whose random choices depend on this seed.
     pub async fn seeded(seed: u64) -> Self {
         Self::of(&WHOLE, seed).await
     }
@@ -147,12 +148,12 @@ impl Case {
         }
     }
 
-    /// With a package whose text is changed.
+    /// Changes the text of the package.
     pub fn with_change(self, change: impl Fn(String) -> String) -> Self {
         Self { package: self.changed(change), ..self }
     }
 
-    /// With this deadline for calls.
+    /// Sets the deadline for calls.
     pub fn with_deadline(self, deadline: Duration) -> Self {
         Self { deadline, ..self }
     }
@@ -178,7 +179,7 @@ impl Case {
         }
     }
 
-    /// Starts a manager, which may fail where faults reach its start.
+    /// Starts a manager; an error if faults prevent its start.
     pub async fn try_start(&self, package: Arc<Package>) -> Result<Process, String> {
         self.try_start_with(package, self.deadline).await
     }
@@ -219,8 +220,8 @@ impl Case {
         Ok(Process { manager: Some(manager), life })
     }
 
-    /// Runs a manager that ends with its `k`th write, and waits until it has, or until `done`. Whether it has
-    /// ended.
+    /// Runs a manager that ends with its `k`th write, and waits until it has ended, or until `done`. Returns
+    /// whether it has ended.
     pub async fn dies_at(&self, k: usize, fault: Fault, done: impl AsyncFnOnce()) -> bool {
         self.wire.rule(Rule::on(WRITES, fault).namespace(self.scene.namespace()).skip(k - 1).times(1));
         let process = self.start().await;
@@ -238,7 +239,7 @@ impl Case {
         died
     }
 
-    /// Creates or changes an instance. Its token is one that nobody shall see, unless the spec has another.
+    /// Creates or changes an instance. Its token is the canary unless the spec sets another.
     pub async fn apply(&self, name: &str, spec: &Value) {
         let mut spec = spec.clone();
         if self.subject.name == WHOLE.name && spec.get("token").is_none() {
@@ -250,12 +251,12 @@ impl Case {
         self.scene.apply(&instance.to_string()).await;
     }
 
-    /// Asks for the deletion of an instance.
+    /// Requests the deletion of an instance without waiting for it.
     pub async fn delete(&self, name: &str) {
         self.scene.kubectl(&["delete", &self.resource(), name, "--wait=false"]).await;
     }
 
-    /// As kubectl takes it.
+    /// The resource name for kubectl.
     pub fn resource(&self) -> String {
         format!("{}.{}", self.subject.plural, self.group)
     }
@@ -282,7 +283,7 @@ impl Case {
         .await;
     }
 
-    /// The status of an instance, and what was asked at last.
+    /// The status of an instance and the last requests, for messages.
     fn tells(&self, found: Option<Value>) -> impl Display + use<'_> {
         Lazy(move || match &found {
             Some(object) => format!("{:#}\n{}", object["status"], self.tail()),
@@ -294,18 +295,18 @@ impl Case {
         story(&self.wire.since(self.wire.mark().saturating_sub(40)))
     }
 
-    /// Waits until nothing has been asked for a while.
+    /// Waits until there was no request for a while.
     pub async fn quiet(&self) {
         self.quiet_but(&[]).await;
     }
 
-    /// Waits until nothing has been asked for a while but with these verbs.
+    /// Waits until there was no request for a while, not counting these verbs.
     pub async fn quiet_but(&self, verbs: &[Verb]) {
         let (started, mut mark, mut since) = (Instant::now(), self.wire.mark(), Instant::now());
         while since.elapsed() < QUIET {
             tokio::time::sleep(Duration::from_millis(50)).await;
             let asks = self.wire.since(mark).iter().any(|e| e.is_asking() && !verbs.contains(&e.call.verb));
-            // Who waits for an answer has not come to rest.
+            // A manager that waits for an answer is not at rest.
             if asks || self.wire.is_under_way() {
                 (mark, since) = (self.wire.mark(), Instant::now());
             }
@@ -313,7 +314,7 @@ impl Case {
         }
     }
 
-    /// What there is, with `name` standing for an instance's name.
+    /// The state of the instances and their children, with `<name>` in place of an instance's name.
     pub async fn state(&self, name: &str) -> State {
         let revision = self.package.revision();
         let renamed = [
@@ -331,7 +332,7 @@ impl Case {
         state
     }
 
-    /// Waits until there is the same as in another run.
+    /// Waits until the state equals that of another run.
     pub async fn same(&self, name: &str, expected: &State) {
         eventually("the state of an undisturbed run", LONG, async || {
             let found = self.state(name).await;
@@ -347,7 +348,7 @@ impl Case {
         .await;
     }
 
-    /// Whether the memory of an instance that is gone is still there: it goes last.
+    /// Whether the `InstanceState` of a deleted instance still exists: it is deleted last.
     async fn left_memory(&self, name: &str) -> bool {
         if self.package.resources.iter().all(|resource| resource.plans.is_empty()) {
             return false;
@@ -357,18 +358,18 @@ impl Case {
             && self.scene.find(self.kind, name).await.is_none()
     }
 
-    /// How often each child was created and deleted since a place in the log, by names in which `name` stands
-    /// for the instance's.
+    /// How often each child was created and deleted since a position in the log. In the keys, `<name>`
+    /// replaces the instance's name.
     pub fn counts(&self, mark: usize, name: &str) -> BTreeMap<String, (usize, usize)> {
         let mut found: BTreeMap<String, (usize, usize)> = BTreeMap::new();
         for (object, (made, taken)) in made_and_taken(&self.wire.since(mark), self.scene.namespace()) {
             let object = object.replace(name, "<name>").replace(self.scene.namespace(), "<namespace>");
             let mut object = oracles::without_hashes(&object);
             if object.starts_with("controllerrevisions ") {
-                // Their names are hashes of the instance's uid: they are counted together.
+                // Their names are hashes of the instance's uid, so they are counted together.
                 "controllerrevisions <name>-<hash>".clone_into(&mut object);
             } else if object.starts_with("instancestates ") {
-                // Their names have a hash of the kind, whose group is that of the case.
+                // Their names have a hash of the kind, whose group differs from case to case.
                 "instancestates <name>-<hash>".clone_into(&mut object);
             }
             let counts = found.entry(object).or_default();
@@ -377,7 +378,7 @@ impl Case {
         found
     }
 
-    /// Waits until all instances have been decided about, with nothing left to do.
+    /// Waits until the last decision about each of these instances has nothing to do.
     pub async fn decided(&self, names: &[&str]) {
         eventually("all to be decided about", LONG, async || {
             let decided = self.decided.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -388,13 +389,13 @@ impl Case {
         .await;
     }
 
-    /// How often an instance was decided about since the last start.
+    /// How many decisions about an instance there were since the last start.
     pub fn decisions(&self, name: &str) -> usize {
         let decided = self.decided.lock().unwrap_or_else(PoisonError::into_inner);
         decided.get(name).map_or(0, |(count, _)| *count)
     }
 
-    /// Comes to rest, is started anew and writes nothing.
+    /// Waits until the manager is at rest, restarts it, and checks that it writes nothing.
     pub async fn stays(&self, process: Process, names: &[&str]) -> Process {
         self.wire.heal();
         for name in names {
@@ -411,7 +412,7 @@ impl Case {
         process
     }
 
-    /// Deletes all instances: nothing of theirs is left but what is retained.
+    /// Deletes all instances and checks that only retained children remain.
     async fn leaves_nothing(&self) {
         let names: Vec<String> =
             self.scene.list(self.kind).await.iter().map(|o| name_of(o).to_owned()).collect();
@@ -424,7 +425,7 @@ impl Case {
         let here = self.subject.children.iter().map(|kind| (*kind, Some(self.scene.namespace())));
         let places: Vec<_> = here.chain(self.subject.elsewhere.iter().copied()).collect();
         let selector = format!("operetta.dev/operator={}", self.package.name);
-        // Some of it is the garbage collector's.
+        // The garbage collector deletes some of it.
         eventually("nothing to be left", LONG, async || {
             let mut left = Vec::new();
             for (kind, namespace) in &places {
@@ -442,7 +443,7 @@ impl Case {
         .await;
     }
 
-    /// What must hold at the end of every case.
+    /// Checks what must hold at the end of every case.
     pub async fn finish(self, process: Process) {
         self.wire.heal();
         self.leaves_nothing().await;
@@ -460,7 +461,7 @@ impl Case {
         self.logs.check();
     }
 
-    /// What the managers said about this case.
+    /// The log lines about this case that contain a text.
     pub fn said(&self, text: &str) -> Vec<String> {
         let mut lines = self.logs.lines_with(text);
         lines.retain(|line| line.contains(self.scene.namespace()) || line.contains(&self.group));
@@ -468,7 +469,7 @@ impl Case {
     }
 }
 
-/// The package with another API group, changed.
+/// Loads the package with another API group and with its text changed.
 fn package(subject: &Subject, group: &str, change: impl Fn(String) -> String) -> Arc<Package> {
     let folder = copy_package(subject.folder, subject.group, group, |text| change(etcd::scripted(&text)));
     let (package, _) = operetta::package::load(folder.path()).unwrap_or_else(|errors| panic!("{errors:?}"));
@@ -476,7 +477,7 @@ fn package(subject: &Subject, group: &str, change: impl Fn(String) -> String) ->
 }
 
 impl Case {
-    /// The package of this case, changed.
+    /// The package of this case with its text changed.
     pub fn changed(&self, change: impl Fn(String) -> String) -> Arc<Package> {
         package(self.subject, &self.group, change)
     }

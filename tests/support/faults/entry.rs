@@ -1,37 +1,37 @@
-//! The wire's log: each request and what became of it.
+//! The wire's log: each request with its fault and the server's answer.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::{Call, Fault, Verb};
 
-/// A request and what became of it.
+/// A request, the fault that struck it, and the server's answer.
 #[derive(Debug, Clone)]
 pub struct Entry {
     pub call: Call,
-    /// What went wrong, if anything did.
+    /// The fault that struck it, if any.
     pub fault: Option<Fault>,
-    /// What the server has answered, if it was asked and has; the manager may not have seen it.
+    /// The status code of the server's answer, if there was one; the manager may not have seen it.
     pub code: Option<u16>,
-    /// Seconds since the wire was made.
+    /// Seconds since the wire was created.
     pub at: f64,
 }
 
 impl Entry {
-    /// Whether it asked for a change. Events do not count: they come in the background, whenever. Nor do reviews, which
-    /// store nothing.
+    /// Whether it is a write. Events do not count, because they are sent in the background at any time.
+    /// Reviews do not count either, because they store nothing.
     pub fn is_write(&self) -> bool {
         self.call.verb.writes() && !["events", "selfsubjectreviews"].contains(&self.call.plural.as_str())
     }
 
-    /// Whether it counts where silence is asked for: watches do not, nor Events.
+    /// Whether it counts against silence: watches and Events do not.
     pub fn is_asking(&self) -> bool {
         self.call.verb != Verb::Watch && self.call.plural != "events"
     }
 }
 
-/// How often each child was created and deleted by managers, as the server has answered: those in a namespace, and
-/// those elsewhere whose names begin with its name.
+/// How often managers created and deleted each child, according to the server's answers: children in a
+/// namespace, and children elsewhere whose names begin with the namespace's name.
 pub fn made_and_taken(log: &[Entry], namespace: &str) -> BTreeMap<String, (usize, usize)> {
     let mut counts: BTreeMap<String, (usize, usize)> = BTreeMap::new();
     let prefix = format!("{namespace}-");

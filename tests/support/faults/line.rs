@@ -18,7 +18,7 @@ use super::{Call, Fault, Verb, Wire};
 
 pub(super) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Whether a process lives, as one can be told that is only simulated.
+/// Whether a simulated process still runs, with a way to end it.
 #[derive(Debug, Clone)]
 pub struct Life(Arc<watch::Sender<bool>>);
 
@@ -27,7 +27,7 @@ impl Life {
         Self(Arc::new(watch::Sender::new(false)))
     }
 
-    /// Ends it: nothing is sent any more and nothing arrives.
+    /// Ends the process: it sends nothing more and receives nothing more.
     pub fn end(&self) {
         self.0.send_replace(true);
     }
@@ -36,14 +36,14 @@ impl Life {
         *self.0.borrow()
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the process.
     pub async fn over(&self) {
         let _ = self.0.subscribe().wait_for(|over| *over).await;
     }
 }
 
 impl Wire {
-    /// The cluster as a new process sees it over this wire.
+    /// Connects a new process to the cluster over this wire.
     pub async fn connect(&self, plane: &ControlPlane) -> (Cluster, Life) {
         let upstream = Cluster::of_kubeconfig(plane.kubeconfig_path()).await.expect("a kubeconfig").client();
         let life = Life::new();
@@ -74,7 +74,7 @@ impl tower::Service<Request<Body>> for Line {
         Box::pin(async move {
             let life = line.life.clone();
             let reply = line.carry(request).await;
-            // The dead see nothing.
+            // A process that has ended receives no replies.
             if life.is_over() { std::future::pending().await } else { reply }
         })
     }
@@ -108,7 +108,8 @@ impl Line {
         if matches!(call.verb, Verb::Watch | Verb::Stream) {
             return self.watch(request, call, number, fault.as_ref()).await;
         }
-        // On a task of its own: what is sent is sent, whatever becomes of who waits for the reply.
+        // Send the request on a task of its own: the server must get it even if the caller stops waiting for
+        // the reply.
         let (wire, upstream) = (self.wire.clone(), self.upstream.clone());
         let sent = tokio::spawn(async move {
             wire.lock().under_way += 1;
@@ -182,7 +183,7 @@ impl Line {
         Ok(Response::from_parts(parts, Reply::watch(body, tap, self.life.clone(), lines)))
     }
 
-    /// A list of CRDs without those of other managers.
+    /// Removes the CRDs of other cases' managers from a list.
     fn own_crds(&self, bytes: &Bytes) -> Bytes {
         let Ok(mut list) = serde_json::from_slice::<Value>(bytes) else { return bytes.clone() };
         if let Some(items) = list["items"].as_array_mut() {
@@ -192,7 +193,7 @@ impl Line {
     }
 }
 
-/// Whether a CRD is one of this group, or none of a test of faults.
+/// Whether a CRD belongs to this group, or to no case of fault tests at all.
 pub(super) fn is_own(crd: &Value, group: &str) -> bool {
     let found = crd["metadata"]["name"].as_str().unwrap_or_default();
     !found.ends_with(".faults.operetta.dev") || found.ends_with(&format!(".{group}"))

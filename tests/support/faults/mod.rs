@@ -1,10 +1,10 @@
-//! A wire between a manager and the API server that breaks as it is told.
+//! A connection between a manager and the API server on which tests inject faults.
 //!
-//! A [`Wire`] is a `tower` service round a client of the library. Each request is matched with the rules in
-//! force, and what happened to it is written down, also what the server has done with a request whose reply
-//! the manager never saw. Whether a rule with a chance strikes depends on the seed and on how often a request
-//! of that kind to that object was made before, not on what others do meanwhile: the same seed, the same
-//! rules and the same requests, the same faults.
+//! A [`Wire`] is a `tower` service round a client of the library. It matches each request with its rules and
+//! logs what happened to it, including what the server did with a request whose reply the manager never saw.
+//! Whether a rule with a chance strikes depends on the seed and on how often the same request to the same
+//! object was made before, not on concurrent requests: the same seed, rules and requests give the same
+//! faults.
 
 mod body;
 mod call;

@@ -1,4 +1,4 @@
-//! A random mix of faults, told by a seed, and a scenario under it.
+//! A random mix of faults that depends on a seed, and a scenario under it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::case::{Case, Process};
 use super::{Answer, Fault, Rule, Verb, WRITES};
 use crate::support::oracles::State;
 
-/// Which faults, how likely, and how many.
+/// Which faults occur, how likely each is, and how often each strikes at most.
 #[derive(Debug, Clone)]
 pub struct Mix {
     seed: u64,
@@ -17,7 +17,7 @@ pub struct Mix {
 }
 
 impl Mix {
-    /// The mix of a seed.
+    /// The mix that belongs to a seed.
     pub fn of(seed: u64) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut rules = Vec::new();
@@ -29,7 +29,7 @@ impl Mix {
             Answer::status(504, "Timeout"),
         ];
         let mut add = |verbs: &'static [Verb], fault: Fault, most: usize| {
-            // Not all of them each time: a fault that is alone shows what hides among others.
+            // Leave some faults out: a fault alone can show an error that others hide.
             if random.f64() < 0.6 {
                 let chance = 0.05 + random.f64() * 0.35;
                 rules.push(Rule::on(verbs, fault).chance(chance).times(random.usize(1..=most)));
@@ -63,7 +63,7 @@ impl Mix {
         }
     }
 
-    /// Lets it rage until `done`, or long enough.
+    /// Keeps the faults active until `done`, or for the longest time that a step allows.
     pub async fn storm(&self, case: &Case, process: Process, done: impl AsyncFn()) -> Process {
         let process = alive(case, process, async || drop(tokio::time::timeout(STORM, done()).await)).await;
         case.wire.heal();
@@ -71,15 +71,16 @@ impl Mix {
     }
 }
 
-/// How long the faults of a step last at most. Retries wait twice as long each time, so whoever has met faults all
-/// that time comes back within about as long again, and `LONG` is enough for the step's end.
+/// The longest time for which the faults of a step are active. Each retry waits twice as long as the one
+/// before, so a request that failed all that time is retried within about the same time again, and `LONG` is
+/// enough for the step to end.
 const STORM: Duration = Duration::from_secs(15);
 
 /// Creations and deletions by object.
 type Counts = BTreeMap<String, (usize, usize)>;
 
-/// Goes through specs (`None` deletes the instance) with the mix armed anew at each step; after each, the
-/// state, and what was created and deleted, must be those of an undisturbed run.
+/// Applies specs one after another (`None` deletes the instance) with the mix armed again for each. After
+/// each, the state and the numbers of creations and deletions must equal those of an undisturbed run.
 pub async fn drive(mix: Mix, specs: &[Option<Value>], expected: &[(&State, &Counts)]) {
     eprintln!("seed {}: {} kinds of faults", mix.seed, mix.rules.len());
     let case = Case::seeded(mix.seed).await.with_deadline(Duration::from_secs(3));
@@ -108,13 +109,13 @@ pub async fn drive(mix: Mix, specs: &[Option<Value>], expected: &[(&State, &Coun
     case.finish(process).await;
 }
 
-/// Starts a process as often as it ends, until `done`.
+/// Restarts a process whenever it ends, until `done`.
 pub async fn alive(case: &Case, mut process: Process, done: impl AsyncFn()) -> Process {
     let mut done = Box::pin(done());
     loop {
         let life = process.life.clone();
         tokio::select! {
-            // Who is dead is started, also when it is time to go on.
+            // Restart an ended process even if `done` completes at the same moment.
             biased;
             () = life.over() => {}
             () = &mut done => return process,

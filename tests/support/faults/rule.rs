@@ -1,4 +1,4 @@
-//! Which requests something goes wrong with, and what.
+//! Rules: which requests a fault strikes, and which fault.
 
 use std::time::Duration;
 
@@ -8,35 +8,35 @@ use serde_json::json;
 use super::body::Reply;
 use super::{Call, Verb};
 
-/// What goes wrong.
+/// A fault that strikes a request.
 #[derive(Debug, Clone)]
 pub enum Fault {
-    /// The server is not asked; this is its answer.
+    /// The server is not asked; the manager gets this answer.
     Answer(Answer),
     /// The connection is refused: the server never sees the request.
     Refused,
-    /// The server does what is asked, and the connection breaks before its reply arrives; of a stream, after the
-    /// first line.
+    /// The server carries out the request, and the connection breaks before its reply arrives, or after the
+    /// first line of a stream.
     Cut,
-    /// The request arrives that much later.
+    /// The request reaches the server this much later.
     Delay(Duration),
-    /// The connection is accepted and nothing ever comes; the server never sees the request.
+    /// The connection is accepted, and no reply ever comes; the server never sees the request.
     Never,
-    /// The server does what is asked, and nothing ever comes; of a stream, nothing after the first line.
+    /// The server carries out the request, and no reply ever comes; a stream is silent after its first line.
     Lost,
-    /// A read is answered with what it was answered the first time. A stream ends there.
+    /// A read gets the answer that the first such read got. A stream ends after it.
     Stale,
-    /// A watch ends after that time, as when the server closes it.
+    /// A watch ends after this time, as when the server closes it.
     WatchEnds(Duration),
-    /// A watch brings an error after that time: 410, or that the resourceVersion is too large.
+    /// A watch reports an error after this time: 410, or that the resourceVersion is too large.
     WatchFails(Duration, u16),
     /// The process ends before the request is sent.
     DieBefore,
-    /// The process ends when the server has done what was asked, and has not seen the reply.
+    /// The process ends when the server has carried out the request, before it sees the reply.
     DieAfter,
 }
 
-/// An answer of the server, made up.
+/// An answer that a test makes up instead of the server.
 #[derive(Debug, Clone)]
 pub struct Answer {
     code: u16,
@@ -47,22 +47,22 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// With a `Status` as body.
+    /// An answer with a `Status` as body.
     pub fn status(code: u16, reason: &'static str) -> Self {
         Self { code, retry_after: None, status: true, reason, message: format!("{code}, made up by a test") }
     }
 
-    /// With a text as body, as the filters before the API answer.
+    /// An answer with a text as body, as from the filters before the API.
     pub fn text(code: u16) -> Self {
         Self { status: false, ..Self::status(code, "") }
     }
 
-    /// With these words.
+    /// Sets the message.
     pub fn saying(self, message: &str) -> Self {
         Self { message: message.into(), ..self }
     }
 
-    /// With `Retry-After`: the header, and in a `Status` also the field.
+    /// Adds `Retry-After`: the header, and in a `Status` also the field.
     pub fn retry_after(self, seconds: u32) -> Self {
         Self { retry_after: Some(seconds), ..self }
     }
@@ -84,7 +84,7 @@ impl Answer {
     }
 }
 
-/// When something goes wrong, and what.
+/// A fault, and the requests that it strikes.
 #[derive(Debug, Clone)]
 pub struct Rule {
     verbs: &'static [Verb],
@@ -93,7 +93,7 @@ pub struct Rule {
     namespace: Option<String>,
     name: Option<String>,
     subresource: Option<String>,
-    /// Parts of URIs, one of which must be there; none for any URI.
+    /// Parts of URIs, one of which the URI must contain; empty for any URI.
     mentions: &'static [&'static str],
     pub(super) skip: usize,
     pub(super) times: usize,
@@ -102,7 +102,7 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// For every request of one of these verbs, unless it is about Events.
+    /// A rule for every request with one of these verbs, except about Events.
     pub fn on(verbs: &'static [Verb], fault: Fault) -> Self {
         Self {
             verbs,
@@ -119,7 +119,7 @@ impl Rule {
         }
     }
 
-    /// An API group, also its discovery.
+    /// Limits the rule to an API group, including its discovery.
     pub fn group(self, group: &str) -> Self {
         Self { group: Some(group.into()), ..self }
     }
@@ -132,37 +132,37 @@ impl Rule {
         Self { namespace: Some(namespace.into()), ..self }
     }
 
-    /// The name of the object; with a `*` at its end the beginning of it.
+    /// Limits the rule to objects with this name, or with a name that begins with what precedes a final `*`.
     pub fn name(self, name: &str) -> Self {
         Self { name: Some(name.into()), ..self }
     }
 
-    /// `status`, or none with an empty text.
+    /// Limits the rule to a subresource such as `status`; an empty text means requests without one.
     pub fn subresource(self, subresource: &str) -> Self {
         Self { subresource: Some(subresource.into()), ..self }
     }
 
-    /// The commands that are executed in containers whose URI has one of these parts.
+    /// Limits the rule to commands that are executed in containers and whose URI contains one of these parts.
     pub fn commands(self, mentions: &'static [&'static str]) -> Self {
         Self { mentions, ..self.plural("pods").subresource("exec") }
     }
 
-    /// Not the first so many.
+    /// Spares the first `skip` requests.
     pub fn skip(self, skip: usize) -> Self {
         Self { skip, ..self }
     }
 
-    /// At most so often.
+    /// Lets the rule strike at most this many times.
     pub fn times(self, times: usize) -> Self {
         Self { times, ..self }
     }
 
-    /// By chance.
+    /// Lets the rule strike with this probability.
     pub fn chance(self, chance: f64) -> Self {
         Self { chance, ..self }
     }
 
-    /// What strikes lists strikes those that are streams; they are watches, too, once they have begun.
+    /// A stream counts as a list, and for faults of running watches as a watch.
     fn strikes(&self, verb: Verb) -> bool {
         let begun = matches!(self.fault, Fault::WatchEnds(_) | Fault::WatchFails(..));
         let also = if begun { Verb::Watch } else { Verb::List };

@@ -1,4 +1,4 @@
-//! The wire: its rules, which of them strikes a request, its log and its open watches.
+//! The wire: its rules, the choice of the rule that strikes a request, its log and its open watches.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -10,15 +10,15 @@ use serde_json::{Value, json};
 use super::body::Tap;
 use super::{Call, Entry, Fault, Rule};
 
-/// The wire.
+/// The connection between managers and the API server, on which faults can be injected.
 #[derive(Clone)]
 pub struct Wire(pub(super) Arc<Inner>);
 
 pub(super) struct Inner {
     seed: u64,
-    /// CRDs of other groups are not shown: other managers care for them.
+    /// CRDs of other cases' groups are hidden: their own managers handle them.
     pub(super) group: String,
-    /// Placeholders for what is not the same in two runs, such as the namespace.
+    /// Placeholders for text that differs between runs, such as the namespace.
     aliases: Vec<(String, String)>,
     started: std::time::Instant,
     state: Mutex<State>,
@@ -28,13 +28,13 @@ pub(super) struct Inner {
 pub(super) struct State {
     rules: Vec<Armed>,
     log: Vec<Entry>,
-    /// How often a rule has met a request of that kind.
+    /// How many requests with the same description each rule has met.
     met: HashMap<(usize, String), u64>,
     serial: usize,
-    /// The first answers to reads.
+    /// The first answer to each read, which a stale read returns again.
     pub(super) answers: HashMap<String, Bytes>,
     pub(super) taps: Vec<(Call, Arc<Tap>)>,
-    /// How many requests the server has not answered yet, watches aside.
+    /// How many requests the server has not answered yet, not counting watches.
     pub(super) under_way: usize,
 }
 
@@ -56,7 +56,7 @@ impl Wire {
         }))
     }
 
-    /// From now on, that goes wrong. The first rule that strikes counts.
+    /// Adds a rule. Of the rules that match a request, the first one that strikes applies.
     pub fn rule(&self, rule: Rule) -> usize {
         let mut state = self.lock();
         state.serial += 1;
@@ -65,7 +65,7 @@ impl Wire {
         serial
     }
 
-    /// The same, before all other rules: an exception from them.
+    /// Adds a rule before all others, as an exception from them.
     pub fn rule_first(&self, rule: Rule) -> usize {
         let serial = self.rule(rule);
         self.lock().rules.rotate_right(1);
@@ -77,46 +77,46 @@ impl Wire {
         self.lock().rules.iter().find(|r| r.serial == serial).map_or(0, |r| r.used)
     }
 
-    /// The next answer to a list of a kind is the one that stale reads get from then on.
+    /// Makes the next answer to a list of a kind the one that stale reads return.
     pub fn forget_answers(&self, plural: &str) {
         let what = format!("/{plural}?");
         self.lock().answers.retain(|uri, _| !uri.contains(&what));
     }
 
-    /// Nothing goes wrong any more; watches that were held up go on.
+    /// Removes all rules; watches that were held up go on.
     pub fn heal(&self) {
         self.lock().rules.clear();
         self.thaw();
     }
 
-    /// A place in the log.
+    /// The current position in the log.
     pub fn mark(&self) -> usize {
         self.lock().log.len()
     }
 
-    /// What was asked since.
+    /// The requests since a position in the log.
     pub fn since(&self, mark: usize) -> Vec<Entry> {
         self.lock().log[mark..].to_vec()
     }
 
-    /// Whether the server has yet to answer something.
+    /// Whether the server has not answered some request yet.
     pub fn is_under_way(&self) -> bool {
         self.lock().under_way > 0
     }
 
-    /// The writes since, Events aside.
+    /// The writes since a position in the log, without Events.
     pub fn writes(&self, mark: usize) -> Vec<Entry> {
         let mut log = self.since(mark);
         log.retain(Entry::is_write);
         log
     }
 
-    /// Holds up what open watches of a kind bring; they stay open.
+    /// Holds up the events of open watches of a kind; the watches stay open.
     pub fn freeze(&self, plural: &str) {
         self.taps(Some(plural), Tap::freeze);
     }
 
-    /// Lets go what was held up.
+    /// Passes on what was held up.
     pub fn thaw(&self) {
         self.taps(None, Tap::thaw);
     }
@@ -126,7 +126,7 @@ impl Wire {
         self.taps(plural, Tap::end);
     }
 
-    /// The open watches of a kind, or of all, bring an error.
+    /// Makes the open watches of a kind, or all, report an error.
     pub fn fail_watches(&self, plural: Option<&str>, code: u16) {
         self.taps(plural, |tap| tap.inject(&watch_error(code)));
     }
@@ -145,7 +145,7 @@ impl Wire {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes a request down and tells what goes wrong with it.
+    /// Logs a request and returns its number and the fault that strikes it.
     pub(super) fn decide(&self, call: &Call) -> (usize, Option<Fault>) {
         let mut state = self.lock();
         let state = &mut *state;
@@ -175,7 +175,7 @@ impl Wire {
         (state.log.len() - 1, struck)
     }
 
-    /// The request without what differs between runs.
+    /// Describes a request without text that differs between runs.
     fn anonymous(&self, call: &Call) -> String {
         let text =
             format!("{:?} {}/{}/{}/{}", call.verb, call.plural, call.namespace, call.name, call.subresource);
@@ -187,7 +187,7 @@ impl Wire {
     }
 }
 
-/// A number from 0 to 1 that depends on nothing else.
+/// A number from 0 to 1 that depends on the arguments only.
 fn dice(seed: u64, rule: usize, what: &str, met: u64) -> f64 {
     let mut hasher = DefaultHasher::new();
     (seed, rule, what, met).hash(&mut hasher);

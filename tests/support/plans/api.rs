@@ -1,4 +1,4 @@
-//! An HTTP API that is told how to answer.
+//! An HTTP API whose answers tests choose.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
@@ -12,41 +12,41 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-/// How a request is answered.
+/// How the API answers a request.
 #[derive(Debug, Clone)]
 pub enum Answer {
-    /// With this status and body.
+    /// Answers with this status and body.
     Is(u16, Value),
-    /// As it would be without a rule, after this time.
+    /// Answers as without a rule, but after this time.
     Later(Duration),
-    /// The connection is cut; nothing was done.
+    /// Cuts the connection without doing anything.
     Cut,
-    /// It is done, and the connection is cut before the answer.
+    /// Carries out the request and cuts the connection before the answer.
     DoneAndCut,
-    /// It is done, and there is no answer until the rule is lifted.
+    /// Carries out the request and does not answer until the rule is lifted.
     DoneAndSilent,
 }
 
-/// A request that has arrived.
+/// A request that the API has received.
 #[derive(Debug, Clone)]
 pub struct Call {
     pub method: String,
-    /// Path and query.
+    /// The path and the query.
     pub path: String,
     pub headers: BTreeMap<String, String>,
-    /// JSON, or text.
+    /// The body as JSON, or as a string if it is not JSON.
     pub body: Value,
-    /// The `Idempotency-Key`.
+    /// The value of the header `Idempotency-Key`.
     pub key: String,
 }
 
-/// An item of the API.
+/// An item that the API stores.
 #[derive(Debug, Clone)]
 pub struct Item {
     pub path: String,
     pub body: Value,
     pub deleted: bool,
-    /// How often something was done to it.
+    /// How many requests have changed it.
     pub effects: usize,
 }
 
@@ -58,9 +58,9 @@ struct Inner {
     keys: BTreeMap<(String, String), (u16, Value)>,
 }
 
-/// An HTTP API: POST creates an item below a path, GET reads it, PUT replaces it, DELETE marks it as deleted. A POST with
-/// a known `Idempotency-Key` gets the first answer again. The first segment of a path is a namespace, so that tests do not
-/// meet.
+/// An HTTP API: POST creates an item below a path, GET reads it, PUT replaces it, DELETE marks it as deleted.
+/// A POST with a known `Idempotency-Key` gets the first answer again. The first segment of a path is a
+/// namespace, which keeps tests apart.
 #[derive(Clone, Default)]
 pub struct Api {
     inner: Arc<Mutex<Inner>>,
@@ -68,7 +68,8 @@ pub struct Api {
 }
 
 impl Api {
-    /// Starts it on a free port, in a thread of its own: runtimes of tests come and go.
+    /// Starts it on a free port, in a thread of its own, because each test has its own runtime, which ends
+    /// with the test.
     pub fn start() -> Self {
         let (send, receive) = std::sync::mpsc::channel();
         let inner = Arc::<Mutex<Inner>>::default();
@@ -94,7 +95,7 @@ impl Api {
         Self { inner, port: receive.recv().expect("a port") }
     }
 
-    /// Its URL.
+    /// The base URL.
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }
@@ -103,23 +104,24 @@ impl Api {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Answers the next requests of a method whose path begins so in these ways, one after another.
+    /// Answers the next requests of a method for paths that begin with `path` with these answers, one after
+    /// another.
     pub fn next(&self, method: &str, path: &str, answers: impl IntoIterator<Item = Answer>) {
         let answers = answers.into_iter().collect();
         self.lock().rules.push((method.to_owned(), path.to_owned(), answers, None));
     }
 
-    /// Answers all requests of a method whose path begins so in this way.
+    /// Answers all requests of a method for paths that begin with `path` with this answer.
     pub fn always(&self, method: &str, path: &str, answer: Answer) {
         self.lock().rules.push((method.to_owned(), path.to_owned(), VecDeque::new(), Some(answer)));
     }
 
-    /// Lifts all rules for paths that begin so.
+    /// Removes all rules for paths that begin with `path`.
     pub fn lift(&self, path: &str) {
         self.lock().rules.retain(|(_, of, _, _)| !of.starts_with(path));
     }
 
-    /// The requests so far whose path begins so.
+    /// The requests so far for paths that begin with `path`.
     pub fn calls(&self, method: &str, path: &str) -> Vec<Call> {
         let inner = self.lock();
         inner
@@ -130,12 +132,12 @@ impl Api {
             .collect()
     }
 
-    /// The items whose path begins so.
+    /// The items whose path begins with `path`.
     pub fn items(&self, path: &str) -> Vec<Item> {
         self.lock().items.values().filter(|item| item.path.starts_with(path)).cloned().collect()
     }
 
-    /// Puts an item there, as somebody else.
+    /// Stores an item as if another client had created it.
     pub fn put(&self, path: &str, body: Value) {
         let item = Item { path: path.to_owned(), body, deleted: false, effects: 0 };
         self.lock().items.insert(path.to_owned(), item);
@@ -241,7 +243,7 @@ fn answer(status: u16, body: &Value) -> Response<Full<Bytes>> {
     Response::builder().status(status).body(Full::new(Bytes::from(text))).expect("an answer")
 }
 
-/// The connection is cut.
+/// The error that makes the server cut the connection.
 #[derive(Debug)]
 struct Gone;
 

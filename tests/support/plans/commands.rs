@@ -1,4 +1,4 @@
-//! Commands of exec steps that run on this machine, as scripted.
+//! Scripts for the commands of exec steps, which run on this machine.
 
 use std::path::PathBuf;
 
@@ -24,7 +24,7 @@ impl Commands {
         Self { folder }
     }
 
-    /// The script, which a command names after `sh`.
+    /// The path of the script, which a command names after `sh`.
     pub fn script(&self) -> String {
         self.folder.path().join("do").to_str().expect("UTF-8").to_owned()
     }
@@ -33,15 +33,15 @@ impl Commands {
         self.folder.path().join(file)
     }
 
-    /// What a command prints.
+    /// Sets what a command prints.
     pub fn prints(&self, name: &str, text: &str) {
-        // In one piece: it may be read at this moment.
+        // Replace the file by a rename: a command may be reading it now.
         let fresh = self.path(".fresh");
         std::fs::write(&fresh, text).expect("a file");
         std::fs::rename(fresh, self.path(&format!("{name}.out"))).expect("a file");
     }
 
-    /// A command fails with this message, or no longer.
+    /// Makes a command fail with this message; with `None` it succeeds again.
     pub fn fails(&self, name: &str, message: Option<&str>) {
         let path = self.path(&format!("{name}.fail"));
         match message {
@@ -50,12 +50,12 @@ impl Commands {
         }
     }
 
-    /// A command takes that long.
+    /// Makes a command take this many seconds.
     pub fn takes(&self, name: &str, seconds: &str) {
         std::fs::write(self.path(&format!("{name}.sleep")), seconds).expect("a file");
     }
 
-    /// The calls so far, one a line, of commands with this name.
+    /// The calls so far of commands with this name, one a line.
     pub fn calls(&self, name: &str) -> Vec<String> {
         let all = std::fs::read_to_string(self.path("calls")).unwrap_or_default();
         all.lines().filter(|line| line.split(' ').next() == Some(name)).map(ToOwned::to_owned).collect()

@@ -1,4 +1,4 @@
-//! Watches of what must not happen in between.
+//! Watches that record intermediate states, for what must never happen on the way to an end state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use super::super::ext::{Kind, Scene, name_of, uid_of};
 use super::{INSTANCE_STATE, PLAN_RUN, is_over, phase, steps};
 
-/// The uids of all objects of a kind that ever were, by name.
+/// Records every uid that objects of a kind have had, by object name.
 pub struct Seen {
     uids: Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>,
     watch: JoinHandle<()>,
@@ -26,7 +26,7 @@ impl Drop for Seen {
 }
 
 impl Seen {
-    /// How many objects there were of each name.
+    /// How many different objects each name has had.
     pub fn counts(&self) -> BTreeMap<String, usize> {
         let uids = self.uids.lock().unwrap_or_else(PoisonError::into_inner);
         uids.iter().map(|(name, uids)| (name.clone(), uids.len())).collect()
@@ -68,7 +68,8 @@ async fn watch(scene: &Scene, kind: Kind, mut see: impl FnMut(Value) + Send + 's
     watch
 }
 
-/// Watches the runs of a namespace: their steps never go back, their ends never change, their revision stays.
+/// Watches the runs of a namespace: steps never move back, ends never change, and the revision stays the
+/// same.
 pub struct RunWatch {
     wrong: Arc<Mutex<Vec<String>>>,
     watch: JoinHandle<()>,
@@ -94,14 +95,14 @@ impl RunWatch {
         Self { wrong, watch: watch.await }
     }
 
-    /// Panics with all that went back.
+    /// Panics and lists every change that a run must not make.
     pub fn check(&self) {
         let wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
         assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     }
 }
 
-/// What of a run is no longer what it was, and should be.
+/// Describes what has changed in a run although it must not; `None` if nothing has.
 fn went_back(before: &Value, after: &Value) -> Option<String> {
     let name = name_of(after);
     if is_over(before) && phase(after) != phase(before) {
@@ -120,7 +121,8 @@ fn went_back(before: &Value, after: &Value) -> Option<String> {
     })
 }
 
-/// The steps that runs of a namespace reach from now on: in their `PlanRun`, or in the memory, which has them first.
+/// Watches which steps the runs of a namespace reach: in their `PlanRun`, or in the `InstanceState`, which
+/// has them first.
 pub struct StepWatch {
     reached: Receiver<BTreeSet<String>>,
     watches: [JoinHandle<()>; 2],
@@ -165,7 +167,8 @@ impl StepWatch {
         Self { reached, watches: [runs.await, memories.await] }
     }
 
-    /// Waits until a step of that path has begun, with `*` for any key; whether it has in time.
+    /// Waits until a step with this path has begun, where `*` stands for any key. Returns whether it did in
+    /// time.
     pub async fn has_reached(&self, path: &str, timeout: Duration) -> bool {
         let (start, end) = path.split_once('*').unwrap_or((path, ""));
         let is_it = |one: &String| {

@@ -1,9 +1,9 @@
-//! What expressions read: paths, types, and what may be absent.
+//! What expressions read: paths, types, and values that may be absent.
 
 use super::check;
 
 #[test]
-fn paths_into_live_objects() {
+fn paths_into_live_objects_are_checked() {
     check(
         r#"
 //- resource
@@ -58,7 +58,7 @@ data: {a: "{{ env.prt }}"}
 }
 
 #[test]
-fn types_of_expressions() {
+fn types_of_expressions_are_checked() {
     check(
         r#"
 //- resource
@@ -142,7 +142,7 @@ metadata: {name: "{{ name }}-e"}
 }
 
 #[test]
-fn what_may_be_absent_is_guarded() {
+fn reads_of_optional_values_must_be_guarded() {
     check(
         r#"
 //- resource
@@ -219,9 +219,9 @@ metadata: {name: "{{ name }}-d-{{ word }}"}
     );
 }
 
-/// Settings of a child that are templates yield one of their words.
+/// A setting of a child that is a template must yield one of the setting's words.
 #[test]
-fn settings_of_children() {
+fn templated_settings_of_children_are_checked() {
     check(
         r#"
 //- resource

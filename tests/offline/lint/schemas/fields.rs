@@ -79,7 +79,7 @@ spec:
 }
 
 #[test]
-fn types_of_values_are_held_against_the_place_they_stand_in() {
+fn types_of_values_are_checked_against_their_fields() {
     check(
         r#"
 //- resource
@@ -169,7 +169,7 @@ spec:
 }
 
 #[test]
-fn values_ranges_and_duplicates() {
+fn invalid_values_ranges_and_duplicates_are_found() {
     check(
         r#"
 //- resource
@@ -236,7 +236,7 @@ data: {password: not-in-base64!}
 }
 
 #[test]
-fn what_is_missing_in_every_branch() {
+fn required_fields_missing_in_every_branch() {
     check(
         r#"
 //- resource
@@ -292,7 +292,7 @@ spec:
 }
 
 #[test]
-fn kinds_that_are_not_there() {
+fn unknown_kinds_are_errors() {
     check(
         r#"
 //- resource
@@ -381,7 +381,7 @@ metadata: {name: a, namespace: b}
 }
 
 #[test]
-fn children_of_the_packages_own_kinds() {
+fn children_of_own_kinds_are_checked_by_the_crd() {
     check(
         r#"
 //- resource

@@ -1,5 +1,5 @@
-//! Templates and expressions held against the schemas of Kubernetes, of the packages' CRDs and of the instance's
-//! own. Each line of carets is one planted mistake.
+//! Templates and expressions checked against the schemas of Kubernetes, of the package's CRDs and of the
+//! instance's own CRD. Each line of carets marks one planted mistake.
 
 mod expressions;
 mod fields;
@@ -45,7 +45,7 @@ fn check(text: &str) {
     check_with(&format!("{CRD}{}", text.trim_start()), lint);
 }
 
-/// What the packages of tests have on purpose: their tests are about it.
+/// Findings that the packages of tests have on purpose, because their tests need the mistake.
 const ON_PURPOSE: [&str; 16] = [
     "frozen package::immutable",
     "motley package::deletion-policy",
@@ -65,9 +65,9 @@ const ON_PURPOSE: [&str; 16] = [
     "trial package::immutable",
 ];
 
-/// Nothing else is found in what ships, in the examples and in the packages that the tests run.
+/// All shipped packages, examples and packages of tests have no other findings.
 #[test]
-fn packages_that_work_have_no_findings() {
+fn working_packages_have_no_findings() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let (mut packages, mut loaded) = (Vec::new(), Vec::new());
     for folder in ["operators", "examples/packages", "tests/fixtures/packages"] {
@@ -90,9 +90,9 @@ fn packages_that_work_have_no_findings() {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
-/// Ways of writing that are right, of each filter and operator that the inference knows.
+/// Valid ways of writing for each filter and operator that type inference knows.
 #[test]
-fn idioms_have_no_findings() {
+fn valid_idioms_have_no_findings() {
     check(
         r#"
 //- operator.yaml
@@ -213,9 +213,9 @@ spec:
     );
 }
 
-/// Macros, lets and partials that call each other many times come to an end, and nothing is made up.
+/// Analysis of macros, lets and partials that call each other many times ends, and reports nothing false.
 #[test]
-fn a_bomb_comes_to_an_end() {
+fn analysis_of_exponential_templates_ends() {
     let sum = |name: &str| vec![name; 60].join(" + ");
     let lets: Vec<_> = (0..20)
         .map(|i| format!("        l{i}: \"{{{{ {} }}}}\"\n", sum(&format!("let.l{}", i + 1))))
@@ -240,7 +240,7 @@ fn a_bomb_comes_to_an_end() {
 
 /// A mistake in one file hides none in another.
 #[test]
-fn what_can_be_read_of_a_broken_package_is_checked() {
+fn readable_parts_of_a_broken_package_are_checked() {
     check(
         r#"
 //- resource
