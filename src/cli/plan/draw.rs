@@ -31,9 +31,9 @@ pub(super) fn waits(instance: Option<&Value>, run: &str) -> Option<(String, Stri
     Some((step.to_owned(), message.to_owned()))
 }
 
-/// Why the instance of a run that has not ended does not get further by itself.
+/// Why the instance of a run that is active does not get further by itself. A run that waits for another one says so itself.
 fn stalled(instance: Option<&Value>, run: &PlanRun) -> Option<String> {
-    let stalled = condition(instance.filter(|_| !run.is_final())?, "Stalled")?;
+    let stalled = condition(instance.filter(|_| run.phase() == Phase::Running)?, "Stalled")?;
     let (reason, message) = (stalled["reason"].as_str()?, stalled["message"].as_str()?);
     (stalled["status"] == "True")
         .then(|| printable(&format!("the instance is Stalled ({reason}): {message}")))
