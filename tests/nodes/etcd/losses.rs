@@ -254,6 +254,7 @@ impl Trials {
 }
 
 #[tokio::test]
+#[ignore = "takes minutes: bash .ci/long node"]
 async fn cluster_survives_a_loss_while_growing_and_shrinking() {
     let mut trials = Trials::new(3, "3.6.8").await;
     let (grow, shrink) = (chosen(GROW), chosen(SHRINK));
@@ -265,6 +266,7 @@ async fn cluster_survives_a_loss_while_growing_and_shrinking() {
 }
 
 #[tokio::test]
+#[ignore = "takes minutes: bash .ci/long node"]
 async fn cluster_survives_a_loss_during_an_upgrade() {
     let mut trials = Trials::new(3, "3.5.35").await;
     trials.perform(Operation::Version("3.6.8"), Some(("members[1]/replace", 0))).await;
@@ -277,6 +279,7 @@ async fn cluster_survives_a_loss_during_an_upgrade() {
 }
 
 #[tokio::test]
+#[ignore = "takes minutes: bash .ci/long node"]
 async fn cluster_survives_a_second_loss_during_a_replacement() {
     let mut trials = Trials::new(5, "3.6.8").await;
     for point in chosen(FAILOVER) {
@@ -286,6 +289,7 @@ async fn cluster_survives_a_second_loss_during_a_replacement() {
 }
 
 #[tokio::test]
+#[ignore = "takes minutes: bash .ci/long node"]
 async fn cluster_survives_a_loss_during_a_restore() {
     let mut trials = Trials::new(3, "3.6.8").await;
     let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "backups"}, "spec": claim_spec()});
@@ -307,6 +311,7 @@ async fn cluster_survives_a_loss_during_a_restore() {
 
 /// A quota prevents the replacement of a lost member during a resize, until it is lifted.
 #[tokio::test]
+#[ignore = "takes minutes: bash .ci/long node"]
 async fn blocked_replacement_is_reported_everywhere() {
     let stage = Stage::new().await;
     stage.cluster("c", durable(3, "3.6.8")).await;
