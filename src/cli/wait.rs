@@ -82,7 +82,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// Waits with these looks, one per second, of which the last repeats. Returns the end, and the seconds that it took.
+    /// Waits with one look a second and repeats the last one. Returns how the wait ended, and after how many seconds.
     async fn ends(looks: &[&str]) -> (Result<(), Failure>, u64) {
         let started = Instant::now();
         let mut next = looks.iter();

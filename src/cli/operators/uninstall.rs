@@ -322,7 +322,7 @@ async fn delete_all(
 /// What the deletion of these instances waits for.
 fn waits(package: &str, found: &[Instance]) -> Look<()> {
     let counted = counted(found);
-    // Those that a person has to help come first.
+    // Instances that wait for a person come first.
     let (blocked, others): (Vec<_>, Vec<_>) = found.iter().partition(|instance| instance.is_blocked);
     let shown = blocked.iter().chain(&others).take(NAMED);
     let lines = shown.map(|instance| instance.waits()).fold(String::new(), |all, line| all + "\n  " + &line);

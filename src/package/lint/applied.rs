@@ -39,7 +39,7 @@ struct Walk<'a, 'o> {
 impl<'a> Walk<'a, '_> {
     fn steps(&mut self, steps: &'a [Step], strategy: Strategy, path: &str) {
         if strategy == Strategy::Parallel {
-            // Of parallel steps, any may come first.
+            // Parallel steps may run in any order.
             for step in steps {
                 applies(step, self.resource, &mut self.applied, 0);
             }
