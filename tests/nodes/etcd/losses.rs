@@ -76,7 +76,7 @@ const UPGRADE: &[Point] = &[
 const FAILOVER: &[Point] = &[
     ("quorum", 0),
     ("clean[1]", 2),
-    ("replace/grow[1]/forget", 3),
+    ("replace/forget[*]", 3),
     ("replace/grow[1]/clean", 4),
     ("replace/grow[1]/add", 0),
     ("replace/grow[1]/config", 2),
