@@ -234,6 +234,14 @@ impl<'a> Origins<'a> {
         Self { has_plans: true, ..self }
     }
 
+    /// What runs have recorded; `None` for an instance without plans.
+    pub(super) fn facts(&self) -> Option<&Value> {
+        self.variables.iter().find_map(|(name, value)| match value {
+            Var::Json(facts) if *name == "record" => Some(facts),
+            _ => None,
+        })
+    }
+
     /// Adds a variable of all expressions, such as `record`.
     #[must_use]
     pub fn with_variable(mut self, name: &'static str, value: Var) -> Self {

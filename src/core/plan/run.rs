@@ -613,6 +613,11 @@ impl RunStatus {
         self.steps.iter().find(|step| step.path == path)
     }
 
+    /// Whether a member that its steps have come to apply has existed since.
+    pub fn has_created(&self, member: &Member) -> bool {
+        self.applied.contains(member) && !self.uncreated.contains(member)
+    }
+
     /// What idempotency keys derive from.
     pub fn key(&self) -> &str {
         if self.key.is_empty() { &self.id } else { &self.key }

@@ -86,10 +86,9 @@ const FAILOVER: &[Point] = &[
 ];
 
 /// Steps of a restore. Until two members vote, the loss of the first with its volume would lose the data, so
-/// the joining member is lost.
+/// the joining member is lost. While just two vote, the loss of either is the loss of the quorum: none is lost then.
 const RESTORE: &[Point] = &[
     ("others/grow[1]/start", 1),
-    ("others/grow[1]/promote", 1),
     ("others/grow[2]/clean", 2),
     ("others/grow[2]/start", 2),
     ("others/grow[2]/promote", 2),

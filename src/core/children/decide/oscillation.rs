@@ -1,6 +1,6 @@
 //! A target may depend on live objects: a template reads a ref, a live child or the status. If the result changes what it
 //! reads, the target changes for ever, as fast as the server replies. So more than ten changes of a child in five minutes
-//! are blocked, while the instance and its package do not change.
+//! are blocked, while the instance, its package and the facts of its runs do not change.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -22,7 +22,7 @@ pub struct TargetChange {
     pub object: ObjectRef,
     /// What changes: an item, or the set of a child's members.
     what: String,
-    /// A hash of the instance and the package.
+    /// A hash of the instance, the package and the facts.
     input: u64,
 }
 
@@ -69,7 +69,7 @@ impl OscillationGuard {
     }
 }
 
-/// A hash of the instance and the package, as opposed to observations.
+/// A hash of the instance, the package and the facts that runs have recorded, as opposed to observations.
 fn input(ctx: &Context<'_>) -> u64 {
     let meta = &ctx.origin.instance["metadata"];
     let mut hasher = DefaultHasher::new();
@@ -77,6 +77,9 @@ fn input(ctx: &Context<'_>) -> u64 {
         meta[field].to_string().hash(&mut hasher);
     }
     ctx.origin.package.digest.hash(&mut hasher);
+    if let Some(facts) = ctx.origins.facts() {
+        facts.to_string().hash(&mut hasher);
+    }
     hasher.finish()
 }
 

@@ -131,9 +131,16 @@ impl<'a> Rules<'a> {
         // A run that is being ended counts until it has ended.
         let is_open = |run: &&&PlanRun| !run.is_final() && new.is_none_or(|new| run.name != new.name);
         let attended = |member: &&Member| {
-            let mut runs = self.runs.iter().filter(is_for_losses).filter(is_open);
+            let runs = self.runs.iter().filter(is_for_losses).filter(is_open);
             // A run without a state is for all that are lost when it gets one.
-            runs.any(|run| run.status.as_ref().is_none_or(|status| status.lost.contains(member)))
+            let mut runs =
+                runs.filter(|run| run.status.as_ref().is_none_or(|status| status.lost.contains(member)));
+            match (runs.next(), runs.next()) {
+                (None, _) => false,
+                // What it has restored is lost again. There is one more run at most, however often that happens.
+                (Some(run), None) => run.status.as_ref().is_none_or(|status| !status.has_created(member)),
+                (Some(_), Some(_)) => true,
+            }
         };
         let lost = self.situation.losses.iter().filter(|(name, _)| name == plan);
         lost.flat_map(|(_, lost)| lost).filter(|member| !attended(member)).cloned().collect()

@@ -431,6 +431,7 @@ fn pool(size: u64, all: bool) -> Vec<Vec<Event>> {
         pool.push(vec![Event::Size(size - 1)]);
         pool.push(vec![Event::Request("backup")]);
         pool.push(vec![Event::Restart]);
+        pool.push(vec![Event::Lose(0), Event::Lose(0)]);
     }
     pool
 }

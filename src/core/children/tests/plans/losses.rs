@@ -396,3 +396,36 @@ plans:
     assert!(message.contains("m[0]") && message.contains("m[1]"), "{message}");
     assert_eq!(message.matches("exceeded quota: q").count(), 1, "{message}");
 }
+
+/// A member is lost again after the run for its loss has restored it, while that run waits for what the member must do next: another
+/// run restores it, and the first one goes on. However often that happens there are at most two.
+#[test]
+fn member_that_is_lost_again_while_its_run_continues_is_restored() {
+    let resource = "
+children:
+  - {id: m, template: templates/m.yaml, onLoss: failover, forEach: {in: range(spec.size), as: i, key: i}}
+plans:
+  deploy:
+    steps:
+      - {name: all, apply: [m]}
+  failover:
+    steps:
+      - {name: back, forEach: {in: run.lost, as: lost}, apply: ['m[{{ lost.key }}]']}
+      - {name: joined, interruptible: true, wait: {until: \"children.m[0] is defined and children.m[0].data.joined == 'yes'\"}}
+";
+    let package = package(resource, &[("m", config("{{ name }}-{{ i }}"))]);
+    let mut world = World::with_runs(package, &json!({"size": 2, "text": "x"}));
+    assert_eq!(world.settle(), Verdict::Ready { children: 2 });
+    let mut open = Vec::new();
+    for _ in 0..4 {
+        world.remove("ConfigMap/a-0");
+        world.now += Duration::from_secs(1);
+        world.settle();
+        let runs = world.phases().into_iter().filter(|(plan, phase)| plan == "failover" && !phase.is_final());
+        open.push((runs.count(), world.names().contains(&"a-0")));
+    }
+    assert_eq!(open, [(1, true), (2, true), (2, false), (2, false)]);
+    request(&mut world, "mine", "deploy");
+    world.settle();
+    assert_eq!(world.phases().len(), 4, "{:?}", world.phases());
+}

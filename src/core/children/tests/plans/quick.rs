@@ -1,6 +1,7 @@
 //! Steps that are done quickly: only the memory has them, until a run waits.
 
 use super::*;
+use crate::children::decide::MOST_CHANGES;
 
 fn begun() -> World {
     let resource = "
@@ -60,4 +61,29 @@ fn an_older_state_in_the_plan_run_does_not_count() {
     let runs = world.runs.snapshot(world.now, &world.instance).runs;
     assert!(runs[0].is_behind);
     assert_eq!(runs[0].status.as_ref().unwrap().applied.len(), 2);
+}
+
+/// What runs record explains that a child changes often: it is not held back as one that changes because of itself.
+#[test]
+fn facts_may_change_a_child_that_reads_live_objects() {
+    let resource = "
+children:
+  - {id: a, template: templates/a.yaml}
+plans:
+  deploy: {steps: [{name: all, apply: [a]}]}
+  count:
+    steps:
+      - {name: next, record: {count: record.count | default(0) + 1}}
+      - {name: all, apply: [a]}
+";
+    let read = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: \"{{ name }}\"}\ndata: {text: \"{{ record.count | default(0) }} {{ 'there' if self is defined else 'new' }}\"}\n";
+    let mut world = World::with_runs(package(resource, &[("a", read.into())]), &json!({}));
+    world.settle();
+    let name = world.names().remove(0).to_owned();
+    for n in 1..=2 * MOST_CHANGES {
+        request(&mut world, &format!("r{n}"), "count");
+        let verdict = world.settle();
+        assert!(matches!(verdict, Verdict::Ready { .. }), "{n}: {verdict:?}");
+        assert_eq!(world.value(&name, "text"), format!("{n} there"));
+    }
 }
