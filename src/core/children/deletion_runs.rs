@@ -10,45 +10,26 @@
 
 use std::collections::HashSet;
 
-use k8s_openapi::jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::decide::{Action, Decision, Verdict};
+use super::model::{
+    Action, Decision, DeletionRuns, Guard, KindInfo, Listing, Observed, ReconcileState, RunAction, RunObject,
+    Snapshot, Verdict, once, reference,
+};
 use super::names;
-use super::observed::{Observed, once};
-use super::plans::{Guard, RunAction, RunObject, reference};
-use super::snapshot::{KindInfo, Listing, Snapshot};
-use super::state::ReconcileState;
 use crate::api::{Gvk, ObjectRef};
 use crate::crd::API_VERSION;
 use crate::package::DeletionPolicy;
 use crate::plan::crds::PLAN_RUN;
 use crate::plan::{
-    self, Approval, CAUSE, Cause, DELETE_CHILD, PRUNABLE, Phase, PlanRun, Protection, RunStatus, StepPhase,
-    StepState, note_answers,
+    self, Approval, CAUSE, Cause, DELETE_CHILD, PRUNABLE, Phase, PlanRun, RunStatus, StepPhase, StepState,
+    note_answers,
 };
 
 /// The step that waits for approval.
 const APPROVE: &str = "approve";
 /// The step that deletes the object.
 const DELETE: &str = "delete";
-
-/// The runs that delete children of an instance, as far as they are known.
-#[derive(Debug)]
-pub struct DeletionRuns {
-    /// The runs that name the instance.
-    pub runs: Vec<PlanRun>,
-    /// Why they are unknown; `None` if they are known.
-    pub unknown: Option<String>,
-    /// Whether they are unknown only because they are being listed. The end of the list brings another decision.
-    pub is_listing: bool,
-    /// The plural of the instance's kind.
-    pub resource: String,
-    /// Whether the API server checks who answers.
-    pub protection: Protection,
-    /// The time of day.
-    pub now: Timestamp,
-}
 
 /// The name of the run that deletes an object.
 fn run_name(instance: &Value, object_uid: &str) -> String {

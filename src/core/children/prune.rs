@@ -8,15 +8,12 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::decide::{Action, Decision, Verdict};
-use super::findings::{Finding, Removal, Wait, soonest};
+use super::findings::soonest;
+use super::model::{
+    Action, Decision, Finding, Observed, Origins, ReconcileState, Removal, Snapshot, Status, Target, Verdict,
+    Wait, once,
+};
 use super::names::{self, Stamp};
-use super::observed::{Observed, once};
-use super::origins::Origins;
-use super::snapshot::Snapshot;
-use super::state::ReconcileState;
-use super::status::Status;
-use super::target::Target;
 use crate::api::Gvk;
 use crate::package::DeletionPolicy;
 
@@ -355,8 +352,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::children::Seen;
-    use crate::children::snapshot::{KindInfo, Listing};
+    use crate::children::model::{KindInfo, Listing, Seen};
     use crate::template::Totals;
 
     /// A child of the instance at that depth in the graph.

@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::decide::decide_target;
+use super::decide_target::decide_target;
 use super::schedule::{Graph, Schedule};
 use super::*;
 use crate::api::{CallError, Gvk, ObjectRef};
@@ -38,7 +38,7 @@ use crate::test_crd::crd_to_properties;
 
 mod refs;
 
-use server::Server;
+use super::tests::server::Server;
 
 /// The properties of the CRD's schema.
 const PROPERTIES: &str = "            spec:
@@ -204,7 +204,7 @@ impl World {
     /// Calls a function with the target of the instance as it is.
     fn with<T>(&self, use_it: impl FnOnce(&Context<'_>, Target) -> T) -> T {
         let snapshot = self.snapshot();
-        let origins = Origins::one(Origin::now(&snapshot).unwrap());
+        let origins = Origins::one(snapshot.origin().unwrap());
         let ctx = Context::new(&snapshot, &origins, Budget::default());
         let target = target(&ctx);
         use_it(&ctx, target)

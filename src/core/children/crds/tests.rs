@@ -5,10 +5,16 @@ mod handover;
 use std::path::Path;
 use std::sync::Arc;
 
-use serde_json::{Map, json};
+use serde_json::{Map, Value, json};
 
-use super::compare::{Comparison, compare, has_status};
+use super::compare::{Comparison, compare};
+use super::model::has_status;
+use super::record::UnusedRecord;
 use super::*;
+use crate::children::names;
+use crate::crd;
+use crate::diag::Diagnostic;
+use std::time::Duration;
 use crate::api::{CallError, Class, Gvk};
 use crate::package::Package;
 

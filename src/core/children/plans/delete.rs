@@ -5,40 +5,21 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::decide::{deletions, until_remembered};
-use super::effects::reference;
-use super::past::Past;
+use super::past::{Past, until_remembered};
+use super::permits::deletions;
 use super::recover;
-use super::runs::{Runs, released};
-use super::{NoPackage, PlanSnapshot, RunAction, RunObject, RunRef};
-use crate::children::decide::{Action, Decision, Verdict};
-use crate::children::findings::Finding;
-use crate::children::origins::{Origin, Origins};
-use crate::children::prune;
-use crate::children::state::ReconcileState;
-use crate::children::status::Status;
-use crate::children::target::target;
-use crate::children::{Context, Snapshot, names};
+use super::runs::Runs;
+use super::runs::abandon::abandon;
+use super::runs::tidy::released;
+use crate::children::desired::target;
+use crate::children::model::{
+    Action, Context, Decision, Finding, NoPackage, Origin, PlanSnapshot, ReconcileState, RunAction,
+    RunObject, RunRef, Snapshot, Status, Verdict, reference,
+};
+use crate::children::{names, prune};
 use crate::package::plan::{Event, Plan};
 use crate::plan::{Cause, Cleanup, Phase, PlanRun};
 use crate::template::Budget;
-
-/// The actions that end a run whose revision cannot be loaded: its Jobs are deleted, and its requests in
-/// flight are not awaited.
-pub(super) fn abandon(
-    snapshot: &Snapshot,
-    plans: &PlanSnapshot,
-    past: &Past<'_>,
-    current: Origin<'_>,
-    run: &PlanRun,
-    state: &ReconcileState,
-) -> Vec<Action> {
-    let origins = Origins::one(current);
-    let ctx = Context::new(snapshot, &origins, Budget::new(snapshot.limits));
-    let target = target(&ctx);
-    let runs = Runs::new(&ctx, &target, plans, &past.history, false, state);
-    runs.abandoned(run).into_iter().map(|action| Action::Run(Box::new(action))).collect()
-}
 
 /// Decides about an instance that is being deleted while the revision of its active run cannot be loaded: the run is ended.
 /// A cleanup is kept until its revision is restored, or a person releases the instance.

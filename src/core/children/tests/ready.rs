@@ -1,9 +1,9 @@
 //! What makes an instance not Ready: runs and refs that affect it, and not those that do not.
 
-use super::plans::request;
 use super::*;
-use crate::children::refs::PollResult;
+use crate::children::model::PollResult;
 use crate::children::status;
+use crate::children::tests::plans::request;
 
 fn conditions(decision: &Decision) -> Value {
     let status = decision.status.as_ref().expect("a status");
@@ -14,7 +14,7 @@ fn conditions(decision: &Decision) -> Value {
 /// The reason and the message of a condition.
 fn said(decision: &Decision, kind: &str) -> Option<(String, String)> {
     let object = json!({"status": {"conditions": conditions(decision)}});
-    let found = status::condition(&object, kind)?;
+    let found = crate::children::condition(&object, kind)?;
     let text = |field: &str| found[field].as_str().unwrap_or_default().to_owned();
     Some((text("reason"), text("message")))
 }

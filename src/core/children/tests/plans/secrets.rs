@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::*;
-use crate::children::plans::{Call, SecretOutputs};
+use crate::children::model::{Call, SecretOutputs};
 use crate::plan::{Answer, request::HttpReply};
 
 fn package_of(steps: &str) -> Arc<Package> {
