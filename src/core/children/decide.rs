@@ -10,17 +10,18 @@ use std::time::Duration;
 
 use super::decide_target::decide_target;
 use super::desired::target;
-use super::model::{Context, Decision, Origins, ReconcileState, Snapshot, Verdict};
+use super::model::{Context, Decision, Input, Origins, ReconcileState, Snapshot, Verdict};
 use super::plans::decide::decide as decide_with_plans;
 use super::plans::delete::{delete, delete_children};
 use super::schedule::Graph;
 use super::{deletion_runs, prune};
-use crate::template::Budget;
+use crate::template::{Budget, Totals};
 
 /// Decides about an instance. `now` is time since the manager started.
 pub fn decide(snapshot: &Snapshot, state: &ReconcileState, now: Duration) -> Decision {
     let mut decision = decide_children(snapshot, state, now);
     deletion_runs::arrange(snapshot, state, &mut decision);
+    decision.needs.full_budget = snapshot.limits != Totals::FULL && !decision.evaluation.is_small();
     decision
 }
 
@@ -30,7 +31,7 @@ fn decide_children(snapshot: &Snapshot, state: &ReconcileState, now: Duration) -
             (Some(plans), Ok(origin)) => delete(snapshot, plans, origin, (state, now)),
             (Some(plans), Err(_)) if plans.is_listing => {
                 let message = "what belongs to its runs is being listed".to_owned();
-                Decision { pending: true, ..Decision::idle(Verdict::Deleting { message }) }
+                Decision { input: Input::Loading, ..Decision::idle(Verdict::Deleting { message }) }
             }
             (Some(plans), Err(_)) => delete_children(snapshot, plans, (state, now)),
             _ => prune::delete_instance(snapshot, state, now),

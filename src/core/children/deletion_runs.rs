@@ -13,8 +13,8 @@ use std::collections::HashSet;
 use serde_json::{Map, Value, json};
 
 use super::model::{
-    Action, Decision, DeletionRuns, Guard, KindInfo, Listing, Observed, ReconcileState, RunAction, RunObject,
-    Snapshot, Verdict, once, reference,
+    Action, Decision, DeletionRuns, Guard, Input, KindInfo, Listing, Observed, ReconcileState, RunAction,
+    RunObject, Snapshot, Verdict, once, reference,
 };
 use super::names;
 use crate::api::{Gvk, ObjectRef};
@@ -133,13 +133,13 @@ pub(super) fn arrange(snapshot: &Snapshot, state: &ReconcileState, decision: &mu
     let Some(deletions) = &snapshot.deletions else { return };
     if deletions.is_listing && decision.actions.iter().any(Action::removes_finalizer) {
         decision.actions.retain(|action| !action.removes_finalizer());
-        decision.pending = true;
+        decision.input = Input::Loading;
     }
     if deletions.unknown.is_some() || matches!(decision.verdict, Verdict::Paused { .. }) {
         return;
     }
     let (mut actions, mut asked) = (Vec::new(), HashSet::new());
-    for observed in once(decision.asks.iter()) {
+    for observed in once(decision.needs.approvals.iter()) {
         let name = run_name(&snapshot.instance, &observed.uid);
         match (snapshot.deletion_run(observed), deletions.runs.iter().find(|run| run.name == name)) {
             (Some(run), _) => {
@@ -193,7 +193,7 @@ pub(super) fn arrange(snapshot: &Snapshot, state: &ReconcileState, decision: &mu
 /// Whether a decision has found out that an object is desired. A decision that does not ask for the deletion
 /// does not show this: it may have come only to the applies before it, or to no target at all.
 fn is_desired(snapshot: &Snapshot, decision: &Decision, observed: &Observed) -> bool {
-    !(snapshot.is_deleting() || decision.pending || observed.terminating)
+    !(snapshot.is_deleting() || decision.input == Input::Loading || observed.terminating)
         && decision.children.iter().flatten().any(|(_, object, _)| object.as_ref() == Some(&observed.object))
 }
 

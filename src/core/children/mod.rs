@@ -42,13 +42,13 @@ pub use desired::target;
 pub use dry_run::{DryRun, DryRuns};
 pub use model::{
     Action, ActivePackage, Applied, Apply, Block, Check, ChildError, ChildLine, Context, Decision,
-    DeletionRuns, Desired, DriftFingerprint, Effect, Expect, FieldConflict, FieldProjection, Finding,
-    GENERATED_FOREIGN, GENERATED_MISSING, Generated, Health, InstanceInput, Item, ItemId, KindInfo,
-    KindOwner, Listing, LookupResult, Loss, MAX_CHILDREN, MAX_FIELD_BYTES, NEWEST, NOT_LOADED, Noted,
-    Observed, Origin, Origins, OscillationGuard, Outcome, Ownership, Paths, Poll, PollRequest, PollResult,
-    RIGHTS_MISSING, ReadError, ReconcileState, Referred, Refusal, Removal, Repair, ResourceSelector, Secret,
-    Seen, Select, Selector, Severity, Snapshot, Status, Summary, Target, TargetChange, Verdict, Wait, Why,
-    WritePolicy, condition, is_covered, kept, owns_extra_fields,
+    DeletionRuns, Desired, DriftFingerprint, Effect, Evaluation, Expect, FieldConflict, FieldProjection,
+    Finding, GENERATED_FOREIGN, GENERATED_MISSING, Generated, Health, Input, InstanceInput, Item, ItemId,
+    KindInfo, KindOwner, Listing, LookupResult, Loss, MAX_CHILDREN, MAX_FIELD_BYTES, NEWEST, NOT_LOADED,
+    Needs, Noted, Observed, Origin, Origins, OscillationGuard, Outcome, Ownership, Paths, Poll, PollRequest,
+    PollResult, RIGHTS_MISSING, ReadError, ReconcileState, Referred, Refusal, Removal, Repair,
+    ResourceSelector, Secret, Seen, Select, Selector, Severity, Snapshot, Status, Summary, Target,
+    TargetChange, Verdict, Wait, Why, WritePolicy, condition, is_covered, kept, owns_extra_fields,
 };
 pub use namespace_scope::NamespaceScope;
 pub use record_key::RecordKey;

@@ -156,9 +156,9 @@ impl World {
         let mut snapshot = self.snapshot();
         loop {
             let mut decision = decide(&snapshot, &self.state, self.now);
-            let is_new = snapshot.look_up(&decision.wants, |want| self.refs(want));
-            let asked = !decision.namespaces.is_empty();
-            for namespace in std::mem::take(&mut decision.namespaces) {
+            let is_new = snapshot.look_up(&decision.needs.watches, |want| self.refs(want));
+            let asked = !decision.needs.namespace_users.is_empty();
+            for namespace in std::mem::take(&mut decision.needs.namespace_users) {
                 let user = self.occupants.get(&namespace).cloned();
                 snapshot.namespace_users.insert(namespace, user);
             }

@@ -11,12 +11,10 @@ use super::compare::{Comparison, compare};
 use super::model::has_status;
 use super::record::UnusedRecord;
 use super::*;
-use crate::children::names;
-use crate::crd;
-use crate::diag::Diagnostic;
-use std::time::Duration;
 use crate::api::{CallError, Class, Gvk};
+use crate::children::names;
 use crate::package::Package;
+use std::time::Duration;
 
 fn package(adopt: bool) -> Package {
     let folder = tempfile::tempdir().unwrap();

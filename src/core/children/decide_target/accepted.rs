@@ -28,7 +28,7 @@ impl Work {
         at: (&ReconcileState, Duration),
     ) -> Option<AcceptedTarget> {
         let key = &ctx.snapshot.record_key;
-        self.needs_record_key = !key.is_usable();
+        self.needs.record_key = !key.is_usable();
         if let RecordKey::Unreadable(why) = key {
             self.findings.push(Finding::RecordUnknown { message: why.to_string() });
         }

@@ -4,14 +4,14 @@ mod accepted;
 mod verdict;
 mod work;
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::time::Duration;
 
 use crate::children::accepted::annotation;
 use crate::children::apply::{self, failure};
 use crate::children::model::{
-    Action, Block, Context, Decision, Desired, Difference, Finding, Item, Observed, ReconcileState, Status,
-    Target, TargetChange, Verdict, Why, lines,
+    Action, Block, Context, Decision, Desired, Difference, Evaluation, Finding, Input, Item, Observed,
+    ReconcileState, Status, Target, TargetChange, Verdict, Why, lines,
 };
 use crate::children::schedule::{self, Gates, Permit, Schedule};
 use crate::children::{jobs, names, prune};
@@ -45,30 +45,31 @@ pub(in crate::children) fn decide_target(
     let awaits_answers = target.refs.is_delayed
         && target.items.iter().all(|item| item.ready.is_ok())
         && work.findings.iter().all(Finding::is_silent);
-    let Work { checks, actions, asks, findings, again, target_changes, namespaces, needs_record_key } = work;
+    let is_loading = target.refs.pending || ctx.origin.resource.reads_cluster && ctx.snapshot.apis.is_none();
+    let input = if is_loading {
+        Input::Loading
+    } else if awaits_answers {
+        Input::Unanswered
+    } else {
+        Input::Complete
+    };
+    let Work { checks, actions, findings, again, target_changes, mut needs } = work;
+    needs.add(target.needs());
+    let is_partial = target.items.iter().any(|item| item.is_later);
     Decision {
         checks,
         actions,
-        asks,
         findings,
         verdict,
         status: Some(status),
         again,
         children: Some(lines(target)),
-        namespaces,
-        revisions: BTreeSet::new(),
-        pending: target.refs.pending || ctx.origin.resource.reads_cluster && ctx.snapshot.apis.is_none(),
-        awaits_answers,
+        needs,
+        input,
         accepted: target.is_applied(),
         target_changes,
-        needs_record_key,
-        waits_for_step: false,
         conditions: None,
-        is_partial: target.items.iter().any(|item| item.is_later),
-        wants: target.refs.wants.clone(),
-        polls: target.refs.polls.clone(),
-        used: ctx.budget.used(),
-        exceeded: None,
+        evaluation: Evaluation { used: ctx.budget.used(), is_partial, exceeded: None },
     }
 }
 
@@ -310,10 +311,8 @@ fn stopped(ctx: &Context<'_>, target: &Target, exceeded: Exceeded) -> Decision {
     Decision {
         status: Some(Status::unfinished(ctx, &verdict)),
         children: Some(lines(target)),
-        wants: target.refs.wants.clone(),
-        polls: target.refs.polls.clone(),
-        used: ctx.budget.used(),
-        exceeded: Some(exceeded),
+        needs: target.needs(),
+        evaluation: Evaluation { used: ctx.budget.used(), is_partial: false, exceeded: Some(exceeded) },
         ..Decision::idle(verdict)
     }
 }

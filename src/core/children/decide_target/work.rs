@@ -1,12 +1,11 @@
 //! What the stages of a decision have found and decided so far.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::children::apply;
 use crate::children::findings::soonest;
 use crate::children::model::{
-    Action, Check, Context, Desired, Finding, Item, Observed, ReconcileState, Target, TargetChange, Why,
+    Action, Check, Context, Desired, Finding, Item, Needs, ReconcileState, Target, TargetChange, Why,
 };
 use crate::children::prune::Pruned;
 
@@ -15,12 +14,10 @@ use crate::children::prune::Pruned;
 pub(super) struct Work {
     pub(super) checks: Vec<Check>,
     pub(super) actions: Vec<Action>,
-    pub(super) asks: Vec<Arc<Observed>>,
     pub(super) findings: Vec<Finding>,
     pub(super) again: Option<Duration>,
     pub(super) target_changes: Vec<TargetChange>,
-    pub(super) namespaces: Vec<String>,
-    pub(super) needs_record_key: bool,
+    pub(super) needs: Needs,
 }
 
 impl Work {
@@ -51,9 +48,8 @@ impl Work {
 
     pub(super) fn add(&mut self, pruned: Pruned) {
         self.actions.extend(pruned.actions);
-        self.asks.extend(pruned.asks);
         self.findings.extend(pruned.findings);
-        self.namespaces.extend(pruned.namespaces);
+        self.needs.add(pruned.needs);
         self.wake(pruned.again);
     }
 

@@ -18,7 +18,7 @@ use crate::template::{Function, Scope, Var};
 ///
 /// # Errors
 /// An expression has no value, what is rendered cannot be a child, or its kind is unknown.
-pub(super) fn render<'a>(
+pub(in crate::children) fn render<'a>(
     ctx: &Context<'_>,
     child: &Child,
     key: Option<&str>,
@@ -78,7 +78,7 @@ fn yields(ctx: &Context<'_>, child: &Child, scope: &Scope) -> Result<Vec<String>
 }
 
 /// The variables that all expressions of an instance see.
-pub(super) fn base_scope(ctx: &Context<'_>) -> Scope {
+pub(in crate::children) fn base_scope(ctx: &Context<'_>) -> Scope {
     let package = ctx.origin.package;
     let mut scope = Scope::within(Arc::clone(&ctx.budget));
     let meta = &ctx.origin.instance["metadata"];

@@ -77,7 +77,7 @@ pub struct Apply {
     pub repair: Repair,
     /// Whether the instance must be read live first, and must not be being deleted.
     pub requires_live_owner: bool,
-    /// The shape of the write, if it changes the target: see [`super::super::Check::shape`].
+    /// The shape of the write, if it changes the target: see [`super::check::Check::shape`].
     pub shape: Option<u64>,
     /// Why it is applied.
     pub why: Why,

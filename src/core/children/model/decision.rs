@@ -1,7 +1,5 @@
 //! The result of a decision.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -10,10 +8,8 @@ use super::action::Action;
 use super::check::Check;
 use super::finding::Finding;
 use super::item::Item;
-use super::observed::Observed;
+use super::needs::Needs;
 use super::oscillation::TargetChange;
-use super::poll::Poll;
-use super::refs::ResourceSelector;
 use super::status::Status;
 use super::target::Target;
 use super::verdict::{Summary, Verdict};
@@ -23,15 +19,12 @@ use crate::template::{Exceeded, Totals};
 
 /// What to do next.
 #[derive(Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "they have nothing to do with each other")]
 pub struct Decision {
     /// One check for each shape of what is about to be created or changed, blocked or not. A dry run of each must have
     /// passed before the first action.
     pub checks: Vec<Check>,
     /// What to do now; the finalizer first, applies in any order, deletions last.
     pub actions: Vec<Action>,
-    /// The `Ask` children whose deletion waits for approval: the runs that delete them must be watched.
-    pub asks: Vec<Arc<Observed>>,
     /// What differs from the target, or blocks it.
     pub findings: Vec<Finding>,
     /// The state of the instance.
@@ -42,37 +35,53 @@ pub struct Decision {
     pub again: Option<Duration>,
     /// The line about each child; `None` if the decision has not looked at the children.
     pub children: Option<Vec<ChildLine>>,
-    /// The objects that its refs name, which must be watched.
-    pub wants: Vec<ResourceSelector>,
-    /// What is to be observed by requests.
-    pub polls: Vec<Arc<Poll>>,
-    /// Namespaces whose users [`crate::children::Snapshot::namespace_users`] must contain before the next
-    /// decision.
-    pub namespaces: Vec<String>,
-    /// The earlier revisions of the package that its origins and runs name, which must be loaded.
-    pub revisions: BTreeSet<String>,
-    /// Whether refs are still loading: the status is not written yet.
-    pub pending: bool,
-    /// Whether the decision says only that observations have no answer yet. A status that says more is then
-    /// kept.
-    pub awaits_answers: bool,
+    /// What it needs to know beyond the snapshot.
+    pub needs: Needs,
+    /// Whether all that it reads is there.
+    pub input: Input,
     /// Whether all of the target was applied.
     pub accepted: bool,
     /// Changes of the target among the actions that no change of the instance explains.
     pub target_changes: Vec<TargetChange>,
-    /// Whether the decision depends on [`crate::children::Snapshot::record_key`], which must be read.
-    pub needs_record_key: bool,
-    /// Whether a step of a run waits.
-    pub waits_for_step: bool,
     /// For how long the conditions of plans have held, to be remembered.
     pub conditions: Option<Conditions>,
-    /// Whether the limits have cut the decision: some bodies were too large to be kept together and are
-    /// written by a later decision, or a step of a run has failed at them.
-    pub is_partial: bool,
-    /// What its evaluations have used of [`crate::children::Snapshot::limits`].
+    /// What its evaluations cost.
+    pub evaluation: Evaluation,
+}
+
+/// Whether all that a decision reads is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Input {
+    /// Everything that it reads is there.
+    #[default]
+    Complete,
+    /// The decision says only that observations have no answer yet. A status that says more is then kept.
+    Unanswered,
+    /// Refs, a revision or runs are still loading: the status is not written yet.
+    Loading,
+}
+
+/// What the evaluations of a decision have used of [`super::snapshot::Snapshot::limits`].
+#[derive(Debug, Clone)]
+pub struct Evaluation {
+    /// What they have used.
     pub used: Totals,
+    /// Whether the limits have cut the decision: some bodies were too large to be kept together and are written by a later
+    /// decision, or a step of a run has failed at them.
+    pub is_partial: bool,
     /// The limit at which evaluation stopped. Then there are no actions.
     pub exceeded: Option<Exceeded>,
+}
+
+impl Evaluation {
+    /// Nothing was evaluated.
+    const NONE: Self = Self { used: Totals::NONE, is_partial: false, exceeded: None };
+
+    /// Whether the small budget is enough.
+    pub fn is_small(&self) -> bool {
+        let is_total = self.exceeded.as_ref().is_some_and(|exceeded| exceeded.is_total);
+        !is_total && !self.is_partial && self.used.fits(Totals::SMALL)
+    }
 }
 
 /// The line about a child: its name, its object, and what it waits for.
@@ -93,26 +102,17 @@ impl Decision {
         Self {
             checks: Vec::new(),
             actions: Vec::new(),
-            asks: Vec::new(),
             findings: Vec::new(),
             verdict,
             status: None,
             again: None,
             children: None,
-            wants: Vec::new(),
-            polls: Vec::new(),
-            namespaces: Vec::new(),
-            revisions: BTreeSet::new(),
-            used: Totals::NONE,
-            pending: false,
-            awaits_answers: false,
+            needs: Needs::default(),
+            input: Input::Complete,
             accepted: false,
             target_changes: Vec::new(),
-            needs_record_key: false,
-            waits_for_step: false,
             conditions: None,
-            is_partial: false,
-            exceeded: None,
+            evaluation: Evaluation::NONE,
         }
     }
 

@@ -139,6 +139,7 @@ pub enum Severity {
 }
 
 impl Finding {
+    /// The item or the object that the finding is about, and both for a refused apply.
     pub fn subject(&self) -> (Option<&str>, Option<&ObjectRef>) {
         match self {
             Self::ApplyRefused(refusal) => (Some(&refusal.item), Some(&refusal.object)),

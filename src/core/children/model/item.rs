@@ -15,7 +15,7 @@ use crate::children::names;
 #[derive(Debug, Clone)]
 #[expect(clippy::struct_excessive_bools, reason = "they have nothing to do with each other")]
 pub struct Item {
-    /// The number of the child, see [`super::Origins`]: its index in the resource of the newest origin.
+    /// The number of the child, see [`super::origins::Origins`]: its index in the resource of the newest origin.
     pub child: usize,
     /// The position of the origin that it is rendered from.
     pub origin: usize,

@@ -100,7 +100,7 @@ impl ItemId {
         Self(names::item_name(child, key))
     }
 
-    /// The item of a name, as [`super::Item::name`] has it.
+    /// The item of a name, as [`super::item::Item::name`] has it.
     pub fn named(name: &str) -> Self {
         Self(name.to_owned())
     }

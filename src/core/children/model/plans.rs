@@ -39,7 +39,7 @@ pub struct PlanSnapshot {
     pub calls: Calls,
     /// The namespace in which its Jobs and PlanRuns lie.
     pub namespace: String,
-    /// The earlier revisions of the package that [`super::Decision::revisions`] has asked for, as far as they are known.
+    /// The earlier revisions of the package that [`super::needs::Needs::revisions`] have asked for, as far as they are known.
     pub revisions: BTreeMap<Arc<str>, Revision>,
     /// Why PlanRuns, origins or Jobs are unknown; `None` if they are known.
     pub unknown: Option<String>,

@@ -45,7 +45,7 @@ pub struct Snapshot {
     /// What is known of the observations of refs, as far as they are made.
     pub polls: HashMap<Arc<Poll>, PollResult>,
     /// Who still uses a namespace: an instance (this one aside), or a child. Only of namespaces that a decision has
-    /// asked for, see [`super::Decision::namespaces`].
+    /// asked for, see [`super::needs::Needs::namespace_users`].
     pub namespace_users: BTreeMap<String, Option<String>>,
     /// What is known of its runs, if its kind has plans.
     pub plans: Option<Box<PlanSnapshot>>,

@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::child_error::ChildError;
 use super::context::Context;
 use super::item::Item;
+use super::needs::Needs;
 use super::origins::NEWEST;
 use super::refs::{Refs, ResourceSelector};
 use crate::template::{EvalError, Scope, Text, Var};
@@ -78,6 +79,11 @@ impl Target {
         text: &Text,
     ) -> Result<Option<Value>, EvalError> {
         ctx.origins.at(item.origin).package.engine.eval_text(text, self.scope_at(item.origin))
+    }
+
+    /// What its refs need.
+    pub(in crate::children) fn needs(&self) -> Needs {
+        Needs { watches: self.refs.wants.clone(), polls: self.refs.polls.clone(), ..Needs::default() }
     }
 
     /// The objects that its refs name.

@@ -13,8 +13,8 @@ use super::schedule::{Kept, RunSchedule};
 use crate::children::decide_target::{decide_target, is_paused};
 use crate::children::desired::target;
 use crate::children::model::{
-    Action, Context, Decision, Finding, Item, LookupResult, NEWEST, Origin, PlanSnapshot, ReconcileState,
-    ResourceSelector, RunAction, Snapshot, Status, Target, Verdict,
+    Action, Context, Decision, Finding, Input, Item, LookupResult, NEWEST, Needs, Origin, PlanSnapshot,
+    ReconcileState, ResourceSelector, RunAction, Snapshot, Status, Target, Verdict,
 };
 use crate::plan;
 use crate::template::Budget;
@@ -72,8 +72,8 @@ pub(in crate::children) fn decide(
     let findings = std::mem::take(&mut outcome.findings);
     let schedule = RunSchedule::new(origins, &target, unreached, kept, pruning, findings);
     let mut decision = decide_target(&ctx, &target, &schedule, at);
-    decision.revisions.clone_from(&past.revisions);
-    if decision.exceeded.is_some() {
+    decision.needs.revisions.clone_from(&past.revisions);
+    if decision.evaluation.exceeded.is_some() {
         return decision;
     }
     let recreated = recreated(&ctx, &target);
@@ -82,8 +82,8 @@ pub(in crate::children) fn decide(
         decision.actions.push(Action::Run(Box::new(RunAction::Annotate(annotations))));
     }
     decision.actions.extend(removals);
-    decision.asks.extend(asks);
-    decision.wants.extend(past.refs.wants.iter().cloned());
+    let watches = past.refs.wants.clone();
+    decision.needs.add(Needs { watches, approvals: asks, ..Needs::default() });
     outcome.add_to(decision)
 }
 
@@ -103,8 +103,10 @@ fn without_known_runs(snapshot: &Snapshot, plans: &PlanSnapshot) -> Option<Decis
     };
     let status = Some(Status::unseen(&snapshot.instance, &verdict));
     let revisions = plans.revisions.keys().map(ToString::to_string).collect();
-    let pending = plans.unknown.is_some() && plans.is_listing;
-    Some(Decision { status, revisions, pending, ..Decision::idle(verdict) })
+    let is_loading = plans.unknown.is_some() && plans.is_listing;
+    let input = if is_loading { Input::Loading } else { Input::Complete };
+    let needs = Needs { revisions, ..Needs::default() };
+    Some(Decision { status, needs, input, ..Decision::idle(verdict) })
 }
 
 /// The decision while a revision that the runs need, or what a rollout depends on, is not known.
@@ -118,7 +120,7 @@ fn until_past_is_known(
     if past.is_loading() {
         let message = "an earlier revision of the package is being loaded".to_owned();
         let verdict = Verdict::Reconciling { reason: "RevisionPending".into(), message };
-        return Some(Decision { pending: true, ..past.idle(verdict) });
+        return Some(Decision { input: Input::Loading, ..past.idle(verdict) });
     }
     if let Some((run, finding)) = past.held() {
         let actions =
@@ -134,7 +136,7 @@ fn until_past_is_known(
         // needed.
         let verdict =
             Verdict::Reconciling { reason: "RefPending".into(), message: "refs are being read".into() };
-        return Some(Decision { pending: true, ..past.idle(verdict) });
+        return Some(Decision { input: Input::Loading, ..past.idle(verdict) });
     }
     None
 }

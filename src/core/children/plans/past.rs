@@ -7,8 +7,8 @@ use serde_json::{Map, Value};
 use super::history::{History, NewOrigin, StoredOrigin, is_exclusive, item_id, origins};
 use crate::children::desired::refs;
 use crate::children::model::{
-    Action, Context, Decision, Finding, Item, ItemId, NEWEST, NoPackage, Origin, Origins, PlanSnapshot, Refs,
-    Snapshot, Target, Verdict,
+    Action, Context, Decision, Finding, Item, ItemId, NEWEST, Needs, NoPackage, Origin, Origins,
+    PlanSnapshot, Refs, Snapshot, Target, Verdict,
 };
 use crate::package::{Package, Resource};
 use crate::plan::{self, PlanRun};
@@ -286,8 +286,8 @@ fn refs_now(
 impl Past<'_> {
     /// A decision that has only a verdict. The objects that the instance reads stay watched.
     pub(super) fn idle(&self, verdict: Verdict) -> Decision {
-        let (wants, revisions) = (self.refs.wants.clone(), self.revisions.clone());
-        Decision { wants, revisions, ..Decision::idle(verdict) }
+        let (watches, revisions) = (self.refs.wants.clone(), self.revisions.clone());
+        Decision { needs: Needs { watches, revisions, ..Needs::default() }, ..Decision::idle(verdict) }
     }
 }
 

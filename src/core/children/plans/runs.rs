@@ -20,7 +20,7 @@ use super::observed::Seen;
 use super::recover::unneeded;
 use super::runs::reasons::Reasons;
 use crate::children::model::{
-    Action, Context, Decision, Finding, Guard, NEWEST, Origin, PlanSnapshot, ReconcileState,
+    Action, Context, Decision, Finding, Guard, NEWEST, Needs, Origin, PlanSnapshot, ReconcileState,
     ResourceSelector, RunAction, RunObject, Target, reference,
 };
 use crate::children::names;
@@ -92,14 +92,11 @@ impl RunsOutcome {
 
     /// Adds the outcome to the decision about the children.
     pub(super) fn add_to(self, mut decision: Decision) -> Decision {
-        decision.wants.extend(self.wants);
-        decision.wants.sort();
-        decision.wants.dedup();
+        decision.needs.add(Needs { watches: self.wants, fresh_polls: self.waits, ..Needs::default() });
         decision.actions.extend(self.actions.into_iter().map(|action| Action::Run(Box::new(action))));
         decision.again = [decision.again, self.wake].into_iter().flatten().min();
-        decision.waits_for_step = self.waits;
-        decision.used = decision.used.plus(self.used);
-        decision.is_partial |= self.has_exceeded;
+        decision.evaluation.used = decision.evaluation.used.plus(self.used);
+        decision.evaluation.is_partial |= self.has_exceeded;
         decision.conditions = Some(self.conditions);
         decision.status = decision.status.map(|status| status.with_runs(self.summary));
         decision

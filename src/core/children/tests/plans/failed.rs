@@ -170,7 +170,7 @@ status: {told: record.told}
         world.store().runs.get_mut("mine").unwrap()["spec"]["params"] = json!({"most": most});
         world.edit(json!({"text": "y"}));
         let decision = world.decide();
-        assert!(decision.exceeded.is_none(), "{:?}", decision.verdict);
+        assert!(decision.evaluation.exceeded.is_none(), "{:?}", decision.verdict);
         world.settle();
         let status = world.store().runs["mine"]["status"].clone();
         assert_eq!((&status["phase"], &status["reason"]), (&json!("Failed"), &json!("RecordFailed")));

@@ -72,7 +72,8 @@ fn secret_outputs_are_stored_once_and_read_back_after_a_restart() {
         decision.findings
     );
     let want = decision
-        .wants
+        .needs
+        .watches
         .iter()
         .find(|want| &*want.gvk.kind == "Secret")
         .expect("the Secret is watched")
