@@ -105,7 +105,7 @@ impl Bare {
         for instance in instances {
             let active = ActivePackage::new(package, 0).ok_or("the package has no resource")?;
             let snapshot = Snapshot::new(active, instance.clone(), namespaced);
-            let origins = Origins::one(Origin::now(&snapshot)?);
+            let origins = Origins::one(snapshot.origin()?);
             for item in target(&Context::new(&snapshot, &origins, Budget::default())).items {
                 let intent = item.desired.map_err(|error| format!("{}: {error}", item.name))?;
                 let object = &intent.object;

@@ -5,14 +5,13 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::jiff::Timestamp;
 
-use super::effects::{Naming, reference};
+use super::effects::Naming;
 use super::history::NewOrigin;
-use super::{PlanSnapshot, RunAction, RunObject};
-use crate::children::decide::{Action, Decision, Verdict};
-use crate::children::origins::Origin;
-use crate::children::status::Status;
-use crate::children::target::typed_key;
-use crate::children::{Snapshot, names};
+use crate::children::model::{
+    Action, Decision, Origin, PlanSnapshot, RunAction, RunObject, Snapshot, Status, Verdict, reference,
+    typed_key,
+};
+use crate::children::names;
 use crate::plan::{
     self, Cause, Known, Member, Memory, Phase, PlanRun, RECOVER, RunStatus, StepPhase, StepState,
     content_digest, note_answers,

@@ -6,26 +6,11 @@ use k8s_openapi::jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{PlanSnapshot, RunAction, RunRef, StateWrite};
+use crate::children::model::{InstanceMemory, PlanSnapshot, RunAction, RunRef, StateWrite};
 use crate::children::names;
 use crate::crd::API_VERSION;
 use crate::plan::crds::INSTANCE_STATE;
 use crate::plan::{self, Memory, Of, PlanRun, Recalled, RunStatus, content_digest};
-
-/// What is known of the memory of an instance.
-#[derive(Debug, Clone, Default)]
-pub struct InstanceMemory {
-    /// The memory.
-    pub memory: Memory,
-    /// The `InstanceState`; `None` if there is none yet.
-    pub object: Option<RunRef>,
-    /// Whether the memory is to be written before anything is decided from it.
-    pub is_unwritten: bool,
-    /// Why the memory is lost. Nothing is decided then until a person says how to go on.
-    pub lost: Option<String>,
-    /// The message of an Event when the memory is written.
-    pub note: Option<&'static str>,
-}
 
 /// What the memory of an instance is recalled from.
 #[derive(Debug, Clone, Copy)]
