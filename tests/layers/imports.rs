@@ -30,7 +30,7 @@ pub(crate) struct Source {
     pub(crate) mentions: Vec<Mention>,
     /// The modules that have a file of their own, and whether they are for tests only.
     pub(crate) modules: BTreeMap<String, bool>,
-    /// The names of its items.
+    /// The names of its items, apart from methods.
     items: BTreeSet<String>,
 }
 
@@ -186,6 +186,7 @@ impl Source {
         // The modules that are open: name, where each ends, whether it is for tests only.
         let mut open: Vec<(&str, usize)> = Vec::new();
         let mut test_end = 0;
+        let mut depth = 0;
         let mut at = 0;
         while at < tokens.len() {
             open.retain(|(_, end)| at < *end);
@@ -203,6 +204,7 @@ impl Source {
                 }
                 "mod" if text(2) == "{" => {
                     open.push((text(1), item_end(&tokens, at)));
+                    depth += 1;
                     at += 3;
                 }
                 "use" if text(1) != "<" => {
@@ -215,7 +217,7 @@ impl Source {
                     }
                 }
                 "fn" | "struct" | "enum" | "trait" | "type" | "const" | "static" if is_name(text(1)) => {
-                    if !is_test {
+                    if !is_test && depth == 0 {
                         source.items.insert(text(1).to_owned());
                     }
                     at += if text(1) == "fn" { 1 } else { 2 };
@@ -234,7 +236,14 @@ impl Source {
                         source.mentions.push(Mention { line, path, import: None, is_test, inline });
                     }
                 }
-                _ => at += 1,
+                other => {
+                    depth = match other {
+                        "{" => depth + 1,
+                        "}" => depth - 1,
+                        _ => depth,
+                    };
+                    at += 1;
+                }
             }
         }
         source
