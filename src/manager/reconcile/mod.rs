@@ -17,7 +17,7 @@ use crate::manager::act::Executor;
 use crate::manager::effects::Effects;
 use crate::manager::index::InstanceKey;
 use crate::manager::registry::Registered;
-use crate::manager::scheduler::{Key, Scheduler};
+use crate::manager::scheduler::{Key, Outcome, Scheduler};
 use crate::manager::state::{InstanceState, MAX_DECISIONS, Progress};
 use crate::manager::status::{Settled, StatusWriter};
 use crate::manager::stopped::Evaluate;
@@ -46,15 +46,6 @@ pub(super) struct InstanceReconciler {
     pub(super) status: StatusWriter,
     /// The manager's namespace, `operator.namespace` in templates.
     pub(super) namespace: String,
-}
-
-/// The result of a reconcile.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Outcome {
-    /// Nothing is left to do before the next event.
-    Done,
-    /// A call failed. The next attempt waits, longer each time.
-    Failed,
 }
 
 /// What follows a decision.

@@ -2,8 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::INSTANCE_STATE;
-use crate::crd::column;
+use crate::crd::{OwnKind, column};
+
+/// The kind of the memory of an instance.
+pub const INSTANCE_STATE: OwnKind =
+    OwnKind { kind: "InstanceState", plural: "instancestates", namespaced: true };
 
 /// The CustomResourceDefinition of `InstanceState`. All is in `spec`, so that backups keep it.
 pub fn instance_state() -> Value {

@@ -2,6 +2,8 @@
 //! who may run and approve plans. Policies and bindings are watched, and restored at once. While one is not whole,
 //! requests and approvals wait: see [`Protection`].
 
+mod reconcile;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,10 +14,7 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 use tracing::{info, warn};
 
-use super::Parts;
 use super::raw::Raw;
-use super::reconcile::Outcome;
-use super::scheduler::Key;
 use crate::api::{ApiKind, CallError};
 use crate::backoff::{Backoff, Retry};
 use crate::children::names::REGISTRAR;
@@ -24,13 +23,10 @@ use crate::cluster::Cluster;
 use crate::package::store::objects;
 use crate::plan::crds::{self, Integrity};
 use crate::plan::{Protection, SETTLE};
+pub(super) use reconcile::reconcile;
 
 /// How long after the CRD the policies may be created when both are installed together.
 const INSTALLATION: Duration = Duration::from_secs(60);
-/// How long until a policy that has been restored is restored once more: another client keeps changing it.
-const AGAIN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
-/// Restorations that are further apart than this are not in a row.
-const APART: Duration = Duration::from_secs(600);
 
 /// A policy or a binding: its kind and name.
 type Part = (Box<str>, Box<str>);
@@ -197,60 +193,6 @@ impl PlanApi {
             state.checked.insert(part, (text("/metadata/uid"), object["metadata"]["generation"].as_i64()));
         }
         Ok(found)
-    }
-}
-
-/// Checks the policies after an event, and queues what waits for them.
-pub(super) async fn reconcile(parts: &Parts) -> Outcome {
-    let (effects, scheduler) = (&parts.effects, &parts.scheduler);
-    let api = &effects.plan_api;
-    let Some(user) = api.user.get() else { return Outcome::Done };
-    let (protection, restored, losses) = {
-        let state = api.state();
-        (state.protection.clone(), state.restored, state.losses)
-    };
-    let queue_all = || scheduler.add_all(parts.store.all_instances());
-    if protection.broken.is_none() && !protection.is_unknown {
-        queue_all();
-        return Outcome::Done;
-    }
-    let now = scheduler.clock.elapsed();
-    let restored = restored.filter(|(at, _)| now < *at + APART);
-    if let Some((at, count)) = restored
-        && let Some(wait) = (at + AGAIN.exact(count)).checked_sub(now).filter(|wait| !wait.is_zero())
-    {
-        scheduler.queue.add_after(Key::PlanApi, wait);
-        return Outcome::Done;
-    }
-    let checked = api.check(effects.clients.own(), user).await;
-    let mut state = api.state();
-    match checked {
-        Ok(found) => {
-            let is_broken =
-                |(_, found): &(Value, Integrity)| matches!(found, Integrity::Missing | Integrity::Altered);
-            state.compare();
-            // Another manager, or a person, may have restored what was gone.
-            if protection.broken.is_some() || found.iter().any(is_broken) {
-                // A part that was lost meanwhile is checked next.
-                if state.losses == losses {
-                    state.protection.broken = None;
-                }
-                state.restored = Some((now, restored.map_or(0, |(_, count)| count) + 1));
-                state.protection.since = Some(scheduler.clock.now() + SETTLE);
-                scheduler.queue.add_after(Key::PlanApi, SETTLE);
-            }
-            drop(state);
-            queue_all();
-            Outcome::Done
-        }
-        Err(error) => {
-            warn!(%error, "the admission policies of runs cannot be checked or restored");
-            let problem = format!("the admission policies of runs cannot be checked or restored: {error}");
-            state.protection.broken = Some(problem.into());
-            drop(state);
-            queue_all();
-            Outcome::Failed
-        }
     }
 }
 
