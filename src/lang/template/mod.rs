@@ -147,7 +147,7 @@ impl Engine {
         }
         let mut engine = Self { templates, limits };
         let all = engine.templates.values();
-        let reads: Vec<_> = all.map(|template| dataflow::reads_of_unit(&template.unit, &engine)).collect();
+        let reads: Vec<_> = all.map(|template| engine.reads_of_unit(&template.unit)).collect();
         for (template, (reads, found)) in engine.templates.values_mut().zip(reads) {
             template.unit.reads = reads;
             errors.extend(found);
@@ -180,7 +180,7 @@ impl Engine {
             macros: Vec::new(),
             reads: Reads::default(),
         };
-        let (reads, errors) = dataflow::reads_of_node(&node, &unit, self);
+        let (reads, errors) = self.reads_of_node(&node, &unit);
         if !errors.is_empty() {
             return Err(first(errors));
         }
@@ -203,7 +203,7 @@ impl Engine {
             macros: lowered.macros,
             reads: Reads::default(),
         };
-        let (reads, errors) = dataflow::reads_of_unit(&unit, self);
+        let (reads, errors) = self.reads_of_unit(&unit);
         if !errors.is_empty() {
             return Err(first(errors));
         }
@@ -215,7 +215,7 @@ impl Engine {
     pub fn unfiltered(&self, text: &Text, filter: &str) -> Vec<Reads> {
         let TextUnit::Template(unit) = &*text.0 else { return Vec::new() };
         let values = text.without_filter(filter).into_iter();
-        values.map(|node| dataflow::reads_of_node(node, unit, self).0).collect()
+        values.map(|node| self.reads_of_node(node, unit).0).collect()
     }
 
     /// The document of a template; null if it is empty. The caller limits how many it keeps.

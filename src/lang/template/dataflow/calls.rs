@@ -83,7 +83,9 @@ impl<'e> Walk<'e> {
             self.missing(&path, span);
         }
         let Some(template) = template.filter(|_| self.follows(&path, vars.is_empty())) else {
-            given.iter().for_each(|(_, value)| self.add(&value.paths, false));
+            for (_, value) in &given {
+                self.add(&value.paths, false);
+            }
             return if template.is_some() { self.anything() } else { TaintTree::default() };
         };
         let unit = &template.unit;

@@ -56,13 +56,11 @@ impl<'e> Walk<'e> {
     }
 
     fn lookup(&mut self, base: &'e Node, key: &'e Node, span: Span, guarded: bool) -> Value {
-        match &key.kind {
-            Kind::Const(Val::Str(name)) => self.attribute(base, name, span, guarded),
-            _ => {
-                let base = self.eval(base, guarded);
-                self.item(base, key, span)
-            }
+        if let Kind::Const(Val::Str(name)) = &key.kind {
+            return self.attribute(base, name, span, guarded);
         }
+        let base = self.eval(base, guarded);
+        self.item(base, key, span)
     }
 
     fn slice(&mut self, base: &'e Node, bounds: &'e [Option<Node>], span: Span, guarded: bool) -> Value {
@@ -224,14 +222,13 @@ impl<'e> Walk<'e> {
         for (op, node) in rest {
             let right = (self.read(node, guarded), node);
             let found = match op {
-                Comparison::Eq | Comparison::Ne => equality(&left, &right),
-                Comparison::In | Comparison::NotIn
-                    if right.0.shape == Shape::Map && right.0.structure().is_none() =>
-                {
+                Comparison::Lt | Comparison::Le | Comparison::Gt | Comparison::Ge => {
+                    Taint::higher(left.0.any(), right.0.any())
+                }
+                Comparison::In | Comparison::NotIn if right.0.is_open_map() => {
                     equality(&left, &(TaintTree::default(), node))
                 }
-                Comparison::In | Comparison::NotIn => equality(&left, &right),
-                _ => Taint::higher(left.0.any(), right.0.any()),
+                _ => equality(&left, &right),
             };
             told = Taint::higher(told, found);
             left = right;

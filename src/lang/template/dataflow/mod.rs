@@ -14,12 +14,13 @@ mod statements;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Engine;
 use super::code::{Node, Stmt, Unit};
 use super::names::Names;
 use super::reads::{Reads, Segment};
 use super::taint::{Inserted, Level, Position, Taint, TaintScope, TaintTree};
+use super::text::TextUnit;
 use super::value::Name;
+use super::{Engine, Expr, Template, Text};
 use crate::diag::{Diagnostic, Location, Span};
 
 use paths::Paths;
@@ -36,53 +37,43 @@ const MAX_PARTIALS: usize = 500;
 /// The maximum number of rounds until the fields of namespaces no longer change.
 const MAX_ROUNDS: usize = 8;
 
-/// The paths that a unit reads, and errors about missing partials.
-pub(super) fn reads_of_unit(unit: &Unit, engine: &Engine) -> (Reads, Vec<Diagnostic>) {
-    let mut walk = Walk::new(engine, unit, Goal::Reads);
-    walk.unit_body(unit);
-    (walk.reads, walk.errors)
-}
+impl Engine {
+    /// The paths that a unit reads, and errors about missing partials.
+    pub(super) fn reads_of_unit(&self, unit: &Unit) -> (Reads, Vec<Diagnostic>) {
+        let mut walk = Walk::new(self, unit, Goal::Reads);
+        walk.unit_body(unit);
+        (walk.reads, walk.errors)
+    }
 
-/// The paths that an expression reads.
-pub(super) fn reads_of_node(node: &Node, unit: &Unit, engine: &Engine) -> (Reads, Vec<Diagnostic>) {
-    let mut walk = Walk::new(engine, unit, Goal::Reads);
-    walk.read(node, false);
-    (walk.reads, walk.errors)
-}
+    /// The paths that an expression of a unit reads.
+    pub(super) fn reads_of_node(&self, node: &Node, unit: &Unit) -> (Reads, Vec<Diagnostic>) {
+        let mut walk = Walk::new(self, unit, Goal::Reads);
+        walk.read(node, false);
+        (walk.reads, walk.errors)
+    }
 
-/// The taint of an expression of a unit. `secret` is the taint of everything that is not visited.
-pub(super) fn taint_of_node(
-    node: &Node,
-    unit: &Unit,
-    engine: &Engine,
-    scope: &TaintScope<'_>,
-    secret: Taint,
-) -> TaintTree {
-    let mut walk = Walk::new(engine, unit, Goal::Secrets(scope, secret));
-    let tree = walk.eval(node, false).taint;
-    walk.finished(tree)
-}
+    /// The taint of the value of an expression.
+    pub fn taint_of(&self, expr: &Expr, scope: &TaintScope<'_>) -> TaintTree {
+        let Some(mut walk) = Walk::for_secrets(self, &expr.0.unit, scope) else {
+            return TaintTree::default();
+        };
+        let tree = walk.eval(&expr.0.node, false).taint;
+        walk.finished(tree)
+    }
 
-/// The taint of a text.
-pub(super) fn taint_of_text(
-    unit: &Unit,
-    engine: &Engine,
-    scope: &TaintScope<'_>,
-    secret: Taint,
-) -> TaintTree {
-    let mut walk = Walk::new(engine, unit, Goal::Secrets(scope, secret));
-    let tree = walk.text(unit);
-    walk.finished(tree)
-}
+    /// The taint of the value of a string of `operator.yaml`.
+    pub fn taint_of_text(&self, text: &Text, scope: &TaintScope<'_>) -> TaintTree {
+        let TextUnit::Template(unit) = &*text.0 else { return TaintTree::default() };
+        let Some(mut walk) = Walk::for_secrets(self, unit, scope) else { return TaintTree::default() };
+        let tree = walk.text(unit);
+        walk.finished(tree)
+    }
 
-/// The tainted values that a template inserts.
-pub(super) fn taint_of_document(
-    unit: &Unit,
-    engine: &Engine,
-    scope: &TaintScope<'_>,
-    secret: Taint,
-) -> Vec<Inserted> {
-    Walk::new(engine, unit, Goal::Secrets(scope, secret)).document(unit)
+    /// The values in the document of a template that may be secret.
+    pub fn taint_of_template(&self, template: &Template, scope: &TaintScope<'_>) -> Vec<Inserted> {
+        let walk = Walk::for_secrets(self, &template.unit, scope);
+        walk.map(|mut walk| walk.document(&template.unit)).unwrap_or_default()
+    }
 }
 
 /// What is known of a value.
@@ -129,7 +120,7 @@ struct Walk<'e> {
     /// The open partials, `let`s and macros.
     open: Vec<String>,
     reads: Reads,
-    seen: BTreeSet<(String, Vec<Segment>, bool, bool, (String, usize))>,
+    seen: BTreeSet<ReadKey>,
     errors: Vec<Diagnostic>,
     /// Partials that were analysed without their own variables: once is enough for their reads.
     done: BTreeSet<String>,
@@ -148,10 +139,8 @@ struct Walk<'e> {
     steps: usize,
 }
 
-/// The location as a key of a set.
-fn span_key(location: &Location) -> (String, usize) {
-    (location.source.name.clone(), location.span.start)
-}
+/// The variable, the steps, whether it is guarded and a flag, the file and the position of a read.
+type ReadKey = (String, Vec<Segment>, bool, bool, String, usize);
 
 impl<'e> Walk<'e> {
     fn new(engine: &'e Engine, unit: &'e Unit, goal: Goal<'e>) -> Self {
@@ -175,6 +164,11 @@ impl<'e> Walk<'e> {
             placed: false,
             steps: 0,
         }
+    }
+
+    /// The walk of a unit for secrets; `None` if it reads none.
+    fn for_secrets(engine: &'e Engine, unit: &'e Unit, scope: &'e TaintScope<'e>) -> Option<Self> {
+        Some(Self::new(engine, unit, Goal::Secrets(scope, scope.reached(&unit.reads)?)))
     }
 
     /// The scope, if secrets are collected.

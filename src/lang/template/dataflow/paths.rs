@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Walk, span_key};
+use super::Walk;
 use crate::diag::Location;
 use crate::template::reads::{ReadPath, Segment};
 use crate::template::value::Name;
@@ -102,16 +102,10 @@ impl Walk<'_> {
     /// Records that the value at the paths is read; with `flag`, only its state.
     pub(super) fn add(&mut self, paths: &Paths, flag: bool) {
         for path in &paths.all {
-            let key =
-                (path.root.to_string(), path.segments.clone(), path.guarded, flag, span_key(&path.location));
-            if self.seen.insert(key) {
-                self.reads.paths.push(ReadPath {
-                    root: path.root.to_string(),
-                    segments: path.segments.clone(),
-                    location: path.location.clone(),
-                    guarded: path.guarded,
-                    flag,
-                });
+            let Path { root, segments, location, guarded } = path.clone();
+            let (root, file, at) = (root.to_string(), location.source.name.clone(), location.span.start);
+            if self.seen.insert((root.clone(), segments.clone(), guarded, flag, file, at)) {
+                self.reads.paths.push(ReadPath { root, segments, location, guarded, flag });
             }
         }
     }

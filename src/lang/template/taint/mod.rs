@@ -1,17 +1,13 @@
-//! Finds which values of a template may come from a Secret, without evaluating it.
-//!
-//! The analysis is an abstract evaluation: each expression yields a [`TaintTree`] instead of a value. It
-//! follows `let`, `set`, loops, macros, partials, filters, dict and list construction, and conditions on
-//! secret data. An uncertain value counts as tainted. See `docs/design/0015-secret-data.md`.
+//! Which parts of a value may be secret, and why. [`dataflow`](super::dataflow) finds it without evaluating a template.
+//! See `docs/design/0015-secret-data.md`.
 
 pub(super) mod filters;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::Lets;
 use super::reads::{Reads, Segment};
-use super::text::TextUnit;
-use super::{Engine, Expr, Lets, Template, Text, dataflow};
 use crate::diag::{Location, Source, Span};
 
 /// The maximum depth of a tree. Below it, a taint applies to the whole value.
@@ -152,6 +148,11 @@ impl TaintTree {
         }
     }
 
+    /// Whether it is a map whose keys are not secret.
+    pub(super) fn is_open_map(&self) -> bool {
+        self.shape == Shape::Map && self.own.is_none()
+    }
+
     /// The taint of the truthiness of the value.
     pub fn truth(&self) -> Option<Taint> {
         self.own.as_ref().filter(|own| own.level > Level::Held).map(|own| own.at_least(Level::Bits))
@@ -283,7 +284,7 @@ pub struct TaintScope<'a> {
 
 impl TaintScope<'_> {
     /// The first secret that is read, also through `let`s. Without one, nothing is tainted.
-    fn reached(&self, reads: &Reads) -> Option<Taint> {
+    pub(super) fn reached(&self, reads: &Reads) -> Option<Taint> {
         let mut open = vec![reads];
         let mut seen = BTreeSet::new();
         while let Some(reads) = open.pop() {
@@ -307,28 +308,5 @@ impl TaintScope<'_> {
             }
         }
         None
-    }
-}
-
-impl Engine {
-    /// The taint of the value of an expression.
-    pub fn taint_of(&self, expr: &Expr, scope: &TaintScope<'_>) -> TaintTree {
-        let unit = &expr.0.unit;
-        let Some(secret) = scope.reached(&unit.reads) else { return TaintTree::default() };
-        dataflow::taint_of_node(&expr.0.node, unit, self, scope, secret)
-    }
-
-    /// The taint of the value of a string of `operator.yaml`.
-    pub fn taint_of_text(&self, text: &Text, scope: &TaintScope<'_>) -> TaintTree {
-        let TextUnit::Template(unit) = &*text.0 else { return TaintTree::default() };
-        let Some(secret) = scope.reached(&unit.reads) else { return TaintTree::default() };
-        dataflow::taint_of_text(unit, self, scope, secret)
-    }
-
-    /// The values in the document of a template that may be secret.
-    pub fn taint_of_template(&self, template: &Template, scope: &TaintScope<'_>) -> Vec<Inserted> {
-        let unit = &template.unit;
-        let Some(secret) = scope.reached(&unit.reads) else { return Vec::new() };
-        dataflow::taint_of_document(unit, self, scope, secret)
     }
 }
