@@ -3,7 +3,7 @@
 //! Every stage continues after an error with what it could read, so that one run reports all errors: the tree of
 //! `operator.yaml`, then CRDs, templates and expressions, then their references to each other.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,10 +13,9 @@ use serde_json::{Map, Value};
 use super::child::no_choice;
 use super::decode::{At, Decode, Decoder};
 use super::lint;
-use super::lint::sketch::Sketches;
 use super::manifest::{self, Manifest, SemVerRange};
 use super::requires;
-use super::template_scan::Outline;
+use super::template_scan::Outlines;
 use super::{DeletionPolicy, Files, OPERATOR_YAML, Package, Resource, UNREADABLE};
 use crate::api::{ApiKind, Gvk};
 use crate::crd;
@@ -59,11 +58,7 @@ pub(super) fn inspect(files: &Files) -> (Option<Package>, Vec<Diagnostic>) {
     let mut compiler = Compiler {
         files,
         engine: Arc::new(engine),
-        outlines: templates
-            .iter()
-            .filter_map(|(path, file)| Some((path.clone(), Outline::of(file)?)))
-            .collect(),
-        sketches: Sketches::of(&templates),
+        outlines: Outlines::of(&templates),
         child_templates: BTreeSet::new(),
         spec_reads: lint::fields::SpecReads::default(),
         read_lets: Some(BTreeSet::new()),
@@ -164,8 +159,7 @@ fn one_document(source: &Arc<Source>) -> Result<Node, Diagnostic> {
 pub(super) struct Compiler<'a> {
     pub(super) files: &'a Files,
     pub(super) engine: Arc<Engine>,
-    pub(super) outlines: BTreeMap<String, Outline>,
-    pub(super) sketches: Sketches,
+    pub(super) outlines: Outlines,
     /// The templates of children.
     pub(super) child_templates: BTreeSet<String>,
     /// The fields of the specs of the package's kinds that are read.
@@ -227,12 +221,12 @@ impl Compiler<'_> {
         }
         self.diagnostics.extend(lint::workloads::workloads(
             &self.engine,
-            &self.sketches,
+            &self.outlines,
             &resources,
             &defaults,
         ));
         if self.readable {
-            let found = lint::relations::relations(&self.engine, &self.sketches, &resources, &defaults);
+            let found = lint::relations::relations(&self.engine, &self.outlines, &resources, &defaults);
             self.diagnostics.extend(found);
             // The reader of the field may be in a part with an error.
             if !self.diagnostics.iter().any(Diagnostic::is_error) {
@@ -261,12 +255,13 @@ impl Compiler<'_> {
         if let Ok(node) = one_document(operator) {
             lint::words::keys(operator, &node, &mut self.diagnostics);
         }
-        for (path, part) in self.sketches.all() {
+        for (path, outline) in self.outlines.iter() {
             let kinds =
                 self.engine.template(path).and_then(|template| template.kinds().ok().map(<[_]>::to_vec));
-            lint::words::keys(part.source(), part.node(), &mut self.diagnostics);
+            let node = outline.last();
+            lint::words::keys(outline.source(), &node, &mut self.diagnostics);
             let is_built_in = kinds.is_some_and(|kinds| kinds.iter().all(lint::workloads::is_built_in));
-            lint::words::values(part.source(), part.node(), is_built_in, &mut self.diagnostics);
+            lint::words::values(outline.source(), &node, is_built_in, &mut self.diagnostics);
         }
         for source in templates.iter().map(|(_, source)| source).chain([operator]) {
             for (at, length, help) in in_text(&source.text) {
@@ -275,7 +270,7 @@ impl Compiler<'_> {
                 self.diagnostics.push(warning.at(source, Span::new(at, at + length)).help(help));
             }
         }
-        for (path, outline) in &self.outlines {
+        for (path, outline) in self.outlines.iter() {
             // If the list of children could not be read, every template of an object may be a child's
             // template.
             let gives_object = || self.engine.template(path).is_some_and(|template| template.kinds().is_ok());

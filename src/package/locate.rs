@@ -6,10 +6,10 @@
 
 use std::sync::Arc;
 
-use super::template_scan::{blank, lone_expression};
+use super::template_scan::{Outline, lone_expression};
 use crate::diag::{Location, Source, Span};
 use crate::template::Engine;
-use crate::yaml::{self, Duplicates, Merge, Node, NodeValue};
+use crate::yaml::{Node, NodeValue};
 
 /// The maximum depth of followed partials.
 const MAX_PARTIALS: usize = 8;
@@ -45,13 +45,10 @@ struct Found {
 
 fn in_template(engine: &Engine, path: &str, steps: &[Step], partials: usize) -> Option<Found> {
     let source = engine.template(path)?.source();
-    let blanked = Source::new(source.name.clone(), blank(&source.text)?);
-    let options =
-        yaml::Options { merge: Merge::Keep, duplicate_keys: Duplicates::Last, ..yaml::Options::default() };
-    let documents = yaml::parse(&blanked, &options).ok()?;
-    let [root] = documents.as_slice() else { return None };
+    let outline = Outline::of(source)?;
+    let root = outline.last();
     let mut walk = Walk { engine, source, partials };
-    walk.node(root, root.span, steps, 0)
+    walk.node(&root, root.span, steps, 0)
 }
 
 struct Walk<'a> {

@@ -103,7 +103,7 @@ impl Compiler<'_> {
         let found = secrecy::resource(&engine, &parts, &self.outlines);
         self.diagnostics.extend(found);
         self.diagnostics.extend(plan::lint::plans(&engine, &parts, &self.outlines));
-        lint::edges::members(&engine, &parts, &self.sketches, &manifests, &mut self.diagnostics);
+        lint::edges::members(&engine, &parts, &self.outlines, &manifests, &mut self.diagnostics);
         if let Some(crd) = &crd {
             let adopted = manifest.adopt.unwrap_or_default();
             let written = lint::columns::Written { crd: &crd.value, node: &crd.node, source: &crd.source };

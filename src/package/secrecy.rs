@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::expression_sites::Parts;
-use super::template_scan::{Outline, positions_without_outline};
+use super::template_scan::{Outline, Outlines, positions_without_outline};
 use super::{Child, ForEach, Ref, RefTarget, Yields, plan};
 use crate::api::Gvk;
 use crate::diag::{Diagnostic, Location, Source, Span};
@@ -21,11 +21,7 @@ pub(super) fn is_secret(gvk: &Gvk) -> bool {
 }
 
 /// Reports secret data outside Secrets.
-pub(super) fn resource(
-    engine: &Engine,
-    parts: &Parts,
-    outlines: &BTreeMap<String, Outline>,
-) -> Vec<Diagnostic> {
+pub(super) fn resource(engine: &Engine, parts: &Parts, outlines: &Outlines) -> Vec<Diagnostic> {
     let positions = positions(outlines);
     let roots = roots(parts);
     let scope = TaintScope { roots, lets: &parts.lets, positions: &positions };
@@ -42,9 +38,9 @@ pub(super) fn resource(
 }
 
 /// Finds the positions of the values of templates in their documents.
-pub(super) fn positions(outlines: &BTreeMap<String, Outline>) -> impl Fn(&Source, Span) -> Vec<Position> {
+pub(super) fn positions(outlines: &Outlines) -> impl Fn(&Source, Span) -> Vec<Position> {
     let by_source: HashMap<&str, &Outline> =
-        outlines.values().map(|outline| (outline.source().name.as_str(), outline)).collect();
+        outlines.iter().map(|(_, outline)| (outline.source().name.as_str(), outline)).collect();
     move |source, span| match by_source.get(source.name.as_str()) {
         Some(outline) => outline.positions(span),
         None => positions_without_outline(source, span),

@@ -7,12 +7,13 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::item_of;
-use super::sketch::{At, Sketches};
+use super::sketch::At;
 use crate::child::Flat;
 use crate::diag::{Diagnostic, Location};
 use crate::expression_sites::{Parts, Role};
 use crate::graph;
 use crate::template::{Engine, Expr, ReadPath, Reads, Scope, Segment, access};
+use crate::template_scan::Outlines;
 
 /// The first segment of a path below a variable.
 fn id_of<'p>(path: &'p ReadPath, root: &str) -> Option<&'p str> {
@@ -86,7 +87,7 @@ pub(super) fn retained_reads(engine: &Arc<Engine>, parts: &Parts) -> Vec<Diagnos
 pub(crate) fn members(
     engine: &Arc<Engine>,
     parts: &Parts,
-    sketches: &Sketches,
+    outlines: &Outlines,
     manifests: &[Flat],
     found: &mut Vec<Diagnostic>,
 ) {
@@ -109,7 +110,7 @@ pub(crate) fn members(
             found.push(error.help(format!("use a unique key per item: `{item}`, or a field of it")));
         }
         let Some(template) = engine.template(&child.template) else { continue };
-        let Some(root) = sketches.root(&child.template) else { continue };
+        let Some(root) = outlines.root(&child.template) else { continue };
         if !lists(template.reads()) {
             continue; // the template does not read the item at all, which is reported elsewhere
         }

@@ -1,7 +1,7 @@
 //! The objects that the children of a resource create, with their names as far as they are known before
 //! rendering.
 
-use super::sketch::{At, Part, Sketches, Text};
+use super::sketch::{At, Part, Text};
 use super::workloads::{is_built_in, pod_path};
 use crate::Resource;
 use crate::api::Gvk;
@@ -9,6 +9,7 @@ use crate::diag::{Location, Source, Span};
 use crate::plan::{Action, Plan};
 use crate::refs::Target;
 use crate::template::{Engine, Known, Pattern, PatternPart};
+use crate::template_scan::Outlines;
 
 /// Derives patterns from the texts of a resource.
 pub(super) struct Names<'a> {
@@ -75,14 +76,14 @@ pub(super) struct Objects<'a> {
 }
 
 impl<'a> Objects<'a> {
-    pub(super) fn of(sketches: &'a Sketches, resource: &'a Resource, names: &Names<'_>) -> Self {
+    pub(super) fn of(outlines: &'a Outlines, resource: &'a Resource, names: &Names<'_>) -> Self {
         let mut made = Vec::new();
         let name_of = |part: Option<Part<'_>>, path: &[&str]| match part.map(|part| part.at(path)) {
             Some(At::Part(part)) => names.of_part(part),
             _ => Pattern::unknown(),
         };
         for child in &resource.children {
-            let root = sketches.root(&child.template).filter(|_| child.kinds.len() == 1);
+            let root = outlines.root(&child.template).filter(|_| child.kinds.len() == 1);
             for gvk in &child.kinds {
                 let name = name_of(root, &["metadata", "name"]);
                 if &*gvk.kind == "StatefulSet" {
