@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::columns::Severity;
 use super::out::printable;
+use super::show::{Cell, Severity};
 use crate::children::{Health, NOT_LOADED, Summary, condition};
 use crate::readiness::Readiness;
 
@@ -60,6 +60,11 @@ impl State {
             Self::NotObserved => "NotObserved",
             Self::Deleted => "Deleted",
         }
+    }
+
+    /// The state in its colour.
+    pub(super) fn cell(self) -> Cell {
+        Cell::new(self.text(), self.severity())
     }
 
     pub(super) fn severity(self) -> Severity {

@@ -9,9 +9,9 @@ use serde_json::Value;
 use super::row::{self, Counts, Format, Row, Shape};
 use super::watch::{self, Change, Line, PrintedRows};
 use super::{Args, Output, Task, complete, end, not_found};
-use crate::cli::columns::{Cell, Columns};
 use crate::cli::connect::Server;
 use crate::cli::out::{self, printable};
+use crate::cli::show::Columns;
 
 /// The command `get --watch`.
 pub(super) struct Watching<'a> {
@@ -168,18 +168,14 @@ impl Printer<'_> {
     fn table(&mut self, lines: &[Line]) -> String {
         let wide = self.args.output == Some(Output::Wide);
         let shape = Shape { namespaces: self.args.all_namespaces, wide, children: false };
-        let now = crate::clock::now();
-        let mut cells: Vec<Vec<Cell>> =
-            lines.iter().map(|line| line.row.cells(shape, &Counts::default(), now)).collect();
-        if self.columns.is_none() && !self.args.no_headers {
-            cells.insert(0, row::header(shape));
-        }
-        let columns = self.columns.get_or_insert_with(|| {
-            let later = row::later(shape);
-            let lines = cells.iter().chain([&later]).map(Vec::as_slice);
-            Columns::fit(lines, console::colors_enabled())
-        });
-        cells.iter().map(|cells| columns.line(cells) + "\n").collect()
+        let counts = Counts::default();
+        let table = row::table(shape, &counts, crate::clock::now());
+        let has_header = self.columns.is_none() && !self.args.no_headers;
+        let lines = table.lines(lines.iter().map(|line| &line.row), has_header);
+        let later = row::later(&table.header());
+        let fit = || Columns::fit(lines.iter().chain([&later]), console::colors_enabled());
+        let columns = self.columns.get_or_insert_with(fit);
+        lines.iter().map(|line| columns.line(line) + "\n").collect()
     }
 }
 

@@ -9,7 +9,6 @@ use serde_json::Value;
 
 use super::row::{self, Counts, Format, Row, Shape};
 use super::{AT_ONCE, Get, Output, Task, cannot_read, complete, end, not_found, nothing};
-use crate::cli::columns::{Cell, Columns};
 use crate::cli::out;
 use crate::cluster::Query;
 use crate::manager::raw::Raw;
@@ -73,18 +72,8 @@ impl Get<'_> {
             }
             return end(&problems, ExitCode::SUCCESS);
         }
-        let now = crate::clock::now();
-        let mut lines: Vec<Vec<Cell>> = Vec::with_capacity(rows.len() + 1);
-        if !self.args.no_headers {
-            lines.push(row::header(shape));
-        }
-        lines.extend(rows.iter().map(|(row, _)| row.cells(shape, &counts, now)));
-        let columns = Columns::fit(lines.iter().map(Vec::as_slice), console::colors_enabled());
-        let mut text = String::new();
-        for line in &lines {
-            text.push_str(&columns.line(line));
-            text.push('\n');
-        }
+        let table = row::table(shape, &counts, crate::clock::now());
+        let text = table.text(rows.iter().map(|(row, _)| row), !self.args.no_headers);
         end(&problems, out::all(&text, ExitCode::SUCCESS))
     }
 

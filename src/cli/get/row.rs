@@ -6,9 +6,9 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
 use crate::cli::catalog::{PackageKind, UNKNOWN, full_name};
-use crate::cli::columns::{Cell, Severity, age};
 use crate::cli::model::{Object, State, Status};
 use crate::cli::out::printable;
+use crate::cli::show::{Cell, Line, Severity, Table, age};
 use crate::yaml;
 
 /// One line of the table.
@@ -23,7 +23,7 @@ pub(super) struct Row {
     pub version: String,
 }
 
-/// The columns of the table.
+/// Which columns the table has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Shape {
     /// With the namespace.
@@ -54,42 +54,47 @@ impl Row {
         self
     }
 
-    pub(super) fn cells(&self, shape: Shape, counts: &Counts, now: Timestamp) -> Vec<Cell> {
-        let Object { namespace, name, uid, created, status, .. } = &self.object;
-        let mut cells = Vec::new();
-        if shape.namespaces {
-            cells.push(Cell::plain(namespace.as_deref().unwrap_or_default()));
-        }
-        let ready = match status.ready.as_str() {
+    fn ready(&self) -> Cell {
+        let status = &self.object.status;
+        let severity = match status.ready.as_str() {
             "True" => Severity::Good,
             "False" if status.state == State::Stalled => Severity::Bad,
             _ => Severity::Busy,
         };
-        cells.extend([
-            Cell::plain(&self.kind),
-            Cell::plain(name),
-            Cell::new(&status.ready, ready),
-            Cell::new(status.state.text(), status.state.severity()),
-            Cell::plain(&status.reason),
-        ]);
-        if shape.children {
-            let (ready, all) = counts.get(uid).copied().unwrap_or_default();
-            let severity = if ready < all { Severity::Busy } else { Severity::Plain };
-            cells.push(match self.package.as_str() {
-                UNKNOWN => Cell::plain(UNKNOWN),
-                _ => Cell::new(format!("{ready}/{all}"), severity),
-            });
+        Cell::new(&status.ready, severity)
+    }
+
+    fn children(&self, counts: &Counts) -> Cell {
+        let (ready, all) = counts.get(&self.object.uid).copied().unwrap_or_default();
+        let severity = if ready < all { Severity::Busy } else { Severity::Plain };
+        match self.package.as_str() {
+            UNKNOWN => Cell::plain(UNKNOWN),
+            _ => Cell::new(format!("{ready}/{all}"), severity),
         }
-        cells.push(Cell::plain(age(now, created.as_deref())));
-        if shape.wide {
-            cells.extend([&self.package, &self.revision, &status.message].map(Cell::plain));
-        }
-        cells
     }
 }
 
+/// The columns of the table.
+pub(super) fn table(shape: Shape, counts: &Counts, now: Timestamp) -> Table<'_, Row> {
+    let Shape { namespaces, wide, children } = shape;
+    Table::new()
+        .column_if(namespaces, "NAMESPACE", |row: &Row| {
+            Cell::plain(row.object.namespace.as_deref().unwrap_or_default())
+        })
+        .column("KIND", |row| Cell::plain(&row.kind))
+        .column("NAME", |row| Cell::plain(&row.object.name))
+        .column("READY", Row::ready)
+        .column("STATUS", |row| row.object.status.state.cell())
+        .column("REASON", |row| Cell::plain(&row.object.status.reason))
+        .column_if(children, "CHILDREN", |row| row.children(counts))
+        .column("AGE", move |row| Cell::plain(age(now, row.object.created.as_deref())))
+        .column_if(wide, "PACKAGE", |row| Cell::plain(&row.package))
+        .column_if(wide, "REVISION", |row| Cell::plain(&row.revision))
+        .column_if(wide, "MESSAGE", |row| Cell::plain(&row.object.status.message))
+}
+
 /// A line that is as wide as most later lines of a watch.
-pub(super) fn later(shape: Shape) -> Vec<Cell> {
+pub(super) fn later(header: &Line) -> Line {
     let wide = |name: &str| match name {
         "READY" => "Unknown",
         "STATUS" => "Reconciling",
@@ -97,23 +102,7 @@ pub(super) fn later(shape: Shape) -> Vec<Cell> {
         "AGE" => "999m",
         _ => "",
     };
-    header(shape).iter().map(|cell| Cell::plain(wide(&cell.text))).collect()
-}
-
-/// The names of the columns.
-pub(super) fn header(shape: Shape) -> Vec<Cell> {
-    let mut names = vec!["KIND", "NAME", "READY", "STATUS", "REASON"];
-    if shape.namespaces {
-        names.insert(0, "NAMESPACE");
-    }
-    if shape.children {
-        names.push("CHILDREN");
-    }
-    names.push("AGE");
-    if shape.wide {
-        names.extend(["PACKAGE", "REVISION", "MESSAGE"]);
-    }
-    names.into_iter().map(Cell::plain).collect()
+    header.iter().map(|cell| Cell::plain(wide(&cell.text))).collect()
 }
 
 /// The text of the column KIND, with the group if two packages have a kind of the same name.
@@ -210,8 +199,8 @@ mod tests {
         })
     }
 
-    fn texts(cells: &[Cell]) -> Vec<&str> {
-        cells.iter().map(|cell| cell.text.as_str()).collect()
+    fn texts(line: Line) -> Vec<String> {
+        line.into_iter().map(|cell| cell.text).collect()
     }
 
     #[test]
@@ -220,8 +209,9 @@ mod tests {
         let row = Row::of("Web", "web", &instance("a", "False"));
         let counts = Counts::from([("u".to_owned(), (1, 2))]);
         let narrow = Shape::default();
+        let table = |shape| table(shape, &counts, now);
         assert_eq!(
-            texts(&row.cells(narrow, &counts, now)),
+            texts(table(narrow).line(&row)),
             ["Web", "a", "False", "Reconciling", "ChildrenNotReady", "60m"]
         );
         let wide = Shape { namespaces: true, wide: true, children: true };
@@ -238,14 +228,14 @@ mod tests {
             "0.1.0-abc",
             "a: waits",
         ];
-        assert_eq!(texts(&row.cells(wide, &counts, now)), expected);
-        assert_eq!(header(wide).len(), expected.len());
-        assert_eq!(header(narrow).len(), 6);
+        assert_eq!(texts(table(wide).line(&row)), expected);
+        let header = texts(table(wide).header()).join(" ");
+        assert_eq!(header, "NAMESPACE KIND NAME READY STATUS REASON CHILDREN AGE PACKAGE REVISION MESSAGE");
         // A cluster-scoped instance without a status.
         let bare = Row::of("Web", "web", &json!({"metadata": {"name": "b"}}));
         let expected = ["<none>", "Web", "b", "Unknown", "NotObserved", "<none>", "<unknown>"];
-        assert_eq!(texts(&bare.cells(Shape { namespaces: true, ..narrow }, &counts, now)), expected);
-        assert_eq!(texts(&row.gone().cells(narrow, &counts, now))[3..5], ["Deleted", "<none>"]);
+        assert_eq!(texts(table(Shape { namespaces: true, ..narrow }).line(&bare)), expected);
+        assert_eq!(texts(table(narrow).line(&row.gone()))[3..5], ["Deleted", "<none>"]);
     }
 
     #[test]

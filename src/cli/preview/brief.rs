@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use crate::cli::out::printable;
+use crate::cli::show::plural;
 use crate::preview::{CrdWrite, Report, groups};
 
-use super::draw::{NAMED, counts, named, plural, shown_revisions};
+use super::draw::{NAMED, counts, named, shown_revisions};
 
 /// The lines, or nothing if no instance is there and no CRD is refused.
 pub(in crate::cli) fn lines(report: &Report) -> Vec<String> {

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use crate::cli::columns::{Cell, Columns, Severity};
 use crate::cli::out::printable;
+use crate::cli::show::{Cell, Columns, Severity, Table, plural};
 use crate::preview::{
     Change, CrdReport, CrdWrite, FieldChange, Group, InstanceReport, Refused, Report, Shown, Write, groups,
 };
@@ -58,10 +58,6 @@ fn severity(write: Write) -> Severity {
         Write::Recreated | Write::Pruned => Severity::Bad,
         Write::Retained | Write::Orphaned => Severity::Dim,
     }
-}
-
-pub(super) fn plural(count: usize, one: &str) -> String {
-    if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
 }
 
 /// The revision that is previewed, and those that instances have.
@@ -261,20 +257,15 @@ impl Drawing {
     }
 
     fn table(&mut self, groups: &[Group]) {
-        let mut lines =
-            vec![["WRITE", "CHILD", "KIND", "OBJECTS", "INSTANCES", "PODS"].map(Cell::plain).to_vec()];
-        for group in groups {
-            let pods = if group.restarts_pods { "restart" } else { "-" };
-            lines.push(vec![
-                Cell::new(group.write.word(), severity(group.write)),
-                Cell::plain(printable(&group.child)),
-                Cell::plain(printable(&group.kind)),
-                Cell::plain(group.objects.to_string()),
-                Cell::plain(group.instances.to_string()),
-                Cell::plain(pods),
-            ]);
-        }
-        let columns = Columns::fit(lines.iter().map(Vec::as_slice), self.colours);
+        let table = Table::new()
+            .column("WRITE", |group: &Group| Cell::new(group.write.word(), severity(group.write)))
+            .column("CHILD", |group| Cell::plain(&group.child))
+            .column("KIND", |group| Cell::plain(&group.kind))
+            .column("OBJECTS", |group| Cell::plain(group.objects.to_string()))
+            .column("INSTANCES", |group| Cell::plain(group.instances.to_string()))
+            .column("PODS", |group| Cell::plain(if group.restarts_pods { "restart" } else { "-" }));
+        let lines = table.lines(groups, true);
+        let columns = Columns::fit(&lines, self.colours);
         for (index, cells) in lines.iter().enumerate() {
             self.line(&columns.line(cells));
             let Some(group) = index.checked_sub(1).and_then(|index| groups.get(index)) else { continue };

@@ -13,12 +13,12 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use console::Term;
 use futures::{StreamExt, stream};
 use serde_json::{Map, Value};
 
 use super::catalog::{Catalog, check_names, hint_of, is_meant, kind_and_name};
 use super::connect::{self, ClusterOptions};
+use super::show::{Terminal, plural};
 use super::{out, rights_review};
 use crate::api::{ApiKind, Served};
 use crate::children::crds::lease;
@@ -229,7 +229,7 @@ impl FailOn {
     /// A message if this would happen, for people.
     fn found(self, report: &Report) -> Option<String> {
         let count = |write: Write| Some(report.count(write)).filter(|count| *count > 0);
-        let objects = |count: usize| draw::plural(count, "object");
+        let objects = |count: usize| plural(count, "object");
         match self {
             Self::Refused => report.is_refused().then(|| "something would be refused".to_owned()),
             Self::Recreated => {
@@ -250,9 +250,8 @@ fn shown(output: Option<Output>, report: &Report, is_single: bool) -> String {
         Some(Output::Json) => out::json(&report.to_json()),
         Some(Output::Yaml) => yaml::to_string(&report.to_json()),
         None => {
-            let terminal = Term::stdout();
-            let width = terminal.is_term().then(|| usize::from(terminal.size().1));
-            draw::text(report, is_single, console::colors_enabled(), width)
+            let Terminal { colours, width, .. } = Terminal::stdout();
+            draw::text(report, is_single, colours, width)
         }
     }
 }

@@ -28,6 +28,16 @@ pub(super) enum NodePosition {
 }
 
 impl NodePosition {
+    /// The id of a child.
+    pub(super) fn id(&self) -> &str {
+        if let Self::Child { id, .. } = self { id } else { "" }
+    }
+
+    /// The key of a child that is the member of a forEach.
+    pub(super) fn key(&self) -> Option<&str> {
+        if let Self::Child { key, .. } = self { key.as_deref() } else { None }
+    }
+
     /// Whether it is a child of the instance with this uid.
     pub(super) fn is_of(&self, uid: &str) -> bool {
         matches!(self, Self::Child { instance, .. } if instance == uid)
