@@ -6,10 +6,12 @@ use std::process::ExitCode;
 use kube::runtime::watcher;
 use serde_json::Value;
 
-use super::row::{self, Counts, Format, Row, Shape};
+use super::row::{self, Counts, Row, Shape};
 use super::watch::{self, Change, Line, PrintedRows};
-use super::{Args, Output, Task, complete, end, not_found};
+use super::{Args, Task, not_found, report};
+use crate::cli::command::{Output, documents};
 use crate::cli::connect::Server;
+use crate::cli::model::complete;
 use crate::cli::out::{self, printable};
 use crate::cli::show::Columns;
 
@@ -53,7 +55,7 @@ impl Watching<'_> {
             {
                 let hopeless =
                     lines.is_empty() && !problems.is_empty() && self.tasks.iter().all(|t| t.name.is_some());
-                end(&std::mem::take(&mut problems), ExitCode::FAILURE);
+                report(&std::mem::take(&mut problems), ExitCode::FAILURE);
                 if hopeless {
                     return ExitCode::FAILURE;
                 }
@@ -152,6 +154,7 @@ impl Printer<'_> {
         if lines.is_empty() {
             return true;
         }
+        let objects = lines.iter().map(|line| &line.object).filter(|object| !object.is_null());
         let text = match self.args.output {
             None | Some(Output::Wide) => self.table(lines),
             Some(Output::Name) => lines
@@ -159,8 +162,8 @@ impl Printer<'_> {
                 .filter(|line| !line.object.is_null())
                 .map(|line| row::name(self.tasks[line.target].kind, &line.object) + "\n")
                 .collect(),
-            Some(Output::Json) => documents(Format::Json, lines),
-            Some(Output::Yaml) => documents(Format::Yaml, lines),
+            Some(Output::Json) => objects.map(out::json).collect(),
+            Some(Output::Yaml) => documents(objects),
         };
         out::text(&text)
     }
@@ -177,9 +180,4 @@ impl Printer<'_> {
         let columns = self.columns.get_or_insert_with(fit);
         lines.iter().map(|line| columns.line(line) + "\n").collect()
     }
-}
-
-fn documents(format: Format, lines: &[Line]) -> String {
-    let objects = lines.iter().filter(|line| !line.object.is_null());
-    objects.map(|line| format.document(&format.object(&line.object))).collect()
 }

@@ -9,7 +9,6 @@ use crate::cli::catalog::{PackageKind, UNKNOWN, full_name};
 use crate::cli::model::{Object, State, Status};
 use crate::cli::out::printable;
 use crate::cli::show::{Cell, Line, Severity, Table, age};
-use crate::yaml;
 
 /// One line of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -124,65 +123,6 @@ pub(super) fn name(kind: &PackageKind, instance: &Value) -> String {
     format!("{singular}/{}", printable(instance["metadata"]["name"].as_str().unwrap_or_default()))
 }
 
-/// How objects are printed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Format {
-    Json,
-    Yaml,
-}
-
-impl Format {
-    /// A single object, also for use in [`Self::list`].
-    pub(super) fn object(self, object: &Value) -> String {
-        match self {
-            Self::Json => crate::printable::json(&format!("{object:#}")).into_owned(),
-            Self::Yaml => yaml::to_string(object),
-        }
-    }
-
-    /// One of several consecutive objects.
-    pub(super) fn document(self, object: &str) -> String {
-        match self {
-            Self::Json => format!("{object}\n"),
-            Self::Yaml => format!("---\n{object}"),
-        }
-    }
-
-    /// A List of objects from [`Self::object`].
-    pub(super) fn list(self, objects: &[String]) -> String {
-        let indented = |text: &str, by: &str| {
-            // Empty lines stay empty.
-            let lines = text.trim_end().lines().enumerate();
-            lines.fold(String::new(), |text, (number, line)| match (number, line) {
-                (0, line) => line.to_owned(),
-                (_, "") => text + "\n",
-                (_, line) => text + "\n" + by + line,
-            })
-        };
-        match (self, objects) {
-            (Self::Json, _) => {
-                let items: Vec<String> =
-                    objects.iter().map(|o| format!("\n    {}", indented(o, "    "))).collect();
-                let end = if items.is_empty() { "" } else { "\n  " };
-                format!(
-                    "{{\n  \"apiVersion\": \"v1\",\n  \"items\": [{}{end}],\n  \"kind\": \"List\",\n  \"metadata\": {{\n    \
-                     \"resourceVersion\": \"\"\n  }}\n}}\n",
-                    items.join(",")
-                )
-            }
-            (Self::Yaml, []) => {
-                "apiVersion: v1\nitems: []\nkind: List\nmetadata:\n  resourceVersion: \"\"\n".to_owned()
-            }
-            (Self::Yaml, _) => {
-                let items: Vec<String> =
-                    objects.iter().map(|o| format!("- {}\n", indented(o, "  "))).collect();
-                let items = items.concat();
-                format!("apiVersion: v1\nitems:\n{items}kind: List\nmetadata:\n  resourceVersion: \"\"\n")
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -236,23 +176,5 @@ mod tests {
         let expected = ["<none>", "Web", "b", "Unknown", "NotObserved", "<none>", "<unknown>"];
         assert_eq!(texts(table(Shape { namespaces: true, ..narrow }).line(&bare)), expected);
         assert_eq!(texts(table(narrow).line(&row.gone()))[3..5], ["Deleted", "<none>"]);
-    }
-
-    #[test]
-    fn a_list_reads_back_as_its_objects() {
-        for count in 0..3 {
-            let objects: Vec<Value> = (0..count).map(|i| instance(&format!("a-{i}"), "True")).collect();
-            let expected = json!({"apiVersion": "v1", "kind": "List", "items": objects, "metadata": {"resourceVersion": ""}});
-            for format in [Format::Json, Format::Yaml] {
-                let texts: Vec<String> = objects.iter().map(|object| format.object(object)).collect();
-                let list = format.list(&texts);
-                assert_eq!(yaml::from_str(&list).unwrap(), expected, "{list}");
-                if format == Format::Json {
-                    assert_eq!(list, format!("{expected:#}\n"));
-                } else {
-                    assert_eq!(list, yaml::to_string(&expected));
-                }
-            }
-        }
     }
 }

@@ -2,8 +2,7 @@
 
 use k8s_openapi::jiff::Timestamp;
 
-use super::branch::Node;
-use crate::cli::model::{Object, State};
+use crate::cli::model::{Node, Object, State};
 use crate::cli::out::printable;
 use crate::cli::show::{Branch, Cell, Line, Severity, Terminal, age, with_messages};
 
@@ -119,9 +118,9 @@ fn conditions(root: &Node) -> String {
 mod tests {
     use serde_json::json;
 
-    use super::super::branch::{NodePosition, grow};
-    use super::super::branch::tests::{child, root, running};
     use super::*;
+    use crate::cli::model::tests::{child, root, running};
+    use crate::cli::model::{NodePosition, grow};
 
     const TERMINAL: Terminal = Terminal { colours: false, unicode: true, width: None };
 

@@ -1,6 +1,5 @@
 //! `operetta tree`: an instance with all its objects.
 
-mod branch;
 mod draw;
 mod gather;
 
@@ -10,10 +9,10 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::catalog::{Catalog, check_names, kind_and_name};
+use super::command::{Failure, Format, end};
 use super::connect::{self, ClusterOptions};
 use super::out;
 use super::show::{Screen, Terminal};
-use crate::yaml;
 use gather::{Found, Gather};
 
 /// The interval of `--watch`.
@@ -51,7 +50,7 @@ pub(super) struct Args {
 
     /// Output format
     #[arg(short, long, value_enum, value_name = "FORMAT", conflicts_with = "watch")]
-    output: Option<Output>,
+    output: Option<Format>,
 
     /// Read again every two seconds, and print the tree when it has changed
     #[arg(short, long)]
@@ -65,37 +64,12 @@ pub(super) struct Args {
     place: ClusterOptions,
 }
 
-/// Output format.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Output {
-    /// The tree as JSON
-    Json,
-    /// The tree as YAML
-    Yaml,
-}
-
 pub(super) async fn run(args: &Args) -> ExitCode {
-    match tree(args).await {
-        Ok(code) => code,
-        Err(error) => {
-            out::note(format!("error: {error}"));
-            ExitCode::FAILURE
-        }
-    }
+    end(tree(args).await)
 }
 
-/// The kind and the name of the arguments.
-fn asked(words: &[String]) -> Result<(&str, &str), String> {
-    kind_and_name(words).ok_or_else(|| {
-        format!(
-            "{} is not an instance: use KIND/NAME; `operetta get` lists the instances",
-            out::printable(&words.join(" "))
-        )
-    })
-}
-
-async fn tree(args: &Args) -> Result<ExitCode, String> {
-    let (kind, name) = asked(&args.instance)?;
+async fn tree(args: &Args) -> Result<ExitCode, Failure> {
+    let (kind, name) = kind_and_name(&args.instance)?;
     check_names(args.namespace.as_deref(), Some(name))?;
     let server = connect::connect_in(&args.place).await?;
     let catalog = Catalog::read(&server.cluster).await?;
@@ -136,33 +110,11 @@ fn remarks(found: &Found) -> String {
 }
 
 fn text(args: &Args, found: &Found) -> String {
-    let shape = || {
-        json!({
+    match args.output {
+        Some(format) => format.document(&json!({
             "apiVersion": "operetta.dev/v1alpha1", "kind": "Tree",
             "instance": found.root.to_json(), "problems": found.problems,
-        })
-    };
-    match args.output {
-        Some(Output::Json) => out::json(&shape()),
-        Some(Output::Yaml) => yaml::to_string(&shape()),
+        })),
         None => draw::text(&found.root, !args.no_headers, Terminal::stdout(), crate::clock::now()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn instances_are_parsed_as_kind_and_name() {
-        let of = |words: &[&str]| {
-            let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-            asked(&words).map(|(kind, name)| format!("{kind} {name}"))
-        };
-        assert_eq!(of(&["a/b"]).unwrap(), "a b");
-        assert_eq!(of(&["a", "b"]).unwrap(), "a b");
-        for words in [&["a"][..], &["a/"], &["/b"], &["a/b/c"], &["a", "b/c"]] {
-            assert!(of(words).is_err(), "{words:?}");
-        }
     }
 }
