@@ -1,6 +1,6 @@
 //! What several commands share: output formats, durations, and failures with exit codes.
 
-use std::fmt::Write as _;
+use std::io::{BufRead as _, IsTerminal as _};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub(super) const TIMED_OUT: u8 = 4;
 /// The exit code if nothing goes on until a person acts.
 pub(super) const BLOCKED: u8 = 5;
 
-/// Output format.
+/// Output format of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Output {
     /// More columns
@@ -31,25 +31,38 @@ pub(super) enum Output {
 impl Output {
     /// The value as a document, for JSON and YAML.
     pub(super) fn document(output: Option<Self>, value: &Value) -> Option<String> {
-        match output? {
-            Self::Json => Some(out::json(value)),
-            Self::Yaml => Some(yaml::to_string(value)),
-            Self::Wide | Self::Name => None,
-        }
+        Some(Format::of(output?)?.document(value))
     }
 }
 
-/// Output format of objects that kubectl can apply.
+/// Output format of values and objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Manifests {
-    /// One document per object
+pub(super) enum Format {
+    /// YAML; one document per object
     Yaml,
-    /// A List
+    /// JSON; of several objects a List
     Json,
 }
 
-impl Manifests {
-    pub(super) fn text<'o>(self, objects: impl IntoIterator<Item = &'o Value>) -> String {
+impl Format {
+    pub(super) fn of(output: Output) -> Option<Self> {
+        match output {
+            Output::Json => Some(Self::Json),
+            Output::Yaml => Some(Self::Yaml),
+            Output::Wide | Output::Name => None,
+        }
+    }
+
+    /// A single value.
+    pub(super) fn document(self, value: &Value) -> String {
+        match self {
+            Self::Json => out::json(value),
+            Self::Yaml => yaml::to_string(value),
+        }
+    }
+
+    /// Objects that kubectl can apply.
+    pub(super) fn objects<'o>(self, objects: impl IntoIterator<Item = &'o Value>) -> String {
         match self {
             Self::Yaml => documents(objects),
             Self::Json => out::json(&list(objects)),
@@ -59,16 +72,30 @@ impl Manifests {
 
 /// YAML, one document per object.
 pub(super) fn documents<'o>(objects: impl IntoIterator<Item = &'o Value>) -> String {
-    objects.into_iter().fold(String::new(), |mut text, object| {
-        let _ = write!(text, "---\n{}", yaml::to_string(object));
-        text
-    })
+    objects.into_iter().map(|object| format!("---\n{}", yaml::to_string(object))).collect()
 }
 
-/// A List of objects.
+/// A List of objects, as kubectl prints it.
 pub(super) fn list<'o>(objects: impl IntoIterator<Item = &'o Value>) -> Value {
     let items: Vec<&Value> = objects.into_iter().collect();
-    json!({"apiVersion": "v1", "kind": "List", "items": items})
+    json!({"apiVersion": "v1", "kind": "List", "items": items, "metadata": {"resourceVersion": ""}})
+}
+
+/// Asks on the terminal. Returns the answer; `None` if there is no terminal.
+pub(super) fn ask(question: &str) -> Result<Option<String>, Failure> {
+    let stdin = std::io::stdin();
+    if !stdin.is_terminal() {
+        return Ok(None);
+    }
+    out::message(question);
+    let mut answer = String::new();
+    stdin.lock().read_line(&mut answer).map_err(|error| out::reason(&error))?;
+    Ok(Some(answer.trim().to_lowercase()))
+}
+
+/// Whether an answer is yes.
+pub(super) fn is_yes(answer: &str) -> bool {
+    matches!(answer, "y" | "yes")
 }
 
 /// Parses the value of a flag such as `--timeout`.

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::connect::{self, ClusterOptions};
 use super::out;
+use super::show::plural;
 use crate::diag::{self, Diagnostic, Severity};
 use crate::manager::Manager;
 use crate::package::{self, Package};
@@ -172,15 +173,11 @@ fn exit_code(errors: usize, warnings: usize, unreadable: bool, strict: bool) -> 
 }
 
 fn summary(errors: usize, warnings: usize) -> String {
-    let count = |number: usize, word: &str| match number {
-        1 => format!("1 {word}"),
-        _ => format!("{number} {word}s"),
-    };
     match (errors, warnings) {
         (0, 0) => "nothing wrong".to_owned(),
-        (0, _) => count(warnings, "warning"),
-        (_, 0) => count(errors, "error"),
-        _ => format!("{}, {}", count(errors, "error"), count(warnings, "warning")),
+        (0, _) => plural(warnings, "warning"),
+        (_, 0) => plural(errors, "error"),
+        _ => format!("{}, {}", plural(errors, "error"), plural(warnings, "warning")),
     }
 }
 

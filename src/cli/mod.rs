@@ -1,7 +1,6 @@
 //! The command line: one file per command.
 
 mod catalog;
-mod columns;
 mod command;
 mod completion;
 mod connect;
@@ -25,12 +24,12 @@ mod rights_review;
 mod run;
 mod schema;
 mod serve;
+mod show;
 mod tree;
 mod view;
 mod wait;
 mod webhook;
 
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -133,7 +132,7 @@ pub fn main() -> ExitCode {
             block_on(run::run(args))
         }
         Command::Dev(args) => {
-            let live = args.wants_live_view() && std::io::stdout().is_terminal() && !out::is_dumb();
+            let live = args.wants_live_view() && show::Terminal::is_live();
             let view = view::View::new(live);
             log(&cli, "warn", view.writer());
             block_on(dev::run(args, &view))

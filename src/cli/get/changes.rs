@@ -6,12 +6,14 @@ use std::process::ExitCode;
 use kube::runtime::watcher;
 use serde_json::Value;
 
-use super::row::{self, Counts, Format, Row, Shape};
+use super::row::{self, Counts, Row, Shape};
 use super::watch::{self, Change, Line, PrintedRows};
-use super::{Args, Output, Task, complete, end, not_found};
-use crate::cli::columns::{Cell, Columns};
+use super::{Args, Task, not_found, report};
+use crate::cli::command::{Output, documents};
 use crate::cli::connect::Server;
+use crate::cli::model::complete;
 use crate::cli::out::{self, printable};
+use crate::cli::show::Columns;
 
 /// The command `get --watch`.
 pub(super) struct Watching<'a> {
@@ -53,7 +55,7 @@ impl Watching<'_> {
             {
                 let hopeless =
                     lines.is_empty() && !problems.is_empty() && self.tasks.iter().all(|t| t.name.is_some());
-                end(&std::mem::take(&mut problems), ExitCode::FAILURE);
+                report(&std::mem::take(&mut problems), ExitCode::FAILURE);
                 if hopeless {
                     return ExitCode::FAILURE;
                 }
@@ -152,6 +154,7 @@ impl Printer<'_> {
         if lines.is_empty() {
             return true;
         }
+        let objects = lines.iter().map(|line| &line.object).filter(|object| !object.is_null());
         let text = match self.args.output {
             None | Some(Output::Wide) => self.table(lines),
             Some(Output::Name) => lines
@@ -159,8 +162,8 @@ impl Printer<'_> {
                 .filter(|line| !line.object.is_null())
                 .map(|line| row::name(self.tasks[line.target].kind, &line.object) + "\n")
                 .collect(),
-            Some(Output::Json) => documents(Format::Json, lines),
-            Some(Output::Yaml) => documents(Format::Yaml, lines),
+            Some(Output::Json) => objects.map(out::json).collect(),
+            Some(Output::Yaml) => documents(objects),
         };
         out::text(&text)
     }
@@ -168,22 +171,13 @@ impl Printer<'_> {
     fn table(&mut self, lines: &[Line]) -> String {
         let wide = self.args.output == Some(Output::Wide);
         let shape = Shape { namespaces: self.args.all_namespaces, wide, children: false };
-        let now = crate::clock::now();
-        let mut cells: Vec<Vec<Cell>> =
-            lines.iter().map(|line| line.row.cells(shape, &Counts::default(), now)).collect();
-        if self.columns.is_none() && !self.args.no_headers {
-            cells.insert(0, row::header(shape));
-        }
-        let columns = self.columns.get_or_insert_with(|| {
-            let later = row::later(shape);
-            let lines = cells.iter().chain([&later]).map(Vec::as_slice);
-            Columns::fit(lines, console::colors_enabled())
-        });
-        cells.iter().map(|cells| columns.line(cells) + "\n").collect()
+        let counts = Counts::default();
+        let table = row::table(shape, &counts, crate::clock::now());
+        let has_header = self.columns.is_none() && !self.args.no_headers;
+        let lines = table.lines(lines.iter().map(|line| &line.row), has_header);
+        let later = row::later(&table.header());
+        let fit = || Columns::fit(lines.iter().chain([&later]), console::colors_enabled());
+        let columns = self.columns.get_or_insert_with(fit);
+        lines.iter().map(|line| columns.line(line) + "\n").collect()
     }
-}
-
-fn documents(format: Format, lines: &[Line]) -> String {
-    let objects = lines.iter().filter(|line| !line.object.is_null());
-    objects.map(|line| format.document(&format.object(&line.object))).collect()
 }

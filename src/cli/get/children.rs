@@ -7,10 +7,11 @@ use futures::StreamExt;
 use futures::stream;
 
 use super::row::{Counts, Row};
-use super::{AT_ONCE, Get, complete};
+use super::{AT_ONCE, Get};
 use crate::api::{Gvk, Served};
 use crate::children::names;
 use crate::cli::catalog::{Bounds, unreadable};
+use crate::cli::model::{Node, NodePosition, child_position, complete};
 use crate::cli::out;
 use crate::cluster::Query;
 use crate::manager::raw::Raw;
@@ -100,15 +101,12 @@ impl Get<'_> {
 /// is no longer desired and is retained or waits for approval. `reports`: see [`readiness::of_kind`]; `None` if only
 /// metadata is known.
 fn counted(mut raw: Raw, served: &Served, reports: Option<bool>) -> Option<(String, bool)> {
-    let meta = &raw.metadata;
-    let uid = meta.labels.as_ref()?.get(names::INSTANCE_UID)?.clone();
-    let says = |key| meta.annotations.as_ref().is_some_and(|all| all.get(key).is_some_and(|v| v == "true"));
-    if says(names::RETAINED) || says(names::PENDING) || !raw.is_applied() {
-        return None;
-    }
-    let Some(reports) = reports else { return Some((uid, meta.deletion_timestamp.is_none())) };
     complete(&served.kind, &mut raw.body);
-    Some((uid, readiness::of_kind(&raw.body, reports).is_ready()))
+    let position = child_position(&raw)?;
+    let NodePosition::Child { instance, .. } = &position else { return None };
+    let uid = instance.clone();
+    let node = Node::object(position, &raw, reports.is_some(), reports.unwrap_or_default());
+    node.is_desired().then(|| (uid, node.object.is_ready()))
 }
 
 #[cfg(test)]

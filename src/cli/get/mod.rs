@@ -9,13 +9,11 @@ mod watch;
 
 use std::process::ExitCode;
 
-use serde_json::Value;
-
-use super::catalog::unreadable;
-use super::catalog::{Catalog, PackageKind, check_names, hint_of};
+use super::catalog::{Catalog, PackageKind, check_names, hint_of, in_namespace, unreadable};
+use super::command::{Failure, Format, Output, end};
 use super::connect::{self, ClusterOptions, Server};
 use super::out::{self, printable};
-use crate::api::{ApiKind, CallError};
+use crate::api::CallError;
 use changes::Watching;
 use targets::asked;
 
@@ -76,27 +74,8 @@ pub(super) struct Args {
     place: ClusterOptions,
 }
 
-/// Output format.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Output {
-    /// More columns
-    Wide,
-    /// The objects as JSON
-    Json,
-    /// The objects as YAML
-    Yaml,
-    /// `KIND.GROUP/NAME`, for kubectl
-    Name,
-}
-
 pub(super) async fn run(args: &Args) -> ExitCode {
-    match get(args).await {
-        Ok(code) => code,
-        Err(error) => {
-            out::note(format!("error: {error}"));
-            ExitCode::FAILURE
-        }
-    }
+    end(get(args).await)
 }
 
 /// A kind to read.
@@ -123,14 +102,14 @@ impl Task<'_> {
     }
 }
 
-async fn get(args: &Args) -> Result<ExitCode, String> {
+async fn get(args: &Args) -> Result<ExitCode, Failure> {
     let asked = asked(&args.what)?;
     let named = asked.iter().any(|target| target.name.is_some());
     if named && args.all_namespaces {
-        return Err("-A cannot be used with a name: use -n NAMESPACE".to_owned());
+        return Err("-A cannot be used with a name: use -n NAMESPACE".into());
     }
     if named && args.selector.is_some() {
-        return Err("use names or a selector, not both".to_owned());
+        return Err("use names or a selector, not both".into());
     }
     check_names(args.namespace.as_deref(), None)?;
     asked.iter().try_for_each(|target| check_names(None, target.name))?;
@@ -174,12 +153,14 @@ async fn get(args: &Args) -> Result<ExitCode, String> {
     let command = Get { args, server: &server, catalog: &catalog, tasks: &tasks };
     Ok(match args.output {
         None | Some(Output::Wide) => command.table(problems).await,
-        Some(output) => command.objects(output, problems).await,
+        Some(Output::Name) => command.names(problems).await,
+        Some(Output::Json) => command.objects(Format::Json, problems).await,
+        Some(Output::Yaml) => command.objects(Format::Yaml, problems).await,
     })
 }
 
 /// Prints the problems and returns the exit code.
-fn end(problems: &[String], code: ExitCode) -> ExitCode {
+fn report(problems: &[String], code: ExitCode) -> ExitCode {
     for problem in problems {
         out::note(format!("error: {problem}"));
     }
@@ -196,27 +177,16 @@ struct Get<'a> {
     tasks: &'a [Task<'a>],
 }
 
-/// Sets the kind, which objects in lists may lack.
-pub(super) fn complete(kind: &ApiKind, object: &mut Value) {
-    object["kind"] = kind.kind.as_str().into();
-    object["apiVersion"] = kind.api_version().into();
-}
-
-fn place(task: &Task<'_>) -> String {
-    task.namespace
-        .as_ref()
-        .map(|namespace| format!(" in namespace {}", printable(namespace)))
-        .unwrap_or_default()
-}
-
 fn not_found(task: &Task<'_>, name: &str) -> String {
-    format!("there is no {} {}{}", task.shown, printable(name), place(task))
+    format!("there is no {} {}{}", task.shown, printable(name), in_namespace(task.namespace.as_deref()))
 }
 
 fn cannot_read(task: &Task<'_>, name: &str, error: &CallError) -> String {
     let (kind, name, words) = (task.kind.full_name(), printable(name), printable(&error.to_string()));
     match error.code {
-        403 => format!("this user may not get {kind} {name}{}: {words}", place(task)),
+        403 => {
+            format!("this user may not get {kind} {name}{}: {words}", in_namespace(task.namespace.as_deref()))
+        }
         _ => format!("{kind} {name} cannot be read: {words}"),
     }
 }

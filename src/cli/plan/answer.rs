@@ -1,6 +1,5 @@
 //! `operetta plan cancel` and `approve`: they change `PlanRun`s.
 
-use std::io::{BufRead, IsTerminal};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use super::target::{FIELD_MANAGER, Run, Session, Target, Which};
 use super::{Common, Failure};
 use crate::api::Class;
 use crate::children::plans::plan_run_kind;
+use crate::cli::command::{self, is_yes};
 use crate::cli::out::{self, printable};
 use crate::plan::Verdict;
 
@@ -173,18 +173,11 @@ async fn answer(
 
 /// Asks for confirmation on the terminal.
 fn confirmed(questions: &str, verdict: Verdict) -> Result<bool, Failure> {
-    let stdin = std::io::stdin();
-    if !stdin.is_terminal() {
-        return Err(Failure::usage(format!(
-            "there is no terminal to ask on: add --yes\n{}",
-            questions.trim_end()
-        )));
-    }
     let verb = if verdict == Verdict::Reject { "Reject" } else { "Approve" };
-    out::message(&format!("These steps ask:\n{questions}{verb} all? [y/N] "));
-    let mut answer = String::new();
-    stdin.lock().read_line(&mut answer).map_err(|error| out::reason(&error))?;
-    Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
+    let answer = command::ask(&format!("These steps ask:\n{questions}{verb} all? [y/N] "))?;
+    answer.map(|answer| is_yes(&answer)).ok_or_else(|| {
+        Failure::usage(format!("there is no terminal to ask on: add --yes\n{}", questions.trim_end()))
+    })
 }
 
 /// Appends an approval, unless the run has changed.
@@ -260,14 +253,11 @@ fn ask(questions: &[(String, String)]) -> Result<usize, Failure> {
         .enumerate()
         .map(|(index, (path, message))| printable(&format!("  {}. {path}: {message}", index + 1)) + "\n")
         .collect();
-    let stdin = std::io::stdin();
-    if !stdin.is_terminal() {
+    let question = format!("Several steps ask:\n{lines}Which one? [1-{}] ", questions.len());
+    let Some(answer) = command::ask(&question)? else {
         return Err(format!("several steps ask: name one\n{}", lines.trim_end()).into());
-    }
-    out::message(&format!("Several steps ask:\n{lines}Which one? [1-{}] ", questions.len()));
-    let mut answer = String::new();
-    stdin.lock().read_line(&mut answer).map_err(|error| out::reason(&error))?;
-    let number = answer.trim().parse::<usize>().ok().filter(|number| (1..=questions.len()).contains(number));
+    };
+    let number = answer.parse::<usize>().ok().filter(|number| (1..=questions.len()).contains(number));
     number.map(|number| number - 1).ok_or_else(|| "not answered".into())
 }
 

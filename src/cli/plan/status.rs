@@ -7,6 +7,7 @@ use super::follow::{self, StopAt, follow};
 use super::target::{Run, Session, Target, Which};
 use super::{Common, Failure, Output, draw, duration};
 use crate::cli::out;
+use crate::cli::show::Terminal;
 use crate::plan::Phase;
 
 /// Show a run: its steps with times, attempts and reasons
@@ -57,7 +58,7 @@ pub(super) async fn status(args: &Args) -> Result<ExitCode, Failure> {
     let text = format!(
         "{}\n\n{}{}",
         draw::title(&run.run),
-        draw::tree(&run, instance.as_ref(), follow::style(), now),
+        draw::tree(&run, instance.as_ref(), Terminal::stdout(), now),
         draw::remarks(&run.run),
     );
     Ok(out::all(&text, ExitCode::SUCCESS))

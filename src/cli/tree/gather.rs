@@ -6,12 +6,11 @@ use std::sync::Arc;
 
 use futures::StreamExt;
 use futures::stream;
-use serde_json::Value;
 
-use super::branch::{self, Node, NodePosition};
 use crate::api::{ApiKind, CallError, Gvk, Served};
 use crate::children::names;
-use crate::cli::catalog::{Catalog, PackageKind, full_name, unreadable};
+use crate::cli::catalog::{Catalog, PackageKind, full_name, in_namespace, unreadable};
+use crate::cli::model::{self, Node, NodePosition};
 use crate::cli::out::printable;
 use crate::cluster::{Cluster, Query};
 use crate::manager::raw::Raw;
@@ -91,8 +90,7 @@ impl Gather<'_> {
         name: &str,
     ) -> Result<Found, String> {
         let api = &kind.served.kind;
-        let position =
-            if api.namespaced { format!(" in namespace {}", printable(namespace)) } else { String::new() };
+        let position = in_namespace(Some(namespace).filter(|_| api.namespaced));
         let of = format!("{} {}{position}", kind.full_name(), printable(name));
         let found = self.cluster.get(api, Some(namespace), name).await;
         let found = found.map_err(|error| match error.code {
@@ -125,7 +123,7 @@ impl Gather<'_> {
                 let (group, api_kind) = (served.group.as_str(), served.kind.as_str());
                 for raw in listed.objects {
                     let uid = raw.metadata.uid.clone().unwrap_or_default();
-                    let position = branch::child_position(&raw).filter(|position| {
+                    let position = model::child_position(&raw).filter(|position| {
                         let open = level.iter().find(|open| position.is_of(&open.uid));
                         open.is_some_and(|open| open.can_have(served, &raw)) && known.insert(uid)
                     });
@@ -137,7 +135,7 @@ impl Gather<'_> {
                     }
                     let whole = readiness::needs_status(group, api_kind);
                     nodes.push(Node::object(position, &raw, whole, listed.reports));
-                    if branch::selector(&raw.body).is_some() {
+                    if model::selector(&raw.body).is_some() {
                         workloads.push(raw);
                     }
                 }
@@ -148,7 +146,7 @@ impl Gather<'_> {
             problems.extend(listed.problem);
             for raw in listed.objects {
                 let uid = raw.metadata.uid.clone().unwrap_or_default();
-                let owner = branch::owner(&raw).filter(|_| !branch::is_spent(&raw) && known.insert(uid));
+                let owner = model::owner(&raw).filter(|_| !model::is_spent(&raw) && known.insert(uid));
                 nodes.extend(
                     owner.map(|owner| Node::object(NodePosition::Dependent { owner }, &raw, true, false)),
                 );
@@ -156,7 +154,7 @@ impl Gather<'_> {
         }
         warnings.extend(undescribed.values().map(|kind| undescribed_children(kind, &denied)));
         Ok(Found {
-            root: branch::grow(root, nodes),
+            root: model::grow(root, nodes),
             warnings: warnings.into_iter().collect(),
             problems: problems.into_iter().collect(),
         })
@@ -246,7 +244,7 @@ impl Gather<'_> {
     async fn dependents(&self, workloads: &[Raw]) -> Vec<Listed> {
         let mut lists: Vec<(Gvk, String, String)> = Vec::new();
         for workload in workloads {
-            let Some(selector) = branch::selector(&workload.body) else { continue };
+            let Some(selector) = model::selector(&workload.body) else { continue };
             let namespace = workload.metadata.namespace.clone().unwrap_or_default();
             if workload.body["kind"] == "Deployment" {
                 lists.push((Gvk::new("apps/v1", "ReplicaSet"), namespace.clone(), selector.clone()));
@@ -272,8 +270,7 @@ impl Gather<'_> {
 
     async fn list(&self, kind: &ApiKind, query: &Query<'_>) -> Result<Vec<Raw>, CallError> {
         let named = |mut raw: Raw| {
-            raw.body["apiVersion"] = Value::from(kind.api_version());
-            raw.body["kind"] = Value::from(kind.kind.as_str());
+            model::complete(kind, &mut raw.body);
             raw
         };
         self.cluster.list_all(kind, query, named).await

@@ -1,11 +1,17 @@
-//! What `get`, `tree` and `dev` show of an instance or another object: its identity, state, reason and age. No I/O.
+//! The model of an instance and of other objects that all commands show. No I/O.
+
+mod node;
 
 use serde_json::Value;
 
-use super::columns::Severity;
 use super::out::printable;
+use super::show::{Cell, Severity};
+use crate::api::ApiKind;
 use crate::children::{Health, NOT_LOADED, Summary, condition};
 use crate::readiness::Readiness;
+#[cfg(test)]
+pub(super) use node::tests;
+pub(super) use node::{Node, NodePosition, child_position, grow, is_spent, owner, selector};
 
 /// The reasons of `Stalled` with which a deletion waits for a person. Others are from before the deletion.
 const HOLD_DELETION: [&str; 2] = ["CleanupFailed", "StateMissing"];
@@ -60,6 +66,11 @@ impl State {
             Self::NotObserved => "NotObserved",
             Self::Deleted => "Deleted",
         }
+    }
+
+    /// The state in its colour.
+    pub(super) fn cell(self) -> Cell {
+        Cell::new(self.text(), self.severity())
     }
 
     pub(super) fn severity(self) -> Severity {
@@ -163,6 +174,17 @@ impl Status {
     }
 }
 
+/// Sets the kind, which objects in lists lack.
+pub(super) fn complete(kind: &ApiKind, object: &mut Value) {
+    object["kind"] = kind.kind.as_str().into();
+    object["apiVersion"] = kind.api_version().into();
+}
+
+/// The name of an object.
+pub(super) fn name_of(object: &Value) -> &str {
+    object["metadata"]["name"].as_str().unwrap_or_default()
+}
+
 /// An object of the API server, as the commands show it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Object {
@@ -200,7 +222,7 @@ impl Object {
 }
 
 #[cfg(test)]
-mod tests {
+mod status_tests {
     use super::*;
     use crate::children::{self, Verdict, status_patch};
     use serde_json::json;

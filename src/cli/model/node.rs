@@ -4,15 +4,15 @@ use std::collections::HashMap;
 
 use serde_json::{Value, json};
 
+use super::{Object, Status};
 use crate::children::names;
-use crate::cli::model::{Object, Status};
 use crate::cli::out::printable;
 use crate::manager::raw::Raw;
 use crate::readiness::{self, Readiness};
 
 /// The position of a node in the tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum NodePosition {
+pub(in crate::cli) enum NodePosition {
     Root,
     /// A child: the uid of its instance, id, key, and depth in the graph.
     Child {
@@ -28,15 +28,25 @@ pub(super) enum NodePosition {
 }
 
 impl NodePosition {
+    /// The id of a child.
+    pub(in crate::cli) fn id(&self) -> &str {
+        if let Self::Child { id, .. } = self { id } else { "" }
+    }
+
+    /// The key of a child that is the member of a forEach.
+    pub(in crate::cli) fn key(&self) -> Option<&str> {
+        if let Self::Child { key, .. } = self { key.as_deref() } else { None }
+    }
+
     /// Whether it is a child of the instance with this uid.
-    pub(super) fn is_of(&self, uid: &str) -> bool {
+    pub(in crate::cli) fn is_of(&self, uid: &str) -> bool {
         matches!(self, Self::Child { instance, .. } if instance == uid)
     }
 }
 
 /// One object of the tree.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Node {
+pub(in crate::cli) struct Node {
     pub position: NodePosition,
     pub object: Object,
     pub deleted: Option<String>,
@@ -51,7 +61,7 @@ pub(super) struct Node {
 
 /// A remark about a child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Mark {
+pub(in crate::cli) enum Mark {
     /// It is no longer desired, and is retained.
     Retained,
     /// Its deletion waits for approval.
@@ -84,13 +94,13 @@ impl Mark {
 
 impl Node {
     /// An instance of a package.
-    pub(super) fn instance(position: NodePosition, raw: &Raw) -> Self {
+    pub(in crate::cli) fn instance(position: NodePosition, raw: &Raw) -> Self {
         let conditions = raw.body["status"]["conditions"].as_array().cloned().unwrap_or_default();
         Self { conditions, ..Self::new(position, raw, Status::of_instance(&raw.body)) }
     }
 
     /// Any other object. `whole`: more than its metadata is known. `reports`: see [`readiness::of_kind`].
-    pub(super) fn object(position: NodePosition, raw: &Raw, whole: bool, reports: bool) -> Self {
+    pub(in crate::cli) fn object(position: NodePosition, raw: &Raw, whole: bool, reports: bool) -> Self {
         let readiness = match (whole, raw.metadata.deletion_timestamp.is_some()) {
             (true, _) => readiness::of_kind(&raw.body, reports),
             (false, true) => Readiness::Terminating,
@@ -127,8 +137,13 @@ impl Node {
         }
     }
 
+    /// Whether it is desired, so that it counts among the children of its instance.
+    pub(in crate::cli) fn is_desired(&self) -> bool {
+        !self.marks.iter().any(|mark| *mark != Mark::ExposesSecretData)
+    }
+
     /// The message in one line.
-    pub(super) fn sentence(&self) -> String {
+    pub(in crate::cli) fn sentence(&self) -> String {
         let mut parts = Vec::new();
         let message = &self.object.status.message;
         if !message.is_empty() {
@@ -143,7 +158,7 @@ impl Node {
     }
 
     /// The documented format of `-o json`: all keys are always present.
-    pub(super) fn to_json(&self) -> Value {
+    pub(in crate::cli) fn to_json(&self) -> Value {
         let (id, key) = match &self.position {
             NodePosition::Child { id, key, .. } => (Some(id), key.as_ref()),
             _ => (None, None),
@@ -165,7 +180,7 @@ impl Node {
 }
 
 /// The position of a child, from its labels; `None` if the object is not a child.
-pub(super) fn child_position(raw: &Raw) -> Option<NodePosition> {
+pub(in crate::cli) fn child_position(raw: &Raw) -> Option<NodePosition> {
     let meta = &raw.metadata;
     let labels = meta.labels.as_ref()?;
     let annotation = |key: &str| meta.annotations.as_ref().and_then(|all| all.get(key));
@@ -178,13 +193,13 @@ pub(super) fn child_position(raw: &Raw) -> Option<NodePosition> {
 }
 
 /// The uid of the controller that owns an object.
-pub(super) fn owner(raw: &Raw) -> Option<String> {
+pub(in crate::cli) fn owner(raw: &Raw) -> Option<String> {
     let mut owners = raw.metadata.owner_references.iter().flatten();
     owners.find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.clone())
 }
 
 /// The selector of a workload's pods, in the format of list requests; `None` if the kind has none.
-pub(super) fn selector(workload: &Value) -> Option<String> {
+pub(in crate::cli) fn selector(workload: &Value) -> Option<String> {
     let kind = (workload["apiVersion"].as_str()?, workload["kind"].as_str()?);
     let text = |map: &Value| -> Vec<String> {
         let labels = map.as_object().into_iter().flatten();
@@ -215,7 +230,7 @@ pub(super) fn selector(workload: &Value) -> Option<String> {
 }
 
 /// Whether a `ReplicaSet` is of an earlier revision and has no pods.
-pub(super) fn is_spent(raw: &Raw) -> bool {
+pub(in crate::cli) fn is_spent(raw: &Raw) -> bool {
     let body = &raw.body;
     body["kind"] == "ReplicaSet"
         && body["spec"]["replicas"] == 0
@@ -223,7 +238,7 @@ pub(super) fn is_spent(raw: &Raw) -> bool {
 }
 
 /// Builds the tree below a root from nodes in any order. Nodes without a parent in the tree are omitted.
-pub(super) fn grow(root: Node, nodes: Vec<Node>) -> Node {
+pub(in crate::cli) fn grow(root: Node, nodes: Vec<Node>) -> Node {
     let mut children: HashMap<String, Vec<Node>> = HashMap::new();
     let mut dependents: HashMap<String, Vec<Node>> = HashMap::new();
     for node in nodes {
@@ -287,10 +302,10 @@ fn natural(text: &str) -> Vec<(bool, u64, String)> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(in crate::cli) mod tests {
     use super::*;
 
-    pub(in crate::cli::tree) fn raw(mut object: Value) -> Raw {
+    pub(in crate::cli) fn raw(mut object: Value) -> Raw {
         let applied = json!([{"manager": "operetta/p", "operation": "Apply"}]);
         if object["metadata"].get("managedFields").is_none() {
             object["metadata"]["managedFields"] = applied;
@@ -298,13 +313,7 @@ pub(super) mod tests {
         Raw::from_value(object).unwrap()
     }
 
-    pub(in crate::cli::tree) fn child(
-        id: &str,
-        key: Option<&str>,
-        order: u32,
-        name: &str,
-        status: &Value,
-    ) -> Node {
+    pub(in crate::cli) fn child(id: &str, key: Option<&str>, order: u32, name: &str, status: &Value) -> Node {
         let raw = raw(json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": name, "namespace": "n", "uid": name, "creationTimestamp": "2026-11-21T11:59:30Z",
@@ -317,11 +326,11 @@ pub(super) mod tests {
         Node::object(position, &raw, true, false)
     }
 
-    pub(in crate::cli::tree) fn running() -> Value {
+    pub(in crate::cli) fn running() -> Value {
         json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]})
     }
 
-    pub(in crate::cli::tree) fn root(conditions: &Value) -> Node {
+    pub(in crate::cli) fn root(conditions: &Value) -> Node {
         let object = json!({
             "apiVersion": "a/v1", "kind": "Web",
             "metadata": {"name": "web", "namespace": "n", "uid": "root", "generation": 1, "creationTimestamp": "2026-11-21T11:00:00Z"},
