@@ -98,6 +98,7 @@ impl Review {
 
 #[cfg(test)]
 mod tests {
+    use super::super::objects::Placement;
     use super::super::tests::package;
     use super::*;
 
