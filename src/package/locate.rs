@@ -37,6 +37,32 @@ pub fn locate(engine: &Engine, path: &str, field: &str) -> Option<Location> {
     (found.depth > 1 || found.depth == steps.len()).then_some(found.location)
 }
 
+/// The position of a path such as `spec.versions[0].name` or `data[a.b]`, or else of its nearest existing
+/// parent.
+pub fn place(root: &Node, path: &str) -> Span {
+    let mut node = root;
+    let mut span = Span::new(root.span.start, root.span.start);
+    let mut rest = path;
+    while !rest.is_empty() {
+        let step;
+        (step, rest) = match rest.strip_prefix('[') {
+            Some(inner) => inner.split_once(']').unwrap_or((inner, "")),
+            None => rest.split_at(rest.find(['.', '[']).unwrap_or(rest.len())),
+        };
+        rest = rest.strip_prefix('.').unwrap_or(rest);
+        let next = match (step.parse::<usize>(), &node.value) {
+            (Ok(index), NodeValue::Seq(items)) => items.get(index).map(|item| (item.span, item)),
+            _ => node.entry(step).map(|(key, value)| (key.span, value)),
+        };
+        let Some((at, value)) = next else { break };
+        // Of a list item that is a list or a map, only the start is marked.
+        let short = matches!(value.value, NodeValue::Seq(_) | NodeValue::Map(_)) && at == value.span;
+        span = if short { Span::new(at.start, at.start) } else { at };
+        node = value;
+    }
+    span
+}
+
 struct Found {
     location: Location,
     /// The number of steps that were found.

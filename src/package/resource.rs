@@ -5,12 +5,11 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::child::Flat;
-use super::compile::Compiler;
+use super::compiler::Flat;
+use super::compiler::{Compiler, Names};
 use super::decode::At;
 use super::expression_sites::Parts;
 use super::manifest::{self, Expression, LetValue, StatusValue, TemplateText};
-use super::plan::compile::Names;
 use super::{Child, Condition, Resource, StatusField, graph, lint, plan, secrecy, status_types};
 use crate::crd;
 use crate::diag::{Diagnostic, Location};

@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::expression_sites::Parts;
 use super::template_scan::{Outline, Outlines, positions_without_outline};
-use super::{Child, ForEach, Ref, RefTarget, Yields, plan};
-use crate::api::Gvk;
+use super::{Child, ForEach, Ref, RefTarget, Yields, is_secret};
 use crate::diag::{Diagnostic, Location, Source, Span};
 use crate::template::{Engine, Expr, Inserted, Position, Taint, TaintScope, TaintTree, Text, access};
 
@@ -14,11 +13,6 @@ use crate::template::{Engine, Expr, Inserted, Position, Taint, TaintScope, Taint
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// Fields of a Secret that hold secret data.
 const DATA: [&str; 2] = ["data", "stringData"];
-
-/// Whether objects of a kind contain secret data.
-pub(super) fn is_secret(gvk: &Gvk) -> bool {
-    gvk.is("v1", "Secret")
-}
 
 /// Reports secret data outside Secrets.
 pub(super) fn resource(engine: &Engine, parts: &Parts, outlines: &Outlines) -> Vec<Diagnostic> {
@@ -33,7 +27,7 @@ pub(super) fn resource(engine: &Engine, parts: &Parts, outlines: &Outlines) -> V
     for child in &parts.children {
         checker.child(child, &scope);
     }
-    plan::secrecy::plans(&mut checker, &parts.plans, &scope);
+    checker.plans(&parts.plans, &scope);
     checker.diagnostics
 }
 

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::item_of;
+use super::known::ROOTS;
 use super::sketch::At;
-use crate::child::Flat;
+use crate::compiler::Flat;
 use crate::diag::{Diagnostic, Location};
 use crate::expression_sites::{Parts, Role};
 use crate::graph;
@@ -92,7 +92,7 @@ pub(crate) fn members(
     found: &mut Vec<Diagnostic>,
 ) {
     for (child, flat) in parts.children.iter().zip(manifests) {
-        let (Some(each), Some(item)) = (&child.for_each, item_of(child)) else { continue };
+        let (Some(each), Some(item)) = (&child.for_each, child.item()) else { continue };
         let lists = |reads: &Reads| graph::follow([reads], &parts.lets).iter().any(|path| path.root == item);
         constant_list(engine, &each.in_, each.key.as_ref(), found);
         let is_constant = each.in_.reads().paths.is_empty();
@@ -127,8 +127,7 @@ pub(crate) fn members(
                     .filter(|path| (span.start..span.end).contains(&path.location.span.start))
                     .collect();
                 let known = written_roots(part.written());
-                let is_local =
-                    known.iter().any(|root| !super::ROOTS.contains(&root.as_str()) && root != item);
+                let is_local = known.iter().any(|root| !ROOTS.contains(&root.as_str()) && root != item);
                 open || is_local || reads(&here, parts, item)
             }
             At::Absent => false,

@@ -2,14 +2,24 @@
 //! rendering.
 
 use super::sketch::{At, Part, Text};
-use super::workloads::{is_built_in, pod_path};
+use crate::RefTarget as Target;
 use crate::Resource;
-use crate::api::Gvk;
+use crate::api::{BuiltIn, Gvk};
 use crate::diag::{Location, Source, Span};
 use crate::plan::{Action, Plan};
-use crate::refs::Target;
 use crate::template::{Engine, Known, Pattern, PatternPart};
 use crate::template_scan::Outlines;
+
+/// Whether a group is built in. Of the kinds of built-in groups, only those in [`pods`] create pods.
+pub(crate) fn is_built_in(gvk: &Gvk) -> bool {
+    let group = gvk.group();
+    !group.contains('.') || group.ends_with(".k8s.io")
+}
+
+/// The path to the pod, or to its template, of a kind that creates pods.
+pub(super) fn pod_path(gvk: &Gvk) -> Option<&'static [&'static str]> {
+    BuiltIn::find(gvk.group(), &gvk.kind)?.pod
+}
 
 /// Derives patterns from the texts of a resource.
 pub(super) struct Names<'a> {

@@ -2,10 +2,9 @@
 
 use serde_json::{Map, Value};
 
-use super::objects::Names;
+use super::objects::{Names, is_built_in, pod_path};
 use super::sketch::{At, Part, Text, Texts};
 use crate::Resource;
-use crate::api::{BuiltIn, Gvk};
 use crate::diag::{Diagnostic, Location};
 use crate::template::{Engine, Known, Pattern};
 use crate::template_scan::Outlines;
@@ -23,17 +22,6 @@ const SET_BY_OTHERS: [&str; 10] = [
     "topology.kubernetes.io/",
     "kubernetes.io/",
 ];
-
-/// Whether a group is built in. Of the kinds of built-in groups, only those in [`pods`] create pods.
-pub(crate) fn is_built_in(gvk: &Gvk) -> bool {
-    let group = gvk.group();
-    !group.contains('.') || group.ends_with(".k8s.io")
-}
-
-/// The path to the pod, or to its template, of a kind that creates pods.
-pub(super) fn pod_path(gvk: &Gvk) -> Option<&'static [&'static str]> {
-    BuiltIn::find(gvk.group(), &gvk.kind)?.pod
-}
 
 /// The pods of a child.
 struct Pods<'a> {

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::sites::Visit;
 use super::{Action, ChangedPath, Event, Exec, Http, Plan, Tree, schedule};
+use crate::Call;
 use crate::api::Gvk;
 use crate::crd::{self, Lookup};
 use crate::diag::{Diagnostic, Location, did_you_mean};
 use crate::expression_sites::Parts;
 use crate::graph;
-use crate::observation::Call;
 use crate::secrecy::positions;
 use crate::template::{
     Engine, Expr, Lets, ReadPath, Reads, Taint, TaintScope, TaintTree, Text, UrlPart, access,
