@@ -376,9 +376,8 @@ fn waiting(f: &mut Formatter<'_>, item: &str, block: &Block) -> fmt::Result {
         Block::MaxUnavailable(None) => write!(f, "{item} waits until maxUnavailable is known"),
         Block::Oscillation(_) => write!(
             f,
-            "{item}: what it should be has changed {} times in five minutes while the instance stayed as it is; does it \
-             read its own output, directly or through other objects?",
-            MOST_CHANGES
+            "{item}: what it should be has changed {MOST_CHANGES} times in five minutes while the instance stayed as it \
+             is; does it read its own output, directly or through other objects?"
         ),
         Block::DryRun => write!(f, "{item} waits until a dry run of the change passes"),
         Block::Backoff(rest) | Block::Conflict(rest) | Block::Recheck(rest) => {
