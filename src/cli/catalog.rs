@@ -110,6 +110,13 @@ impl PackageKind {
         self.plans.is_some()
     }
 
+    /// The message that there is no instance of that name.
+    pub(super) fn has_none(&self, namespace: Option<&str>, name: &str) -> String {
+        let kind = &self.served.kind;
+        let place = in_namespace(namespace.filter(|_| kind.namespaced));
+        format!("there is no {} {}{place}", kind.kind, printable(name))
+    }
+
     /// The message that this user may not read the CRD; `meaning` says what follows from it.
     pub(super) fn undescribed(&self, meaning: &str) -> String {
         format!("this user may not get the CRD {}, so {meaning}", self.full_name())

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::out;
+use super::show::Table;
 use crate::package::plan::parse_duration;
 use crate::yaml;
 
@@ -32,6 +33,46 @@ impl Output {
     /// The value as a document, for JSON and YAML.
     pub(super) fn document(output: Option<Self>, value: &Value) -> Option<String> {
         Some(Format::of(output?)?.document(value))
+    }
+}
+
+/// How a command lists things.
+#[derive(Debug, clap::Args)]
+pub(super) struct Shown {
+    /// Output format
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    pub output: Option<Output>,
+
+    /// Omit the header
+    #[arg(long)]
+    pub no_headers: bool,
+}
+
+impl Shown {
+    pub(super) fn is_wide(&self) -> bool {
+        self.output == Some(Output::Wide)
+    }
+
+    /// The text of a list. `nothing` says that it is empty, `name` is for kubectl, and `value` for programs.
+    pub(super) fn text<R>(
+        &self,
+        rows: &[R],
+        nothing: &str,
+        table: &Table<'_, R>,
+        name: impl Fn(&R) -> String,
+        value: impl Fn() -> Value,
+    ) -> String {
+        if let Some(format) = self.output.and_then(Format::of) {
+            return format.document(&value());
+        }
+        if self.output == Some(Output::Name) {
+            return rows.iter().map(|row| name(row) + "\n").collect();
+        }
+        if rows.is_empty() {
+            out::note(nothing);
+            return String::new();
+        }
+        table.text(rows, !self.no_headers)
     }
 }
 
@@ -72,7 +113,7 @@ impl Format {
 
 /// YAML, one document per object.
 pub(super) fn documents<'o>(objects: impl IntoIterator<Item = &'o Value>) -> String {
-    objects.into_iter().map(|object| format!("---\n{}", yaml::to_string(object))).collect()
+    objects.into_iter().fold(String::new(), |text, object| text + "---\n" + &yaml::to_string(object))
 }
 
 /// A List of objects, as kubectl prints it.
@@ -123,6 +164,10 @@ impl From<&str> for Failure {
 }
 
 impl Failure {
+    pub(super) fn usage(message: impl Into<String>) -> Self {
+        Self::with_code(2, message)
+    }
+
     pub(super) fn with_code(code: u8, message: impl Into<String>) -> Self {
         Self { message: message.into(), code }
     }

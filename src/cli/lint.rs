@@ -11,6 +11,7 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
+use super::command::{Failure, end};
 use super::connect::{self, ClusterOptions};
 use super::out;
 use super::show::plural;
@@ -79,10 +80,7 @@ pub(super) fn run(args: &Args) -> ExitCode {
 pub(super) async fn run_in_cluster(args: &Args) -> ExitCode {
     let server = match connect::connect_in(&args.place).await {
         Ok(server) => server,
-        Err(error) => {
-            out::note(format!("error: {error}"));
-            return ExitCode::from(2);
-        }
+        Err(error) => return end(Err(Failure::usage(error))),
     };
     let (mut found, loaded) = findings(&args.packages);
     for (index, package) in loaded {

@@ -24,6 +24,7 @@ mod rights_review;
 mod run;
 mod schema;
 mod serve;
+mod session;
 mod show;
 mod tree;
 mod view;
@@ -244,10 +245,10 @@ fn load_all(paths: &[PathBuf]) -> (Vec<Arc<Package>>, Vec<String>) {
     (packages.into_iter().map(|(package, _)| package).collect(), broken)
 }
 
-/// Like [`load_all`], with the number of invalid packages.
-fn load(paths: &[PathBuf]) -> (Vec<Arc<Package>>, usize) {
+/// Like [`load_all`]; nothing if a package is invalid.
+fn load(paths: &[PathBuf]) -> Option<Vec<Arc<Package>>> {
     let (packages, broken) = load_all(paths);
-    (packages, broken.len())
+    broken.is_empty().then_some(packages)
 }
 
 /// A stream of SIGINT and SIGTERM. While it exists, neither ends the process.

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::row::{self, Counts, Row, Shape};
 use super::watch::{self, Change, Line, PrintedRows};
-use super::{Args, Task, not_found, report};
+use super::{Args, Task, report};
 use crate::cli::command::{Output, documents};
 use crate::cli::connect::Server;
 use crate::cli::model::complete;
@@ -80,7 +80,7 @@ impl Watching<'_> {
                     if let (true, Some(name), Some(first)) = (is_first, task.name, &first)
                         && !first.iter().any(|line| line.target == target)
                     {
-                        problems.push(not_found(task, name));
+                        problems.push(task.kind.has_none(task.namespace.as_deref(), name));
                     }
                     lines
                 }
@@ -124,7 +124,7 @@ impl Watching<'_> {
     /// The row of an instance. It differs from another row exactly if the printed text differs.
     fn row(&self, task: &Task<'_>, object: &Value) -> Row {
         let mut row = Row::of(&task.shown, &task.kind.package, object);
-        match self.args.output {
+        match self.args.shown.output {
             Some(Output::Wide) => {}
             None | Some(Output::Name) => {
                 row.object.status.message.clear();
@@ -155,7 +155,7 @@ impl Printer<'_> {
             return true;
         }
         let objects = lines.iter().map(|line| &line.object).filter(|object| !object.is_null());
-        let text = match self.args.output {
+        let text = match self.args.shown.output {
             None | Some(Output::Wide) => self.table(lines),
             Some(Output::Name) => lines
                 .iter()
@@ -169,11 +169,11 @@ impl Printer<'_> {
     }
 
     fn table(&mut self, lines: &[Line]) -> String {
-        let wide = self.args.output == Some(Output::Wide);
+        let wide = self.args.shown.is_wide();
         let shape = Shape { namespaces: self.args.all_namespaces, wide, children: false };
         let counts = Counts::default();
         let table = row::table(shape, &counts, crate::clock::now());
-        let has_header = self.columns.is_none() && !self.args.no_headers;
+        let has_header = self.columns.is_none() && !self.args.shown.no_headers;
         let lines = table.lines(lines.iter().map(|line| &line.row), has_header);
         let later = row::later(&table.header());
         let fit = || Columns::fit(lines.iter().chain([&later]), console::colors_enabled());

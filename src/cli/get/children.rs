@@ -82,7 +82,7 @@ impl Get<'_> {
         let Some(served) = self.catalog.served(gvk) else { return Ok(Vec::new()) };
         let whole = readiness::needs_status(&served.kind.group, &gvk.kind);
         let query = Query { namespace, labels: names::INSTANCE_UID, metadata_only: !whole, page: None };
-        let reports = whole && self.server.cluster.reports(served).await;
+        let reports = whole && self.session.server.cluster.reports(served).await;
         let reports = whole.then_some(reports);
         let keep = |raw: Raw| {
             let uid = raw.metadata.labels.as_ref()?.get(names::INSTANCE_UID)?;
@@ -91,7 +91,7 @@ impl Get<'_> {
                 .hold(row.object.namespace.as_deref(), &served.kind, &raw.metadata)
                 .then(|| counted(raw, served, reports))?
         };
-        let list = self.server.cluster.list_all(&served.kind, &query, keep);
+        let list = self.session.server.cluster.list_all(&served.kind, &query, keep);
         list.await
             .map_err(|e| format!("children are not counted: {}", unreadable(&served.kind, namespace, &e)))
     }

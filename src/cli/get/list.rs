@@ -8,8 +8,8 @@ use futures::stream;
 use serde_json::Value;
 
 use super::row::{self, Counts, Row, Shape};
-use super::{AT_ONCE, Get, Task, cannot_read, not_found, nothing, report};
-use crate::cli::command::{Format, Output, list};
+use super::{AT_ONCE, Get, Task, nothing, report};
+use crate::cli::command::{Format, list};
 use crate::cli::model::complete;
 use crate::cli::out;
 use crate::cluster::Query;
@@ -38,7 +38,7 @@ impl Get<'_> {
         task: &Task<'_>,
         keep: impl Fn(&Task<'_>, &Value) -> R,
     ) -> Result<Vec<R>, String> {
-        let (cluster, kind) = (&self.server.cluster, &*task.kind.served.kind);
+        let (cluster, kind) = (&self.session.server.cluster, &*task.kind.served.kind);
         let namespace = task.namespace.as_deref();
         let Some(name) = task.name else {
             let labels = self.args.selector.as_deref().unwrap_or_default();
@@ -52,15 +52,13 @@ impl Get<'_> {
                 Err(error) => task.refused(&error).map_or_else(|| Ok(Vec::new()), Err),
             };
         };
-        let found =
-            cluster.get(kind, namespace, name).await.map_err(|error| cannot_read(task, name, &error))?;
-        let object = found.ok_or_else(|| not_found(task, name))?;
+        let object = self.session.read(task.kind, namespace, name).await?;
         let raw = Raw::from_value(object).map_err(|error| format!("{name}: {error}"))?;
         Ok(vec![keep(task, &raw.body)])
     }
 
     pub(super) async fn table(&self, mut problems: Vec<String>) -> ExitCode {
-        let wide = self.args.output == Some(Output::Wide);
+        let wide = self.args.shown.is_wide();
         let shape = Shape { namespaces: self.args.all_namespaces, wide, children: wide };
         let keep = |task: &Task<'_>, object: &Value| {
             (Row::of(&task.shown, &task.kind.package, object), Arc::clone(&task.kind.bounds))
@@ -75,7 +73,7 @@ impl Get<'_> {
             return report(&problems, ExitCode::SUCCESS);
         }
         let table = row::table(shape, &counts, crate::clock::now());
-        let text = table.text(rows.iter().map(|(row, _)| row), !self.args.no_headers);
+        let text = table.text(rows.iter().map(|(row, _)| row), !self.args.shown.no_headers);
         report(&problems, out::all(&text, ExitCode::SUCCESS))
     }
 

@@ -9,10 +9,10 @@ mod watch;
 
 use std::process::ExitCode;
 
-use super::catalog::{Catalog, PackageKind, check_names, hint_of, in_namespace, unreadable};
-use super::command::{Failure, Format, Output, end};
-use super::connect::{self, ClusterOptions, Server};
+use super::catalog::{Catalog, PackageKind, check_names, hint_of, unreadable};
+use super::command::{Failure, Format, Output, Shown, end};
 use super::out::{self, printable};
+use super::session::{Common, Session};
 use crate::api::CallError;
 use changes::Watching;
 use targets::asked;
@@ -46,32 +46,23 @@ pub(super) struct Args {
     #[arg(value_name = "KIND|KIND/NAME")]
     what: Vec<String>,
 
-    /// The namespace [default: that of the kubeconfig's context]
-    #[arg(short, long, value_name = "NAMESPACE", conflicts_with = "all_namespaces")]
-    namespace: Option<String>,
-
     /// Instances in all namespaces
-    #[arg(short = 'A', long)]
+    #[arg(short = 'A', long, conflicts_with = "namespace")]
     all_namespaces: bool,
 
     /// Only instances with these labels: a=b,c!=d,e in (f,g)
     #[arg(short = 'l', long, value_name = "LABELS")]
     selector: Option<String>,
 
-    /// Output format
-    #[arg(short, long, value_enum, value_name = "FORMAT")]
-    output: Option<Output>,
-
     /// Watch, and print a line for each change
     #[arg(short, long)]
     watch: bool,
 
-    /// Omit the header
-    #[arg(long)]
-    no_headers: bool,
+    #[command(flatten)]
+    shown: Shown,
 
     #[command(flatten)]
-    place: ClusterOptions,
+    common: Common,
 }
 
 pub(super) async fn run(args: &Args) -> ExitCode {
@@ -111,15 +102,10 @@ async fn get(args: &Args) -> Result<ExitCode, Failure> {
     if named && args.selector.is_some() {
         return Err("use names or a selector, not both".into());
     }
-    check_names(args.namespace.as_deref(), None)?;
     asked.iter().try_for_each(|target| check_names(None, target.name))?;
-    let server = connect::connect_in(&args.place).await?;
-    let catalog = Catalog::read(&server.cluster).await?;
-    let namespace = match (&args.namespace, args.all_namespaces) {
-        (_, true) => None,
-        (Some(namespace), _) => Some(namespace.clone()),
-        (None, false) => Some(server.current_namespace().to_owned()),
-    };
+    let session = Session::open(&args.common).await?;
+    let catalog = session.catalog().await?;
+    let namespace = (!args.all_namespaces).then(|| session.namespace().to_owned());
     let task = |kind, name| Task {
         kind,
         shown: row::kind_text(kind, &catalog.kinds),
@@ -141,17 +127,17 @@ async fn get(args: &Args) -> Result<ExitCode, Failure> {
             catalog.unserved.iter().map(|name| format!("the API server does not serve {name} (yet)")),
         );
     }
-    if args.output == Some(Output::Wide) {
+    if args.shown.is_wide() {
         for task in tasks.iter().filter(|task| !task.kind.is_described()) {
             let text = task.kind.undescribed("its package and the number of children are not shown");
             out::note(format!("note: {text}"));
         }
     }
     if args.watch {
-        return Ok(Watching { args, server: &server, tasks: &tasks }.run(problems).await);
+        return Ok(Watching { args, server: &session.server, tasks: &tasks }.run(problems).await);
     }
-    let command = Get { args, server: &server, catalog: &catalog, tasks: &tasks };
-    Ok(match args.output {
+    let command = Get { args, session: &session, catalog: &catalog, tasks: &tasks };
+    Ok(match args.shown.output {
         None | Some(Output::Wide) => command.table(problems).await,
         Some(Output::Name) => command.names(problems).await,
         Some(Output::Json) => command.objects(Format::Json, problems).await,
@@ -172,23 +158,9 @@ fn report(problems: &[String], code: ExitCode) -> ExitCode {
 
 struct Get<'a> {
     args: &'a Args,
-    server: &'a Server,
+    session: &'a Session,
     catalog: &'a Catalog,
     tasks: &'a [Task<'a>],
-}
-
-fn not_found(task: &Task<'_>, name: &str) -> String {
-    format!("there is no {} {}{}", task.shown, printable(name), in_namespace(task.namespace.as_deref()))
-}
-
-fn cannot_read(task: &Task<'_>, name: &str, error: &CallError) -> String {
-    let (kind, name, words) = (task.kind.full_name(), printable(name), printable(&error.to_string()));
-    match error.code {
-        403 => {
-            format!("this user may not get {kind} {name}{}: {words}", in_namespace(task.namespace.as_deref()))
-        }
-        _ => format!("{kind} {name} cannot be read: {words}"),
-    }
 }
 
 /// The message of kubectl for an empty result.

@@ -40,7 +40,7 @@ pub(super) fn all(settings: &Settings) -> Vec<Part> {
     // The manager adds its own exemption to the policies when it starts.
     shared.extend(crds::policies());
     shared.extend(crds::bindings());
-    let mut own: Vec<Value> = rights::manager::manager(&settings.namespace).into();
+    let mut own = rights::manager::manager(&settings.namespace);
     // Applied here and not by the manager: an account cannot be trusted to confine itself.
     own.extend(rights::confinement::objects(&settings.namespace));
     own.extend([deployment(settings), disruption_budget(settings), metrics(settings), webhook(settings)]);

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use serde_json::Value;
 
 use super::{End, all, connect, find, history, name_of};
-use crate::cli::command::{self, Output};
+use crate::cli::command::{self, Shown};
 use crate::cli::connect::ClusterOptions;
 use crate::cli::out;
 use crate::cli::show::{Cell, Severity, Table, age};
@@ -33,13 +33,8 @@ pub(in crate::cli) struct Args {
     #[arg(long, requires = "name", conflicts_with = "output")]
     history: bool,
 
-    /// Output format
-    #[arg(short, long, value_enum, value_name = "FORMAT")]
-    output: Option<Output>,
-
-    /// Omit the header
-    #[arg(long)]
-    no_headers: bool,
+    #[command(flatten)]
+    shown: Shown,
 
     #[command(flatten)]
     place: ClusterOptions,
@@ -53,35 +48,25 @@ pub(super) async fn run(args: &Args) -> End {
     };
     operators.sort_by(|a, b| name_of(a).cmp(name_of(b)));
     if let (true, [one]) = (args.history, operators.as_slice()) {
-        return Ok(out::all(&history::table(one, args.no_headers), ExitCode::SUCCESS));
+        return Ok(out::all(&history::table(one, args.shown.no_headers), ExitCode::SUCCESS));
     }
-    let list = || match (&args.name, operators.as_slice()) {
+    let value = || match (&args.name, operators.as_slice()) {
         (Some(_), [one]) => one.clone(),
         _ => command::list(&operators),
     };
-    let text = match args.output {
-        Some(output @ (Output::Json | Output::Yaml)) => {
-            Output::document(Some(output), &list()).unwrap_or_default()
-        }
-        Some(Output::Name) => {
-            operators.iter().flat_map(|one| ["operator.operetta.dev/", name_of(one), "\n"]).collect()
-        }
-        None | Some(Output::Wide) if operators.is_empty() => {
-            out::note("No packages are installed");
-            String::new()
-        }
-        None | Some(Output::Wide) => table(&operators, args.output.is_some(), args.no_headers),
-    };
+    let rows: Vec<(&Value, Observed)> = operators.iter().map(|one| (one, standing(one))).collect();
+    let name = |(operator, _): &(&Value, Observed)| format!("operator.operetta.dev/{}", name_of(operator));
+    let table = table(args.shown.is_wide());
+    let text = args.shown.text(&rows, "No packages are installed", &table, name, value);
     Ok(out::all(&text, ExitCode::SUCCESS))
 }
 
-fn table(operators: &[Value], wide: bool, no_headers: bool) -> String {
+fn table<'o>(wide: bool) -> Table<'static, (&'o Value, Observed)> {
     let now = crate::clock::now();
     let text = |value: &Value| Cell::plain(value.as_str().unwrap_or_default());
-    let rows: Vec<(&Value, Observed)> = operators.iter().map(|one| (one, standing(one))).collect();
-    let table = Table::new()
-        .column("NAME", |(operator, _): &(&Value, Observed)| Cell::plain(name_of(operator)))
-        .column("VERSION", |(operator, found)| match found.active {
+    Table::new()
+        .column("NAME", |(operator, _): &(&'o Value, Observed)| Cell::plain(name_of(operator)))
+        .column("VERSION", move |(operator, found)| match found.active {
             Some(_) => text(&operator["status"]["version"]),
             None => Cell::plain(""),
         })
@@ -98,13 +83,12 @@ fn table(operators: &[Value], wide: bool, no_headers: bool) -> String {
             let count = operator["status"]["instances"].as_u64();
             Cell::plain(count.map(|count| count.to_string()).unwrap_or_default())
         })
-        .column("AGE", |(operator, _)| {
+        .column("AGE", move |(operator, _)| {
             Cell::plain(age(now, operator["metadata"]["creationTimestamp"].as_str()))
         })
         .column_if(wide, "ACTIVE", |(_, found)| Cell::plain(found.active.as_deref().unwrap_or_default()))
-        .column_if(wide, "TARGET", |(operator, _)| text(&operator["spec"]["revision"]))
-        .column("MESSAGE", |(_, found)| Cell::text(ready(&found.standing).2));
-    table.text(&rows, !no_headers)
+        .column_if(wide, "TARGET", move |(operator, _)| text(&operator["spec"]["revision"]))
+        .column("MESSAGE", |(_, found)| Cell::text(ready(&found.standing).2))
 }
 
 /// The condition Ready, its colour and its message.

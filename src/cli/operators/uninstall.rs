@@ -13,6 +13,7 @@ use crate::cli::command::BLOCKED;
 use crate::cli::connect::{ClusterOptions, Server};
 use crate::cli::model::{Node, NodePosition, Object, State, name_of};
 use crate::cli::out::{self, printable};
+use crate::cli::show::{named, plural};
 use crate::cli::wait::{Look, Wait};
 use crate::cluster::{Cluster, Kinds, Query};
 use crate::crd;
@@ -215,13 +216,8 @@ async fn instances(cluster: &Cluster, crds: &[Value], with_status: bool) -> Resu
 
 /// `3 instances: EtcdCluster a/b, ...`.
 fn counted(found: &[Instance]) -> String {
-    let mut texts: Vec<String> = found.iter().take(NAMED).map(Instance::text).collect();
-    let more = found.len().saturating_sub(NAMED);
-    if more > 0 {
-        texts.push(format!("and {more} more"));
-    }
-    let word = if found.len() == 1 { "instance" } else { "instances" };
-    format!("{} {word}: {}", found.len(), texts.join(", "))
+    let texts: Vec<String> = found.iter().map(Instance::text).collect();
+    format!("{}: {}", plural(found.len(), "instance"), named(&texts, NAMED))
 }
 
 /// Waits until the garbage collector has deleted the children of these CRDs' instances, all of which are gone.

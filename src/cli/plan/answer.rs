@@ -6,11 +6,12 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::target::{FIELD_MANAGER, Run, Session, Target, Which};
-use super::{Common, Failure};
+use super::target::{FIELD_MANAGER, Run, Target, Which};
+use super::{Common, Failure, Session};
 use crate::api::Class;
 use crate::children::plans::plan_run_kind;
 use crate::cli::command::{self, is_yes};
+use crate::cli::connect;
 use crate::cli::out::{self, printable};
 use crate::plan::Verdict;
 
@@ -99,7 +100,7 @@ pub(super) struct ApproveArgs {
 pub(super) async fn approve(args: &ApproveArgs) -> Result<ExitCode, Failure> {
     let target = Target::parse(&args.run)?;
     let session = Session::open(&args.common).await?;
-    let by = session.user().await?;
+    let by = connect::user(&session.server.cluster).await?;
     let verdict = if args.reject { Verdict::Reject } else { Verdict::Approve };
     if !args.all {
         let run = asking(&session, target).await?;

@@ -49,14 +49,14 @@ pub(super) fn tree(run: &Run, instance: Option<&Value>, terminal: Terminal, now:
     for (index, outer) in outer(steps).into_iter().enumerate() {
         inner.entry(outer).or_default().push(index);
     }
-    let below = Steps { run, steps, inner, waits, now }.below(None);
+    let below = Reached { run, steps, inner, waits, now }.below(None);
     let tree = Branch { line, below }.lines(terminal);
     let lines: Vec<Line> = [HEADER.map(Cell::plain).to_vec()].into_iter().chain(tree).collect();
     with_messages(&lines, HEADER.len() - 1, terminal)
 }
 
 /// The steps that a run has reached.
-struct Steps<'a> {
+struct Reached<'a> {
     run: &'a PlanRun,
     steps: &'a [StepState],
     /// The steps in each step.
@@ -65,7 +65,7 @@ struct Steps<'a> {
     now: Timestamp,
 }
 
-impl Steps<'_> {
+impl Reached<'_> {
     fn below(&self, outer: Option<usize>) -> Vec<Branch> {
         let prefix = outer.map_or(0, |outer| self.steps[outer].path.len());
         let branch = |index: &usize| {
@@ -373,7 +373,7 @@ a-2                    Running                10s
             at(10).parse().unwrap(),
         );
         assert!(narrow.is_ascii() && narrow.lines().all(|line| line.len() <= 90), "{narrow}");
-        assert!(narrow.contains(" (last attempt:\n"), "{narrow}");
+        assert!(narrow.contains(" is not done (last\n"), "{narrow}");
     }
 
     #[test]

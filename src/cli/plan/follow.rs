@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::draw::{Changes, sentence, title, tree, waits};
-use super::target::{Run, Session};
-use super::{Failure, exit_code};
+use super::target::Run;
+use super::{Failure, Session, exit_code};
 use crate::api::{ApiKind, Class};
 use crate::children::plans::plan_run_kind;
 use crate::children::{NOT_LOADED, condition};
@@ -66,9 +66,10 @@ impl Show {
             }
             Self::Live(screen) => {
                 let text = format!("{}\n{}", title(&run.run), tree(run, instance, Terminal::stdout(), now));
-                let drawn = match run.run.is_final() {
-                    true => screen.draw(&text.lines().collect::<Vec<_>>()),
-                    false => screen.draw_end(&text),
+                let drawn = if run.run.is_final() {
+                    screen.draw(&text.lines().collect::<Vec<_>>())
+                } else {
+                    screen.draw_end(&text)
                 };
                 drawn.is_ok()
             }

@@ -4,9 +4,9 @@ use std::process::ExitCode;
 
 use super::draw::{phase, sentence, took};
 use super::status::name;
-use super::target::{Run, Session, Target, text as text_of};
-use super::{Failure, Listing, Output};
-use crate::cli::command;
+use super::target::{Run, Target, text as text_of};
+use super::{Failure, Listing, Session};
+use crate::cli::command::list;
 use crate::cli::out;
 use crate::cli::show::{Cell, Table, age};
 
@@ -41,24 +41,8 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Failure> {
         None => session.all_runs((!listing.all_namespaces).then(|| session.namespace())).await?,
     };
     runs.reverse();
-    let text = match listing.output {
-        Some(Output::Name) => runs.iter().map(|run| name(&run.run.name)).collect(),
-        Some(output @ (Output::Json | Output::Yaml)) => {
-            let list = command::list(runs.iter().map(|run| &run.object));
-            Output::document(Some(output), &list).unwrap_or_default()
-        }
-        None | Some(Output::Wide) if runs.is_empty() => {
-            out::note("No runs found");
-            String::new()
-        }
-        None | Some(Output::Wide) => table(listing, &runs),
-    };
-    Ok(out::all(&text, ExitCode::SUCCESS))
-}
-
-fn table(listing: &Listing, runs: &[Run]) -> String {
     let now = crate::clock::now();
-    let wide = listing.output == Some(Output::Wide);
+    let wide = listing.shown.is_wide();
     let text = |text: &Option<String>| Cell::plain(text.as_deref().unwrap_or_default());
     let table = Table::new()
         .column_if(listing.all_namespaces, "NAMESPACE", |Run { run, .. }: &Run| text(&run.namespace))
@@ -77,5 +61,7 @@ fn table(listing: &Listing, runs: &[Run]) -> String {
         .column_if(wide, "REQUESTED-BY", |Run { run, .. }| text(&run.spec.requested_by))
         .column_if(wide, "RETRY-OF", |Run { run, .. }| text(&run.spec.retry_of))
         .column_if(wide, "MESSAGE", |Run { run, .. }| Cell::text(sentence(run)));
-    table.text(runs, !listing.no_headers)
+    let value = || list(runs.iter().map(|run| &run.object));
+    let text = listing.shown.text(&runs, "No runs found", &table, |run| name(&run.run.name), value);
+    Ok(out::all(&text, ExitCode::SUCCESS))
 }

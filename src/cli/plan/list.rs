@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 
 use super::draw::phase;
-use super::target::{Run, Session, Target, is_of, text};
-use super::{Failure, Listing, Output};
+use super::target::{Run, Target, is_of, text};
+use super::{Failure, Listing, Session};
 use crate::children::crds::PublishedPlan;
 use crate::children::plans::plan_run_kind;
 use crate::cli::catalog::{UNKNOWN, unreadable};
@@ -108,19 +108,12 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Failure> {
             lines.push(Line { of: of.clone(), namespace: home.clone(), plan, is_described, last });
         }
     }
-    let text = match listing.output {
-        Some(Output::Name) => lines.iter().map(|line| line.plan.name.clone() + "\n").collect(),
-        Some(output @ (Output::Json | Output::Yaml)) => {
-            let plans: Vec<Value> = lines.iter().map(Line::to_json).collect();
-            let list = json!({"apiVersion": "operetta.dev/v1alpha1", "kind": "PlanList", "plans": plans});
-            Output::document(Some(output), &list).unwrap_or_default()
-        }
-        None | Some(Output::Wide) if lines.is_empty() => {
-            out::note("No plans found");
-            String::new()
-        }
-        None | Some(Output::Wide) => table(listing, &lines),
+    let value = || {
+        let plans: Vec<Value> = lines.iter().map(Line::to_json).collect();
+        json!({"apiVersion": "operetta.dev/v1alpha1", "kind": "PlanList", "plans": plans})
     };
+    let name = |line: &Line<'_>| line.plan.name.clone();
+    let text = listing.shown.text(&lines, "No plans found", &table(listing), name, value);
     for problem in &problems {
         out::note(format!("error: {problem}"));
     }
@@ -146,13 +139,13 @@ fn ran(runs: &[Run], of: &Of, home: Option<&str>) -> Vec<PublishedPlan> {
     names.into_iter().map(plan).collect()
 }
 
-fn table(listing: &Listing, lines: &[Line<'_>]) -> String {
+fn table<'l>(listing: &Listing) -> Table<'_, Line<'l>> {
     let now = crate::clock::now();
-    let last = |line: &Line<'_>, cell: &dyn Fn(&PlanRun) -> Cell| {
+    let last = |line: &Line<'l>, cell: &dyn Fn(&PlanRun) -> Cell| {
         line.last.map_or_else(|| Cell::plain(""), |last| cell(&last.run))
     };
-    let table = Table::new()
-        .column_if(listing.all_namespaces, "NAMESPACE", |line: &Line<'_>| {
+    Table::new()
+        .column_if(listing.all_namespaces, "NAMESPACE", |line: &Line<'l>| {
             Cell::plain(line.namespace.as_deref().unwrap_or_default())
         })
         .column_if(listing.instance.is_none(), "INSTANCE", |line| Cell::plain(text(&line.of)))
@@ -164,11 +157,10 @@ fn table(listing: &Listing, lines: &[Line<'_>]) -> String {
                 triggers => triggers,
             })
         })
-        .column("LAST-RUN", |line| last(line, &|run| Cell::plain(&run.name)))
-        .column("STATUS", |line| last(line, &phase))
-        .column("AGE", |line| last(line, &|run| Cell::plain(age(now, Some(&run.created)))))
-        .column_if(listing.output == Some(Output::Wide), "PARAMS", |line| Cell::text(line.params()));
-    table.text(lines, !listing.no_headers)
+        .column("LAST-RUN", move |line| last(line, &|run| Cell::plain(&run.name)))
+        .column("STATUS", move |line| last(line, &phase))
+        .column("AGE", move |line| last(line, &|run| Cell::plain(age(now, Some(&run.created)))))
+        .column_if(listing.shown.is_wide(), "PARAMS", |line| Cell::text(line.params()))
 }
 
 impl Line<'_> {

@@ -5,11 +5,10 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use super::{Common, Failure};
+use super::{Failure, Session};
 use crate::children::names::MANAGER_NAMESPACE;
 use crate::children::plans::plan_run_kind;
-use crate::cli::catalog::{Catalog, PackageKind, check_names, in_namespace, no_instance};
-use crate::cli::connect::{self, Server};
+use crate::cli::catalog::{PackageKind, check_names, no_instance};
 use crate::cli::model::complete;
 use crate::cli::out::printable;
 use crate::cluster::Query;
@@ -151,44 +150,13 @@ pub(super) enum Which {
     Failed,
 }
 
-/// A connection with the namespace of the command.
-pub(super) struct Session {
-    pub server: Server,
-    given: Option<String>,
-}
-
 impl Session {
-    pub(super) async fn open(common: &Common) -> Result<Self, Failure> {
-        check_names(common.namespace.as_deref(), None).map_err(Failure::usage)?;
-        Ok(Self { server: connect::connect_in(&common.place).await?, given: common.namespace.clone() })
-    }
-
-    pub(super) fn namespace(&self) -> &str {
-        self.given.as_deref().unwrap_or(self.server.current_namespace())
-    }
-
-    pub(super) async fn catalog(&self) -> Result<Catalog, Failure> {
-        Ok(Catalog::read(&self.server.cluster).await?)
-    }
-
-    /// The user of this connection, as the API server knows it.
-    pub(super) async fn user(&self) -> Result<String, Failure> {
-        Ok(connect::user(&self.server.cluster).await?)
-    }
-
     /// An instance that exists.
     pub(super) async fn instance(&self, kind: &str, name: &str) -> Result<Instance, Failure> {
         let catalog = self.catalog().await?;
         let kind = catalog.find(kind)?.clone();
-        let api = &kind.served.kind;
-        let namespace = api.namespaced.then(|| self.namespace().to_owned());
-        let place = in_namespace(namespace.as_deref());
-        let found = self.server.cluster.get(api, namespace.as_deref(), name).await.map_err(|error| {
-            format!("{} {name} cannot be read: {}", kind.full_name(), printable(&error.to_string()))
-        })?;
-        if found.is_none() {
-            return Err(format!("there is no {} {name}{place}", api.kind).into());
-        }
+        let namespace = kind.served.kind.namespaced.then(|| self.namespace().to_owned());
+        self.read(&kind, namespace.as_deref(), name).await?;
         Ok(Instance { namespace, name: name.to_owned(), kind })
     }
 

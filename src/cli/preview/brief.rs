@@ -6,7 +6,7 @@ use crate::cli::out::printable;
 use crate::cli::show::plural;
 use crate::preview::{Report, groups};
 
-use super::draw::{NAMED, counts, crd_write, named, shown_revisions};
+use super::draw::{NAMED, counts, crd_write, instances_named, shown_revisions};
 
 /// The lines, or nothing if no instance is there and no CRD is refused.
 pub(in crate::cli) fn lines(report: &Report) -> Vec<String> {
@@ -50,7 +50,7 @@ pub(in crate::cli) fn lines(report: &Report) -> Vec<String> {
         .map(crate::preview::InstanceReport::full_name)
         .collect();
     if !refused.is_empty() {
-        lines.push(format!("refused for {}", named(&refused)));
+        lines.push(format!("refused for {}", instances_named(&refused)));
     }
     printable_lines(&lines)
 }

@@ -1,10 +1,9 @@
 //! Formats a preview as text. No I/O.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 use crate::cli::out::printable;
-use crate::cli::show::{Cell, Columns, Severity, Table, Terminal, plural};
+use crate::cli::show::{Cell, Columns, Severity, Table, Terminal, named, plural};
 use crate::preview::{
     Change, CrdReport, CrdWrite, FieldChange, Group, InstanceReport, Refused, Report, Shown, Write, groups,
 };
@@ -299,7 +298,7 @@ impl Drawing {
         self.line("");
         self.line("PLANS");
         for ((line, steps), names) in all {
-            self.line(&printable(&format!("{line}: {}", named(&names))));
+            self.line(&printable(&format!("{line}: {}", instances_named(&names))));
             for step in steps {
                 self.line(&format!("    {}", printable(&step)));
             }
@@ -328,7 +327,7 @@ impl Drawing {
         self.line(title);
         for (message, mut names) in all.into_values() {
             names.dedup();
-            self.line(&printable(&named(&names)));
+            self.line(&printable(&instances_named(&names)));
             self.line(&format!("    {}", printable(&message)));
         }
     }
@@ -339,15 +338,9 @@ fn of_kind(message: &str, instance: &InstanceReport) -> String {
     message.replace(&instance.name, "\0")
 }
 
-/// Some names, and how many more.
-pub(super) fn named(names: &[String]) -> String {
-    let mut text = format!("{}: ", plural(names.len(), "instance"));
-    let shown = names.len().min(NAMED);
-    text.push_str(&names[..shown].join(", "));
-    if names.len() > shown {
-        let _ = write!(text, " and {} more", names.len() - shown);
-    }
-    text
+/// How many instances, and some of their names.
+pub(super) fn instances_named(names: &[String]) -> String {
+    format!("{}: {}", plural(names.len(), "instance"), named(names, NAMED))
 }
 
 #[cfg(test)]

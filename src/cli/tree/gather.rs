@@ -9,10 +9,11 @@ use futures::stream;
 
 use crate::api::{ApiKind, CallError, Gvk, Served};
 use crate::children::names;
-use crate::cli::catalog::{Catalog, PackageKind, full_name, in_namespace, unreadable};
+use crate::cli::catalog::{Catalog, PackageKind, full_name, unreadable};
 use crate::cli::model::{self, Node, NodePosition};
-use crate::cli::out::printable;
-use crate::cluster::{Cluster, Query};
+use crate::cli::session::Session;
+use crate::cli::show::named;
+use crate::cluster::Query;
 use crate::manager::raw::Raw;
 use crate::readiness;
 
@@ -36,7 +37,7 @@ pub(super) struct Found {
 
 /// Reads trees.
 pub(super) struct Gather<'a> {
-    pub cluster: &'a Cluster,
+    pub session: &'a Session,
     pub catalog: &'a Catalog,
 }
 
@@ -83,23 +84,9 @@ impl Gather<'_> {
     /// # Errors
     ///
     /// If the instance itself cannot be read.
-    pub(super) async fn tree(
-        &self,
-        kind: &PackageKind,
-        namespace: &str,
-        name: &str,
-    ) -> Result<Found, String> {
-        let api = &kind.served.kind;
-        let position = in_namespace(Some(namespace).filter(|_| api.namespaced));
-        let of = format!("{} {}{position}", kind.full_name(), printable(name));
-        let found = self.cluster.get(api, Some(namespace), name).await;
-        let found = found.map_err(|error| match error.code {
-            403 => format!("this user may not get {of}: {}", printable(&error.to_string())),
-            _ => format!("{of} cannot be read: {}", printable(&error.to_string())),
-        })?;
-        let object =
-            found.ok_or_else(|| format!("there is no {} {}{position}", api.kind, printable(name)))?;
-        let raw = Raw::from_value(object).map_err(|error| format!("{of} cannot be read: {error}"))?;
+    pub(super) async fn tree(&self, kind: &PackageKind, name: &str) -> Result<Found, String> {
+        let object = self.session.read(kind, Some(self.session.namespace()), name).await?;
+        let raw = Raw::from_value(object).map_err(|error| format!("{name}: {error}"))?;
         let root = Node::instance(NodePosition::Root, &raw);
 
         let (mut nodes, mut workloads) = (Vec::new(), Vec::new());
@@ -180,7 +167,8 @@ impl Gather<'_> {
                     return (None, Listed { warning: Some(warning), ..Listed::default() });
                 };
                 let mut listed = self.children_of_kind(served, &opens).await;
-                listed.reports = !listed.objects.is_empty() && self.cluster.reports(served).await;
+                listed.reports =
+                    !listed.objects.is_empty() && self.session.server.cluster.reports(served).await;
                 (Some(&*served.kind), listed)
             })
             .buffered(AT_ONCE)
@@ -273,7 +261,7 @@ impl Gather<'_> {
             model::complete(kind, &mut raw.body);
             raw
         };
-        self.cluster.list_all(kind, query, named).await
+        self.session.server.cluster.list_all(kind, query, named).await
     }
 }
 
@@ -283,10 +271,9 @@ fn undescribed_children(kind: &PackageKind, denied: &BTreeSet<String>) -> String
         "children are searched in the namespace of their instance, and those elsewhere are not shown",
     );
     if !denied.is_empty() {
-        let mut names: Vec<&str> = denied.iter().map(String::as_str).take(NAMED).collect();
-        let more = format!("{} more", denied.len().saturating_sub(NAMED));
-        names.extend((denied.len() > NAMED).then_some(more.as_str()));
-        let _ = write!(text, "; nor are children of kinds that this user may not list: {}", names.join(", "));
+        let names: Vec<&String> = denied.iter().collect();
+        let names = named(&names, NAMED);
+        let _ = write!(text, "; nor are children of kinds that this user may not list: {names}");
     }
     text
 }

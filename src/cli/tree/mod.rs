@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::catalog::{Catalog, check_names, kind_and_name};
+use super::catalog::{check_names, kind_and_name};
 use super::command::{Failure, Format, end};
-use super::connect::{self, ClusterOptions};
 use super::out;
+use super::session::{Common, Session};
 use super::show::{Screen, Terminal};
 use gather::{Found, Gather};
 
@@ -44,10 +44,6 @@ pub(super) struct Args {
     #[arg(required = true, num_args = 1..=2, value_names = ["KIND/NAME", "NAME"])]
     instance: Vec<String>,
 
-    /// The namespace [default: that of the kubeconfig's context]
-    #[arg(short, long, value_name = "NAMESPACE")]
-    namespace: Option<String>,
-
     /// Output format
     #[arg(short, long, value_enum, value_name = "FORMAT", conflicts_with = "watch")]
     output: Option<Format>,
@@ -61,7 +57,7 @@ pub(super) struct Args {
     no_headers: bool,
 
     #[command(flatten)]
-    place: ClusterOptions,
+    common: Common,
 }
 
 pub(super) async fn run(args: &Args) -> ExitCode {
@@ -70,16 +66,15 @@ pub(super) async fn run(args: &Args) -> ExitCode {
 
 async fn tree(args: &Args) -> Result<ExitCode, Failure> {
     let (kind, name) = kind_and_name(&args.instance)?;
-    check_names(args.namespace.as_deref(), Some(name))?;
-    let server = connect::connect_in(&args.place).await?;
-    let catalog = Catalog::read(&server.cluster).await?;
+    check_names(None, Some(name))?;
+    let session = Session::open(&args.common).await?;
+    let catalog = session.catalog().await?;
     let kind = catalog.find(kind)?;
-    let namespace = args.namespace.as_deref().unwrap_or(server.current_namespace());
-    let gather = Gather { cluster: &server.cluster, catalog: &catalog };
+    let gather = Gather { session: &session, catalog: &catalog };
     let mut shown: Option<serde_json::Value> = None;
     let mut screen = Terminal::is_live().then(Screen::default);
     loop {
-        let found = gather.tree(kind, namespace, name).await?;
+        let found = gather.tree(kind, name).await?;
         if !args.watch {
             let code = if found.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
             let code = out::all(&text(args, &found), code);
