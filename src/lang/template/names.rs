@@ -1,5 +1,6 @@
 //! The variables that the statements of a template set. The evaluator and the analyses of values share their rules.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::value::Name;
@@ -11,6 +12,10 @@ pub(super) struct Names<V> {
     all: Vec<(Name, V)>,
     /// The start of each open block in `all`.
     blocks: Vec<usize>,
+    /// The number of open branches, see [`Names::fork`].
+    forks: usize,
+    /// The values that the open branches have replaced, by index.
+    replaced: Vec<(usize, V)>,
 }
 
 /// The blocks that a macro does not see.
@@ -18,6 +23,7 @@ pub(super) struct Hidden<V> {
     top: usize,
     all: Vec<(Name, V)>,
     blocks: Vec<usize>,
+    replaced: usize,
 }
 
 impl<V> Default for Names<V> {
@@ -29,7 +35,7 @@ impl<V> Default for Names<V> {
 impl<V> Names<V> {
     /// Variables outside all blocks.
     pub(super) fn of(all: Vec<(Name, V)>) -> Self {
-        Self { all, blocks: Vec::new() }
+        Self { all, blocks: Vec::new(), forks: 0, replaced: Vec::new() }
     }
 
     /// Opens a block: variables set in it end with it.
@@ -57,8 +63,13 @@ impl<V> Names<V> {
     /// Sets a variable of the innermost block.
     pub(super) fn set(&mut self, name: &Name, value: V) {
         let start = self.blocks.last().copied().unwrap_or(0);
-        match self.all[start..].iter_mut().find(|(known, _)| known == name) {
-            Some(entry) => entry.1 = value,
+        match self.all[start..].iter().position(|(known, _)| known == name) {
+            Some(index) => {
+                let before = std::mem::replace(&mut self.all[start + index].1, value);
+                if self.forks > 0 {
+                    self.replaced.push((start + index, before));
+                }
+            }
             None => self.all.push((Arc::clone(name), value)),
         }
     }
@@ -72,7 +83,12 @@ impl<V> Names<V> {
     /// call.
     pub(super) fn open_macro(&mut self) -> Hidden<V> {
         let top = self.blocks.first().copied().unwrap_or(self.all.len());
-        Hidden { top, all: self.all.split_off(top), blocks: std::mem::replace(&mut self.blocks, vec![top]) }
+        Hidden {
+            top,
+            all: self.all.split_off(top),
+            blocks: std::mem::replace(&mut self.blocks, vec![top]),
+            replaced: self.replaced.len(),
+        }
     }
 
     /// Closes the block of a macro.
@@ -80,33 +96,71 @@ impl<V> Names<V> {
         self.all.truncate(hidden.top);
         self.all.extend(hidden.all);
         self.blocks = hidden.blocks;
+        // The others belong to the block of the macro.
+        self.replaced.truncate(hidden.replaced);
     }
 }
 
+/// What a branch has set: variables that were there before, by index, and new ones.
+pub(super) struct Changes<V> {
+    old: BTreeMap<usize, V>,
+    new: Vec<(Name, V)>,
+}
+
+/// The state before two branches: the number of variables and of replaced values.
+#[derive(Clone, Copy)]
+pub(super) struct Fork(usize, usize);
+
 impl<V: Clone> Names<V> {
-    /// Joins the variables after two branches that began with the same `start` ones; `self` is the second. `join` receives
-    /// the values that a variable may have; `None` is its value outside of all blocks.
-    pub(super) fn join(
+    /// Begins two branches that see the same variables. [`Names::undo`] follows after each of them, then [`Names::merge`].
+    pub(super) fn fork(&mut self) -> Fork {
+        self.forks += 1;
+        Fork(self.all.len(), self.replaced.len())
+    }
+
+    /// Takes back what a branch has set.
+    pub(super) fn undo(&mut self, Fork(start, replaced): Fork) -> Changes<V> {
+        let new = self.all.split_off(start);
+        let mut old = BTreeMap::new();
+        for (index, before) in self.replaced.split_off(replaced).into_iter().rev() {
+            if let Some(entry) = self.all.get_mut(index) {
+                // The last value that was set is taken back first.
+                let value = std::mem::replace(&mut entry.1, before);
+                old.entry(index).or_insert(value);
+            }
+        }
+        Changes { old, new }
+    }
+
+    /// Ends two branches. Returns the variables that they have set, with the two values that each may have; `None` is its
+    /// value outside of all blocks.
+    pub(super) fn merge(
         &mut self,
-        first: Self,
-        start: usize,
-        mut join: impl FnMut(&Name, Option<V>, Option<V>) -> V,
-    ) {
-        let mut first = first.all;
-        let mut new = self.all.split_off(start);
-        let mut joined: Vec<(Name, V)> = Vec::new();
-        for (name, value) in first.split_off(start) {
-            let other = new.iter().position(|(known, _)| *known == name).map(|index| new.remove(index).1);
-            let other = other.or_else(|| self.get(&name).cloned());
-            joined.push((Arc::clone(&name), join(&name, Some(value), other)));
+        first: Changes<V>,
+        mut second: Changes<V>,
+    ) -> Vec<(Name, Option<V>, Option<V>)> {
+        self.forks -= 1;
+        let mut merged = Vec::new();
+        for (index, value) in first.old {
+            let (name, before) = self.all[index].clone();
+            merged.push(match second.old.remove(&index) {
+                Some(other) => (name, Some(value), Some(other)),
+                None => (name, Some(before), Some(value)),
+            });
         }
-        for (name, value) in new {
+        for (index, value) in second.old {
+            let (name, before) = self.all[index].clone();
+            merged.push((name, Some(before), Some(value)));
+        }
+        for (name, value) in first.new {
+            let other = second.new.iter().position(|(known, _)| *known == name);
+            let other = other.map(|index| second.new.remove(index).1).or_else(|| self.get(&name).cloned());
+            merged.push((name, Some(value), other));
+        }
+        for (name, value) in second.new {
             let other = self.get(&name).cloned();
-            joined.push((Arc::clone(&name), join(&name, other, Some(value))));
+            merged.push((name, other, Some(value)));
         }
-        for ((name, value), (_, other)) in self.all.iter_mut().zip(first) {
-            *value = join(name, Some(value.clone()), Some(other));
-        }
-        self.all.extend(joined);
+        merged
     }
 }

@@ -71,20 +71,18 @@ impl<'e> Walk<'e> {
     fn branches(&mut self, told: Option<Taint>, then: &'e [Stmt], otherwise: &'e [Stmt]) {
         let outer = self.control.clone();
         self.control = Taint::higher(outer.clone(), told);
-        let before = self.names.clone();
-        let start = before.all().count();
+        let fork = self.names.fork();
         self.stmts(then);
-        let first = std::mem::replace(&mut self.names, before);
+        let first = self.names.undo(fork);
         self.stmts(otherwise);
-        let mut names = std::mem::take(&mut self.names);
-        names.join(first, start, |name, first, second| {
-            let mut value = |value: Option<Value>| {
-                value.unwrap_or_else(|| self.outside(name, Span::default(), true).with(self.control.clone()))
-            };
-            let (first, second) = (value(first), value(second));
-            self.join(first, second)
-        });
-        self.names = names;
+        let second = self.names.undo(fork);
+        for (name, first, second) in self.names.merge(first, second) {
+            let [first, second] = [first, second].map(|value| {
+                value.unwrap_or_else(|| self.outside(&name, Span::default(), true).with(self.control.clone()))
+            });
+            let value = self.join(first, second);
+            self.names.set(&name, value);
+        }
         self.control = outer;
     }
 

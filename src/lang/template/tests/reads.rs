@@ -113,7 +113,7 @@ fn reads_of_templates_are_found() {
         ("{% set x = spec.a %}{% set x = spec.b %}a: {{ x }}", vec!["spec.b"]),
         (
             "{% set x = spec.a %}{% if spec.on %}{% set x = spec.b %}{% else %}{% set x = spec.c %}{% endif %}a: {{ x }}",
-            vec!["spec.on?", "spec.c", "spec.b"],
+            vec!["spec.on?", "spec.b", "spec.c"],
         ),
         // A branch does not see what the other one sets.
         (
