@@ -10,7 +10,7 @@ use futures::{AsyncBufReadExt, StreamExt, TryStreamExt, stream};
 use http::Request;
 use http::header::CONTENT_TYPE;
 use operetta::api::{ApiKind, Gvk};
-use operetta::children::{ActivePackage, Context, Origin, Origins, Snapshot, names, target};
+use operetta::children::{ActivePackage, Context, Origins, Snapshot, names, target};
 use operetta::cluster::{Cluster, Kinds, path};
 use operetta::package::{Package, Resource};
 use operetta::template::Budget;
