@@ -1,0 +1,141 @@
+//! The body of a request as an object: read, pruned and defaulted.
+
+use serde_json::{Value, json};
+
+use crate::api::Context;
+use crate::kinds::Kind;
+use crate::status::{Failure, Outcome};
+use crate::{crd, decode, defaults};
+
+/// What happens to fields that the schema does not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Validation {
+    Ignore,
+    Warn,
+    Strict,
+}
+
+fn validation(context: &Context<'_>) -> Outcome<Validation> {
+    Ok(match context.query.get("fieldValidation") {
+        None | Some("Warn") => Validation::Warn,
+        Some("Strict") => Validation::Strict,
+        Some("Ignore") => Validation::Ignore,
+        Some(other) => {
+            let fault = crate::status::Fault::not_supported(
+                "fieldValidation",
+                other,
+                &["", "Ignore", "Strict", "Warn"],
+            );
+            let what = match context.request.method {
+                "POST" => "CreateOptions",
+                "PUT" => "UpdateOptions",
+                _ => "PatchOptions",
+            };
+            return Err(Failure::invalid("meta.k8s.io", what, "", &[fault]));
+        }
+    })
+}
+
+/// Reads the body of a request that creates or replaces an object.
+pub(crate) fn read(context: &mut Context<'_>, body: &[u8]) -> Outcome<Value> {
+    let kind = context.kind.clone();
+    let value: Value = parse(body)?;
+    let text = |field: &str| value[field].as_str().unwrap_or_default();
+    let (version, name) = (text("apiVersion"), text("kind"));
+    if kind.custom().is_some() && name.is_empty() {
+        return Err(Failure::bad_request(format!("Object 'Kind' is missing in '{}'", String::from_utf8_lossy(body))));
+    }
+    if !version.is_empty() && version != kind.api_version() {
+        return Err(Failure::bad_request(format!(
+            "the API version in the data ({version}) does not match the expected API version ({})",
+            kind.api_version()
+        )));
+    }
+    if !name.is_empty() && name != kind.kind {
+        return Err(Failure::bad_request(format!(
+            "{name} in version {:?} cannot be handled as a {}: converting ({name}) to ({}): unknown conversion",
+            kind.version, kind.kind, kind.kind
+        )));
+    }
+    settle(context, value, None)
+}
+
+fn parse(body: &[u8]) -> Outcome<Value> {
+    let value: Value = match serde_json::from_slice(body) {
+        Ok(value) => value,
+        Err(error) => yaml(body).ok_or_else(|| {
+            Failure::bad_request(format!("couldn't get version/kind; json parse error: {error}"))
+        })?,
+    };
+    Ok(value)
+}
+
+/// A body in YAML.
+fn yaml(body: &[u8]) -> Option<Value> {
+    let text = std::str::from_utf8(body).ok()?;
+    crate::yaml(text)
+}
+
+/// Reads the configuration of an apply. Nothing is defaulted: only what is written is owned.
+pub(crate) fn apply_config(context: &mut Context<'_>) -> Outcome<Value> {
+    let kind = context.kind.clone();
+    let mut value = parse(context.request.body)
+        .map_err(|_| Failure::bad_request("error decoding YAML: the body is no object"))?;
+    let text = |field: &str| value[field].as_str().unwrap_or_default();
+    let (version, name) = (text("apiVersion"), text("kind"));
+    if !value.is_object() || version.is_empty() || name.is_empty() {
+        return Err(Failure::bad_request("Object 'Kind' is missing in the applied object"));
+    }
+    if version != kind.api_version() || name != kind.kind {
+        return Err(Failure::bad_request(format!(
+            "invalid object type: {version}, Kind={name}: expected {}, Kind={}",
+            kind.api_version(),
+            kind.kind
+        )));
+    }
+    if !value["metadata"]["managedFields"].is_null() {
+        return Err(Failure::bad_request("metadata.managedFields must be nil"));
+    }
+    if value["metadata"].is_null() {
+        value["metadata"] = json!({});
+    }
+    if value["metadata"]["name"].is_null() {
+        value["metadata"]["name"] = context.name().into();
+    }
+    Ok(value)
+}
+
+/// Reads an object into its type and sets its defaults. `live` is the object that a patch was applied to.
+pub(crate) fn settle(context: &mut Context<'_>, mut value: Value, live: Option<&Value>) -> Outcome<Value> {
+    let kind = context.kind.clone();
+    let validation = validation(context)?;
+    value["apiVersion"] = kind.api_version().into();
+    value["kind"] = kind.kind.clone().into();
+    let unknown = read_into(&kind, &mut value)
+        .map_err(|why| Failure::bad_request(cannot_be_handled(&kind, &why)))?;
+    let _ = live;
+    if !unknown.is_empty() && validation != Validation::Ignore {
+        if validation == Validation::Strict {
+            let why = format!("strict decoding error: {}", decode::strict_error(&unknown));
+            return Err(Failure::bad_request(cannot_be_handled(&kind, &why)));
+        }
+        context.warnings.extend(unknown.iter().map(|path| format!("unknown field {path:?}")));
+    }
+    Ok(value)
+}
+
+fn cannot_be_handled(kind: &Kind, why: &str) -> String {
+    format!("{0} in version {1:?} cannot be handled as a {0}: {why}", kind.kind, kind.version)
+}
+
+/// Reads an object into its type. Returns the fields that are unknown, and were removed.
+pub(crate) fn read_into(kind: &Kind, value: &mut Value) -> Result<Vec<String>, String> {
+    match kind.custom() {
+        None => {
+            let unknown = decode::decode(kind.typed(), value)?;
+            defaults::fill(kind.typed(), value);
+            Ok(unknown)
+        }
+        Some(custom) => crd::read_into(custom, value),
+    }
+}

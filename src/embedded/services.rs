@@ -1,0 +1,92 @@
+//! Addresses and ports of Services.
+
+use serde_json::{Value, json};
+
+use crate::api::Api;
+
+/// Gives a new Service its address and ports.
+pub(crate) fn allocate(api: &Api, object: &mut Value) {
+    let kind = object["spec"]["type"].as_str().unwrap_or_default().to_owned();
+    if kind == "ExternalName" {
+        return;
+    }
+    let spec = &mut object["spec"];
+    if spec["clusterIP"].as_str().unwrap_or_default().is_empty() {
+        let ip = free_address(api);
+        spec["clusterIP"] = ip.clone().into();
+        spec["clusterIPs"] = json!([ip]);
+    }
+    if spec["ipFamilies"].is_null() {
+        spec["ipFamilies"] = json!(["IPv4"]);
+    }
+    if spec["ipFamilyPolicy"].is_null() {
+        spec["ipFamilyPolicy"] = "SingleStack".into();
+    }
+    if kind == "NodePort" || kind == "LoadBalancer" {
+        let mut next = 30_000;
+        let used = used_ports(api);
+        for port in spec["ports"].as_array_mut().into_iter().flatten() {
+            if port["nodePort"].as_i64().unwrap_or(0) == 0 {
+                while used.contains(&next) {
+                    next += 1;
+                }
+                port["nodePort"] = next.into();
+                next += 1;
+            }
+        }
+    }
+}
+
+fn specs(api: &Api) -> impl Iterator<Item = Value> {
+    api.store.range("services", "", None).map(|(_, object)| object.value()["spec"].take())
+}
+
+fn free_address(api: &Api) -> String {
+    let used: Vec<String> =
+        specs(api).filter_map(|spec| spec["clusterIP"].as_str().map(str::to_owned)).collect();
+    let mut number: u32 = u32::try_from(used.len()).unwrap_or(0) + 2;
+    loop {
+        let address = format!("10.96.{}.{}", (number >> 8) & 0xff, number & 0xff);
+        if !used.contains(&address) {
+            return address;
+        }
+        number += 1;
+    }
+}
+
+fn used_ports(api: &Api) -> Vec<i64> {
+    specs(api)
+        .flat_map(|spec| spec["ports"].as_array().cloned().unwrap_or_default())
+        .filter_map(|port| port["nodePort"].as_i64())
+        .collect()
+}
+
+/// Keeps what was allocated if an update does not name it.
+pub(crate) fn patch(live: &Value, object: &mut Value) {
+    let (old, new) = (&live["spec"], &mut object["spec"]);
+    let keeps = |kind: &Value| kind != "ExternalName";
+    if !keeps(&old["type"]) || !keeps(&new["type"]) {
+        return;
+    }
+    for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
+        let is_absent = new[field].is_null() || new[field] == "";
+        if is_absent && !old[field].is_null() {
+            new[field] = old[field].clone();
+        } else if is_absent && let Some(map) = new.as_object_mut() {
+            map.remove(field);
+        }
+    }
+    let has_ports = |kind: &Value| kind == "NodePort" || kind == "LoadBalancer";
+    if has_ports(&old["type"]) && has_ports(&new["type"]) {
+        for port in new["ports"].as_array_mut().into_iter().flatten() {
+            if port["nodePort"].as_i64().unwrap_or(0) == 0 {
+                let same = old["ports"].as_array().into_iter().flatten().find(|known| {
+                    known["port"] == port["port"] && known["protocol"] == port["protocol"]
+                });
+                if let Some(known) = same.filter(|known| known["nodePort"].is_number()) {
+                    port["nodePort"] = known["nodePort"].clone();
+                }
+            }
+        }
+    }
+}
