@@ -110,7 +110,12 @@ impl Api {
             _ => return discovery::answer(self, request, &parts_ref),
         };
         let route = Route::parse(group, version, rest).ok_or_else(Failure::no_path)?;
-        let kind = self.kinds.find(group, version, &route.plural).ok_or_else(Failure::no_path)?.clone();
+        let Some(kind) = self.kinds.find(group, version, &route.plural).cloned() else {
+            if self.kinds.iter().any(|kind| kind.group == group && kind.version == version) {
+                return Err(Failure::no_path());
+            }
+            return Ok(Response::plain(404, "404 page not found\n"));
+        };
         if kind.namespaced && route.namespace.is_none() && route.name.is_some()
             || !kind.namespaced && route.namespace.is_some()
         {

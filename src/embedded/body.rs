@@ -1,10 +1,10 @@
 //! The body of a request as an object: read, pruned and defaulted.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::api::Context;
 use crate::kinds::Kind;
-use crate::status::{Failure, Outcome};
+use crate::status::{Failure, Fault, Outcome};
 use crate::{crd, decode, defaults};
 
 /// What happens to fields that the schema does not have.
@@ -45,16 +45,26 @@ pub(crate) fn read(context: &mut Context<'_>, body: &[u8]) -> Outcome<Value> {
     if kind.custom().is_some() && name.is_empty() {
         return Err(Failure::bad_request(format!("Object 'Kind' is missing in '{}'", String::from_utf8_lossy(body))));
     }
-    if !version.is_empty() && version != kind.api_version() {
+    let is_other = !version.is_empty() && version != kind.api_version();
+    if kind.custom().is_none() && (is_other || !name.is_empty() && name != kind.kind) {
+        let version = if version.is_empty() { kind.api_version() } else { version.to_owned() };
+        let name = if name.is_empty() { &kind.kind } else { name };
+        if !crate::kinds::is_known(&version, name) {
+            let why = format!("no kind {name:?} is registered for version {version:?} in scheme \"pkg/runtime/scheme.go:111\"");
+            return Err(Failure::bad_request(cannot_be_handled(&kind, &why)));
+        }
+        if name != kind.kind {
+            let package = if kind.group.is_empty() { "core" } else { kind.group.split('.').next().unwrap_or_default() };
+            return Err(Failure::bad_request(format!(
+                "{name} in version {:?} cannot be handled as a {}: converting ({}.{name}) to ({package}.{}): unknown conversion",
+                kind.version, kind.kind, kind.version, kind.kind
+            )));
+        }
+    }
+    if is_other {
         return Err(Failure::bad_request(format!(
             "the API version in the data ({version}) does not match the expected API version ({})",
             kind.api_version()
-        )));
-    }
-    if !name.is_empty() && name != kind.kind {
-        return Err(Failure::bad_request(format!(
-            "{name} in version {:?} cannot be handled as a {}: converting ({name}) to ({}): unknown conversion",
-            kind.version, kind.kind, kind.kind
         )));
     }
     settle(context, value, None)
@@ -111,13 +121,24 @@ pub(crate) fn settle(context: &mut Context<'_>, mut value: Value, live: Option<&
     let validation = validation(context)?;
     value["apiVersion"] = kind.api_version().into();
     value["kind"] = kind.kind.clone().into();
-    let unknown = read_into(&kind, &mut value)
-        .map_err(|why| Failure::bad_request(cannot_be_handled(&kind, &why)))?;
-    let _ = live;
+    let patched = live.is_some() && kind.custom().is_none();
+    let shown = if patched { value.to_string() } else { String::new() };
+    let refused = |why: String| {
+        if patched {
+            let fault = Fault::invalid("patch", shown.clone(), why);
+            return Failure::invalid("", "", "", &[fault]);
+        }
+        Failure::bad_request(cannot_be_handled(&kind, &why))
+    };
+    let mut unknown = read_into(&kind, &mut value).map_err(&refused)?;
+    // In the order of the body.
+    let text = String::from_utf8_lossy(context.request.body);
+    unknown.sort_by_key(|path| {
+        text.find(&format!("{:?}", path.rsplit('.').next().unwrap_or_default())).unwrap_or(usize::MAX)
+    });
     if !unknown.is_empty() && validation != Validation::Ignore {
         if validation == Validation::Strict {
-            let why = format!("strict decoding error: {}", decode::strict_error(&unknown));
-            return Err(Failure::bad_request(cannot_be_handled(&kind, &why)));
+            return Err(refused(format!("strict decoding error: {}", decode::strict_error(&unknown))));
         }
         context.warnings.extend(unknown.iter().map(|path| format!("unknown field {path:?}")));
     }
@@ -126,6 +147,18 @@ pub(crate) fn settle(context: &mut Context<'_>, mut value: Value, live: Option<&
 
 fn cannot_be_handled(kind: &Kind, why: &str) -> String {
     format!("{0} in version {1:?} cannot be handled as a {0}: {why}", kind.kind, kind.version)
+}
+
+/// A new object of a kind, before anything is set.
+pub(crate) fn empty(kind: &Kind) -> Value {
+    let mut map = Map::new();
+    if kind.custom().is_none() {
+        decode::complete(kind.typed(), &mut map);
+    }
+    map.insert("apiVersion".to_owned(), kind.api_version().into());
+    map.insert("kind".to_owned(), kind.kind.clone().into());
+    map.insert("metadata".to_owned(), json!({}));
+    map.into()
 }
 
 /// Reads an object into its type. Returns the fields that are unknown, and were removed.

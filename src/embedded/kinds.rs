@@ -47,6 +47,19 @@ impl Kind {
         if self.group == "events.k8s.io" { self.plural.clone() } else { self.resource() }
     }
 
+    /// The part of the key in etcd that names the resource.
+    pub(crate) fn registry(&self) -> String {
+        match (&self.source, &*self.group, &*self.plural) {
+            (Source::Custom(_), group, plural) => format!("{group}/{plural}"),
+            (_, "", "services") => "services/specs".to_owned(),
+            (_, "", "endpoints") => "services/endpoints".to_owned(),
+            (_, "", "nodes") => "minions".to_owned(),
+            (_, "networking.k8s.io", "ingresses") => "ingress".to_owned(),
+            (_, "coordination.k8s.io", plural) => plural.to_owned(),
+            (_, _, plural) => plural.to_owned(),
+        }
+    }
+
     pub(crate) fn typed(&self) -> Typed<'_> {
         match &self.source {
             Source::BuiltIn(typed) => *typed,
@@ -152,6 +165,11 @@ impl Kinds {
     pub(crate) fn remove(&mut self, group: &str, plural: &str) {
         self.all.retain(|(g, _, p), _| g != group || p != plural);
     }
+}
+
+/// Whether kube-apiserver knows a kind.
+pub(crate) fn is_known(api_version: &str, kind: &str) -> bool {
+    definitions().contains_key(&format!("{api_version} {kind}"))
 }
 
 /// The definitions of kinds, by apiVersion and kind.

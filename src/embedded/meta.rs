@@ -102,7 +102,7 @@ pub(crate) fn check(kind: &Kind, object: &Value) -> Vec<Fault> {
         faults.push(Fault::forbidden("metadata.namespace", "not allowed on this type"));
     }
     for (key, value) in meta["labels"].as_object().into_iter().flatten() {
-        if let Some(why) = qualified_name(key) {
+        if let Some(why) = label_key(key) {
             faults.push(Fault::invalid("metadata.labels", key.as_str(), why));
         }
         let value = value.as_str().unwrap_or_default();
@@ -112,7 +112,7 @@ pub(crate) fn check(kind: &Kind, object: &Value) -> Vec<Fault> {
     }
     let mut size = 0;
     for (key, value) in meta["annotations"].as_object().into_iter().flatten() {
-        if let Some(why) = qualified_name(&key.to_lowercase()) {
+        if let Some(why) = label_key(&key.to_lowercase()) {
             faults.push(Fault::invalid("metadata.annotations", key.as_str(), why));
         }
         size += key.len() + value.as_str().unwrap_or_default().len();
@@ -123,8 +123,7 @@ pub(crate) fn check(kind: &Kind, object: &Value) -> Vec<Fault> {
     owners(meta, &mut faults);
     for (at, finalizer) in meta["finalizers"].as_array().into_iter().flatten().enumerate() {
         let finalizer = finalizer.as_str().unwrap_or_default();
-        let _ = at;
-        let path = "metadata.finalizers";
+        let path = format!("metadata.finalizers[{at}]");
         if let Some(why) = qualified_name(finalizer) {
             faults.push(Fault::invalid(path, finalizer, why));
         } else if !finalizer.contains('/')
@@ -138,7 +137,7 @@ pub(crate) fn check(kind: &Kind, object: &Value) -> Vec<Fault> {
 }
 
 fn owners(meta: &Value, faults: &mut Vec<Fault>) {
-    let mut controllers = 0;
+    let mut controllers = Vec::new();
     for (at, owner) in meta["ownerReferences"].as_array().into_iter().flatten().enumerate() {
         let _ = at;
         let path = "metadata.ownerReferences";
@@ -146,21 +145,25 @@ fn owners(meta: &Value, faults: &mut Vec<Fault>) {
         if version.is_empty() {
             faults.push(Fault::invalid(format!("{path}.apiVersion"), version, "version must not be empty"));
         }
-        for (field, label) in [("kind", "kind"), ("name", "name"), ("uid", "uid")] {
+        for field in ["kind", "name", "uid"] {
             if owner[field].as_str().unwrap_or_default().is_empty() {
-                faults.push(Fault::invalid(format!("{path}.{field}"), "", format!("{label} must not be empty")));
+                faults.push(Fault::invalid(format!("{path}.{field}"), "", "must not be empty"));
             }
         }
         if version == "v1" && owner["kind"] == "Event" {
             faults.push(Fault::invalid(path, owner.clone(), "/v1, Kind=Event is disallowed from being an owner"));
         }
         if owner["controller"] == true {
-            controllers += 1;
+            let text = |field: &str| owner[field].as_str().unwrap_or_default();
+            controllers.push(format!("{}/{}", text("kind"), text("name")));
         }
     }
-    if controllers > 1 {
+    if let [.., first, second] = &controllers[..] {
         let all = meta["ownerReferences"].clone();
-        faults.push(Fault::invalid("metadata.ownerReferences", all, "Only one reference can have Controller set to true. Found \"true\" in references"));
+        let why = format!(
+            "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {second}"
+        );
+        faults.push(Fault::invalid("metadata.ownerReferences", all, why));
     }
 }
 
@@ -244,6 +247,11 @@ pub(crate) fn dns_subdomain(name: &str) -> Option<String> {
 }
 
 /// Why a text is no key of a label or annotation.
+pub(crate) fn label_key(text: &str) -> Option<String> {
+    qualified_name(text).map(|why| why.replace("a qualified name must", "a valid label key must"))
+}
+
+/// Why a text is no qualified name.
 pub(crate) fn qualified_name(text: &str) -> Option<String> {
     let (prefix, name) = match text.split_once('/') {
         Some((prefix, name)) if !name.contains('/') => (Some(prefix), name),

@@ -33,6 +33,11 @@ impl Patch {
             }
             "application/merge-patch+json" => Ok(Self::Merge(object()?)),
             "application/strategic-merge-patch+json" if kind.custom().is_none() => Ok(Self::Strategic(object()?)),
+            "application/json" => {
+                let mut failure = Failure::media_type("415: Unsupported Media Type");
+                failure.set_details(serde_json::json!({}));
+                Err(failure)
+            }
             _ => Err(Failure::media_type(format!(
                 "the body of the request was in an unknown format - accepted media types include: {accepted}"
             ))),
@@ -143,7 +148,8 @@ fn strategic(typed: Option<Typed<'_>>, target: &mut Value, patch: &Map<String, V
             live.retain(|item| !given.contains(item));
         } else {
             let key = typed.and_then(|typed| typed.named(name)).and_then(|(field, _)| field.patch.key.as_deref());
-            sort(live, &given, key);
+            let before = live.clone();
+            sort(live, &given, &before, key);
         }
     }
     Ok(())
@@ -169,6 +175,8 @@ fn list(
     key: Option<&str>,
     (gone, order): Directives<'_>,
 ) -> Outcome<Vec<Value>> {
+    let before = live.clone();
+    let order: &[Value] = order.map_or(patch, Vec::as_slice);
     let Some(key) = key else {
         if let Some(gone) = gone {
             live.retain(|item| !gone.contains(item));
@@ -178,9 +186,7 @@ fn list(
                 live.push(item.clone());
             }
         }
-        if let Some(order) = order {
-            sort(&mut live, order, None);
-        }
+        sort(&mut live, order, &before, None);
         return Ok(live);
     };
     if patch.iter().any(|item| item[DIRECTIVE] == "replace") {
@@ -190,7 +196,7 @@ fn list(
         let Value::Object(fields) = item else { continue };
         if item[key].is_null() {
             let what = crate::fields::go_value(item);
-            return Err(Failure::plain(500, format!("{what} does not contain declared merge key: {key}")));
+            return Err(Failure::plain(500, format!("map: {what} does not contain declared merge key: {key}")));
         }
         if item[DIRECTIVE] == "delete" {
             live.retain(|known| known[key] != item[key]);
@@ -205,18 +211,17 @@ fn list(
             }
         }
     }
-    if let Some(order) = order {
-        sort(&mut live, order, Some(key));
-    }
+    sort(&mut live, order, &before, Some(key));
     Ok(live)
 }
 
-/// Sorts the items that `order` names in its order; the others stay behind the items that precede them.
-fn sort(live: &mut Vec<Value>, order: &[Value], key: Option<&str>) {
+/// Sorts the items that `order` names in its order; the others stay where they were before among those.
+fn sort(live: &mut Vec<Value>, order: &[Value], before: &[Value], key: Option<&str>) {
     let identity = |item: &Value| key.map_or_else(|| item.clone(), |key| item[key].clone());
     let place = |item: &Value| order.iter().position(|known| identity(known) == identity(item));
-    let (mut named, others): (Vec<(usize, Value)>, Vec<(usize, Value)>) =
-        live.drain(..).enumerate().partition(|(_, item)| place(item).is_some());
+    let old = |item: &Value| before.iter().position(|known| identity(known) == identity(item));
+    let (mut named, others): (Vec<(Option<usize>, Value)>, Vec<(Option<usize>, Value)>) =
+        live.drain(..).map(|item| (old(&item), item)).partition(|(_, item)| place(item).is_some());
     named.sort_by_key(|(_, item)| place(item));
     let (mut named, mut others) = (named.into_iter().peekable(), others.into_iter().peekable());
     while named.peek().is_some() || others.peek().is_some() {

@@ -156,7 +156,7 @@ fn check_match(context: &Context<'_>) -> Outcome<()> {
 
 /// The version and the key after which a page begins.
 fn read_token(api: &Api, token: &str) -> Outcome<(u64, String)> {
-    let bad = || Failure::bad_request("continue key is not valid: encoded version must not be empty");
+    let bad = || Failure::bad_request("invalid continue token: continue key is not valid: encoded version must not be empty");
     let text = token.replace('-', "+").replace('_', "/");
     let bytes = STANDARD_NO_PAD.decode(text.trim_end_matches('=')).map_err(|_| bad())?;
     let value: Value = serde_json::from_slice(&bytes).map_err(|_| bad())?;

@@ -59,6 +59,10 @@ impl Response {
         Self::text(code, value.to_string().into())
     }
 
+    pub(crate) fn plain(code: u16, text: &str) -> Self {
+        Self { content_type: "text/plain; charset=utf-8", ..Self::text(code, text.into()) }
+    }
+
     pub(crate) fn text(code: u16, text: Box<str>) -> Self {
         Self { code, content_type: "application/json", warnings: Vec::new(), body: Body::Text(text) }
     }
@@ -99,8 +103,7 @@ impl Query {
         let mut is_dry = false;
         for value in self.all("dryRun").filter(|value| !value.is_empty()) {
             if value != "All" {
-                let fault = crate::status::Fault::not_supported("dryRun", Value::from(value), &["All"]);
-                let _ = &fault;
+                let fault = crate::status::Fault::not_supported("dryRun", serde_json::json!([value]), &["All"]);
                 return Err(Failure::invalid("meta.k8s.io", "CreateOptions", "", &[fault]));
             }
             is_dry = true;

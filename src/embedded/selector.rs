@@ -34,6 +34,9 @@ pub(crate) struct Selector {
 impl Selector {
     pub(crate) fn parse(kind: &Kind, labels: &str, fields: &str) -> Outcome<Self> {
         let mut selector = Self::default();
+        if let Some(why) = unexpected(labels.trim()) {
+            return Err(Failure::bad_request(why));
+        }
         for part in split(labels) {
             let requirement = requirement(part.trim()).map_err(|why| {
                 Failure::bad_request(format!("unable to parse requirement: {why}"))
@@ -208,6 +211,13 @@ fn requirement(text: &str) -> Result<Requirement, String> {
         }
     }
     Ok(Requirement { key: key(text)?, test: Test::Exists })
+}
+
+/// The word at which a label selector cannot be read.
+fn unexpected(text: &str) -> Option<String> {
+    let start = text.find(['=', '>', '<', ')']).filter(|at| *at == 0)?;
+    let end = text[start..].find(|c| !"=!<>".contains(c)).unwrap_or(text.len());
+    Some(format!("found '{}', expected: !, identifier, or 'end of string'", &text[start..end.max(1)]))
 }
 
 impl Requirement {

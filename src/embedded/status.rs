@@ -122,6 +122,14 @@ impl Failure {
         Box::new(Self { code, reason, message: message.into(), details: None })
     }
 
+    /// A condition of a deletion or update that does not hold.
+    pub(crate) fn precondition(kind: &Kind, name: &str, why: &str) -> Box<Self> {
+        let message = format!("Operation cannot be fulfilled on {} {name:?}: {why}", kind.kind);
+        let mut failure = Self::new(409, "Conflict", message);
+        failure.details = Some(details(&[("name", name), ("group", &kind.group), ("kind", &kind.kind)]));
+        failure
+    }
+
     fn about(mut self: Box<Self>, kind: &Kind, name: &str) -> Box<Self> {
         self.details = Some(details(&[("name", name), ("group", &kind.group), ("kind", &kind.plural)]));
         self
@@ -222,7 +230,10 @@ impl Failure {
 
     pub(crate) fn to_json(&self) -> Value {
         let mut status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-            "message": self.message, "reason": self.reason, "code": self.code});
+            "message": self.message, "code": self.code});
+        if !self.reason.is_empty() {
+            status["reason"] = self.reason.into();
+        }
         if let Some(details) = &self.details {
             status["details"] = details.clone();
         }

@@ -36,14 +36,13 @@ fn rules(api: &Api, context: &Context<'_>, reset: &Set, run: impl FnOnce(&Rules<
         }
         api.kinds.find(group, version, &kind.plural).map(|kind| kind.typed())
     };
-    run(&Rules { schema: &schema, reset, now: &context.now });
+    run(&Rules { schema: &schema, reset, now: &context.now, empty: &body::empty(kind) });
 }
 
 /// The managers after an update, and the object without its managedFields.
 fn updated(api: &Api, context: &Context<'_>, live: Option<&Value>, object: &mut Value) -> Managed {
     let given = take_managed(object);
-    let empty = json!({});
-    let mut old = live.cloned().unwrap_or(empty);
+    let mut old = live.cloned().unwrap_or_else(|| body::empty(&context.kind));
     let live_managed = take_managed(&mut old);
     let is_reset = given.as_array().is_some_and(|all| matches!(&all[..], [one] if one.as_object().is_some_and(serde_json::Map::is_empty)));
     let mut managed = match Managed::parse(&given) {
@@ -88,7 +87,7 @@ fn store_new(
     let kind = context.kind.clone();
     let meta = &object["metadata"];
     if meta["resourceVersion"].as_str().is_some_and(|version| !version.is_empty()) {
-        return Err(Failure::bad_request("resourceVersion should not be set on objects to be created"));
+        return Err(Failure::plain(500, "resourceVersion should not be set on objects to be created"));
     }
     if kind.namespaced {
         match meta["namespace"].as_str().unwrap_or_default() {
@@ -191,8 +190,15 @@ fn save(
     let given_uid = meta::text(&object, "uid").to_owned();
     let live_uid = meta::text(live, "uid");
     if !given_uid.is_empty() && given_uid != live_uid {
-        let why =
-            format!("Precondition failed: UID in precondition: {given_uid}, UID in object meta: {live_uid}");
+        if context.request.method != "PUT" {
+            let fault = crate::status::Fault::invalid("metadata.uid", given_uid, "field is immutable");
+            return Err(Failure::invalid(&kind.group, &kind.kind, &name, &[fault]));
+        }
+        let why = format!(
+            "StorageError: invalid object, Code: 4, Key: /registry/{}/{}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {given_uid}, UID in object meta: {live_uid}",
+            kind.registry(),
+            context.key().trim_start_matches('/')
+        );
         return Err(Failure::conflict(&kind, &name, &why));
     }
     let given = meta::text(&object, "resourceVersion").to_owned();
@@ -296,9 +302,7 @@ fn apply(api: &mut Api, context: &mut Context<'_>) -> Outcome<Response> {
         );
         return Err(Failure::plain(500, message));
     }
-    let mut old = live.clone().unwrap_or_else(|| {
-        json!({"apiVersion": kind.api_version(), "kind": kind.kind, "metadata": {}})
-    });
+    let mut old = live.clone().unwrap_or_else(|| body::empty(&kind));
     let mut managed = Managed::parse(&take_managed(&mut old)).unwrap_or_default();
     let before = managed.clone();
     let owner = Owner {
@@ -462,16 +466,16 @@ pub(crate) fn delete_one(
 ) -> Outcome<(Value, bool)> {
     let mut value = versions::read(kind, object);
     let name = meta::text(&value, "name").to_owned();
-    for (wanted, what, field) in [
-        (&options.uid, "UID", "uid"),
-        (&options.version, "ResourceVersion", "resourceVersion"),
+    for (wanted, what, field, then) in [
+        (&options.uid, "UID", "uid", "deleted and then recreated"),
+        (&options.version, "ResourceVersion", "resourceVersion", "modified"),
     ] {
         let live = meta::text(&value, field);
         if let Some(wanted) = wanted.as_deref().filter(|wanted| *wanted != live) {
             let why = format!(
-                "Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {live}"
+                "the {what} in the precondition ({wanted}) does not match the {what} in record ({live}). The object might have been {then}"
             );
-            return Err(Failure::conflict(kind, &name, &why));
+            return Err(Failure::precondition(kind, &name, &why));
         }
     }
     strategy::admit_delete(kind, &value)?;

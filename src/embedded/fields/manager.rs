@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::compare::{compare, same};
 use super::merge::merge;
@@ -67,6 +67,8 @@ pub(crate) struct Rules<'r, 'a> {
     /// Fields that writers of this subresource do not own.
     pub(crate) reset: &'r Set,
     pub(crate) now: &'r str,
+    /// A new object of the kind, before anything is set.
+    pub(crate) empty: &'r Value,
 }
 
 impl Managed {
@@ -238,7 +240,7 @@ impl Managed {
                 version: owner.version.clone(),
                 subresource: owner.subresource.clone(),
             };
-            self.update(&json!({}), live, &before, rules);
+            self.update(rules.empty, live, &before, rules);
         }
         let merged = merge(Some(typed), Some(live), Some(config)).unwrap_or_default();
         let set = field_set(typed, config).without(rules.reset);

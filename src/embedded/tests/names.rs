@@ -12,12 +12,15 @@ pub(super) struct Names {
     known: BTreeMap<String, String>,
 }
 
-static PATTERNS: LazyLock<[(Regex, &str); 5]> = LazyLock::new(|| {
+static PATTERNS: LazyLock<[(Regex, &str); 8]> = LazyLock::new(|| {
     [
         (r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "uid"),
         (r"20[0-9]{2}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?Z", "time"),
         (r"10\.96\.[0-9]+\.[0-9]+", "ip"),
         (r"generated-[bcdfghjklmnpqrstvwxz2456789]{5}", "generated"),
+        (r#"patch: Invalid value: \"(\\.|[^\"\\])*\""#, "patched"),
+        (r#"^Invalid value: \"\{(\\.|[^\"\\])*\""#, "patched"),
+        (r"continue key is not valid: .*", "why"),
         (r"kube-api-access-[bcdfghjklmnpqrstvwxz2456789]{5}", "token-volume"),
     ]
     .map(|(pattern, name)| (Regex::new(pattern).unwrap(), name))
@@ -25,8 +28,8 @@ static PATTERNS: LazyLock<[(Regex, &str); 5]> = LazyLock::new(|| {
 
 impl Names {
     fn name(&mut self, kind: &str, value: &str) -> String {
-        if kind == "time" {
-            return "<time>".to_owned();
+        if ["time", "patched", "why"].contains(&kind) {
+            return format!("<{kind}>");
         }
         let number = self.known.keys().filter(|key| key.starts_with(kind)).count() + 1;
         self.known.entry(format!("{kind} {value}")).or_insert_with(|| format!("<{kind}-{number}>")).clone()
