@@ -43,7 +43,12 @@ pub(crate) fn read(context: &mut Context<'_>, body: &[u8]) -> Outcome<Value> {
     let text = |field: &str| value[field].as_str().unwrap_or_default();
     let (version, name) = (text("apiVersion"), text("kind"));
     if kind.custom().is_some() && name.is_empty() {
-        return Err(Failure::bad_request(format!("Object 'Kind' is missing in '{}'", String::from_utf8_lossy(body))));
+        let body = String::from_utf8_lossy(body);
+        let head: String = body.chars().take(29).collect();
+        return Err(Failure::bad_request(format!(
+            "the object provided is unrecognized (must be of type {}): Object 'Kind' is missing in '{body}' ({head} ...)",
+            kind.kind
+        )));
     }
     let is_other = !version.is_empty() && version != kind.api_version();
     if kind.custom().is_none() && (is_other || !name.is_empty() && name != kind.kind) {
@@ -66,6 +71,11 @@ pub(crate) fn read(context: &mut Context<'_>, body: &[u8]) -> Outcome<Value> {
             "the API version in the data ({version}) does not match the expected API version ({})",
             kind.api_version()
         )));
+    }
+    if kind.custom().is_some() && name != kind.kind {
+        let fault = Fault::invalid("kind", name, format!("must be {}", kind.kind));
+        let object = value["metadata"]["name"].as_str().unwrap_or_default();
+        return Err(Failure::invalid(&kind.group, name, object, &[fault]));
     }
     settle(context, value, None)
 }
@@ -93,15 +103,9 @@ pub(crate) fn apply_config(context: &mut Context<'_>) -> Outcome<Value> {
         .map_err(|_| Failure::bad_request("error decoding YAML: the body is no object"))?;
     let text = |field: &str| value[field].as_str().unwrap_or_default();
     let (version, name) = (text("apiVersion"), text("kind"));
-    if !value.is_object() || version.is_empty() || name.is_empty() {
-        return Err(Failure::bad_request("Object 'Kind' is missing in the applied object"));
-    }
     if version != kind.api_version() || name != kind.kind {
-        return Err(Failure::bad_request(format!(
-            "invalid object type: {version}, Kind={name}: expected {}, Kind={}",
-            kind.api_version(),
-            kind.kind
-        )));
+        let slash = if version.contains('/') { "" } else { "/" };
+        return Err(Failure::bad_request(format!("invalid object type: {slash}{version}, Kind={name}")));
     }
     if !value["metadata"]["managedFields"].is_null() {
         return Err(Failure::bad_request("metadata.managedFields must be nil"));

@@ -88,7 +88,7 @@ fn walk(
             record(typed, map, path, unknown)
         }
         (Basic::Object, Value::Object(map)) => {
-            let Some(values) = typed.extra().filter(|extra| extra.node().basic != Basic::Any || is_special(*extra)) else {
+            let Some(values) = typed.extra().filter(|extra| extra.node().basic != Basic::Any || !extra.node().name.is_empty()) else {
                 return Ok(());
             };
             let go = go.split_once(']').map_or("string", |(_, rest)| rest);

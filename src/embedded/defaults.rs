@@ -31,6 +31,14 @@ fn constants() -> &'static Constants {
 pub(crate) fn fill(typed: Typed<'_>, value: &mut Value) {
     let node = typed.node();
     match (node.basic, value) {
+        // Only a Job gets the defaults of its spec.
+        (Basic::Object, Value::Object(map)) if &*node.name == "batch.v1.JobTemplateSpec" => {
+            if let Some(template) = map.get_mut("spec").and_then(|spec| spec.get_mut("template"))
+                && let Some(typed) = crate::schema::definition("core.v1.PodTemplateSpec")
+            {
+                fill(typed, template);
+            }
+        }
         (Basic::Object, Value::Object(map)) if !node.fields.is_empty() => {
             special(&node.name, map);
             for (field, default) in constants().get(&*node.name).into_iter().flatten() {
@@ -169,7 +177,20 @@ fn special(definition: &str, map: &mut Map<String, Value>) {
             }
         }
         "core.v1.LimitRangeItem" => limits(map),
+        "core.v1.ReplicationController" => controller(map),
         "core.v1.ReplicationControllerSpec" => put(map, "replicas", 1.into()),
+        "apps.v1.DaemonSet" => {
+            let annotations = &mut map["metadata"]["annotations"];
+            if annotations["deprecated.daemonset.template.generation"].is_null() {
+                annotations["deprecated.daemonset.template.generation"] = "1".into();
+            }
+        }
+        "admissionregistration.v1.MatchResources"
+        | "admissionregistration.v1.ValidatingWebhook"
+        | "admissionregistration.v1.MutatingWebhook" => {
+            put(map, "namespaceSelector", json!({}));
+            put(map, "objectSelector", json!({}));
+        }
         "core.v1.Secret" => {
             if let Some(Value::Object(texts)) = map.remove("stringData") {
                 let data = map.entry("data").or_insert_with(|| json!({}));
@@ -264,14 +285,20 @@ fn service(map: &mut Map<String, Value>) {
     if kind == "LoadBalancer" {
         put(map, "allocateLoadBalancerNodePorts", true.into());
     }
-    if kind == "ExternalName" {
-        // It has no traffic of its own.
-        map.entry("internalTrafficPolicy").or_insert(Value::Null);
+    if kind != "ExternalName" {
+        put(map, "internalTrafficPolicy", "Cluster".into());
     }
-    // Two forms of one field.
-    let ip = map.get("clusterIP").and_then(Value::as_str).unwrap_or_default().to_owned();
-    if !ip.is_empty() && map.get("clusterIPs").is_none() {
-        map.insert("clusterIPs".to_owned(), json!([ip]));
+}
+
+fn controller(map: &mut Map<String, Value>) {
+    let labels = map["spec"]["template"]["metadata"]["labels"].clone();
+    if labels.is_object() {
+        if map["spec"]["selector"].is_null() {
+            map["spec"]["selector"] = labels.clone();
+        }
+        if map["metadata"]["labels"].is_null() {
+            map["metadata"]["labels"] = labels;
+        }
     }
 }
 

@@ -13,6 +13,7 @@ mod discovery;
 mod fields;
 mod gc;
 mod kinds;
+mod last_applied;
 mod meta;
 mod openapi;
 mod patching;

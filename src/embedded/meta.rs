@@ -50,7 +50,7 @@ pub(crate) fn check_path(context: &Context<'_>, object: &mut Value) -> Outcome<(
 pub(crate) fn carry_over(live: &Value, object: &mut Value) {
     let Some(meta) = object["metadata"].as_object_mut() else { return };
     let old = &live["metadata"];
-    for field in ["generation", "uid", "creationTimestamp", "deletionTimestamp"] {
+    for field in ["generation", "creationTimestamp", "deletionTimestamp"] {
         match old.get(field) {
             Some(value) => meta.insert(field.to_owned(), value.clone()),
             None if field != "creationTimestamp" => meta.remove(field),
@@ -59,6 +59,9 @@ pub(crate) fn carry_over(live: &Value, object: &mut Value) {
     }
     if let Some(grace) = old.get("deletionGracePeriodSeconds") {
         meta.entry("deletionGracePeriodSeconds").or_insert_with(|| grace.clone());
+    }
+    if meta.get("uid").and_then(Value::as_str).is_none_or(str::is_empty) {
+        meta.insert("uid".to_owned(), old["uid"].clone());
     }
     meta.remove("selfLink");
 }
@@ -159,12 +162,19 @@ fn owners(meta: &Value, faults: &mut Vec<Fault>) {
         }
     }
     if let [.., first, second] = &controllers[..] {
-        let all = meta["ownerReferences"].clone();
+        let all: Vec<String> = meta["ownerReferences"].as_array().into_iter().flatten().map(owner_text).collect();
         let why = format!(
             "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {second}"
         );
-        faults.push(Fault::invalid("metadata.ownerReferences", all, why));
+        faults.push(Fault::shown("metadata.ownerReferences", format!("[{}]", all.join(",")), why));
     }
+}
+
+/// An owner in the order of Go's fields.
+fn owner_text(owner: &Value) -> String {
+    let fields = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
+    let fields = fields.iter().filter_map(|field| Some(format!("{field:?}:{}", owner.get(field)?)));
+    format!("{{{}}}", fields.collect::<Vec<_>>().join(","))
 }
 
 /// The rules for changes of the metadata.
@@ -191,6 +201,9 @@ pub(crate) fn check_update(live: &Value, object: &Value) -> Vec<Fault> {
             ));
         }
     }
+    if old["uid"] != new["uid"] {
+        faults.push(Fault::invalid("metadata.uid", new["uid"].clone(), "field is immutable"));
+    }
     let (before, after) = (&old["deletionGracePeriodSeconds"], &new["deletionGracePeriodSeconds"]);
     if before != after && !before.is_null() {
         faults.push(Fault::invalid("metadata.deletionGracePeriodSeconds", after.clone(), "field is immutable"));
@@ -203,7 +216,7 @@ fn name_fault(kind: &Kind, name: &str) -> Option<String> {
     match (&*kind.group, &*kind.plural) {
         ("rbac.authorization.k8s.io", _) => path_segment(name),
         ("", "namespaces") => dns_label(name),
-        ("", "services") => dns_1035(name),
+        ("", "services") => dns_label(name),
         _ => dns_subdomain(name),
     }
 }
@@ -222,17 +235,6 @@ pub(crate) fn dns_label(name: &str) -> Option<String> {
     }
     let ok = name.starts_with(fits) && name.ends_with(fits) && name.chars().all(|c| fits(c) || c == '-');
     (!ok).then(|| "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')".to_owned())
-}
-
-pub(crate) fn dns_1035(name: &str) -> Option<String> {
-    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    if name.len() > 63 {
-        return Some("must be no more than 63 characters".to_owned());
-    }
-    let ok = name.starts_with(|c: char| c.is_ascii_lowercase())
-        && name.ends_with(fits)
-        && name.chars().all(|c| fits(c) || c == '-');
-    (!ok).then(|| "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')".to_owned())
 }
 
 pub(crate) fn dns_subdomain(name: &str) -> Option<String> {

@@ -17,8 +17,8 @@ pub(crate) enum Patch {
 impl Patch {
     pub(crate) fn parse(kind: &Kind, content_type: &str, body: &[u8]) -> Outcome<Self> {
         let accepted = match kind.custom() {
-            Some(_) => "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml, application/apply-patch+cbor",
-            None => "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml, application/apply-patch+cbor",
+            Some(_) => "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
+            None => "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml",
         };
         let object = || -> Outcome<Value> {
             let value: Value = serde_json::from_slice(body)

@@ -124,4 +124,7 @@ pub(crate) fn label_job(job: &mut Value) {
         job["spec"]["selector"] = json!({"matchLabels": {}});
     }
     job["spec"]["selector"]["matchLabels"]["batch.kubernetes.io/controller-uid"] = uid;
+    if job["metadata"]["labels"].is_null() {
+        job["metadata"]["labels"] = job["spec"]["template"]["metadata"]["labels"].clone();
+    }
 }

@@ -7,6 +7,7 @@ use base64::engine::general_purpose::STANDARD_NO_PAD;
 use serde_json::{Value, json};
 
 use crate::api::{Api, Context, key};
+use crate::kinds::Kind;
 use crate::request::{Body, Response};
 use crate::selector::Selector;
 use crate::status::{Failure, Outcome};
@@ -171,7 +172,11 @@ fn read_token(api: &Api, token: &str) -> Outcome<(u64, String)> {
 }
 
 /// An item of a list: those of built-in kinds do not repeat their kind.
-pub(crate) fn item(value: Value) -> Value {
+pub(crate) fn item(kind: &Kind, mut value: Value) -> Value {
+    if let Some(map) = value.as_object_mut().filter(|_| kind.custom().is_none()) {
+        map.remove("kind");
+        map.remove("apiVersion");
+    }
     value
 }
 
@@ -184,14 +189,7 @@ pub(crate) fn list(api: &mut Api, context: &mut Context<'_>) -> Outcome<Response
     };
     match Form::of(context.request.accept) {
         Form::Whole => {
-            let mut items = values(found);
-            if kind.custom().is_none() {
-                for item in items.iter_mut().filter_map(Value::as_object_mut) {
-                    item.remove("kind");
-                    item.remove("apiVersion");
-                }
-            }
-            list["items"] = items.into();
+            list["items"] = values(found).into_iter().map(|value| item(&kind, value)).collect::<Vec<_>>().into();
         }
         Form::Metadata => {
             list["kind"] = "PartialObjectMetadataList".into();

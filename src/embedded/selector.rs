@@ -54,7 +54,8 @@ impl Selector {
                 )));
             };
             if !known_fields(kind).iter().any(|known| known == key) {
-                let message = if kind.custom().is_some() || !matches!(&*kind.plural, "pods" | "nodes" | "secrets" | "namespaces") {
+                let own = matches!(&*kind.plural, "pods" | "nodes" | "secrets" | "namespaces");
+                let message = if kind.custom().is_none() && !own {
                     format!("{key:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
                 } else {
                     format!("field label not supported: {key}")

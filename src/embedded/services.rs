@@ -16,13 +16,27 @@ pub(crate) fn allocate(api: &Api, object: &mut Value) {
         spec["clusterIP"] = ip.clone().into();
         spec["clusterIPs"] = json!([ip]);
     }
+    let ip = spec["clusterIP"].clone();
+    if spec["clusterIPs"].is_null() {
+        spec["clusterIPs"] = json!([ip]);
+    }
+    // Such a service may have addresses of both families.
+    if ip == "None" && spec["selector"].is_null() && spec["ipFamilies"].is_null() && spec["ipFamilyPolicy"].is_null() {
+        spec["ipFamilies"] = json!(["IPv4", "IPv6"]);
+        spec["ipFamilyPolicy"] = "RequireDualStack".into();
+    }
     if spec["ipFamilies"].is_null() {
         spec["ipFamilies"] = json!(["IPv4"]);
     }
     if spec["ipFamilyPolicy"].is_null() {
         spec["ipFamilyPolicy"] = "SingleStack".into();
     }
-    if kind == "NodePort" || kind == "LoadBalancer" {
+    ports(api, spec);
+}
+
+/// Gives the ports of a Service numbers on the nodes.
+fn ports(api: &Api, spec: &mut Value) {
+    if spec["type"] == "NodePort" || spec["type"] == "LoadBalancer" {
         let mut next = 30_000;
         let used = used_ports(api);
         for port in spec["ports"].as_array_mut().into_iter().flatten() {
@@ -62,7 +76,24 @@ fn used_ports(api: &Api) -> Vec<i64> {
 }
 
 /// Keeps what was allocated if an update does not name it.
-pub(crate) fn patch(live: &Value, object: &mut Value) {
+pub(crate) fn patch(api: &Api, live: &Value, object: &mut Value) {
+    keep(live, object);
+    let has_ports = |kind: &Value| kind == "NodePort" || kind == "LoadBalancer";
+    let spec = &mut object["spec"];
+    if has_ports(&spec["type"]) {
+        ports(api, spec);
+    } else if has_ports(&live["spec"]["type"]) {
+        for port in spec["ports"].as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
+            port.remove("nodePort");
+        }
+        if let Some(spec) = spec.as_object_mut() {
+            spec.remove("externalTrafficPolicy");
+            spec.remove("allocateLoadBalancerNodePorts");
+        }
+    }
+}
+
+fn keep(live: &Value, object: &mut Value) {
     let (old, new) = (&live["spec"], &mut object["spec"]);
     let keeps = |kind: &Value| kind != "ExternalName";
     if !keeps(&old["type"]) || !keeps(&new["type"]) {

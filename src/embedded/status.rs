@@ -21,7 +21,8 @@ pub(crate) struct Fault {
     pub(crate) path: String,
     pub(crate) kind: FaultKind,
     detail: String,
-    value: Option<Value>,
+    /// The value as it is shown.
+    value: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +40,7 @@ pub(crate) enum FaultKind {
 
 impl Fault {
     fn new(kind: FaultKind, path: impl Into<String>, value: Option<Value>, detail: impl Into<String>) -> Self {
-        Self { path: path.into(), kind, detail: detail.into(), value }
+        Self { path: path.into(), kind, detail: detail.into(), value: value.map(|value| value.to_string()) }
     }
 
     pub(crate) fn required(path: impl Into<String>, detail: impl Into<String>) -> Self {
@@ -48,6 +49,15 @@ impl Fault {
 
     pub(crate) fn invalid(path: impl Into<String>, value: impl Into<Value>, detail: impl Into<String>) -> Self {
         Self::new(FaultKind::Invalid, path, Some(value.into()), detail)
+    }
+
+    /// An invalid value that is shown in the order and with the names of Go's fields.
+    pub(crate) fn shown(path: impl Into<String>, value: String, detail: impl Into<String>) -> Self {
+        Self { value: Some(value), ..Self::new(FaultKind::Invalid, path, None, detail) }
+    }
+
+    pub(crate) fn shown_duplicate(path: impl Into<String>, value: String) -> Self {
+        Self { value: Some(value), ..Self::new(FaultKind::Duplicate, path, None, "") }
     }
 
     pub(crate) fn forbidden(path: impl Into<String>, detail: impl Into<String>) -> Self {

@@ -149,7 +149,11 @@ pub(crate) fn prepare_create(api: &mut Api, kind: &Kind, object: &mut Value, now
         "services" => services::allocate(api, object),
         "jobs.batch" => crate::pods::label_job(object),
         "customresourcedefinitions.apiextensions.k8s.io" => crate::crd::prepare(object),
-        "priorityclasses.scheduling.k8s.io" => {}
+        "nodes" => {
+            let taint = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});
+            let taints = object["spec"]["taints"].as_array().cloned().unwrap_or_default();
+            object["spec"]["taints"] = taints.into_iter().chain([taint]).collect::<Vec<_>>().into();
+        }
         _ => {}
     }
 }
@@ -193,12 +197,11 @@ pub(crate) fn prepare_update(api: &mut Api, kind: &Kind, subresource: &str, live
             }
         }
         match &*kind.resource() {
-            "services" => services::patch(live, object),
+            "services" => services::patch(api, live, object),
             "namespaces" => object["spec"]["finalizers"] = live["spec"]["finalizers"].clone(),
             "customresourcedefinitions.apiextensions.k8s.io" => {}
             _ => {}
         }
-        let _ = api;
     }
     if bumps_generation(kind, subresource, live, object)
         && let Some(generation) = live["metadata"]["generation"].as_i64()
@@ -333,6 +336,25 @@ pub(crate) fn garbage_finalizers(
     }
 }
 
+/// What is worth a warning about a new object.
+pub(crate) fn warnings(kind: &Kind, object: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    if is(kind, &["endpoints"]) {
+        found.push("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice".to_owned());
+    }
+    for finalizer in object["metadata"]["finalizers"].as_array().into_iter().flatten() {
+        if kind.custom().is_some() && !finalizer.as_str().unwrap_or_default().contains('/') {
+            found.push(format!("metadata.finalizers: {finalizer}: prefer a domain-qualified finalizer name to avoid accidental conflicts with other finalizer writers"));
+        }
+    }
+    found
+}
+
+/// Whether objects of a kind get time to end.
+pub(crate) fn is_graceful(kind: &Kind) -> bool {
+    is(kind, &["pods"])
+}
+
 /// The seconds that an object has to end.
 pub(crate) fn grace(kind: &Kind, object: &Value, asked: Option<i64>) -> i64 {
     if !is(kind, &["pods"]) {
@@ -352,7 +374,9 @@ pub(crate) fn begin_delete(kind: &Kind, object: &mut Value, grace: i64, now: &st
     let deadline = now.parse::<jiff::Timestamp>().ok();
     let deadline = deadline.and_then(|now| now.checked_add(jiff::SignedDuration::from_secs(grace)).ok());
     meta["deletionTimestamp"] = deadline.map_or_else(|| now.to_owned(), crate::api::time).into();
-    meta["deletionGracePeriodSeconds"] = grace.into();
+    if !is(kind, &["namespaces"]) {
+        meta["deletionGracePeriodSeconds"] = grace.into();
+    }
     if !again && let Some(generation) = meta["generation"].as_i64().filter(|generation| *generation > 0) {
         meta["generation"] = (generation + 1).into();
     }

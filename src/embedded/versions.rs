@@ -37,6 +37,8 @@ pub(crate) fn is_current(kind: &Kind, object: &Object) -> bool {
 pub(crate) fn convert(kind: &Kind, value: &mut Value) {
     if kind.plural == "events" && value["apiVersion"] != kind.api_version() {
         event(value, kind.group.is_empty());
+        // A group writes empty fields that the other does not have.
+        crate::decode::decode(kind.typed(), value).ok();
     }
     value["apiVersion"] = kind.api_version().into();
     if let Some(custom) = kind.custom() {

@@ -74,7 +74,8 @@ impl Watch {
         };
         let given: u64 = watch.query.get("resourceVersion").unwrap_or("0").parse().map_err(|_| {
             let text = watch.query.get("resourceVersion").unwrap_or_default();
-            Failure::bad_request(format!("Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"))
+            let why = format!("resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax");
+            Failure::plain(500, why)
         })?;
         if initial || given == 0 {
             watch.version = api.store.version();
@@ -129,6 +130,9 @@ impl Watch {
         if kind.custom().is_none() {
             object["metadata"]["creationTimestamp"] = Value::Null;
             crate::decode::decode(kind.typed(), &mut object).ok();
+            if ["deployments", "statefulsets", "replicasets", "replicationcontrollers"].contains(&&*kind.plural) {
+                object["spec"]["replicas"] = 0.into();
+            }
         }
         json!({"type": "BOOKMARK", "object": object})
     }

@@ -12,7 +12,7 @@ use crate::meta;
 use crate::request::{Response, manager};
 use crate::status::{Failure, Outcome, details};
 use crate::store::Object;
-use crate::{body, defaults, patching, strategy, validate, versions};
+use crate::{body, defaults, last_applied, patching, strategy, validate, versions};
 
 /// Creates an object.
 pub(crate) fn create(api: &mut Api, context: &mut Context<'_>) -> Outcome<Response> {
@@ -120,6 +120,7 @@ fn store_new(
     }
     meta::admit_namespace(api, context, &name)?;
     strategy::prepare_create(api, &kind, &mut object, &context.now);
+    context.warnings.extend(strategy::warnings(&kind, &object));
     let mut faults = validate::create(api, &kind, &object);
     faults.extend(meta::check(&kind, &object));
     if !faults.is_empty() {
@@ -162,14 +163,9 @@ pub(crate) fn update(api: &mut Api, context: &mut Context<'_>) -> Outcome<Respon
         Err(failure) => return Err(failure),
     };
     if meta::text(&object, "resourceVersion").is_empty() && !strategy::updates_unconditionally(&kind) {
-        let fault = crate::status::Fault::invalid(
-            "metadata.resourceVersion",
-            0,
-            "must be specified for an update",
-        );
-        let mut failure = Failure::invalid(&kind.group, &kind.kind, context.name(), &[fault]);
-        failure.replace("Invalid value: 0:", "Invalid value: 0x0:");
-        return Err(failure);
+        let why = "must be specified for an update";
+        let fault = crate::status::Fault::invalid("metadata.resourceVersion", 0, why);
+        return Err(Failure::invalid(&kind.group, &kind.plural, context.name(), &[fault]));
     }
     let (stored, _) = save(api, context, &live, object, None, is_dry)?;
     Ok(Response::json(200, &stored))
@@ -189,11 +185,7 @@ fn save(
     let name = context.name().to_owned();
     let given_uid = meta::text(&object, "uid").to_owned();
     let live_uid = meta::text(live, "uid");
-    if !given_uid.is_empty() && given_uid != live_uid {
-        if context.request.method != "PUT" {
-            let fault = crate::status::Fault::invalid("metadata.uid", given_uid, "field is immutable");
-            return Err(Failure::invalid(&kind.group, &kind.kind, &name, &[fault]));
-        }
+    if !given_uid.is_empty() && given_uid != live_uid && context.request.method == "PUT" {
         let why = format!(
             "StorageError: invalid object, Code: 4, Key: /registry/{}/{}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {given_uid}, UID in object meta: {live_uid}",
             kind.registry(),
@@ -215,8 +207,13 @@ fn save(
     meta::carry_over(live, &mut object);
     strategy::prepare_update(api, &kind, context.subresource(), live, &mut object);
     let mut faults = meta::check(&kind, &object);
-    faults.extend(meta::check_update(live, &object));
-    faults.extend(validate::update(api, &kind, context.subresource(), live, &object));
+    let of_meta = meta::check_update(live, &object);
+    // The rules of built-in kinds check the metadata once more.
+    if kind.custom().is_none() {
+        faults.extend(of_meta.clone());
+    }
+    faults.extend(of_meta);
+    faults.extend(validate::update(&kind, context.subresource(), live, &object));
     if !faults.is_empty() {
         return Err(Failure::invalid(&kind.group, &kind.kind, &name, &faults));
     }
@@ -291,13 +288,13 @@ fn apply(api: &mut Api, context: &mut Context<'_>) -> Outcome<Response> {
     }
     let faults = check(kind.typed(), &config, false);
     if !faults.is_empty() {
-        let place = [context.namespace(), context.name()].join("/");
-        let place = place.trim_start_matches('/');
+        let place = format!("{}/{}", meta::text(&config, "namespace"), meta::text(&config, "name"));
         let faults =
             if let [one] = &faults[..] { one.clone() } else { format!("errors:\n  {}", faults.join("\n  ")) };
         let message = format!(
-            "failed to create typed patch object ({place}; {}, Kind={}): {faults}",
-            kind.api_version(),
+            "failed to create typed patch object ({place}; {}/{}, Kind={}): {faults}",
+            kind.group,
+            kind.version,
             kind.kind
         );
         return Err(Failure::plain(500, message));
@@ -314,8 +311,20 @@ fn apply(api: &mut Api, context: &mut Context<'_>) -> Outcome<Response> {
     let force = context.query.flag("force");
     let reset = strategy::reset_fields(&kind, context.subresource());
     let mut result = Ok(Value::Null);
-    rules(api, context, &reset, |rules| result = managed.apply(&old, &config, &owner, force, rules));
-    let merged = result.map_err(|conflicts| conflict_failure(&conflicts))?;
+    rules(api, context, &reset, |rules| {
+        result = managed.apply(&old, &config, &owner, force, rules);
+        // What kubectl applied from the client is its own.
+        if let Err(conflicts) = &result
+            && owner.manager == "kubectl"
+            && last_applied::allows(kind.typed(), &old, conflicts)
+        {
+            result = managed.apply(&old, &config, &owner, true, rules);
+        }
+    });
+    let mut merged = result.map_err(|conflicts| conflict_failure(&conflicts))?;
+    if owner.manager == "kubectl" {
+        last_applied::record(&mut merged, &config);
+    }
     let is_same = unchanged(&old, &merged) && managed.same_but_times(&before);
     if let Some(live) = live.as_ref().filter(|_| is_same) {
         let given = meta::text(&config, "resourceVersion");
@@ -324,7 +333,9 @@ fn apply(api: &mut Api, context: &mut Context<'_>) -> Outcome<Response> {
         }
         return Ok(Response::json(200, live));
     }
-    managed.touch(&owner, &context.now);
+    if !unchanged(&old, &merged) {
+        managed.touch(&owner, &context.now);
+    }
     let mut object = body::settle(context, merged, live.as_ref())?;
     meta::check_path(context, &mut object)?;
     match live {
@@ -381,7 +392,11 @@ pub(crate) fn delete(api: &mut Api, context: &mut Context<'_>) -> Outcome<Respon
         return Ok(Response::json(200, &status));
     }
     let accepted = !is_gone && options.orphans == Some(false);
-    Ok(Response::json(if accepted { 202 } else { 200 }, &last))
+    let mut response = Response::json(if accepted { 202 } else { 200 }, &last);
+    if kind.resource() == "jobs.batch" && options.propagation.is_none() && options.orphans.is_none() {
+        response.warnings.push("child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning".to_owned());
+    }
+    Ok(response)
 }
 
 /// Deletes the objects of a list.
@@ -392,7 +407,7 @@ pub(crate) fn delete_collection(api: &mut Api, context: &mut Context<'_>) -> Out
     let mut items = Vec::new();
     for (key, object) in found {
         let (last, _) = delete_one(api, &kind, &key, &object, &options, &context.now)?;
-        items.push(crate::read::item(last));
+        items.push(crate::read::item(&kind, last));
     }
     list["items"] = items.into();
     list["metadata"]["resourceVersion"] = api.store.version().to_string().into();
@@ -436,11 +451,9 @@ impl DeleteOptions {
             let fault = crate::status::Fault::not_supported(
                 "propagationPolicy",
                 policy,
-                &["Background", "Foreground", "Orphan", "nil"],
+                &["Foreground", "Background", "Orphan", "nil"],
             );
-            let mut failure = Failure::invalid("meta.k8s.io", "DeleteOptions", "", &[fault]);
-            failure.replace("\"nil\"", "\"nil\"");
-            return Err(failure);
+            return Err(Failure::invalid("meta.k8s.io", "DeleteOptions", "", &[fault]));
         }
         Ok(options)
     }
@@ -479,6 +492,7 @@ pub(crate) fn delete_one(
         }
     }
     strategy::admit_delete(kind, &value)?;
+
     let before = value.clone();
     strategy::garbage_finalizers(kind, &mut value, options.propagation.as_deref(), options.orphans);
     let grace = strategy::grace(kind, &value, options.grace);
@@ -492,13 +506,10 @@ pub(crate) fn delete_one(
     }
     api.is_dirty = true;
     if is_gone {
-        let last = api.store.remove(&kind.storage(), key);
+        api.store.remove(&kind.storage(), key);
         crate::crd::changed(api, kind, None);
-        let last = last.map(|last| versions::read(kind, &last));
-        let mut last = last.unwrap_or_default();
         // The answer shows the object as it was stored.
-        last["metadata"]["resourceVersion"] = before["metadata"]["resourceVersion"].clone();
-        return Ok((last, true));
+        return Ok((if strategy::is_graceful(kind) { value } else { before }, true));
     }
     if value != before {
         let mut stored = value.clone();

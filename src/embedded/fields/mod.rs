@@ -11,3 +11,8 @@ mod typed;
 pub(crate) use manager::{Conflicts, Managed, Owner};
 pub(crate) use set::Set;
 pub(crate) use typed::{check, go_value};
+
+/// The paths of the fields of a value.
+pub(crate) fn field_paths(typed: crate::schema::Typed<'_>, value: &serde_json::Value) -> Vec<String> {
+    typed::field_set(typed, value).paths()
+}

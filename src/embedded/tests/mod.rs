@@ -8,6 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::{Api, Body, Request, User};
@@ -31,8 +32,10 @@ fn answers_are_those_of_a_real_server() {
         let name = file.file_stem().unwrap().to_string_lossy().into_owned();
         let mut play = Play::new();
         for (line, step) in text.lines().enumerate().filter(|(_, line)| !line.is_empty()) {
+            let raw: BTreeMap<String, &RawValue> = serde_json::from_str(step).unwrap();
+            let body = raw.get("body").map(|body| body.get()).unwrap_or_default();
             let step: Value = serde_json::from_str(step).unwrap_or_else(|error| panic!("{name}:{}: {error}", line + 1));
-            let found = play.step(&step);
+            let found = play.step(&step, body);
             steps += 1;
             if !found.is_empty() {
                 wrong += 1;
@@ -65,14 +68,16 @@ impl Play {
     }
 
     /// Sends a request; returns how the answer differs from the recorded one.
-    fn step(&mut self, step: &Value) -> Vec<String> {
+    fn step(&mut self, step: &Value, body: &str) -> Vec<String> {
         self.now += jiff::SignedDuration::from_secs(1);
         if step["do"] == "tick" {
             settle(&mut self.api, self.now);
             return Vec::new();
         }
-        let request = names::filled(step, &self.known);
-        let (code, answer) = send(&mut self.api, &request, self.now);
+        let uri = names::filled(step["do"].as_str().unwrap_or_default(), &self.known);
+        let body = if step["body"].is_string() { step["body"].as_str().unwrap_or_default() } else { body };
+        let body = names::filled(body, &self.known);
+        let (code, answer) = send(&mut self.api, step, &uri, &body, self.now);
         if let Some(name) = step["as"].as_str() {
             self.known.insert(name.to_owned(), answer.clone());
         }
@@ -98,13 +103,8 @@ fn settle(api: &mut Api, now: Timestamp) {
 }
 
 /// Sends the request of a step.
-fn send(api: &mut Api, step: &Value, now: Timestamp) -> (u16, Value) {
-    let (method, uri) = step["do"].as_str().unwrap().split_once(' ').unwrap();
-    let body = match &step["body"] {
-        Value::Null => String::new(),
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    };
+fn send(api: &mut Api, step: &Value, uri: &str, body: &str, now: Timestamp) -> (u16, Value) {
+    let (method, uri) = uri.split_once(' ').unwrap();
     let user = User { name: "admin".to_owned(), groups: vec!["system:masters".to_owned()] };
     let request = Request {
         method,

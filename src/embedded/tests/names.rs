@@ -12,7 +12,7 @@ pub(super) struct Names {
     known: BTreeMap<String, String>,
 }
 
-static PATTERNS: LazyLock<[(Regex, &str); 8]> = LazyLock::new(|| {
+static PATTERNS: LazyLock<[(Regex, &str); 11]> = LazyLock::new(|| {
     [
         (r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "uid"),
         (r"20[0-9]{2}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?Z", "time"),
@@ -21,6 +21,9 @@ static PATTERNS: LazyLock<[(Regex, &str); 8]> = LazyLock::new(|| {
         (r#"patch: Invalid value: \"(\\.|[^\"\\])*\""#, "patched"),
         (r#"^Invalid value: \"\{(\\.|[^\"\\])*\""#, "patched"),
         (r"continue key is not valid: .*", "why"),
+        (r"(error decoding patch|json parse error): .*", "why"),
+        (r"in record \([0-9]+\)", "why"),
+        (r"\n@@ (.|\n)*", "why"),
         (r"kube-api-access-[bcdfghjklmnpqrstvwxz2456789]{5}", "token-volume"),
     ]
     .map(|(pattern, name)| (Regex::new(pattern).unwrap(), name))
@@ -44,6 +47,8 @@ impl Names {
                 let mut out = serde_json::Map::new();
                 for (key, value) in map {
                     let mapped = match (key.as_str(), value) {
+                        // That of a list depends on what else happens in the cluster.
+                        ("resourceVersion", Value::String(_)) if !map.contains_key("uid") => "<version>".into(),
                         ("resourceVersion", Value::String(text)) if text.parse::<u64>().is_ok() => {
                             self.name("version", text).into()
                         }
@@ -73,13 +78,21 @@ impl Names {
                 text = text.replace(&value, &name);
             }
         }
+        // The order of faults is not always the same.
+        if let Some((head, faults)) = text.split_once(" is invalid: [")
+            && let Some(faults) = faults.strip_suffix(']')
+        {
+            let mut faults: Vec<&str> = faults.split(", ").collect();
+            faults.sort_unstable();
+            return format!("{head} is invalid: [{}]", faults.join(", "));
+        }
         text
     }
 }
 
-/// A step with the values of earlier answers: `${name.path}`.
-pub(super) fn filled(step: &Value, known: &BTreeMap<String, Value>) -> Value {
-    let mut text = serde_json::json!({"do": step["do"], "body": step["body"]}).to_string();
+/// A text with the values of earlier answers: `${name.path}`.
+pub(super) fn filled(text: &str, known: &BTreeMap<String, Value>) -> String {
+    let mut text = text.to_owned();
     while let Some((before, rest)) = text.split_once("${") {
         let (path, after) = rest.split_once('}').expect("the end of a reference");
         let (name, path) = path.split_once('.').expect("a name and a path");
@@ -89,11 +102,7 @@ pub(super) fn filled(step: &Value, known: &BTreeMap<String, Value>) -> Value {
         });
         text = format!("{before}{}{after}", value.as_str().unwrap_or_default());
     }
-    let filled: Value = serde_json::from_str(&text).unwrap();
-    let mut step = step.clone();
-    step["do"] = filled["do"].clone();
-    step["body"] = filled["body"].clone();
-    step
+    text
 }
 
 /// How two values differ, by path.
