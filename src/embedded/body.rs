@@ -137,8 +137,9 @@ pub(crate) fn settle(context: &mut Context<'_>, mut value: Value, live: Option<&
     let mut unknown = read_into(&kind, &mut value).map_err(&refused)?;
     // In the order of the body.
     let text = String::from_utf8_lossy(context.request.body);
-    unknown.sort_by_key(|path| {
-        text.find(&format!("{:?}", path.rsplit('.').next().unwrap_or_default())).unwrap_or(usize::MAX)
+    unknown.sort_by_cached_key(|path| {
+        let at = if kind.custom().is_some() { None } else { position(&text, path) };
+        at.unwrap_or(usize::MAX)
     });
     if !unknown.is_empty() && validation != Validation::Ignore {
         if validation == Validation::Strict {
@@ -147,6 +148,11 @@ pub(crate) fn settle(context: &mut Context<'_>, mut value: Value, live: Option<&
         context.warnings.extend(unknown.iter().map(|path| format!("unknown field {path:?}")));
     }
     Ok(value)
+}
+
+/// Where a body names a field.
+fn position(text: &str, path: &str) -> Option<usize> {
+    text.find(&format!("{:?}", path.rsplit('.').next().unwrap_or_default()))
 }
 
 fn cannot_be_handled(kind: &Kind, why: &str) -> String {

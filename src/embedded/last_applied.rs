@@ -21,7 +21,8 @@ pub(crate) fn record(object: &mut Value, config: &Value) {
         return;
     }
     let mut config = config.clone();
-    if let Some(annotations) = config["metadata"]["annotations"].as_object_mut() {
+    let annotations = config.get_mut("metadata").and_then(|meta| meta.get_mut("annotations"));
+    if let Some(annotations) = annotations.and_then(Value::as_object_mut) {
         annotations.remove(ANNOTATION);
     }
     object["metadata"]["annotations"][ANNOTATION] = format!("{config}\n").into();

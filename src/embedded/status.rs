@@ -91,6 +91,10 @@ impl Fault {
         Self::new(FaultKind::NotSupported, path, Some(value.into()), detail)
     }
 
+    pub(crate) fn is_about_null(&self) -> bool {
+        self.kind == FaultKind::TypeInvalid && self.value.as_deref() == Some("\"null\"")
+    }
+
     fn reason(&self) -> &'static str {
         match self.kind {
             FaultKind::Required => "FieldValueRequired",

@@ -370,6 +370,12 @@ pub(crate) fn grace(kind: &Kind, object: &Value, asked: Option<i64>) -> i64 {
 
 /// Marks an object as being deleted.
 pub(crate) fn begin_delete(kind: &Kind, object: &mut Value, grace: i64, now: &str, again: bool) {
+    if is(kind, &[crate::crd::CRDS]) {
+        if !again {
+            crate::crd::begin_delete(object, now);
+        }
+        return;
+    }
     let meta = &mut object["metadata"];
     let deadline = now.parse::<jiff::Timestamp>().ok();
     let deadline = deadline.and_then(|now| now.checked_add(jiff::SignedDuration::from_secs(grace)).ok());

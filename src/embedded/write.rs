@@ -243,6 +243,13 @@ fn save(
     Ok((object, is_gone))
 }
 
+/// Stores an object that a subresource changed.
+pub(crate) fn save_as(api: &mut Api, context: &mut Context<'_>, live: &Value, object: Value) -> Outcome<Value> {
+    let is_dry = context.query.is_dry_run()?;
+    let object = body::settle(context, object, Some(live))?;
+    save(api, context, live, object, None, is_dry).map(|(stored, _)| stored)
+}
+
 /// Changes an object by a patch.
 pub(crate) fn patch(api: &mut Api, context: &mut Context<'_>) -> Outcome<Response> {
     let content_type = context.request.content_type.split(';').next().unwrap_or_default().trim();
@@ -336,6 +343,12 @@ fn apply(api: &mut Api, context: &mut Context<'_>) -> Outcome<Response> {
     if !unchanged(&old, &merged) {
         managed.touch(&owner, &context.now);
     }
+    if let Some(custom) = kind.custom() {
+        let faults = crate::crd::nulls(custom, context.subresource(), &merged);
+        if !faults.is_empty() {
+            return Err(Failure::invalid(&kind.group, &kind.kind, context.name(), &faults));
+        }
+    }
     let mut object = body::settle(context, merged, live.as_ref())?;
     meta::check_path(context, &mut object)?;
     match live {
@@ -378,7 +391,10 @@ pub(crate) fn delete(api: &mut Api, context: &mut Context<'_>) -> Outcome<Respon
     let Some(object) = api.store.get(&kind.storage(), &key).cloned() else {
         return Err(Failure::not_found(&kind, context.name()));
     };
-    let (last, is_gone) = delete_one(api, &kind, &key, &object, &options, &context.now)?;
+    let (mut last, is_gone) = delete_one(api, &kind, &key, &object, &options, &context.now)?;
+    if is_gone && !options.is_dry {
+        last["metadata"]["resourceVersion"] = api.store.version().to_string().into();
+    }
     if is_gone && !strategy::returns_deleted(&kind) {
         let meta = &last["metadata"];
         let text = |field: &str| meta[field].as_str().unwrap_or_default();
@@ -508,7 +524,6 @@ pub(crate) fn delete_one(
     if is_gone {
         api.store.remove(&kind.storage(), key);
         crate::crd::changed(api, kind, None);
-        // The answer shows the object as it was stored.
         return Ok((if strategy::is_graceful(kind) { value } else { before }, true));
     }
     if value != before {

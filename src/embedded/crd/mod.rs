@@ -11,7 +11,7 @@ use crate::kinds::{Kind, Source};
 use crate::schema::{Arena, Id, Typed, definition};
 use crate::status::Fault;
 
-pub(crate) use names::{check, default_names, prepare, tick};
+pub(crate) use names::{begin_delete, check, default_names, prepare, tick};
 
 /// One version of a CRD.
 #[derive(Debug)]
@@ -113,6 +113,11 @@ pub(crate) fn validate(custom: &Custom, subresource: &str, object: &Value) -> Ve
         };
     }
     validate::check(&custom.schema, object, true, "", "")
+}
+
+/// Where an apply has left nulls that the schema does not allow.
+pub(crate) fn nulls(custom: &Custom, subresource: &str, object: &Value) -> Vec<Fault> {
+    validate(custom, subresource, object).into_iter().filter(Fault::is_about_null).collect()
 }
 
 /// Follows a change of a CRD.

@@ -83,17 +83,28 @@ pub(crate) fn tick(api: &mut Api, now: &str) -> bool {
 
 fn accept(api: &mut Api, key: &str, crd: &Value, all: &[(Arc<str>, Value)], now: &str) -> bool {
     let names = &crd["spec"]["names"];
-    let has_finalizer = crd["metadata"]["finalizers"].as_array().is_some_and(|f| f.iter().any(|f| f == CLEANUP));
-    if crd["status"]["acceptedNames"] == *names && has_finalizer {
+    if crd["status"]["acceptedNames"] == *names {
         return false;
     }
-    let conflict = all.iter().filter(|(other, _)| **other != *key).find_map(|(_, other)| {
-        let accepted = &other["status"]["acceptedNames"];
-        let same_group = other["spec"]["group"] == crd["spec"]["group"];
-        let pairs = [("kind", "KindConflict"), ("listKind", "ListKindConflict"), ("singular", "SingularConflict"), ("plural", "PluralConflict")];
-        let found = pairs.iter().find(|(field, _)| !names[field].is_null() && accepted[field] == names[field]);
-        found.filter(|_| same_group).map(|(field, reason)| (*reason, names[field].clone()))
-    });
+    let others: Vec<&Value> = all
+        .iter()
+        .filter(|(other, value)| **other != *key && value["spec"]["group"] == crd["spec"]["group"])
+        .map(|(_, value)| &value["status"]["acceptedNames"])
+        .collect();
+    let mut accepted = names.as_object().cloned().unwrap_or_default();
+    let mut conflict = None;
+    // The last conflict is the one that is reported. A short name counts as a singular or plural one.
+    let fields = [("plural", "PluralConflict"), ("singular", "SingularConflict"), ("kind", "KindConflict"), ("listKind", "ListKindConflict")];
+    for (field, reason) in fields {
+        let wanted = &names[field];
+        if !wanted.is_null() && others.iter().any(|other| other[field] == *wanted) {
+            conflict = Some((reason, wanted.clone()));
+            match field {
+                "plural" | "kind" => accepted.insert(field.to_owned(), "".into()),
+                _ => accepted.remove(field),
+            };
+        }
+    }
     let condition = |kind: &str, status: &str, reason: &str, message: String| {
         json!({"type": kind, "status": status, "lastTransitionTime": now, "reason": reason, "message": message})
     };
@@ -114,23 +125,26 @@ fn accept(api: &mut Api, key: &str, crd: &Value, all: &[(Arc<str>, Value)], now:
         return false;
     }
     next["status"]["conditions"] = conditions.into();
-    let mut accepted = names.as_object().cloned().unwrap_or_default();
-    if conflict.is_some() {
-        for field in ["kind", "listKind"] {
-            accepted.insert(field.to_owned(), if field == "kind" { "".into() } else { Value::Null });
-        }
-        accepted.retain(|_, value| !value.is_null());
-    } else {
-        let finalizers = next["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
-        let with = finalizers.into_iter().filter(|f| f != CLEANUP).chain([CLEANUP.into()]).collect::<Vec<Value>>();
-        next["metadata"]["finalizers"] = with.into();
-    }
-    let entry = status_manager(now, &["Established", "NamesAccepted"], &accepted);
+    let mut owned = accepted.clone();
+    owned.retain(|_, name| *name != "");
+    let entry = status_manager(now, &["Established", "NamesAccepted"], &owned);
     next["status"]["acceptedNames"] = accepted.into();
     let managers = next["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
     next["metadata"]["managedFields"] = managers.into_iter().chain([entry]).collect::<Vec<_>>().into();
     store(api, key, next);
     true
+}
+
+/// Marks a CRD as being deleted: its instances go first.
+pub(crate) fn begin_delete(object: &mut Value, now: &str) {
+    let meta = &mut object["metadata"];
+    meta["deletionTimestamp"] = now.into();
+    let finalizers = meta["finalizers"].as_array().cloned().unwrap_or_default();
+    meta["finalizers"] = finalizers.into_iter().chain([CLEANUP.into()]).collect::<Vec<Value>>().into();
+    let terminating = json!({"type": "Terminating", "status": "True", "lastTransitionTime": now, "reason": "InstanceDeletionPending",
+        "message": "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon"});
+    let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    object["status"]["conditions"] = conditions.into_iter().chain([terminating]).collect::<Vec<_>>().into();
 }
 
 /// Deletes the instances of a CRD, and then lets it go.

@@ -83,11 +83,9 @@ impl Walk {
         let length = text.chars().count() as u64;
         if let Some(most) = schema["maxLength"].as_u64().filter(|most| length > *most) {
             self.faults.push(Fault::too_long(path, format!("may not be more than {most} bytes")));
-        }
-        if let Some(least) = schema["minLength"].as_u64().filter(|least| length < *least) {
+        } else if let Some(least) = schema["minLength"].as_u64().filter(|least| length < *least) {
             self.invalid(path, &text.into(), format!("{name} in body should be at least {least} chars long"));
-        }
-        if let Some(pattern) = schema["pattern"].as_str()
+        } else if let Some(pattern) = schema["pattern"].as_str()
             && !matches(pattern, text)
         {
             self.invalid(path, &text.into(), format!("{name} in body should match '{pattern}'"));

@@ -12,7 +12,7 @@ pub(super) struct Names {
     known: BTreeMap<String, String>,
 }
 
-static PATTERNS: LazyLock<[(Regex, &str); 11]> = LazyLock::new(|| {
+static PATTERNS: LazyLock<[(Regex, &str); 14]> = LazyLock::new(|| {
     [
         (r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "uid"),
         (r"20[0-9]{2}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?Z", "time"),
@@ -23,7 +23,10 @@ static PATTERNS: LazyLock<[(Regex, &str); 11]> = LazyLock::new(|| {
         (r"continue key is not valid: .*", "why"),
         (r"(error decoding patch|json parse error): .*", "why"),
         (r"in record \([0-9]+\)", "why"),
-        (r"\n@@ (.|\n)*", "why"),
+        (r"\n@@ (.|\n)*", ""),
+        (r"Invalid value: \{.*\}: field is immutable", "struct"),
+        (r"^[0-9]+s$", "age"),
+        (r"^127.0.0.1:[0-9]+$", "address"),
         (r"kube-api-access-[bcdfghjklmnpqrstvwxz2456789]{5}", "token-volume"),
     ]
     .map(|(pattern, name)| (Regex::new(pattern).unwrap(), name))
@@ -31,7 +34,10 @@ static PATTERNS: LazyLock<[(Regex, &str); 11]> = LazyLock::new(|| {
 
 impl Names {
     fn name(&mut self, kind: &str, value: &str) -> String {
-        if ["time", "patched", "why"].contains(&kind) {
+        if kind.is_empty() {
+            return String::new();
+        }
+        if ["time", "patched", "why", "struct", "age", "address"].contains(&kind) {
             return format!("<{kind}>");
         }
         let number = self.known.keys().filter(|key| key.starts_with(kind)).count() + 1;
