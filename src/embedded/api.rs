@@ -18,13 +18,15 @@ pub struct Api {
     pub(crate) kinds: Kinds,
     /// The number of values that were generated: uids and suffixes of names.
     generated: u64,
+    /// The number of addresses that Services were given.
+    pub(crate) addresses: u32,
     /// Whether controllers have something to look at.
     pub(crate) is_dirty: bool,
 }
 
 impl Default for Api {
     fn default() -> Self {
-        Self { store: Store::default(), kinds: Kinds::built_in(), generated: 0, is_dirty: true }
+        Self { store: Store::default(), kinds: Kinds::built_in(), generated: 0, addresses: 0, is_dirty: true }
     }
 }
 

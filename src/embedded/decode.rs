@@ -220,6 +220,33 @@ fn record(
     Ok(())
 }
 
+/// Makes empty lists that are always written null: they do not survive in the store.
+pub(crate) fn forget_empty_lists(typed: Typed<'_>, value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            for (name, value) in map.iter_mut().filter(|(_, value)| value.is_object() || value.is_array()) {
+                let Some((field, below)) = typed.named(name) else {
+                    if let Some(below) = typed.extra().filter(|extra| extra.node().basic != Basic::Any) {
+                        forget_empty_lists(below, value);
+                    }
+                    continue;
+                };
+                if !field.omits_zero && !field.go.is_empty() && value.as_array().is_some_and(Vec::is_empty) {
+                    *value = Value::Null;
+                } else {
+                    forget_empty_lists(below, value);
+                }
+            }
+        }
+        Value::Array(items) => {
+            if let Some(typed) = typed.items() {
+                items.iter_mut().for_each(|item| forget_empty_lists(typed, item));
+            }
+        }
+        _ => {}
+    }
+}
+
 /// Adds the fields that are always written.
 pub(crate) fn complete(typed: Typed<'_>, map: &mut Map<String, Value>) {
     for (name, field) in typed.node().fields.iter().filter(|(_, field)| !field.omits_zero) {

@@ -142,12 +142,6 @@ impl Kinds {
         self.all.get(&(group.to_owned(), version.to_owned(), plural.to_owned()))
     }
 
-    /// The kind with this apiVersion and kind.
-    pub(crate) fn of(&self, api_version: &str, kind: &str) -> Option<&Arc<Kind>> {
-        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-        self.all.values().find(|known| known.group == group && known.version == version && known.kind == kind)
-    }
-
     /// Any version of the resource that is stored under this name.
     pub(crate) fn stored(&self, storage: &str) -> Option<&Arc<Kind>> {
         self.all.values().find(|kind| kind.storage() == storage)

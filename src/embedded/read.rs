@@ -127,7 +127,7 @@ pub(crate) fn select(api: &Api, context: &Context<'_>) -> Outcome<Found> {
             list_meta["remainingItemCount"] = rest.into();
         }
     }
-    if kind.custom().is_some() && list_meta.get("continue").is_none() {
+    if kind.custom().is_some() && Form::of(context.request.accept) == Form::Whole && list_meta.get("continue").is_none() {
         list_meta["continue"] = "".into();
     }
     let list = json!({"kind": format!("{}List", kind.kind), "apiVersion": kind.api_version(), "metadata": list_meta});

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::api::{Api, Context};
+use crate::fields::Set;
 use crate::kinds::Kind;
 use crate::request::Response;
 use crate::status::{Failure, Fault, Outcome};
@@ -58,7 +59,9 @@ pub(crate) fn answer(api: &mut Api, context: &mut Context<'_>, verb: &str) -> Ou
     let mut object = live.clone();
     set(&mut object, &paths(&kind).0, replicas);
     object["metadata"]["resourceVersion"] = wanted["metadata"]["resourceVersion"].clone();
-    let stored = write::save_as(api, context, &live, object)?;
+    let path = paths(&kind).0;
+    let steps: Vec<&str> = path.split('.').filter(|step| !step.is_empty()).collect();
+    let stored = write::save_as(api, context, &live, object, &Set::of(&[&steps]))?;
     Ok(Response::json(200, &scale(&kind, &stored)))
 }
 

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::OnceLock;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 /// The schemas of the built-in kinds; `generate/main.go` writes the file.
 static COMPRESSED: &[u8] = include_bytes!("data/definitions.z");
@@ -67,7 +67,6 @@ pub(crate) struct Field {
 #[derive(Debug, Default)]
 pub(crate) struct Patch {
     pub(crate) merges: bool,
-    pub(crate) retains_keys: bool,
     pub(crate) key: Option<Box<str>>,
 }
 
@@ -214,10 +213,6 @@ impl Arena {
 
     fn add(&mut self, json: &Value, preserve: bool) -> Id {
         if let Some(id) = json["$ref"].as_str().and_then(|name| self.names.get(name)).copied() {
-            let Some(kind) = json["x-kubernetes-map-type"].as_str() else { return id };
-            let base = &self.nodes[(id.0 & !BUILT_IN) as usize];
-            // A definition that is read later is merged by its own words.
-            let _ = (base, kind);
             return id;
         }
         let id = self.push();
@@ -322,7 +317,6 @@ impl Field {
         let strategy = json["x-kubernetes-patch-strategy"].as_str().unwrap_or_default();
         let patch = Patch {
             merges: strategy.contains("merge"),
-            retains_keys: strategy.contains("retainKeys"),
             key: json["x-kubernetes-patch-merge-key"].as_str().map(Into::into),
         };
         let default = json.get("default").cloned();
@@ -442,10 +436,4 @@ impl<'a> ListShape<'a> {
 pub(crate) fn definitions() -> impl Iterator<Item = (&'static str, &'static str)> {
     static TEXT: OnceLock<String> = OnceLock::new();
     TEXT.get_or_init(|| unpack(COMPRESSED)).lines().filter_map(|line| line.split_once(' '))
-}
-
-/// An empty map, where a value has none.
-pub(crate) fn no_fields() -> &'static Map<String, Value> {
-    static EMPTY: OnceLock<Map<String, Value>> = OnceLock::new();
-    EMPTY.get_or_init(Map::new)
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::api::Api;
 
 /// Gives a new Service its address and ports.
-pub(crate) fn allocate(api: &Api, object: &mut Value) {
+pub(crate) fn allocate(api: &mut Api, object: &mut Value) {
     let kind = object["spec"]["type"].as_str().unwrap_or_default().to_owned();
     if kind == "ExternalName" {
         return;
@@ -55,16 +55,16 @@ fn specs(api: &Api) -> impl Iterator<Item = Value> {
     api.store.range("services", "", None).map(|(_, object)| object.value()["spec"].take())
 }
 
-fn free_address(api: &Api) -> String {
-    let used: Vec<String> =
-        specs(api).filter_map(|spec| spec["clusterIP"].as_str().map(str::to_owned)).collect();
-    let mut number: u32 = u32::try_from(used.len()).unwrap_or(0) + 2;
+/// An address that no Service has. One that was given up is used again as late as possible.
+fn free_address(api: &mut Api) -> String {
     loop {
+        api.addresses = api.addresses % 65_000 + 1;
+        let number = api.addresses + 1;
         let address = format!("10.96.{}.{}", (number >> 8) & 0xff, number & 0xff);
-        if !used.contains(&address) {
+        let needle = format!("\"clusterIP\":\"{address}\"");
+        if !api.store.range("services", "", None).any(|(_, object)| object.json.contains(&needle)) {
             return address;
         }
-        number += 1;
     }
 }
 

@@ -270,14 +270,4 @@ impl Failure {
     pub(crate) fn set_details(&mut self, details: Value) {
         self.details = Some(details);
     }
-
-    /// Replaces a part of the message and of the causes.
-    pub(crate) fn replace(&mut self, from: &str, to: &str) {
-        self.message = self.message.replace(from, to);
-        for cause in self.details.iter_mut().filter_map(|d| d.get_mut("causes")?.as_array_mut()).flatten() {
-            if let Some(text) = cause["message"].as_str() {
-                cause["message"] = format!("{text}:").replace(from, to).trim_end_matches(':').into();
-            }
-        }
-    }
 }

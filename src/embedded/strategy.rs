@@ -122,6 +122,7 @@ pub(crate) fn prepare_create(api: &mut Api, kind: &Kind, object: &mut Value, now
         object["metadata"]["generation"] = 1.into();
         return;
     }
+    decode::forget_empty_lists(kind.typed(), object);
     if has_status(kind) {
         reset_status(kind, object, None);
     }
@@ -185,6 +186,9 @@ fn reset_status(kind: &Kind, object: &mut Value, live: Option<&Value>) {
 
 /// Changes the next state of an object before it is checked.
 pub(crate) fn prepare_update(api: &mut Api, kind: &Kind, subresource: &str, live: &Value, object: &mut Value) {
+    if kind.custom().is_none() {
+        decode::forget_empty_lists(kind.typed(), object);
+    }
     if subresource == "status" {
         status_update(kind, live, object);
     } else if subresource == "finalize" {

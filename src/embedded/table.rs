@@ -38,6 +38,15 @@ pub(crate) fn table(kind: &Kind, objects: &[Value], query: &Query, now: &str, wi
                 Some("Object") => row["object"] = object.clone(),
                 _ => row["object"] = meta::partial(object),
             }
+            // In this form, the annotation is a field that tables leave out.
+            if kind.plural == "daemonsets"
+                && let Some(annotations) = row["object"]["metadata"].get_mut("annotations").and_then(Value::as_object_mut)
+            {
+                annotations.remove("deprecated.daemonset.template.generation");
+                if annotations.is_empty() && let Some(meta) = row["object"]["metadata"].as_object_mut() {
+                    meta.remove("annotations");
+                }
+            }
             row
         })
         .collect();

@@ -28,6 +28,9 @@ pub(crate) fn update(kind: &Kind, subresource: &str, live: &Value, object: &Valu
     if let Some(custom) = kind.custom() {
         return crate::crd::validate(custom, subresource, object);
     }
+    if subresource == "status" {
+        counts(kind, &object["status"], &mut faults);
+    }
     if !subresource.is_empty() {
         return faults;
     }
@@ -72,6 +75,28 @@ pub(crate) fn update(kind: &Kind, subresource: &str, live: &Value, object: &Valu
         _ => {}
     }
     faults
+}
+
+/// The numbers of replicas in a status.
+fn counts(kind: &Kind, status: &Value, faults: &mut Faults) {
+    let (all, fields): (&str, &[&str]) = match &*kind.resource() {
+        "deployments.apps" => ("replicas", &["updatedReplicas", "readyReplicas", "availableReplicas"]),
+        "replicasets.apps" => ("replicas", &["fullyLabeledReplicas", "readyReplicas", "availableReplicas"]),
+        "statefulsets.apps" => ("replicas", &["readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas"]),
+        _ => return,
+    };
+    let number = |field: &str| status[field].as_i64().unwrap_or(0);
+    for field in [&[all], fields].concat() {
+        not_negative(status, field, "status", faults);
+    }
+    for field in fields.iter().filter(|field| number(field) > number(all)) {
+        let why = format!("cannot be greater than status.{all}");
+        faults.push(Fault::invalid(format!("status.{field}"), number(field), why));
+    }
+    if number("availableReplicas") > number("readyReplicas") {
+        let why = "cannot be greater than readyReplicas";
+        faults.push(Fault::invalid("status.availableReplicas", number("availableReplicas"), why));
+    }
 }
 
 /// The fields of a spec but some.
@@ -302,6 +327,10 @@ fn workload(spec: &Value, what: &str, faults: &mut Faults) {
     if ["Never", "OnFailure"].contains(&policy) {
         faults.push(Fault::not_supported("spec.template.spec.restartPolicy", policy, &["Always"]));
     }
+    if what == "deployment" && spec["strategy"]["type"] == "Recreate" && !spec["strategy"]["rollingUpdate"].is_null() {
+        let why = "may not be specified when strategy `type` is 'Recreate'";
+        faults.push(Fault::forbidden("spec.strategy.rollingUpdate", why));
+    }
     not_negative(spec, "minReadySeconds", "spec", faults);
     not_negative(spec, "revisionHistoryLimit", "spec", faults);
     if what == "statefulset" {
@@ -365,8 +394,13 @@ fn container<'a>(
     if !policies.contains(&policy) && !policy.is_empty() {
         faults.push(Fault::not_supported(format!("{path}.imagePullPolicy"), policy, &policies));
     }
+    let mut port_names = HashSet::new();
     for (at, entry) in list(&one["ports"]).iter().enumerate() {
         let path = format!("{path}.ports[{at}]");
+        let name = text(&entry["name"]);
+        if !name.is_empty() && !port_names.insert(name) {
+            faults.push(Fault::duplicate(format!("{path}.name"), name));
+        }
         match entry["containerPort"].as_i64().unwrap_or(0) {
             0 => faults.push(Fault::required(format!("{path}.containerPort"), "")),
             _ => port(&entry["containerPort"], &format!("{path}.containerPort"), faults),
@@ -379,6 +413,9 @@ fn container<'a>(
         if !is_empty(&variable["value"]) && !is_empty(&variable["valueFrom"]) {
             faults.push(Fault::invalid(format!("{path}.env[{at}].valueFrom"), "", "may not be specified when `value` is not empty"));
         }
+    }
+    for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
+        handlers(&one[probe], &format!("{path}.{probe}"), faults);
     }
     let mut paths = HashSet::new();
     for (at, mount) in list(&one["volumeMounts"]).iter().enumerate() {
@@ -405,6 +442,27 @@ fn container<'a>(
             let why = format!("must be less than or equal to {name} limit of {}", text(&one["resources"]["limits"][name]));
             faults.push(Fault::invalid(format!("{path}.resources.requests"), request.clone(), why));
         }
+    }
+}
+
+/// A probe asks in one way.
+fn handlers(probe: &Value, path: &str, faults: &mut Faults) {
+    if probe.is_null() {
+        return;
+    }
+    let given = ["exec", "httpGet", "tcpSocket", "grpc"].into_iter().filter(|kind| !probe[kind].is_null());
+    let given: Vec<&str> = given.collect();
+    if given.is_empty() {
+        faults.push(Fault::required(path, "must specify a handler type"));
+    }
+    for kind in given.iter().skip(1) {
+        faults.push(Fault::forbidden(format!("{path}.{kind}"), "may not specify more than 1 handler type"));
+    }
+    for kind in ["httpGet", "tcpSocket"] {
+        port(&probe[kind]["port"], &format!("{path}.{kind}.port"), faults);
+    }
+    for field in ["initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"] {
+        not_negative(probe, field, path, faults);
     }
 }
 

@@ -48,7 +48,7 @@ pub(crate) fn convert(kind: &Kind, value: &mut Value) {
 
 fn event(value: &mut Value, to_old: bool) {
     let Some(map) = value.as_object_mut() else { return };
-    let mut rename = |from: &str, to: &str, map: &mut Map<String, Value>| {
+    let rename = |from: &str, to: &str, map: &mut Map<String, Value>| {
         if let Some(value) = map.remove(from) {
             map.insert(to.to_owned(), value);
         }

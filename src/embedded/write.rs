@@ -12,7 +12,7 @@ use crate::meta;
 use crate::request::{Response, manager};
 use crate::status::{Failure, Outcome, details};
 use crate::store::Object;
-use crate::{body, defaults, last_applied, patching, strategy, validate, versions};
+use crate::{body, last_applied, patching, strategy, validate, versions};
 
 /// Creates an object.
 pub(crate) fn create(api: &mut Api, context: &mut Context<'_>) -> Outcome<Response> {
@@ -54,12 +54,7 @@ fn updated(api: &Api, context: &Context<'_>, live: Option<&Value>, object: &mut 
     if managed.is_empty() && live.is_some() {
         return managed;
     }
-    let owner = Owner {
-        manager: manager(&context.query, context.request.user_agent),
-        is_apply: false,
-        version: context.kind.api_version(),
-        subresource: context.subresource().to_owned(),
-    };
+    let owner = owner(context);
     let reset = strategy::reset_fields(&context.kind, context.subresource());
     rules(api, context, &reset, |rules| managed.update(&old, object, &owner, rules));
     managed
@@ -244,10 +239,35 @@ fn save(
 }
 
 /// Stores an object that a subresource changed.
-pub(crate) fn save_as(api: &mut Api, context: &mut Context<'_>, live: &Value, object: Value) -> Outcome<Value> {
+pub(crate) fn save_as(
+    api: &mut Api,
+    context: &mut Context<'_>,
+    live: &Value,
+    object: Value,
+    owned: &Set,
+) -> Outcome<Value> {
     let is_dry = context.query.is_dry_run()?;
-    let object = body::settle(context, object, Some(live))?;
-    save(api, context, live, object, None, is_dry).map(|(stored, _)| stored)
+    let mut object = body::settle(context, object, Some(live))?;
+    let mut old = live.clone();
+    let mut managed = Managed::parse(&take_managed(&mut old)).unwrap_or_default();
+    // Without an owner of the field, nobody becomes one.
+    if managed.has_owner_of(owned) {
+        take_managed(&mut object);
+        let owner = owner(context);
+        rules(api, context, &Set::default(), |rules| managed.update(&old, &object, &owner, rules));
+        managed.forget_time(&owner);
+    }
+    save(api, context, live, object, Some(managed), is_dry).map(|(stored, _)| stored)
+}
+
+/// The sender of an update as a manager.
+fn owner(context: &Context<'_>) -> Owner {
+    Owner {
+        manager: manager(&context.query, context.request.user_agent),
+        is_apply: false,
+        version: context.kind.api_version(),
+        subresource: context.subresource().to_owned(),
+    }
 }
 
 /// Changes an object by a patch.
@@ -547,9 +567,4 @@ pub(crate) fn put(api: &mut Api, kind: &Arc<Kind>, key: &str, mut value: Value) 
     strategy::for_storage(kind, &mut value);
     api.store.put(&kind.storage(), key, &mut value);
     crate::crd::changed(api, kind, Some(&value));
-}
-
-/// The defaults of an object that a controller creates.
-pub(crate) fn complete(kind: &Kind, value: &mut Value) {
-    defaults::fill(kind.typed(), value);
 }

@@ -265,6 +265,18 @@ impl Managed {
         Ok(new)
     }
 
+    /// Whether somebody owns a field.
+    pub(crate) fn has_owner_of(&self, path: &Set) -> bool {
+        self.0.iter().any(|entry| !entry.set.intersection(path).is_empty())
+    }
+
+    /// Removes the time of the entry of a writer, as the API server does for `scale`.
+    pub(crate) fn forget_time(&mut self, owner: &Owner) {
+        for entry in self.0.iter_mut().filter(|entry| owner.is(&entry.owner)) {
+            entry.time = None;
+        }
+    }
+
     /// Sets the time of the entry of a writer.
     pub(crate) fn touch(&mut self, owner: &Owner, now: &str) {
         for entry in self.0.iter_mut().filter(|entry| owner.is(&entry.owner)) {

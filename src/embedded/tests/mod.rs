@@ -16,7 +16,10 @@ use names::Names;
 
 /// Every fixture in the order of its name.
 fn fixtures() -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures");
+    let folder = std::env::var("OPERETTA_EMBEDDED_FIXTURES").map_or_else(
+        |_| Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures"),
+        PathBuf::from,
+    );
     let mut files: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     files
@@ -80,6 +83,9 @@ impl Play {
         let (code, answer) = send(&mut self.api, step, &uri, &body, self.now);
         if let Some(name) = step["as"].as_str() {
             self.known.insert(name.to_owned(), answer.clone());
+        }
+        if step["ignore"] == true {
+            return Vec::new();
         }
         let wanted = self.theirs.map(&step["answer"]);
         let got = self.ours.map(&answer);
