@@ -102,7 +102,13 @@ impl Api {
         }
     }
 
-    fn answer(&mut self, request: &Request<'_>, path: &str, query: Query, now: Timestamp) -> Outcome<Response> {
+    fn answer(
+        &mut self,
+        request: &Request<'_>,
+        path: &str,
+        query: Query,
+        now: Timestamp,
+    ) -> Outcome<Response> {
         let parts = segments(path);
         let parts_ref: Vec<&str> = parts.iter().map(String::as_str).collect();
         let (group, version, rest) = match &parts_ref[..] {
@@ -185,7 +191,13 @@ impl Api {
 
     pub(crate) fn uid(&mut self) -> String {
         let (a, b) = (self.generate(), self.generated);
-        format!("{:08x}-{:04x}-4{:03x}-8{:03x}-{b:012x}", a >> 32, (a >> 16) & 0xffff, (a >> 4) & 0xfff, a & 0xfff)
+        format!(
+            "{:08x}-{:04x}-4{:03x}-8{:03x}-{b:012x}",
+            a >> 32,
+            (a >> 16) & 0xffff,
+            (a >> 4) & 0xfff,
+            a & 0xfff
+        )
     }
 
     /// The suffix of a generated name.

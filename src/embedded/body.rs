@@ -55,11 +55,14 @@ pub(crate) fn read(context: &mut Context<'_>, body: &[u8]) -> Outcome<Value> {
         let version = if version.is_empty() { kind.api_version() } else { version.to_owned() };
         let name = if name.is_empty() { &kind.kind } else { name };
         if !crate::kinds::is_known(&version, name) {
-            let why = format!("no kind {name:?} is registered for version {version:?} in scheme \"pkg/runtime/scheme.go:111\"");
+            let why = format!(
+                "no kind {name:?} is registered for version {version:?} in scheme \"pkg/runtime/scheme.go:111\""
+            );
             return Err(Failure::bad_request(cannot_be_handled(&kind, &why)));
         }
         if name != kind.kind {
-            let package = if kind.group.is_empty() { "core" } else { kind.group.split('.').next().unwrap_or_default() };
+            let package =
+                if kind.group.is_empty() { "core" } else { kind.group.split('.').next().unwrap_or_default() };
             return Err(Failure::bad_request(format!(
                 "{name} in version {:?} cannot be handled as a {}: converting ({}.{name}) to ({package}.{}): unknown conversion",
                 kind.version, kind.kind, kind.version, kind.kind

@@ -84,11 +84,12 @@ fn walk(
     let node = typed.node();
     match (node.basic, &mut *value) {
         (_, Value::Null) => Ok(()),
-        (Basic::Object, Value::Object(map)) if !node.fields.is_empty() => {
-            record(typed, map, path, unknown)
-        }
+        (Basic::Object, Value::Object(map)) if !node.fields.is_empty() => record(typed, map, path, unknown),
         (Basic::Object, Value::Object(map)) => {
-            let Some(values) = typed.extra().filter(|extra| extra.node().basic != Basic::Any || !extra.node().name.is_empty()) else {
+            let Some(values) = typed
+                .extra()
+                .filter(|extra| extra.node().basic != Basic::Any || !extra.node().name.is_empty())
+            else {
                 return Ok(());
             };
             let go = go.split_once(']').map_or("string", |(_, rest)| rest);
@@ -181,7 +182,8 @@ fn special(value: &mut Value, path: &Path<'_>, unknown: &mut Vec<String>) -> Res
 /// The canonical form of a time.
 fn time(text: &mut String, name: &str) -> Result<(), String> {
     let parsed: Result<jiff::Timestamp, _> = text.parse();
-    let Ok(parsed) = parsed.map_err(|_| ()).and_then(|t| if text.contains('T') { Ok(t) } else { Err(()) }) else {
+    let Ok(parsed) = parsed.map_err(|_| ()).and_then(|t| if text.contains('T') { Ok(t) } else { Err(()) })
+    else {
         return Err(format!(
             "parsing time {text:?} as \"2006-01-02T15:04:05Z07:00\": cannot parse {text:?} as \"2006\""
         ));
@@ -208,7 +210,13 @@ fn record(
             dropped.push(name.clone());
             continue;
         };
-        walk(below, value, &Path { parent: Some(path), step: Step::Field(name) }, (owner, &field.go), unknown)?;
+        walk(
+            below,
+            value,
+            &Path { parent: Some(path), step: Step::Field(name) },
+            (owner, &field.go),
+            unknown,
+        )?;
         if value.is_null() || field.omits_zero && !field.is_pointer && is_zero(below, value) {
             dropped.push(name.clone());
         }

@@ -148,7 +148,8 @@ fn special(definition: &str, map: &mut Map<String, Value>) {
         "core.v1.ServiceSpec" => service(map),
         "networking.v1.NetworkPolicySpec" => {
             if map.get("policyTypes").and_then(Value::as_array).is_none_or(Vec::is_empty) {
-                let egress = map.get("egress").and_then(Value::as_array).is_some_and(|rules| !rules.is_empty());
+                let egress =
+                    map.get("egress").and_then(Value::as_array).is_some_and(|rules| !rules.is_empty());
                 let types = if egress { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) };
                 map.insert("policyTypes".to_owned(), types);
             }
@@ -161,8 +162,11 @@ fn special(definition: &str, map: &mut Map<String, Value>) {
         "rbac.v1.RoleRef" => put(map, "apiGroup", "rbac.authorization.k8s.io".into()),
         "autoscaling.v2.HorizontalPodAutoscalerSpec" => {
             if map.get("metrics").and_then(Value::as_array).is_none_or(Vec::is_empty) {
-                map.insert("metrics".to_owned(), json!([{"type": "Resource", "resource": {"name": "cpu",
-                    "target": {"type": "Utilization", "averageUtilization": 80}}}]));
+                map.insert(
+                    "metrics".to_owned(),
+                    json!([{"type": "Resource", "resource": {"name": "cpu",
+                    "target": {"type": "Utilization", "averageUtilization": 80}}}]),
+                );
             }
         }
         "autoscaling.v2.HorizontalPodAutoscalerBehavior" => behavior(map),
@@ -217,7 +221,8 @@ fn encoded(text: &str) -> String {
 /// Defaults that depend on those of fields below.
 fn later(definition: &str, map: &mut Map<String, Value>) {
     if definition == "apps.v1.StatefulSet"
-        && let Some(Value::Array(claims)) = map.get_mut("spec").and_then(|spec| spec.get_mut("volumeClaimTemplates"))
+        && let Some(Value::Array(claims)) =
+            map.get_mut("spec").and_then(|spec| spec.get_mut("volumeClaimTemplates"))
     {
         for claim in claims {
             claim["apiVersion"] = "v1".into();
@@ -245,7 +250,8 @@ fn pod_spec(map: &mut Map<String, Value>) {
     if map.get("hostNetwork") == Some(&true.into()) {
         for list in ["containers", "initContainers"] {
             let containers = map.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten();
-            for port in containers.filter_map(|c| c.get_mut("ports").and_then(Value::as_array_mut)).flatten() {
+            for port in containers.filter_map(|c| c.get_mut("ports").and_then(Value::as_array_mut)).flatten()
+            {
                 if port.get("hostPort").is_none() {
                     port["hostPort"] = port["containerPort"].clone();
                 }
@@ -305,7 +311,8 @@ fn controller(map: &mut Map<String, Value>) {
 fn behavior(map: &mut Map<String, Value>) {
     let up = json!({"stabilizationWindowSeconds": 0, "selectPolicy": "Max", "policies": [
         {"type": "Pods", "value": 4, "periodSeconds": 15}, {"type": "Percent", "value": 100, "periodSeconds": 15}]});
-    let down = json!({"selectPolicy": "Max", "policies": [{"type": "Percent", "value": 100, "periodSeconds": 15}]});
+    let down =
+        json!({"selectPolicy": "Max", "policies": [{"type": "Percent", "value": 100, "periodSeconds": 15}]});
     for (field, rules) in [("scaleUp", up), ("scaleDown", down)] {
         let given = map.entry(field).or_insert_with(|| json!({}));
         for (name, value) in rules.as_object().into_iter().flatten() {

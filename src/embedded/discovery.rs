@@ -12,7 +12,8 @@ use crate::status::{Failure, Outcome};
 
 /// Answers a request about what is served.
 pub(crate) fn answer(api: &Api, request: &Request<'_>, parts: &[&str]) -> Outcome<Response> {
-    let aggregated = request.accept.split(',').next().unwrap_or_default().contains("as=APIGroupDiscoveryList");
+    let aggregated =
+        request.accept.split(',').next().unwrap_or_default().contains("as=APIGroupDiscoveryList");
     let ok = |value: Value| Ok(Response::json(200, &value));
     let groups = groups(api);
     let find = |name: &str| groups.iter().find(|group| group_name(group) == name);
@@ -35,7 +36,9 @@ pub(crate) fn answer(api: &Api, request: &Request<'_>, parts: &[&str]) -> Outcom
             "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": "127.0.0.1:443"}]})),
         ["apis"] => {
             let named = groups.iter().filter(|group| !group_name(group).is_empty());
-            ok(json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": named.map(plain_group).collect::<Vec<_>>()}))
+            ok(
+                json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": named.map(plain_group).collect::<Vec<_>>()}),
+            )
         }
         ["apis", name] => match find(name) {
             Some(group) => {
@@ -74,7 +77,8 @@ fn versions(group: &Value) -> impl Iterator<Item = &Value> {
 /// The groups as aggregated discovery has them.
 fn groups(api: &Api) -> Vec<Value> {
     let mut groups: Vec<Value> = discovery().to_vec();
-    let custom: Vec<&Kind> = api.kinds.iter().map(|kind| &**kind).filter(|kind| kind.custom().is_some()).collect();
+    let custom: Vec<&Kind> =
+        api.kinds.iter().map(|kind| &**kind).filter(|kind| kind.custom().is_some()).collect();
     let mut names: Vec<&str> = custom.iter().map(|kind| &*kind.group).collect();
     names.dedup();
     for name in names {
@@ -83,7 +87,8 @@ fn groups(api: &Api) -> Vec<Value> {
         known.sort_by_key(|version| std::cmp::Reverse(priority(version)));
         known.dedup();
         let versions = known.iter().map(|version| {
-            let resources = of_group.iter().filter(|kind| kind.version == *version).map(|kind| resource(kind));
+            let resources =
+                of_group.iter().filter(|kind| kind.version == *version).map(|kind| resource(kind));
             json!({"version": version, "freshness": "Current", "resources": resources.collect::<Vec<_>>()})
         });
         groups.push(json!({"metadata": {"name": name, "creationTimestamp": null}, "versions": versions.collect::<Vec<_>>()}));
@@ -110,7 +115,8 @@ fn priority(version: &str) -> (u8, u32, u32) {
 /// A resource of a CRD.
 fn resource(kind: &Kind) -> Value {
     let names = kind.custom().map(|custom| custom.names.clone()).unwrap_or_default();
-    let response = |group: &str, version: &str, kind: &str| json!({"group": group, "version": version, "kind": kind});
+    let response =
+        |group: &str, version: &str, kind: &str| json!({"group": group, "version": version, "kind": kind});
     let own = response(&kind.group, &kind.version, &kind.kind);
     let mut entry = json!({"resource": kind.plural, "responseKind": own, "scope": if kind.namespaced { "Namespaced" } else { "Cluster" },
         "singularResource": names["singular"], "verbs": kind.verbs});
@@ -163,7 +169,8 @@ fn resources(group: &Value, version: &str, group_version: &str) -> Value {
         put("verbs", resource["verbs"].clone());
         put("shortNames", resource["shortNames"].clone());
         put("categories", resource["categories"].clone());
-        let is_stored = resource["verbs"].as_array().is_some_and(|verbs| verbs.iter().any(|verb| verb == "watch"));
+        let is_stored =
+            resource["verbs"].as_array().is_some_and(|verbs| verbs.iter().any(|verb| verb == "watch"));
         if is_stored {
             put("storageVersionHash", hash(group_name(group), version, resource).into());
         }
@@ -175,7 +182,14 @@ fn resources(group: &Value, version: &str, group_version: &str) -> Value {
                 "kind": sub["responseKind"]["kind"], "verbs": sub["verbs"]});
             for key in ["group", "version"] {
                 let value = text(&sub["responseKind"][key]);
-                if !value.is_empty() && group_version != format!("{}/{}", text(&sub["responseKind"]["group"]), text(&sub["responseKind"]["version"])) {
+                if !value.is_empty()
+                    && group_version
+                        != format!(
+                            "{}/{}",
+                            text(&sub["responseKind"]["group"]),
+                            text(&sub["responseKind"]["version"])
+                        )
+                {
                     entry[key] = value.into();
                 }
             }

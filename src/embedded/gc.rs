@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use crate::api::{Api, key, time};
 use crate::kinds::Kind;
 use crate::store::Object;
+use crate::versions;
 use crate::write::{self, DeleteOptions};
-use crate::{meta, versions};
 
 type Stored = (Arc<Kind>, Arc<str>, Arc<Object>);
 
@@ -21,12 +21,8 @@ impl Api {
             return false;
         }
         let now = time(now);
-        let changed = [
-            crate::crd::tick(self, &now),
-            accounts(self, &now),
-            namespaces(self, &now),
-            collect(self, &now),
-        ];
+        let changed =
+            [crate::crd::tick(self, &now), accounts(self, &now), namespaces(self, &now), collect(self, &now)];
         self.is_dirty |= changed.contains(&true);
         changed.contains(&true)
     }
@@ -83,7 +79,8 @@ fn namespaces(api: &mut Api, now: &str) -> bool {
         let mut value = namespace.value();
         if content.is_empty() && value["spec"]["finalizers"].as_array().is_some_and(|list| !list.is_empty()) {
             let finalizers = value["spec"]["finalizers"].as_array().cloned().unwrap_or_default();
-            let rest: Vec<Value> = finalizers.into_iter().filter(|finalizer| finalizer != "kubernetes").collect();
+            let rest: Vec<Value> =
+                finalizers.into_iter().filter(|finalizer| finalizer != "kubernetes").collect();
             value["spec"]["finalizers"] = rest.into();
             if let Some(kind) = api.kinds.find("", "v1", "namespaces").cloned() {
                 write::put(api, &kind, &name, value);
@@ -113,7 +110,7 @@ fn collect(api: &mut Api, now: &str) -> bool {
             for (kind, key, child) in below() {
                 let mut child_value = versions::read(kind, child);
                 without_owners(&mut child_value, |uid| uid == &*object.uid);
-                write::put(api, kind, key, child_value);
+                write::put_as_collector(api, kind, key, child_value, now);
             }
             release(api, kind, key, value, "orphan");
             changed = true;
@@ -131,7 +128,9 @@ fn collect(api: &mut Api, now: &str) -> bool {
         }
     }
     for (kind, key, object) in owned {
-        let Some(object) = api.store.get(&kind.storage(), &key).cloned().filter(|now| now.version == object.version) else {
+        let Some(object) =
+            api.store.get(&kind.storage(), &key).cloned().filter(|now| now.version == object.version)
+        else {
             continue;
         };
         let solid = object.owners.iter().any(|uid| uids.contains(uid) && !foreground.contains(uid));
@@ -140,7 +139,7 @@ fn collect(api: &mut Api, now: &str) -> bool {
             if dangling {
                 let mut value = versions::read(&kind, &object);
                 without_owners(&mut value, |uid| !uids.contains(uid));
-                write::put(api, &kind, &key, value);
+                write::put_as_collector(api, &kind, &key, value, now);
                 changed = true;
             }
         } else if !object.is_deleting {
@@ -178,6 +177,5 @@ fn release(api: &mut Api, kind: &Arc<Kind>, key: &str, mut value: Value, finaliz
             meta.insert("finalizers".to_owned(), rest.into());
         }
     }
-    let _ = meta::text(&value, "name");
     write::put(api, kind, key, value);
 }

@@ -114,8 +114,11 @@ impl Kinds {
                 let version_name = version["version"].as_str().unwrap_or_default();
                 for resource in version["resources"].as_array().into_iter().flatten() {
                     let kind = resource["responseKind"]["kind"].as_str().unwrap_or_default();
-                    let api_version =
-                        if name.is_empty() { version_name.to_owned() } else { format!("{name}/{version_name}") };
+                    let api_version = if name.is_empty() {
+                        version_name.to_owned()
+                    } else {
+                        format!("{name}/{version_name}")
+                    };
                     let Some(typed) = definitions.get(&format!("{api_version} {kind}")) else { continue };
                     let plural = resource["resource"].as_str().unwrap_or_default().to_owned();
                     let subresources = resource["subresources"].as_array().into_iter().flatten();

@@ -15,7 +15,8 @@ pub(crate) fn text<'a>(object: &'a Value, field: &str) -> &'a str {
 pub(crate) fn is_released(kind: &Kind, object: &Value) -> bool {
     let meta = &object["metadata"];
     let is_empty = |list: &Value| list.as_array().is_none_or(Vec::is_empty);
-    let held = kind.plural == "namespaces" && kind.group.is_empty() && !is_empty(&object["spec"]["finalizers"]);
+    let held =
+        kind.plural == "namespaces" && kind.group.is_empty() && !is_empty(&object["spec"]["finalizers"]);
     !meta["deletionTimestamp"].is_null()
         && is_empty(&meta["finalizers"])
         && meta["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) == 0
@@ -81,8 +82,11 @@ pub(crate) fn admit_namespace(api: &Api, context: &Context<'_>, name: &str) -> O
         let why =
             format!("unable to create new content in namespace {namespace} because it is being terminated");
         let cause = format!("namespace {namespace} is being terminated");
-        return Err(Failure::forbidden(&context.kind, name, &why)
-            .caused(vec![("NamespaceTerminating", cause, "metadata.namespace".to_owned())]));
+        return Err(Failure::forbidden(&context.kind, name, &why).caused(vec![(
+            "NamespaceTerminating",
+            cause,
+            "metadata.namespace".to_owned(),
+        )]));
     }
     Ok(())
 }
@@ -94,7 +98,8 @@ pub(crate) fn check(kind: &Kind, object: &Value) -> Vec<Fault> {
     let name = text(object, "name");
     if let Some(generate) = meta["generateName"].as_str().filter(|generate| !generate.is_empty()) {
         let cut = generate.trim_end_matches('-');
-        faults.extend(name_fault(kind, cut).map(|why| Fault::invalid("metadata.generateName", generate, why)));
+        faults
+            .extend(name_fault(kind, cut).map(|why| Fault::invalid("metadata.generateName", generate, why)));
     }
     if name.is_empty() {
         faults.push(Fault::required("metadata.name", "name or generateName is required"));
@@ -133,7 +138,11 @@ pub(crate) fn check(kind: &Kind, object: &Value) -> Vec<Fault> {
             && !["orphan", "foregroundDeletion", "kubernetes"].contains(&finalizer)
             && kind.custom().is_none()
         {
-            faults.push(Fault::invalid(path, finalizer, "name is neither a standard finalizer name nor is it fully qualified"));
+            faults.push(Fault::invalid(
+                path,
+                finalizer,
+                "name is neither a standard finalizer name nor is it fully qualified",
+            ));
         }
     }
     faults
@@ -154,7 +163,11 @@ fn owners(meta: &Value, faults: &mut Vec<Fault>) {
             }
         }
         if version == "v1" && owner["kind"] == "Event" {
-            faults.push(Fault::invalid(path, owner.clone(), "/v1, Kind=Event is disallowed from being an owner"));
+            faults.push(Fault::invalid(
+                path,
+                owner.clone(),
+                "/v1, Kind=Event is disallowed from being an owner",
+            ));
         }
         if owner["controller"] == true {
             let text = |field: &str| owner[field].as_str().unwrap_or_default();
@@ -162,7 +175,8 @@ fn owners(meta: &Value, faults: &mut Vec<Fault>) {
         }
     }
     if let [.., first, second] = &controllers[..] {
-        let all: Vec<String> = meta["ownerReferences"].as_array().into_iter().flatten().map(owner_text).collect();
+        let all: Vec<String> =
+            meta["ownerReferences"].as_array().into_iter().flatten().map(owner_text).collect();
         let why = format!(
             "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {second}"
         );
@@ -206,7 +220,11 @@ pub(crate) fn check_update(live: &Value, object: &Value) -> Vec<Fault> {
     }
     let (before, after) = (&old["deletionGracePeriodSeconds"], &new["deletionGracePeriodSeconds"]);
     if before != after && !before.is_null() {
-        faults.push(Fault::invalid("metadata.deletionGracePeriodSeconds", after.clone(), "field is immutable"));
+        faults.push(Fault::invalid(
+            "metadata.deletionGracePeriodSeconds",
+            after.clone(),
+            "field is immutable",
+        ));
     }
     faults
 }

@@ -23,14 +23,21 @@ pub(crate) fn answer(api: &Api, parts: &[&str]) -> Outcome<Response> {
         ["openapi", "v3"] => {
             let mut paths = Map::new();
             for (group, version) in versions(api) {
-                let path = if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") };
+                let path = if group.is_empty() {
+                    format!("api/{version}")
+                } else {
+                    format!("apis/{group}/{version}")
+                };
                 let mut hash = Sha256::new();
                 for kind in of_version(api, &group, &version) {
                     hash.update(&kind.plural);
                     hash.update(kind.custom().map(|custom| custom.schema.to_string()).unwrap_or_default());
                 }
                 let hash: String = hash.finalize()[..16].iter().map(|byte| format!("{byte:02X}")).collect();
-                paths.insert(path.clone(), json!({"serverRelativeURL": format!("/openapi/v3/{path}?hash={hash}")}));
+                paths.insert(
+                    path.clone(),
+                    json!({"serverRelativeURL": format!("/openapi/v3/{path}?hash={hash}")}),
+                );
             }
             Response::json(200, &json!({"paths": paths}))
         }
@@ -52,7 +59,8 @@ fn of_version<'a>(api: &'a Api, group: &'a str, version: &'a str) -> impl Iterat
 fn full(name: &str) -> String {
     let tail = name.strip_prefix("meta.").map(|rest| format!("apimachinery.pkg.apis.meta.{rest}"));
     let tail = tail.or_else(|| {
-        name.strip_prefix("apiextensions.").map(|rest| format!("apiextensions-apiserver.pkg.apis.apiextensions.{rest}"))
+        name.strip_prefix("apiextensions.")
+            .map(|rest| format!("apiextensions-apiserver.pkg.apis.apiextensions.{rest}"))
     });
     match tail {
         Some(tail) => format!("io.k8s.{tail}"),
@@ -70,7 +78,11 @@ fn custom_name(kind: &Kind) -> String {
 fn document(api: &Api, group: &str, version: &str) -> Option<Response> {
     let mut schemas = Map::new();
     let mut paths = Map::new();
-    let mut open: Vec<String> = vec!["meta.v1.ObjectMeta".to_owned(), "meta.v1.DeleteOptions".to_owned(), "meta.v1.Status".to_owned()];
+    let mut open: Vec<String> = vec![
+        "meta.v1.ObjectMeta".to_owned(),
+        "meta.v1.DeleteOptions".to_owned(),
+        "meta.v1.Status".to_owned(),
+    ];
     for kind in of_version(api, group, version) {
         let gvk = json!({"group": kind.group, "version": kind.version, "kind": kind.kind});
         let name = match kind.custom() {
@@ -90,11 +102,14 @@ fn document(api: &Api, group: &str, version: &str) -> Option<Response> {
                 name
             }
         };
-        let root = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
+        let root =
+            if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
         let place = if kind.namespaced { "/namespaces/{namespace}" } else { "" };
         let answer = json!({"200": {"description": "OK", "content": {"application/json": {"schema": {"$ref": format!("#/components/schemas/{name}")}}}}});
-        let operation = |action: &str| json!({"x-kubernetes-action": action, "x-kubernetes-group-version-kind": gvk, "responses": answer,
-            "parameters": [{"name": "dryRun", "in": "query", "schema": {"type": "string"}}, {"name": "fieldValidation", "in": "query", "schema": {"type": "string"}}]});
+        let operation = |action: &str| {
+            json!({"x-kubernetes-action": action, "x-kubernetes-group-version-kind": gvk, "responses": answer,
+            "parameters": [{"name": "dryRun", "in": "query", "schema": {"type": "string"}}, {"name": "fieldValidation", "in": "query", "schema": {"type": "string"}}]})
+        };
         let path = format!("{root}{place}/{}", kind.plural);
         paths.insert(path.clone(), json!({"get": operation("list"), "post": operation("post")}));
         paths.insert(format!("{path}/{{name}}"), json!({"get": operation("get"), "put": operation("put"), "patch": operation("patch"), "delete": operation("delete")}));

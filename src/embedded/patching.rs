@@ -17,8 +17,12 @@ pub(crate) enum Patch {
 impl Patch {
     pub(crate) fn parse(kind: &Kind, content_type: &str, body: &[u8]) -> Outcome<Self> {
         let accepted = match kind.custom() {
-            Some(_) => "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
-            None => "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml",
+            Some(_) => {
+                "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"
+            }
+            None => {
+                "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml"
+            }
         };
         let object = || -> Outcome<Value> {
             let value: Value = serde_json::from_slice(body)
@@ -32,7 +36,9 @@ impl Patch {
                 Ok(Self::Json(patch))
             }
             "application/merge-patch+json" => Ok(Self::Merge(object()?)),
-            "application/strategic-merge-patch+json" if kind.custom().is_none() => Ok(Self::Strategic(object()?)),
+            "application/strategic-merge-patch+json" if kind.custom().is_none() => {
+                Ok(Self::Strategic(object()?))
+            }
             "application/json" => {
                 let mut failure = Failure::media_type("415: Unsupported Media Type");
                 failure.set_details(serde_json::json!({}));
@@ -147,7 +153,8 @@ fn strategic(typed: Option<Typed<'_>>, target: &mut Value, patch: &Map<String, V
         if directive.starts_with(DELETE_FROM) {
             live.retain(|item| !given.contains(item));
         } else {
-            let key = typed.and_then(|typed| typed.named(name)).and_then(|(field, _)| field.patch.key.as_deref());
+            let key =
+                typed.and_then(|typed| typed.named(name)).and_then(|(field, _)| field.patch.key.as_deref());
             let before = live.clone();
             sort(live, &given, &before, key);
         }
@@ -196,7 +203,10 @@ fn list(
         let Value::Object(fields) = item else { continue };
         if item[key].is_null() {
             let what = crate::fields::go_value(item);
-            return Err(Failure::plain(500, format!("map: {what} does not contain declared merge key: {key}")));
+            return Err(Failure::plain(
+                500,
+                format!("map: {what} does not contain declared merge key: {key}"),
+            ));
         }
         if item[DIRECTIVE] == "delete" {
             live.retain(|known| known[key] != item[key]);

@@ -47,7 +47,9 @@ pub(crate) fn admit(api: &mut Api, pod: &mut Value) {
                 && (t["effect"].is_null() || t["effect"] == "NoExecute")
         };
         if !tolerations.iter().any(is_covered) {
-            tolerations.push(json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}));
+            tolerations.push(
+                json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}),
+            );
         }
     }
     spec["tolerations"] = tolerations.into();
@@ -73,7 +75,9 @@ fn mount_token(spec: &mut Value, suffix: &str) {
             container["volumeMounts"] = mounts.into_iter().chain([mount]).collect::<Vec<_>>().into();
             used = true;
         }
-        if spec[list].is_null() && let Some(map) = spec.as_object_mut() {
+        if spec[list].is_null()
+            && let Some(map) = spec.as_object_mut()
+        {
             map.remove(list);
         }
     }
@@ -89,6 +93,24 @@ fn mount_token(spec: &mut Value, suffix: &str) {
     spec["volumes"] = volumes.into_iter().chain([volume]).collect::<Vec<_>>().into();
 }
 
+/// Ports that several containers of a pod declare.
+pub(crate) fn duplicate_ports(path: &str, spec: &Value) -> Vec<String> {
+    let mut known: Vec<((i64, String), String)> = Vec::new();
+    let mut found = Vec::new();
+    for (at, container) in spec["containers"].as_array().into_iter().flatten().enumerate() {
+        for (index, port) in container["ports"].as_array().into_iter().flatten().enumerate() {
+            let number = port["containerPort"].as_i64().unwrap_or(0);
+            let place = format!("{path}.containers[{at}].ports[{index}]");
+            let key = (number, port["protocol"].as_str().unwrap_or_default().to_owned());
+            match known.iter().find(|(known, _)| *known == key) {
+                Some((_, first)) => found.push(format!("{place}: duplicate port definition with {first}")),
+                None => known.push((key, place)),
+            }
+        }
+    }
+    found
+}
+
 /// The default class of a claim.
 pub(crate) fn admit_claim(api: &Api, claim: &mut Value) {
     if !claim["spec"]["storageClassName"].is_null() {
@@ -97,7 +119,11 @@ pub(crate) fn admit_claim(api: &Api, claim: &mut Value) {
     let is_default = |value: &Value| {
         value["metadata"]["annotations"]["storageclass.kubernetes.io/is-default-class"] == "true"
     };
-    let class = api.store.range("storageclasses.storage.k8s.io", "", None).map(|(_, object)| object.value()).find(is_default);
+    let class = api
+        .store
+        .range("storageclasses.storage.k8s.io", "", None)
+        .map(|(_, object)| object.value())
+        .find(is_default);
     if let Some(class) = class {
         claim["spec"]["storageClassName"] = class["metadata"]["name"].clone();
     }

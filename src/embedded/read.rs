@@ -65,9 +65,15 @@ pub(crate) fn get(api: &mut Api, context: &mut Context<'_>) -> Outcome<Response>
 fn too_new(api: &Api, context: &Context<'_>) -> Outcome<u64> {
     let Some(text) = context.query.get("resourceVersion") else { return Ok(0) };
     let version: u64 = text.parse().map_err(|_| {
-        let fault = crate::status::Fault::invalid("resourceVersion", text, "strconv.ParseUint: parsing \"x\": invalid syntax".replace('x', text));
+        let fault = crate::status::Fault::invalid(
+            "resourceVersion",
+            text,
+            "strconv.ParseUint: parsing \"x\": invalid syntax".replace('x', text),
+        );
         let _ = fault;
-        Failure::bad_request(format!("Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"))
+        Failure::bad_request(format!(
+            "Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
+        ))
     })?;
     if version > api.store.version() {
         let mut failure = Failure::new(
@@ -127,7 +133,10 @@ pub(crate) fn select(api: &Api, context: &Context<'_>) -> Outcome<Found> {
             list_meta["remainingItemCount"] = rest.into();
         }
     }
-    if kind.custom().is_some() && Form::of(context.request.accept) == Form::Whole && list_meta.get("continue").is_none() {
+    if kind.custom().is_some()
+        && Form::of(context.request.accept) == Form::Whole
+        && list_meta.get("continue").is_none()
+    {
         list_meta["continue"] = "".into();
     }
     let list = json!({"kind": format!("{}List", kind.kind), "apiVersion": kind.api_version(), "metadata": list_meta});
@@ -143,7 +152,11 @@ fn check_match(context: &Context<'_>) -> Outcome<()> {
             "resourceVersionMatch is forbidden unless resourceVersion is provided",
         ))
     } else if rule != "Exact" && rule != "NotOlderThan" {
-        Some(crate::status::Fault::not_supported("resourceVersionMatch", rule, &["Exact", "NotOlderThan", ""]))
+        Some(crate::status::Fault::not_supported(
+            "resourceVersionMatch",
+            rule,
+            &["Exact", "NotOlderThan", ""],
+        ))
     } else if rule == "Exact" && query.get("resourceVersion") == Some("0") {
         Some(crate::status::Fault::forbidden(
             "resourceVersionMatch",
@@ -160,7 +173,11 @@ fn check_match(context: &Context<'_>) -> Outcome<()> {
 
 /// The version and the key after which a page begins.
 fn read_token(api: &Api, token: &str) -> Outcome<(u64, String)> {
-    let bad = || Failure::bad_request("invalid continue token: continue key is not valid: encoded version must not be empty");
+    let bad = || {
+        Failure::bad_request(
+            "invalid continue token: continue key is not valid: encoded version must not be empty",
+        )
+    };
     let text = token.replace('-', "+").replace('_', "/");
     let bytes = STANDARD_NO_PAD.decode(text.trim_end_matches('=')).map_err(|_| bad())?;
     let value: Value = serde_json::from_slice(&bytes).map_err(|_| bad())?;
@@ -192,7 +209,8 @@ pub(crate) fn list(api: &mut Api, context: &mut Context<'_>) -> Outcome<Response
     };
     match Form::of(context.request.accept) {
         Form::Whole => {
-            list["items"] = values(found).into_iter().map(|value| item(&kind, value)).collect::<Vec<_>>().into();
+            list["items"] =
+                values(found).into_iter().map(|value| item(&kind, value)).collect::<Vec<_>>().into();
         }
         Form::Metadata => {
             list["kind"] = "PartialObjectMetadataList".into();

@@ -103,7 +103,8 @@ impl Query {
         let mut is_dry = false;
         for value in self.all("dryRun").filter(|value| !value.is_empty()) {
             if value != "All" {
-                let fault = crate::status::Fault::not_supported("dryRun", serde_json::json!([value]), &["All"]);
+                let fault =
+                    crate::status::Fault::not_supported("dryRun", serde_json::json!([value]), &["All"]);
                 return Err(Failure::invalid("meta.k8s.io", "CreateOptions", "", &[fault]));
             }
             is_dry = true;
@@ -192,6 +193,9 @@ mod tests {
         assert_eq!(route("nodes").unwrap().plural, "nodes");
         assert_eq!(route("a/b/c/d"), None);
         let query = Query::parse("labelSelector=a%3Db+c&watch=1&limit=");
-        assert_eq!((query.get("labelSelector"), query.flag("watch"), query.get("limit")), (Some("a=b c"), true, None));
+        assert_eq!(
+            (query.get("labelSelector"), query.flag("watch"), query.get("limit")),
+            (Some("a=b c"), true, None)
+        );
     }
 }

@@ -41,7 +41,9 @@ pub(crate) fn answer(api: &mut Api, context: &mut Context<'_>, verb: &str) -> Ou
         "update" => {
             let body: Value = serde_json::from_slice(context.request.body).unwrap_or_default();
             wanted["spec"]["replicas"] = body["spec"]["replicas"].clone();
-            for field in ["resourceVersion", "uid"].iter().filter(|field| !body["metadata"][**field].is_null()) {
+            for field in
+                ["resourceVersion", "uid"].iter().filter(|field| !body["metadata"][**field].is_null())
+            {
                 wanted["metadata"][*field] = body["metadata"][*field].clone();
             }
         }

@@ -38,9 +38,8 @@ impl Selector {
             return Err(Failure::bad_request(why));
         }
         for part in split(labels) {
-            let requirement = requirement(part.trim()).map_err(|why| {
-                Failure::bad_request(format!("unable to parse requirement: {why}"))
-            })?;
+            let requirement = requirement(part.trim())
+                .map_err(|why| Failure::bad_request(format!("unable to parse requirement: {why}")))?;
             selector.labels.push(requirement);
         }
         for part in fields.split(',').map(str::trim).filter(|part| !part.is_empty()) {
@@ -56,7 +55,9 @@ impl Selector {
             if !known_fields(kind).iter().any(|known| known == key) {
                 let own = matches!(&*kind.plural, "pods" | "nodes" | "secrets" | "namespaces");
                 let message = if kind.custom().is_none() && !own {
-                    format!("{key:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
+                    format!(
+                        "{key:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+                    )
                 } else {
                     format!("field label not supported: {key}")
                 };
@@ -198,7 +199,9 @@ fn requirement(text: &str) -> Result<Requirement, String> {
     if let Some((name, rest)) = text.split_once(" notin ").or_else(|| text.split_once(" notin")) {
         return Ok(Requirement { key: key(name)?, test: Test::NotIn(values(rest)?) });
     }
-    if let Some((name, rest)) = text.split_once(" in ").or_else(|| text.split_once(" in(").map(|(n, _)| (n, ""))) {
+    if let Some((name, rest)) =
+        text.split_once(" in ").or_else(|| text.split_once(" in(").map(|(n, _)| (n, "")))
+    {
         let rest = if rest.is_empty() { &text[text.find('(').unwrap_or(0)..] } else { rest };
         return Ok(Requirement { key: key(name)?, test: Test::In(values(rest)?) });
     }
@@ -245,12 +248,14 @@ mod tests {
         let labels = [("a", "1"), ("b", "x")];
         let fits = |text: &str| {
             split(text).into_iter().all(|part| {
-                requirement(part.trim()).unwrap().matches(|key| {
-                    labels.iter().find(|(known, _)| *known == key).map(|(_, value)| *value)
-                })
+                requirement(part.trim())
+                    .unwrap()
+                    .matches(|key| labels.iter().find(|(known, _)| *known == key).map(|(_, value)| *value))
             })
         };
-        for text in ["", "a", "a=1", "a==1,b", "a!=2", "c!=1", "!c", "a in (1, 2)", "b notin (y,z)", "a>0", "a<2"] {
+        for text in
+            ["", "a", "a=1", "a==1,b", "a!=2", "c!=1", "!c", "a in (1, 2)", "b notin (y,z)", "a>0", "a<2"]
+        {
             assert!(fits(text), "{text}");
         }
         for text in ["c", "a=2", "a!=1", "!a", "a in (2)", "b notin (x)", "a>1", "b>0"] {

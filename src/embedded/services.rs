@@ -21,7 +21,11 @@ pub(crate) fn allocate(api: &mut Api, object: &mut Value) {
         spec["clusterIPs"] = json!([ip]);
     }
     // Such a service may have addresses of both families.
-    if ip == "None" && spec["selector"].is_null() && spec["ipFamilies"].is_null() && spec["ipFamilyPolicy"].is_null() {
+    if ip == "None"
+        && spec["selector"].is_null()
+        && spec["ipFamilies"].is_null()
+        && spec["ipFamilyPolicy"].is_null()
+    {
         spec["ipFamilies"] = json!(["IPv4", "IPv6"]);
         spec["ipFamilyPolicy"] = "RequireDualStack".into();
     }
@@ -111,9 +115,11 @@ fn keep(live: &Value, object: &mut Value) {
     if has_ports(&old["type"]) && has_ports(&new["type"]) {
         for port in new["ports"].as_array_mut().into_iter().flatten() {
             if port["nodePort"].as_i64().unwrap_or(0) == 0 {
-                let same = old["ports"].as_array().into_iter().flatten().find(|known| {
-                    known["port"] == port["port"] && known["protocol"] == port["protocol"]
-                });
+                let same = old["ports"]
+                    .as_array()
+                    .into_iter()
+                    .flatten()
+                    .find(|known| known["port"] == port["port"] && known["protocol"] == port["protocol"]);
                 if let Some(known) = same.filter(|known| known["nodePort"].is_number()) {
                     port["nodePort"] = known["nodePort"].clone();
                 }

@@ -39,7 +39,12 @@ pub(crate) enum FaultKind {
 }
 
 impl Fault {
-    fn new(kind: FaultKind, path: impl Into<String>, value: Option<Value>, detail: impl Into<String>) -> Self {
+    fn new(
+        kind: FaultKind,
+        path: impl Into<String>,
+        value: Option<Value>,
+        detail: impl Into<String>,
+    ) -> Self {
         Self { path: path.into(), kind, detail: detail.into(), value: value.map(|value| value.to_string()) }
     }
 
@@ -47,7 +52,11 @@ impl Fault {
         Self::new(FaultKind::Required, path, None, detail)
     }
 
-    pub(crate) fn invalid(path: impl Into<String>, value: impl Into<Value>, detail: impl Into<String>) -> Self {
+    pub(crate) fn invalid(
+        path: impl Into<String>,
+        value: impl Into<Value>,
+        detail: impl Into<String>,
+    ) -> Self {
         Self::new(FaultKind::Invalid, path, Some(value.into()), detail)
     }
 
@@ -153,7 +162,9 @@ impl Failure {
     pub(crate) fn caused(mut self: Box<Self>, causes: Vec<(&str, String, String)>) -> Box<Self> {
         let causes: Vec<Value> = causes
             .into_iter()
-            .map(|(reason, message, field)| details(&[("reason", reason), ("message", &message), ("field", &field)]))
+            .map(|(reason, message, field)| {
+                details(&[("reason", reason), ("message", &message), ("field", &field)])
+            })
             .collect();
         let details = self.details.get_or_insert_with(|| json!({}));
         if !causes.is_empty() {
@@ -178,14 +189,19 @@ impl Failure {
     }
 
     pub(crate) fn not_allowed(kind: &Kind, verb: &str) -> Box<Self> {
-        let mut failure = Self::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource");
+        let mut failure = Self::new(
+            405,
+            "MethodNotAllowed",
+            "the server does not allow this method on the requested resource",
+        );
         let _ = (kind, verb);
         failure.details = Some(json!({}));
         failure
     }
 
-    pub(crate) fn already_exists(kind: &Kind, name: &str) -> Box<Self> {
-        let message = format!("{} {name:?} already exists", kind.resource());
+    pub(crate) fn already_exists(kind: &Kind, name: &str, is_deleting: bool) -> Box<Self> {
+        let when = if is_deleting { "object is being deleted: " } else { "" };
+        let message = format!("{when}{} {name:?} already exists", kind.resource());
         Self::new(409, "AlreadyExists", message).about(kind, name)
     }
 
@@ -239,7 +255,8 @@ impl Failure {
         let what = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
         let mut failure = Self::new(422, "Invalid", format!("{what} {name:?} is invalid: {all}"));
         failure.details = Some(details(&[("name", name), ("group", group), ("kind", kind)]));
-        failure.caused(faults.iter().map(|fault| (fault.reason(), fault.body(), fault.path.clone())).collect())
+        failure
+            .caused(faults.iter().map(|fault| (fault.reason(), fault.body(), fault.path.clone())).collect())
     }
 
     pub(crate) fn to_json(&self) -> Value {

@@ -53,11 +53,9 @@ pub(crate) fn reset_fields(kind: &Kind, subresource: &str) -> Set {
         ("status", true) => Set::of(&[&["metadata"], &["spec"]]),
         ("status", false) => match &*kind.resource() {
             "deployments.apps" => Set::of(&[&["spec"], &["metadata", "labels"]]),
-            "pods" => Set::of(&[
-                &["spec"],
-                &["metadata", "deletionTimestamp"],
-                &["metadata", "ownerReferences"],
-            ]),
+            "pods" => {
+                Set::of(&[&["spec"], &["metadata", "deletionTimestamp"], &["metadata", "ownerReferences"]])
+            }
             "customresourcedefinitions.apiextensions.k8s.io"
             | "validatingadmissionpolicies.admissionregistration.k8s.io"
             | "resourceclaims.resource.k8s.io"
@@ -72,7 +70,17 @@ pub(crate) fn reset_fields(kind: &Kind, subresource: &str) -> Set {
 
 pub(crate) fn creates_on_update(kind: &Kind) -> bool {
     kind.group == "rbac.authorization.k8s.io"
-        || is(kind, &["leases.coordination.k8s.io", "runtimeclasses.node.k8s.io", "limitranges", "events", "services", "endpoints"])
+        || is(
+            kind,
+            &[
+                "leases.coordination.k8s.io",
+                "runtimeclasses.node.k8s.io",
+                "limitranges",
+                "events",
+                "services",
+                "endpoints",
+            ],
+        )
 }
 
 pub(crate) fn updates_unconditionally(kind: &Kind) -> bool {
@@ -116,7 +124,9 @@ pub(crate) fn returns_deleted(kind: &Kind) -> bool {
 /// Changes a new object before it is checked.
 pub(crate) fn prepare_create(api: &mut Api, kind: &Kind, object: &mut Value, now: &str) {
     if let Some(custom) = kind.custom() {
-        if custom.has_status && let Some(map) = object.as_object_mut() {
+        if custom.has_status
+            && let Some(map) = object.as_object_mut()
+        {
             map.remove("status");
         }
         object["metadata"]["generation"] = 1.into();
@@ -185,7 +195,13 @@ fn reset_status(kind: &Kind, object: &mut Value, live: Option<&Value>) {
 }
 
 /// Changes the next state of an object before it is checked.
-pub(crate) fn prepare_update(api: &mut Api, kind: &Kind, subresource: &str, live: &Value, object: &mut Value) {
+pub(crate) fn prepare_update(
+    api: &mut Api,
+    kind: &Kind,
+    subresource: &str,
+    live: &Value,
+    object: &mut Value,
+) {
     if kind.custom().is_none() {
         decode::forget_empty_lists(kind.typed(), object);
     }
@@ -196,7 +212,10 @@ pub(crate) fn prepare_update(api: &mut Api, kind: &Kind, subresource: &str, live
     } else {
         if has_status(kind) {
             reset_status(kind, object, Some(live));
-            if live.get("status").is_none() && kind.custom().is_some() && let Some(map) = object.as_object_mut() {
+            if live.get("status").is_none()
+                && kind.custom().is_some()
+                && let Some(map) = object.as_object_mut()
+            {
                 map.remove("status");
             }
         }
@@ -240,7 +259,9 @@ fn status_update(kind: &Kind, live: &Value, object: &mut Value) {
     let kept: &[&str] = match &*kind.resource() {
         "deployments.apps" => &["labels"],
         "pods" => &["deletionTimestamp", "ownerReferences"],
-        "customresourcedefinitions.apiextensions.k8s.io" => &["labels", "annotations", "finalizers", "ownerReferences"],
+        "customresourcedefinitions.apiextensions.k8s.io" => {
+            &["labels", "annotations", "finalizers", "ownerReferences"]
+        }
         _ => &[],
     };
     for field in kept {
@@ -346,6 +367,18 @@ pub(crate) fn warnings(kind: &Kind, object: &Value) -> Vec<String> {
     if is(kind, &["endpoints"]) {
         found.push("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice".to_owned());
     }
+    let template = match &*kind.resource() {
+        "pods" => Some(("spec", &object["spec"])),
+        "cronjobs.batch" => Some((
+            "spec.jobTemplate.spec.template.spec",
+            &object["spec"]["jobTemplate"]["spec"]["template"]["spec"],
+        )),
+        _ => Some(("spec.template.spec", &object["spec"]["template"]["spec"]))
+            .filter(|(_, spec)| spec.is_object()),
+    };
+    if let Some((path, spec)) = template.filter(|_| kind.custom().is_none()) {
+        found.extend(crate::pods::duplicate_ports(path, spec));
+    }
     for finalizer in object["metadata"]["finalizers"].as_array().into_iter().flatten() {
         if kind.custom().is_some() && !finalizer.as_str().unwrap_or_default().contains('/') {
             found.push(format!("metadata.finalizers: {finalizer}: prefer a domain-qualified finalizer name to avoid accidental conflicts with other finalizer writers"));
@@ -365,7 +398,9 @@ pub(crate) fn grace(kind: &Kind, object: &Value, asked: Option<i64>) -> i64 {
         return 0;
     }
     let phase = object["status"]["phase"].as_str().unwrap_or_default();
-    if object["spec"]["nodeName"].as_str().unwrap_or_default().is_empty() || ["Failed", "Succeeded"].contains(&phase) {
+    if object["spec"]["nodeName"].as_str().unwrap_or_default().is_empty()
+        || ["Failed", "Succeeded"].contains(&phase)
+    {
         return 0;
     }
     let own = object["spec"]["terminationGracePeriodSeconds"].as_i64().unwrap_or(30);

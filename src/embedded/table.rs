@@ -40,10 +40,13 @@ pub(crate) fn table(kind: &Kind, objects: &[Value], query: &Query, now: &str, wi
             }
             // In this form, the annotation is a field that tables leave out.
             if kind.plural == "daemonsets"
-                && let Some(annotations) = row["object"]["metadata"].get_mut("annotations").and_then(Value::as_object_mut)
+                && let Some(annotations) =
+                    row["object"]["metadata"].get_mut("annotations").and_then(Value::as_object_mut)
             {
                 annotations.remove("deprecated.daemonset.template.generation");
-                if annotations.is_empty() && let Some(meta) = row["object"]["metadata"].as_object_mut() {
+                if annotations.is_empty()
+                    && let Some(meta) = row["object"]["metadata"].as_object_mut()
+                {
                     meta.remove("annotations");
                 }
             }
@@ -73,7 +76,13 @@ fn definitions(kind: &Kind) -> Vec<Value> {
                 None => format!("Custom resource definition column (in JSONPath format): {path}"),
             };
             let or = |value: &Value, other: Value| if value.is_null() { other } else { value.clone() };
-            column(&c["name"], &c["type"], &or(&c["format"], "".into()), &or(&c["priority"], 0.into()), &description.into())
+            column(
+                &c["name"],
+                &c["type"],
+                &or(&c["format"], "".into()),
+                &or(&c["priority"], 0.into()),
+                &description.into(),
+            )
         })),
         None => {
             let text = if kind.custom().is_some() { "Age" } else { "Created At" };
@@ -165,7 +174,8 @@ pub(crate) fn selector(value: &Value) -> String {
 /// The names and images of the containers of a pod.
 fn containers(spec: &Value) -> [Value; 2] {
     ["name", "image"].map(|field| {
-        let all: Vec<String> = list(&spec["containers"]).iter().map(|container| text(&container[field])).collect();
+        let all: Vec<String> =
+            list(&spec["containers"]).iter().map(|container| text(&container[field])).collect();
         all.join(",").into()
     })
 }
@@ -189,7 +199,11 @@ fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
             let ports: Vec<String> = list(&spec["ports"])
                 .iter()
                 .map(|port| {
-                    let node = if port["nodePort"].is_null() { String::new() } else { format!(":{}", port["nodePort"]) };
+                    let node = if port["nodePort"].is_null() {
+                        String::new()
+                    } else {
+                        format!(":{}", port["nodePort"])
+                    };
                     format!("{}{node}/{}", port["port"], text(&port["protocol"]))
                 })
                 .collect();
@@ -199,69 +213,179 @@ fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
                 _ => "<none>".to_owned(),
             };
             let ip = or_none(text(&spec["clusterIP"]));
-            vec![name, spec["type"].clone(), ip.into(), outside.into(), or_none(ports.join(",")).into(), old, selector(&spec["selector"]).into()]
+            vec![
+                name,
+                spec["type"].clone(),
+                ip.into(),
+                outside.into(),
+                or_none(ports.join(",")).into(),
+                old,
+                selector(&spec["selector"]).into(),
+            ]
         }
         "deployments.apps" => {
             let ready = format!("{}/{}", number(&status["readyReplicas"]), number(&spec["replicas"]));
-            vec![name, ready.into(), number(&status["updatedReplicas"]).into(), number(&status["availableReplicas"]).into(), old, names, images, selector(&spec["selector"]).into()]
+            vec![
+                name,
+                ready.into(),
+                number(&status["updatedReplicas"]).into(),
+                number(&status["availableReplicas"]).into(),
+                old,
+                names,
+                images,
+                selector(&spec["selector"]).into(),
+            ]
         }
         "statefulsets.apps" => {
             let ready = format!("{}/{}", number(&status["readyReplicas"]), number(&spec["replicas"]));
             vec![name, ready.into(), old, names, images]
         }
-        "replicasets.apps" => vec![name, number(&spec["replicas"]).into(), number(&status["replicas"]).into(), number(&status["readyReplicas"]).into(), old, names, images, selector(&spec["selector"]).into()],
+        "replicasets.apps" => vec![
+            name,
+            number(&spec["replicas"]).into(),
+            number(&status["replicas"]).into(),
+            number(&status["readyReplicas"]).into(),
+            old,
+            names,
+            images,
+            selector(&spec["selector"]).into(),
+        ],
         "daemonsets.apps" => {
             let count = |field: &str| -> Value { number(&status[field]).into() };
             let nodes = selector(&template["nodeSelector"]);
-            vec![name, count("desiredNumberScheduled"), count("currentNumberScheduled"), count("numberReady"), count("updatedNumberScheduled"), count("numberAvailable"), nodes.into(), old, names, images, selector(&spec["selector"]).into()]
+            vec![
+                name,
+                count("desiredNumberScheduled"),
+                count("currentNumberScheduled"),
+                count("numberReady"),
+                count("updatedNumberScheduled"),
+                count("numberAvailable"),
+                nodes.into(),
+                old,
+                names,
+                images,
+                selector(&spec["selector"]).into(),
+            ]
         }
         "jobs.batch" => {
-            let holds = |kind: &str| list(&status["conditions"]).iter().any(|c| c["type"] == kind && c["status"] == "True");
-            let state = if holds("Complete") { "Complete" } else if holds("Failed") { "Failed" } else if spec["suspend"] == true { "Suspended" } else if !meta["deletionTimestamp"].is_null() { "Terminating" } else { "Running" };
-            let done = format!("{}/{}", number(&status["succeeded"]), if spec["completions"].is_null() { 1 } else { number(&spec["completions"]) });
+            let holds = |kind: &str| {
+                list(&status["conditions"]).iter().any(|c| c["type"] == kind && c["status"] == "True")
+            };
+            let state = if holds("Complete") {
+                "Complete"
+            } else if holds("Failed") {
+                "Failed"
+            } else if spec["suspend"] == true {
+                "Suspended"
+            } else if !meta["deletionTimestamp"].is_null() {
+                "Terminating"
+            } else {
+                "Running"
+            };
+            let done = format!(
+                "{}/{}",
+                number(&status["succeeded"]),
+                if spec["completions"].is_null() { 1 } else { number(&spec["completions"]) }
+            );
             let duration = match (&status["startTime"], &status["completionTime"]) {
                 (Value::Null, _) => String::new(),
                 (start, Value::Null) => age(start, now),
                 (start, end) => age(start, end.as_str().and_then(|end| end.parse().ok()).unwrap_or(now)),
             };
-            vec![name, state.into(), done.into(), duration.into(), old, names, images, selector(&spec["selector"]).into()]
+            vec![
+                name,
+                state.into(),
+                done.into(),
+                duration.into(),
+                old,
+                names,
+                images,
+                selector(&spec["selector"]).into(),
+            ]
         }
         "cronjobs.batch" => {
             let [names, images] = containers(&spec["jobTemplate"]["spec"]["template"]["spec"]);
-            let last = if status["lastScheduleTime"].is_null() { "<none>".to_owned() } else { age(&status["lastScheduleTime"], now) };
+            let last = if status["lastScheduleTime"].is_null() {
+                "<none>".to_owned()
+            } else {
+                age(&status["lastScheduleTime"], now)
+            };
             let suspend = if spec["suspend"] == true { "True" } else { "False" };
             let zone = or_none(text(&spec["timeZone"]));
-            vec![name, spec["schedule"].clone(), zone.into(), suspend.into(), list(&status["active"]).len().into(), last.into(), old, names, images, selector(&spec["jobTemplate"]["spec"]["selector"]).into()]
+            vec![
+                name,
+                spec["schedule"].clone(),
+                zone.into(),
+                suspend.into(),
+                list(&status["active"]).len().into(),
+                last.into(),
+                old,
+                names,
+                images,
+                selector(&spec["jobTemplate"]["spec"]["selector"]).into(),
+            ]
         }
         "pods" => pod(object, name, old),
         "persistentvolumeclaims" => {
-            let modes: Vec<String> = list(&status["accessModes"]).iter().map(|mode| match mode.as_str() {
-                Some("ReadWriteOnce") => "RWO".to_owned(),
-                Some("ReadOnlyMany") => "ROX".to_owned(),
-                Some("ReadWriteMany") => "RWX".to_owned(),
-                _ => "RWOP".to_owned(),
-            }).collect();
-            vec![name, status["phase"].clone(), text(&spec["volumeName"]).into(), text(&status["capacity"]["storage"]).into(), modes.join(",").into(), text(&spec["storageClassName"]).into(), "<unset>".into(), old, spec["volumeMode"].clone()]
+            let modes: Vec<String> = list(&status["accessModes"])
+                .iter()
+                .map(|mode| match mode.as_str() {
+                    Some("ReadWriteOnce") => "RWO".to_owned(),
+                    Some("ReadOnlyMany") => "ROX".to_owned(),
+                    Some("ReadWriteMany") => "RWX".to_owned(),
+                    _ => "RWOP".to_owned(),
+                })
+                .collect();
+            vec![
+                name,
+                status["phase"].clone(),
+                text(&spec["volumeName"]).into(),
+                text(&status["capacity"]["storage"]).into(),
+                modes.join(",").into(),
+                text(&spec["storageClassName"]).into(),
+                "<unset>".into(),
+                old,
+                spec["volumeMode"].clone(),
+            ]
         }
         "ingresses.networking.k8s.io" => {
-            let hosts: Vec<String> = list(&spec["rules"]).iter().map(|rule| text(&rule["host"])).filter(|host| !host.is_empty()).collect();
+            let hosts: Vec<String> = list(&spec["rules"])
+                .iter()
+                .map(|rule| text(&rule["host"]))
+                .filter(|host| !host.is_empty())
+                .collect();
             let hosts = if hosts.is_empty() { "*".to_owned() } else { hosts.join(",") };
             let ports = if list(&spec["tls"]).is_empty() { "80" } else { "80, 443" };
-            vec![name, or_none(text(&spec["ingressClassName"])).into(), hosts.into(), "".into(), ports.into(), old]
+            vec![
+                name,
+                or_none(text(&spec["ingressClassName"])).into(),
+                hosts.into(),
+                "".into(),
+                ports.into(),
+                old,
+            ]
         }
         "poddisruptionbudgets.policy" => {
             let or = |value: &Value| if value.is_null() { "N/A".to_owned() } else { text(value) };
-            vec![name, or(&spec["minAvailable"]).into(), or(&spec["maxUnavailable"]).into(), number(&status["disruptionsAllowed"]).into(), old]
+            vec![
+                name,
+                or(&spec["minAvailable"]).into(),
+                or(&spec["maxUnavailable"]).into(),
+                number(&status["disruptionsAllowed"]).into(),
+                old,
+            ]
         }
         "leases.coordination.k8s.io" => vec![name, text(&spec["holderIdentity"]).into(), old],
         "rolebindings.rbac.authorization.k8s.io" | "clusterrolebindings.rbac.authorization.k8s.io" => {
             let role = format!("{}/{}", text(&object["roleRef"]["kind"]), text(&object["roleRef"]["name"]));
             let of = |kind: &str| -> Value {
                 let found = list(&object["subjects"]).iter().filter(|subject| subject["kind"] == kind);
-                let names: Vec<String> = found.map(|subject| match subject["namespace"].as_str().filter(|n| !n.is_empty()) {
-                    Some(namespace) => format!("{namespace}/{}", text(&subject["name"])),
-                    None => text(&subject["name"]),
-                }).collect();
+                let names: Vec<String> = found
+                    .map(|subject| match subject["namespace"].as_str().filter(|n| !n.is_empty()) {
+                        Some(namespace) => format!("{namespace}/{}", text(&subject["name"])),
+                        None => text(&subject["name"]),
+                    })
+                    .collect();
                 names.join(", ").into()
             };
             vec![name, role.into(), old, of("User"), of("Group"), of("ServiceAccount")]
@@ -272,7 +396,18 @@ fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
             let what = format!("{}/{}", text(&involved["kind"]).to_lowercase(), text(&involved["name"]));
             let count = number(&object["count"]).max(1);
             let seen = |field: &str| -> Value { age(&object[field], now).into() };
-            vec![seen("lastTimestamp"), object["type"].clone(), object["reason"].clone(), what.into(), text(&involved["fieldPath"]).into(), text(&object["source"]["component"]).into(), text(&object["message"]).trim().into(), seen("firstTimestamp"), count.into(), name]
+            vec![
+                seen("lastTimestamp"),
+                object["type"].clone(),
+                object["reason"].clone(),
+                what.into(),
+                text(&involved["fieldPath"]).into(),
+                text(&object["source"]["component"]).into(),
+                text(&object["message"]).trim().into(),
+                seen("firstTimestamp"),
+                count.into(),
+                name,
+            ]
         }
         _ => vec![name, meta["creationTimestamp"].clone()],
     }
@@ -300,7 +435,17 @@ fn pod(object: &Value, name: Value, old: Value) -> Vec<Value> {
     }
     let of = |value: &Value| -> Value { or_none(text(value)).into() };
     let ready = format!("{ready}/{}", list(&spec["containers"]).len());
-    vec![name, ready.into(), reason.into(), restarts.to_string().into(), old, of(&status["podIP"]), of(&spec["nodeName"]), of(&status["nominatedNodeName"]), "<none>".into()]
+    vec![
+        name,
+        ready.into(),
+        reason.into(),
+        restarts.to_string().into(),
+        old,
+        of(&status["podIP"]),
+        of(&spec["nodeName"]),
+        of(&status["nominatedNodeName"]),
+        "<none>".into(),
+    ]
 }
 
 fn custom_cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {

@@ -41,7 +41,15 @@ pub(crate) fn update(kind: &Kind, subresource: &str, live: &Value, object: &Valu
             immutable("spec.selector", &live["spec"]["selector"], &object["spec"]["selector"], &mut faults);
         }
         "statefulsets.apps" => {
-            const OPEN: [&str; 7] = ["replicas", "ordinals", "template", "updateStrategy", "revisionHistoryLimit", "persistentVolumeClaimRetentionPolicy", "minReadySeconds"];
+            const OPEN: [&str; 7] = [
+                "replicas",
+                "ordinals",
+                "template",
+                "updateStrategy",
+                "revisionHistoryLimit",
+                "persistentVolumeClaimRetentionPolicy",
+                "minReadySeconds",
+            ];
             if rest(&live["spec"], &OPEN) != rest(&object["spec"], &OPEN) {
                 faults.push(Fault::forbidden("spec", "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"));
             }
@@ -62,14 +70,25 @@ pub(crate) fn update(kind: &Kind, subresource: &str, live: &Value, object: &Valu
         "rolebindings.rbac.authorization.k8s.io" | "clusterrolebindings.rbac.authorization.k8s.io" => {
             let (old, new) = (&live["roleRef"], &object["roleRef"]);
             if old != new {
-                let shown = format!("{{\"APIGroup\":{},\"Kind\":{},\"Name\":{}}}", new["apiGroup"], new["kind"], new["name"]);
+                let shown = format!(
+                    "{{\"APIGroup\":{},\"Kind\":{},\"Name\":{}}}",
+                    new["apiGroup"], new["kind"], new["name"]
+                );
                 faults.push(Fault::shown("roleRef", shown, "cannot change roleRef"));
             }
         }
         "services" => {
             let (old, new) = (&live["spec"], &object["spec"]);
-            if new["type"] != "ExternalName" && old["clusterIP"].is_string() && old["clusterIP"] != new["clusterIP"] && old["type"] != "ExternalName" {
-                faults.push(Fault::invalid("spec.clusterIPs[0]", new["clusterIPs"].clone(), "may not change once set"));
+            if new["type"] != "ExternalName"
+                && old["clusterIP"].is_string()
+                && old["clusterIP"] != new["clusterIP"]
+                && old["type"] != "ExternalName"
+            {
+                faults.push(Fault::invalid(
+                    "spec.clusterIPs[0]",
+                    new["clusterIPs"].clone(),
+                    "may not change once set",
+                ));
             }
         }
         _ => {}
@@ -82,7 +101,9 @@ fn counts(kind: &Kind, status: &Value, faults: &mut Faults) {
     let (all, fields): (&str, &[&str]) = match &*kind.resource() {
         "deployments.apps" => ("replicas", &["updatedReplicas", "readyReplicas", "availableReplicas"]),
         "replicasets.apps" => ("replicas", &["fullyLabeledReplicas", "readyReplicas", "availableReplicas"]),
-        "statefulsets.apps" => ("replicas", &["readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas"]),
+        "statefulsets.apps" => {
+            ("replicas", &["readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas"])
+        }
         _ => return,
     };
     let number = |field: &str| status[field].as_i64().unwrap_or(0);
@@ -137,7 +158,18 @@ fn pod_update(live: &Value, object: &Value, faults: &mut Faults) {
                 container["image"] = Value::Null;
             }
         }
-        rest(&spec, &["activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds", "schedulingGates", "nodeSelector", "affinity", "ephemeralContainers"])
+        rest(
+            &spec,
+            &[
+                "activeDeadlineSeconds",
+                "tolerations",
+                "terminationGracePeriodSeconds",
+                "schedulingGates",
+                "nodeSelector",
+                "affinity",
+                "ephemeralContainers",
+            ],
+        )
     };
     if normal(live) != normal(object) {
         faults.push(Fault::forbidden("spec", "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"));
@@ -163,10 +195,18 @@ fn always(kind: &Kind, object: &Value, faults: &mut Faults) {
         "poddisruptionbudgets.policy" => {
             if !spec["minAvailable"].is_null() && !spec["maxUnavailable"].is_null() {
                 let null = "null".to_owned();
-                let shown = format!("{{\"MinAvailable\":{},\"Selector\":{},\"MaxUnavailable\":{},\"UnhealthyPodEvictionPolicy\":{}}}",
-                    spec["minAvailable"], spec["selector"], spec["maxUnavailable"],
-                    spec.get("unhealthyPodEvictionPolicy").map_or(null, Value::to_string));
-                faults.push(Fault::shown("spec", shown, "minAvailable and maxUnavailable cannot be both set"));
+                let shown = format!(
+                    "{{\"MinAvailable\":{},\"Selector\":{},\"MaxUnavailable\":{},\"UnhealthyPodEvictionPolicy\":{}}}",
+                    spec["minAvailable"],
+                    spec["selector"],
+                    spec["maxUnavailable"],
+                    spec.get("unhealthyPodEvictionPolicy").map_or(null, Value::to_string)
+                );
+                faults.push(Fault::shown(
+                    "spec",
+                    shown,
+                    "minAvailable and maxUnavailable cannot be both set",
+                ));
             }
         }
         "ingresses.networking.k8s.io" => ingress(spec, faults),
@@ -278,11 +318,18 @@ fn service(spec: &Value, faults: &mut Faults) {
         port(&entry["port"], &format!("{path}.port"), faults);
         let protocols = ["SCTP", "TCP", "UDP"];
         if !protocols.contains(&text(&entry["protocol"])) {
-            faults.push(Fault::not_supported(format!("{path}.protocol"), entry["protocol"].clone(), &protocols));
+            faults.push(Fault::not_supported(
+                format!("{path}.protocol"),
+                entry["protocol"].clone(),
+                &protocols,
+            ));
         }
         port(&entry["targetPort"], &format!("{path}.targetPort"), faults);
         if !seen.insert((entry["port"].as_i64(), text(&entry["protocol"]))) {
-            let shown = format!("{{\"Name\":\"\",\"Protocol\":{},\"AppProtocol\":null,\"Port\":{},\"TargetPort\":0,\"NodePort\":0}}", entry["protocol"], entry["port"]);
+            let shown = format!(
+                "{{\"Name\":\"\",\"Protocol\":{},\"AppProtocol\":null,\"Port\":{},\"TargetPort\":0,\"NodePort\":0}}",
+                entry["protocol"], entry["port"]
+            );
             faults.push(Fault::shown_duplicate(path, shown));
         }
     }
@@ -294,7 +341,8 @@ fn service(spec: &Value, faults: &mut Faults) {
 
 /// Whether labels fulfil `matchLabels` and `matchExpressions`.
 fn selects(selector: &Value, labels: &Value) -> bool {
-    let equal = selector["matchLabels"].as_object().into_iter().flatten().all(|(key, value)| labels[key] == *value);
+    let equal =
+        selector["matchLabels"].as_object().into_iter().flatten().all(|(key, value)| labels[key] == *value);
     equal
         && list(&selector["matchExpressions"]).iter().all(|expression| {
             let value = &labels[text(&expression["key"])];
@@ -315,19 +363,30 @@ fn workload(spec: &Value, what: &str, faults: &mut Faults) {
     if selector.is_null() {
         faults.push(Fault::required("spec.selector", ""));
     } else if !is_selective {
-        faults.push(Fault::invalid("spec.selector", selector.clone(), format!("empty selector is invalid for {what}")));
+        faults.push(Fault::invalid(
+            "spec.selector",
+            selector.clone(),
+            format!("empty selector is invalid for {what}"),
+        ));
     }
     let template = &spec["template"];
     let labels = &template["metadata"]["labels"];
     if (is_selective || selector.is_null()) && (selector.is_null() || !selects(selector, labels)) {
-        faults.push(Fault::invalid("spec.template.metadata.labels", labels.clone(), "`selector` does not match template `labels`"));
+        faults.push(Fault::invalid(
+            "spec.template.metadata.labels",
+            labels.clone(),
+            "`selector` does not match template `labels`",
+        ));
     }
     pod_spec(&template["spec"], "spec.template.spec", faults);
     let policy = text(&template["spec"]["restartPolicy"]);
     if ["Never", "OnFailure"].contains(&policy) {
         faults.push(Fault::not_supported("spec.template.spec.restartPolicy", policy, &["Always"]));
     }
-    if what == "deployment" && spec["strategy"]["type"] == "Recreate" && !spec["strategy"]["rollingUpdate"].is_null() {
+    if what == "deployment"
+        && spec["strategy"]["type"] == "Recreate"
+        && !spec["strategy"]["rollingUpdate"].is_null()
+    {
         let why = "may not be specified when strategy `type` is 'Recreate'";
         faults.push(Fault::forbidden("spec.strategy.rollingUpdate", why));
     }
@@ -342,6 +401,10 @@ fn workload(spec: &Value, what: &str, faults: &mut Faults) {
 
 /// The rules for the spec of a pod.
 fn pod_spec(spec: &Value, path: &str, faults: &mut Faults) {
+    // In the order in which they are checked.
+    const VOLUMES: [&str; 7] =
+        ["emptyDir", "hostPath", "secret", "nfs", "persistentVolumeClaim", "downwardAPI", "configMap"];
+    let place = path;
     let volumes: HashSet<&str> = list(&spec["volumes"]).iter().map(|volume| text(&volume["name"])).collect();
     let mut seen = HashSet::new();
     for (at, volume) in list(&spec["volumes"]).iter().enumerate() {
@@ -353,6 +416,16 @@ fn pod_spec(spec: &Value, path: &str, faults: &mut Faults) {
             faults.push(Fault::invalid(path, name, why));
         } else if !seen.insert(name) {
             faults.push(Fault::duplicate(path, name));
+        }
+        let kinds =
+            volume.as_object().into_iter().flatten().map(|(kind, _)| kind).filter(|kind| *kind != "name");
+        let mut kinds: Vec<&String> = kinds.collect();
+        kinds.sort_by_key(|kind| VOLUMES.iter().position(|known| known == kind));
+        for kind in kinds.iter().skip(1) {
+            faults.push(Fault::forbidden(
+                format!("{place}.volumes[{at}].{kind}"),
+                "may not specify more than 1 volume type",
+            ));
         }
     }
     if is_empty(&spec["containers"]) {
@@ -411,7 +484,11 @@ fn container<'a>(
             faults.push(Fault::required(format!("{path}.env[{at}].name"), ""));
         }
         if !is_empty(&variable["value"]) && !is_empty(&variable["valueFrom"]) {
-            faults.push(Fault::invalid(format!("{path}.env[{at}].valueFrom"), "", "may not be specified when `value` is not empty"));
+            faults.push(Fault::invalid(
+                format!("{path}.env[{at}].valueFrom"),
+                "",
+                "may not be specified when `value` is not empty",
+            ));
         }
     }
     for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
@@ -439,7 +516,10 @@ fn container<'a>(
         if let (Some(limit), Some(wanted)) = (nanos(&one["resources"]["limits"][name]), nanos(request))
             && wanted > limit
         {
-            let why = format!("must be less than or equal to {name} limit of {}", text(&one["resources"]["limits"][name]));
+            let why = format!(
+                "must be less than or equal to {name} limit of {}",
+                text(&one["resources"]["limits"][name])
+            );
             faults.push(Fault::invalid(format!("{path}.resources.requests"), request.clone(), why));
         }
     }
@@ -461,20 +541,27 @@ fn handlers(probe: &Value, path: &str, faults: &mut Faults) {
     for kind in ["httpGet", "tcpSocket"] {
         port(&probe[kind]["port"], &format!("{path}.{kind}.port"), faults);
     }
-    for field in ["initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"] {
+    for field in
+        ["initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"]
+    {
         not_negative(probe, field, path, faults);
     }
 }
 
 fn job(spec: &Value, path: &str, faults: &mut Faults) {
-    for field in ["parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished"] {
+    for field in
+        ["parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished"]
+    {
         not_negative(spec, field, path, faults);
     }
     let template = &spec["template"]["spec"];
     pod_spec(template, &format!("{path}.template.spec"), faults);
     let policy = text(&template["restartPolicy"]);
     if policy == "Always" || policy.is_empty() {
-        faults.push(Fault::required(format!("{path}.template.spec.restartPolicy"), "valid values: \"OnFailure\", \"Never\""));
+        faults.push(Fault::required(
+            format!("{path}.template.spec.restartPolicy"),
+            "valid values: \"OnFailure\", \"Never\"",
+        ));
     }
 }
 
@@ -505,7 +592,8 @@ fn claim(spec: &Value, path: &str, faults: &mut Faults) {
 }
 
 fn autoscaler(spec: &Value, faults: &mut Faults) {
-    let (least, most) = (spec["minReplicas"].as_i64().unwrap_or(1), spec["maxReplicas"].as_i64().unwrap_or(0));
+    let (least, most) =
+        (spec["minReplicas"].as_i64().unwrap_or(1), spec["maxReplicas"].as_i64().unwrap_or(0));
     if least < 1 {
         faults.push(Fault::invalid("spec.minReplicas", least, "must be greater than or equal to 1"));
     }
@@ -513,14 +601,22 @@ fn autoscaler(spec: &Value, faults: &mut Faults) {
         faults.push(Fault::required("spec.maxReplicas", "must be set and greater than 0"));
     }
     if most < least {
-        faults.push(Fault::invalid("spec.maxReplicas", most, "must be greater than or equal to `minReplicas`"));
+        faults.push(Fault::invalid(
+            "spec.maxReplicas",
+            most,
+            "must be greater than or equal to `minReplicas`",
+        ));
     }
     let target = &spec["scaleTargetRef"];
     for field in ["kind", "name"].into_iter().filter(|field| text(&target[field]).is_empty()) {
         faults.push(Fault::required(format!("spec.scaleTargetRef.{field}"), ""));
     }
     if !text(&target["apiVersion"]).contains('/') && text(&target["kind"]) != "ReplicationController" {
-        faults.push(Fault::invalid("spec.scaleTargetRef.apiVersion", text(&target["apiVersion"]), "apiVersion must specify API group"));
+        faults.push(Fault::invalid(
+            "spec.scaleTargetRef.apiVersion",
+            text(&target["apiVersion"]),
+            "apiVersion must specify API group",
+        ));
     }
 }
 
@@ -542,7 +638,11 @@ fn ingress(spec: &Value, faults: &mut Faults) {
                 }
                 kind => {
                     if kind != "ImplementationSpecific" && !text(&one["path"]).starts_with('/') {
-                        faults.push(Fault::invalid(format!("{path}.path"), text(&one["path"]), "must be an absolute path"));
+                        faults.push(Fault::invalid(
+                            format!("{path}.path"),
+                            text(&one["path"]),
+                            "must be an absolute path",
+                        ));
                     }
                 }
             }
@@ -558,15 +658,25 @@ fn rules(object: &Value, namespaced: bool, faults: &mut Faults) {
         }
         if !is_empty(&rule["nonResourceURLs"]) {
             if namespaced {
-                faults.push(Fault::invalid(format!("{path}.nonResourceURLs"), rule["nonResourceURLs"].clone(), "namespaced rules cannot apply to non-resource URLs"));
+                faults.push(Fault::invalid(
+                    format!("{path}.nonResourceURLs"),
+                    rule["nonResourceURLs"].clone(),
+                    "namespaced rules cannot apply to non-resource URLs",
+                ));
             }
             continue;
         }
         if is_empty(&rule["apiGroups"]) {
-            faults.push(Fault::required(format!("{path}.apiGroups"), "resource rules must supply at least one api group"));
+            faults.push(Fault::required(
+                format!("{path}.apiGroups"),
+                "resource rules must supply at least one api group",
+            ));
         }
         if is_empty(&rule["resources"]) {
-            faults.push(Fault::required(format!("{path}.resources"), "resource rules must supply at least one resource"));
+            faults.push(Fault::required(
+                format!("{path}.resources"),
+                "resource rules must supply at least one resource",
+            ));
         }
     }
 }

@@ -58,7 +58,12 @@ impl Watch {
         let seconds = |text: &str| text.parse().ok().filter(|seconds| *seconds > 0);
         let ends = query.get("timeoutSeconds").and_then(seconds).map(|seconds| after(now, seconds));
         let mut watch = Self {
-            prefix: context.route.namespace.as_deref().map(|namespace| key(namespace, "")).unwrap_or_default(),
+            prefix: context
+                .route
+                .namespace
+                .as_deref()
+                .map(|namespace| key(namespace, ""))
+                .unwrap_or_default(),
             name: context.route.name.clone(),
             form: Form::of(context.request.accept),
             has_bookmarks: query.flag("allowWatchBookmarks"),
@@ -130,7 +135,9 @@ impl Watch {
         if kind.custom().is_none() {
             object["metadata"]["creationTimestamp"] = Value::Null;
             crate::decode::decode(kind.typed(), &mut object).ok();
-            if ["deployments", "statefulsets", "replicasets", "replicationcontrollers"].contains(&&*kind.plural) {
+            if ["deployments", "statefulsets", "replicasets", "replicationcontrollers"]
+                .contains(&&*kind.plural)
+            {
                 object["spec"]["replicas"] = 0.into();
             }
         }
@@ -175,7 +182,11 @@ impl Api {
                         (false, false) => continue,
                     };
                     // An object that is no longer selected is shown as it was, at the version of the change.
-                    match event.old.as_ref().filter(|_| found == "DELETED" && event.change == Change::Modified) {
+                    match event
+                        .old
+                        .as_ref()
+                        .filter(|_| found == "DELETED" && event.change == Change::Modified)
+                    {
                         Some(old) => {
                             let mut shown = watch.event(found, old, &text);
                             shown["object"]["metadata"]["resourceVersion"] = event.version.to_string().into();

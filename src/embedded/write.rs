@@ -24,8 +24,7 @@ pub(crate) fn create(api: &mut Api, context: &mut Context<'_>) -> Outcome<Respon
 }
 
 /// The schemas of the versions of a kind, for the sets of its managers.
-fn rules(api: &Api, context: &Context<'_>, reset: &Set, run: impl FnOnce(&Rules<'_, '_>)) {
-    let kind: &Kind = &context.kind;
+fn rules(api: &Api, (kind, now): (&Kind, &str), reset: &Set, run: impl FnOnce(&Rules<'_, '_>)) {
     let schema = move |version: &str| {
         let (group, version) = version.split_once('/').unwrap_or(("", version));
         if group != kind.group {
@@ -36,7 +35,7 @@ fn rules(api: &Api, context: &Context<'_>, reset: &Set, run: impl FnOnce(&Rules<
         }
         api.kinds.find(group, version, &kind.plural).map(|kind| kind.typed())
     };
-    run(&Rules { schema: &schema, reset, now: &context.now, empty: &body::empty(kind) });
+    run(&Rules { schema: &schema, reset, now, empty: &body::empty(kind) });
 }
 
 /// The managers after an update, and the object without its managedFields.
@@ -44,7 +43,9 @@ fn updated(api: &Api, context: &Context<'_>, live: Option<&Value>, object: &mut 
     let given = take_managed(object);
     let mut old = live.cloned().unwrap_or_else(|| body::empty(&context.kind));
     let live_managed = take_managed(&mut old);
-    let is_reset = given.as_array().is_some_and(|all| matches!(&all[..], [one] if one.as_object().is_some_and(serde_json::Map::is_empty)));
+    let is_reset = given.as_array().is_some_and(
+        |all| matches!(&all[..], [one] if one.as_object().is_some_and(serde_json::Map::is_empty)),
+    );
     let mut managed = match Managed::parse(&given) {
         _ if !context.subresource().is_empty() => Managed::parse(&live_managed).unwrap_or_default(),
         _ if is_reset => Managed::default(),
@@ -56,7 +57,7 @@ fn updated(api: &Api, context: &Context<'_>, live: Option<&Value>, object: &mut 
     }
     let owner = owner(context);
     let reset = strategy::reset_fields(&context.kind, context.subresource());
-    rules(api, context, &reset, |rules| managed.update(&old, object, &owner, rules));
+    rules(api, (&context.kind, &context.now), &reset, |rules| managed.update(&old, object, &owner, rules));
     managed
 }
 
@@ -124,7 +125,8 @@ fn store_new(
     put_managed(&mut object, &managed);
     let key = key(context.namespace(), &name);
     if api.store.get(&kind.storage(), &key).is_some() {
-        return Err(Failure::already_exists(&kind, &name));
+        let is_deleting = !object_is_live(api, &kind, &key);
+        return Err(Failure::already_exists(&kind, &name, is_deleting));
     }
     if is_dry {
         return Ok(object);
@@ -135,8 +137,14 @@ fn store_new(
     Ok(object)
 }
 
+fn object_is_live(api: &Api, kind: &Kind, key: &str) -> bool {
+    api.store.get(&kind.storage(), key).is_none_or(|object| !object.is_deleting)
+}
+
 fn wrong_namespace() -> Box<Failure> {
-    Failure::bad_request("the namespace of the provided object does not match the namespace sent on the request")
+    Failure::bad_request(
+        "the namespace of the provided object does not match the namespace sent on the request",
+    )
 }
 
 /// Replaces an object.
@@ -212,6 +220,9 @@ fn save(
     if !faults.is_empty() {
         return Err(Failure::invalid(&kind.group, &kind.kind, &name, &faults));
     }
+    if object["metadata"]["generation"] != live["metadata"]["generation"] || kind.custom().is_some() {
+        context.warnings.extend(strategy::warnings(&kind, &object));
+    }
     let mut old = live.clone();
     let old_managed = Managed::parse(&take_managed(&mut old)).unwrap_or_default();
     object["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"].clone();
@@ -254,7 +265,9 @@ pub(crate) fn save_as(
     if managed.has_owner_of(owned) {
         take_managed(&mut object);
         let owner = owner(context);
-        rules(api, context, &Set::default(), |rules| managed.update(&old, &object, &owner, rules));
+        rules(api, (&context.kind, &context.now), &Set::default(), |rules| {
+            managed.update(&old, &object, &owner, rules)
+        });
         managed.forget_time(&owner);
     }
     save(api, context, live, object, Some(managed), is_dry).map(|(stored, _)| stored)
@@ -320,9 +333,7 @@ fn apply(api: &mut Api, context: &mut Context<'_>) -> Outcome<Response> {
             if let [one] = &faults[..] { one.clone() } else { format!("errors:\n  {}", faults.join("\n  ")) };
         let message = format!(
             "failed to create typed patch object ({place}; {}/{}, Kind={}): {faults}",
-            kind.group,
-            kind.version,
-            kind.kind
+            kind.group, kind.version, kind.kind
         );
         return Err(Failure::plain(500, message));
     }
@@ -338,7 +349,7 @@ fn apply(api: &mut Api, context: &mut Context<'_>) -> Outcome<Response> {
     let force = context.query.flag("force");
     let reset = strategy::reset_fields(&kind, context.subresource());
     let mut result = Ok(Value::Null);
-    rules(api, context, &reset, |rules| {
+    rules(api, (&context.kind, &context.now), &reset, |rules| {
         result = managed.apply(&old, &config, &owner, force, rules);
         // What kubectl applied from the client is its own.
         if let Err(conflicts) = &result
@@ -554,6 +565,25 @@ pub(crate) fn delete_one(
         crate::crd::changed(api, kind, Some(&value));
     }
     Ok((value, false))
+}
+
+/// Replaces an object on behalf of the garbage collector, as an update of its fields.
+pub(crate) fn put_as_collector(api: &mut Api, kind: &Arc<Kind>, key: &str, mut new: Value, now: &str) {
+    let Some(mut old) = api.store.get(&kind.storage(), key).map(|object| versions::read(kind, object)) else {
+        return;
+    };
+    let mut managed = Managed::parse(&take_managed(&mut old)).unwrap_or_default();
+    take_managed(&mut new);
+    let owner = Owner {
+        manager: "kube-controller-manager".to_owned(),
+        is_apply: false,
+        version: kind.api_version(),
+        subresource: String::new(),
+    };
+    let reset = strategy::reset_fields(kind, "");
+    rules(api, (kind, now), &reset, |rules| managed.update(&old, &new, &owner, rules));
+    put_managed(&mut new, &managed);
+    put(api, kind, key, new);
 }
 
 /// Replaces an object on behalf of a controller, without its managers.

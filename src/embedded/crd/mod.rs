@@ -117,7 +117,28 @@ pub(crate) fn validate(custom: &Custom, subresource: &str, object: &Value) -> Ve
 
 /// Where an apply has left nulls that the schema does not allow.
 pub(crate) fn nulls(custom: &Custom, subresource: &str, object: &Value) -> Vec<Fault> {
-    validate(custom, subresource, object).into_iter().filter(Fault::is_about_null).collect()
+    let mut object = object.clone();
+    fill_nulls(&custom.schema, &mut object);
+    let faults = validate(custom, subresource, &object);
+    if faults.iter().any(Fault::is_about_null) { faults } else { Vec::new() }
+}
+
+/// Replaces nulls by their defaults.
+fn fill_nulls(schema: &Value, value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            for (name, value) in map.iter_mut() {
+                let below = schema["properties"].get(name);
+                let Some(below) = below.or_else(|| schema.get("additionalProperties")) else { continue };
+                if value.is_null() && !below["default"].is_null() && below["nullable"] != true {
+                    *value = below["default"].clone();
+                }
+                fill_nulls(below, value);
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| fill_nulls(&schema["items"], item)),
+        _ => {}
+    }
 }
 
 /// Follows a change of a CRD.
@@ -161,12 +182,16 @@ fn serve(api: &mut Api, name: &str, crd: &Value) {
     // Objects that exist were stored by other schemas, unless nothing about the versions changed.
     let has_objects = api.store.range(name, "", None).next().is_some();
     api.kinds.remove(&group, &plural);
-    for version in spec["versions"].as_array().into_iter().flatten().filter(|version| version["served"] == true) {
-        let same = old.as_ref().and_then(|old| old.custom()).is_some_and(|custom| {
-            custom.is_first && custom.version["schema"] == version["schema"]
-        });
+    for version in
+        spec["versions"].as_array().into_iter().flatten().filter(|version| version["served"] == true)
+    {
+        let same = old
+            .as_ref()
+            .and_then(|old| old.custom())
+            .is_some_and(|custom| custom.is_first && custom.version["schema"] == version["schema"]);
         let custom = Custom::new(crd, version, !has_objects || same);
-        let mut verbs = vec!["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
+        let mut verbs =
+            vec!["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
         if is_deleting {
             verbs.retain(|verb| *verb != "create");
         }

@@ -28,8 +28,10 @@ pub(crate) fn default_names(spec: &mut Map<String, Value>) {
 /// Changes a new CRD before it is checked.
 pub(crate) fn prepare(object: &mut Value) {
     let versions = object["spec"]["versions"].as_array().into_iter().flatten();
-    let stored: Vec<Value> =
-        versions.filter(|version| version["storage"] == true).map(|version| version["name"].clone()).collect();
+    let stored: Vec<Value> = versions
+        .filter(|version| version["storage"] == true)
+        .map(|version| version["name"].clone())
+        .collect();
     let stored = if stored.is_empty() { Value::Null } else { stored.into() };
     object["status"] =
         json!({"conditions": null, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": stored});
@@ -58,10 +60,18 @@ pub(crate) fn check(object: &Value) -> Vec<Fault> {
     }
     if versions.iter().filter(|version| version["storage"] == true).count() != 1 {
         let shown = if versions.is_empty() { json!([]) } else { spec["versions"].clone() };
-        faults.push(Fault::invalid("spec.versions", shown, "must have exactly one version marked as storage version"));
+        faults.push(Fault::invalid(
+            "spec.versions",
+            shown,
+            "must have exactly one version marked as storage version",
+        ));
     }
     if object["status"]["storedVersions"].as_array().is_none_or(Vec::is_empty) {
-        faults.push(Fault::invalid("status.storedVersions", Value::Null, "must have at least one stored version"));
+        faults.push(Fault::invalid(
+            "status.storedVersions",
+            Value::Null,
+            "must have at least one stored version",
+        ));
     }
     faults
 }
@@ -94,7 +104,12 @@ fn accept(api: &mut Api, key: &str, crd: &Value, all: &[(Arc<str>, Value)], now:
     let mut accepted = names.as_object().cloned().unwrap_or_default();
     let mut conflict = None;
     // The last conflict is the one that is reported. A short name counts as a singular or plural one.
-    let fields = [("plural", "PluralConflict"), ("singular", "SingularConflict"), ("kind", "KindConflict"), ("listKind", "ListKindConflict")];
+    let fields = [
+        ("plural", "PluralConflict"),
+        ("singular", "SingularConflict"),
+        ("kind", "KindConflict"),
+        ("listKind", "ListKindConflict"),
+    ];
     for (field, reason) in fields {
         let wanted = &names[field];
         if !wanted.is_null() && others.iter().any(|other| other[field] == *wanted) {
@@ -105,14 +120,17 @@ fn accept(api: &mut Api, key: &str, crd: &Value, all: &[(Arc<str>, Value)], now:
             };
         }
     }
-    let condition = |kind: &str, status: &str, reason: &str, message: String| {
-        json!({"type": kind, "status": status, "lastTransitionTime": now, "reason": reason, "message": message})
-    };
+    let condition = |kind: &str, status: &str, reason: &str, message: String| json!({"type": kind, "status": status, "lastTransitionTime": now, "reason": reason, "message": message});
     let mut next = crd.clone();
     let conditions = match &conflict {
         None => vec![
             condition("NamesAccepted", "True", "NoConflicts", "no conflicts found".to_owned()),
-            condition("Established", "True", "InitialNamesAccepted", "the initial names have been accepted".to_owned()),
+            condition(
+                "Established",
+                "True",
+                "InitialNamesAccepted",
+                "the initial names have been accepted".to_owned(),
+            ),
         ],
         Some((reason, name)) => vec![
             condition("NamesAccepted", "False", reason, format!("{name} is already in use")),
@@ -120,8 +138,13 @@ fn accept(api: &mut Api, key: &str, crd: &Value, all: &[(Arc<str>, Value)], now:
         ],
     };
     if next["status"]["conditions"].as_array().is_some_and(|all| {
-        all.len() == conditions.len() && all.iter().zip(&conditions).all(|(a, b)| a["status"] == b["status"] && a["reason"] == b["reason"])
-    }) && conflict.is_some() {
+        all.len() == conditions.len()
+            && all
+                .iter()
+                .zip(&conditions)
+                .all(|(a, b)| a["status"] == b["status"] && a["reason"] == b["reason"])
+    }) && conflict.is_some()
+    {
         return false;
     }
     next["status"]["conditions"] = conditions.into();
@@ -154,11 +177,8 @@ fn clean(api: &mut Api, key: &str, crd: &Value, now: &str) -> bool {
         return false;
     }
     let storage = key.trim_start_matches('/');
-    let instances: Vec<_> = api
-        .store
-        .range(storage, "", None)
-        .map(|(key, object)| (key.clone(), object.clone()))
-        .collect();
+    let instances: Vec<_> =
+        api.store.range(storage, "", None).map(|(key, object)| (key.clone(), object.clone())).collect();
     if instances.is_empty() {
         let mut next = crd.clone();
         let rest: Vec<Value> = finalizers.into_iter().filter(|finalizer| finalizer != CLEANUP).collect();

@@ -27,7 +27,9 @@ fn type_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "boolean",
-        Value::Number(number) if number.is_f64() && number.as_f64().is_some_and(|n| n.fract() != 0.0) => "number",
+        Value::Number(number) if number.is_f64() && number.as_f64().is_some_and(|n| n.fract() != 0.0) => {
+            "number"
+        }
         Value::Number(_) => "integer",
         Value::String(_) => "string",
         Value::Array(_) => "array",
@@ -61,7 +63,8 @@ impl Walk {
         if let Some(choices) = schema["enum"].as_array()
             && !choices.contains(value)
         {
-            let choices: Vec<String> = choices.iter().map(|c| c.as_str().map_or_else(|| c.to_string(), str::to_owned)).collect();
+            let choices: Vec<String> =
+                choices.iter().map(|c| c.as_str().map_or_else(|| c.to_string(), str::to_owned)).collect();
             let choices: Vec<&str> = choices.iter().map(String::as_str).collect();
             self.faults.push(Fault::not_supported(path, value.clone(), &choices));
         }
@@ -132,9 +135,14 @@ impl Walk {
         }
         let keys: Option<Vec<&str>> = match schema["x-kubernetes-list-type"].as_str() {
             Some("set") => Some(Vec::new()),
-            Some("map") => {
-                Some(schema["x-kubernetes-list-map-keys"].as_array().into_iter().flatten().filter_map(Value::as_str).collect())
-            }
+            Some("map") => Some(
+                schema["x-kubernetes-list-map-keys"]
+                    .as_array()
+                    .into_iter()
+                    .flatten()
+                    .filter_map(Value::as_str)
+                    .collect(),
+            ),
             _ => None,
         };
         if let Some(keys) = keys {
@@ -143,7 +151,8 @@ impl Walk {
                 let identity = if keys.is_empty() {
                     item.clone()
                 } else {
-                    let fields = keys.iter().filter_map(|key| Some(((*key).to_owned(), item.get(key)?.clone())));
+                    let fields =
+                        keys.iter().filter_map(|key| Some(((*key).to_owned(), item.get(key)?.clone())));
                     Value::Object(fields.collect())
                 };
                 if seen.contains(&identity) {
@@ -166,7 +175,11 @@ impl Walk {
             self.faults.push(Fault::too_many(path, length, most));
         }
         if let Some(least) = schema["minProperties"].as_u64().filter(|least| (length as u64) < *least) {
-            self.invalid(path, &length.into(), format!("{name} in body should have at least {least} properties"));
+            self.invalid(
+                path,
+                &length.into(),
+                format!("{name} in body should have at least {least} properties"),
+            );
         }
         for field in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
             if !map.contains_key(field) {
@@ -208,7 +221,11 @@ impl Walk {
         let all = parts("oneOf");
         let valid = all.iter().filter(|part| faults(part).is_empty()).count();
         if !all.is_empty() && valid != 1 {
-            let what = if valid == 0 { "Found none valid".to_owned() } else { format!("Found {valid} valid alternatives") };
+            let what = if valid == 0 {
+                "Found none valid".to_owned()
+            } else {
+                format!("Found {valid} valid alternatives")
+            };
             let text = format!("\"{name}\" must validate one and only one schema (oneOf). {what}");
             self.faults.push(Fault::invalid("<nil>", "", text));
             if valid == 0 {

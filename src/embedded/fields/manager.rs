@@ -95,7 +95,8 @@ impl Managed {
                 version: text("apiVersion"),
                 subresource: text("subresource"),
             };
-            let set = if entry["fieldsV1"].is_null() { Set::default() } else { Set::parse(&entry["fieldsV1"])? };
+            let set =
+                if entry["fieldsV1"].is_null() { Set::default() } else { Set::parse(&entry["fieldsV1"])? };
             entries.push(Entry { owner, time: entry["time"].as_str().map(str::to_owned), set });
         }
         Some(Self(entries))

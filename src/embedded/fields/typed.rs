@@ -69,7 +69,9 @@ fn walk(typed: Typed<'_>, value: &Value, duplicates: bool, path: &str, found: &m
                 Scalar::Text if !value.is_string() => {
                     format!("expected string, got &value.valueUnstructured{{Value:{}}}", go_syntax(value))
                 }
-                Scalar::Bool if !value.is_boolean() => format!("expected boolean, got &{{{}}}", go_value(value)),
+                Scalar::Bool if !value.is_boolean() => {
+                    format!("expected boolean, got &{{{}}}", go_value(value))
+                }
                 Scalar::Any if value.is_object() || value.is_array() => {
                     format!("expected any scalar, got &{{{}}}", go_value(value))
                 }

@@ -1,5 +1,6 @@
 //! The requests of `fixtures/` are sent to the embedded API, and its answers must be those of a real server.
 
+#[path = "../../../tests/support/embedded.rs"]
 mod names;
 
 use std::collections::BTreeMap;
@@ -16,10 +17,8 @@ use names::Names;
 
 /// Every fixture in the order of its name.
 fn fixtures() -> Vec<PathBuf> {
-    let folder = std::env::var("OPERETTA_EMBEDDED_FIXTURES").map_or_else(
-        |_| Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures"),
-        PathBuf::from,
-    );
+    let folder = std::env::var("OPERETTA_EMBEDDED_FIXTURES")
+        .map_or_else(|_| Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures"), PathBuf::from);
     let mut files: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     files
@@ -37,12 +36,14 @@ fn answers_are_those_of_a_real_server() {
         for (line, step) in text.lines().enumerate().filter(|(_, line)| !line.is_empty()) {
             let raw: BTreeMap<String, &RawValue> = serde_json::from_str(step).unwrap();
             let body = raw.get("body").map(|body| body.get()).unwrap_or_default();
-            let step: Value = serde_json::from_str(step).unwrap_or_else(|error| panic!("{name}:{}: {error}", line + 1));
+            let step: Value =
+                serde_json::from_str(step).unwrap_or_else(|error| panic!("{name}:{}: {error}", line + 1));
             let found = play.step(&step, body);
             steps += 1;
             if !found.is_empty() {
                 wrong += 1;
-                let _ = writeln!(differences, "{name}:{} {}", line + 1, step["do"].as_str().unwrap_or_default());
+                let _ =
+                    writeln!(differences, "{name}:{} {}", line + 1, step["do"].as_str().unwrap_or_default());
                 for difference in found.iter().take(12) {
                     let _ = writeln!(differences, "    {difference}");
                 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 /// The names of one side.
 #[derive(Debug, Default)]
-pub(super) struct Names {
+pub(crate) struct Names {
     known: BTreeMap<String, String>,
 }
 
@@ -45,7 +45,7 @@ impl Names {
     }
 
     /// A value with stable names.
-    pub(super) fn map(&mut self, value: &Value) -> Value {
+    pub(crate) fn map(&mut self, value: &Value) -> Value {
         match value {
             Value::String(text) => self.text(text).into(),
             Value::Array(items) => items.iter().map(|item| self.map(item)).collect::<Vec<_>>().into(),
@@ -54,7 +54,9 @@ impl Names {
                 for (key, value) in map {
                     let mapped = match (key.as_str(), value) {
                         // That of a list depends on what else happens in the cluster.
-                        ("resourceVersion", Value::String(_)) if !map.contains_key("uid") => "<version>".into(),
+                        ("resourceVersion", Value::String(_)) if !map.contains_key("uid") => {
+                            "<version>".into()
+                        }
                         ("resourceVersion", Value::String(text)) if text.parse::<u64>().is_ok() => {
                             self.name("version", text).into()
                         }
@@ -97,22 +99,22 @@ impl Names {
 }
 
 /// A text with the values of earlier answers: `${name.path}`.
-pub(super) fn filled(text: &str, known: &BTreeMap<String, Value>) -> String {
+pub(crate) fn filled(text: &str, known: &BTreeMap<String, Value>) -> String {
     let mut text = text.to_owned();
     while let Some((before, rest)) = text.split_once("${") {
         let (path, after) = rest.split_once('}').expect("the end of a reference");
         let (name, path) = path.split_once('.').expect("a name and a path");
         let found = known.get(name).unwrap_or_else(|| panic!("no answer is named {name}"));
-        let value = path.split('.').fold(found, |at, step| {
-            step.parse::<usize>().map_or_else(|_| &at[step], |index| &at[index])
-        });
+        let value = path
+            .split('.')
+            .fold(found, |at, step| step.parse::<usize>().map_or_else(|_| &at[step], |index| &at[index]));
         text = format!("{before}{}{after}", value.as_str().unwrap_or_default());
     }
     text
 }
 
 /// How two values differ, by path.
-pub(super) fn differences(wanted: &Value, got: &Value, path: &str, found: &mut Vec<String>) {
+pub(crate) fn differences(wanted: &Value, got: &Value, path: &str, found: &mut Vec<String>) {
     match (wanted, got) {
         (Value::Object(a), Value::Object(b)) => {
             for (key, value) in a {
