@@ -1,6 +1,7 @@
 //! `managedFields`: how writes change who owns which fields.
 
 use std::fmt::Write as _;
+use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
 
@@ -180,7 +181,7 @@ impl Managed {
         // Nobody loses fields that the writer could not have changed.
         let _ = self.take((old, new), None, true, rules);
         let set = found.modified.below.union(&found.added.below).without(rules.reset);
-        let set = set.difference(&unowned());
+        let set = set.difference(unowned());
         if !set.is_empty() {
             let time = Some(rules.now.to_owned());
             match self.0.iter_mut().find(|entry| owner.is(&entry.owner)) {
@@ -192,7 +193,7 @@ impl Managed {
             }
         }
         for entry in &mut self.0 {
-            entry.set = entry.set.difference(&unowned());
+            entry.set = entry.set.difference(unowned());
         }
         self.0.retain(|entry| !entry.set.is_empty());
         self.cap();
@@ -259,7 +260,7 @@ impl Managed {
         };
         next.take((live, &new), Some(owner), force, rules)?;
         for entry in &mut next.0 {
-            entry.set = entry.set.difference(&unowned());
+            entry.set = entry.set.difference(unowned());
         }
         next.0.retain(|entry| !entry.set.is_empty());
         *self = next;
@@ -316,22 +317,16 @@ impl Managed {
 }
 
 /// Fields that nobody owns.
-fn unowned() -> Set {
-    const META: [&str; 8] = [
-        "name",
-        "namespace",
-        "creationTimestamp",
-        "selfLink",
-        "uid",
-        "generation",
-        "managedFields",
-        "resourceVersion",
-    ];
-    let mut set = Set::of(&[&["apiVersion"], &["kind"], &["metadata"]]);
-    for name in META {
-        set = set.union(&Set::of(&[&["metadata", name]]));
-    }
-    set
+fn unowned() -> &'static Set {
+    static FIELDS: LazyLock<Set> = LazyLock::new(|| {
+        let meta = |name| ["metadata", name];
+        let names = ["name", "namespace", "creationTimestamp", "selfLink", "uid", "generation", "managedFields", "resourceVersion"];
+        let paths = names.map(meta);
+        let mut all: Vec<&[&str]> = paths.iter().map(|path| &path[..]).collect();
+        all.extend([&["apiVersion"][..], &["kind"], &["metadata"]]);
+        Set::of(&all)
+    });
+    &FIELDS
 }
 
 /// Whether an apply changed nothing.
