@@ -81,9 +81,11 @@ fn walk(
     (owner, go): (&str, &str),
     unknown: &mut Vec<String>,
 ) -> Result<(), String> {
+    if value.is_null() {
+        return Ok(());
+    }
     let node = typed.node();
     match (node.basic, &mut *value) {
-        (_, Value::Null) => Ok(()),
         (Basic::Object, Value::Object(map)) if !node.fields.is_empty() => record(typed, map, path, unknown),
         (Basic::Object, Value::Object(map)) => {
             let Some(values) = typed
@@ -248,7 +250,9 @@ pub(crate) fn forget_empty_lists(typed: Typed<'_>, value: &mut Value) {
         }
         Value::Array(items) => {
             if let Some(typed) = typed.items() {
-                items.iter_mut().for_each(|item| forget_empty_lists(typed, item));
+                for item in items {
+                    forget_empty_lists(typed, item);
+                }
             }
         }
         _ => {}

@@ -55,7 +55,6 @@ impl Kind {
             (_, "", "endpoints") => "services/endpoints".to_owned(),
             (_, "", "nodes") => "minions".to_owned(),
             (_, "networking.k8s.io", "ingresses") => "ingress".to_owned(),
-            (_, "coordination.k8s.io", plural) => plural.to_owned(),
             (_, _, plural) => plural.to_owned(),
         }
     }
