@@ -136,7 +136,6 @@ fn walk(
             let fits = number.as_i64().is_some_and(|n| &*node.format != "int32" || i32::try_from(n).is_ok());
             if fits { Ok(()) } else { Err(mismatch(value, path, owner, go)) }
         }
-        (Basic::Number, Value::Number(_)) | (Basic::Bool, Value::Bool(_)) => Ok(()),
         (Basic::Any, value) if &*node.format == "quantity" => {
             let text = match &*value {
                 Value::String(text) => text.trim().to_owned(),
@@ -154,7 +153,7 @@ fn walk(
             _ => Err(mismatch(value, path, "", "string")),
         },
         (Basic::Any, value) if is_special(typed) => special(value, path, unknown),
-        (Basic::Any, _) => Ok(()),
+        (Basic::Number, Value::Number(_)) | (Basic::Bool, Value::Bool(_)) | (Basic::Any, _) => Ok(()),
         _ => {
             let go = if go.is_empty() { type_name(typed) } else { go };
             Err(mismatch(value, path, owner, go))

@@ -101,7 +101,9 @@ fn special(definition: &str, map: &mut Map<String, Value>) {
         }
         "core.v1.Volume" if map.len() <= 1 => put(map, "emptyDir", json!({})),
         "core.v1.Pod" => pod(map),
-        "apps.v1.DeploymentStrategy" => {
+        "apps.v1.DeploymentStrategy"
+        | "apps.v1.DaemonSetUpdateStrategy"
+        | "apps.v1.StatefulSetUpdateStrategy" => {
             put(map, "type", "RollingUpdate".into());
             if map["type"] == "RollingUpdate" {
                 put(map, "rollingUpdate", json!({}));
@@ -111,21 +113,9 @@ fn special(definition: &str, map: &mut Map<String, Value>) {
             put(map, "maxUnavailable", "25%".into());
             put(map, "maxSurge", "25%".into());
         }
-        "apps.v1.DaemonSetUpdateStrategy" => {
-            put(map, "type", "RollingUpdate".into());
-            if map["type"] == "RollingUpdate" {
-                put(map, "rollingUpdate", json!({}));
-            }
-        }
         "apps.v1.RollingUpdateDaemonSet" => {
             put(map, "maxUnavailable", 1.into());
             put(map, "maxSurge", 0.into());
-        }
-        "apps.v1.StatefulSetUpdateStrategy" => {
-            put(map, "type", "RollingUpdate".into());
-            if map["type"] == "RollingUpdate" {
-                put(map, "rollingUpdate", json!({}));
-            }
         }
         "apps.v1.StatefulSetSpec" => put(map, "persistentVolumeClaimRetentionPolicy", json!({})),
         "batch.v1.JobSpec" => {

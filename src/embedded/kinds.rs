@@ -13,6 +13,7 @@ static DISCOVERY: &[u8] = include_bytes!("data/discovery.z");
 
 /// One version of a kind.
 #[derive(Debug)]
+#[allow(clippy::struct_field_names)] // The name of Kubernetes.
 pub(crate) struct Kind {
     pub(crate) group: String,
     pub(crate) version: String,

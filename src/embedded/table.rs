@@ -83,7 +83,7 @@ fn definitions(kind: &Kind) -> Vec<Value> {
                 &or(&c["priority"], 0.into()),
                 &description.into(),
             )
-        }))
+        }));
     } else {
         let text = if kind.custom().is_some() { "Age" } else { "Created At" };
         let what = definition_of_age();
@@ -112,17 +112,18 @@ fn age(time: &Value, now: Timestamp) -> String {
     let two = |a: i64, b: i64, units: (&str, &str)| {
         if b == 0 { format!("{a}{}", units.0) } else { format!("{a}{}{b}{}", units.0, units.1) }
     };
+    if seconds < 0 {
+        return if seconds < -1 { "<invalid>".to_owned() } else { "0s".to_owned() };
+    }
     match seconds {
-        ..=-2 => "<invalid>".to_owned(),
-        -1 => "0s".to_owned(),
-        0..120 => format!("{seconds}s"),
-        ..600 => two(minutes, seconds % 60, ("m", "s")),
-        ..10_800 => format!("{minutes}m"),
-        ..28_800 => two(hours, minutes % 60, ("h", "m")),
-        ..172_800 => format!("{hours}h"),
-        ..691_200 => two(days, hours % 24, ("d", "h")),
-        ..63_072_000 => format!("{days}d"),
-        ..252_288_000 => two(days / 365, days % 365, ("y", "d")),
+        ..120 => format!("{seconds}s"),
+        120..600 => two(minutes, seconds % 60, ("m", "s")),
+        600..10_800 => format!("{minutes}m"),
+        10_800..28_800 => two(hours, minutes % 60, ("h", "m")),
+        28_800..172_800 => format!("{hours}h"),
+        172_800..691_200 => two(days, hours % 24, ("d", "h")),
+        691_200..63_072_000 => format!("{days}d"),
+        63_072_000..252_288_000 => two(days / 365, days % 365, ("y", "d")),
         _ => format!("{}y", days / 365),
     }
 }

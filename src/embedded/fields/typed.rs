@@ -82,7 +82,7 @@ fn walk(typed: Typed<'_>, value: &Value, duplicates: bool, path: &str, found: &m
         (Shape::Map(map), Value::Object(fields)) => {
             for (name, value) in fields {
                 if let Some(typed) = map.field(name) {
-                    walk(typed, value, duplicates, &format!("{path}.{name}"), found)
+                    walk(typed, value, duplicates, &format!("{path}.{name}"), found);
                 } else {
                     found.push(format!("{path}.{name}: field not declared in schema"));
                     return;
