@@ -114,7 +114,7 @@ impl Api {
         let (group, version, rest) = match &parts_ref[..] {
             ["api", version, ..] if parts.len() > 2 => ("", *version, &parts[2..]),
             ["apis", group, version, ..] if parts.len() > 3 => (*group, *version, &parts[3..]),
-            ["openapi", ..] => return openapi::answer(self, &parts_ref),
+            ["openapi", ..] => return Ok(openapi::answer(self, &parts_ref)),
             _ => return discovery::answer(self, request, &parts_ref),
         };
         let route = Route::parse(group, version, rest).ok_or_else(Failure::no_path)?;

@@ -81,9 +81,11 @@ fn walk(
     (owner, go): (&str, &str),
     unknown: &mut Vec<String>,
 ) -> Result<(), String> {
+    if value.is_null() {
+        return Ok(());
+    }
     let node = typed.node();
     match (node.basic, &mut *value) {
-        (_, Value::Null) => Ok(()),
         (Basic::Object, Value::Object(map)) if !node.fields.is_empty() => record(typed, map, path, unknown),
         (Basic::Object, Value::Object(map)) => {
             let Some(values) = typed
@@ -134,7 +136,6 @@ fn walk(
             let fits = number.as_i64().is_some_and(|n| &*node.format != "int32" || i32::try_from(n).is_ok());
             if fits { Ok(()) } else { Err(mismatch(value, path, owner, go)) }
         }
-        (Basic::Number, Value::Number(_)) | (Basic::Bool, Value::Bool(_)) => Ok(()),
         (Basic::Any, value) if &*node.format == "quantity" => {
             let text = match &*value {
                 Value::String(text) => text.trim().to_owned(),
@@ -152,7 +153,7 @@ fn walk(
             _ => Err(mismatch(value, path, "", "string")),
         },
         (Basic::Any, value) if is_special(typed) => special(value, path, unknown),
-        (Basic::Any, _) => Ok(()),
+        (Basic::Number, Value::Number(_)) | (Basic::Bool, Value::Bool(_)) | (Basic::Any, _) => Ok(()),
         _ => {
             let go = if go.is_empty() { type_name(typed) } else { go };
             Err(mismatch(value, path, owner, go))
@@ -248,7 +249,9 @@ pub(crate) fn forget_empty_lists(typed: Typed<'_>, value: &mut Value) {
         }
         Value::Array(items) => {
             if let Some(typed) = typed.items() {
-                items.iter_mut().for_each(|item| forget_empty_lists(typed, item));
+                for item in items {
+                    forget_empty_lists(typed, item);
+                }
             }
         }
         _ => {}

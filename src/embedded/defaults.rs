@@ -68,7 +68,9 @@ pub(crate) fn fill(typed: Typed<'_>, value: &mut Value) {
         }
         (Basic::Array, Value::Array(items)) => {
             if let Some(typed) = typed.items().filter(|items| items.node().basic == Basic::Object) {
-                items.iter_mut().for_each(|value| fill(typed, value));
+                for value in items {
+                    fill(typed, value);
+                }
             }
         }
         _ => {}
@@ -99,7 +101,9 @@ fn special(definition: &str, map: &mut Map<String, Value>) {
         }
         "core.v1.Volume" if map.len() <= 1 => put(map, "emptyDir", json!({})),
         "core.v1.Pod" => pod(map),
-        "apps.v1.DeploymentStrategy" => {
+        "apps.v1.DeploymentStrategy"
+        | "apps.v1.DaemonSetUpdateStrategy"
+        | "apps.v1.StatefulSetUpdateStrategy" => {
             put(map, "type", "RollingUpdate".into());
             if map["type"] == "RollingUpdate" {
                 put(map, "rollingUpdate", json!({}));
@@ -109,21 +113,9 @@ fn special(definition: &str, map: &mut Map<String, Value>) {
             put(map, "maxUnavailable", "25%".into());
             put(map, "maxSurge", "25%".into());
         }
-        "apps.v1.DaemonSetUpdateStrategy" => {
-            put(map, "type", "RollingUpdate".into());
-            if map["type"] == "RollingUpdate" {
-                put(map, "rollingUpdate", json!({}));
-            }
-        }
         "apps.v1.RollingUpdateDaemonSet" => {
             put(map, "maxUnavailable", 1.into());
             put(map, "maxSurge", 0.into());
-        }
-        "apps.v1.StatefulSetUpdateStrategy" => {
-            put(map, "type", "RollingUpdate".into());
-            if map["type"] == "RollingUpdate" {
-                put(map, "rollingUpdate", json!({}));
-            }
         }
         "apps.v1.StatefulSetSpec" => put(map, "persistentVolumeClaimRetentionPolicy", json!({})),
         "batch.v1.JobSpec" => {
@@ -146,28 +138,25 @@ fn special(definition: &str, map: &mut Map<String, Value>) {
             }
         }
         "core.v1.ServiceSpec" => service(map),
-        "networking.v1.NetworkPolicySpec" => {
-            if map.get("policyTypes").and_then(Value::as_array).is_none_or(Vec::is_empty) {
-                let egress =
-                    map.get("egress").and_then(Value::as_array).is_some_and(|rules| !rules.is_empty());
-                let types = if egress { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) };
-                map.insert("policyTypes".to_owned(), types);
-            }
+        "networking.v1.NetworkPolicySpec"
+            if map.get("policyTypes").and_then(Value::as_array).is_none_or(Vec::is_empty) =>
+        {
+            let egress = map.get("egress").and_then(Value::as_array).is_some_and(|rules| !rules.is_empty());
+            let types = if egress { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) };
+            map.insert("policyTypes".to_owned(), types);
         }
-        "rbac.v1.Subject" => {
-            if map.get("kind").is_some_and(|kind| kind == "User" || kind == "Group") {
-                put(map, "apiGroup", "rbac.authorization.k8s.io".into());
-            }
+        "rbac.v1.Subject" if map.get("kind").is_some_and(|kind| kind == "User" || kind == "Group") => {
+            put(map, "apiGroup", "rbac.authorization.k8s.io".into());
         }
         "rbac.v1.RoleRef" => put(map, "apiGroup", "rbac.authorization.k8s.io".into()),
-        "autoscaling.v2.HorizontalPodAutoscalerSpec" => {
-            if map.get("metrics").and_then(Value::as_array).is_none_or(Vec::is_empty) {
-                map.insert(
-                    "metrics".to_owned(),
-                    json!([{"type": "Resource", "resource": {"name": "cpu",
+        "autoscaling.v2.HorizontalPodAutoscalerSpec"
+            if map.get("metrics").and_then(Value::as_array).is_none_or(Vec::is_empty) =>
+        {
+            map.insert(
+                "metrics".to_owned(),
+                json!([{"type": "Resource", "resource": {"name": "cpu",
                     "target": {"type": "Utilization", "averageUtilization": 80}}}]),
-                );
-            }
+            );
         }
         "autoscaling.v2.HorizontalPodAutoscalerBehavior" => behavior(map),
         "apiextensions.v1.CustomResourceDefinitionSpec" => {

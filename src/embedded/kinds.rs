@@ -13,6 +13,7 @@ static DISCOVERY: &[u8] = include_bytes!("data/discovery.z");
 
 /// One version of a kind.
 #[derive(Debug)]
+#[allow(clippy::struct_field_names)] // The name of Kubernetes.
 pub(crate) struct Kind {
     pub(crate) group: String,
     pub(crate) version: String,
@@ -55,7 +56,6 @@ impl Kind {
             (_, "", "endpoints") => "services/endpoints".to_owned(),
             (_, "", "nodes") => "minions".to_owned(),
             (_, "networking.k8s.io", "ingresses") => "ingress".to_owned(),
-            (_, "coordination.k8s.io", plural) => plural.to_owned(),
             (_, _, plural) => plural.to_owned(),
         }
     }

@@ -3,6 +3,8 @@
 
 // Tests may panic; the product reports what went wrong instead.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+// A failure is large and rare, so results hold it in a box.
+#![allow(clippy::unnecessary_box_returns)]
 
 mod api;
 mod body;

@@ -233,8 +233,7 @@ pub(crate) fn check_update(live: &Value, object: &Value) -> Vec<Fault> {
 fn name_fault(kind: &Kind, name: &str) -> Option<String> {
     match (&*kind.group, &*kind.plural) {
         ("rbac.authorization.k8s.io", _) => path_segment(name),
-        ("", "namespaces") => dns_label(name),
-        ("", "services") => dns_label(name),
+        ("", "namespaces" | "services") => dns_label(name),
         _ => dns_subdomain(name),
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
+use data_encoding::HEXUPPER;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
@@ -10,16 +11,15 @@ use crate::api::Api;
 use crate::kinds::Kind;
 use crate::request::Response;
 use crate::schema;
-use crate::status::Outcome;
 
 /// The descriptions of the built-in kinds and of their fields.
 static WORDS: &[u8] = include_bytes!("data/words.z");
 
 /// Answers a request about schemas.
-pub(crate) fn answer(api: &Api, parts: &[&str]) -> Outcome<Response> {
+pub(crate) fn answer(api: &Api, parts: &[&str]) -> Response {
     let parts: Vec<&str> = parts.iter().map(|part| part.split('?').next().unwrap_or_default()).collect();
     let unknown = || Response::plain(404, "404 page not found\n");
-    Ok(match &parts[..] {
+    match &parts[..] {
         ["openapi", "v3"] => {
             let mut paths = Map::new();
             for (group, version) in versions(api) {
@@ -33,7 +33,7 @@ pub(crate) fn answer(api: &Api, parts: &[&str]) -> Outcome<Response> {
                     hash.update(&kind.plural);
                     hash.update(kind.custom().map(|custom| custom.schema.to_string()).unwrap_or_default());
                 }
-                let hash: String = hash.finalize()[..16].iter().map(|byte| format!("{byte:02X}")).collect();
+                let hash = HEXUPPER.encode(&hash.finalize()[..16]);
                 paths.insert(
                     path.clone(),
                     json!({"serverRelativeURL": format!("/openapi/v3/{path}?hash={hash}")}),
@@ -44,7 +44,7 @@ pub(crate) fn answer(api: &Api, parts: &[&str]) -> Outcome<Response> {
         ["openapi", "v3", "api", version] => document(api, "", version).unwrap_or_else(unknown),
         ["openapi", "v3", "apis", group, version] => document(api, group, version).unwrap_or_else(unknown),
         _ => unknown(),
-    })
+    }
 }
 
 fn versions(api: &Api) -> BTreeSet<(String, String)> {

@@ -212,25 +212,27 @@ fn list(
             live.retain(|known| known[key] != item[key]);
             continue;
         }
-        match live.iter_mut().find(|known| known[key] == item[key]) {
-            Some(known) => strategic(typed, known, fields)?,
-            None => {
-                let mut new = Value::Object(Map::new());
-                strategic(typed, &mut new, fields)?;
-                live.push(new);
-            }
+        if let Some(known) = live.iter_mut().find(|known| known[key] == item[key]) {
+            strategic(typed, known, fields)?;
+        } else {
+            let mut new = Value::Object(Map::new());
+            strategic(typed, &mut new, fields)?;
+            live.push(new);
         }
     }
     sort(&mut live, order, &before, Some(key));
     Ok(live)
 }
 
+/// Items with their former places.
+type Placed = Vec<(Option<usize>, Value)>;
+
 /// Sorts the items that `order` names in its order; the others stay where they were before among those.
 fn sort(live: &mut Vec<Value>, order: &[Value], before: &[Value], key: Option<&str>) {
     let identity = |item: &Value| key.map_or_else(|| item.clone(), |key| item[key].clone());
     let place = |item: &Value| order.iter().position(|known| identity(known) == identity(item));
     let old = |item: &Value| before.iter().position(|known| identity(known) == identity(item));
-    let (mut named, others): (Vec<(Option<usize>, Value)>, Vec<(Option<usize>, Value)>) =
+    let (mut named, others): (Placed, Placed) =
         live.drain(..).map(|item| (old(&item), item)).partition(|(_, item)| place(item).is_some());
     named.sort_by_key(|(_, item)| place(item));
     let (mut named, mut others) = (named.into_iter().peekable(), others.into_iter().peekable());

@@ -60,7 +60,6 @@ pub(crate) fn reset_fields(kind: &Kind, subresource: &str) -> Set {
             | "validatingadmissionpolicies.admissionregistration.k8s.io"
             | "resourceclaims.resource.k8s.io"
             | "servicecidrs.networking.k8s.io" => Set::of(&[&["spec"], &["metadata"]]),
-            "horizontalpodautoscalers.autoscaling" => Set::of(&[&["spec"]]),
             _ => Set::of(&[&["spec"]]),
         },
         _ if has_status(kind) => Set::of(&[&["status"]]),
@@ -181,15 +180,12 @@ fn put_finalizer(object: &mut Value, name: &str) {
 /// Gives an object the status of `live`, or none.
 fn reset_status(kind: &Kind, object: &mut Value, live: Option<&Value>) {
     let Some(map) = object.as_object_mut() else { return };
-    match live.and_then(|live| live.get("status")) {
-        Some(status) => {
-            map.insert("status".to_owned(), status.clone());
-        }
-        None => {
-            map.remove("status");
-            if kind.custom().is_none() {
-                decode::complete(kind.typed(), map);
-            }
+    if let Some(status) = live.and_then(|live| live.get("status")) {
+        map.insert("status".to_owned(), status.clone());
+    } else {
+        map.remove("status");
+        if kind.custom().is_none() {
+            decode::complete(kind.typed(), map);
         }
     }
 }
@@ -222,7 +218,6 @@ pub(crate) fn prepare_update(
         match &*kind.resource() {
             "services" => services::patch(api, live, object),
             "namespaces" => object["spec"]["finalizers"] = live["spec"]["finalizers"].clone(),
-            "customresourcedefinitions.apiextensions.k8s.io" => {}
             _ => {}
         }
     }

@@ -68,8 +68,8 @@ fn definitions(kind: &Kind) -> Vec<Value> {
     }
     let name = columns().get("configmaps").map_or(Value::Null, |columns| columns[0].clone());
     let mut all = vec![column(&name[0], &name[1], &name[2], &name[3], &name[4])];
-    match own_columns(kind) {
-        Some(own) => all.extend(own.iter().map(|c| {
+    if let Some(own) = own_columns(kind) {
+        all.extend(own.iter().map(|c| {
             let path = c["jsonPath"].as_str().unwrap_or_default();
             let description = match c["description"].as_str() {
                 Some(text) => text.to_owned(),
@@ -83,12 +83,11 @@ fn definitions(kind: &Kind) -> Vec<Value> {
                 &or(&c["priority"], 0.into()),
                 &description.into(),
             )
-        })),
-        None => {
-            let text = if kind.custom().is_some() { "Age" } else { "Created At" };
-            let what = definition_of_age();
-            all.push(column(&text.into(), &"date".into(), &"".into(), &0.into(), &what.into()));
-        }
+        }));
+    } else {
+        let text = if kind.custom().is_some() { "Age" } else { "Created At" };
+        let what = definition_of_age();
+        all.push(column(&text.into(), &"date".into(), &"".into(), &0.into(), &what.into()));
     }
     all
 }
@@ -113,17 +112,18 @@ fn age(time: &Value, now: Timestamp) -> String {
     let two = |a: i64, b: i64, units: (&str, &str)| {
         if b == 0 { format!("{a}{}", units.0) } else { format!("{a}{}{b}{}", units.0, units.1) }
     };
+    if seconds < 0 {
+        return if seconds < -1 { "<invalid>".to_owned() } else { "0s".to_owned() };
+    }
     match seconds {
-        ..-1 => "<invalid>".to_owned(),
-        ..0 => "0s".to_owned(),
         ..120 => format!("{seconds}s"),
-        ..600 => two(minutes, seconds % 60, ("m", "s")),
-        ..10_800 => format!("{minutes}m"),
-        ..28_800 => two(hours, minutes % 60, ("h", "m")),
-        ..172_800 => format!("{hours}h"),
-        ..691_200 => two(days, hours % 24, ("d", "h")),
-        ..63_072_000 => format!("{days}d"),
-        ..252_288_000 => two(days / 365, days % 365, ("y", "d")),
+        120..600 => two(minutes, seconds % 60, ("m", "s")),
+        600..10_800 => format!("{minutes}m"),
+        10_800..28_800 => two(hours, minutes % 60, ("h", "m")),
+        28_800..172_800 => format!("{hours}h"),
+        172_800..691_200 => two(days, hours % 24, ("d", "h")),
+        691_200..63_072_000 => format!("{days}d"),
+        63_072_000..252_288_000 => two(days / 365, days % 365, ("y", "d")),
         _ => format!("{}y", days / 365),
     }
 }
@@ -426,12 +426,12 @@ fn pod(object: &Value, name: Value, old: Value) -> Vec<Value> {
         let state = &container["state"];
         for phase in ["waiting", "terminated"] {
             if let Some(why) = state[phase]["reason"].as_str().filter(|why| !why.is_empty()) {
-                reason = why.to_owned();
+                why.clone_into(&mut reason);
             }
         }
     }
     if !object["metadata"]["deletionTimestamp"].is_null() {
-        reason = "Terminating".to_owned();
+        "Terminating".clone_into(&mut reason);
     }
     let of = |value: &Value| -> Value { or_none(text(value)).into() };
     let ready = format!("{ready}/{}", list(&spec["containers"]).len());
@@ -457,10 +457,9 @@ fn custom_cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
     for column in columns {
         let value = at_path(object, column["jsonPath"].as_str().unwrap_or_default());
         cells.push(match (column["type"].as_str().unwrap_or_default(), value) {
-            (_, None) => Value::Null,
             ("date", Some(value)) => age(value, now).into(),
-            ("integer" | "number", Some(value @ Value::Number(_))) => value.clone(),
-            ("boolean", Some(value @ Value::Bool(_))) => value.clone(),
+            ("integer" | "number", Some(value @ Value::Number(_)))
+            | ("boolean", Some(value @ Value::Bool(_))) => value.clone(),
             ("string", Some(value)) => text(value).into(),
             _ => Value::Null,
         });

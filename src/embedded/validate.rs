@@ -192,22 +192,18 @@ fn always(kind: &Kind, object: &Value, faults: &mut Faults) {
         "cronjobs.batch" => cron_job(spec, faults),
         "persistentvolumeclaims" => claim(spec, "spec", faults),
         "horizontalpodautoscalers.autoscaling" => autoscaler(spec, faults),
-        "poddisruptionbudgets.policy" => {
-            if !spec["minAvailable"].is_null() && !spec["maxUnavailable"].is_null() {
-                let null = "null".to_owned();
-                let shown = format!(
-                    "{{\"MinAvailable\":{},\"Selector\":{},\"MaxUnavailable\":{},\"UnhealthyPodEvictionPolicy\":{}}}",
-                    spec["minAvailable"],
-                    spec["selector"],
-                    spec["maxUnavailable"],
-                    spec.get("unhealthyPodEvictionPolicy").map_or(null, Value::to_string)
-                );
-                faults.push(Fault::shown(
-                    "spec",
-                    shown,
-                    "minAvailable and maxUnavailable cannot be both set",
-                ));
-            }
+        "poddisruptionbudgets.policy"
+            if !spec["minAvailable"].is_null() && !spec["maxUnavailable"].is_null() =>
+        {
+            let null = "null".to_owned();
+            let shown = format!(
+                "{{\"MinAvailable\":{},\"Selector\":{},\"MaxUnavailable\":{},\"UnhealthyPodEvictionPolicy\":{}}}",
+                spec["minAvailable"],
+                spec["selector"],
+                spec["maxUnavailable"],
+                spec.get("unhealthyPodEvictionPolicy").map_or(null, Value::to_string)
+            );
+            faults.push(Fault::shown("spec", shown, "minAvailable and maxUnavailable cannot be both set"));
         }
         "ingresses.networking.k8s.io" => ingress(spec, faults),
         "roles.rbac.authorization.k8s.io" | "clusterroles.rbac.authorization.k8s.io" => {
@@ -631,7 +627,6 @@ fn ingress(spec: &Value, faults: &mut Faults) {
             match text(&one["pathType"]) {
                 "" => {
                     faults.push(Fault::required(format!("{path}.pathType"), "pathType must be specified"));
-                    continue;
                 }
                 kind if !kinds.contains(&kind) => {
                     faults.push(Fault::not_supported(format!("{path}.pathType"), kind, &kinds));

@@ -182,20 +182,15 @@ impl Api {
                         (false, false) => continue,
                     };
                     // An object that is no longer selected is shown as it was, at the version of the change.
-                    match event
-                        .old
-                        .as_ref()
-                        .filter(|_| found == "DELETED" && event.change == Change::Modified)
+                    if let Some(old) =
+                        event.old.as_ref().filter(|_| found == "DELETED" && event.change == Change::Modified)
                     {
-                        Some(old) => {
-                            let mut shown = watch.event(found, old, &text);
-                            shown["object"]["metadata"]["resourceVersion"] = event.version.to_string().into();
-                            events.push(shown);
-                        }
-                        None => {
-                            let shown = watch.event(found, &event.object, &text);
-                            events.push(shown);
-                        }
+                        let mut shown = watch.event(found, old, &text);
+                        shown["object"]["metadata"]["resourceVersion"] = event.version.to_string().into();
+                        events.push(shown);
+                    } else {
+                        let shown = watch.event(found, &event.object, &text);
+                        events.push(shown);
                     }
                 }
             }

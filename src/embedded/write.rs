@@ -19,7 +19,7 @@ pub(crate) fn create(api: &mut Api, context: &mut Context<'_>) -> Outcome<Respon
     let is_dry = context.query.is_dry_run()?;
     let mut object = body::read(context, context.request.body)?;
     let managed = updated(api, context, None, &mut object);
-    let stored = store_new(api, context, object, managed, is_dry)?;
+    let stored = store_new(api, context, object, &managed, is_dry)?;
     Ok(Response::json(201, &stored))
 }
 
@@ -77,7 +77,7 @@ fn store_new(
     api: &mut Api,
     context: &mut Context<'_>,
     mut object: Value,
-    managed: Managed,
+    managed: &Managed,
     is_dry: bool,
 ) -> Outcome<Value> {
     let kind = context.kind.clone();
@@ -122,7 +122,7 @@ fn store_new(
     if !faults.is_empty() {
         return Err(Failure::invalid(&kind.group, &kind.kind, &name, &faults));
     }
-    put_managed(&mut object, &managed);
+    put_managed(&mut object, managed);
     let key = key(context.namespace(), &name);
     if api.store.get(&kind.storage(), &key).is_some() {
         let is_deleting = !object_is_live(api, &kind, &key);
@@ -160,7 +160,7 @@ pub(crate) fn update(api: &mut Api, context: &mut Context<'_>) -> Outcome<Respon
                 return Err(Failure::not_found(&kind, context.name()));
             }
             let managed = updated(api, context, None, &mut object);
-            let stored = store_new(api, context, object, managed, is_dry)?;
+            let stored = store_new(api, context, object, &managed, is_dry)?;
             return Ok(Response::json(201, &stored));
         }
         Err(failure) => return Err(failure),
@@ -266,7 +266,7 @@ pub(crate) fn save_as(
         take_managed(&mut object);
         let owner = owner(context);
         rules(api, (&context.kind, &context.now), &Set::default(), |rules| {
-            managed.update(&old, &object, &owner, rules)
+            managed.update(&old, &object, &owner, rules);
         });
         managed.forget_time(&owner);
     }
@@ -382,16 +382,13 @@ fn apply(api: &mut Api, context: &mut Context<'_>) -> Outcome<Response> {
     }
     let mut object = body::settle(context, merged, live.as_ref())?;
     meta::check_path(context, &mut object)?;
-    match live {
-        Some(live) => {
-            let (stored, _) = save(api, context, &live, object, Some(managed), is_dry)?;
-            Ok(Response::json(200, &stored))
-        }
-        None => {
-            take_managed(&mut object);
-            let stored = store_new(api, context, object, managed, is_dry)?;
-            Ok(Response::json(201, &stored))
-        }
+    if let Some(live) = live {
+        let (stored, _) = save(api, context, &live, object, Some(managed), is_dry)?;
+        Ok(Response::json(200, &stored))
+    } else {
+        take_managed(&mut object);
+        let stored = store_new(api, context, object, &managed, is_dry)?;
+        Ok(Response::json(201, &stored))
     }
 }
 

@@ -213,7 +213,7 @@ impl Managed {
         let oldest: Vec<Entry> = updaters[..=excess].iter().map(|at| self.0[*at].clone()).collect();
         self.0.retain(|entry| !oldest.contains(entry));
         for mut entry in oldest {
-            entry.owner.manager = "ancient-changes".to_owned();
+            "ancient-changes".clone_into(&mut entry.owner.manager);
             entry.owner.subresource = String::new();
             match self.0.iter_mut().find(|known| entry.owner.is(&known.owner)) {
                 Some(known) => {
@@ -320,7 +320,16 @@ impl Managed {
 fn unowned() -> &'static Set {
     static FIELDS: LazyLock<Set> = LazyLock::new(|| {
         let meta = |name| ["metadata", name];
-        let names = ["name", "namespace", "creationTimestamp", "selfLink", "uid", "generation", "managedFields", "resourceVersion"];
+        let names = [
+            "name",
+            "namespace",
+            "creationTimestamp",
+            "selfLink",
+            "uid",
+            "generation",
+            "managedFields",
+            "resourceVersion",
+        ];
         let paths = names.map(meta);
         let mut all: Vec<&[&str]> = paths.iter().map(|path| &path[..]).collect();
         all.extend([&["apiVersion"][..], &["kind"], &["metadata"]]);

@@ -1,6 +1,6 @@
 //! An applied value merged into the live one.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
@@ -53,9 +53,9 @@ fn items(shape: &Shape<'_>, list: &ListShape<'_>, left: &[Value], right: &[Value
     let (in_left, in_right) = (index(&left_keys), index(&right_keys));
     let mut shared = right_keys.iter().filter(|key| in_left.contains_key(*key));
     let mut next_shared = shared.next();
-    let mut done: HashMap<&str, ()> = HashMap::new();
+    let mut done: HashSet<&str> = HashSet::new();
     let mut out = Vec::with_capacity(left.len() + right.len());
-    let one = |key: &Box<str>, right_at: usize| {
+    let one = |key: &str, right_at: usize| {
         merge(list.items(), in_left.get(key).map(|at| &left[*at]), Some(&right[right_at]))
     };
     let (mut l, mut r) = (0, 0);
@@ -63,7 +63,7 @@ fn items(shape: &Shape<'_>, list: &ListShape<'_>, left: &[Value], right: &[Value
         if l < left.len() && r < right.len() {
             let key = &left_keys[l];
             if *key == right_keys[r] {
-                done.insert(key, ());
+                done.insert(key);
                 out.extend(one(key, r));
                 l += 1;
                 r += 1;
@@ -81,13 +81,13 @@ fn items(shape: &Shape<'_>, list: &ListShape<'_>, left: &[Value], right: &[Value
                 out.push(left[l].clone());
                 l += 1;
                 continue;
-            } else if done.contains_key(&**key) {
+            } else if done.contains(&**key) {
                 l += 1;
             }
         }
         if r < right.len() {
             let key = &right_keys[r];
-            done.insert(key, ());
+            done.insert(key);
             out.extend(one(key, r));
             r += 1;
             if next_shared.is_some_and(|next| next == key) {

@@ -145,7 +145,7 @@ impl Set {
                     Some(map) => (map.named(name).is_some(), map.field(name)),
                     None => (false, None),
                 },
-                _ => (false, typed.list().and_then(|list| list.items())),
+                _ => (false, typed.list().and_then(super::super::schema::ListShape::items)),
             }
         };
         Self(

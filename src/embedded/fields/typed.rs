@@ -81,12 +81,11 @@ fn walk(typed: Typed<'_>, value: &Value, duplicates: bool, path: &str, found: &m
         }
         (Shape::Map(map), Value::Object(fields)) => {
             for (name, value) in fields {
-                match map.field(name) {
-                    Some(typed) => walk(typed, value, duplicates, &format!("{path}.{name}"), found),
-                    None => {
-                        found.push(format!("{path}.{name}: field not declared in schema"));
-                        return;
-                    }
+                if let Some(typed) = map.field(name) {
+                    walk(typed, value, duplicates, &format!("{path}.{name}"), found);
+                } else {
+                    found.push(format!("{path}.{name}: field not declared in schema"));
+                    return;
                 }
             }
         }
