@@ -107,6 +107,15 @@ pub(super) struct Changes<V> {
     new: Vec<(Name, V)>,
 }
 
+/// A variable that one of two branches has set.
+pub(super) struct Merged<V> {
+    pub(super) name: Name,
+    /// The values that it may have. `None` is its value outside of all blocks.
+    pub(super) values: [Option<V>; 2],
+    /// Whether the second branch has set it.
+    pub(super) by_second: bool,
+}
+
 /// The state before two branches: the number of variables and of replaced values.
 #[derive(Clone, Copy)]
 pub(super) struct Fork(usize, usize);
@@ -132,34 +141,31 @@ impl<V: Clone> Names<V> {
         Changes { old, new }
     }
 
-    /// Ends two branches. Returns the variables that they have set, with the two values that each may have; `None` is its
-    /// value outside of all blocks.
-    pub(super) fn merge(
-        &mut self,
-        first: Changes<V>,
-        mut second: Changes<V>,
-    ) -> Vec<(Name, Option<V>, Option<V>)> {
+    /// Ends two branches. Returns the variables that they have set.
+    pub(super) fn merge(&mut self, first: Changes<V>, mut second: Changes<V>) -> Vec<Merged<V>> {
         self.forks -= 1;
         let mut merged = Vec::new();
         for (index, value) in first.old {
             let (name, before) = self.all[index].clone();
             merged.push(match second.old.remove(&index) {
-                Some(other) => (name, Some(value), Some(other)),
-                None => (name, Some(before), Some(value)),
+                Some(other) => Merged { name, values: [Some(value), Some(other)], by_second: true },
+                None => Merged { name, values: [Some(before), Some(value)], by_second: false },
             });
         }
         for (index, value) in second.old {
             let (name, before) = self.all[index].clone();
-            merged.push((name, Some(before), Some(value)));
+            merged.push(Merged { name, values: [Some(before), Some(value)], by_second: true });
         }
         for (name, value) in first.new {
             let other = second.new.iter().position(|(known, _)| *known == name);
-            let other = other.map(|index| second.new.remove(index).1).or_else(|| self.get(&name).cloned());
-            merged.push((name, Some(value), other));
+            let other = other.map(|index| second.new.remove(index).1);
+            let by_second = other.is_some();
+            let other = other.or_else(|| self.get(&name).cloned());
+            merged.push(Merged { name, values: [Some(value), other], by_second });
         }
         for (name, value) in second.new {
             let other = self.get(&name).cloned();
-            merged.push((name, other, Some(value)));
+            merged.push(Merged { name, values: [other, Some(value)], by_second: true });
         }
         merged
     }

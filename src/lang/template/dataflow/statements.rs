@@ -4,6 +4,7 @@ use super::paths::{Form, Paths};
 use super::{Value, Walk, folded};
 use crate::diag::Span;
 use crate::template::code::{CAPTURED, For, Node, Stmt, Target};
+use crate::template::names::Merged;
 use crate::template::taint::{Level, MAX_DEPTH, Taint, TaintTree};
 
 impl<'e> Walk<'e> {
@@ -76,12 +77,14 @@ impl<'e> Walk<'e> {
         let first = self.names.undo(fork);
         self.stmts(otherwise);
         let second = self.names.undo(fork);
-        for (name, first, second) in self.names.merge(first, second) {
-            let [first, second] = [first, second].map(|value| {
+        for Merged { name, values, by_second } in self.names.merge(first, second) {
+            let [left, right] = values.map(|value| {
                 value.unwrap_or_else(|| self.outside(&name, Span::default(), true).with(self.control.clone()))
             });
-            let value = self.join(first, second);
-            self.names.set(&name, value);
+            let paths = self.either(left.paths, right.paths);
+            // Of equal taints, messages name that of the branch that set the variable last.
+            let (left, right) = if by_second { (right.taint, left.taint) } else { (left.taint, right.taint) };
+            self.names.set(&name, Value { paths, taint: left.join(right) });
         }
         self.control = outer;
     }
