@@ -180,3 +180,25 @@ pub(super) fn end(end: Result<ExitCode, Failure>) -> ExitCode {
         ExitCode::from(code)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_are_printed_as_kubectl_does() {
+        let objects =
+            [json!({"kind": "Web", "apiVersion": "a/v1"}), json!({"list": [], "text": "two\nlines"})];
+        let item = "    {\n      \"apiVersion\": \"a/v1\",\n      \"kind\": \"Web\"\n    }";
+        let list = |items: &str| {
+            format!(
+                "{{\n  \"apiVersion\": \"v1\",\n  \"items\": [{items}],\n  \"kind\": \"List\",\n  \"metadata\": {{\n    \
+                 \"resourceVersion\": \"\"\n  }}\n}}\n"
+            )
+        };
+        assert_eq!(Format::Json.objects(&objects[..1]), list(&format!("\n{item}\n  ")));
+        assert_eq!(Format::Json.objects(&[]), list(""));
+        let text = "---\napiVersion: a/v1\nkind: Web\n---\nlist: []\ntext: |-\n  two\n  lines\n";
+        assert_eq!(Format::Yaml.objects(&objects), text);
+    }
+}

@@ -10,7 +10,7 @@ use crate::api::ApiKind;
 use crate::children::{Health, NOT_LOADED, Summary, condition};
 use crate::readiness::Readiness;
 #[cfg(test)]
-pub(super) use node::tests;
+pub(super) use node::tests as node_tests;
 pub(super) use node::{Node, NodePosition, child_position, grow, is_spent, owner, selector};
 
 /// The reasons of `Stalled` with which a deletion waits for a person. Others are from before the deletion.
@@ -222,7 +222,7 @@ impl Object {
 }
 
 #[cfg(test)]
-mod status_tests {
+mod tests {
     use super::*;
     use crate::children::{self, Verdict, status_patch};
     use serde_json::json;

@@ -119,7 +119,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::cli::model::tests::{child, root, running};
+    use crate::cli::model::node_tests::{child, root, running};
     use crate::cli::model::{NodePosition, grow};
 
     const TERMINAL: Terminal = Terminal { colours: false, unicode: true, width: None };
