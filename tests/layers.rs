@@ -29,7 +29,6 @@ const CIRCLES: &[(&str, &[usize], &str)] = &[
     ("src/cli/plan", &[10], "to be taken apart"),
     ("src/cli/preview", &[4], "to be taken apart"),
     ("src/cli/view", &[2], "to be taken apart"),
-    ("src/cluster", &[3], "to be taken apart"),
     ("src/core/children", &[28, 7], "to be taken apart"),
     ("src/core/children/crds", &[3], "to be taken apart"),
     ("src/core/children/fields", &[2], "to be taken apart"),
@@ -40,10 +39,6 @@ const CIRCLES: &[(&str, &[usize], &str)] = &[
     ("src/lang/template/taint", &[2], "to be taken apart"),
     ("src/lang/yaml", &[3], "to be taken apart"),
     ("src/local", &[5, 2, 2], "to be taken apart"),
-    ("src/package", &[32, 6], "to be taken apart"),
-    ("src/package/crd", &[2, 2], "to be taken apart"),
-    ("src/package/crd/conversion", &[5], "to be taken apart"),
-    ("src/package/readiness", &[6], "to be taken apart"),
 ];
 
 /// The crates that neither wait nor do I/O.

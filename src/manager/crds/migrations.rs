@@ -131,6 +131,8 @@ impl Migration {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn crd(uid: &str, generation: i64, record: &str) -> Value {

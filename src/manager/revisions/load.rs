@@ -228,6 +228,7 @@ mod tests {
 
     use http::{Request, Response};
     use kube::client::Body;
+    use serde_json::json;
 
     use super::*;
     use crate::package::{Files, compile};
