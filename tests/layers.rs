@@ -30,7 +30,6 @@ const CIRCLES: &[(&str, &[usize], &str)] = &[
     ("src/cli/preview", &[4], "to be taken apart"),
     ("src/cli/show", &[2], "to be taken apart"),
     ("src/cli/view", &[2], "to be taken apart"),
-    ("src/cluster", &[3], "to be taken apart"),
     ("src/lang", &[2], "to be taken apart"),
     ("src/lang/schema", &[2, 2], "to be taken apart"),
     ("src/lang/template", &[25, 2], "to be taken apart"),
