@@ -8,7 +8,7 @@ use crate::children::{Health, NOT_LOADED, Summary, condition};
 use crate::readiness::Readiness;
 
 /// The reasons of `Stalled` with which a deletion waits for a person. Others are from before the deletion.
-const HOLD_DELETION: [&str; 2] = ["CleanupFailed", "StateMissing"];
+const HOLD_DELETION: [&str; 3] = ["CleanupFailed", "StateMissing", "StateNewer"];
 
 /// The state of an object in one word, in the order of urgency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -39,6 +39,7 @@ const MAX_BYTES: usize = 8 << 20;
 /// The conversion of the objects of one kind. It is also stored as an annotation of the CRD, from which each
 /// replica reads it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Conversion {
     group: String,
     kind: String,
@@ -52,6 +53,7 @@ pub struct Conversion {
 
 /// The differences between one version and the hub.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Rules {
     /// The paths of a moved field in this version and in the hub.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -66,6 +68,7 @@ struct Rules {
 
 /// The fields that only one of two versions has.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Only {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     fields: Vec<Field>,
@@ -76,6 +79,7 @@ struct Only {
 
 /// A field that only one of two versions has.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Field {
     path: Path,
     /// The value in an object that comes from the other version.
