@@ -70,12 +70,12 @@ async fn read_by_commands(scene: &Scene) {
         "get",
         &get,
         &[
-            &["webapp.", "shop", "True", "Ready"],
-            &["desk.", "waiting"],
-            &["desk.", "paused", "Paused"],
-            &["mix.", "refused", "Stalled"],
-            &["room.", "leaving", "Deleting"],
-            &["shop.", "given", STORES],
+            &["WebApp", "shop", "True", "Ready"],
+            &["Desk", "waiting"],
+            &["Desk", "paused", "Paused"],
+            &["Mix", "refused", "Stalled"],
+            &["Room", "leaving", "Deleting"],
+            &["Shop", "given", STORES],
         ],
     );
     let tree = scene.operetta(&["tree", "motley/many"]).await.ok();
