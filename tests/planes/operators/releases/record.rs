@@ -84,6 +84,8 @@ async fn settled_children(cluster: &Cluster, scene: &Scene) {
     install(cluster, motley.path().to_str().unwrap()).await;
     install(cluster, "operators/webapp").await;
     scene.apply(&file("examples/webapp/full.yaml")).await;
+    // The package `trial` may write there.
+    scene.kubectl(&["create", "namespace", "trial-elsewhere"]).await;
     scene.kubectl(&["create", "configmap", "many-settings", "--from-literal=colour=red"]).await;
     apply(scene, (V1, "Motley"), "many", json!({})).await;
     apply(scene, (V1, "Whole"), "done", json!({"job": true})).await;
@@ -107,8 +109,8 @@ async fn settled_children(cluster: &Cluster, scene: &Scene) {
     scene.until("retained", CONFIG_MAP, "done-kept", is_retained).await;
     scene.gone(JOB, "done").await;
     scene.until("Ready", WHOLE, "done", is_ready).await;
-    // A Service cannot have such a port.
-    scene.patch(MIX, "refused", "merge", &json!({"spec": {"port": 99_999}})).await;
+    // A Deployment cannot have so many.
+    scene.patch(MIX, "refused", "merge", &json!({"spec": {"replicas": -1, "greeting": "moved"}})).await;
     let is_recorded = |o: &Value| o["metadata"]["annotations"]["operetta.dev/accepted"].is_string();
     scene.until("the accepted target", MIX, "refused", is_recorded).await;
     for name in ["secret", "many"] {

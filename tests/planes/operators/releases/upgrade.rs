@@ -112,7 +112,7 @@ async fn settled(plane: &ControlPlane) {
 
 /// All objects that do not change by themselves, with the revision of etcd in which each was last written.
 fn objects(plane: &ControlPlane) -> BTreeMap<String, u64> {
-    const HEARTBEATS: [&str; 4] = ["leases/", "masterleases/", "minions/", "events/"];
+    const HEARTBEATS: [&str; 5] = ["leases/", "masterleases/", "peerserverleases/", "minions/", "events/"];
     let mut all = written(plane);
     all.retain(|key, _| {
         let path = key.trim_start_matches("/registry/");
@@ -288,16 +288,14 @@ async fn goes_on(cluster: &Cluster, scene: &Scene, state: &str) {
             // The last accepted target is known.
             scene.kubectl(&["delete", "configmap", "refused-first"]).await;
             scene.until("restored", CONFIG_MAP, "refused-first", |_| true).await;
-            assert_eq!(scene.get(SERVICE, "refused").await["spec"]["ports"][0]["port"], 80);
-            scene.patch(MIX, "refused", "merge", &json!({"spec": {"port": 8080}})).await;
+            assert_eq!(scene.get(DEPLOYMENT, "refused").await["spec"]["replicas"], 1);
+            assert_eq!(scene.get(CONFIG_MAP, "refused-first").await["data"]["greeting"], "hello");
+            scene.patch(MIX, "refused", "merge", &json!({"spec": {"replicas": 2}})).await;
             let is_accepted =
                 |o: &Value| is_ready(o) && o["metadata"]["annotations"]["operetta.dev/accepted"].is_null();
             scene.until("accepted", MIX, "refused", is_accepted).await;
-            scene
-                .until("the port", DEPLOYMENT, "refused", |o| {
-                    o["spec"]["template"]["spec"]["containers"][0]["ports"][0]["containerPort"] == 8080
-                })
-                .await;
+            assert_eq!(scene.get(DEPLOYMENT, "refused").await["spec"]["replicas"], 2);
+            assert_eq!(scene.get(CONFIG_MAP, "refused-first").await["data"]["greeting"], "moved");
         }
         "room leaving: a cleanup that waits for approval" => {
             let rooms = kind_named(ROOMS);
