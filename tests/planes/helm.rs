@@ -223,7 +223,7 @@ async fn the_chart_is_installed_upgraded_and_uninstalled() {
         }
     })
     .await;
-    // The roles of the manager of version 0.1.0 had other names.
+    // The roles of the manager had other names before the first release.
     let labels = json!({"app.kubernetes.io/managed-by": "operetta", "app.kubernetes.io/name": "operetta"});
     let (api, group) = ("rbac.authorization.k8s.io/v1", "rbac.authorization.k8s.io");
     let former: Vec<Value> = ["operetta", "operetta-packages"]

@@ -14,7 +14,7 @@ pub(super) use node::tests as node_tests;
 pub(super) use node::{Node, NodePosition, child_position, grow, is_spent, owner, selector};
 
 /// The reasons of `Stalled` with which a deletion waits for a person. Others are from before the deletion.
-const HOLD_DELETION: [&str; 2] = ["CleanupFailed", "StateMissing"];
+const HOLD_DELETION: [&str; 3] = ["CleanupFailed", "StateMissing", "StateNewer"];
 
 /// The state of an object in one word, in the order of urgency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

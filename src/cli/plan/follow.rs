@@ -23,8 +23,8 @@ const PERIOD: Duration = Duration::from_millis(500);
 /// packages first.
 const HOLDS: Duration = Duration::from_secs(10);
 /// The reasons of `Ready` with which no run of an instance goes on before a person acts.
-const NO_RUNS: [&str; 6] =
-    [NOT_LOADED, "NestedTooDeep", "Paused", "RevisionMissing", "StateMissing", "TooManyValues"];
+const NO_RUNS: [&str; 7] =
+    [NOT_LOADED, "NestedTooDeep", "Paused", "RevisionMissing", "StateMissing", "StateNewer", "TooManyValues"];
 
 /// When to stop following a run.
 #[derive(Debug, Clone, Copy, Default)]

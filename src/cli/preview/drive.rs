@@ -163,7 +163,7 @@ impl Driver {
                 of: &of,
                 object,
                 origins: &origins,
-                // If the kind of InstanceStates is not served, runs are stored as in version 0.1.0.
+                // If InstanceStates are not served, all that is stored of runs is in PlanRuns.
                 since: (!self.shared.fleet.has_states()).then_some(now),
                 now,
             };

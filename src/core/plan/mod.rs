@@ -53,7 +53,7 @@ pub use bounded::{MAX_WAITING_PARAMS, bound, too_large_params};
 pub use condition::{Conditions, Verdict as ConditionVerdict, Watch};
 pub use ended::{Ended, ended};
 pub use history::{Summary, history, prunable, sorted, start_time};
-pub use memory::{Memory, Recalled, RememberedRun, content_digest};
+pub use memory::{Memory, Recalled, RememberedRun, content_digest, newer_format};
 pub use missing::{Missing, Stray, stray};
 pub(crate) use names::keyed_digest;
 pub use names::{attempt_name, idempotency_key};

@@ -14,7 +14,8 @@ use crate::printable;
 pub const TAKEN: &str = "operetta.dev/taken";
 /// Finalizer of a `PlanRun` while it is active: deleting it cancels the run, and what it has in flight is settled first.
 pub const RUN_FINALIZER: &str = "operetta.dev/run";
-/// Annotation of a `PlanRun` of version 0.1.0: the whole record of the instance when the run ended, as JSON.
+/// Annotation of a `PlanRun` from before there were `InstanceState`s: the whole record of the instance when the run ended, as
+/// JSON.
 pub(super) const RECORD: &str = "operetta.dev/record";
 /// Why parameters were left out: a field beside `spec`, which no object of the API server has.
 pub(super) const LEFT_OUT: &str = "paramsLeftOut";
@@ -602,7 +603,7 @@ impl PlanRun {
         number.filter(|number| *number <= HIGHEST_NUMBER)
     }
 
-    /// The facts that managers of version 0.1.0 stored in it.
+    /// The facts that were stored in it before there were `InstanceState`s.
     pub(super) fn recorded(&self) -> BTreeMap<String, Recorded> {
         let annotated = self.annotations.get(RECORD).and_then(|text| serde_json::from_str(text).ok());
         let mut all: BTreeMap<String, Recorded> = annotated.unwrap_or_default();

@@ -53,6 +53,8 @@ pub(super) struct Known {
     pub(super) unstored: Option<String>,
     /// The server's version, and when it was asked for.
     pub(super) kubernetes: Option<(Duration, String)>,
+    /// Since when this process registers the revision that was active before it.
+    pub(super) registers_since: Option<Duration>,
 }
 
 impl Default for Known {
@@ -67,6 +69,7 @@ impl Default for Known {
             pruned: None,
             unstored: None,
             kubernetes: None,
+            registers_since: None,
             movement: Movement::default(),
         }
     }

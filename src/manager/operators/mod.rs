@@ -41,6 +41,8 @@ pub(super) use start::{Found, find, start};
 const COUNT: Duration = Duration::from_secs(10);
 /// How old the server's version may be, for a package that is active.
 const VERSION: Duration = Duration::from_secs(600);
+/// For how long after a start the stored status stays while the revision that was active before is registered again.
+const REGISTERS_AGAIN: Duration = Duration::from_secs(30);
 /// How often an Operator is reconciled while its instances are moved to another revision, if no event comes.
 const STAGE: Duration = Duration::from_secs(1);
 
@@ -100,7 +102,11 @@ impl OperatorReconciler {
             None => None,
         };
         let doubts = (known.unstored.as_deref(), unsupported.as_deref());
-        let written = self.write_status(name, object, (target, rights), &view, fleet.as_ref(), doubts).await;
+        let written = if self.registers_again(name, &object, &target, &view, &mut known.registers_since) {
+            Ok(object)
+        } else {
+            self.write_status(name, object, (target, rights), &view, fleet.as_ref(), doubts).await
+        };
         let outcome = match written {
             Ok(object) => {
                 // Instances are moved only once the status records the revision.
@@ -384,6 +390,33 @@ impl OperatorReconciler {
         let members = gone.flat_map(|registered| index.members_of(&registered.crd));
         let recorded = members.filter_map(|(_, member)| member.revision.as_deref());
         recorded.map(|revision| store::name_of(package, revision)).collect()
+    }
+
+    /// Whether the stored status stays for now: this process has started a short while ago, and registers the revision that
+    /// was active before. A restart is no news.
+    fn registers_again(
+        &self,
+        name: &Arc<str>,
+        object: &Value,
+        target: &Target,
+        view: &View,
+        since: &mut Option<Duration>,
+    ) -> bool {
+        let is_registering =
+            matches!(target, Target::Progressing(_)) && view.active.is_none() && view.migration.is_none();
+        let (meta, status) = (&object["metadata"], &object["status"]);
+        let was_active =
+            status["activeRevision"].is_string() && status["observedGeneration"] == meta["generation"];
+        if !is_registering || !was_active {
+            return false;
+        }
+        let now = self.scheduler.clock.elapsed();
+        let until = *since.get_or_insert(now) + REGISTERS_AGAIN;
+        let left = until.saturating_sub(now);
+        if !left.is_zero() {
+            self.scheduler.queue.add_after(Key::Operator(Arc::clone(name)), left);
+        }
+        !left.is_zero()
     }
 
     /// Writes the status, if it differs. Returns the object with that status.

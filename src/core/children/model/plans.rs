@@ -139,6 +139,8 @@ pub struct InstanceMemory {
     pub is_unwritten: bool,
     /// Why the memory is lost. Nothing is decided then until a person says how to go on.
     pub lost: Option<String>,
+    /// Whether it is not lost: a newer version of Operetta has written it, and must decide.
+    pub is_newer: bool,
     /// The message of an Event when the memory is written.
     pub note: Option<&'static str>,
 }

@@ -23,8 +23,8 @@ pub struct Stored<'a> {
     pub object: Option<&'a Value>,
     /// The ControllerRevisions of instances of its name.
     pub origins: &'a [Value],
-    /// When the CustomResourceDefinition of `InstanceState` was created. Managers of version 0.1.0 had none: what they stored
-    /// for older instances is in PlanRuns.
+    /// When the CustomResourceDefinition of `InstanceState` was created. Before, there were none: what was stored for older
+    /// instances is in PlanRuns.
     pub since: Option<Timestamp>,
     /// The time of day.
     pub now: Timestamp,
@@ -52,6 +52,12 @@ pub fn recall(stored: Stored<'_>, runs: Vec<PlanRun>) -> (InstanceMemory, Recall
     let name = state_name(of);
     let parsed = object.map(|object| Memory::deserialize(&object["spec"]));
     let reference = object.map(RunRef::of);
+    if let Some(format) = object.and_then(|object| plan::newer_format(&object["spec"])) {
+        let why = format!("a newer version of Operetta has written InstanceState {name}, in format {format}");
+        let known = InstanceMemory { object: reference, is_newer: true, ..lost(why) };
+        let recalled = known.memory.recall(runs);
+        return (known, recalled);
+    }
     let known = match parsed {
         // It is left of a former instance.
         Some(Ok(memory)) if memory.has_ended && memory.uid != uid => {

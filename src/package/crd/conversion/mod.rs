@@ -41,6 +41,7 @@ const MAX_BYTES: usize = 8 << 20;
 /// The conversion of the objects of one kind. It is also stored as an annotation of the CRD, from which each
 /// replica reads it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Conversion {
     group: String,
     kind: String,

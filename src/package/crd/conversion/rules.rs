@@ -7,6 +7,7 @@ use super::path::Path;
 
 /// The differences between one version and the hub.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Rules {
     /// The paths of a moved field in this version and in the hub.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -21,6 +22,7 @@ pub(super) struct Rules {
 
 /// The fields that only one of two versions has.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Only {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) fields: Vec<Field>,
@@ -31,6 +33,7 @@ pub(super) struct Only {
 
 /// A field that only one of two versions has.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Field {
     pub(super) path: Path,
     /// The value in an object that comes from the other version.
