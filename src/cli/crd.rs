@@ -42,7 +42,7 @@ enum Output {
 
 /// Prints the CRDs. Returns the documented exit codes.
 pub(super) fn run(args: &Args) -> ExitCode {
-    let (packages, broken) = super::load(&args.packages);
+    let (packages, broken) = super::load::load(&args.packages);
     if broken > 0 {
         return ExitCode::FAILURE;
     }

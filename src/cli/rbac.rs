@@ -118,7 +118,7 @@ fn former(package: &Package, record: &Record, served: &dyn Fn(&Gvk) -> Option<Ap
 }
 
 fn print(args: &Args, live: &Live) -> ExitCode {
-    let (packages, broken) = super::load(&args.packages);
+    let (packages, broken) = super::load::load(&args.packages);
     if broken > 0 {
         return ExitCode::FAILURE;
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use super::oci::{self, Entry, Image, Settings};
-use super::{elf, objects, sbom};
+use super::{elf, sbom, values};
 use crate::cli::out;
 
 /// Write the manager's image as an OCI layout, without Docker
@@ -33,7 +33,7 @@ pub(super) struct Args {
     binaries: Vec<PathBuf>,
 
     /// The name of the image
-    #[arg(long, value_name = "NAME", default_value = objects::IMAGE)]
+    #[arg(long, value_name = "NAME", default_value = values::IMAGE)]
     name: String,
 
     /// Add the shared libraries that the executable needs on this machine, as ldd names them

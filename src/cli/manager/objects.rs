@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::values::Settings;
+use super::values::{Settings, selector};
 use crate::api::{ApiKind, Gvk};
 use crate::children::names;
 use crate::operators;
@@ -19,9 +19,6 @@ const WEBHOOK_PORT: u16 = 9443;
 const DRAIN: u32 = 5;
 /// The user as whom the container runs.
 const USER: u32 = 65_532;
-
-/// The image that `operetta manager install` uses: that of this version.
-pub(super) const IMAGE: &str = concat!("operetta:", env!("CARGO_PKG_VERSION"));
 
 /// All objects, in an order in which they can be applied.
 pub(super) fn all(settings: &Settings) -> Vec<Value> {
@@ -55,11 +52,6 @@ fn labels() -> Value {
     json!({names::MANAGED_BY: names::NOTES, "app.kubernetes.io/name": MANAGER})
 }
 
-/// The labels of the pods.
-pub(super) fn selector() -> Value {
-    json!({"app.kubernetes.io/name": MANAGER, "app.kubernetes.io/component": "manager"})
-}
-
 /// The labels of the pods as a selector of a list request.
 pub(super) fn selector_text() -> String {
     let selector = selector();
@@ -79,14 +71,6 @@ fn namespace(settings: &Settings) -> Value {
         labels[format!("pod-security.kubernetes.io/{mode}")] = "restricted".into();
     }
     json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": settings.namespace, "labels": labels}})
-}
-
-/// The default affinity: replicas on one node would go down together.
-pub(super) fn affinity() -> Value {
-    json!({"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{
-        "weight": 100,
-        "podAffinityTerm": {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": selector()}},
-    }]}})
 }
 
 /// Sets a field, unless the value is empty: a list, a map or a text.

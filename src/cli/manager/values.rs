@@ -4,10 +4,12 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
 
-use super::objects;
 use crate::diag::did_you_mean;
+use crate::rights::MANAGER;
 use crate::yaml;
 
+/// The image that `operetta manager install` uses: that of this version.
+pub(super) const IMAGE: &str = concat!("operetta:", env!("CARGO_PKG_VERSION"));
 /// The value that says whether an object is made.
 pub(super) const ENABLED: &str = "enabled";
 
@@ -31,10 +33,23 @@ impl Settings {
     }
 }
 
+/// The labels of the pods.
+pub(super) fn selector() -> Value {
+    json!({"app.kubernetes.io/name": MANAGER, "app.kubernetes.io/component": "manager"})
+}
+
+/// The default affinity: replicas on one node would go down together.
+fn affinity() -> Value {
+    json!({"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{
+        "weight": 100,
+        "podAffinityTerm": {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": selector()}},
+    }]}})
+}
+
 /// Each value: its name, its description and its default.
 fn all() -> [(&'static str, &'static str, Value); 11] {
     [
-        ("image", "The image of the manager, which the nodes must be able to pull.", objects::IMAGE.into()),
+        ("image", "The image of the manager, which the nodes must be able to pull.", IMAGE.into()),
         ("replicas", "How many managers run: one leads, the others stand by.", 2.into()),
         (
             "imagePullSecrets",
@@ -56,7 +71,7 @@ fn all() -> [(&'static str, &'static str, Value); 11] {
         (
             "affinity",
             "Where managers run. A node that goes down should not take all of them with it.",
-            objects::affinity(),
+            affinity(),
         ),
         ("priorityClassName", "The PriorityClass of the pods, such as system-cluster-critical.", "".into()),
         (

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{FIELD_MANAGER, Failure, name_of, refused, revisions};
+use super::shared::{FIELD_MANAGER, name_of, refused};
+use super::{Failure, revisions};
 use crate::api::{ApiKind, CallError, Class};
 use crate::children::names::MANAGER_NAMESPACE;
 use crate::cli::out;

@@ -8,12 +8,10 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::shared::{End, NOT_AGREED, Waiting, all, connect, find, name_of};
 use super::source::load;
 use super::wait::until_active;
-use super::{
-    End, Failure, NOT_AGREED, Waiting, all, apply, changes, connect, downgrade, find, name_of, rights,
-    take_over,
-};
+use super::{Failure, apply, changes, downgrade, rights, take_over};
 use crate::children::names::MANAGER_NAMESPACE;
 use crate::cli::command::Manifests;
 use crate::cli::connect::{ClusterOptions, Server};

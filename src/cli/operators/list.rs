@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
-use super::{End, all, connect, find, history, name_of};
+use super::history;
+use super::shared::{End, all, connect, find, name_of};
 use crate::cli::columns::{Cell, Columns, Severity, age};
 use crate::cli::command::{self, Output};
 use crate::cli::connect::ClusterOptions;

@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use super::{Failure, name_of, refused};
+use super::Failure;
+use super::shared::{name_of, refused};
 use crate::cluster::Cluster;
 use crate::operators::PACKAGE;
 use crate::package::store::{StoredRevision, objects};

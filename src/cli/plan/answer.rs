@@ -7,10 +7,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use super::shared::Common;
 use super::target::{FIELD_MANAGER, Run, Session, Target, Which};
-use super::{Common, Failure};
 use crate::api::Class;
 use crate::children::plans::plan_run_kind;
+use crate::cli::command::Failure;
 use crate::cli::out::{self, printable};
 use crate::plan::Verdict;
 

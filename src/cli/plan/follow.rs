@@ -7,12 +7,13 @@ use console::Term;
 use serde_json::Value;
 
 use super::draw::{Changes, Style, sentence, title, tree, waits};
+use super::shared::exit_code;
 use super::target::{Run, Session};
-use super::{Failure, exit_code};
 use crate::api::{ApiKind, Class};
 use crate::children::plans::plan_run_kind;
 use crate::children::{NOT_LOADED, condition};
 use crate::cli::command::BLOCKED;
+use crate::cli::command::Failure;
 use crate::cli::out::{self, printable};
 use crate::cli::tree as terminal;
 use crate::cli::wait::{Look, Wait};

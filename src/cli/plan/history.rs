@@ -5,11 +5,12 @@ use std::process::ExitCode;
 use k8s_openapi::jiff::Timestamp;
 
 use super::draw::{sentence, severity, took};
+use super::shared::Listing;
 use super::status::name;
 use super::target::{Run, Session, Target, text};
-use super::{Failure, Listing, Output};
 use crate::cli::columns::{Cell, Columns, Severity, age};
 use crate::cli::command;
+use crate::cli::command::{Failure, Output};
 use crate::cli::out::{self, printable};
 
 /// Show runs, the newest first

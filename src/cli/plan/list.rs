@@ -7,12 +7,13 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::draw::severity;
+use super::shared::Listing;
 use super::target::{Run, Session, Target, is_of, text};
-use super::{Failure, Listing, Output};
 use crate::children::crds::PublishedPlan;
 use crate::children::plans::plan_run_kind;
 use crate::cli::catalog::{UNKNOWN, unreadable};
 use crate::cli::columns::{Cell, Columns, Severity, age};
+use crate::cli::command::{Failure, Output};
 use crate::cli::out::{self, printable};
 use crate::cluster::Query;
 use crate::manager::raw::Raw;

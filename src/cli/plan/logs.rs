@@ -7,9 +7,10 @@ use kube::Api;
 use kube::api::LogParams;
 use serde_json::Value;
 
+use super::shared::Common;
 use super::target::{Session, Target, Which};
-use super::{Common, Failure};
 use crate::api::{ApiKind, controller_uid};
+use crate::cli::command::Failure;
 use crate::cli::out::{self, printable};
 use crate::cluster::call_error;
 use crate::plan::{AttemptObject, StepState};

@@ -7,11 +7,12 @@ use serde_json::{Value, json};
 
 use super::follow::{StopAt, follow};
 use super::params::params;
+use super::shared::{Common, Waiting};
 use super::status::{document, name};
 use super::target::{FIELD_MANAGER, Instance, Run, Session, Target, Which, text};
-use super::{Common, Failure, Output, Waiting};
 use crate::children::crds::PublishedPlan;
 use crate::children::plans::plan_run_kind;
+use crate::cli::command::{Failure, Output};
 use crate::cli::out::{self, printable};
 use crate::diag::did_you_mean;
 use crate::plan::{self, Of, PRUNABLE};

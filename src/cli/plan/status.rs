@@ -3,9 +3,11 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use super::draw;
 use super::follow::{self, StopAt, follow};
+use super::shared::Common;
 use super::target::{Run, Session, Target, Which};
-use super::{Common, Failure, Output, draw, duration};
+use crate::cli::command::{Failure, Output, duration};
 use crate::cli::out;
 use crate::plan::Phase;
 

@@ -5,11 +5,12 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::{Common, Failure};
+use super::shared::Common;
 use crate::api::ApiKind;
 use crate::children::names::MANAGER_NAMESPACE;
 use crate::children::plans::plan_run_kind;
 use crate::cli::catalog::{Catalog, PackageKind, check_names};
+use crate::cli::command::Failure;
 use crate::cli::connect::{self, Server};
 use crate::cli::out::printable;
 use crate::cluster::Query;
