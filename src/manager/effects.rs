@@ -11,20 +11,16 @@ use super::bindings::Bindings;
 use super::calls::Calls;
 use super::dry_runs::DryRunCache;
 use super::events::Events;
-use super::health::Health;
 use super::index::InstanceKey;
 use super::plan_api::PlanApi;
 use super::registry::Registered;
 use super::rights::RightsReviews;
+use super::{Monitor, Observer};
 use crate::api::{CallError, Class};
 use crate::children::plans::KeyProblem;
 use crate::children::{Decision, RecordKey};
 use crate::clock::Clock;
 use crate::cluster::{Clients, Cluster, HttpClient};
-
-/// Is called with every decision, and with `None` when an instance is gone, for the live view of `operetta dev`. Must be
-/// quick.
-pub type Observer = Arc<dyn Fn(&InstanceKey, Option<&Decision>) + Send + Sync>;
 
 /// The clients that send requests, the publisher of Events, and what earlier requests have shown.
 pub(super) struct Effects {
@@ -35,7 +31,7 @@ pub(super) struct Effects {
     pub(super) calls: Calls,
     pub(super) events: Events,
     pub(super) dry_runs: DryRunCache<InstanceKey>,
-    pub(super) health: Arc<Health>,
+    pub(super) monitor: Arc<Monitor>,
     pub(super) clock: Clock,
     observer: Option<Observer>,
     /// The uids of objects whose generated values this process has written or verified.
@@ -58,7 +54,7 @@ impl Effects {
         clients: Clients,
         http: HttpClient,
         events: Events,
-        health: Arc<Health>,
+        monitor: Arc<Monitor>,
         observer: Option<Observer>,
         clock: Clock,
     ) -> Self {
@@ -68,7 +64,7 @@ impl Effects {
             calls: Calls::default(),
             events,
             dry_runs: DryRunCache::default(),
-            health,
+            monitor,
             clock,
             observer,
             proven: Mutex::default(),

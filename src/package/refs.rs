@@ -1,16 +1,214 @@
-//! Compiles refs.
+//! Refs: objects and observations that an instance reads and does not own.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::compiler::{Compiler, Names};
+use serde_json::Value;
+
+use super::ForEach;
+use super::compile::Compiler;
 use super::decode::{At, Must};
 use super::graph;
 use super::manifest::{self, TemplateText};
-use super::model::{NamespaceRef, NamespaceRefs, Ref, Target, Tree};
+use super::observation::{Call, Observation};
+use super::plan::compile::Names;
 use super::template_scan::lone_expression;
 use crate::api::Gvk;
-use crate::template::{Segment, Text};
+use crate::diag::Location;
+use crate::template::{Engine, EvalError, Expr, Reads, Scope, Segment, Text};
+
+/// A ref: one object, the objects that a selector matches, or an observation.
+#[derive(Debug)]
+pub struct Ref {
+    /// The id, as in `refs.<id>`.
+    pub id: String,
+    /// The kind of the objects; `None` for an observation.
+    pub gvk: Option<Gvk>,
+    /// What the ref reads.
+    pub target: Target,
+    /// The loop, if the ref is a map by key.
+    pub for_each: Option<ForEach>,
+    /// A condition: the ref is read only while it is true.
+    pub when: Option<Expr>,
+    /// Whether the ref is undefined if the object does not exist. Otherwise it is unknown.
+    pub optional: bool,
+    /// Whether the instance is not Ready while the ref is unknown.
+    pub affects_ready: bool,
+    /// The paths of an object that expressions read: sorted, none within another, each ending before its
+    /// first computed key. An empty path is the whole object.
+    pub reads: Arc<[Vec<String>]>,
+    /// Whether an expression tests its state, such as `is ready`.
+    pub asks_state: bool,
+    /// The location of its id in `operator.yaml`.
+    pub location: Location,
+}
+
+/// What a ref reads.
+#[derive(Debug)]
+pub enum Target {
+    /// The object with a name.
+    Name(Text, NamespaceRef),
+    /// All objects with matching labels.
+    Select(Tree, NamespaceRefs),
+    /// The answer to a request.
+    Observe(Box<Observation>),
+}
+
+/// A namespace. The spec of a namespaced instance must not choose it. Otherwise a user who may create an
+/// instance could read every namespace with the package's permissions.
+#[derive(Debug)]
+pub enum NamespaceRef {
+    /// The instance's own namespace.
+    Own,
+    /// The manager's namespace.
+    Operator,
+    /// A literal name.
+    Literal(String),
+    /// A computed name, for cluster-scoped instances only.
+    Computed(Text),
+}
+
+/// The namespaces of a selector.
+#[derive(Debug)]
+pub enum NamespaceRefs {
+    /// All namespaces.
+    All,
+    /// These namespaces.
+    List(Vec<NamespaceRef>),
+}
+
+/// A value whose strings are templates.
+#[derive(Debug, Clone)]
+pub enum Tree {
+    /// A template, or a constant.
+    Text(Text),
+    /// A list.
+    List(Vec<Tree>),
+    /// A map.
+    Map(Vec<(String, Tree)>),
+}
+
+impl Tree {
+    /// The value, without omitted parts.
+    ///
+    /// # Errors
+    /// One of the templates has no value.
+    pub fn eval(&self, engine: &Engine, scope: &Scope) -> Result<Option<Value>, EvalError> {
+        Ok(Some(match self {
+            Self::Text(text) => return engine.eval_text(text, scope),
+            Self::List(items) => {
+                let mut list = Vec::with_capacity(items.len());
+                for item in items {
+                    list.extend(item.eval(engine, scope)?);
+                }
+                Value::Array(list)
+            }
+            Self::Map(entries) => {
+                let mut map = serde_json::Map::new();
+                for (key, value) in entries {
+                    if let Some(value) = value.eval(engine, scope)? {
+                        map.insert(key.clone(), value);
+                    }
+                }
+                Value::Object(map)
+            }
+        }))
+    }
+
+    /// The templates at its leaves.
+    pub fn texts<'a>(&'a self, out: &mut Vec<&'a Text>) {
+        match self {
+            Self::Text(text) => out.push(text),
+            Self::List(items) => items.iter().for_each(|item| item.texts(out)),
+            Self::Map(entries) => entries.iter().for_each(|(_, value)| value.texts(out)),
+        }
+    }
+}
+
+impl Ref {
+    /// The reads of all its expressions, without following `let`s.
+    pub(super) fn own_reads(&self) -> Vec<&Reads> {
+        self.list_reads().into_iter().chain(self.item_reads()).collect()
+    }
+
+    /// The reads of the list of its forEach.
+    pub(super) fn list_reads(&self) -> Option<&Reads> {
+        self.for_each.as_ref().map(|for_each| for_each.in_.reads())
+    }
+
+    /// The reads that are repeated for each item, or made once without a list.
+    pub(super) fn item_reads(&self) -> Vec<&Reads> {
+        let key = self.for_each.as_ref().and_then(|for_each| for_each.key.as_ref());
+        key.into_iter().chain(&self.when).map(Expr::reads).chain(self.target_reads()).collect()
+    }
+
+    /// The reads of the name, selector and namespaces, or of the request.
+    pub(super) fn target_reads(&self) -> Vec<&Reads> {
+        let mut texts = self.target_texts();
+        if let Some(Call::Exec(exec)) = self.call() {
+            texts.extend(&exec.stdin);
+        }
+        if let Some(Call::Http(http)) = self.call() {
+            texts.extend(http.secret());
+        }
+        texts.into_iter().map(Text::reads).collect()
+    }
+
+    /// The request of an observation.
+    pub fn call(&self) -> Option<&Call> {
+        self.observation().map(|observation| &observation.call)
+    }
+
+    /// The observation, if it is one.
+    pub fn observation(&self) -> Option<&Observation> {
+        match &self.target {
+            Target::Observe(observation) => Some(observation),
+            Target::Name(..) | Target::Select(..) => None,
+        }
+    }
+
+    /// The texts of the name, selector and namespaces, or those texts of a request that users can see.
+    pub(super) fn target_texts(&self) -> Vec<&Text> {
+        let mut texts = Vec::new();
+        match &self.target {
+            Target::Name(name, namespace) => {
+                texts.push(name);
+                texts.extend(namespace.text());
+            }
+            Target::Select(selector, namespaces) => {
+                selector.texts(&mut texts);
+                if let NamespaceRefs::List(namespaces) = namespaces {
+                    texts.extend(namespaces.iter().filter_map(NamespaceRef::text));
+                }
+            }
+            Target::Observe(observation) => match &observation.call {
+                Call::Exec(exec) => exec.public(&mut texts),
+                Call::Http(http) => http.public(&mut texts),
+            },
+        }
+        texts
+    }
+
+    /// The number of segments between the ref and one of its objects: the key of a forEach, the index of a
+    /// list.
+    pub(super) fn steps(&self) -> usize {
+        usize::from(self.for_each.is_some()) + usize::from(self.is_list())
+    }
+
+    /// Whether its value is a list of objects.
+    pub fn is_list(&self) -> bool {
+        matches!(self.target, Target::Select(..))
+    }
+}
+
+impl NamespaceRef {
+    fn text(&self) -> Option<&Text> {
+        match self {
+            Self::Computed(text) => Some(text),
+            Self::Own | Self::Operator | Self::Literal(_) => None,
+        }
+    }
+}
 
 impl Compiler<'_> {
     /// Compiles the refs of a resource.
@@ -209,4 +407,14 @@ impl Compiler<'_> {
             }
         }
     }
+}
+
+/// The path up to its first computed key. Everything below is kept.
+pub(super) fn plain_prefix(path: &[Segment]) -> Vec<String> {
+    path.iter()
+        .map_while(|segment| match segment {
+            Segment::Key(key) => Some(key.clone()),
+            Segment::Index(_) | Segment::Any => None,
+        })
+        .collect()
 }

@@ -14,7 +14,6 @@ mod crds;
 mod dev;
 mod differential;
 mod edits;
-mod embedded;
 mod exec;
 mod faults;
 mod get;

@@ -9,11 +9,13 @@ mod watch;
 
 use std::process::ExitCode;
 
-use super::catalog::{Catalog, PackageKind, check_names, hint_of, unreadable};
-use super::command::{Failure, Format, Output, Shown, end};
+use serde_json::Value;
+
+use super::catalog::unreadable;
+use super::catalog::{Catalog, PackageKind, check_names, hint_of};
+use super::connect::{self, ClusterOptions, Server};
 use super::out::{self, printable};
-use super::session::{Common, Session};
-use crate::api::CallError;
+use crate::api::{ApiKind, CallError};
 use changes::Watching;
 use targets::asked;
 
@@ -46,27 +48,55 @@ pub(super) struct Args {
     #[arg(value_name = "KIND|KIND/NAME")]
     what: Vec<String>,
 
+    /// The namespace [default: that of the kubeconfig's context]
+    #[arg(short, long, value_name = "NAMESPACE", conflicts_with = "all_namespaces")]
+    namespace: Option<String>,
+
     /// Instances in all namespaces
-    #[arg(short = 'A', long, conflicts_with = "namespace")]
+    #[arg(short = 'A', long)]
     all_namespaces: bool,
 
     /// Only instances with these labels: a=b,c!=d,e in (f,g)
     #[arg(short = 'l', long, value_name = "LABELS")]
     selector: Option<String>,
 
+    /// Output format
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    output: Option<Output>,
+
     /// Watch, and print a line for each change
     #[arg(short, long)]
     watch: bool,
 
-    #[command(flatten)]
-    shown: Shown,
+    /// Omit the header
+    #[arg(long)]
+    no_headers: bool,
 
     #[command(flatten)]
-    common: Common,
+    place: ClusterOptions,
+}
+
+/// Output format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Output {
+    /// More columns
+    Wide,
+    /// The objects as JSON
+    Json,
+    /// The objects as YAML
+    Yaml,
+    /// `KIND.GROUP/NAME`, for kubectl
+    Name,
 }
 
 pub(super) async fn run(args: &Args) -> ExitCode {
-    end(get(args).await)
+    match get(args).await {
+        Ok(code) => code,
+        Err(error) => {
+            out::note(format!("error: {error}"));
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// A kind to read.
@@ -93,19 +123,24 @@ impl Task<'_> {
     }
 }
 
-async fn get(args: &Args) -> Result<ExitCode, Failure> {
+async fn get(args: &Args) -> Result<ExitCode, String> {
     let asked = asked(&args.what)?;
     let named = asked.iter().any(|target| target.name.is_some());
     if named && args.all_namespaces {
-        return Err("-A cannot be used with a name: use -n NAMESPACE".into());
+        return Err("-A cannot be used with a name: use -n NAMESPACE".to_owned());
     }
     if named && args.selector.is_some() {
-        return Err("use names or a selector, not both".into());
+        return Err("use names or a selector, not both".to_owned());
     }
+    check_names(args.namespace.as_deref(), None)?;
     asked.iter().try_for_each(|target| check_names(None, target.name))?;
-    let session = Session::open(&args.common).await?;
-    let catalog = session.catalog().await?;
-    let namespace = (!args.all_namespaces).then(|| session.namespace().to_owned());
+    let server = connect::connect_in(&args.place).await?;
+    let catalog = Catalog::read(&server.cluster).await?;
+    let namespace = match (&args.namespace, args.all_namespaces) {
+        (_, true) => None,
+        (Some(namespace), _) => Some(namespace.clone()),
+        (None, false) => Some(server.current_namespace().to_owned()),
+    };
     let task = |kind, name| Task {
         kind,
         shown: row::kind_text(kind, &catalog.kinds),
@@ -127,26 +162,24 @@ async fn get(args: &Args) -> Result<ExitCode, Failure> {
             catalog.unserved.iter().map(|name| format!("the API server does not serve {name} (yet)")),
         );
     }
-    if args.shown.is_wide() {
+    if args.output == Some(Output::Wide) {
         for task in tasks.iter().filter(|task| !task.kind.is_described()) {
             let text = task.kind.undescribed("its package and the number of children are not shown");
             out::note(format!("note: {text}"));
         }
     }
     if args.watch {
-        return Ok(Watching { args, server: &session.server, tasks: &tasks }.run(problems).await);
+        return Ok(Watching { args, server: &server, tasks: &tasks }.run(problems).await);
     }
-    let command = Get { args, session: &session, catalog: &catalog, tasks: &tasks };
-    Ok(match args.shown.output {
+    let command = Get { args, server: &server, catalog: &catalog, tasks: &tasks };
+    Ok(match args.output {
         None | Some(Output::Wide) => command.table(problems).await,
-        Some(Output::Name) => command.names(problems).await,
-        Some(Output::Json) => command.objects(Format::Json, problems).await,
-        Some(Output::Yaml) => command.objects(Format::Yaml, problems).await,
+        Some(output) => command.objects(output, problems).await,
     })
 }
 
 /// Prints the problems and returns the exit code.
-fn report(problems: &[String], code: ExitCode) -> ExitCode {
+fn end(problems: &[String], code: ExitCode) -> ExitCode {
     for problem in problems {
         out::note(format!("error: {problem}"));
     }
@@ -158,9 +191,34 @@ fn report(problems: &[String], code: ExitCode) -> ExitCode {
 
 struct Get<'a> {
     args: &'a Args,
-    session: &'a Session,
+    server: &'a Server,
     catalog: &'a Catalog,
     tasks: &'a [Task<'a>],
+}
+
+/// Sets the kind, which objects in lists may lack.
+pub(super) fn complete(kind: &ApiKind, object: &mut Value) {
+    object["kind"] = kind.kind.as_str().into();
+    object["apiVersion"] = kind.api_version().into();
+}
+
+fn place(task: &Task<'_>) -> String {
+    task.namespace
+        .as_ref()
+        .map(|namespace| format!(" in namespace {}", printable(namespace)))
+        .unwrap_or_default()
+}
+
+fn not_found(task: &Task<'_>, name: &str) -> String {
+    format!("there is no {} {}{}", task.shown, printable(name), place(task))
+}
+
+fn cannot_read(task: &Task<'_>, name: &str, error: &CallError) -> String {
+    let (kind, name, words) = (task.kind.full_name(), printable(name), printable(&error.to_string()));
+    match error.code {
+        403 => format!("this user may not get {kind} {name}{}: {words}", place(task)),
+        _ => format!("{kind} {name} cannot be read: {words}"),
+    }
 }
 
 /// The message of kubectl for an empty result.

@@ -13,13 +13,12 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use console::Term;
 use futures::{StreamExt, stream};
 use serde_json::{Map, Value};
 
-use super::catalog::{Catalog, check_names, hint_of, in_namespace, is_meant, kind_and_name};
-use super::command::{Failure, Format, end};
+use super::catalog::{Catalog, check_names, hint_of, is_meant, kind_and_name};
 use super::connect::{self, ClusterOptions};
-use super::show::{Terminal, plural};
 use super::{out, rights_review};
 use crate::api::{ApiKind, Served};
 use crate::children::crds::lease;
@@ -31,6 +30,7 @@ use crate::operators::{self, OperatorSpec};
 use crate::package::{self, Package, Resource};
 use crate::preview::{CrdWrite, InstanceReport, Report, Write};
 use crate::rights::Placement;
+use crate::yaml;
 pub(super) use brief::lines as brief;
 use drive::{Driver, Shared};
 use fleet::{Fleet, Reader, text};
@@ -88,7 +88,7 @@ pub(super) struct Args {
 
     /// Output format
     #[arg(short, long, value_enum, value_name = "FORMAT")]
-    output: Option<Format>,
+    output: Option<Output>,
 
     /// Exit with code 6 if one of these would happen, with commas; a refusal has code 3 in any case
     #[arg(long, value_enum, value_name = "WHAT", value_delimiter = ',')]
@@ -104,6 +104,15 @@ pub(super) struct Args {
 
     #[command(flatten)]
     place: ClusterOptions,
+}
+
+/// Output format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Output {
+    /// The preview as JSON
+    Json,
+    /// The preview as YAML
+    Yaml,
 }
 
 /// Which instances are previewed.
@@ -156,16 +165,21 @@ pub(super) async fn run(args: &Args) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let shown = preview_args(args, &package).await.map_err(|error| {
-        let hint = hint_of(std::slice::from_ref(&error)).map(|hint| format!("\n  {hint}"));
-        Failure::from(format!("{error}{}", hint.unwrap_or_default()))
-    });
-    end(shown.map(|(report, is_single)| print(args.output, &args.fail_on, &report, is_single)))
+    match preview_args(args, &package).await {
+        Ok((report, is_single)) => print(args.output, &args.fail_on, &report, is_single),
+        Err(error) => {
+            out::note(format!("error: {error}"));
+            if let Some(hint) = hint_of(std::slice::from_ref(&error)) {
+                out::note(format!("  {hint}"));
+            }
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// Prints a report; the exit code says whether something would be refused.
 pub(super) fn print(
-    output: Option<Format>,
+    output: Option<Output>,
     fail_on: &[FailOn],
     report: &Report,
     is_single: bool,
@@ -215,7 +229,7 @@ impl FailOn {
     /// A message if this would happen, for people.
     fn found(self, report: &Report) -> Option<String> {
         let count = |write: Write| Some(report.count(write)).filter(|count| *count > 0);
-        let objects = |count: usize| plural(count, "object");
+        let objects = |count: usize| draw::plural(count, "object");
         match self {
             Self::Refused => report.is_refused().then(|| "something would be refused".to_owned()),
             Self::Recreated => {
@@ -231,13 +245,27 @@ impl FailOn {
 }
 
 /// The text of a report. `is_single`: of one instance, with every field.
-fn shown(output: Option<Format>, report: &Report, is_single: bool) -> String {
-    let text = || draw::text(report, is_single, Terminal::stdout());
-    output.map_or_else(text, |format| format.document(&report.to_json()))
+fn shown(output: Option<Output>, report: &Report, is_single: bool) -> String {
+    match output {
+        Some(Output::Json) => out::json(&report.to_json()),
+        Some(Output::Yaml) => yaml::to_string(&report.to_json()),
+        None => {
+            let terminal = Term::stdout();
+            let width = terminal.is_term().then(|| usize::from(terminal.size().1));
+            draw::text(report, is_single, console::colors_enabled(), width)
+        }
+    }
 }
 
 async fn preview_args(args: &Args, package: &Arc<Package>) -> Result<(Report, bool), String> {
-    let asked = if args.instance.is_empty() { None } else { Some(kind_and_name(&args.instance)?) };
+    let asked = if args.instance.is_empty() {
+        None
+    } else {
+        let words = out::printable(&args.instance.join(" "));
+        Some(kind_and_name(&args.instance).ok_or_else(|| {
+            format!("{words} is not an instance: use KIND/NAME; `operetta get` lists the instances")
+        })?)
+    };
     check_names(args.namespace.as_deref(), asked.map(|(_, name)| name))?;
     check_names(args.manager_namespace.as_deref(), None)?;
     let resource = asked.map(|(kind, _)| resource(package, kind)).transpose()?;
@@ -373,7 +401,7 @@ pub(super) async fn preview(input: Input<'_>) -> Result<Report, String> {
         && instances.is_empty()
     {
         let kind = &package.resources[*resource].kind.kind;
-        let place = in_namespace(scope.namespace());
+        let place = scope.namespace().map(|place| format!(" in namespace {place}")).unwrap_or_default();
         return Err(format!("there is no {kind} {}{place}", out::printable(name)));
     }
     report.active = active(&instances, operator.as_ref());

@@ -2,7 +2,9 @@
 
 use std::collections::HashSet;
 
-use super::model::{Action, Check, Outcome, Why};
+use super::decide::{Action, Why};
+use super::shape::Check;
+use super::state::Outcome;
 use crate::api::{CallError, Class};
 
 /// The result of a dry run.

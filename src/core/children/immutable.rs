@@ -6,7 +6,8 @@
 
 use serde_json::Value;
 
-use super::model::{Context, Item, Target};
+use super::Context;
+use super::target::{Item, Target};
 use crate::api::{CallError, Class, ObjectRef};
 use crate::package::{ImmutableChange, OnImmutableChange};
 

@@ -3,8 +3,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::model::{Action, Observed};
+use super::decide::Action;
 use super::names::{self, NOTES, Stamp};
+use super::observed::Observed;
 use crate::package::DeletionPolicy;
 
 /// Whether the patch of an action depends on the live object.

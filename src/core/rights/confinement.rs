@@ -4,8 +4,7 @@
 
 use serde_json::{Value, json};
 
-use super::manager::{OWN_CRDS, WEBHOOK};
-use super::objects::EXTENSIONS;
+use super::manager::{EXTENSIONS, OWN_CRDS, WEBHOOK};
 use super::{MANAGER, user};
 use crate::children::names;
 use crate::plan::crds::{admission_binding, admission_policy};

@@ -73,10 +73,29 @@ impl Cx<'_> {
         Ok(())
     }
 
+    /// Opens a block: variables set in it end with it.
+    fn open(&mut self) {
+        self.frames.push(self.locals.len());
+    }
+
+    fn close(&mut self) {
+        if let Some(start) = self.frames.pop() {
+            self.locals.truncate(start);
+        }
+    }
+
+    fn set(&mut self, name: &Name, value: Val) {
+        let start = self.frames.last().copied().unwrap_or(0);
+        match self.locals[start..].iter_mut().find(|(known, _)| known == name) {
+            Some(entry) => entry.1 = value,
+            None => self.locals.push((Arc::clone(name), value)),
+        }
+    }
+
     fn assign(&mut self, target: &Target, value: Val) -> Res<()> {
         match target {
             Target::Name(name) => {
-                self.names.set(name, value);
+                self.set(name, value);
                 Ok(())
             }
             Target::Field(namespace, field, span) => {
@@ -109,12 +128,13 @@ impl Cx<'_> {
         }
     }
 
-    pub(super) fn lookup(&self, name: &Name) -> Option<Val> {
-        self.names.get(name).or_else(|| self.scope.get(name)).cloned()
+    fn lookup(&self, name: &Name) -> Option<Val> {
+        let local = self.locals.iter().rev().find(|(known, _)| known == name);
+        local.map(|(_, value)| value.clone()).or_else(|| self.scope.get(name).cloned())
     }
 
     fn with(&mut self, assignments: &[(Target, Node)], body: &[Stmt], out: &mut Vec<Piece>) -> Res<()> {
-        self.names.open();
+        self.open();
         let mut inner = || -> Res<()> {
             for (target, value) in assignments {
                 let value = self.eval(value)?;
@@ -123,26 +143,26 @@ impl Cx<'_> {
             self.nested(body, out)
         };
         let result = inner();
-        self.names.close();
+        self.close();
         result
     }
 
     /// The pieces of a block.
     fn capture(&mut self, body: &[Stmt]) -> Res<Val> {
         let mut pieces = Vec::new();
-        self.names.open();
+        self.open();
         let result = self.nested(body, &mut pieces);
-        self.names.close();
+        self.close();
         result.map(|()| Val::Fragment(Arc::new(pieces)))
     }
 
     /// The pieces of a block as text, passed through a filter.
     fn filtered(&mut self, filter: &Node, captured: &Val) -> Res<Val> {
         let text = captured.text(self.run).map_err(|fault| fault.at(&self.unit.source, filter.span))?;
-        self.names.open();
-        self.names.push(CAPTURED.into(), Val::Str(text));
+        self.open();
+        self.locals.push((CAPTURED.into(), Val::Str(text)));
         let result = self.eval(filter);
-        self.names.close();
+        self.close();
         result
     }
 
@@ -185,7 +205,7 @@ impl Cx<'_> {
         self.loops += 1;
         let mut result = Ok(());
         for (index, item) in items.iter().enumerate() {
-            self.names.open();
+            self.open();
             if def.uses_loop {
                 self.run.items(1)?;
                 let state = LoopVal {
@@ -199,10 +219,10 @@ impl Cx<'_> {
                         .unwrap_or(Val::Undefined),
                     next: items.get(index + 1).cloned().unwrap_or(Val::Undefined),
                 };
-                self.names.push("loop".into(), Val::Loop(Arc::new(state)));
+                self.locals.push(("loop".into(), Val::Loop(Arc::new(state))));
             }
             result = self.assign(&def.target, item.clone()).and_then(|()| self.exec(&def.body, out));
-            self.names.close();
+            self.close();
             if result.is_err() {
                 break;
             }
@@ -215,9 +235,9 @@ impl Cx<'_> {
     fn selected(&mut self, def: &For, filter: &Node, items: Vec<Val>) -> Res<Vec<Val>> {
         let mut kept = Vec::new();
         for item in items {
-            self.names.open();
+            self.open();
             let keep = self.assign(&def.target, item.clone()).and_then(|()| self.truthy(filter));
-            self.names.close();
+            self.close();
             if keep? {
                 kept.push(item);
             }

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::known::Versions;
+use super::{Revisions, Versions};
 use crate::api::{ApiKind, CallError, Class};
+use crate::children::names::NOTES;
 use crate::cluster::Cluster;
 use crate::package::Package;
 use crate::package::store::{self, StoreError, StoredRevision, objects};
@@ -78,17 +79,17 @@ impl Unloadable {
 pub(in crate::manager) struct Restored {
     pub(in crate::manager) package: Package,
     /// The uid of the `OperatorRevision`.
-    pub(super) uid: String,
-    pub(super) versions: Versions,
+    uid: String,
+    versions: Versions,
     /// The parts that the garbage collector would not delete with it.
-    pub(super) unowned: Vec<String>,
+    unowned: Vec<String>,
 }
 
 /// Where stored revisions are read.
 pub(in crate::manager) struct Loader<'a> {
-    pub(super) cluster: &'a Cluster,
+    cluster: &'a Cluster,
     /// The manager's namespace.
-    pub(super) namespace: &'a str,
+    namespace: &'a str,
 }
 
 /// Reads a revision from the cluster, that of the first of these packages which has it. `namespace`: that of the manager.
@@ -210,6 +211,31 @@ impl Loader<'_> {
     }
 }
 
+impl Revisions {
+    pub(in crate::manager) fn loader(&self) -> Loader<'_> {
+        Loader { cluster: self.effects.clients.own(), namespace: &self.namespace }
+    }
+
+    /// Notes that a revision of an `Operator` is stored, and lets the garbage collector delete its parts with it.
+    pub(in crate::manager) async fn adopt(&self, restored: &Restored) -> Result<(), CallError> {
+        let name = store::name(&restored.package.name, &restored.package.digest);
+        let mut versions = restored.versions.clone();
+        for part in &restored.unowned {
+            let body = json!({
+                "apiVersion": "v1", "kind": "ConfigMap",
+                "metadata": {
+                    "name": part, "namespace": self.namespace,
+                    "ownerReferences": objects::owners(&name, &restored.uid),
+                },
+            });
+            let applied = self.effects.clients.own().apply(&config_map(), &body, NOTES, false).await?;
+            versions.extend([version_of(&applied)]);
+        }
+        self.stored().set(name, versions);
+        Ok(())
+    }
+}
+
 /// The name and the `resourceVersion` of an object.
 pub(super) fn version_of(object: &Value) -> (String, String) {
     let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
@@ -228,7 +254,6 @@ mod tests {
 
     use http::{Request, Response};
     use kube::client::Body;
-    use serde_json::json;
 
     use super::*;
     use crate::package::{Files, compile};

@@ -5,8 +5,7 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::Value;
 
-use super::expressions::TemplateText;
-use super::words::{ImmutableChange, inline_schema};
+use super::{ImmutableChange, TemplateText, inline_schema};
 use crate::decode::{At, Decode, Decoder};
 use crate::yaml::{Node, NodeValue};
 

@@ -7,7 +7,6 @@ mod handover;
 mod life;
 mod migration;
 mod refused;
-mod releases;
 mod removal;
 mod review;
 mod rightless;

@@ -4,11 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::compare::{claimed, taken_by_both};
 use super::history::{CHANGES, CrdHistory, CrdOutcome, WINDOW};
 use super::losses::NARROWED;
-use super::model::{CrdState, CrdVersion, ManagerIdentity};
-use super::record::{Record, RecordUsage};
+use super::{CrdState, CrdVersion, ManagerIdentity, Record, RecordUsage, claimed, taken_by_both};
 use crate::diag::Diagnostic;
 use crate::package::Package;
 

@@ -2,8 +2,7 @@
 
 use serde_json::Value;
 
-use super::cover::{uncovered, uncovered_beside};
-use super::set::FieldSet;
+use super::{FieldSet, uncovered, uncovered_beside};
 
 /// The first leaf of the desired object that we do not own on the live object, and the manager that owns it, if the leaf
 /// exists and its owner is known. `None` if we own all.

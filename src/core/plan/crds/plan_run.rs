@@ -2,10 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::crd::{OwnKind, column};
-
-/// The kind of a run.
-pub const PLAN_RUN: OwnKind = OwnKind { kind: "PlanRun", plural: "planruns", namespaced: true };
+use super::PLAN_RUN;
+use crate::crd::column;
 
 /// The most approvals of a run: it bounds the cost of the rules about them.
 const MAX_APPROVALS: usize = 64;

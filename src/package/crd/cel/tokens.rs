@@ -1,7 +1,6 @@
 //! The tokens of CEL.
 
-/// The reason why a rule does not compile, and what to do.
-pub type CelProblem = (String, String);
+use super::CelProblem;
 
 /// A token of a CEL rule.
 #[derive(Debug, Clone, PartialEq)]

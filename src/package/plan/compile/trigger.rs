@@ -1,6 +1,7 @@
 //! Triggers.
 
-use crate::compiler::{Compiler, Names, near};
+use super::{Names, near};
+use crate::compile::Compiler;
 use crate::crd::{self, Lookup};
 use crate::decode::At;
 use crate::diag::{Diagnostic, Location, did_you_mean};
