@@ -43,10 +43,10 @@ fn every_reason_is_in_the_table() {
         visit(&Path::new("src").join(folder), &mut found);
     }
     // Events about changes of children use the names of these variants as reasons.
-    let state = fs::read_to_string("src/core/children/state.rs").unwrap();
+    let state = fs::read_to_string("src/core/children/model/state.rs").unwrap();
     let effects = state.split_once("pub enum Effect {").unwrap().1.split_once("\n}").unwrap().0;
     let effects = effects.lines().filter_map(|line| line.trim().strip_suffix(','));
-    found.extend(effects.map(|effect| (effect.to_owned(), "src/core/children/state.rs".to_owned())));
+    found.extend(effects.map(|effect| (effect.to_owned(), "src/core/children/model/state.rs".to_owned())));
     let is_reason = |word: &&String| !kinds.contains(*word) && !others.contains(word.as_str());
     let missing: Vec<String> = found
         .keys()

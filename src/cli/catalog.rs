@@ -37,14 +37,28 @@ pub(super) struct PackageKind {
 }
 
 /// The kind and the name of KIND/NAME or KIND NAME.
-pub(super) fn kind_and_name(words: &[String]) -> Option<(&str, &str)> {
+///
+/// # Errors
+///
+/// For people, if the words name no instance.
+pub(super) fn kind_and_name(words: &[String]) -> Result<(&str, &str), String> {
     let pair = match words {
         [one] => one.split_once('/'),
         [kind, name] => Some((kind.as_str(), name.as_str())),
         _ => None,
     };
     let is_word = |word: &str| !word.is_empty() && !word.contains('/');
-    pair.filter(|(kind, name)| is_word(kind) && is_word(name))
+    pair.filter(|(kind, name)| is_word(kind) && is_word(name)).ok_or_else(|| no_instance(&words.join(" ")))
+}
+
+/// The message that a word does not name an instance.
+pub(super) fn no_instance(word: &str) -> String {
+    format!("{} is not an instance: use KIND/NAME; `operetta get` lists the instances", printable(word))
+}
+
+/// The end of a message about objects in a namespace.
+pub(super) fn in_namespace(namespace: Option<&str>) -> String {
+    namespace.map(|namespace| format!(" in namespace {}", printable(namespace))).unwrap_or_default()
 }
 
 /// Checks the names on the command line before any request.
@@ -94,6 +108,13 @@ impl PackageKind {
     /// Whether its CRD could be read: only then its plans and the kinds of its children are known.
     pub(super) fn is_described(&self) -> bool {
         self.plans.is_some()
+    }
+
+    /// The message that there is no instance of that name.
+    pub(super) fn has_none(&self, namespace: Option<&str>, name: &str) -> String {
+        let kind = &self.served.kind;
+        let place = in_namespace(namespace.filter(|_| kind.namespaced));
+        format!("there is no {} {}{place}", kind.kind, printable(name))
     }
 
     /// The message that this user may not read the CRD; `meaning` says what follows from it.
@@ -348,7 +369,7 @@ pub(super) fn is_meant(served: &Served, word: &str) -> bool {
 pub(super) fn unreadable(kind: &ApiKind, namespace: Option<&str>, error: &CallError) -> String {
     let name = full_name(&Arc::new(kind.clone()));
     let place = match namespace {
-        Some(namespace) if kind.namespaced => format!(" in namespace {namespace}"),
+        Some(_) if kind.namespaced => in_namespace(namespace),
         None if kind.namespaced => ALL_NAMESPACES.to_owned(),
         _ => String::new(),
     };
@@ -448,6 +469,19 @@ mod tests {
         let kind = catalog.find("wa").unwrap();
         let pairs = [Gvk::new("apps/v1", "Deployment"), Gvk::new("v1", "Service")];
         assert_eq!((kind.package.as_str(), &kind.child_kinds[..]), ("p", &pairs[..]));
+    }
+
+    #[test]
+    fn instances_are_parsed_as_kind_and_name() {
+        let of = |words: &[&str]| {
+            let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+            kind_and_name(&words).map(|(kind, name)| format!("{kind} {name}"))
+        };
+        assert_eq!(of(&["a/b"]).unwrap(), "a b");
+        assert_eq!(of(&["a", "b"]).unwrap(), "a b");
+        for words in [&["a"][..], &["a/"], &["/b"], &["a/b/c"], &["a", "b/c"]] {
+            assert!(of(words).is_err(), "{words:?}");
+        }
     }
 
     #[test]

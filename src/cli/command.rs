@@ -1,12 +1,13 @@
 //! What several commands share: output formats, durations, and failures with exit codes.
 
-use std::fmt::Write as _;
+use std::io::{BufRead as _, IsTerminal as _};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::out;
+use super::show::Table;
 use crate::package::plan::parse_duration;
 use crate::yaml;
 
@@ -15,7 +16,7 @@ pub(super) const TIMED_OUT: u8 = 4;
 /// The exit code if nothing goes on until a person acts.
 pub(super) const BLOCKED: u8 = 5;
 
-/// Output format.
+/// Output format of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Output {
     /// More columns
@@ -31,25 +32,78 @@ pub(super) enum Output {
 impl Output {
     /// The value as a document, for JSON and YAML.
     pub(super) fn document(output: Option<Self>, value: &Value) -> Option<String> {
-        match output? {
-            Self::Json => Some(out::json(value)),
-            Self::Yaml => Some(yaml::to_string(value)),
-            Self::Wide | Self::Name => None,
-        }
+        Some(Format::of(output?)?.document(value))
     }
 }
 
-/// Output format of objects that kubectl can apply.
+/// How a command lists things.
+#[derive(Debug, clap::Args)]
+pub(super) struct Shown {
+    /// Output format
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    pub output: Option<Output>,
+
+    /// Omit the header
+    #[arg(long)]
+    pub no_headers: bool,
+}
+
+impl Shown {
+    pub(super) fn is_wide(&self) -> bool {
+        self.output == Some(Output::Wide)
+    }
+
+    /// The text of a list. `nothing` says that it is empty, `name` is for kubectl, and `value` for programs.
+    pub(super) fn text<R>(
+        &self,
+        rows: &[R],
+        nothing: &str,
+        table: &Table<'_, R>,
+        name: impl Fn(&R) -> String,
+        value: impl Fn() -> Value,
+    ) -> String {
+        if let Some(format) = self.output.and_then(Format::of) {
+            return format.document(&value());
+        }
+        if self.output == Some(Output::Name) {
+            return rows.iter().map(|row| name(row) + "\n").collect();
+        }
+        if rows.is_empty() {
+            out::note(nothing);
+            return String::new();
+        }
+        table.text(rows, !self.no_headers)
+    }
+}
+
+/// Output format of values and objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Manifests {
-    /// One document per object
+pub(super) enum Format {
+    /// YAML; one document per object
     Yaml,
-    /// A List
+    /// JSON; of several objects a List
     Json,
 }
 
-impl Manifests {
-    pub(super) fn text<'o>(self, objects: impl IntoIterator<Item = &'o Value>) -> String {
+impl Format {
+    pub(super) fn of(output: Output) -> Option<Self> {
+        match output {
+            Output::Json => Some(Self::Json),
+            Output::Yaml => Some(Self::Yaml),
+            Output::Wide | Output::Name => None,
+        }
+    }
+
+    /// A single value.
+    pub(super) fn document(self, value: &Value) -> String {
+        match self {
+            Self::Json => out::json(value),
+            Self::Yaml => yaml::to_string(value),
+        }
+    }
+
+    /// Objects that kubectl can apply.
+    pub(super) fn objects<'o>(self, objects: impl IntoIterator<Item = &'o Value>) -> String {
         match self {
             Self::Yaml => documents(objects),
             Self::Json => out::json(&list(objects)),
@@ -59,16 +113,30 @@ impl Manifests {
 
 /// YAML, one document per object.
 pub(super) fn documents<'o>(objects: impl IntoIterator<Item = &'o Value>) -> String {
-    objects.into_iter().fold(String::new(), |mut text, object| {
-        let _ = write!(text, "---\n{}", yaml::to_string(object));
-        text
-    })
+    objects.into_iter().fold(String::new(), |text, object| text + "---\n" + &yaml::to_string(object))
 }
 
-/// A List of objects.
+/// A List of objects, as kubectl prints it.
 pub(super) fn list<'o>(objects: impl IntoIterator<Item = &'o Value>) -> Value {
     let items: Vec<&Value> = objects.into_iter().collect();
-    json!({"apiVersion": "v1", "kind": "List", "items": items})
+    json!({"apiVersion": "v1", "kind": "List", "items": items, "metadata": {"resourceVersion": ""}})
+}
+
+/// Asks on the terminal. Returns the answer; `None` if there is no terminal.
+pub(super) fn ask(question: &str) -> Result<Option<String>, Failure> {
+    let stdin = std::io::stdin();
+    if !stdin.is_terminal() {
+        return Ok(None);
+    }
+    out::message(question);
+    let mut answer = String::new();
+    stdin.lock().read_line(&mut answer).map_err(|error| out::reason(&error))?;
+    Ok(Some(answer.trim().to_lowercase()))
+}
+
+/// Whether an answer is yes.
+pub(super) fn is_yes(answer: &str) -> bool {
+    matches!(answer, "y" | "yes")
 }
 
 /// Parses the value of a flag such as `--timeout`.
@@ -96,6 +164,10 @@ impl From<&str> for Failure {
 }
 
 impl Failure {
+    pub(super) fn usage(message: impl Into<String>) -> Self {
+        Self::with_code(2, message)
+    }
+
     pub(super) fn with_code(code: u8, message: impl Into<String>) -> Self {
         Self { message: message.into(), code }
     }
@@ -107,4 +179,26 @@ pub(super) fn end(end: Result<ExitCode, Failure>) -> ExitCode {
         out::note(format!("error: {message}"));
         ExitCode::from(code)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_are_printed_as_kubectl_does() {
+        let objects =
+            [json!({"kind": "Web", "apiVersion": "a/v1"}), json!({"list": [], "text": "two\nlines"})];
+        let item = "    {\n      \"apiVersion\": \"a/v1\",\n      \"kind\": \"Web\"\n    }";
+        let list = |items: &str| {
+            format!(
+                "{{\n  \"apiVersion\": \"v1\",\n  \"items\": [{items}],\n  \"kind\": \"List\",\n  \"metadata\": {{\n    \
+                 \"resourceVersion\": \"\"\n  }}\n}}\n"
+            )
+        };
+        assert_eq!(Format::Json.objects(&objects[..1]), list(&format!("\n{item}\n  ")));
+        assert_eq!(Format::Json.objects(&[]), list(""));
+        let text = "---\napiVersion: a/v1\nkind: Web\n---\nlist: []\ntext: |-\n  two\n  lines\n";
+        assert_eq!(Format::Yaml.objects(&objects), text);
+    }
 }

@@ -4,9 +4,9 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::api::CallError;
+use crate::api::{ApiKind, CallError};
 use crate::cluster::{Cluster, ConnectOptions};
 use crate::diag::Source;
 use crate::yaml;
@@ -91,6 +91,19 @@ async fn connect_to(place: &ClusterOptions, options: &ConnectOptions) -> Result<
     let cluster = Cluster::of_config(&config, options).map_err(|error| error.to_string())?;
     let version = cluster.version().await.map_err(|error| refused(&error, &address, &context))?;
     Ok(Server { cluster, config, context, address, version })
+}
+
+/// The name with which the API server authenticates the user of this connection.
+///
+/// # Errors
+///
+/// For people, if the API server does not say it.
+pub(super) async fn user(cluster: &Cluster) -> Result<String, String> {
+    let kind = ApiKind::built_in("authentication.k8s.io/v1", "SelfSubjectReview");
+    let unknown = "the API server does not say which user this is";
+    let answer = cluster.review(&kind, &json!({"apiVersion": kind.api_version(), "kind": kind.kind})).await;
+    let answer = answer.map_err(|error| format!("{unknown}: {error}"))?;
+    answer["status"]["userInfo"]["username"].as_str().map(str::to_owned).ok_or_else(|| unknown.to_owned())
 }
 
 /// The configuration, and the name of its context. The pod's service account is used only if no option selects a

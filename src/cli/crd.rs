@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use serde_json::Value;
 
-use super::command::{documents, list};
+use super::command::Format;
 use super::out;
 use crate::children::names;
 use crate::package::Package;
@@ -27,32 +27,17 @@ pub(super) struct Args {
     packages: Vec<PathBuf>,
 
     /// Output format
-    #[arg(short, long, value_enum, default_value_t = Output::Yaml, value_name = "FORMAT")]
-    output: Output,
-}
-
-/// Output format.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Output {
-    /// One document per CRD
-    Yaml,
-    /// One object, or a List
-    Json,
+    #[arg(short, long, value_enum, default_value_t = Format::Yaml, value_name = "FORMAT")]
+    output: Format,
 }
 
 /// Prints the CRDs. Returns the documented exit codes.
 pub(super) fn run(args: &Args) -> ExitCode {
-    let (packages, broken) = super::load(&args.packages);
-    if broken > 0 {
-        return ExitCode::FAILURE;
-    }
+    let Some(packages) = super::load(&args.packages) else { return ExitCode::FAILURE };
     let crds: Vec<Value> = packages.iter().flat_map(|package| crds(package)).collect();
-    let text = match args.output {
-        Output::Yaml => documents(&crds),
-        Output::Json => match crds.as_slice() {
-            [one] => out::json(one),
-            all => out::json(&list(all)),
-        },
+    let text = match (args.output, crds.as_slice()) {
+        (Format::Json, [one]) => out::json(one),
+        (format, all) => format.objects(all),
     };
     out::all(&text, ExitCode::SUCCESS)
 }

@@ -113,15 +113,12 @@ impl Args {
 
 pub(super) async fn run(args: &Args, view: &Arc<View>) -> ExitCode {
     // Errors that need no cluster are reported before one is started.
-    let (packages, broken) = super::load(&args.packages);
+    let packages = super::load(&args.packages);
     let manifests = instances::read(&args.apply);
     if let Err(errors) = &manifests {
         out::report(errors);
     }
-    let Ok(manifests) = manifests else { return ExitCode::FAILURE };
-    if broken > 0 {
-        return ExitCode::FAILURE;
-    }
+    let (Some(packages), Ok(manifests)) = (packages, manifests) else { return ExitCode::FAILURE };
     let mut session = Session::default();
     let result = tokio::select! {
         result = session.go(args, view, packages, manifests) => result,

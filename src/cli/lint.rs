@@ -11,8 +11,10 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
+use super::command::{Failure, end};
 use super::connect::{self, ClusterOptions};
 use super::out;
+use super::show::plural;
 use crate::diag::{self, Diagnostic, Severity};
 use crate::manager::Manager;
 use crate::package::{self, Package};
@@ -78,10 +80,7 @@ pub(super) fn run(args: &Args) -> ExitCode {
 pub(super) async fn run_in_cluster(args: &Args) -> ExitCode {
     let server = match connect::connect_in(&args.place).await {
         Ok(server) => server,
-        Err(error) => {
-            out::note(format!("error: {error}"));
-            return ExitCode::from(2);
-        }
+        Err(error) => return end(Err(Failure::usage(error))),
     };
     let (mut found, loaded) = findings(&args.packages);
     for (index, package) in loaded {
@@ -172,15 +171,11 @@ fn exit_code(errors: usize, warnings: usize, unreadable: bool, strict: bool) -> 
 }
 
 fn summary(errors: usize, warnings: usize) -> String {
-    let count = |number: usize, word: &str| match number {
-        1 => format!("1 {word}"),
-        _ => format!("{number} {word}s"),
-    };
     match (errors, warnings) {
         (0, 0) => "nothing wrong".to_owned(),
-        (0, _) => count(warnings, "warning"),
-        (_, 0) => count(errors, "error"),
-        _ => format!("{}, {}", count(errors, "error"), count(warnings, "warning")),
+        (0, _) => plural(warnings, "warning"),
+        (_, 0) => plural(errors, "error"),
+        _ => format!("{}, {}", plural(errors, "error"), plural(warnings, "warning")),
     }
 }
 

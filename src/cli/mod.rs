@@ -1,7 +1,6 @@
 //! The command line: one file per command.
 
 mod catalog;
-mod columns;
 mod command;
 mod completion;
 mod connect;
@@ -25,12 +24,13 @@ mod rights_review;
 mod run;
 mod schema;
 mod serve;
+mod session;
+mod show;
 mod tree;
 mod view;
 mod wait;
 mod webhook;
 
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -133,7 +133,7 @@ pub fn main() -> ExitCode {
             block_on(run::run(args))
         }
         Command::Dev(args) => {
-            let live = args.wants_live_view() && std::io::stdout().is_terminal() && !out::is_dumb();
+            let live = args.wants_live_view() && show::Terminal::is_live();
             let view = view::View::new(live);
             log(&cli, "warn", view.writer());
             block_on(dev::run(args, &view))
@@ -245,10 +245,10 @@ fn load_all(paths: &[PathBuf]) -> (Vec<Arc<Package>>, Vec<String>) {
     (packages.into_iter().map(|(package, _)| package).collect(), broken)
 }
 
-/// Like [`load_all`], with the number of invalid packages.
-fn load(paths: &[PathBuf]) -> (Vec<Arc<Package>>, usize) {
+/// Like [`load_all`]; nothing if a package is invalid.
+fn load(paths: &[PathBuf]) -> Option<Vec<Arc<Package>>> {
     let (packages, broken) = load_all(paths);
-    (packages, broken.len())
+    broken.is_empty().then_some(packages)
 }
 
 /// A stream of SIGINT and SIGTERM. While it exists, neither ends the process.

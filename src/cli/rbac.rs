@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::command::Manifests;
+use super::command::{Failure, Format, end};
 use super::{connect, out};
 use crate::api::{ApiKind, Apis, CallError, Gvk};
 use crate::children::crds::Record;
@@ -55,8 +55,8 @@ pub(super) struct Args {
     pub(super) cluster: bool,
 
     /// Output format
-    #[arg(short, long, value_enum, default_value_t = Manifests::Yaml, value_name = "FORMAT")]
-    output: Manifests,
+    #[arg(short, long, value_enum, default_value_t = Format::Yaml, value_name = "FORMAT")]
+    output: Format,
 }
 
 pub(super) fn namespace(text: &str) -> Result<String, String> {
@@ -70,17 +70,11 @@ pub(super) fn run(args: &Args) -> ExitCode {
 
 /// Prints the objects with the kinds and records that the cluster knows. Returns the documented exit codes.
 pub(super) async fn run_in_cluster(args: &Args) -> ExitCode {
-    let live = match connect::connect().await {
-        Ok(server) => Live::read(&server.cluster).await.map_err(|error| error.to_string()),
-        Err(error) => Err(error),
+    let live = async || -> Result<Live, Failure> {
+        let server = connect::connect().await?;
+        Ok(Live::read(&server.cluster).await.map_err(|error| error.to_string())?)
     };
-    match live {
-        Ok(live) => print(args, &live),
-        Err(error) => {
-            out::note(format!("error: {error}"));
-            ExitCode::FAILURE
-        }
-    }
+    end(live().await.map(|live| print(args, &live)))
 }
 
 /// What a cluster knows of packages; nothing without a cluster.
@@ -118,10 +112,7 @@ fn former(package: &Package, record: &Record, served: &dyn Fn(&Gvk) -> Option<Ap
 }
 
 fn print(args: &Args, live: &Live) -> ExitCode {
-    let (packages, broken) = super::load(&args.packages);
-    if broken > 0 {
-        return ExitCode::FAILURE;
-    }
+    let Some(packages) = super::load(&args.packages) else { return ExitCode::FAILURE };
     let namespaces: BTreeSet<String> = args.namespaces.iter().cloned().collect();
     let at = Placement {
         namespaces: (!namespaces.is_empty()).then_some(namespaces),
@@ -129,7 +120,7 @@ fn print(args: &Args, live: &Live) -> ExitCode {
     };
     let objects: Vec<Value> =
         packages.iter().flat_map(|package| objects_beside(package, &packages, live, &at)).collect();
-    out::all(&args.output.text(&objects), ExitCode::SUCCESS)
+    out::all(&args.output.objects(&objects), ExitCode::SUCCESS)
 }
 
 /// The objects of one revision of a package. `owner`: the uid of its `OperatorRevision`.

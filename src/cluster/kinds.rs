@@ -218,9 +218,17 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+impl Cluster {
+    /// Whether the controller of a kind reports progress in the status of its objects; `true` if that cannot be read
+    /// now.
+    pub async fn reports(&self, served: &Served) -> bool {
+        served.has_status && reports(&self.client, &served.kind).await.unwrap_or(true)
+    }
+}
+
 /// Whether the controller of a kind with a status subresource reports progress there. `true` for a kind without a CRD
 /// or whose CRD cannot be read.
-pub(super) async fn reports(client: &kube::Client, kind: &ApiKind) -> Result<bool, CallError> {
+async fn reports(client: &kube::Client, kind: &ApiKind) -> Result<bool, CallError> {
     // Istio writes a status only if it is configured to.
     if kind.group.ends_with(".istio.io") {
         return Ok(false);

@@ -29,7 +29,7 @@ use kube::core::Status;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::api::{ApiKind, CallError, Class, MAX_BODY, Served};
+use crate::api::{ApiKind, CallError, Class, MAX_BODY};
 use crate::children::names;
 
 pub use self::http::{AllowedTarget, HttpClient};
@@ -45,6 +45,7 @@ pub use reply::{MAX_EVENT, MAX_OBJECT, MAX_PAGE, MAX_REPLY};
 pub use requests::Requests;
 pub use streams::{Streams, refuses_streams};
 pub use tenants::{Tenant, TenantLimits, TenantPermit};
+pub use transport::ConnectError;
 
 /// The deadline of a call. Lists of large collections are paged.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -90,19 +91,6 @@ impl Default for ConnectOptions {
     fn default() -> Self {
         Self { fence: Fence::open(), requests: Requests::default(), identity: String::new() }
     }
-}
-
-/// Why a connection cannot be configured.
-#[derive(Debug, thiserror::Error)]
-pub enum ConnectError {
-    /// No kubeconfig and not in a pod, or one that cannot be read.
-    #[error(
-        "no Kubernetes API server is configured: {0}; set KUBECONFIG, or try `operetta dev`, which brings its own"
-    )]
-    Config(String),
-    /// The configuration was read, but no client could be made of it.
-    #[error("the kubeconfig cannot be used: {0}")]
-    Client(String),
 }
 
 /// How a deletion propagates to dependents.
@@ -218,12 +206,6 @@ impl Cluster {
     /// The kube client, for watches.
     pub fn client(&self) -> kube::Client {
         self.client.clone()
-    }
-
-    /// Whether the controller of a kind reports progress in the status of its objects; `true` if that cannot be read
-    /// now.
-    pub async fn reports(&self, served: &Served) -> bool {
-        served.has_status && kinds::reports(&self.client, &served.kind).await.unwrap_or(true)
     }
 
     /// The server's version, `1.36`.

@@ -16,7 +16,20 @@ use kube::client::{Body, ConfigExt};
 use tower::{BoxError, Service, ServiceBuilder};
 
 use super::reply::Bounded;
-use super::{ConnectError, Fence, Requests};
+use super::{Fence, Requests};
+
+/// Why a connection cannot be configured.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// No kubeconfig and not in a pod, or one that cannot be read.
+    #[error(
+        "no Kubernetes API server is configured: {0}; set KUBECONFIG, or try `operetta dev`, which brings its own"
+    )]
+    Config(String),
+    /// The configuration was read, but no client could be made of it.
+    #[error("the kubeconfig cannot be used: {0}")]
+    Client(String),
+}
 
 /// The deadline to connect.
 const CONNECT: Duration = Duration::from_secs(5);

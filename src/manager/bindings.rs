@@ -9,12 +9,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tracing::{info, warn};
 
-use super::effects::Effects;
-use super::rights;
+use super::rights::{self, RightsReviews};
 use crate::api::{ApiKind, CallError, Class};
 use crate::children::names;
 use crate::clock::Instant;
-use crate::cluster::{Cluster, Propagation};
+use crate::cluster::{Clients, Cluster, Propagation};
 use crate::package::store::objects;
 use crate::package::{Package, store};
 use crate::rights::bindings::{self, Found, InUse};
@@ -48,12 +47,12 @@ impl Bindings {
     /// named.
     pub(super) async fn offer(
         &self,
-        effects: &Effects,
+        (clients, reviews): (&Clients, &RightsReviews),
         package: &Package,
         manager: &str,
         namespaces: Option<BTreeSet<String>>,
     ) {
-        if !effects.clients.has_accounts() {
+        if !clients.has_accounts() {
             return;
         }
         let name = store::name(&package.name, &package.digest);
@@ -64,7 +63,7 @@ impl Bindings {
             return;
         }
         let in_use = InUse { revisions: BTreeSet::from([name]), namespaces, ..InUse::default() };
-        match carry_out(effects, &package.name, manager, &in_use, false).await {
+        match carry_out((clients, reviews), &package.name, manager, &in_use, false).await {
             Ok(revisions) => {
                 // A controller adds the rules of the new roles to the manager's own role, which takes a
                 // moment.
@@ -73,7 +72,7 @@ impl Bindings {
                 {
                     let rule =
                         json!({"apiGroups": [kind.group], "resources": [kind.plural], "verbs": ["list"]});
-                    until_known(effects.clients.own(), &rule, None).await;
+                    until_known(clients.own(), &rule, None).await;
                 }
                 bound.revisions.extend(revisions);
             }
@@ -88,13 +87,13 @@ impl Bindings {
     /// check again. `again`: checks in any case. Returns the revisions whose rights are granted.
     pub(super) async fn set(
         &self,
-        effects: &Effects,
+        (clients, reviews): (&Clients, &RightsReviews),
         package: &str,
         manager: &str,
         mut in_use: InUse,
         (next, reasons, again): (&[Option<&str>], Vec<String>, bool),
     ) -> BTreeSet<String> {
-        if !effects.clients.has_accounts() {
+        if !clients.has_accounts() {
             return in_use.revisions;
         }
         let bound = self.of(package);
@@ -104,7 +103,7 @@ impl Bindings {
         let wanted = (in_use, reasons);
         if bound.last.as_ref() != Some(&wanted) || again {
             bound.last = None;
-            match carry_out(effects, package, manager, &wanted.0, true).await {
+            match carry_out((clients, reviews), package, manager, &wanted.0, true).await {
                 Ok(revisions) => {
                     bound.revisions = revisions;
                     bound.last = Some(wanted);
@@ -118,14 +117,14 @@ impl Bindings {
 
 /// Applies and deletes bindings. Returns the revisions whose roles are bound afterwards.
 async fn carry_out(
-    effects: &Effects,
+    (clients, reviews): (&Clients, &RightsReviews),
     package: &str,
     manager: &str,
     in_use: &InUse,
     deletes: bool,
 ) -> Result<BTreeSet<String>, CallError> {
-    let cluster = effects.clients.own();
-    let found = find(effects, package).await?;
+    let cluster = clients.own();
+    let found = find(cluster, package).await?;
     let changes = bindings::changes(package, manager, in_use, &found);
     let mut granted = Vec::new();
     for (binding, role) in &changes.apply {
@@ -143,7 +142,7 @@ async fn carry_out(
     }
     for (role, namespace) in &granted {
         let Some(rule) = role["rules"].get(0) else { continue };
-        until_known(&effects.clients.for_operator(package), rule, *namespace).await;
+        until_known(&clients.for_operator(package), rule, *namespace).await;
     }
     for (role, owners) in &changes.adopt {
         let meta = &role["metadata"];
@@ -168,7 +167,7 @@ async fn carry_out(
         }
     }
     if !granted.is_empty() || !delete.is_empty() {
-        effects.rights.forget(package);
+        reviews.forget(package);
     }
     Ok(changes.bound)
 }
@@ -187,8 +186,7 @@ async fn apply(cluster: &Cluster, kind: &ApiKind, binding: &Value) -> Result<(),
 }
 
 /// Reads the revisions of a package, their roles, and what is bound.
-async fn find(effects: &Effects, package: &str) -> Result<Found, CallError> {
-    let cluster = effects.clients.own();
+async fn find(cluster: &Cluster, package: &str) -> Result<Found, CallError> {
     let selector = format!("{}={package}", objects::PACKAGE);
     let revisions = cluster.list(&objects::kind(), None, &selector).await?;
     let revisions = revisions

@@ -11,16 +11,20 @@ use super::bindings::Bindings;
 use super::calls::Calls;
 use super::dry_runs::DryRunCache;
 use super::events::Events;
+use super::health::Health;
 use super::index::InstanceKey;
 use super::plan_api::PlanApi;
 use super::registry::Registered;
 use super::rights::RightsReviews;
-use super::{Monitor, Observer};
 use crate::api::{CallError, Class};
 use crate::children::plans::KeyProblem;
 use crate::children::{Decision, RecordKey};
 use crate::clock::Clock;
 use crate::cluster::{Clients, Cluster, HttpClient};
+
+/// Is called with every decision, and with `None` when an instance is gone, for the live view of `operetta dev`. Must be
+/// quick.
+pub type Observer = Arc<dyn Fn(&InstanceKey, Option<&Decision>) + Send + Sync>;
 
 /// The clients that send requests, the publisher of Events, and what earlier requests have shown.
 pub(super) struct Effects {
@@ -31,7 +35,7 @@ pub(super) struct Effects {
     pub(super) calls: Calls,
     pub(super) events: Events,
     pub(super) dry_runs: DryRunCache<InstanceKey>,
-    pub(super) monitor: Arc<Monitor>,
+    pub(super) health: Arc<Health>,
     pub(super) clock: Clock,
     observer: Option<Observer>,
     /// The uids of objects whose generated values this process has written or verified.
@@ -54,7 +58,7 @@ impl Effects {
         clients: Clients,
         http: HttpClient,
         events: Events,
-        monitor: Arc<Monitor>,
+        health: Arc<Health>,
         observer: Option<Observer>,
         clock: Clock,
     ) -> Self {
@@ -64,7 +68,7 @@ impl Effects {
             calls: Calls::default(),
             events,
             dry_runs: DryRunCache::default(),
-            monitor,
+            health,
             clock,
             observer,
             proven: Mutex::default(),

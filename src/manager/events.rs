@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
-use super::Monitor;
+use super::health::Health;
 use crate::api::{ApiKind, CallError, Class};
 use crate::clock::{Clock, Instant};
 use crate::cluster::Cluster;
@@ -35,7 +35,7 @@ pub(super) const NOTE: usize = 1_000;
 #[derive(Clone)]
 pub(super) struct Events {
     sender: mpsc::Sender<Entry>,
-    monitor: Arc<Monitor>,
+    health: Arc<Health>,
 }
 
 /// An Event that is not published yet.
@@ -51,7 +51,7 @@ impl Events {
     pub(super) fn start(
         cluster: Cluster,
         active: Arc<AtomicUsize>,
-        monitor: Arc<Monitor>,
+        health: Arc<Health>,
         clock: Clock,
     ) -> Self {
         let (sender, mut receiver) = mpsc::channel::<Entry>(QUEUE);
@@ -73,7 +73,7 @@ impl Events {
                 }
             }
         });
-        Self { sender, monitor }
+        Self { sender, health }
     }
 
     /// Publishes an Event about an object.
@@ -84,9 +84,9 @@ impl Events {
             "namespace": meta["namespace"], "name": meta["name"], "uid": meta["uid"],
         });
         let entry = Entry { regarding, warning, reason: reason.to_owned(), note: shorten(note) };
-        self.monitor.metrics.events.inc();
+        self.health.metrics.events.inc();
         if self.sender.try_send(entry).is_err() {
-            let dropped = self.monitor.metrics.events_dropped.inc() + 1;
+            let dropped = self.health.metrics.events_dropped.inc() + 1;
             if dropped.is_power_of_two() {
                 warn!(dropped, "more Events than can be published");
             }

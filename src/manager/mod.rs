@@ -5,17 +5,21 @@ mod accept;
 mod act;
 mod bindings;
 mod calls;
+mod contained;
 mod crds;
 mod deciders;
 mod dry_runs;
 mod effects;
 mod events;
+mod health;
 mod index;
 mod metrics;
 mod monitor;
 mod operators;
 mod own_namespace;
 mod owned;
+mod owned_kinds;
+mod parts;
 mod plan_api;
 mod plans;
 mod queue;
@@ -28,53 +32,52 @@ mod scheduler;
 mod state;
 mod status;
 mod stopped;
+mod stopwatches;
 mod store;
 mod watches;
 mod webhook;
 
-use std::panic::AssertUnwindSafe;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures::FutureExt;
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 use tracing::{Instrument, error, error_span, info};
 
 pub use accept::accept;
 pub(crate) use act::send_dry_run;
+pub use effects::Observer;
+pub use health::Phase;
 pub use index::InstanceKey;
-pub use monitor::{Monitor, Phase};
+pub use monitor::Monitor;
 pub(crate) use revisions::load_revision;
 pub use webhook::{Webhook, WebhookAddress};
 
 use crate::api::CallError;
-use crate::children::{Decision, names};
+use crate::children::names;
 use crate::clock::Clock;
 use crate::cluster::{Accounts, AllowedTarget, Clients, Cluster, HttpClient};
 use crate::diag::Diagnostic;
 use crate::package::Package;
 use crate::rights::{account, user};
 use act::Executor;
+use contained::contained;
 use crds::CrdReconciler;
 use effects::Effects;
 use events::Events;
 use metrics::Ending;
 use operators::OperatorReconciler;
+use parts::Parts;
 use queue::Taken;
-use reconcile::{InstanceReconciler, Outcome};
-use scheduler::{Key, Scheduler};
+use reconcile::InstanceReconciler;
+use scheduler::{Key, Outcome, Scheduler};
 use status::StatusWriter;
 use store::Store;
 use watches::Watches;
 
 /// How long a stop waits for reconciles that run.
 const GRACE: Duration = Duration::from_secs(10);
-
-/// Is called with every decision, and with `None` when an instance is gone, for the live view of `operetta dev`. Must be
-/// quick.
-pub type Observer = Arc<dyn Fn(&InstanceKey, Option<&Decision>) + Send + Sync>;
 
 /// The configuration of a manager.
 #[derive(Clone)]
@@ -131,29 +134,18 @@ pub struct Manager {
     pub is_retrying: bool,
 }
 
-/// The parts of a manager.
-struct Parts {
-    store: Arc<Store>,
-    effects: Arc<Effects>,
-    scheduler: Arc<Scheduler>,
-    watches: Arc<Watches>,
-    instances: Arc<InstanceReconciler>,
-    crds: Arc<CrdReconciler>,
-    operators: Arc<OperatorReconciler>,
-}
-
 impl Parts {
     fn new(cluster: Cluster, config: Config) -> Self {
         let clock = Clock::start();
         let active = Arc::new(AtomicUsize::new(0));
         let store = Arc::new(Store::new(&config.namespace));
-        let monitor = Arc::clone(&config.monitor);
-        let events = Events::start(cluster.clone(), Arc::clone(&active), monitor, clock.clone());
+        let health = Arc::clone(config.monitor.health());
+        let events = Events::start(cluster.clone(), Arc::clone(&active), Arc::clone(&health), clock.clone());
         let http = HttpClient::new(cluster.clone(), config.allow_calls);
         let namespace = config.namespace.clone();
         let accounts: Accounts = Arc::new(move |package: &str| user(&namespace, &account(package)));
         let clients = Clients::new(cluster, config.calls, config.impersonate.then_some(accounts));
-        let effects = Effects::new(clients, http, events, config.monitor, config.observer, clock.clone());
+        let effects = Effects::new(clients, http, events, health, config.observer, clock.clone());
         let effects = Arc::new(effects);
         let scheduler = Arc::new(Scheduler::new(&store, config.workers, active, clock.clone()));
         let watches = Watches::new(
@@ -222,13 +214,14 @@ impl Manager {
     ) -> Result<Self, CallError> {
         let labelled = crds::labelled(&cluster).await?;
         let follows = config.follows_operators;
+        let monitor = Arc::clone(&config.monitor);
         let parts = Arc::new(Parts::new(cluster, config));
         let found = if follows {
             operators::find(&parts.operators).await?
         } else {
             operators::Found { packages, ..operators::Found::default() }
         };
-        parts.effects.monitor.look_at(&parts);
+        monitor.look_at(&parts);
         let dispatcher = tokio::spawn(dispatch(Arc::clone(&parts)));
         let mut certificates = JoinSet::new();
         if let Some(webhook) = &parts.crds.webhook {
@@ -247,7 +240,7 @@ impl Manager {
             operators::start(&parts.operators);
         }
         let crds::First { problems, is_retrying } = first.await.unwrap_or_default();
-        parts.effects.monitor.registered();
+        monitor.health().registered();
         Ok(Self { parts, dispatcher, _certificates: certificates, problems, is_retrying })
     }
 
@@ -324,7 +317,7 @@ async fn reconcile(parts: Arc<Parts>, taken: Taken<Key>) {
             Key::Package(index, _) => parts.crds.reconcile_package(*index).await,
             Key::Crd(name) => parts.crds.reconcile_crd(name).await,
             Key::Operator(name) => parts.operators.reconcile(name).await,
-            Key::PlanApi => plan_api::reconcile(&parts).await,
+            Key::PlanApi => plan_api::reconcile(&parts.store, &parts.effects, &parts.scheduler).await,
         }
     };
     let result = Box::pin(contained(reconcile)).await;
@@ -340,26 +333,6 @@ async fn reconcile(parts: Arc<Parts>, taken: Taken<Key>) {
             Ending::Panicked
         }
     };
-    parts.effects.monitor.metrics.reconciled(&lane, ending, waited, clock.elapsed());
+    parts.effects.health.metrics.reconciled(&lane, ending, waited, clock.elapsed());
     parts.scheduler.queue.done(key, ending != Ending::Done);
-}
-
-/// Runs a task; a panic in it becomes an error.
-async fn contained<T>(task: impl Future<Output = T>) -> Result<T, String> {
-    AssertUnwindSafe(task).catch_unwind().await.map_err(|panic| {
-        let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
-        text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "?".to_owned())
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn a_panic_is_contained() {
-        assert_eq!(contained(async { 1 }).await, Ok(1));
-        let number = 1;
-        assert_eq!(contained(async { assert!(number > 1, "at {number}") }).await, Err("at 1".to_owned()));
-    }
 }

@@ -1,13 +1,13 @@
 //! The observable state of a manager: metrics, readiness, watches and queues.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use serde_json::{Value, json};
 
-use super::Parts;
-use super::metrics::{Metrics, OfPackage, OfRunState, OfState, OfVerdict, gauge};
+use super::health::{Health, Phase};
+use super::metrics::{OfPackage, OfRunState, OfState, OfVerdict, gauge};
 use super::owned::RunState;
+use super::parts::Parts;
 use crate::children::names::kind_mark;
 use crate::cluster::Requests;
 use crate::operators::upgrade::VERDICTS;
@@ -19,36 +19,8 @@ pub(super) const WATCH_STATES: [&str; 3] = ["watching", "listing", "unknown"];
 
 /// Observes a manager before, while and after it runs. Its methods send no request.
 pub struct Monitor {
-    pub(super) metrics: Metrics,
-    phase: Mutex<Phase>,
+    health: Arc<Health>,
     parts: OnceLock<Weak<Parts>>,
-    registered: AtomicBool,
-    /// Why packages are not active.
-    hindrances: Mutex<Hindrances>,
-}
-
-/// Why packages are not active.
-#[derive(Default)]
-struct Hindrances {
-    /// The folders of packages that cannot be loaded.
-    broken: Vec<String>,
-    /// Packages whose CRDs cannot be registered, with the reason.
-    inactive: Vec<String>,
-    /// What would keep packages from being active if a standby led; `None` until it has checked.
-    ahead: Option<Vec<String>>,
-}
-
-/// The phase of the process.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Phase {
-    /// It connects.
-    Starting,
-    /// Another process leads, which is named.
-    StandingBy(String),
-    /// It reconciles.
-    Leading,
-    /// It ends.
-    Stopping,
 }
 
 impl Default for Monitor {
@@ -60,56 +32,31 @@ impl Default for Monitor {
 impl Monitor {
     /// A monitor that also exports these counts.
     pub fn new(requests: &Requests) -> Self {
-        Self {
-            metrics: Metrics::new(requests),
-            phase: Mutex::new(Phase::Starting),
-            parts: OnceLock::new(),
-            registered: AtomicBool::new(false),
-            hindrances: Mutex::default(),
-        }
+        Self { health: Arc::new(Health::new(requests)), parts: OnceLock::new() }
+    }
+
+    pub(super) fn health(&self) -> &Arc<Health> {
+        &self.health
     }
 
     /// Enters a phase.
     pub fn enter(&self, phase: Phase) {
-        self.metrics.leader.set(i64::from(phase == Phase::Leading));
-        *self.phase.lock().unwrap_or_else(PoisonError::into_inner) = phase;
+        self.health.enter(phase);
     }
 
-    fn phase(&self) -> Phase {
-        self.phase.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Sets the packages that cannot be loaded.
+    pub fn cannot_load(&self, folders: Vec<String>) {
+        self.health.hindrances().broken = folders;
+    }
+
+    /// Sets what would keep packages from being active if this process led.
+    pub fn ahead(&self, problems: Vec<String>) {
+        self.health.hindrances().ahead = Some(problems);
     }
 
     pub(super) fn look_at(&self, parts: &Arc<Parts>) {
         // A process runs one manager.
         let _ = self.parts.set(Arc::downgrade(parts));
-    }
-
-    /// Records that the first reconcile of each package's CRDs has ended.
-    pub(super) fn registered(&self) {
-        self.registered.store(true, Ordering::SeqCst);
-    }
-
-    fn hindrances(&self) -> MutexGuard<'_, Hindrances> {
-        self.hindrances.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Sets the packages that cannot be loaded.
-    pub fn cannot_load(&self, folders: Vec<String>) {
-        self.hindrances().broken = folders;
-    }
-
-    pub(super) fn broken(&self) -> Vec<String> {
-        self.hindrances().broken.clone()
-    }
-
-    /// Sets the packages that are not active, each with the reason.
-    pub(super) fn inactive(&self, packages: Vec<String>) {
-        self.hindrances().inactive = packages;
-    }
-
-    /// Sets what would keep packages from being active if this process led.
-    pub fn ahead(&self, problems: Vec<String>) {
-        self.hindrances().ahead = Some(problems);
     }
 
     fn parts(&self) -> Option<Arc<Parts>> {
@@ -122,21 +69,21 @@ impl Monitor {
     /// # Errors
     /// What it waits for.
     pub fn ready(&self) -> Result<String, String> {
-        match self.phase() {
+        match self.health.phase() {
             Phase::Starting => Err("connecting".into()),
             Phase::Stopping => Err("stopping".into()),
-            _ if !self.hindrances().broken.is_empty() => {
-                Err(format!("cannot load {}", self.hindrances().broken.join(", ")))
+            _ if !self.health.hindrances().broken.is_empty() => {
+                Err(format!("cannot load {}", self.health.hindrances().broken.join(", ")))
             }
-            Phase::StandingBy(leader) => match &self.hindrances().ahead {
+            Phase::StandingBy(leader) => match &self.health.hindrances().ahead {
                 None => Err("standing by; looking at the CRDs of its packages".into()),
                 Some(problems) if problems.is_empty() => Ok(format!("standing by; {leader} leads")),
                 Some(problems) => Err(format!("standing by; {leader} leads; {}", problems.join("; "))),
             },
             Phase::Leading => {
-                let parts = self.parts().filter(|_| self.registered.load(Ordering::SeqCst));
+                let parts = self.parts().filter(|_| self.health.is_registered());
                 let Some(parts) = parts else { return Err("registering kinds".into()) };
-                let inactive = self.hindrances().inactive.clone();
+                let inactive = self.health.hindrances().inactive.clone();
                 if !inactive.is_empty() {
                     return Err(format!("not active: {}", inactive.join("; ")));
                 }
@@ -163,7 +110,7 @@ impl Monitor {
 
     /// The metrics in the text format of Prometheus.
     pub fn metrics(&self) -> String {
-        let metrics = &self.metrics;
+        let metrics = &self.health.metrics;
         for family in [&metrics.ready, &metrics.running, &metrics.delayed] {
             family.clear();
         }
@@ -230,7 +177,7 @@ impl Monitor {
 
     /// All watches and queues, for debugging. It contains names of instances and no content.
     pub fn state(&self) -> Value {
-        let phase = match self.phase() {
+        let phase = match self.health.phase() {
             Phase::Starting => json!({"name": "Starting"}),
             Phase::StandingBy(leader) => json!({"name": "StandingBy", "leader": leader}),
             Phase::Leading => json!({"name": "Leading"}),

@@ -1,7 +1,7 @@
 //! What is known of the runs of an instance, gathered for a decision.
 
-use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
@@ -9,20 +9,20 @@ use serde_json::{Value, json};
 use tracing::warn;
 
 use super::index::InstanceKey;
-use super::owned::OwnerField;
+use super::owned_kinds::{OwnedKind, RUN_KINDS, kind_of};
 use super::reconcile::InstanceReconciler;
 use super::registry::{Registered, Registry};
 use super::store::Store;
-use super::watches::{OwnedKind, WatchState};
+use super::watches::WatchState;
 use crate::api::{CallError, Class, Gvk};
+use crate::children::DeletionRuns;
 use crate::children::names::{self, Claim};
 use crate::children::plans::{
     self, CallKey, InstanceMemory, PlanSnapshot, RunAction, RunObject, RunRef, Stored,
 };
-use crate::children::{DeletionRuns, Selector};
 use crate::package::Resource;
 use crate::package::plan::{Event, Plan};
-use crate::plan::{self, DELETE_CHILD, Of, Phase, PlanRun, Recalled, Stopwatch, Stray};
+use crate::plan::{self, DELETE_CHILD, Of, Phase, PlanRun, Recalled, Stray};
 
 /// How long the memory of an instance that does not exist is kept.
 const STATE_PATIENCE: Duration = Duration::from_secs(60 * 60);
@@ -32,70 +32,6 @@ const MAX_STRAY_WRITES: usize = 8;
 const STRAY_WAIT: Duration = Duration::from_secs(1);
 /// How long until an answer that could not be written is tried again, if the server names no time.
 const STRAY_RETRY: Duration = Duration::from_secs(30);
-
-/// For how long this process has run the active runs of each instance, by their uids.
-#[derive(Default)]
-pub(super) struct Stopwatches(Mutex<HashMap<InstanceKey, HashMap<String, Stopwatch>>>);
-
-impl Stopwatches {
-    /// For how long each active run of an instance has been running. The others are forgotten.
-    fn read(
-        &self,
-        key: &InstanceKey,
-        runs: &[PlanRun],
-        now: Duration,
-        is_paused: bool,
-    ) -> HashMap<String, Duration> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut known = all.remove(key).unwrap_or_default();
-        let (mut active, mut elapsed) = (HashMap::new(), HashMap::new());
-        for run in runs {
-            let Some(status) = run.status.as_ref().filter(|status| status.phase == Phase::Running) else {
-                continue;
-            };
-            let mut stopwatch = known.remove(&run.uid).unwrap_or_default();
-            elapsed.insert(run.uid.clone(), stopwatch.read(status.used_milliseconds, now, is_paused));
-            active.insert(run.uid.clone(), stopwatch);
-        }
-        if !active.is_empty() {
-            all.insert(key.clone(), active);
-        }
-        elapsed
-    }
-
-    /// Forgets an instance that is gone.
-    pub(super) fn forget(&self, key: &InstanceKey) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
-    }
-}
-
-/// The kinds of objects that belong to runs.
-static KINDS: LazyLock<[(RunObject, OwnedKind); 4]> = LazyLock::new(|| {
-    RunObject::ALL.map(|sort| {
-        let (labels, owner) = match sort {
-            RunObject::PlanRun | RunObject::State => (None, OwnerField::SpecOf),
-            RunObject::Origin | RunObject::Job => (Some(Selector::exists(names::RUN_OF)), OwnerField::Labels),
-        };
-        (sort, OwnedKind { gvk: sort.kind().gvk(), labels, owner })
-    })
-});
-
-/// The kind of an object of a run.
-pub(super) fn kind_of(sort: RunObject) -> &'static OwnedKind {
-    let found = KINDS.iter().find(|(known, _)| *known == sort);
-    found.map_or(&KINDS[0].1, |(_, kind)| kind)
-}
-
-/// What is watched for these kinds: all objects of runs if one has plans, or had; the runs alone if a child may ask.
-pub(super) fn watched<'r, I: Iterator<Item = &'r Registered>>(registered: impl Fn() -> I) -> Vec<OwnedKind> {
-    if registered().any(|registered| registered.has_runs) {
-        KINDS.iter().map(|(_, kind)| kind.clone()).collect()
-    } else if registered().flat_map(Registered::in_use).any(|(_, resource)| resource.may_ask()) {
-        vec![kind_of(RunObject::PlanRun).clone()]
-    } else {
-        Vec::new()
-    }
-}
 
 impl Store {
     /// Takes in the reply to a write of an object of a run. Returns the instances that it concerns beside the writer: a
@@ -361,7 +297,7 @@ impl InstanceReconciler {
         if has_plans || !registered.has_runs {
             return has_plans;
         }
-        KINDS.iter().any(|(sort, kind)| match self.watches.owned_state(kind) {
+        RUN_KINDS.iter().any(|(sort, kind)| match self.watches.owned_state(kind) {
             WatchState::Watching | WatchState::OtherVersion(_) => match sort {
                 RunObject::PlanRun => {
                     let mut all = runs.plans.iter().chain(&runs.misnamed);
@@ -437,7 +373,7 @@ impl InstanceReconciler {
             // They are read below.
             RunObject::Origin | RunObject::Job | RunObject::State => self.watches.owned_state(kind),
         };
-        let states = KINDS.iter().map(|(sort, kind)| (kind, state_of(*sort, kind)));
+        let states = RUN_KINDS.iter().map(|(sort, kind)| (kind, state_of(*sort, kind)));
         let states: Vec<_> = states.filter(|(_, state)| *state != WatchState::Watching).collect();
         let is_listing = states.iter().all(|(_, state)| *state == WatchState::Pending);
         let unknown = states.iter().find_map(|(kind, state)| {
@@ -512,39 +448,6 @@ fn is_of(object: &Value, uid: &str, home: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::children::NamespaceScope;
-
-    #[test]
-    fn deletion_runs_are_watched_while_a_revision_in_use_may_ask() {
-        let load = |name: &str| {
-            let folder = std::path::Path::new("tests/fixtures/packages").join(name);
-            Arc::new(crate::package::load(&folder).expect("a package").0)
-        };
-        let registered = |active: &str, earlier: &[&str]| {
-            let package = load(active);
-            Registered {
-                crd: "lights.fixtures.operetta.dev".into(),
-                kind: Arc::new(package.resources[0].kind.clone()),
-                package_name: "p".into(),
-                former: Arc::default(),
-                package: Some((package, 0)),
-                is_staged: true,
-                earlier: earlier.iter().map(|name| (load(name), 0)).collect(),
-                child_kinds: BTreeSet::new(),
-                namespace_scope: NamespaceScope::Anywhere,
-                has_runs: false,
-                crd_conflict: None,
-                inactive: None,
-            }
-        };
-        let asking = [kind_of(RunObject::PlanRun).clone()];
-        for (active, earlier, expected) in
-            [("light", &[][..], &[][..]), ("claims", &[], &asking[..]), ("light", &["claims"], &asking[..])]
-        {
-            let registered = registered(active, earlier);
-            assert_eq!(watched(|| std::iter::once(&registered)), expected, "{active} after {earlier:?}");
-        }
-    }
 
     #[test]
     fn a_job_of_another_namespace_is_of_no_run() {

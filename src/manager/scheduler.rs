@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::deciders::Deciders;
 use super::index::InstanceKey;
-use super::plans::Stopwatches;
 use super::queue::Queue;
 use super::state::InstanceState;
+use super::stopwatches::Stopwatches;
 use super::store::Store;
 use crate::clock::Clock;
 use crate::cluster::ConcurrencyLimits;
@@ -46,6 +46,15 @@ impl fmt::Display for Key {
             Self::PlanApi => f.write_str("admission policies"),
         }
     }
+}
+
+/// The result of a reconcile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// Nothing is left to do before the next event.
+    Done,
+    /// A call failed. The next attempt waits, longer each time.
+    Failed,
 }
 
 /// The lane of CRDs. No package can have this name.

@@ -3,27 +3,20 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::compile::Compiler;
+use super::compiler::{Compiler, Flat};
 use super::decode::At;
 use super::manifest;
 use super::plan::OnLoss;
 use super::template_scan::Namespaces;
 use super::{
     Child, ConflictPolicy, DeletionPolicy, ForEach, ImmutableChange, MaxUnavailable, OnImmutableChange,
-    Yields, lint,
+    Yields, holds_data, is_secret, lint,
 };
-use crate::api::{BuiltIn, Gvk};
 use crate::diag::Diagnostic;
 use crate::template::Expr;
 
 /// The item variable of a forEach without `as`.
 const DEFAULT_ITEM: &str = "item";
-
-/// A child of the manifest with its group.
-pub(super) struct Flat {
-    pub(super) child: manifest::Child,
-    pub(super) group: Option<usize>,
-}
 
 /// The settings that the children of a group share.
 pub(super) struct Group {
@@ -134,7 +127,7 @@ impl Compiler<'_> {
         if places.is_empty() {
             return;
         }
-        if !child.kinds.iter().all(super::secrecy::is_secret) {
+        if !child.kinds.iter().all(is_secret) {
             return self.generates_nothing(places);
         }
         self.diagnostics.extend(places.iter().filter_map(lint::generated::not_alone));
@@ -288,9 +281,4 @@ pub(super) fn no_choice(child: &Child) -> Diagnostic {
     Diagnostic::warning("package::deletion-policy", message)
         .located(child.location.clone())
         .help("add deletionPolicy: Retain (the default for this kind), Ask or Delete")
-}
-
-/// Whether deleting an object of this kind loses data that cannot be rendered again.
-pub fn holds_data(gvk: &Gvk) -> bool {
-    BuiltIn::find(gvk.group(), &gvk.kind).is_some_and(|known| known.holds_data)
 }

@@ -3,7 +3,7 @@
 //! Every stage continues after an error with what it could read, so that one run reports all errors: the tree of
 //! `operator.yaml`, then CRDs, templates and expressions, then their references to each other.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -11,19 +11,21 @@ use semver::Version;
 use serde_json::{Map, Value};
 
 use super::child::no_choice;
+use super::compiler::{Compiler, Crd};
 use super::decode::{At, Decode, Decoder};
+use super::files::{Files, OPERATOR_YAML, UNREADABLE};
 use super::lint;
-use super::lint::sketch::Sketches;
+use super::locate::place;
 use super::manifest::{self, Manifest, SemVerRange};
 use super::requires;
-use super::template_scan::Outline;
-use super::{DeletionPolicy, Files, OPERATOR_YAML, Package, Resource, UNREADABLE};
-use crate::api::{ApiKind, Gvk};
+use super::template_scan::Outlines;
+use super::{DeletionPolicy, Package, Resource};
+use crate::api::Gvk;
 use crate::crd;
 use crate::diag::{Diagnostic, Location, Source, Span, did_you_mean};
 use crate::template::foreign_syntax::in_text;
 use crate::template::{Engine, Limits};
-use crate::yaml::{self, Node, NodeValue};
+use crate::yaml::{self, Node};
 
 /// Compiles and lints a package. The result contains the warnings.
 ///
@@ -59,11 +61,7 @@ pub(super) fn inspect(files: &Files) -> (Option<Package>, Vec<Diagnostic>) {
     let mut compiler = Compiler {
         files,
         engine: Arc::new(engine),
-        outlines: templates
-            .iter()
-            .filter_map(|(path, file)| Some((path.clone(), Outline::of(file)?)))
-            .collect(),
-        sketches: Sketches::of(&templates),
+        outlines: Outlines::of(&templates),
         child_templates: BTreeSet::new(),
         spec_reads: lint::fields::SpecReads::default(),
         read_lets: Some(BTreeSet::new()),
@@ -160,36 +158,6 @@ fn one_document(source: &Arc<Source>) -> Result<Node, Diagnostic> {
     })
 }
 
-/// The state that compiling the parts of a package shares.
-pub(super) struct Compiler<'a> {
-    pub(super) files: &'a Files,
-    pub(super) engine: Arc<Engine>,
-    pub(super) outlines: BTreeMap<String, Outline>,
-    pub(super) sketches: Sketches,
-    /// The templates of children.
-    pub(super) child_templates: BTreeSet<String>,
-    /// The fields of the specs of the package's kinds that are read.
-    pub(super) spec_reads: lint::fields::SpecReads,
-    /// The `let`s that are read; `None` if an expression may read any of them.
-    pub(super) read_lets: Option<BTreeSet<String>>,
-    /// Whether every template and expression compiles. Otherwise an unread value may be read by a broken template.
-    pub(super) readable: bool,
-    /// Whether all of `operator.yaml` could be read. Only then is an unknown name reported.
-    pub(super) complete: bool,
-    /// The files that are referenced.
-    pub(super) used: HashSet<String>,
-    pub(super) diagnostics: Vec<Diagnostic>,
-}
-
-/// A CRD that could be read.
-pub(super) struct Crd {
-    pub(super) value: Value,
-    pub(super) kind: ApiKind,
-    pub(super) location: Location,
-    pub(super) node: Node,
-    pub(super) source: Arc<Source>,
-}
-
 impl Compiler<'_> {
     fn package(&mut self, manifest: Manifest) -> Option<Package> {
         let spec = manifest.spec.0?;
@@ -227,12 +195,12 @@ impl Compiler<'_> {
         }
         self.diagnostics.extend(lint::workloads::workloads(
             &self.engine,
-            &self.sketches,
+            &self.outlines,
             &resources,
             &defaults,
         ));
         if self.readable {
-            let found = lint::relations::relations(&self.engine, &self.sketches, &resources, &defaults);
+            let found = lint::relations::relations(&self.engine, &self.outlines, &resources, &defaults);
             self.diagnostics.extend(found);
             // The reader of the field may be in a part with an error.
             if !self.diagnostics.iter().any(Diagnostic::is_error) {
@@ -261,12 +229,13 @@ impl Compiler<'_> {
         if let Ok(node) = one_document(operator) {
             lint::words::keys(operator, &node, &mut self.diagnostics);
         }
-        for (path, part) in self.sketches.all() {
+        for (path, outline) in self.outlines.iter() {
             let kinds =
                 self.engine.template(path).and_then(|template| template.kinds().ok().map(<[_]>::to_vec));
-            lint::words::keys(part.source(), part.node(), &mut self.diagnostics);
-            let is_built_in = kinds.is_some_and(|kinds| kinds.iter().all(lint::workloads::is_built_in));
-            lint::words::values(part.source(), part.node(), is_built_in, &mut self.diagnostics);
+            let node = outline.last();
+            lint::words::keys(outline.source(), &node, &mut self.diagnostics);
+            let is_built_in = kinds.is_some_and(|kinds| kinds.iter().all(lint::objects::is_built_in));
+            lint::words::values(outline.source(), &node, is_built_in, &mut self.diagnostics);
         }
         for source in templates.iter().map(|(_, source)| source).chain([operator]) {
             for (at, length, help) in in_text(&source.text) {
@@ -275,7 +244,7 @@ impl Compiler<'_> {
                 self.diagnostics.push(warning.at(source, Span::new(at, at + length)).help(help));
             }
         }
-        for (path, outline) in &self.outlines {
+        for (path, outline) in self.outlines.iter() {
             // If the list of children could not be read, every template of an object may be a child's
             // template.
             let gives_object = || self.engine.template(path).is_some_and(|template| template.kinds().is_ok());
@@ -443,32 +412,6 @@ fn partials(text: &str) -> impl Iterator<Item = &str> {
         let quote = rest.chars().next().filter(|c| matches!(c, '"' | '\''))?;
         Some(rest[1..].split([quote, '\\']).next().unwrap_or_default())
     })
-}
-
-/// The position of a path such as `spec.versions[0].name` or `data[a.b]`, or else of its nearest existing
-/// parent.
-pub fn place(root: &Node, path: &str) -> Span {
-    let mut node = root;
-    let mut span = Span::new(root.span.start, root.span.start);
-    let mut rest = path;
-    while !rest.is_empty() {
-        let step;
-        (step, rest) = match rest.strip_prefix('[') {
-            Some(inner) => inner.split_once(']').unwrap_or((inner, "")),
-            None => rest.split_at(rest.find(['.', '[']).unwrap_or(rest.len())),
-        };
-        rest = rest.strip_prefix('.').unwrap_or(rest);
-        let next = match (step.parse::<usize>(), &node.value) {
-            (Ok(index), NodeValue::Seq(items)) => items.get(index).map(|item| (item.span, item)),
-            _ => node.entry(step).map(|(key, value)| (key.span, value)),
-        };
-        let Some((at, value)) = next else { break };
-        // Of a list item that is a list or a map, only the start is marked.
-        let short = matches!(value.value, NodeValue::Seq(_) | NodeValue::Map(_)) && at == value.span;
-        span = if short { Span::new(at.start, at.start) } else { at };
-        node = value;
-    }
-    span
 }
 
 /// Whether a group belongs to Operetta or to Kubernetes. A manager that mistook its own kinds for those of a

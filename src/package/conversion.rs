@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::compile::Compiler;
+use super::compiler::Compiler;
 use super::decode::At;
 use super::manifest;
 use crate::crd::{self, Rule, RuleKind};

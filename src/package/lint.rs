@@ -10,8 +10,9 @@ pub(super) mod edges;
 pub(super) mod fields;
 pub(super) mod generated;
 mod immutable;
+mod known;
 mod lengths;
-mod objects;
+pub(super) mod objects;
 mod references;
 pub(super) mod relations;
 pub(super) mod sketch;
@@ -23,39 +24,20 @@ use std::collections::{BTreeSet, HashSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::expression_sites::{ExpressionSite, Parts, Role};
 use super::plan::sites::PlanScope;
 use super::plan::{Action, Plan, RAN, RECORDED, calls};
 use super::{Child, Ref, graph};
 pub(super) use conditions::omitted_text;
+pub(super) use known::{ROOTS, ResourceInfo};
 
 use crate::crd::{self, Lookup};
 use crate::diag::{Diagnostic, Location, did_you_mean};
 use crate::template::foreign_syntax::of_variable;
 use crate::template::{Engine, ReadPath, Segment, access};
 
-/// The variables of expressions, including those that only some expressions see.
-pub(super) const ROOTS: [&str; 17] = [
-    "instance",
-    "spec",
-    "name",
-    "namespace",
-    "labels",
-    "operator",
-    "defaults",
-    "let",
-    "children",
-    "retained",
-    "refs",
-    "cluster",
-    "self",
-    "record",
-    "previous",
-    "run",
-    "outputs",
-];
 /// The variables of a run.
 const OF_RUN: [&str; 2] = ["run", "outputs"];
 /// The fields of `run`.
@@ -64,19 +46,6 @@ const RUN: [&str; 8] = ["id", "name", "plan", "step", "attempt", "startedAt", "p
 const CLUSTER: [&str; 2] = ["version", "has"];
 /// The fields of `operator`.
 const OPERATOR: [&str; 5] = ["name", "version", "appVersion", "revision", "namespace"];
-
-/// The facts about the resource that the checks need.
-pub(super) struct ResourceInfo<'a> {
-    /// The schema of the instances, if the CRD has one.
-    pub(super) schema: Option<&'a Value>,
-    /// Whether instances are namespaced.
-    pub(super) namespaced: bool,
-    /// The package's constants.
-    pub(super) defaults: &'a Map<String, Value>,
-    /// Whether all of `operator.yaml` could be read. Otherwise an unknown name may be in a part that could
-    /// not be read.
-    pub(super) complete: bool,
-}
 
 /// Reports all errors in the reads of a resource.
 pub(super) fn resource(engine: &Arc<Engine>, parts: &Parts, known: &ResourceInfo) -> Vec<Diagnostic> {
@@ -188,7 +157,7 @@ impl Linter<'_> {
             return;
         } else if all_items().any(|name| name == root) {
             let message = format!("`{root}` is the item of a forEach and does not exist here");
-            let of_child = self.parts.children.iter().filter_map(item_of).any(|name| name == root);
+            let of_child = self.parts.children.iter().filter_map(Child::item).any(|name| name == root);
             let of_plan = plan_items(self.parts).any(|name| name == root);
             let help = if of_plan {
                 "use it only in the steps with that forEach, and in the steps of that phase"
@@ -506,7 +475,7 @@ impl Linter<'_> {
         else {
             return;
         };
-        let Some(item) = item_of(child) else { return };
+        let Some(item) = child.item() else { return };
         let reads_item = graph::follow([usage.reads], &self.parts.lets).iter().any(|path| path.root == item);
         if !reads_item {
             let message = format!(
@@ -523,18 +492,13 @@ impl Linter<'_> {
 fn items(parts: &Parts) -> impl Iterator<Item = &str> {
     let of_refs = parts.refs.iter().filter_map(|reference| reference.for_each.as_ref());
     let of_refs = of_refs.map(|for_each| for_each.as_.as_str());
-    parts.children.iter().filter_map(item_of).chain(of_refs).chain(plan_items(parts))
+    parts.children.iter().filter_map(Child::item).chain(of_refs).chain(plan_items(parts))
 }
 
 /// The item variables of all steps.
 fn plan_items(parts: &Parts) -> impl Iterator<Item = &str> {
     let steps = parts.plans.iter().flat_map(Plan::visits);
     steps.filter_map(|visit| visit.step.for_each.as_ref()).map(|each| each.as_.as_str())
-}
-
-/// The item variable of a forEach child.
-fn item_of(child: &Child) -> Option<&str> {
-    child.for_each.as_ref().map(|for_each| for_each.as_.as_str())
 }
 
 /// Writes a path in the usual notation.

@@ -6,10 +6,10 @@
 
 use std::sync::Arc;
 
-use super::template_scan::{blank, lone_expression};
+use super::template_scan::{Outline, lone_expression};
 use crate::diag::{Location, Source, Span};
 use crate::template::Engine;
-use crate::yaml::{self, Duplicates, Merge, Node, NodeValue};
+use crate::yaml::{Node, NodeValue};
 
 /// The maximum depth of followed partials.
 const MAX_PARTIALS: usize = 8;
@@ -37,6 +37,32 @@ pub fn locate(engine: &Engine, path: &str, field: &str) -> Option<Location> {
     (found.depth > 1 || found.depth == steps.len()).then_some(found.location)
 }
 
+/// The position of a path such as `spec.versions[0].name` or `data[a.b]`, or else of its nearest existing
+/// parent.
+pub fn place(root: &Node, path: &str) -> Span {
+    let mut node = root;
+    let mut span = Span::new(root.span.start, root.span.start);
+    let mut rest = path;
+    while !rest.is_empty() {
+        let step;
+        (step, rest) = match rest.strip_prefix('[') {
+            Some(inner) => inner.split_once(']').unwrap_or((inner, "")),
+            None => rest.split_at(rest.find(['.', '[']).unwrap_or(rest.len())),
+        };
+        rest = rest.strip_prefix('.').unwrap_or(rest);
+        let next = match (step.parse::<usize>(), &node.value) {
+            (Ok(index), NodeValue::Seq(items)) => items.get(index).map(|item| (item.span, item)),
+            _ => node.entry(step).map(|(key, value)| (key.span, value)),
+        };
+        let Some((at, value)) = next else { break };
+        // Of a list item that is a list or a map, only the start is marked.
+        let short = matches!(value.value, NodeValue::Seq(_) | NodeValue::Map(_)) && at == value.span;
+        span = if short { Span::new(at.start, at.start) } else { at };
+        node = value;
+    }
+    span
+}
+
 struct Found {
     location: Location,
     /// The number of steps that were found.
@@ -45,13 +71,10 @@ struct Found {
 
 fn in_template(engine: &Engine, path: &str, steps: &[Step], partials: usize) -> Option<Found> {
     let source = engine.template(path)?.source();
-    let blanked = Source::new(source.name.clone(), blank(&source.text)?);
-    let options =
-        yaml::Options { merge: Merge::Keep, duplicate_keys: Duplicates::Last, ..yaml::Options::default() };
-    let documents = yaml::parse(&blanked, &options).ok()?;
-    let [root] = documents.as_slice() else { return None };
+    let outline = Outline::of(source)?;
+    let root = outline.last();
     let mut walk = Walk { engine, source, partials };
-    walk.node(root, root.span, steps, 0)
+    walk.node(&root, root.span, steps, 0)
 }
 
 struct Walk<'a> {

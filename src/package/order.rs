@@ -3,8 +3,8 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::child::Flat;
-use super::compile::Compiler;
+use super::compiler::Compiler;
+use super::compiler::Flat;
 use super::expression_sites::Parts;
 use super::plan::{Action, Plan};
 use super::{Call, Child, Ref, graph};
@@ -89,10 +89,10 @@ impl Compiler<'_> {
         };
         for (reference, reads) in parts.refs.iter_mut().zip(refs) {
             reference.asks_state = reads.state;
-            let plain = reads.paths.iter().map(|path| super::refs::plain_prefix(path));
+            let plain = reads.paths.iter().map(|path| super::observation::plain_prefix(path));
             let plain = plain.map(|path| path.into_iter().map(Segment::Key).collect()).collect();
             reference.reads =
-                graph::outermost(plain).iter().map(|path| super::refs::plain_prefix(path)).collect();
+                graph::outermost(plain).iter().map(|path| super::observation::plain_prefix(path)).collect();
         }
         for (child, reads_refs) in parts.children.iter_mut().zip(reads_refs) {
             child.reads_refs = reads_refs.into_iter().collect();

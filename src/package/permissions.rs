@@ -1,26 +1,9 @@
 //! `permissions`: RBAC rules that cannot be derived from the templates.
 
-use super::compile::Compiler;
+use super::compiler::Compiler;
 use super::decode::At;
 use super::manifest::Rule;
-use crate::diag::Location;
-
-/// One rule of `permissions`.
-#[derive(Debug, Clone)]
-pub struct Permission {
-    /// The API groups; an empty one is the core group.
-    pub api_groups: Vec<String>,
-    /// The plural resource names, possibly with a subresource.
-    pub resources: Vec<String>,
-    /// The names of single objects; empty means all objects.
-    pub resource_names: Vec<String>,
-    /// The verbs.
-    pub verbs: Vec<String>,
-    /// Its location in `operator.yaml`.
-    pub location: Location,
-    /// The path of the rule in `operator.yaml`.
-    pub path: String,
-}
+use super::model::Permission;
 
 impl Compiler<'_> {
     /// Compiles `permissions`. A rule without groups, resources or verbs is an error: it grants nothing, and

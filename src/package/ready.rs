@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::compile::Compiler;
+use super::compiler::Compiler;
 use super::decode::At;
 use super::expression_sites::{ExpressionSite, Parts, Role};
 use super::plan::{Event, Trigger};

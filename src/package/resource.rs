@@ -5,12 +5,11 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::child::Flat;
-use super::compile::Compiler;
+use super::compiler::Flat;
+use super::compiler::{Compiler, Names};
 use super::decode::At;
 use super::expression_sites::Parts;
 use super::manifest::{self, Expression, LetValue, StatusValue, TemplateText};
-use super::plan::compile::Names;
 use super::{Child, Condition, Resource, StatusField, graph, lint, plan, secrecy, status_types};
 use crate::crd;
 use crate::diag::{Diagnostic, Location};
@@ -103,7 +102,7 @@ impl Compiler<'_> {
         let found = secrecy::resource(&engine, &parts, &self.outlines);
         self.diagnostics.extend(found);
         self.diagnostics.extend(plan::lint::plans(&engine, &parts, &self.outlines));
-        lint::edges::members(&engine, &parts, &self.sketches, &manifests, &mut self.diagnostics);
+        lint::edges::members(&engine, &parts, &self.outlines, &manifests, &mut self.diagnostics);
         if let Some(crd) = &crd {
             let adopted = manifest.adopt.unwrap_or_default();
             let written = lint::columns::Written { crd: &crd.value, node: &crd.node, source: &crd.source };

@@ -4,9 +4,8 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::expression_sites::Parts;
-use super::template_scan::{Outline, positions_without_outline};
-use super::{Child, ForEach, Ref, RefTarget, Yields, plan};
-use crate::api::Gvk;
+use super::template_scan::{Outline, Outlines, positions_without_outline};
+use super::{Child, ForEach, Ref, RefTarget, Yields, is_secret};
 use crate::diag::{Diagnostic, Location, Source, Span};
 use crate::template::{Engine, Expr, Inserted, Position, Taint, TaintScope, TaintTree, Text, access};
 
@@ -15,17 +14,8 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// Fields of a Secret that hold secret data.
 const DATA: [&str; 2] = ["data", "stringData"];
 
-/// Whether objects of a kind contain secret data.
-pub(super) fn is_secret(gvk: &Gvk) -> bool {
-    gvk.is("v1", "Secret")
-}
-
 /// Reports secret data outside Secrets.
-pub(super) fn resource(
-    engine: &Engine,
-    parts: &Parts,
-    outlines: &BTreeMap<String, Outline>,
-) -> Vec<Diagnostic> {
+pub(super) fn resource(engine: &Engine, parts: &Parts, outlines: &Outlines) -> Vec<Diagnostic> {
     let positions = positions(outlines);
     let roots = roots(parts);
     let scope = TaintScope { roots, lets: &parts.lets, positions: &positions };
@@ -37,14 +27,14 @@ pub(super) fn resource(
     for child in &parts.children {
         checker.child(child, &scope);
     }
-    plan::secrecy::plans(&mut checker, &parts.plans, &scope);
+    checker.plans(&parts.plans, &scope);
     checker.diagnostics
 }
 
 /// Finds the positions of the values of templates in their documents.
-pub(super) fn positions(outlines: &BTreeMap<String, Outline>) -> impl Fn(&Source, Span) -> Vec<Position> {
+pub(super) fn positions(outlines: &Outlines) -> impl Fn(&Source, Span) -> Vec<Position> {
     let by_source: HashMap<&str, &Outline> =
-        outlines.values().map(|outline| (outline.source().name.as_str(), outline)).collect();
+        outlines.iter().map(|(_, outline)| (outline.source().name.as_str(), outline)).collect();
     move |source, span| match by_source.get(source.name.as_str()) {
         Some(outline) => outline.positions(span),
         None => positions_without_outline(source, span),

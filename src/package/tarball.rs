@@ -10,8 +10,10 @@ use std::sync::Arc;
 use flate2::bufread::MultiGzDecoder;
 use tar::EntryType;
 
-use super::load::{DEPTH, ENTRIES, FILE_BYTES, FOLDERS, Files, OPERATOR_YAML, TOTAL_BYTES, UNREADABLE};
-use super::load::{contained, decode, reason};
+use super::files::{
+    DEPTH, ENTRIES, FILE_BYTES, FOLDERS, Files, OPERATOR_YAML, TOTAL_BYTES, UNREADABLE, decode, reason,
+};
+use super::load::contained;
 use super::{Package, compile};
 use crate::diag::{Diagnostic, Source};
 

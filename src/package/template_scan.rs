@@ -7,6 +7,8 @@
 
 mod positions;
 
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::lint::words::boolean_word;
@@ -25,6 +27,26 @@ const OWN_PREFIX: &str = "operetta.dev/";
 pub(super) struct Outline {
     source: Arc<Source>,
     node: Node,
+    /// Whether a map has a key several times, because of branches.
+    pub(super) repeats: bool,
+}
+
+/// The outlines of the templates of a package, by path. A file that is not valid YAML without its expressions has none.
+#[derive(Debug, Default)]
+pub(super) struct Outlines(BTreeMap<String, Outline>);
+
+impl Outlines {
+    pub(super) fn of(files: &[(String, Arc<Source>)]) -> Self {
+        Self(files.iter().filter_map(|(path, file)| Some((path.clone(), Outline::of(file)?))).collect())
+    }
+
+    pub(super) fn get(&self, path: &str) -> Option<&Outline> {
+        self.0.get(path)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &Outline)> {
+        self.0.iter().map(|(path, outline)| (path.as_str(), outline))
+    }
 }
 
 /// The allowed values of a child's `metadata.namespace`. The spec of a namespaced instance must not choose
@@ -181,12 +203,23 @@ impl Outline {
         if documents.len() != 1 {
             return None;
         }
-        Some(Self { source: Arc::clone(source), node: documents.pop()? })
+        let node = documents.pop()?;
+        Some(Self { source: Arc::clone(source), repeats: repeats(&node), node })
     }
 
     /// Its source text.
-    pub(super) fn source(&self) -> &Source {
+    pub(super) fn source(&self) -> &Arc<Source> {
         &self.source
+    }
+
+    /// Its document. A key of several branches is there several times.
+    pub(super) fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// Its document, with the last entry of each key.
+    pub(super) fn last(&self) -> Cow<'_, Node> {
+        if self.repeats { Cow::Owned(last(&self.node)) } else { Cow::Borrowed(&self.node) }
     }
 
     fn text(&self, node: &Node) -> &str {
@@ -349,6 +382,42 @@ impl Outline {
     }
 }
 
+/// The node with the last entry of each key.
+fn last(node: &Node) -> Node {
+    let value = match &node.value {
+        NodeValue::Map(entries) => {
+            let mut known = HashMap::new();
+            let mut kept: Vec<(Node, Node)> = Vec::new();
+            for (key, value) in entries {
+                let entry = (key.clone(), last(value));
+                let at = *known.entry(key.as_str()).or_insert(kept.len());
+                match kept.get_mut(at).filter(|_| !key.is_merge_key()) {
+                    Some(earlier) => *earlier = entry,
+                    None => kept.push(entry),
+                }
+            }
+            NodeValue::Map(kept)
+        }
+        NodeValue::Seq(items) => NodeValue::Seq(items.iter().map(last).collect()),
+        scalar => scalar.clone(),
+    };
+    Node { value, span: node.span, style: node.style }
+}
+
+/// Whether a map in the node has a key several times.
+fn repeats(node: &Node) -> bool {
+    match &node.value {
+        NodeValue::Map(entries) => {
+            let mut keys = HashSet::new();
+            let own =
+                entries.iter().filter(|(key, _)| !key.is_merge_key()).filter_map(|(key, _)| key.as_str());
+            !own.into_iter().all(|key| keys.insert(key)) || entries.iter().any(|(_, value)| repeats(value))
+        }
+        NodeValue::Seq(items) => items.iter().any(repeats),
+        _ => false,
+    }
+}
+
 /// The entries of a node, if it is a map.
 fn fields_of(node: &Node) -> Option<&Vec<(Node, Node)>> {
     match &node.value {
@@ -382,7 +451,7 @@ pub(super) fn lone_expression(text: &str) -> Option<&str> {
 }
 
 /// Replaces all Jinja in a text without changing its length; `None` if a block is not closed.
-pub(super) fn blank(text: &str) -> Option<String> {
+fn blank(text: &str) -> Option<String> {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(open) = rest.find('{') {

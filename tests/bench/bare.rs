@@ -10,7 +10,7 @@ use futures::{AsyncBufReadExt, StreamExt, TryStreamExt, stream};
 use http::Request;
 use http::header::CONTENT_TYPE;
 use operetta::api::{ApiKind, Gvk};
-use operetta::children::{ActivePackage, Context, Origin, Origins, Snapshot, names, target};
+use operetta::children::{ActivePackage, Context, Origins, Snapshot, names, target};
 use operetta::cluster::{Cluster, Kinds, path};
 use operetta::package::{Package, Resource};
 use operetta::template::Budget;
@@ -105,7 +105,7 @@ impl Bare {
         for instance in instances {
             let active = ActivePackage::new(package, 0).ok_or("the package has no resource")?;
             let snapshot = Snapshot::new(active, instance.clone(), namespaced);
-            let origins = Origins::one(Origin::now(&snapshot)?);
+            let origins = Origins::one(snapshot.origin()?);
             for item in target(&Context::new(&snapshot, &origins, Budget::default())).items {
                 let intent = item.desired.map_err(|error| format!("{}: {error}", item.name))?;
                 let object = &intent.object;

@@ -1,5 +1,5 @@
-//! The chart of docs/deploy, rendered and installed by Helm itself: it gives the same objects as `operetta
-//! manager install`.
+//! The chart and the kustomization of docs/deploy, rendered by Helm and kubectl themselves: they give the same objects as
+//! `operetta manager install`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,10 +15,10 @@ const CHART: &str = "docs/deploy/chart";
 /// The annotation that keeps an object when the chart is uninstalled.
 const KEEP: &str = "helm.sh/resource-policy";
 
-/// Runs helm. Returns its output.
-async fn helm(helm: &Path, kubeconfig: &Path, args: &[&str]) -> String {
+/// Runs helm or kubectl. Returns its output.
+async fn helm(program: &Path, kubeconfig: &Path, args: &[&str]) -> String {
     let home = tempfile::tempdir().unwrap();
-    let output = tokio::process::Command::new(helm)
+    let output = tokio::process::Command::new(program)
         .args(args)
         .env("KUBECONFIG", kubeconfig)
         .env("HELM_CONFIG_HOME", home.path())
@@ -27,13 +27,18 @@ async fn helm(helm: &Path, kubeconfig: &Path, args: &[&str]) -> String {
         .output()
         .await
         .unwrap();
-    assert!(output.status.success(), "helm {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{} {args:?}: {}",
+        program.display(),
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8(output.stdout).unwrap()
 }
 
-async fn built() -> std::path::PathBuf {
+async fn built(tool: Tool) -> std::path::PathBuf {
     let options = options();
-    let found = Tool::Helm.built(&options.environment, &options.progress).await;
+    let found = tool.built(&options.environment, &options.progress).await;
     found.unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -73,7 +78,7 @@ fn plain(text: &str) -> BTreeMap<String, Value> {
 
 #[tokio::test]
 async fn chart_renders_the_objects_of_manager_install() {
-    let (program, nowhere) = (built().await, Path::new("/dev/null"));
+    let (program, nowhere) = (built(Tool::Helm).await, Path::new("/dev/null"));
     let args = ["template", "operetta", CHART, "--namespace", SYSTEM, "--kube-version", "1.36.0"];
     let made = rendered(&helm(&program, nowhere, &args).await);
     let expected = plain(&file("docs/deploy/operetta.yaml"));
@@ -90,6 +95,18 @@ async fn chart_renders_the_objects_of_manager_install() {
     let mut expected = objects(&operetta(nowhere, &args).await.ok());
     expected.remove("Namespace /there");
     assert_eq!(made, expected);
+}
+
+#[tokio::test]
+async fn the_kustomization_has_the_objects_of_manager_install() {
+    let kubectl = built(Tool::Kubectl).await;
+    let made = objects(&helm(&kubectl, Path::new("/dev/null"), &["kustomize", "docs/deploy"]).await);
+    let expected =
+        objects(&operetta(Path::new("/dev/null"), &["manager", "install", "--dry-run"]).await.ok());
+    assert_eq!(made.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());
+    for (name, object) in &expected {
+        assert_eq!(made[name], *object, "{name}");
+    }
 }
 
 /// A value other than the default for each setting of the chart.
@@ -113,7 +130,7 @@ const EMPTY: &str = "resources: null\naffinity: null\nnetworkPolicy: {enabled: t
 
 #[tokio::test]
 async fn chart_and_command_agree_on_all_values() {
-    let (program, nowhere) = (built().await, Path::new("/dev/null"));
+    let (program, nowhere) = (built(Tool::Helm).await, Path::new("/dev/null"));
     let file = tempfile::NamedTempFile::new().unwrap();
     let path = file.path().to_str().unwrap();
     for values in [VALUES, EMPTY] {
@@ -187,7 +204,7 @@ async fn replicas(plane: &ControlPlane) -> Value {
 async fn the_chart_is_installed_upgraded_and_uninstalled() {
     const POLICY: crate::support::ext::Kind =
         kind("admissionregistration.k8s.io/v1", "validatingadmissionpolicies");
-    let program = built().await;
+    let program = built(Tool::Helm).await;
     let plane = own_plane().await;
     let run = async |args: &[&str]| helm(&program, plane.kubeconfig_path(), args).await;
     let place = ["--namespace", SYSTEM];
@@ -206,7 +223,7 @@ async fn the_chart_is_installed_upgraded_and_uninstalled() {
         }
     })
     .await;
-    // The roles of the manager of version 0.1.0 had other names.
+    // The roles of the manager had other names before the first release.
     let labels = json!({"app.kubernetes.io/managed-by": "operetta", "app.kubernetes.io/name": "operetta"});
     let (api, group) = ("rbac.authorization.k8s.io/v1", "rbac.authorization.k8s.io");
     let former: Vec<Value> = ["operetta", "operetta-packages"]

@@ -14,6 +14,7 @@ mod crds;
 mod dev;
 mod differential;
 mod edits;
+mod embedded;
 mod exec;
 mod faults;
 mod get;

@@ -69,10 +69,10 @@ async fn deleted_kinds_of_runs_are_created_again() {
     assert!(states.iter().any(|state| name_of(state).starts_with("e-")), "{states:#?}");
 }
 
-/// Version 0.1.0 had no `InstanceState`: facts were in an annotation of PlanRuns, and PlanRuns had no
-/// finalizer. Its objects are migrated: no run is repeated, the active one continues, and the facts are kept.
+/// Before there were `InstanceState`s, facts were in an annotation of PlanRuns, and PlanRuns had no
+/// finalizer. Such objects are migrated: no run is repeated, the active one continues, and the facts are kept.
 #[tokio::test]
-async fn runs_and_facts_of_version_0_1_0_are_migrated() {
+async fn runs_and_facts_from_before_instance_states_are_migrated() {
     let plane = own_plane().await;
     let scene = Scene::on(&plane).await;
     let mut manager = run_flags(&plane, &["--leader-elect=false"], &["plans-rules"]);
@@ -90,7 +90,7 @@ async fn runs_and_facts_of_version_0_1_0_are_migrated() {
     manager.kill9();
     drop(manager);
 
-    // Put the objects into the form of that version.
+    // Put the objects into that form.
     let policies = "validatingadmissionpolicybindings,validatingadmissionpolicies";
     scene.kubectl(&["delete", policies, "--all"]).await;
     let states = scene.list(INSTANCE_STATE).await;

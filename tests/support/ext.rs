@@ -299,7 +299,16 @@ impl Scene {
 
     /// A new namespace of a control plane.
     pub async fn on(plane: &Arc<ControlPlane>) -> Self {
-        let namespace = namespace_on(plane).await;
+        Self::of(plane, namespace_on(plane).await)
+    }
+
+    /// A namespace that exists.
+    pub fn existing(plane: &Arc<ControlPlane>, name: &str) -> Self {
+        Self::of(plane, Namespace { name: name.to_owned() })
+    }
+
+    /// The scene of a namespace.
+    pub fn of(plane: &Arc<ControlPlane>, namespace: Namespace) -> Self {
         Self { namespace, client: plane.client().expect("a client"), plane: Arc::clone(plane) }
     }
 

@@ -93,10 +93,14 @@ pub async fn namespace() -> Namespace {
     namespace_on(plane().await).await
 }
 
-/// Creates a namespace, and waits for its `ServiceAccount`, without which no pod is admitted.
+/// Creates a namespace for a test.
 pub async fn namespace_on(plane: &Arc<ControlPlane>) -> Namespace {
     static NUMBER: AtomicUsize = AtomicUsize::new(1);
-    let name = format!("test-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
+    namespace_named(plane, &format!("test-{}", NUMBER.fetch_add(1, Ordering::Relaxed))).await
+}
+
+/// Creates a namespace, and waits for its `ServiceAccount`, without which no pod is admitted.
+pub async fn namespace_named(plane: &Arc<ControlPlane>, name: &str) -> Namespace {
     let client = plane.client().expect("a client");
     let body = json!({"metadata": {"name": name}}).to_string().into_bytes();
     let create = Request::post("/api/v1/namespaces").header("content-type", "application/json");
@@ -106,7 +110,7 @@ pub async fn namespace_on(plane: &Arc<ControlPlane>) -> Namespace {
         ext::read(&client, &SERVICE_ACCOUNT.path(Some(&name), "default")).await.ok_or("there is none")
     })
     .await;
-    Namespace { name }
+    Namespace { name: name.to_owned() }
 }
 
 /// The timeout of programs that a test waits for: a test that hangs is not named in the output.

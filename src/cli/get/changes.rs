@@ -6,12 +6,14 @@ use std::process::ExitCode;
 use kube::runtime::watcher;
 use serde_json::Value;
 
-use super::row::{self, Counts, Format, Row, Shape};
+use super::row::{self, Counts, Row, Shape};
 use super::watch::{self, Change, Line, PrintedRows};
-use super::{Args, Output, Task, complete, end, not_found};
-use crate::cli::columns::{Cell, Columns};
+use super::{Args, Task, report};
+use crate::cli::command::{Output, documents};
 use crate::cli::connect::Server;
+use crate::cli::model::complete;
 use crate::cli::out::{self, printable};
+use crate::cli::show::Columns;
 
 /// The command `get --watch`.
 pub(super) struct Watching<'a> {
@@ -53,7 +55,7 @@ impl Watching<'_> {
             {
                 let hopeless =
                     lines.is_empty() && !problems.is_empty() && self.tasks.iter().all(|t| t.name.is_some());
-                end(&std::mem::take(&mut problems), ExitCode::FAILURE);
+                report(&std::mem::take(&mut problems), ExitCode::FAILURE);
                 if hopeless {
                     return ExitCode::FAILURE;
                 }
@@ -78,7 +80,7 @@ impl Watching<'_> {
                     if let (true, Some(name), Some(first)) = (is_first, task.name, &first)
                         && !first.iter().any(|line| line.target == target)
                     {
-                        problems.push(not_found(task, name));
+                        problems.push(task.kind.has_none(task.namespace.as_deref(), name));
                     }
                     lines
                 }
@@ -122,7 +124,7 @@ impl Watching<'_> {
     /// The row of an instance. It differs from another row exactly if the printed text differs.
     fn row(&self, task: &Task<'_>, object: &Value) -> Row {
         let mut row = Row::of(&task.shown, &task.kind.package, object);
-        match self.args.output {
+        match self.args.shown.output {
             Some(Output::Wide) => {}
             None | Some(Output::Name) => {
                 row.object.status.message.clear();
@@ -152,38 +154,30 @@ impl Printer<'_> {
         if lines.is_empty() {
             return true;
         }
-        let text = match self.args.output {
+        let objects = lines.iter().map(|line| &line.object).filter(|object| !object.is_null());
+        let text = match self.args.shown.output {
             None | Some(Output::Wide) => self.table(lines),
             Some(Output::Name) => lines
                 .iter()
                 .filter(|line| !line.object.is_null())
                 .map(|line| row::name(self.tasks[line.target].kind, &line.object) + "\n")
                 .collect(),
-            Some(Output::Json) => documents(Format::Json, lines),
-            Some(Output::Yaml) => documents(Format::Yaml, lines),
+            Some(Output::Json) => objects.map(out::json).collect(),
+            Some(Output::Yaml) => documents(objects),
         };
         out::text(&text)
     }
 
     fn table(&mut self, lines: &[Line]) -> String {
-        let wide = self.args.output == Some(Output::Wide);
+        let wide = self.args.shown.is_wide();
         let shape = Shape { namespaces: self.args.all_namespaces, wide, children: false };
-        let now = crate::clock::now();
-        let mut cells: Vec<Vec<Cell>> =
-            lines.iter().map(|line| line.row.cells(shape, &Counts::default(), now)).collect();
-        if self.columns.is_none() && !self.args.no_headers {
-            cells.insert(0, row::header(shape));
-        }
-        let columns = self.columns.get_or_insert_with(|| {
-            let later = row::later(shape);
-            let lines = cells.iter().chain([&later]).map(Vec::as_slice);
-            Columns::fit(lines, console::colors_enabled())
-        });
-        cells.iter().map(|cells| columns.line(cells) + "\n").collect()
+        let counts = Counts::default();
+        let table = row::table(shape, &counts, crate::clock::now());
+        let has_header = self.columns.is_none() && !self.args.shown.no_headers;
+        let lines = table.lines(lines.iter().map(|line| &line.row), has_header);
+        let later = row::later(&table.header());
+        let fit = || Columns::fit(lines.iter().chain([&later]), console::colors_enabled());
+        let columns = self.columns.get_or_insert_with(fit);
+        lines.iter().map(|line| columns.line(line) + "\n").collect()
     }
-}
-
-fn documents(format: Format, lines: &[Line]) -> String {
-    let objects = lines.iter().filter(|line| !line.object.is_null());
-    objects.map(|line| format.document(&format.object(&line.object))).collect()
 }

@@ -7,10 +7,11 @@ use futures::StreamExt;
 use futures::stream;
 
 use super::row::{Counts, Row};
-use super::{AT_ONCE, Get, complete};
+use super::{AT_ONCE, Get};
 use crate::api::{Gvk, Served};
 use crate::children::names;
 use crate::cli::catalog::{Bounds, unreadable};
+use crate::cli::model::{Node, NodePosition, child_position, complete};
 use crate::cli::out;
 use crate::cluster::Query;
 use crate::manager::raw::Raw;
@@ -81,7 +82,7 @@ impl Get<'_> {
         let Some(served) = self.catalog.served(gvk) else { return Ok(Vec::new()) };
         let whole = readiness::needs_status(&served.kind.group, &gvk.kind);
         let query = Query { namespace, labels: names::INSTANCE_UID, metadata_only: !whole, page: None };
-        let reports = whole && self.server.cluster.reports(served).await;
+        let reports = whole && self.session.server.cluster.reports(served).await;
         let reports = whole.then_some(reports);
         let keep = |raw: Raw| {
             let uid = raw.metadata.labels.as_ref()?.get(names::INSTANCE_UID)?;
@@ -90,7 +91,7 @@ impl Get<'_> {
                 .hold(row.object.namespace.as_deref(), &served.kind, &raw.metadata)
                 .then(|| counted(raw, served, reports))?
         };
-        let list = self.server.cluster.list_all(&served.kind, &query, keep);
+        let list = self.session.server.cluster.list_all(&served.kind, &query, keep);
         list.await
             .map_err(|e| format!("children are not counted: {}", unreadable(&served.kind, namespace, &e)))
     }
@@ -100,15 +101,12 @@ impl Get<'_> {
 /// is no longer desired and is retained or waits for approval. `reports`: see [`readiness::of_kind`]; `None` if only
 /// metadata is known.
 fn counted(mut raw: Raw, served: &Served, reports: Option<bool>) -> Option<(String, bool)> {
-    let meta = &raw.metadata;
-    let uid = meta.labels.as_ref()?.get(names::INSTANCE_UID)?.clone();
-    let says = |key| meta.annotations.as_ref().is_some_and(|all| all.get(key).is_some_and(|v| v == "true"));
-    if says(names::RETAINED) || says(names::PENDING) || !raw.is_applied() {
-        return None;
-    }
-    let Some(reports) = reports else { return Some((uid, meta.deletion_timestamp.is_none())) };
     complete(&served.kind, &mut raw.body);
-    Some((uid, readiness::of_kind(&raw.body, reports).is_ready()))
+    let position = child_position(&raw)?;
+    let NodePosition::Child { instance, .. } = &position else { return None };
+    let uid = instance.clone();
+    let node = Node::object(position, &raw, reports.is_some(), reports.unwrap_or_default());
+    node.is_desired().then(|| (uid, node.object.is_ready()))
 }
 
 #[cfg(test)]

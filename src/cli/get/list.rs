@@ -7,9 +7,10 @@ use futures::StreamExt;
 use futures::stream;
 use serde_json::Value;
 
-use super::row::{self, Counts, Format, Row, Shape};
-use super::{AT_ONCE, Get, Output, Task, cannot_read, complete, end, not_found, nothing};
-use crate::cli::columns::{Cell, Columns};
+use super::row::{self, Counts, Row, Shape};
+use super::{AT_ONCE, Get, Task, nothing, report};
+use crate::cli::command::{Format, list};
+use crate::cli::model::complete;
 use crate::cli::out;
 use crate::cluster::Query;
 use crate::manager::raw::Raw;
@@ -37,7 +38,7 @@ impl Get<'_> {
         task: &Task<'_>,
         keep: impl Fn(&Task<'_>, &Value) -> R,
     ) -> Result<Vec<R>, String> {
-        let (cluster, kind) = (&self.server.cluster, &*task.kind.served.kind);
+        let (cluster, kind) = (&self.session.server.cluster, &*task.kind.served.kind);
         let namespace = task.namespace.as_deref();
         let Some(name) = task.name else {
             let labels = self.args.selector.as_deref().unwrap_or_default();
@@ -51,15 +52,13 @@ impl Get<'_> {
                 Err(error) => task.refused(&error).map_or_else(|| Ok(Vec::new()), Err),
             };
         };
-        let found =
-            cluster.get(kind, namespace, name).await.map_err(|error| cannot_read(task, name, &error))?;
-        let object = found.ok_or_else(|| not_found(task, name))?;
+        let object = self.session.read(task.kind, namespace, name).await?;
         let raw = Raw::from_value(object).map_err(|error| format!("{name}: {error}"))?;
         Ok(vec![keep(task, &raw.body)])
     }
 
     pub(super) async fn table(&self, mut problems: Vec<String>) -> ExitCode {
-        let wide = self.args.output == Some(Output::Wide);
+        let wide = self.args.shown.is_wide();
         let shape = Shape { namespaces: self.args.all_namespaces, wide, children: wide };
         let keep = |task: &Task<'_>, object: &Value| {
             (Row::of(&task.shown, &task.kind.package, object), Arc::clone(&task.kind.bounds))
@@ -71,43 +70,28 @@ impl Get<'_> {
             if problems.is_empty() {
                 out::note(nothing(self.tasks));
             }
-            return end(&problems, ExitCode::SUCCESS);
+            return report(&problems, ExitCode::SUCCESS);
         }
-        let now = crate::clock::now();
-        let mut lines: Vec<Vec<Cell>> = Vec::with_capacity(rows.len() + 1);
-        if !self.args.no_headers {
-            lines.push(row::header(shape));
-        }
-        lines.extend(rows.iter().map(|(row, _)| row.cells(shape, &counts, now)));
-        let columns = Columns::fit(lines.iter().map(Vec::as_slice), console::colors_enabled());
-        let mut text = String::new();
-        for line in &lines {
-            text.push_str(&columns.line(line));
-            text.push('\n');
-        }
-        end(&problems, out::all(&text, ExitCode::SUCCESS))
+        let table = row::table(shape, &counts, crate::clock::now());
+        let text = table.text(rows.iter().map(|(row, _)| row), !self.args.shown.no_headers);
+        report(&problems, out::all(&text, ExitCode::SUCCESS))
     }
 
-    pub(super) async fn objects(&self, output: Output, mut problems: Vec<String>) -> ExitCode {
-        let format = match output {
-            Output::Yaml => Format::Yaml,
-            _ => Format::Json,
-        };
-        let names = output == Output::Name;
-        let keep = |task: &Task<'_>, object: &Value| {
-            if names { row::name(task.kind, object) } else { format.object(object) }
-        };
-        let texts = self.read(keep, &mut problems).await;
-        let single = matches!(self.tasks, [Task { name: Some(_), .. }]);
-        let text = match &texts[..] {
-            _ if names => texts.iter().flat_map(|name| [name.as_str(), "\n"]).collect(),
-            [object] if single => format!("{}\n", object.trim_end()),
-            [] if single => String::new(),
-            objects => format.list(objects),
-        };
-        if names && texts.is_empty() && problems.is_empty() {
+    pub(super) async fn names(&self, mut problems: Vec<String>) -> ExitCode {
+        let names = self.read(|task, object| row::name(task.kind, object) + "\n", &mut problems).await;
+        if names.is_empty() && problems.is_empty() {
             out::note(nothing(self.tasks));
         }
-        end(&problems, out::all(&text, ExitCode::SUCCESS))
+        report(&problems, out::all(&names.concat(), ExitCode::SUCCESS))
+    }
+
+    pub(super) async fn objects(&self, format: Format, mut problems: Vec<String>) -> ExitCode {
+        let objects = self.read(|_, object| object.clone(), &mut problems).await;
+        let text = match (self.tasks, &objects[..]) {
+            ([Task { name: Some(_), .. }], []) => String::new(),
+            ([Task { name: Some(_), .. }], [object]) => format.document(object),
+            _ => format.document(&list(&objects)),
+        };
+        report(&problems, out::all(&text, ExitCode::SUCCESS))
     }
 }

@@ -9,13 +9,11 @@ mod watch;
 
 use std::process::ExitCode;
 
-use serde_json::Value;
-
-use super::catalog::unreadable;
-use super::catalog::{Catalog, PackageKind, check_names, hint_of};
-use super::connect::{self, ClusterOptions, Server};
+use super::catalog::{Catalog, PackageKind, check_names, hint_of, unreadable};
+use super::command::{Failure, Format, Output, Shown, end};
 use super::out::{self, printable};
-use crate::api::{ApiKind, CallError};
+use super::session::{Common, Session};
+use crate::api::CallError;
 use changes::Watching;
 use targets::asked;
 
@@ -48,55 +46,27 @@ pub(super) struct Args {
     #[arg(value_name = "KIND|KIND/NAME")]
     what: Vec<String>,
 
-    /// The namespace [default: that of the kubeconfig's context]
-    #[arg(short, long, value_name = "NAMESPACE", conflicts_with = "all_namespaces")]
-    namespace: Option<String>,
-
     /// Instances in all namespaces
-    #[arg(short = 'A', long)]
+    #[arg(short = 'A', long, conflicts_with = "namespace")]
     all_namespaces: bool,
 
     /// Only instances with these labels: a=b,c!=d,e in (f,g)
     #[arg(short = 'l', long, value_name = "LABELS")]
     selector: Option<String>,
 
-    /// Output format
-    #[arg(short, long, value_enum, value_name = "FORMAT")]
-    output: Option<Output>,
-
     /// Watch, and print a line for each change
     #[arg(short, long)]
     watch: bool,
 
-    /// Omit the header
-    #[arg(long)]
-    no_headers: bool,
+    #[command(flatten)]
+    shown: Shown,
 
     #[command(flatten)]
-    place: ClusterOptions,
-}
-
-/// Output format.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Output {
-    /// More columns
-    Wide,
-    /// The objects as JSON
-    Json,
-    /// The objects as YAML
-    Yaml,
-    /// `KIND.GROUP/NAME`, for kubectl
-    Name,
+    common: Common,
 }
 
 pub(super) async fn run(args: &Args) -> ExitCode {
-    match get(args).await {
-        Ok(code) => code,
-        Err(error) => {
-            out::note(format!("error: {error}"));
-            ExitCode::FAILURE
-        }
-    }
+    end(get(args).await)
 }
 
 /// A kind to read.
@@ -123,24 +93,19 @@ impl Task<'_> {
     }
 }
 
-async fn get(args: &Args) -> Result<ExitCode, String> {
+async fn get(args: &Args) -> Result<ExitCode, Failure> {
     let asked = asked(&args.what)?;
     let named = asked.iter().any(|target| target.name.is_some());
     if named && args.all_namespaces {
-        return Err("-A cannot be used with a name: use -n NAMESPACE".to_owned());
+        return Err("-A cannot be used with a name: use -n NAMESPACE".into());
     }
     if named && args.selector.is_some() {
-        return Err("use names or a selector, not both".to_owned());
+        return Err("use names or a selector, not both".into());
     }
-    check_names(args.namespace.as_deref(), None)?;
     asked.iter().try_for_each(|target| check_names(None, target.name))?;
-    let server = connect::connect_in(&args.place).await?;
-    let catalog = Catalog::read(&server.cluster).await?;
-    let namespace = match (&args.namespace, args.all_namespaces) {
-        (_, true) => None,
-        (Some(namespace), _) => Some(namespace.clone()),
-        (None, false) => Some(server.current_namespace().to_owned()),
-    };
+    let session = Session::open(&args.common).await?;
+    let catalog = session.catalog().await?;
+    let namespace = (!args.all_namespaces).then(|| session.namespace().to_owned());
     let task = |kind, name| Task {
         kind,
         shown: row::kind_text(kind, &catalog.kinds),
@@ -162,24 +127,26 @@ async fn get(args: &Args) -> Result<ExitCode, String> {
             catalog.unserved.iter().map(|name| format!("the API server does not serve {name} (yet)")),
         );
     }
-    if args.output == Some(Output::Wide) {
+    if args.shown.is_wide() {
         for task in tasks.iter().filter(|task| !task.kind.is_described()) {
             let text = task.kind.undescribed("its package and the number of children are not shown");
             out::note(format!("note: {text}"));
         }
     }
     if args.watch {
-        return Ok(Watching { args, server: &server, tasks: &tasks }.run(problems).await);
+        return Ok(Watching { args, server: &session.server, tasks: &tasks }.run(problems).await);
     }
-    let command = Get { args, server: &server, catalog: &catalog, tasks: &tasks };
-    Ok(match args.output {
+    let command = Get { args, session: &session, catalog: &catalog, tasks: &tasks };
+    Ok(match args.shown.output {
         None | Some(Output::Wide) => command.table(problems).await,
-        Some(output) => command.objects(output, problems).await,
+        Some(Output::Name) => command.names(problems).await,
+        Some(Output::Json) => command.objects(Format::Json, problems).await,
+        Some(Output::Yaml) => command.objects(Format::Yaml, problems).await,
     })
 }
 
 /// Prints the problems and returns the exit code.
-fn end(problems: &[String], code: ExitCode) -> ExitCode {
+fn report(problems: &[String], code: ExitCode) -> ExitCode {
     for problem in problems {
         out::note(format!("error: {problem}"));
     }
@@ -191,34 +158,9 @@ fn end(problems: &[String], code: ExitCode) -> ExitCode {
 
 struct Get<'a> {
     args: &'a Args,
-    server: &'a Server,
+    session: &'a Session,
     catalog: &'a Catalog,
     tasks: &'a [Task<'a>],
-}
-
-/// Sets the kind, which objects in lists may lack.
-pub(super) fn complete(kind: &ApiKind, object: &mut Value) {
-    object["kind"] = kind.kind.as_str().into();
-    object["apiVersion"] = kind.api_version().into();
-}
-
-fn place(task: &Task<'_>) -> String {
-    task.namespace
-        .as_ref()
-        .map(|namespace| format!(" in namespace {}", printable(namespace)))
-        .unwrap_or_default()
-}
-
-fn not_found(task: &Task<'_>, name: &str) -> String {
-    format!("there is no {} {}{}", task.shown, printable(name), place(task))
-}
-
-fn cannot_read(task: &Task<'_>, name: &str, error: &CallError) -> String {
-    let (kind, name, words) = (task.kind.full_name(), printable(name), printable(&error.to_string()));
-    match error.code {
-        403 => format!("this user may not get {kind} {name}{}: {words}", place(task)),
-        _ => format!("{kind} {name} cannot be read: {words}"),
-    }
 }
 
 /// The message of kubectl for an empty result.

@@ -6,10 +6,9 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
 use crate::cli::catalog::{PackageKind, UNKNOWN, full_name};
-use crate::cli::columns::{Cell, Severity, age};
 use crate::cli::model::{Object, State, Status};
 use crate::cli::out::printable;
-use crate::yaml;
+use crate::cli::show::{Cell, Line, Severity, Table, age};
 
 /// One line of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,7 +22,7 @@ pub(super) struct Row {
     pub version: String,
 }
 
-/// The columns of the table.
+/// Which columns the table has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Shape {
     /// With the namespace.
@@ -54,42 +53,47 @@ impl Row {
         self
     }
 
-    pub(super) fn cells(&self, shape: Shape, counts: &Counts, now: Timestamp) -> Vec<Cell> {
-        let Object { namespace, name, uid, created, status, .. } = &self.object;
-        let mut cells = Vec::new();
-        if shape.namespaces {
-            cells.push(Cell::plain(namespace.as_deref().unwrap_or_default()));
-        }
-        let ready = match status.ready.as_str() {
+    fn ready(&self) -> Cell {
+        let status = &self.object.status;
+        let severity = match status.ready.as_str() {
             "True" => Severity::Good,
             "False" if status.state == State::Stalled => Severity::Bad,
             _ => Severity::Busy,
         };
-        cells.extend([
-            Cell::plain(&self.kind),
-            Cell::plain(name),
-            Cell::new(&status.ready, ready),
-            Cell::new(status.state.text(), status.state.severity()),
-            Cell::plain(&status.reason),
-        ]);
-        if shape.children {
-            let (ready, all) = counts.get(uid).copied().unwrap_or_default();
-            let severity = if ready < all { Severity::Busy } else { Severity::Plain };
-            cells.push(match self.package.as_str() {
-                UNKNOWN => Cell::plain(UNKNOWN),
-                _ => Cell::new(format!("{ready}/{all}"), severity),
-            });
+        Cell::new(&status.ready, severity)
+    }
+
+    fn children(&self, counts: &Counts) -> Cell {
+        let (ready, all) = counts.get(&self.object.uid).copied().unwrap_or_default();
+        let severity = if ready < all { Severity::Busy } else { Severity::Plain };
+        match self.package.as_str() {
+            UNKNOWN => Cell::plain(UNKNOWN),
+            _ => Cell::new(format!("{ready}/{all}"), severity),
         }
-        cells.push(Cell::plain(age(now, created.as_deref())));
-        if shape.wide {
-            cells.extend([&self.package, &self.revision, &status.message].map(Cell::plain));
-        }
-        cells
     }
 }
 
+/// The columns of the table.
+pub(super) fn table(shape: Shape, counts: &Counts, now: Timestamp) -> Table<'_, Row> {
+    let Shape { namespaces, wide, children } = shape;
+    Table::new()
+        .column_if(namespaces, "NAMESPACE", |row: &Row| {
+            Cell::plain(row.object.namespace.as_deref().unwrap_or_default())
+        })
+        .column("KIND", |row| Cell::plain(&row.kind))
+        .column("NAME", |row| Cell::plain(&row.object.name))
+        .column("READY", Row::ready)
+        .column("STATUS", |row| row.object.status.state.cell())
+        .column("REASON", |row| Cell::plain(&row.object.status.reason))
+        .column_if(children, "CHILDREN", |row| row.children(counts))
+        .column("AGE", move |row| Cell::plain(age(now, row.object.created.as_deref())))
+        .column_if(wide, "PACKAGE", |row| Cell::plain(&row.package))
+        .column_if(wide, "REVISION", |row| Cell::plain(&row.revision))
+        .column_if(wide, "MESSAGE", |row| Cell::plain(&row.object.status.message))
+}
+
 /// A line that is as wide as most later lines of a watch.
-pub(super) fn later(shape: Shape) -> Vec<Cell> {
+pub(super) fn later(header: &Line) -> Line {
     let wide = |name: &str| match name {
         "READY" => "Unknown",
         "STATUS" => "Reconciling",
@@ -97,23 +101,7 @@ pub(super) fn later(shape: Shape) -> Vec<Cell> {
         "AGE" => "999m",
         _ => "",
     };
-    header(shape).iter().map(|cell| Cell::plain(wide(&cell.text))).collect()
-}
-
-/// The names of the columns.
-pub(super) fn header(shape: Shape) -> Vec<Cell> {
-    let mut names = vec!["KIND", "NAME", "READY", "STATUS", "REASON"];
-    if shape.namespaces {
-        names.insert(0, "NAMESPACE");
-    }
-    if shape.children {
-        names.push("CHILDREN");
-    }
-    names.push("AGE");
-    if shape.wide {
-        names.extend(["PACKAGE", "REVISION", "MESSAGE"]);
-    }
-    names.into_iter().map(Cell::plain).collect()
+    header.iter().map(|cell| Cell::plain(wide(&cell.text))).collect()
 }
 
 /// The text of the column KIND, with the group if two packages have a kind of the same name.
@@ -135,65 +123,6 @@ pub(super) fn name(kind: &PackageKind, instance: &Value) -> String {
     format!("{singular}/{}", printable(instance["metadata"]["name"].as_str().unwrap_or_default()))
 }
 
-/// How objects are printed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Format {
-    Json,
-    Yaml,
-}
-
-impl Format {
-    /// A single object, also for use in [`Self::list`].
-    pub(super) fn object(self, object: &Value) -> String {
-        match self {
-            Self::Json => crate::printable::json(&format!("{object:#}")).into_owned(),
-            Self::Yaml => yaml::to_string(object),
-        }
-    }
-
-    /// One of several consecutive objects.
-    pub(super) fn document(self, object: &str) -> String {
-        match self {
-            Self::Json => format!("{object}\n"),
-            Self::Yaml => format!("---\n{object}"),
-        }
-    }
-
-    /// A List of objects from [`Self::object`].
-    pub(super) fn list(self, objects: &[String]) -> String {
-        let indented = |text: &str, by: &str| {
-            // Empty lines stay empty.
-            let lines = text.trim_end().lines().enumerate();
-            lines.fold(String::new(), |text, (number, line)| match (number, line) {
-                (0, line) => line.to_owned(),
-                (_, "") => text + "\n",
-                (_, line) => text + "\n" + by + line,
-            })
-        };
-        match (self, objects) {
-            (Self::Json, _) => {
-                let items: Vec<String> =
-                    objects.iter().map(|o| format!("\n    {}", indented(o, "    "))).collect();
-                let end = if items.is_empty() { "" } else { "\n  " };
-                format!(
-                    "{{\n  \"apiVersion\": \"v1\",\n  \"items\": [{}{end}],\n  \"kind\": \"List\",\n  \"metadata\": {{\n    \
-                     \"resourceVersion\": \"\"\n  }}\n}}\n",
-                    items.join(",")
-                )
-            }
-            (Self::Yaml, []) => {
-                "apiVersion: v1\nitems: []\nkind: List\nmetadata:\n  resourceVersion: \"\"\n".to_owned()
-            }
-            (Self::Yaml, _) => {
-                let items: Vec<String> =
-                    objects.iter().map(|o| format!("- {}\n", indented(o, "  "))).collect();
-                let items = items.concat();
-                format!("apiVersion: v1\nitems:\n{items}kind: List\nmetadata:\n  resourceVersion: \"\"\n")
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -210,8 +139,8 @@ mod tests {
         })
     }
 
-    fn texts(cells: &[Cell]) -> Vec<&str> {
-        cells.iter().map(|cell| cell.text.as_str()).collect()
+    fn texts(line: Line) -> Vec<String> {
+        line.into_iter().map(|cell| cell.text).collect()
     }
 
     #[test]
@@ -220,8 +149,9 @@ mod tests {
         let row = Row::of("Web", "web", &instance("a", "False"));
         let counts = Counts::from([("u".to_owned(), (1, 2))]);
         let narrow = Shape::default();
+        let table = |shape| table(shape, &counts, now);
         assert_eq!(
-            texts(&row.cells(narrow, &counts, now)),
+            texts(table(narrow).line(&row)),
             ["Web", "a", "False", "Reconciling", "ChildrenNotReady", "60m"]
         );
         let wide = Shape { namespaces: true, wide: true, children: true };
@@ -238,31 +168,13 @@ mod tests {
             "0.1.0-abc",
             "a: waits",
         ];
-        assert_eq!(texts(&row.cells(wide, &counts, now)), expected);
-        assert_eq!(header(wide).len(), expected.len());
-        assert_eq!(header(narrow).len(), 6);
+        assert_eq!(texts(table(wide).line(&row)), expected);
+        let header = texts(table(wide).header()).join(" ");
+        assert_eq!(header, "NAMESPACE KIND NAME READY STATUS REASON CHILDREN AGE PACKAGE REVISION MESSAGE");
         // A cluster-scoped instance without a status.
         let bare = Row::of("Web", "web", &json!({"metadata": {"name": "b"}}));
         let expected = ["<none>", "Web", "b", "Unknown", "NotObserved", "<none>", "<unknown>"];
-        assert_eq!(texts(&bare.cells(Shape { namespaces: true, ..narrow }, &counts, now)), expected);
-        assert_eq!(texts(&row.gone().cells(narrow, &counts, now))[3..5], ["Deleted", "<none>"]);
-    }
-
-    #[test]
-    fn a_list_reads_back_as_its_objects() {
-        for count in 0..3 {
-            let objects: Vec<Value> = (0..count).map(|i| instance(&format!("a-{i}"), "True")).collect();
-            let expected = json!({"apiVersion": "v1", "kind": "List", "items": objects, "metadata": {"resourceVersion": ""}});
-            for format in [Format::Json, Format::Yaml] {
-                let texts: Vec<String> = objects.iter().map(|object| format.object(object)).collect();
-                let list = format.list(&texts);
-                assert_eq!(yaml::from_str(&list).unwrap(), expected, "{list}");
-                if format == Format::Json {
-                    assert_eq!(list, format!("{expected:#}\n"));
-                } else {
-                    assert_eq!(list, yaml::to_string(&expected));
-                }
-            }
-        }
+        assert_eq!(texts(table(Shape { namespaces: true, ..narrow }).line(&bare)), expected);
+        assert_eq!(texts(table(narrow).line(&row.gone()))[3..5], ["Deleted", "<none>"]);
     }
 }

@@ -8,13 +8,14 @@ use std::time::Duration;
 use clap::Parser;
 use serde_json::{Value, json};
 
-use super::objects;
+use super::objects::{self, Part};
 use super::status;
 use super::values::{self, Settings};
 use crate::api::{ApiKind, CallError, Class, Gvk};
 use crate::children::names::MANAGER_NAMESPACE;
-use crate::cli::command::{BLOCKED, Failure, Manifests, duration, end};
+use crate::cli::command::{BLOCKED, Failure, Format, duration, end};
 use crate::cli::connect::{self, ClusterOptions};
+use crate::cli::model::name_of;
 use crate::cli::out::{self, printable};
 use crate::cli::wait::{Look, Wait};
 use crate::cli::{operators, owned, rbac};
@@ -81,7 +82,7 @@ pub(super) struct Args {
 
     /// Output format with --dry-run
     #[arg(short, long, value_enum, value_name = "FORMAT", requires = "dry_run")]
-    output: Option<Manifests>,
+    output: Option<Format>,
 
     /// Wait until the manager is ready
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
@@ -151,9 +152,9 @@ pub(super) async fn run(args: &Args) -> ExitCode {
 
 async fn install(args: &Args) -> Result<ExitCode, Failure> {
     let settings = settings(args).map_err(|error| Failure::with_code(2, error))?;
-    let objects = objects::all(&settings);
+    let objects = objects::made(&settings);
     if args.dry_run {
-        let text = args.output.unwrap_or(Manifests::Yaml).text(&objects);
+        let text = args.output.unwrap_or(Format::Yaml).objects(&objects);
         return Ok(out::all(&text, ExitCode::SUCCESS));
     }
     let server = connect::connect_in(&args.cluster).await?;
@@ -191,14 +192,11 @@ async fn apply(cluster: &Cluster, object: &Value) -> Result<String, Failure> {
     applied.map(|_| what.clone())
 }
 
-fn name_of(object: &Value) -> &str {
-    object["metadata"]["name"].as_str().unwrap_or_default()
-}
-
 /// Deletes the optional objects of an earlier installation that the settings do not enable.
 async fn delete_unwanted(cluster: &Cluster, settings: &Settings) -> Result<(), Failure> {
-    for (value, object) in objects::optional(settings) {
-        let Some(gvk) = Gvk::of(&object).filter(|_| !settings.is_enabled(value)) else { continue };
+    for Part { object, option, .. } in objects::all(settings) {
+        let Some(value) = option.filter(|value| !settings.is_enabled(value)) else { continue };
+        let Some(gvk) = Gvk::of(&object) else { continue };
         let (kind, name) = (objects::kind_of(&gvk), name_of(&object));
         let live = match cluster.get(&kind, Some(&settings.namespace), name).await {
             // The cluster does not have the kind, or the user may not read it.
@@ -221,8 +219,7 @@ async fn delete_former(cluster: &Cluster, namespace: &str) -> Result<(), Failure
         for object in [&binding, &role] {
             let Some(gvk) = Gvk::of(object) else { continue };
             let kind = ApiKind::built_in(&gvk.api_version, &gvk.kind);
-            let (name, namespace) = (&object["metadata"]["name"], object["metadata"]["namespace"].as_str());
-            let name = name.as_str().unwrap_or_default();
+            let (name, namespace) = (name_of(object), object["metadata"]["namespace"].as_str());
             let live = cluster.get(&kind, namespace, name).await;
             let live = live.map_err(|error| format!("{} {name} cannot be read: {error}", kind.kind))?;
             there.extend(live.filter(|live| Owner::of(live) == Owner::Manager).map(|live| (kind, live)));
@@ -411,13 +408,13 @@ mod tests {
             settings.values["extraArgs"],
             json!(["--allow-call-to", "a.internal", "--allow-call-to", "10.0.0.0/8"])
         );
-        let all = objects::all(&settings);
+        let all = objects::made(&settings);
         let deployment = all.iter().find(|object| object["kind"] == "Deployment").unwrap();
         let container = &deployment["spec"]["template"]["spec"]["containers"][0];
         assert_eq!(container["args"].as_array().unwrap().last(), Some(&json!("10.0.0.0/8")));
         assert!(!all.iter().any(|object| object["kind"] == "NetworkPolicy"));
         let settings = given(&["--set", "networkPolicy.enabled=true"]).unwrap();
-        assert!(objects::all(&settings).iter().any(|object| object["kind"] == "NetworkPolicy"));
+        assert!(objects::made(&settings).iter().any(|object| object["kind"] == "NetworkPolicy"));
     }
 
     #[test]

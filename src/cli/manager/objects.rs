@@ -23,25 +23,40 @@ const USER: u32 = 65_532;
 /// The image that `operetta manager install` uses: that of this version.
 pub(super) const IMAGE: &str = concat!("operetta:", env!("CARGO_PKG_VERSION"));
 
-/// All objects, in an order in which they can be applied.
-pub(super) fn all(settings: &Settings) -> Vec<Value> {
-    let mut all = vec![namespace(settings), crds::instance_state(), crds::plan_run()];
-    all.extend([objects::crd(), operators::crd()]);
-    // The manager adds its own exemption to the policies when it starts.
-    all.extend(crds::policies());
-    all.extend(crds::bindings());
-    all.extend(rights::manager::manager(&settings.namespace));
-    // Applied here and not by the manager: an account cannot be trusted to confine itself.
-    all.extend(rights::confinement::objects(&settings.namespace));
-    all.extend([deployment(settings), disruption_budget(settings), metrics(settings), webhook(settings)]);
-    let wanted = optional(settings).into_iter().filter(|(value, _)| settings.is_enabled(value));
-    all.extend(wanted.map(|(_, object)| object));
-    all
+/// One of the objects.
+pub(super) struct Part {
+    pub object: Value,
+    /// The value that says whether it is made; it always is without one.
+    pub option: Option<&'static str>,
+    /// Whether packages need it, too, so that it stays when only the manager is removed.
+    pub is_shared: bool,
 }
 
-/// The objects that are made only if the value of that name says so.
-pub(super) fn optional(settings: &Settings) -> [(&'static str, Value); 2] {
-    [("networkPolicy", network_policy(settings)), ("serviceMonitor", service_monitor(settings))]
+/// All objects, in an order in which they can be applied. What is installed, written as files and as a chart, and removed, comes
+/// from this list.
+pub(super) fn all(settings: &Settings) -> Vec<Part> {
+    let mut shared = vec![namespace(settings), crds::instance_state(), crds::plan_run()];
+    shared.extend([objects::crd(), operators::crd()]);
+    // The manager adds its own exemption to the policies when it starts.
+    shared.extend(crds::policies());
+    shared.extend(crds::bindings());
+    let mut own = rights::manager::manager(&settings.namespace);
+    // Applied here and not by the manager: an account cannot be trusted to confine itself.
+    own.extend(rights::confinement::objects(&settings.namespace));
+    own.extend([deployment(settings), disruption_budget(settings), metrics(settings), webhook(settings)]);
+    let optional =
+        [("networkPolicy", network_policy(settings)), ("serviceMonitor", service_monitor(settings))];
+    let shared = shared.into_iter().map(|object| Part { object, option: None, is_shared: true });
+    let own = own.into_iter().map(|object| Part { object, option: None, is_shared: false });
+    let optional =
+        optional.into_iter().map(|(value, object)| Part { object, option: Some(value), is_shared: false });
+    shared.chain(own).chain(optional).collect()
+}
+
+/// The objects that are made with these settings.
+pub(super) fn made(settings: &Settings) -> Vec<Value> {
+    let is_made = |part: &Part| part.option.is_none_or(|value| settings.is_enabled(value));
+    all(settings).into_iter().filter(is_made).map(|part| part.object).collect()
 }
 
 /// The API kind of one of the objects.
@@ -240,7 +255,7 @@ mod tests {
     #[test]
     fn the_webhook_service_targets_the_listening_port() {
         let settings = Settings::defaults("o");
-        let all = all(&settings);
+        let all = made(&settings);
         let named = |kind: &str, name: &str| {
             all.iter().find(|object| object["kind"] == kind && object["metadata"]["name"] == name).unwrap()
         };
@@ -262,7 +277,7 @@ mod tests {
     #[test]
     fn no_rule_has_a_wildcard_or_grants_rights() {
         let settings = Settings::defaults("o");
-        for object in all(&settings) {
+        for object in made(&settings) {
             for rule in object["rules"].as_array().into_iter().flatten() {
                 let words: Vec<&str> = ["apiGroups", "resources", "verbs"]
                     .iter()

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::api::{ApiKind, CallError, Class};
 use crate::children::{RIGHTS_MISSING, crds, names, package_of_crd_value};
+use crate::cli::command::{Failure, end};
 use crate::cli::connect::{self, ClusterOptions};
 use crate::cli::{out, rbac};
 use crate::cluster::Cluster;
@@ -57,27 +58,19 @@ struct State {
 }
 
 pub(super) async fn run(args: &Args) -> ExitCode {
-    let server = match connect::connect_in(&args.cluster).await {
-        Ok(server) => server,
-        Err(error) => {
-            out::note(format!("error: {error}"));
-            return ExitCode::FAILURE;
-        }
-    };
-    let state = match read(&server.cluster, &args.namespace).await {
-        Ok(state) => state,
-        Err(error) => {
-            out::note(format!("error: {error}"));
-            return ExitCode::FAILURE;
-        }
-    };
+    end(status(args).await)
+}
+
+async fn status(args: &Args) -> Result<ExitCode, Failure> {
+    let server = connect::connect_in(&args.cluster).await?;
+    let state = read(&server.cluster, &args.namespace).await.map_err(|error| error.to_string())?;
     let leader = state.lease.as_ref().and_then(|lease| leader(lease, crate::clock::now()));
     let code = if leader.is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     let text = match args.output {
         Output::Text => text(&state, leader, &args.namespace),
         Output::Json => out::json(&to_json(&state, leader, &args.namespace)),
     };
-    out::all(&text, code)
+    Ok(out::all(&text, code))
 }
 
 async fn read(cluster: &Cluster, namespace: &str) -> Result<State, CallError> {

@@ -7,13 +7,14 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::objects;
+use super::objects::{self, Part};
 use super::status::leader;
 use super::values::Settings;
 use crate::api::{ApiKind, CallError, Class, Gvk};
 use crate::children::{crds, names, package_of_crd_value};
 use crate::cli::command::{BLOCKED, Failure, duration, end};
 use crate::cli::connect::{self, ClusterOptions, Server};
+use crate::cli::model::name_of;
 use crate::cli::out::{self, printable};
 use crate::cli::wait::{Look, Wait};
 use crate::cli::{operators, rbac};
@@ -112,7 +113,7 @@ async fn uninstall(args: &Args) -> Result<(), Failure> {
         return Err(format!(
             "--all deletes what the other manager of {} needs, {}\n  help: leave out --all; if that manager is gone, delete this CRD \
              first",
-            printable(name_of(other).unwrap_or_default()),
+            printable(name_of(other)),
             printable(crds::lease(other).unwrap_or_default())
         )
         .into());
@@ -127,8 +128,7 @@ async fn uninstall(args: &Args) -> Result<(), Failure> {
         return removal.all_else().await;
     }
     if args.packages == Some(Packages::Keep) {
-        let converted: Vec<&str> =
-            crds.iter().filter(|crd| removal.converts(crd)).filter_map(name_of).collect();
+        let converted: Vec<&str> = crds.iter().filter(|crd| removal.converts(crd)).map(name_of).collect();
         if !converted.is_empty() {
             out::note(format!(
                 "warning: no manager converts instances of {} any more: until one runs again they cannot be read in other \
@@ -144,8 +144,9 @@ async fn uninstall(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-fn name_of(object: &Value) -> Option<&str> {
-    object["metadata"]["name"].as_str()
+/// Whether an object is an admission policy or a binding of one.
+fn is_policy(object: &Value) -> bool {
+    object["kind"].as_str().is_some_and(|kind| kind.starts_with("ValidatingAdmissionPolicy"))
 }
 
 struct Removal<'a> {
@@ -173,7 +174,7 @@ impl Removal<'_> {
 
     async fn delete(&self, kind: &ApiKind, live: &Value) -> Result<(), Failure> {
         operators::delete(self.cluster, kind, live).await?;
-        let name = name_of(live).unwrap_or_default();
+        let name = name_of(live);
         out::line(format!("{} {} is deleted", kind.kind, printable(name)));
         Ok(())
     }
@@ -193,7 +194,7 @@ impl Removal<'_> {
             Err(error) if error.class == Class::NotFound => Ok(Vec::new()),
             all => {
                 let all = all.map_err(|error| refused("the Operators cannot be listed", &error))?;
-                Ok(all.iter().filter_map(name_of).map(str::to_owned).collect())
+                Ok(all.iter().map(name_of).map(str::to_owned).collect())
             }
         }
     }
@@ -274,25 +275,13 @@ impl Removal<'_> {
     /// Deletes the objects that the manager needs to run. Objects of these names that others have made stay,
     /// and so do the roles of a manager in another namespace.
     async fn own_objects(&self) -> Result<(), Failure> {
-        let mut all = objects::all(&self.settings);
-        all.extend(objects::optional(&self.settings).map(|(_, object)| object));
-        let policy = crate::rights::confinement::objects(self.namespace());
-        let confines = |object: &Value| {
-            policy.iter().any(|known| known["metadata"]["name"] == object["metadata"]["name"])
-        };
         let mut kept = HashSet::new();
-        for object in all.iter().rev() {
+        for Part { object, .. } in objects::all(&self.settings).iter().rev().filter(|part| !part.is_shared) {
             let Some(gvk) = Gvk::of(object) else { continue };
-            let is_policy = gvk.kind.starts_with("ValidatingAdmissionPolicy");
-            if matches!(&*gvk.kind, "Namespace" | "CustomResourceDefinition")
-                || is_policy && !confines(object)
-            {
-                continue;
-            }
-            let (kind, name) = (objects::kind_of(&gvk), name_of(object).unwrap_or_default());
+            let (kind, name) = (objects::kind_of(&gvk), name_of(object));
             let namespace = object["metadata"]["namespace"].as_str();
             let Some(live) = self.get(&kind, namespace, name).await? else { continue };
-            let is_ours = is_policy || Owner::of(&live) == Owner::Manager;
+            let is_ours = is_policy(object) || Owner::of(&live) == Owner::Manager;
             // A binding comes before its role.
             let role = (kind.kind.trim_end_matches("Binding").to_owned(), namespace, name);
             if !is_ours || live["subjects"] != object["subjects"] || kept.contains(&role) {
@@ -323,15 +312,13 @@ impl Removal<'_> {
             .into());
         }
         self.no_instances(&self.package_crds().await?.0).await?;
-        let own = objects::all(&self.settings);
-        let is_policy = |object: &&Value| {
-            object["kind"].as_str().is_some_and(|kind| kind.starts_with("ValidatingAdmissionPolicy"))
-        };
-        let bound = own.iter().rev().filter(is_policy);
-        let defined = own.iter().filter(|object| object["kind"] == "CustomResourceDefinition");
+        let all = objects::all(&self.settings);
+        let shared = all.iter().filter(|part| part.is_shared).map(|part| &part.object);
+        let bound = shared.clone().rev().filter(|object| is_policy(object));
+        let defined = shared.filter(|object| object["kind"] == "CustomResourceDefinition");
         for object in bound.chain(defined) {
             let Some(gvk) = Gvk::of(object) else { continue };
-            let (kind, name) = (objects::kind_of(&gvk), name_of(object).unwrap_or_default());
+            let (kind, name) = (objects::kind_of(&gvk), name_of(object));
             if let Some(live) = self.get(&kind, None, name).await? {
                 self.delete(&kind, &live).await?;
             }
@@ -358,13 +345,7 @@ impl Removal<'_> {
     /// Deletes the namespace. The end of its deletion is not awaited: it takes as long as that of all objects
     /// in it.
     async fn delete_namespace(&self, kind: &ApiKind, live: &Value) -> Result<(), Failure> {
-        let text = |field: &str| live["metadata"][field].as_str().unwrap_or_default();
-        let precondition = (text("uid"), text("resourceVersion"));
-        let deleted = self
-            .cluster
-            .delete(kind, None, text("name"), precondition, crate::cluster::Propagation::Background)
-            .await;
-        deleted.map_err(|error| refused(&format!("Namespace {} cannot be deleted", text("name")), &error))?;
+        operators::begin_deletion(self.cluster, kind, live).await?;
         out::line(format!("Namespace {} is being deleted", self.namespace()));
         Ok(())
     }

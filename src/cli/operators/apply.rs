@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use super::{FIELD_MANAGER, Failure, name_of, refused, revisions};
 use crate::api::{ApiKind, CallError, Class};
 use crate::children::names::MANAGER_NAMESPACE;
-use crate::cli::out;
 use crate::cli::rights_review::namespaces_of;
 use crate::cli::wait::{Look, Wait};
+use crate::cli::{connect, out};
 use crate::cluster::{Cluster, Propagation};
 use crate::operators::{self, NAMED_BY, NamespacesSpec, Object, OperatorSpec, Packed, TakeOver};
 use crate::package::store::objects;
@@ -90,7 +90,7 @@ pub(super) fn operator_of(
 
 /// Applies the `Operator` with the name of the user, which its history shows.
 pub(super) async fn operator(cluster: &Cluster, mut object: Object, force: bool) -> Result<Value, Failure> {
-    if let Some(user) = user(cluster).await {
+    if let Ok(user) = connect::user(cluster).await {
         let revision = object.body["spec"]["revision"].as_str().unwrap_or_default();
         object.body["metadata"]["annotations"] = json!({(NAMED_BY): format!("{revision} {user}")});
     }
@@ -105,14 +105,6 @@ pub(super) async fn operator(cluster: &Cluster, mut object: Object, force: bool)
     })
 }
 
-/// The name with which the API server authenticates the user of this command.
-async fn user(cluster: &Cluster) -> Option<String> {
-    let kind = ApiKind::built_in("authentication.k8s.io/v1", "SelfSubjectReview");
-    let question = json!({"apiVersion": kind.api_version(), "kind": kind.kind});
-    let answer = cluster.review(&kind, &question).await.ok()?;
-    answer["status"]["userInfo"]["username"].as_str().map(str::to_owned)
-}
-
 async fn apply(cluster: &Cluster, object: &Object, force: bool) -> Result<Value, CallError> {
     cluster.apply(&object.kind, &object.body, FIELD_MANAGER, force).await
 }
@@ -121,33 +113,37 @@ fn not_applied(kind: &ApiKind, name: &str, error: &CallError) -> Failure {
     refused(&format!("{} {name} cannot be applied", kind.kind), error)
 }
 
-/// Deletes exactly this object, and waits until it is gone.
-pub(in crate::cli) async fn delete(cluster: &Cluster, kind: &ApiKind, object: &Value) -> Result<(), Failure> {
-    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
-    let (namespace, name) = (object["metadata"]["namespace"].as_str(), text("name"));
+/// Deletes exactly this object. Does not wait until it is gone.
+pub(in crate::cli) async fn begin_deletion(
+    cluster: &Cluster,
+    kind: &ApiKind,
+    object: &Value,
+) -> Result<(), Failure> {
+    let (namespace, name) = (object["metadata"]["namespace"].as_str(), name_of(object));
     let failed = |error: &CallError| refused(&format!("{} {name} cannot be deleted", kind.kind), error);
-    let mut version = text("resourceVersion").to_owned();
-    loop {
-        let precondition = (text("uid"), version.as_str());
+    let mut live = Some(object.clone());
+    while let Some(object) = live {
+        let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+        let precondition = (text("uid"), text("resourceVersion"));
         match cluster.delete(kind, namespace, name, precondition, Propagation::Background).await {
-            Ok(_) => break,
+            Ok(_) => return Ok(()),
             Err(error) if error.class == Class::NotFound => return Ok(()),
             // A write of the status has changed the resourceVersion.
             Err(error) if error.class == Class::Conflict => {
-                let live = cluster.get(kind, namespace, name).await.map_err(|error| failed(&error))?;
-                match live.filter(|live| live["metadata"]["uid"] == object["metadata"]["uid"]) {
-                    Some(live) => {
-                        live["metadata"]["resourceVersion"]
-                            .as_str()
-                            .unwrap_or_default()
-                            .clone_into(&mut version);
-                    }
-                    None => return Ok(()),
-                }
+                live = cluster.get(kind, namespace, name).await.map_err(|error| failed(&error))?;
+                live = live.filter(|live| live["metadata"]["uid"] == object["metadata"]["uid"]);
             }
             Err(error) => return Err(failed(&error)),
         }
     }
+    Ok(())
+}
+
+/// Deletes exactly this object, and waits until it is gone.
+pub(in crate::cli) async fn delete(cluster: &Cluster, kind: &ApiKind, object: &Value) -> Result<(), Failure> {
+    begin_deletion(cluster, kind, object).await?;
+    let (namespace, name) = (object["metadata"]["namespace"].as_str(), name_of(object));
+    let failed = |error: &CallError| refused(&format!("{} {name} cannot be deleted", kind.kind), error);
     let over = |why: &str| format!("{} {name} is still there{why}", kind.kind);
     let look = async || {
         let live = cluster.get(kind, namespace, name).await.map_err(|error| failed(&error))?;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::{End, Failure};
+use crate::cli::command::Format;
 use crate::cli::connect::Server;
 use crate::cli::{out, preview};
 use crate::package::Package;
@@ -30,7 +31,7 @@ pub(super) async fn print(
     server: &Server,
     package: &Arc<Package>,
     about: (&str, &[String]),
-    (output, fail_on): (Option<preview::Output>, &[preview::FailOn]),
+    (output, fail_on): (Option<Format>, &[preview::FailOn]),
 ) -> End {
     let report = report(server, package, about).await?;
     Ok(preview::print(output, fail_on, &report, false))

@@ -1,7 +1,6 @@
 //! `operetta install` and `operetta upgrade`.
 
 use std::collections::BTreeSet;
-use std::io::{BufRead, IsTerminal};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -15,7 +14,7 @@ use super::{
     take_over,
 };
 use crate::children::names::MANAGER_NAMESPACE;
-use crate::cli::command::Manifests;
+use crate::cli::command::{Format, ask, is_yes};
 use crate::cli::connect::{ClusterOptions, Server};
 use crate::cli::rights_review::{self, namespaces_of};
 use crate::cli::{out, preview};
@@ -128,7 +127,7 @@ struct What {
 
     /// Output format of --dry-run [default: yaml] and of --preview [default: text]
     #[arg(short, long, value_enum, value_name = "FORMAT", requires = "print")]
-    output: Option<Manifests>,
+    output: Option<Format>,
 
     /// Take fields of the Operator over from other managers, such as kubectl
     #[arg(long)]
@@ -184,17 +183,13 @@ impl What {
         let stored = ready.packed.objects.iter().map(|object| &object.body);
         let operator = self.operator(ready, None, takes_over);
         let objects = stored.chain(&rights).chain([&operator.body]);
-        Ok(out::all(&self.output.unwrap_or(Manifests::Yaml).text(objects), ExitCode::SUCCESS))
+        Ok(out::all(&self.output.unwrap_or(Format::Yaml).objects(objects), ExitCode::SUCCESS))
     }
 
     /// Prints what would change.
     async fn print_changes(&self, server: &Server, ready: &Ready) -> End {
-        let output = self.output.map(|output| match output {
-            Manifests::Yaml => preview::Output::Yaml,
-            Manifests::Json => preview::Output::Json,
-        });
         let about = (&self.namespace[..], &self.take_over_from[..]);
-        changes::print(server, &ready.package, about, (output, &self.fail_on)).await
+        changes::print(server, &ready.package, about, (self.output, &self.fail_on)).await
     }
 
     /// Shows the rights that the package would gain, and asks for agreement if that is needed.
@@ -280,17 +275,13 @@ pub(super) async fn install(args: &InstallArgs) -> End {
 
 /// Asks on the terminal.
 fn confirmed() -> Result<bool, Failure> {
-    let stdin = std::io::stdin();
-    if !stdin.is_terminal() {
-        return Err(Failure::with_code(
+    let answer = ask("Grant these rights? [y/N] ")?;
+    answer.map(|answer| is_yes(&answer)).ok_or_else(|| {
+        Failure::with_code(
             NOT_AGREED,
             "the package gets these rights only with --accept-rights: there is no terminal to ask on, and nothing was written",
-        ));
-    }
-    out::message("Grant these rights? [y/N] ");
-    let mut answer = String::new();
-    stdin.lock().read_line(&mut answer).map_err(|error| out::reason(&error))?;
-    Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
+        )
+    })
 }
 
 pub(super) async fn upgrade(args: &UpgradeArgs) -> End {

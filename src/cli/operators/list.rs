@@ -2,15 +2,14 @@
 
 use std::process::ExitCode;
 
-use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
 use super::{End, all, connect, find, history, name_of};
-use crate::cli::columns::{Cell, Columns, Severity, age};
-use crate::cli::command::{self, Output};
+use crate::cli::command::{self, Shown};
 use crate::cli::connect::ClusterOptions;
-use crate::cli::out::{self, printable};
-use crate::operators::{Standing, standing};
+use crate::cli::out;
+use crate::cli::show::{Cell, Severity, Table, age};
+use crate::operators::{Observed, Standing, standing};
 
 /// List the packages that are installed in a cluster
 ///
@@ -34,13 +33,8 @@ pub(in crate::cli) struct Args {
     #[arg(long, requires = "name", conflicts_with = "output")]
     history: bool,
 
-    /// Output format
-    #[arg(short, long, value_enum, value_name = "FORMAT")]
-    output: Option<Output>,
-
-    /// Omit the header
-    #[arg(long)]
-    no_headers: bool,
+    #[command(flatten)]
+    shown: Shown,
 
     #[command(flatten)]
     place: ClusterOptions,
@@ -54,70 +48,57 @@ pub(super) async fn run(args: &Args) -> End {
     };
     operators.sort_by(|a, b| name_of(a).cmp(name_of(b)));
     if let (true, [one]) = (args.history, operators.as_slice()) {
-        return Ok(out::all(&history::table(one, args.no_headers), ExitCode::SUCCESS));
+        return Ok(out::all(&history::table(one, args.shown.no_headers), ExitCode::SUCCESS));
     }
-    let list = || match (&args.name, operators.as_slice()) {
+    let value = || match (&args.name, operators.as_slice()) {
         (Some(_), [one]) => one.clone(),
         _ => command::list(&operators),
     };
-    let text = match args.output {
-        Some(output @ (Output::Json | Output::Yaml)) => {
-            Output::document(Some(output), &list()).unwrap_or_default()
-        }
-        Some(Output::Name) => {
-            operators.iter().flat_map(|one| ["operator.operetta.dev/", name_of(one), "\n"]).collect()
-        }
-        None | Some(Output::Wide) if operators.is_empty() => {
-            out::note("No packages are installed");
-            String::new()
-        }
-        None | Some(Output::Wide) => table(&operators, args.output.is_some(), args.no_headers),
-    };
+    let rows: Vec<(&Value, Observed)> = operators.iter().map(|one| (one, standing(one))).collect();
+    let name = |(operator, _): &(&Value, Observed)| format!("operator.operetta.dev/{}", name_of(operator));
+    let table = table(args.shown.is_wide());
+    let text = args.shown.text(&rows, "No packages are installed", &table, name, value);
     Ok(out::all(&text, ExitCode::SUCCESS))
 }
 
-fn table(operators: &[Value], wide: bool, no_headers: bool) -> String {
-    let mut header = vec!["NAME", "VERSION", "READY", "REASON", "INSTANCES", "AGE"];
-    if wide {
-        header.extend(["ACTIVE", "TARGET"]);
-    }
-    header.push("MESSAGE");
-    let mut lines: Vec<Vec<Cell>> = Vec::new();
-    if !no_headers {
-        lines.push(header.into_iter().map(Cell::plain).collect());
-    }
+fn table<'o>(wide: bool) -> Table<'static, (&'o Value, Observed)> {
     let now = crate::clock::now();
-    lines.extend(operators.iter().map(|operator| cells(operator, wide, now)));
-    let columns = Columns::fit(lines.iter().map(Vec::as_slice), console::colors_enabled());
-    lines.iter().map(|line| columns.line(line) + "\n").collect()
+    let text = |value: &Value| Cell::plain(value.as_str().unwrap_or_default());
+    Table::new()
+        .column("NAME", |(operator, _): &(&'o Value, Observed)| Cell::plain(name_of(operator)))
+        .column("VERSION", move |(operator, found)| match found.active {
+            Some(_) => text(&operator["status"]["version"]),
+            None => Cell::plain(""),
+        })
+        .column("READY", |(_, found)| {
+            let (ready, severity, _) = ready(&found.standing);
+            Cell::new(ready, severity)
+        })
+        .column("REASON", |(_, found)| {
+            let is_seen = found.standing != Standing::Unseen;
+            let reason = if is_seen { found.reason.as_str() } else { "NotObserved" };
+            Cell::new(reason, ready(&found.standing).1)
+        })
+        .column("INSTANCES", |(operator, _)| {
+            let count = operator["status"]["instances"].as_u64();
+            Cell::plain(count.map(|count| count.to_string()).unwrap_or_default())
+        })
+        .column("AGE", move |(operator, _)| {
+            Cell::plain(age(now, operator["metadata"]["creationTimestamp"].as_str()))
+        })
+        .column_if(wide, "ACTIVE", |(_, found)| Cell::plain(found.active.as_deref().unwrap_or_default()))
+        .column_if(wide, "TARGET", move |(operator, _)| text(&operator["spec"]["revision"]))
+        .column("MESSAGE", |(_, found)| Cell::text(ready(&found.standing).2))
 }
 
-fn cells(operator: &Value, wide: bool, now: Timestamp) -> Vec<Cell> {
-    let status = &operator["status"];
-    let text = |value: &Value| printable(value.as_str().unwrap_or_default());
-    let found = standing(operator);
-    let (ready, severity, message) = match &found.standing {
+/// The condition Ready, its colour and its message.
+fn ready(standing: &Standing) -> (&'static str, Severity, &str) {
+    match standing {
         Standing::Active(note) if note.is_empty() => ("True", Severity::Good, ""),
-        Standing::Active(note) => ("True", Severity::Busy, note.as_str()),
+        Standing::Active(note) => ("True", Severity::Busy, note),
         Standing::Unseen => ("Unknown", Severity::Busy, "no manager has seen the newest spec"),
-        Standing::Progressing(message) => ("False", Severity::Busy, message.as_str()),
-        Standing::Paused(message) => ("False", Severity::Dim, message.as_str()),
-        Standing::Stalled(_, message) => ("False", Severity::Bad, message.as_str()),
-    };
-    let is_seen = found.standing != Standing::Unseen;
-    let reason = if is_seen { found.reason.as_str() } else { "NotObserved" };
-    let mut cells = vec![
-        Cell::plain(printable(name_of(operator))),
-        Cell::plain(found.active.as_ref().map(|_| text(&status["version"])).unwrap_or_default()),
-        Cell::new(ready, severity),
-        Cell::new(printable(reason), severity),
-        Cell::plain(status["instances"].as_u64().map(|count| count.to_string()).unwrap_or_default()),
-        Cell::plain(age(now, operator["metadata"]["creationTimestamp"].as_str())),
-    ];
-    if wide {
-        cells.push(Cell::plain(found.active.as_deref().map(printable).unwrap_or_default()));
-        cells.push(Cell::plain(text(&operator["spec"]["revision"])));
+        Standing::Progressing(message) => ("False", Severity::Busy, message),
+        Standing::Paused(message) => ("False", Severity::Dim, message),
+        Standing::Stalled(_, message) => ("False", Severity::Bad, message),
     }
-    cells.push(Cell::new(printable(message), Severity::Plain));
-    cells
 }

@@ -22,12 +22,13 @@ use serde_json::Value;
 
 use super::command::{Failure, duration, end};
 use super::connect::{self, ClusterOptions, Server};
+use super::model::name_of;
 use super::out;
 use crate::api::{CallError, Class};
 use crate::diag::did_you_mean;
 use crate::operators;
 
-pub(super) use apply::delete;
+pub(super) use apply::{begin_deletion, delete};
 pub(super) use install::{InstallArgs, UpgradeArgs};
 pub(super) use list::Args as ListArgs;
 pub(super) use rollback::Args as RollbackArgs;
@@ -101,10 +102,6 @@ async fn all(server: &Server) -> Result<Vec<Value>, Failure> {
             .into()),
         Err(error) => Err(refused("the Operators cannot be listed", &error)),
     }
-}
-
-fn name_of(object: &Value) -> &str {
-    object["metadata"]["name"].as_str().unwrap_or_default()
 }
 
 /// The `Operator` of that name.

@@ -159,7 +159,7 @@ async fn is_bound(
         .map(|(_, object)| name_of(object))
         .collect();
     let role = rights::role_of_revision(package, revision);
-    let is_account = |name: &&str| rights::bindings::Part::of(&role, name).is_some();
+    let is_account = |name: &&str| rights::Part::of(&role, name).is_some();
     let all = rbac::objects_of_revision(&loaded, &Live::default(), &Placement::everywhere(namespace), None);
     let mut needed = all.iter().map(name_of).filter(is_account);
     Ok(needed.all(|name| names.contains(&name)))

@@ -6,15 +6,16 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::{End, Failure, apply, connect, duration, find, handed_over, name_of, refused, revisions, rights};
+use super::{End, Failure, apply, connect, duration, find, handed_over, refused, revisions, rights};
 use crate::api::{ApiKind, CallError, Class, group_of};
-use crate::children::{condition, names, package_of_crd_value};
+use crate::children::{names, package_of_crd_value};
 use crate::cli::command::BLOCKED;
 use crate::cli::connect::{ClusterOptions, Server};
-use crate::cli::model::{State, Status};
+use crate::cli::model::{Node, NodePosition, Object, State, name_of};
 use crate::cli::out::{self, printable};
+use crate::cli::show::{named, plural};
 use crate::cli::wait::{Look, Wait};
-use crate::cluster::{Cluster, Kinds, Propagation, Query};
+use crate::cluster::{Cluster, Kinds, Query};
 use crate::crd;
 use crate::manager::raw::Raw;
 use crate::package::store::objects;
@@ -73,47 +74,33 @@ enum Instances {
     Orphan,
 }
 
-/// An instance.
+/// An instance. Its status is known if it was listed with it.
 struct Instance {
     kind: ApiKind,
-    namespace: Option<String>,
-    name: String,
-    uid: String,
-    is_deleting: bool,
-    finalizers: Vec<String>,
-    /// What its deletion waits for, if that was read.
-    waits: Option<String>,
-    /// Whether a person has to act.
-    is_blocked: bool,
+    node: Node,
 }
 
 impl Instance {
-    fn of(kind: &ApiKind, raw: Raw) -> Self {
-        let status = Status::of_instance(&raw.body);
-        let pending = condition(&raw.body, "DeletionPending").filter(|pending| pending["status"] == "True");
-        let is_deleting = raw.metadata.deletion_timestamp.is_some();
-        Self {
-            kind: kind.clone(),
-            namespace: raw.metadata.namespace,
-            name: raw.metadata.name.unwrap_or_default(),
-            uid: raw.metadata.uid.unwrap_or_default(),
-            is_deleting,
-            finalizers: raw.metadata.finalizers.unwrap_or_default(),
-            is_blocked: is_deleting && (status.state == State::Stalled || pending.is_some()),
-            waits: Some(status.sentence()).filter(|sentence| !sentence.is_empty()),
-        }
+    /// Whether its deletion waits for a person.
+    fn is_blocked(&self) -> bool {
+        let is_pending = |one: &Value| one["type"] == "DeletionPending" && one["status"] == "True";
+        let is_stalled = self.node.object.status.state == State::Stalled;
+        self.node.deleted.is_some() && (is_stalled || self.node.conditions.iter().any(is_pending))
     }
 
     fn text(&self) -> String {
-        let place = self.namespace.as_ref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
-        printable(&format!("{} {place}{}", self.kind.kind, self.name))
+        let Object { namespace, name, .. } = &self.node.object;
+        let place = namespace.as_ref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
+        format!("{} {place}{name}", self.kind.kind)
     }
 
     /// What its deletion waits for.
     fn waits(&self) -> String {
-        match &self.waits {
-            Some(waits) => format!("{}: {waits}", self.text()),
-            None => format!("{}: finalizers: {}", self.text(), printable(&self.finalizers.join(", "))),
+        let sentence = self.node.object.status.sentence();
+        if sentence.is_empty() {
+            format!("{}: finalizers: {}", self.text(), self.node.finalizers.join(", "))
+        } else {
+            format!("{}: {sentence}", self.text())
         }
     }
 }
@@ -213,7 +200,9 @@ async fn instances(cluster: &Cluster, crds: &[Value], with_status: bool) -> Resu
     let mut found = Vec::new();
     for kind in crds.iter().filter_map(crd::kind) {
         let query = Query { metadata_only: !with_status, ..Query::default() };
-        match cluster.list_all(&kind, &query, |raw: Raw| Instance::of(&kind, raw)).await {
+        let instance =
+            |raw: Raw| Instance { kind: kind.clone(), node: Node::instance(NodePosition::Root, &raw) };
+        match cluster.list_all(&kind, &query, instance).await {
             Ok(listed) => found.extend(listed),
             // Its CRD is being deleted.
             Err(error) if error.class == Class::NotFound => {}
@@ -227,13 +216,8 @@ async fn instances(cluster: &Cluster, crds: &[Value], with_status: bool) -> Resu
 
 /// `3 instances: EtcdCluster a/b, ...`.
 fn counted(found: &[Instance]) -> String {
-    let mut texts: Vec<String> = found.iter().take(NAMED).map(Instance::text).collect();
-    let more = found.len().saturating_sub(NAMED);
-    if more > 0 {
-        texts.push(format!("and {more} more"));
-    }
-    let word = if found.len() == 1 { "instance" } else { "instances" };
-    format!("{} {word}: {}", found.len(), texts.join(", "))
+    let texts: Vec<String> = found.iter().map(Instance::text).collect();
+    format!("{}: {}", plural(found.len(), "instance"), named(&texts, NAMED))
 }
 
 /// Waits until the garbage collector has deleted the children of these CRDs' instances, all of which are gone.
@@ -307,7 +291,7 @@ async fn delete_all(
         if before.0 != found.len() {
             before = (found.len(), Instant::now());
         }
-        for instance in found.iter().filter(|instance| !instance.is_deleting) {
+        for instance in found.iter().filter(|instance| instance.node.deleted.is_none()) {
             delete(cluster, instance).await?;
         }
         if before.1.elapsed() < QUIET {
@@ -323,7 +307,7 @@ async fn delete_all(
 fn waits(package: &str, found: &[Instance]) -> Look<()> {
     let counted = counted(found);
     // Instances that wait for a person come first.
-    let (blocked, others): (Vec<_>, Vec<_>) = found.iter().partition(|instance| instance.is_blocked);
+    let (blocked, others): (Vec<_>, Vec<_>) = found.iter().partition(|instance| instance.is_blocked());
     let shown = blocked.iter().chain(&others).take(NAMED);
     let lines = shown.map(|instance| instance.waits()).fold(String::new(), |all, line| all + "\n  " + &line);
     if !others.is_empty() || found.is_empty() {
@@ -337,19 +321,13 @@ fn waits(package: &str, found: &[Instance]) -> Look<()> {
 }
 
 async fn delete(cluster: &Cluster, instance: &Instance) -> Result<(), Failure> {
-    let Instance { kind, namespace, name, uid, .. } = instance;
-    let failed = |error: &CallError| refused(&format!("{} cannot be deleted", instance.text()), error);
-    let live = cluster.get(kind, namespace.as_deref(), name).await.map_err(|error| failed(&error))?;
-    let Some(live) = live.filter(|live| live["metadata"]["uid"] == uid.as_str()) else { return Ok(()) };
-    let version = live["metadata"]["resourceVersion"].as_str().unwrap_or_default();
-    let deleted = cluster
-        .delete(kind, namespace.as_deref(), name, (uid.as_str(), version), Propagation::Background)
-        .await;
-    match deleted {
-        // It has changed meanwhile, or is gone: the next list shows it.
-        Err(error) if matches!(error.class, Class::Conflict | Class::NotFound) => Ok(()),
-        Err(error) => Err(failed(&error)),
-        Ok(_) => Ok(()),
+    let Object { namespace, name, uid, .. } = &instance.node.object;
+    let kind = &instance.kind;
+    let live = cluster.get(kind, namespace.as_deref(), name).await;
+    let live = live.map_err(|error| refused(&format!("{} cannot be deleted", instance.text()), &error))?;
+    match live.filter(|live| live["metadata"]["uid"] == uid.as_str()) {
+        Some(live) => apply::begin_deletion(cluster, kind, &live).await,
+        None => Ok(()),
     }
 }
 

@@ -1,16 +1,17 @@
 //! `operetta plan cancel` and `approve`: they change `PlanRun`s.
 
-use std::io::{BufRead, IsTerminal};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::target::{FIELD_MANAGER, Run, Session, Target, Which};
-use super::{Common, Failure};
+use super::target::{FIELD_MANAGER, Run, Target, Which};
+use super::{Common, Failure, Session};
 use crate::api::Class;
 use crate::children::plans::plan_run_kind;
+use crate::cli::command::{self, is_yes};
+use crate::cli::connect;
 use crate::cli::out::{self, printable};
 use crate::plan::Verdict;
 
@@ -99,7 +100,7 @@ pub(super) struct ApproveArgs {
 pub(super) async fn approve(args: &ApproveArgs) -> Result<ExitCode, Failure> {
     let target = Target::parse(&args.run)?;
     let session = Session::open(&args.common).await?;
-    let by = session.user().await?;
+    let by = connect::user(&session.server.cluster).await?;
     let verdict = if args.reject { Verdict::Reject } else { Verdict::Approve };
     if !args.all {
         let run = asking(&session, target).await?;
@@ -173,18 +174,11 @@ async fn answer(
 
 /// Asks for confirmation on the terminal.
 fn confirmed(questions: &str, verdict: Verdict) -> Result<bool, Failure> {
-    let stdin = std::io::stdin();
-    if !stdin.is_terminal() {
-        return Err(Failure::usage(format!(
-            "there is no terminal to ask on: add --yes\n{}",
-            questions.trim_end()
-        )));
-    }
     let verb = if verdict == Verdict::Reject { "Reject" } else { "Approve" };
-    out::message(&format!("These steps ask:\n{questions}{verb} all? [y/N] "));
-    let mut answer = String::new();
-    stdin.lock().read_line(&mut answer).map_err(|error| out::reason(&error))?;
-    Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
+    let answer = command::ask(&format!("These steps ask:\n{questions}{verb} all? [y/N] "))?;
+    answer.map(|answer| is_yes(&answer)).ok_or_else(|| {
+        Failure::usage(format!("there is no terminal to ask on: add --yes\n{}", questions.trim_end()))
+    })
 }
 
 /// Appends an approval, unless the run has changed.
@@ -260,14 +254,11 @@ fn ask(questions: &[(String, String)]) -> Result<usize, Failure> {
         .enumerate()
         .map(|(index, (path, message))| printable(&format!("  {}. {path}: {message}", index + 1)) + "\n")
         .collect();
-    let stdin = std::io::stdin();
-    if !stdin.is_terminal() {
+    let question = format!("Several steps ask:\n{lines}Which one? [1-{}] ", questions.len());
+    let Some(answer) = command::ask(&question)? else {
         return Err(format!("several steps ask: name one\n{}", lines.trim_end()).into());
-    }
-    out::message(&format!("Several steps ask:\n{lines}Which one? [1-{}] ", questions.len()));
-    let mut answer = String::new();
-    stdin.lock().read_line(&mut answer).map_err(|error| out::reason(&error))?;
-    let number = answer.trim().parse::<usize>().ok().filter(|number| (1..=questions.len()).contains(number));
+    };
+    let number = answer.parse::<usize>().ok().filter(|number| (1..=questions.len()).contains(number));
     number.map(|number| number - 1).ok_or_else(|| "not answered".into())
 }
 

@@ -6,20 +6,13 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::target::{Run, text};
 use crate::children::condition;
-use crate::cli::columns::{Branches, Cell, Columns, Severity, age};
 use crate::cli::out::printable;
+use crate::cli::show::{Branch, Cell, Line, Severity, Terminal, age, with_messages};
 use crate::plan::{Phase, PlanRun, StepPhase, StepState};
 use serde_json::Value;
 
-/// The capabilities of the terminal.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Style {
-    pub colours: bool,
-    /// Use box-drawing characters; otherwise ASCII.
-    pub unicode: bool,
-    /// Columns of the terminal; longer lines are cut.
-    pub width: Option<usize>,
-}
+/// The columns of the tree; messages are in the last one.
+const HEADER: [&str; 5] = ["STEP", "STATUS", "ATTEMPTS", "TIME", "MESSAGE"];
 
 /// What a run waits for, as the conditions of its instance say. Beside a run that does not affect it, Ready is True.
 pub(super) fn waits(instance: Option<&Value>, run: &str) -> Option<(String, String)> {
@@ -40,65 +33,56 @@ fn stalled(instance: Option<&Value>, run: &PlanRun) -> Option<String> {
 }
 
 /// The run, and below it its steps as far as it has reached them.
-pub(super) fn tree(run: &Run, instance: Option<&Value>, style: Style, now: Timestamp) -> String {
+pub(super) fn tree(run: &Run, instance: Option<&Value>, terminal: Terminal, now: Timestamp) -> String {
     let Run { run, .. } = run;
     let waits = waits(instance, &run.name);
-    let mut lines = vec![["STEP", "STATUS", "ATTEMPTS", "TIME", "MESSAGE"].map(Cell::plain).to_vec()];
-    lines.push(vec![
-        Cell::plain(printable(&run.name)),
-        Cell::new(format!("{:?}", run.phase()), severity(run.phase())),
+    let message = waits.is_none().then(|| stalled(instance, run)).flatten();
+    let line = vec![
+        Cell::plain(&run.name),
+        phase(run),
         Cell::default(),
-        Cell::new(took(run, now), Severity::Plain),
-        Cell::new(
-            waits.is_none().then(|| stalled(instance, run)).flatten().unwrap_or_else(|| above_steps(run)),
-            Severity::Plain,
-        ),
-    ]);
+        Cell::text(took(run, now)),
+        Cell::text(message.unwrap_or_else(|| above_steps(run))),
+    ];
     let steps = run.status.as_ref().map(|status| &status.steps[..]).unwrap_or_default();
-    let symbols = Branches::of(style.unicode);
-    let outer = outer(steps);
-    let mut below: HashMap<Option<usize>, Vec<usize>> = HashMap::new();
-    for (index, outer) in outer.iter().enumerate() {
-        below.entry(*outer).or_default().push(index);
+    let mut inner: HashMap<Option<usize>, Vec<usize>> = HashMap::new();
+    for (index, outer) in outer(steps).into_iter().enumerate() {
+        inner.entry(outer).or_default().push(index);
     }
-    let mut open: Vec<(usize, String, bool)> = Vec::new();
-    let push = |open: &mut Vec<_>, of: Option<usize>, indent: &str| {
-        let inner = below.get(&of).map(Vec::as_slice).unwrap_or_default();
-        for (number, index) in inner.iter().enumerate().rev() {
-            open.push((*index, indent.to_owned(), number + 1 == inner.len()));
-        }
-    };
-    push(&mut open, None, "");
-    while let Some((index, indent, is_last)) = open.pop() {
-        let step = &steps[index];
-        let name =
-            step.path[outer[index].map_or(0, |outer| steps[outer].path.len())..].trim_start_matches('/');
-        let symbol = if is_last { symbols.elbow } else { symbols.tee };
-        let waiting = waits.as_ref().filter(|(path, _)| *path == step.path).map(|(_, message)| message);
-        let attempts = if step.attempt > 0 { step.attempt.to_string() } else { String::new() };
-        lines.push(vec![
-            Cell::new(printable(&format!("{indent}{symbol}{name}")), Severity::Plain),
-            Cell::new(phase_of(step), step_severity(step)),
-            Cell::new(attempts, Severity::Plain),
-            Cell::new(step_time(step, run, now), Severity::Plain),
-            Cell::new(printable(&step_message(step, waiting.map(String::as_str))), Severity::Plain),
-        ]);
-        let inner = format!("{indent}{}", if is_last { "   " } else { symbols.through });
-        push(&mut open, Some(index), &inner);
+    let below = Reached { run, steps, inner, waits, now }.below(None);
+    let tree = Branch { line, below }.lines(terminal);
+    let lines: Vec<Line> = [HEADER.map(Cell::plain).to_vec()].into_iter().chain(tree).collect();
+    with_messages(&lines, HEADER.len() - 1, terminal)
+}
+
+/// The steps that a run has reached.
+struct Reached<'a> {
+    run: &'a PlanRun,
+    steps: &'a [StepState],
+    /// The steps in each step.
+    inner: HashMap<Option<usize>, Vec<usize>>,
+    waits: Option<(String, String)>,
+    now: Timestamp,
+}
+
+impl Reached<'_> {
+    fn below(&self, outer: Option<usize>) -> Vec<Branch> {
+        let prefix = outer.map_or(0, |outer| self.steps[outer].path.len());
+        let branch = |index: &usize| {
+            let step = &self.steps[*index];
+            let waiting = self.waits.as_ref().filter(|(path, _)| *path == step.path);
+            let attempts = if step.attempt > 0 { step.attempt.to_string() } else { String::new() };
+            let line = vec![
+                Cell::text(step.path[prefix..].trim_start_matches('/')),
+                Cell::new(phase_of(step), step_severity(step)),
+                Cell::text(attempts),
+                Cell::text(step_time(step, self.run, self.now)),
+                Cell::text(step_message(step, waiting.map(|(_, message)| message.as_str()))),
+            ];
+            Branch { line, below: self.below(Some(*index)) }
+        };
+        self.inner.get(&outer).into_iter().flatten().map(branch).collect()
     }
-    let columns = Columns::fit(lines.iter().map(Vec::as_slice), style.colours);
-    let mark = if style.unicode { "…" } else { "~" };
-    let width = style.width.filter(|width| columns.start(4) < *width);
-    let mut text = String::new();
-    for cells in &lines {
-        let line = columns.line(cells);
-        match width {
-            Some(width) => text.push_str(&console::truncate_str(&line, width, mark)),
-            None => text.push_str(&line),
-        }
-        text.push('\n');
-    }
-    text
 }
 
 /// What a run is: its plans, its instance, what has started it.
@@ -143,13 +127,15 @@ fn outer(steps: &[StepState]) -> Vec<Option<usize>> {
     steps.iter().map(|step| outer_of(&step.path)).collect()
 }
 
-pub(super) fn severity(phase: Phase) -> Severity {
-    match phase {
+/// The phase of a run in its colour.
+pub(super) fn phase(run: &PlanRun) -> Cell {
+    let severity = match run.phase() {
         Phase::Succeeded => Severity::Good,
         Phase::Failed => Severity::Bad,
         Phase::Cancelled | Phase::Superseded => Severity::Dim,
         Phase::Pending | Phase::Running | Phase::Interrupted => Severity::Busy,
-    }
+    };
+    Cell::new(format!("{:?}", run.phase()), severity)
 }
 
 fn step_severity(step: &StepState) -> Severity {
@@ -306,7 +292,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    const STYLE: Style = Style { colours: false, unicode: true, width: None };
+    const TERMINAL: Terminal = Terminal { colours: false, unicode: true, width: None };
 
     fn at(second: u32) -> String {
         format!("2026-11-21T12:00:{second:02}Z")
@@ -367,29 +353,27 @@ mod tests {
     #[test]
     fn steps_are_shown_as_a_tree() {
         let expected = "\
-STEP                  STATUS      ATTEMPTS   TIME   MESSAGE
-a-2                   Running                10s
-├─ first              Succeeded   1          2s     outputs: id
-├─ each               Running                9s
-│  ├─ [a/b]           Succeeded              2s
-│  └─ [c]             Running                9s
-│     └─ sure         Asking                 9s     Really?
-├─ bad                Failed      2          2s     JobFailed: exit 3 (ignored)
-│  └─ onFailure/note  Skipped                2s
-└─ work               Running     2          9s     Job a-work-2 is not done (last attempt: JobFailed: exit 4)
+STEP                   STATUS      ATTEMPTS   TIME   MESSAGE
+a-2                    Running                10s
+├─ first               Succeeded   1          2s     outputs: id
+├─ each                Running                9s
+│  ├─ [a/b]            Succeeded              2s
+│  └─ [c]              Running                9s
+│     └─ sure          Asking                 9s     Really?
+├─ bad                 Failed      2          2s     JobFailed: exit 3 (ignored)
+│  └─ onFailure/note   Skipped                2s
+└─ work                Running     2          9s     Job a-work-2 is not done (last attempt: JobFailed: exit 4)
 ";
-        let shown = tree(&example(), Some(&instance()), STYLE, at(10).parse().unwrap());
-        let squeezed = |text: &str| -> Vec<String> {
-            text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
-        };
-        assert_eq!(squeezed(&shown), squeezed(expected), "{shown}");
+        let shown = tree(&example(), Some(&instance()), TERMINAL, at(10).parse().unwrap());
+        assert_eq!(shown, expected);
         let narrow = tree(
             &example(),
             Some(&instance()),
-            Style { unicode: false, width: Some(60), ..STYLE },
+            Terminal { unicode: false, width: Some(90), ..TERMINAL },
             at(10).parse().unwrap(),
         );
-        assert!(narrow.is_ascii() && narrow.lines().all(|line| line.len() <= 60), "{narrow}");
+        assert!(narrow.is_ascii() && narrow.lines().all(|line| line.len() <= 90), "{narrow}");
+        assert!(narrow.contains(" is not done (last\n"), "{narrow}");
     }
 
     #[test]
@@ -401,13 +385,13 @@ a-2                   Running                10s
         (status.reason, status.message) =
             ("JobFailed".into(), "step `work`: Job a-x failed: exit 3".to_owned());
         status.finished_at = Some(at(4));
-        let shown = tree(&ended, None, STYLE, at(10).parse().unwrap());
+        let shown = tree(&ended, None, TERMINAL, at(10).parse().unwrap());
         assert_eq!(shown.matches("exit 3").count(), 1, "{shown}");
         assert!(shown.contains("JobFailed: step `work`\n"), "{shown}");
         let again = run("Running", &[step("work", "Running", &failed)]);
         let waits = json!({"status": {"conditions": [{"type": "Ready", "status": "False",
             "message": "a-2, step work: attempt 2 failed: Job a-x failed: exit 3"}]}});
-        let shown = tree(&again, Some(&waits), STYLE, at(10).parse().unwrap());
+        let shown = tree(&again, Some(&waits), TERMINAL, at(10).parse().unwrap());
         assert_eq!(shown.matches("exit 3").count(), 1, "{shown}");
     }
 
@@ -418,7 +402,8 @@ a-2                   Running                10s
             {"type": "Stalled", "status": "True", "reason": "ApplyRefused", "message": "m[1] (Pod n/a-1): exceeded quota"},
         ]}});
         let steps = [step("back", "Running", &json!({}))];
-        let shown = |phase: &str| tree(&run(phase, &steps), Some(&stalled), STYLE, at(10).parse().unwrap());
+        let shown =
+            |phase: &str| tree(&run(phase, &steps), Some(&stalled), TERMINAL, at(10).parse().unwrap());
         let why = "the instance is Stalled (ApplyRefused): m[1] (Pod n/a-1): exceeded quota";
         assert!(shown("Running").contains(why), "{}", shown("Running"));
         assert!(!shown("Succeeded").contains(why), "{}", shown("Succeeded"));

@@ -3,18 +3,17 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use console::Term;
 use serde_json::Value;
 
-use super::draw::{Changes, Style, sentence, title, tree, waits};
-use super::target::{Run, Session};
-use super::{Failure, exit_code};
+use super::draw::{Changes, sentence, title, tree, waits};
+use super::target::Run;
+use super::{Failure, Session, exit_code};
 use crate::api::{ApiKind, Class};
 use crate::children::plans::plan_run_kind;
 use crate::children::{NOT_LOADED, condition};
 use crate::cli::command::BLOCKED;
 use crate::cli::out::{self, printable};
-use crate::cli::tree as terminal;
+use crate::cli::show::{Screen, Terminal};
 use crate::cli::wait::{Look, Wait};
 use crate::plan::{Of, Phase};
 
@@ -24,8 +23,8 @@ const PERIOD: Duration = Duration::from_millis(500);
 /// packages first.
 const HOLDS: Duration = Duration::from_secs(10);
 /// The reasons of `Ready` with which no run of an instance goes on before a person acts.
-const NO_RUNS: [&str; 6] =
-    [NOT_LOADED, "NestedTooDeep", "Paused", "RevisionMissing", "StateMissing", "TooManyValues"];
+const NO_RUNS: [&str; 7] =
+    [NOT_LOADED, "NestedTooDeep", "Paused", "RevisionMissing", "StateMissing", "StateNewer", "TooManyValues"];
 
 /// When to stop following a run.
 #[derive(Debug, Clone, Copy, Default)]
@@ -36,31 +35,21 @@ pub(super) struct StopAt {
     pub timeout: Option<Duration>,
 }
 
-/// The capabilities of standard output.
-pub(super) fn style() -> Style {
-    let terminal = Term::stdout();
-    Style {
-        colours: console::colors_enabled(),
-        unicode: terminal::is_unicode_terminal(),
-        width: terminal.is_term().then(|| usize::from(terminal.size().1)),
-    }
-}
-
 /// How progress is shown.
 enum Show {
     Nothing,
     /// One line per change.
     Lines(Changes),
-    /// The tree, drawn over the previous one, which had this number of lines.
-    Live(usize),
+    /// The tree, drawn over the previous one. While the run goes on, its end is shown: that is where the progress is.
+    Live(Screen),
 }
 
 impl Show {
     fn new(is_quiet: bool) -> Self {
         if is_quiet {
             Self::Nothing
-        } else if Term::stdout().is_term() && !out::is_dumb() {
-            Self::Live(0)
+        } else if Terminal::is_live() {
+            Self::Live(Screen::default())
         } else {
             Self::Lines(Changes::default())
         }
@@ -75,21 +64,14 @@ impl Show {
                 let lines = changes.next(run, instance, now);
                 lines.is_empty() || out::line(lines.join("\n"))
             }
-            Self::Live(drawn) => {
-                let terminal = Term::stdout();
-                let (height, width) = terminal.size();
-                let style = style();
-                let mark = if style.unicode { "…" } else { "~" };
-                let text = format!("{}\n{}", title(&run.run), tree(run, instance, style, now));
-                // A wrapped line would not be drawn over, nor would one that has left the terminal: the last lines are
-                // shown, where the progress is.
-                let lines: Vec<_> =
-                    text.lines().map(|line| console::truncate_str(line, usize::from(width), mark)).collect();
-                let hidden = lines.len().saturating_sub(usize::from(height).saturating_sub(1));
-                let shown = if run.run.is_final() { &lines[..] } else { &lines[hidden..] };
-                let _ = terminal.clear_last_lines(*drawn);
-                *drawn = shown.len();
-                out::line(shown.join("\n"))
+            Self::Live(screen) => {
+                let text = format!("{}\n{}", title(&run.run), tree(run, instance, Terminal::stdout(), now));
+                let drawn = if run.run.is_final() {
+                    screen.draw(&text.lines().collect::<Vec<_>>())
+                } else {
+                    screen.draw_end(&text)
+                };
+                drawn.is_ok()
             }
         }
     }

@@ -2,15 +2,13 @@
 
 use std::process::ExitCode;
 
-use k8s_openapi::jiff::Timestamp;
-
-use super::draw::{sentence, severity, took};
+use super::draw::{phase, sentence, took};
 use super::status::name;
-use super::target::{Run, Session, Target, text};
-use super::{Failure, Listing, Output};
-use crate::cli::columns::{Cell, Columns, Severity, age};
-use crate::cli::command;
-use crate::cli::out::{self, printable};
+use super::target::{Run, Target, text as text_of};
+use super::{Failure, Listing, Session};
+use crate::cli::command::list;
+use crate::cli::out;
+use crate::cli::show::{Cell, Table, age};
 
 /// Show runs, the newest first
 ///
@@ -43,76 +41,27 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Failure> {
         None => session.all_runs((!listing.all_namespaces).then(|| session.namespace())).await?,
     };
     runs.reverse();
-    let shape = Shape {
-        namespaces: listing.all_namespaces,
-        instances: target.is_none(),
-        wide: listing.output == Some(Output::Wide),
-    };
-    let text = match listing.output {
-        Some(Output::Name) => runs.iter().map(|run| name(&run.run.name)).collect(),
-        Some(output @ (Output::Json | Output::Yaml)) => {
-            let list = command::list(runs.iter().map(|run| &run.object));
-            Output::document(Some(output), &list).unwrap_or_default()
-        }
-        None | Some(Output::Wide) if runs.is_empty() => {
-            out::note("No runs found");
-            String::new()
-        }
-        None | Some(Output::Wide) => {
-            let now = crate::clock::now();
-            let mut lines: Vec<Vec<Cell>> = if listing.no_headers { Vec::new() } else { vec![header(shape)] };
-            lines.extend(runs.iter().map(|run| cells(run, shape, now)));
-            let columns = Columns::fit(lines.iter().map(Vec::as_slice), console::colors_enabled());
-            lines.iter().map(|line| columns.line(line) + "\n").collect()
-        }
-    };
+    let now = crate::clock::now();
+    let wide = listing.shown.is_wide();
+    let text = |text: &Option<String>| Cell::plain(text.as_deref().unwrap_or_default());
+    let table = Table::new()
+        .column_if(listing.all_namespaces, "NAMESPACE", |Run { run, .. }: &Run| text(&run.namespace))
+        .column_if(listing.instance.is_none(), "INSTANCE", |Run { run, .. }| {
+            Cell::plain(text_of(&run.spec.of))
+        })
+        .column("RUN", |Run { run, .. }| Cell::plain(&run.name))
+        .column("PLAN", |Run { run, .. }| Cell::plain(run.plans().join(",")))
+        .column("STATUS", |Run { run, .. }| phase(run))
+        .column("CAUSE", |Run { run, .. }| Cell::plain(run.cause().as_str()))
+        .column("REASON", |Run { run, .. }| {
+            Cell::plain(run.status.as_ref().map_or("", |status| &status.reason))
+        })
+        .column("TOOK", |Run { run, .. }| Cell::plain(took(run, now)))
+        .column("AGE", |Run { run, .. }| Cell::plain(age(now, Some(&run.created))))
+        .column_if(wide, "REQUESTED-BY", |Run { run, .. }| text(&run.spec.requested_by))
+        .column_if(wide, "RETRY-OF", |Run { run, .. }| text(&run.spec.retry_of))
+        .column_if(wide, "MESSAGE", |Run { run, .. }| Cell::text(sentence(run)));
+    let value = || list(runs.iter().map(|run| &run.object));
+    let text = listing.shown.text(&runs, "No runs found", &table, |run| name(&run.run.name), value);
     Ok(out::all(&text, ExitCode::SUCCESS))
-}
-
-/// The columns of the table.
-#[derive(Debug, Clone, Copy)]
-struct Shape {
-    namespaces: bool,
-    instances: bool,
-    wide: bool,
-}
-
-fn header(shape: Shape) -> Vec<Cell> {
-    let mut names = Vec::new();
-    names.extend(shape.namespaces.then_some("NAMESPACE"));
-    names.extend(shape.instances.then_some("INSTANCE"));
-    names.extend(["RUN", "PLAN", "STATUS", "CAUSE", "REASON", "TOOK", "AGE"]);
-    if shape.wide {
-        names.extend(["REQUESTED-BY", "RETRY-OF", "MESSAGE"]);
-    }
-    names.into_iter().map(Cell::plain).collect()
-}
-
-fn cells(run: &Run, shape: Shape, now: Timestamp) -> Vec<Cell> {
-    let run = &run.run;
-    let status = run.status.clone().unwrap_or_default();
-    let mut cells = Vec::new();
-    if shape.namespaces {
-        cells.push(Cell::plain(run.namespace.as_deref().unwrap_or_default()));
-    }
-    if shape.instances {
-        cells.push(Cell::plain(text(&run.spec.of)));
-    }
-    cells.extend([
-        Cell::plain(printable(&run.name)),
-        Cell::plain(printable(&run.plans().join(","))),
-        Cell::new(format!("{:?}", run.phase()), severity(run.phase())),
-        Cell::plain(run.cause().as_str()),
-        Cell::plain(printable(&status.reason)),
-        Cell::plain(took(run, now)),
-        Cell::plain(age(now, Some(&run.created))),
-    ]);
-    if shape.wide {
-        cells.extend([
-            Cell::plain(printable(run.spec.requested_by.as_deref().unwrap_or_default())),
-            Cell::plain(printable(run.spec.retry_of.as_deref().unwrap_or_default())),
-            Cell::new(sentence(run), Severity::Plain),
-        ]);
-    }
-    cells
 }

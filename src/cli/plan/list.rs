@@ -3,20 +3,19 @@
 use std::collections::BTreeSet;
 use std::process::ExitCode;
 
-use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::draw::severity;
-use super::target::{Run, Session, Target, is_of, text};
-use super::{Failure, Listing, Output};
+use super::draw::phase;
+use super::target::{Run, Target, is_of, text};
+use super::{Failure, Listing, Session};
 use crate::children::crds::PublishedPlan;
 use crate::children::plans::plan_run_kind;
 use crate::cli::catalog::{UNKNOWN, unreadable};
-use crate::cli::columns::{Cell, Columns, Severity, age};
-use crate::cli::out::{self, printable};
+use crate::cli::out;
+use crate::cli::show::{Cell, Table, age};
 use crate::cluster::Query;
 use crate::manager::raw::Raw;
-use crate::plan::Of;
+use crate::plan::{Of, PlanRun};
 
 /// Show the plans of instances, each with its last run
 ///
@@ -109,26 +108,12 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Failure> {
             lines.push(Line { of: of.clone(), namespace: home.clone(), plan, is_described, last });
         }
     }
-    let text = match listing.output {
-        Some(Output::Name) => lines.iter().map(|line| line.plan.name.clone() + "\n").collect(),
-        Some(output @ (Output::Json | Output::Yaml)) => {
-            let plans: Vec<Value> = lines.iter().map(Line::to_json).collect();
-            let list = json!({"apiVersion": "operetta.dev/v1alpha1", "kind": "PlanList", "plans": plans});
-            Output::document(Some(output), &list).unwrap_or_default()
-        }
-        None | Some(Output::Wide) if lines.is_empty() => {
-            out::note("No plans found");
-            String::new()
-        }
-        None | Some(Output::Wide) => {
-            let shape = (listing.all_namespaces, target.is_none(), listing.output == Some(Output::Wide));
-            let now = crate::clock::now();
-            let mut table: Vec<Vec<Cell>> = if listing.no_headers { Vec::new() } else { vec![header(shape)] };
-            table.extend(lines.iter().map(|line| line.cells(shape, now)));
-            let columns = Columns::fit(table.iter().map(Vec::as_slice), console::colors_enabled());
-            table.iter().map(|line| columns.line(line) + "\n").collect()
-        }
+    let value = || {
+        let plans: Vec<Value> = lines.iter().map(Line::to_json).collect();
+        json!({"apiVersion": "operetta.dev/v1alpha1", "kind": "PlanList", "plans": plans})
     };
+    let name = |line: &Line<'_>| line.plan.name.clone();
+    let text = listing.shown.text(&lines, "No plans found", &table(listing), name, value);
     for problem in &problems {
         out::note(format!("error: {problem}"));
     }
@@ -154,52 +139,39 @@ fn ran(runs: &[Run], of: &Of, home: Option<&str>) -> Vec<PublishedPlan> {
     names.into_iter().map(plan).collect()
 }
 
-/// Whether the table has namespaces, instances, and more columns.
-type Shape = (bool, bool, bool);
-
-fn header((namespaces, instances, wide): Shape) -> Vec<Cell> {
-    let mut names = Vec::new();
-    names.extend(namespaces.then_some("NAMESPACE"));
-    names.extend(instances.then_some("INSTANCE"));
-    names.extend(["PLAN", "TRIGGER", "LAST-RUN", "STATUS", "AGE"]);
-    names.extend(wide.then_some("PARAMS"));
-    names.into_iter().map(Cell::plain).collect()
+fn table<'l>(listing: &Listing) -> Table<'_, Line<'l>> {
+    let now = crate::clock::now();
+    let last = |line: &Line<'l>, cell: &dyn Fn(&PlanRun) -> Cell| {
+        line.last.map_or_else(|| Cell::plain(""), |last| cell(&last.run))
+    };
+    Table::new()
+        .column_if(listing.all_namespaces, "NAMESPACE", |line: &Line<'l>| {
+            Cell::plain(line.namespace.as_deref().unwrap_or_default())
+        })
+        .column_if(listing.instance.is_none(), "INSTANCE", |line| Cell::plain(text(&line.of)))
+        .column("PLAN", |line| Cell::plain(&line.plan.name))
+        .column("TRIGGER", |line| {
+            Cell::plain(match line.plan.triggers.join(", ") {
+                _ if !line.is_described => UNKNOWN.to_owned(),
+                none if none.is_empty() => "request".to_owned(),
+                triggers => triggers,
+            })
+        })
+        .column("LAST-RUN", move |line| last(line, &|run| Cell::plain(&run.name)))
+        .column("STATUS", move |line| last(line, &phase))
+        .column("AGE", move |line| last(line, &|run| Cell::plain(age(now, Some(&run.created)))))
+        .column_if(listing.shown.is_wide(), "PARAMS", |line| Cell::text(line.params()))
 }
 
 impl Line<'_> {
-    fn cells(&self, (namespaces, instances, wide): Shape, now: Timestamp) -> Vec<Cell> {
-        let mut cells = Vec::new();
-        if namespaces {
-            cells.push(Cell::plain(self.namespace.as_deref().unwrap_or_default()));
-        }
-        if instances {
-            cells.push(Cell::plain(text(&self.of)));
-        }
-        let triggers = self.plan.triggers.join(", ");
-        cells.push(Cell::plain(printable(&self.plan.name)));
-        cells.push(Cell::plain(match triggers.as_str() {
-            _ if !self.is_described => UNKNOWN.to_owned(),
-            "" => "request".to_owned(),
-            triggers => printable(triggers),
-        }));
-        match self.last.map(|last| &last.run) {
-            Some(run) => cells.extend([
-                Cell::plain(printable(&run.name)),
-                Cell::new(format!("{:?}", run.phase()), severity(run.phase())),
-                Cell::plain(age(now, Some(&run.created))),
-            ]),
-            None => cells.extend([Cell::plain(""), Cell::plain(""), Cell::plain("")]),
-        }
-        if wide {
-            let schema = self.plan.params.as_ref().map(|schema| &schema["properties"]);
-            let names = schema.and_then(Value::as_object).into_iter().flatten().map(|(name, schema)| {
-                let kind = schema["type"].as_str().map(|kind| format!(" ({kind})")).unwrap_or_default();
-                format!("{name}{kind}")
-            });
-            let names: Vec<String> = names.collect();
-            cells.push(Cell::new(printable(&names.join(", ")), Severity::Plain));
-        }
-        cells
+    /// The parameters of the plan with their types.
+    fn params(&self) -> String {
+        let schema = self.plan.params.as_ref().map(|schema| &schema["properties"]);
+        let names = schema.and_then(Value::as_object).into_iter().flatten().map(|(name, schema)| {
+            let kind = schema["type"].as_str().map(|kind| format!(" ({kind})")).unwrap_or_default();
+            format!("{name}{kind}")
+        });
+        names.collect::<Vec<_>>().join(", ")
     }
 
     fn to_json(&self) -> Value {

@@ -7,8 +7,8 @@ use kube::Api;
 use kube::api::LogParams;
 use serde_json::Value;
 
-use super::target::{Session, Target, Which};
-use super::{Common, Failure};
+use super::target::{Target, Which};
+use super::{Common, Failure, Session};
 use crate::api::{ApiKind, controller_uid};
 use crate::cli::out::{self, printable};
 use crate::cluster::call_error;

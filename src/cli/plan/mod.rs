@@ -16,9 +16,9 @@ use std::time::Duration;
 
 use clap::Subcommand;
 
-use super::command::{Failure, Output, duration, end};
-use super::connect::ClusterOptions;
+use super::command::{Failure, Output, Shown, duration, end};
 use super::out;
+use super::session::{Common, Session};
 use crate::api::CallError;
 use crate::plan::{Of, Phase};
 
@@ -79,17 +79,6 @@ pub(super) async fn run(args: &Args) -> ExitCode {
     })
 }
 
-/// The options of all commands.
-#[derive(Debug, clap::Args)]
-struct Common {
-    /// The namespace [default: that of the kubeconfig's context]
-    #[arg(short, long, value_name = "NAMESPACE")]
-    namespace: Option<String>,
-
-    #[command(flatten)]
-    place: ClusterOptions,
-}
-
 /// Whether to wait for the end of a run.
 #[derive(Debug, clap::Args)]
 struct Waiting {
@@ -113,23 +102,14 @@ struct Listing {
     #[arg(short = 'A', long, conflicts_with_all = ["namespace", "instance"])]
     all_namespaces: bool,
 
-    /// Output format
-    #[arg(short, long, value_enum, value_name = "FORMAT")]
-    output: Option<Output>,
-
-    /// Omit the header
-    #[arg(long)]
-    no_headers: bool,
+    #[command(flatten)]
+    shown: Shown,
 
     #[command(flatten)]
     common: Common,
 }
 
 impl Failure {
-    fn usage(message: impl Into<String>) -> Self {
-        Self::with_code(2, message)
-    }
-
     /// The API server's refusal of a request about `PlanRun`s. `verb` is that of RBAC.
     fn refused(what: &str, verb: &str, of: Option<&Of>, error: &CallError) -> Self {
         let words = out::printable(&error.to_string());

@@ -8,14 +8,29 @@ use serde_json::{Value, json};
 use super::follow::{StopAt, follow};
 use super::params::params;
 use super::status::{document, name};
-use super::target::{FIELD_MANAGER, Instance, Run, Session, Target, Which, text};
-use super::{Common, Failure, Output, Waiting};
+use super::target::{FIELD_MANAGER, Instance, Run, Target, Which, text};
+use super::{Common, Failure, Output, Session, Waiting};
 use crate::children::crds::PublishedPlan;
 use crate::children::plans::plan_run_kind;
+use crate::cli::connect;
 use crate::cli::out::{self, printable};
 use crate::diag::did_you_mean;
 use crate::plan::{self, Of, PRUNABLE};
 use crate::yaml;
+
+/// How a run is requested.
+#[derive(Debug, clap::Args)]
+struct Request {
+    #[command(flatten)]
+    waiting: Waiting,
+
+    /// Output format
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    output: Option<Output>,
+
+    #[command(flatten)]
+    common: Common,
+}
 
 /// Request a run of a plan
 ///
@@ -49,20 +64,13 @@ pub(super) struct RunArgs {
     params: Option<PathBuf>,
 
     #[command(flatten)]
-    waiting: Waiting,
-
-    /// Output format
-    #[arg(short, long, value_enum, value_name = "FORMAT")]
-    output: Option<Output>,
-
-    #[command(flatten)]
-    common: Common,
+    request: Request,
 }
 
 pub(super) async fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     let (kind, name) = Target::instance(&args.instance)?;
     let file = args.params.as_ref().map(read).transpose()?;
-    let session = Session::open(&args.common).await?;
+    let session = Session::open(&args.request.common).await?;
     let instance = session.instance(kind, name).await?;
     let plan = plan(&instance, &args.plan)?;
     if plan.is_none() {
@@ -72,7 +80,7 @@ pub(super) async fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     let params = params(plan, file, &args.param)?;
     let namespace = session.namespace_of_runs(&instance).await?;
     let spec = json!({"of": instance.of(), "plan": args.plan, "params": params});
-    create(&session, (&namespace, &instance.of()), spec, (&args.waiting, args.output)).await
+    create(&session, (&namespace, &instance.of()), spec, &args.request).await
 }
 
 fn read(path: &PathBuf) -> Result<Value, Failure> {
@@ -123,19 +131,12 @@ pub(super) struct RetryArgs {
     run: String,
 
     #[command(flatten)]
-    waiting: Waiting,
-
-    /// Output format
-    #[arg(short, long, value_enum, value_name = "FORMAT")]
-    output: Option<Output>,
-
-    #[command(flatten)]
-    common: Common,
+    request: Request,
 }
 
 pub(super) async fn retry(args: &RetryArgs) -> Result<ExitCode, Failure> {
     let target = Target::parse(&args.run)?;
-    let session = Session::open(&args.common).await?;
+    let session = Session::open(&args.request.common).await?;
     let failed = session.find(target, Which::Failed).await?.run;
     let of = &failed.spec.of;
     if !failed.phase().is_retryable() {
@@ -155,7 +156,11 @@ pub(super) async fn retry(args: &RetryArgs) -> Result<ExitCode, Failure> {
         "of": of, "plan": failed.spec.plan, "params": failed.spec.params, "retryOf": failed.name,
     });
     let namespace = failed.namespace.clone().unwrap_or_default();
-    create(&session, (&namespace, of), spec, (&args.waiting, args.output)).await
+    create(&session, (&namespace, of), spec, &args.request).await
+}
+
+fn created(run: &Run) -> String {
+    format!("{} created\n", name(&run.run.name))
 }
 
 /// Creates a `PlanRun`, and waits for its end if that is wanted.
@@ -163,14 +168,14 @@ async fn create(
     session: &Session,
     (namespace, of): (&str, &Of),
     mut spec: Value,
-    (waiting, output): (&Waiting, Option<Output>),
+    request: &Request,
 ) -> Result<ExitCode, Failure> {
     if spec["params"].is_null()
         && let Some(spec) = spec.as_object_mut()
     {
         spec.remove("params");
     }
-    spec["requestedBy"] = session.user().await?.into();
+    spec["requestedBy"] = connect::user(&session.server.cluster).await?.into();
     let kind = plan_run_kind();
     let plan = spec["plan"].as_str().unwrap_or_default();
     // The API server cuts a name that is too long.
@@ -181,20 +186,21 @@ async fn create(
         },
         "spec": spec,
     });
-    let created = session.server.cluster.create(&kind, Some(namespace), &body, FIELD_MANAGER).await;
+    let made = session.server.cluster.create(&kind, Some(namespace), &body, FIELD_MANAGER).await;
     let what = format!("a run of plan {plan} of {} cannot be requested", text(of));
-    let run = Run::new(created.map_err(|error| Failure::refused(&what, "create", Some(of), &error))?)?;
+    let run = Run::new(made.map_err(|error| Failure::refused(&what, "create", Some(of), &error))?)?;
+    let Request { waiting, output, .. } = request;
     let is_text = matches!(output, None | Some(Output::Wide));
     if !waiting.wait {
-        let text = document(&run, output).unwrap_or_else(|| name(&run.run.name).replace('\n', " created\n"));
+        let text = document(&run, *output).unwrap_or_else(|| created(&run));
         return Ok(out::all(&text, ExitCode::SUCCESS));
     }
     if is_text {
-        out::text(&name(&run.run.name).replace('\n', " created\n"));
+        out::text(&created(&run));
     }
     let until = StopAt { phase: None, timeout: waiting.timeout };
     let (run, code) = follow(session, (namespace, &run.run.name), until, !is_text).await?;
-    Ok(match document(&run, output) {
+    Ok(match document(&run, *output) {
         Some(text) => out::all(&text, code),
         None => code,
     })

@@ -4,9 +4,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use super::follow::{self, StopAt, follow};
-use super::target::{Run, Session, Target, Which};
-use super::{Common, Failure, Output, draw, duration};
+use super::target::{Run, Target, Which};
+use super::{Common, Failure, Output, Session, draw, duration};
 use crate::cli::out;
+use crate::cli::show::Terminal;
 use crate::plan::Phase;
 
 /// Show a run: its steps with times, attempts and reasons
@@ -57,7 +58,7 @@ pub(super) async fn status(args: &Args) -> Result<ExitCode, Failure> {
     let text = format!(
         "{}\n\n{}{}",
         draw::title(&run.run),
-        draw::tree(&run, instance.as_ref(), follow::style(), now),
+        draw::tree(&run, instance.as_ref(), Terminal::stdout(), now),
         draw::remarks(&run.run),
     );
     Ok(out::all(&text, ExitCode::SUCCESS))
@@ -66,7 +67,7 @@ pub(super) async fn status(args: &Args) -> Result<ExitCode, Failure> {
 /// A run in an output format other than text.
 pub(super) fn document(run: &Run, output: Option<Output>) -> Option<String> {
     if output == Some(Output::Name) {
-        return Some(name(&run.run.name));
+        return Some(name(&run.run.name) + "\n");
     }
     let mut object = run.object.clone();
     if let Some(metadata) = object["metadata"].as_object_mut() {
@@ -77,7 +78,7 @@ pub(super) fn document(run: &Run, output: Option<Output>) -> Option<String> {
 
 /// The name of a run for kubectl.
 pub(super) fn name(run: &str) -> String {
-    format!("planrun.operetta.dev/{}\n", out::printable(run))
+    format!("planrun.operetta.dev/{}", out::printable(run))
 }
 
 /// Wait for the end of a run, or for a phase

@@ -3,14 +3,13 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::{Common, Failure};
-use crate::api::ApiKind;
+use super::{Failure, Session};
 use crate::children::names::MANAGER_NAMESPACE;
 use crate::children::plans::plan_run_kind;
-use crate::cli::catalog::{Catalog, PackageKind, check_names};
-use crate::cli::connect::{self, Server};
+use crate::cli::catalog::{PackageKind, check_names, no_instance};
+use crate::cli::model::complete;
 use crate::cli::out::printable;
 use crate::cluster::Query;
 use crate::manager::raw::Raw;
@@ -55,10 +54,7 @@ impl<'a> Target<'a> {
     pub(super) fn instance(word: &'a str) -> Result<(&'a str, &'a str), Failure> {
         match Self::parse(word)? {
             Self::Instance(kind, name) => Ok((kind, name)),
-            Self::Run(_) => Err(Failure::usage(format!(
-                "{} is not an instance: use KIND/NAME; `operetta get` lists the instances",
-                printable(word)
-            ))),
+            Self::Run(_) => Err(Failure::usage(no_instance(word))),
         }
     }
 }
@@ -154,59 +150,13 @@ pub(super) enum Which {
     Failed,
 }
 
-/// A connection with the namespace of the command.
-pub(super) struct Session {
-    pub server: Server,
-    given: Option<String>,
-}
-
 impl Session {
-    pub(super) async fn open(common: &Common) -> Result<Self, Failure> {
-        check_names(common.namespace.as_deref(), None).map_err(Failure::usage)?;
-        Ok(Self { server: connect::connect_in(&common.place).await?, given: common.namespace.clone() })
-    }
-
-    pub(super) fn namespace(&self) -> &str {
-        self.given.as_deref().unwrap_or(self.server.current_namespace())
-    }
-
-    pub(super) async fn catalog(&self) -> Result<Catalog, Failure> {
-        Ok(Catalog::read(&self.server.cluster).await?)
-    }
-
-    /// The user of this connection, as the API server knows it.
-    pub(super) async fn user(&self) -> Result<String, Failure> {
-        let kind = ApiKind {
-            group: "authentication.k8s.io".into(),
-            version: "v1".into(),
-            kind: "SelfSubjectReview".into(),
-            plural: "selfsubjectreviews".into(),
-            namespaced: false,
-        };
-        let body = json!({"apiVersion": kind.api_version(), "kind": kind.kind});
-        let answer = self.server.cluster.review(&kind, &body).await;
-        let answer =
-            answer.map_err(|error| format!("the API server does not say which user this is: {error}"))?;
-        match answer["status"]["userInfo"]["username"].as_str() {
-            Some(name) => Ok(name.to_owned()),
-            None => Err("the API server does not say which user this is".into()),
-        }
-    }
-
     /// An instance that exists.
     pub(super) async fn instance(&self, kind: &str, name: &str) -> Result<Instance, Failure> {
         let catalog = self.catalog().await?;
         let kind = catalog.find(kind)?.clone();
-        let api = &kind.served.kind;
-        let namespace = api.namespaced.then(|| self.namespace().to_owned());
-        let place =
-            namespace.as_ref().map(|namespace| format!(" in namespace {namespace}")).unwrap_or_default();
-        let found = self.server.cluster.get(api, namespace.as_deref(), name).await.map_err(|error| {
-            format!("{} {name} cannot be read: {}", kind.full_name(), printable(&error.to_string()))
-        })?;
-        if found.is_none() {
-            return Err(format!("there is no {} {name}{place}", api.kind).into());
-        }
+        let namespace = kind.served.kind.namespaced.then(|| self.namespace().to_owned());
+        self.read(&kind, namespace.as_deref(), name).await?;
         Ok(Instance { namespace, name: name.to_owned(), kind })
     }
 
@@ -219,7 +169,7 @@ impl Session {
         let mut runs: Vec<Run> = objects
             .into_iter()
             .map(|mut object| {
-                crate::cli::get::complete(&plan_run_kind(), &mut object);
+                complete(&plan_run_kind(), &mut object);
                 Run::new(object)
             })
             .collect::<Result<_, _>>()?;
@@ -346,6 +296,8 @@ fn choose(mut runs: Vec<Run>, which: Which, instance: &str) -> Result<Run, Failu
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn run(name: &str, plan: &str, phase: &str, asks: bool) -> Run {

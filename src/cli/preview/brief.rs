@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use crate::cli::out::printable;
-use crate::preview::{CrdWrite, Report, groups};
+use crate::cli::show::plural;
+use crate::preview::{Report, groups};
 
-use super::draw::{NAMED, counts, named, plural, shown_revisions};
+use super::draw::{NAMED, counts, crd_write, instances_named, shown_revisions};
 
 /// The lines, or nothing if no instance is there and no CRD is refused.
 pub(in crate::cli) fn lines(report: &Report) -> Vec<String> {
@@ -14,13 +15,7 @@ pub(in crate::cli) fn lines(report: &Report) -> Vec<String> {
     }
     let mut lines = vec![shown_revisions(report)];
     for crd in &report.crds {
-        let word = match crd.write {
-            CrdWrite::Unchanged => continue,
-            CrdWrite::Created => "created",
-            CrdWrite::Updated => "updated",
-            CrdWrite::Dropped => "dropped",
-            CrdWrite::Refused => "refused",
-        };
+        let Some((word, _)) = crd_write(crd.write) else { continue };
         let why = crd.refused.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
         lines.push(format!("CRD {} {word}{why}", crd.name));
     }
@@ -55,7 +50,7 @@ pub(in crate::cli) fn lines(report: &Report) -> Vec<String> {
         .map(crate::preview::InstanceReport::full_name)
         .collect();
     if !refused.is_empty() {
-        lines.push(format!("refused for {}", named(&refused)));
+        lines.push(format!("refused for {}", instances_named(&refused)));
     }
     printable_lines(&lines)
 }
@@ -68,7 +63,7 @@ fn printable_lines(lines: &[String]) -> Vec<String> {
 mod tests {
     use super::super::draw::tests::instance;
     use super::*;
-    use crate::preview::{CrdReport, Refused, Rejected};
+    use crate::preview::{CrdReport, CrdWrite, Refused, Rejected};
 
     fn crd(write: CrdWrite) -> CrdReport {
         CrdReport {

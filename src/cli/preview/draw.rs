@@ -1,10 +1,9 @@
 //! Formats a preview as text. No I/O.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
-use crate::cli::columns::{Cell, Columns, Severity};
 use crate::cli::out::printable;
+use crate::cli::show::{Cell, Columns, Severity, Table, Terminal, named, plural};
 use crate::preview::{
     Change, CrdReport, CrdWrite, FieldChange, Group, InstanceReport, Refused, Report, Shown, Write, groups,
 };
@@ -15,9 +14,9 @@ const VALUE: usize = 80;
 pub(super) const NAMED: usize = 10;
 
 /// The text of a report. `is_single`: of one instance, with every field.
-pub(super) fn text(report: &Report, is_single: bool, colours: bool, width: Option<usize>) -> String {
-    let mut drawing = Drawing { text: String::new(), colours };
-    drawing.head(report);
+pub(super) fn text(report: &Report, is_single: bool, terminal: Terminal) -> String {
+    let mut drawing = Drawing { text: String::new(), colours: terminal.colours };
+    drawing.line(&printable(&shown_revisions(report)));
     for crd in &report.crds {
         drawing.crd(crd, is_single);
     }
@@ -37,7 +36,7 @@ pub(super) fn text(report: &Report, is_single: bool, colours: bool, width: Optio
             drawing.line(&printable(&line));
         }
     }
-    match width {
+    match terminal.width {
         Some(width) if !is_single => drawing
             .text
             .lines()
@@ -60,8 +59,15 @@ fn severity(write: Write) -> Severity {
     }
 }
 
-pub(super) fn plural(count: usize, one: &str) -> String {
-    if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
+/// What becomes of a CRD, in a word; `None` if nothing does.
+pub(super) fn crd_write(write: CrdWrite) -> Option<(&'static str, Severity)> {
+    match write {
+        CrdWrite::Unchanged => None,
+        CrdWrite::Created => Some(("created", Severity::Good)),
+        CrdWrite::Updated => Some(("updated", Severity::Busy)),
+        CrdWrite::Dropped => Some(("dropped", Severity::Bad)),
+        CrdWrite::Refused => Some(("refused", Severity::Bad)),
+    }
 }
 
 /// The revision that is previewed, and those that instances have.
@@ -129,18 +135,8 @@ impl Drawing {
         severity.style(text).force_styling(self.colours).to_string()
     }
 
-    fn head(&mut self, report: &Report) {
-        self.line(&printable(&shown_revisions(report)));
-    }
-
     fn crd(&mut self, crd: &CrdReport, is_single: bool) {
-        let (word, severity) = match crd.write {
-            CrdWrite::Unchanged => return,
-            CrdWrite::Created => ("created", Severity::Good),
-            CrdWrite::Updated => ("updated", Severity::Busy),
-            CrdWrite::Dropped => ("dropped", Severity::Bad),
-            CrdWrite::Refused => ("refused", Severity::Bad),
-        };
+        let Some((word, severity)) = crd_write(crd.write) else { return };
         let word = self.styled(word, severity);
         self.line("");
         self.line(&format!("CRD {}: {word}", printable(&crd.name)));
@@ -261,20 +257,15 @@ impl Drawing {
     }
 
     fn table(&mut self, groups: &[Group]) {
-        let mut lines =
-            vec![["WRITE", "CHILD", "KIND", "OBJECTS", "INSTANCES", "PODS"].map(Cell::plain).to_vec()];
-        for group in groups {
-            let pods = if group.restarts_pods { "restart" } else { "-" };
-            lines.push(vec![
-                Cell::new(group.write.word(), severity(group.write)),
-                Cell::plain(printable(&group.child)),
-                Cell::plain(printable(&group.kind)),
-                Cell::plain(group.objects.to_string()),
-                Cell::plain(group.instances.to_string()),
-                Cell::plain(pods),
-            ]);
-        }
-        let columns = Columns::fit(lines.iter().map(Vec::as_slice), self.colours);
+        let table = Table::new()
+            .column("WRITE", |group: &Group| Cell::new(group.write.word(), severity(group.write)))
+            .column("CHILD", |group| Cell::plain(&group.child))
+            .column("KIND", |group| Cell::plain(&group.kind))
+            .column("OBJECTS", |group| Cell::plain(group.objects.to_string()))
+            .column("INSTANCES", |group| Cell::plain(group.instances.to_string()))
+            .column("PODS", |group| Cell::plain(if group.restarts_pods { "restart" } else { "-" }));
+        let lines = table.lines(groups, true);
+        let columns = Columns::fit(&lines, self.colours);
         for (index, cells) in lines.iter().enumerate() {
             self.line(&columns.line(cells));
             let Some(group) = index.checked_sub(1).and_then(|index| groups.get(index)) else { continue };
@@ -307,7 +298,7 @@ impl Drawing {
         self.line("");
         self.line("PLANS");
         for ((line, steps), names) in all {
-            self.line(&printable(&format!("{line}: {}", named(&names))));
+            self.line(&printable(&format!("{line}: {}", instances_named(&names))));
             for step in steps {
                 self.line(&format!("    {}", printable(&step)));
             }
@@ -336,7 +327,7 @@ impl Drawing {
         self.line(title);
         for (message, mut names) in all.into_values() {
             names.dedup();
-            self.line(&printable(&named(&names)));
+            self.line(&printable(&instances_named(&names)));
             self.line(&format!("    {}", printable(&message)));
         }
     }
@@ -347,15 +338,9 @@ fn of_kind(message: &str, instance: &InstanceReport) -> String {
     message.replace(&instance.name, "\0")
 }
 
-/// Some names, and how many more.
-pub(super) fn named(names: &[String]) -> String {
-    let mut text = format!("{}: ", plural(names.len(), "instance"));
-    let shown = names.len().min(NAMED);
-    text.push_str(&names[..shown].join(", "));
-    if names.len() > shown {
-        let _ = write!(text, " and {} more", names.len() - shown);
-    }
-    text
+/// How many instances, and some of their names.
+pub(super) fn instances_named(names: &[String]) -> String {
+    format!("{}: {}", plural(names.len(), "instance"), named(names, NAMED))
 }
 
 #[cfg(test)]
@@ -365,6 +350,8 @@ pub(super) mod tests {
     use super::*;
     use crate::api::{Gvk, ObjectRef};
     use crate::preview::differences;
+
+    const TERMINAL: Terminal = Terminal { colours: false, unicode: true, width: None };
 
     pub(in crate::cli::preview) fn instance(name: &str, image: &str) -> InstanceReport {
         let object = ObjectRef {
@@ -394,7 +381,7 @@ pub(super) mod tests {
         let mut report = Report { package: "web".into(), revision: "2".into(), ..Report::default() };
         report.active.insert("1".into(), 3);
         report.instances = vec![instance("a", "x"), instance("b", "x"), instance("c", "y")];
-        let fleet = text(&report, false, false, None);
+        let fleet = text(&report, false, TERMINAL);
         let expected = "\
 web 2 (active: 1 in 3)
 
@@ -406,7 +393,7 @@ updated   web     Deployment   3         3           restart
 ";
         assert_eq!(fleet, expected);
         report.instances.truncate(1);
-        let single = text(&report, true, false, None);
+        let single = text(&report, true, TERMINAL);
         let expected = "\
 web 2 (active: 1 in 3)
 
@@ -422,7 +409,7 @@ Web shop/a
         let instances = vec![instance("a", "\u{1b}[2J\u{9b}31m")];
         let report = Report { instances, ..Report::default() };
         for is_single in [false, true] {
-            let text = text(&report, is_single, false, None);
+            let text = text(&report, is_single, TERMINAL);
             assert!(!text.contains(['\u{1b}', '\u{9b}']), "{text:?}");
         }
     }

@@ -15,7 +15,7 @@ use crate::children::adoption::{self, Adoption, AdoptionContext, Claimant};
 use crate::children::crds::Record;
 use crate::children::plans::{self, Calls, PlanSnapshot, Revision, Stored};
 use crate::children::{
-    ActivePackage, DeletionRuns, DryRun, Expect, ItemId, KindOwner, NamespaceScope, Observed, Paths,
+    ActivePackage, DeletionRuns, DryRun, Expect, ItemId, KindOwner, NamespaceScope, Needs, Observed, Paths,
     Snapshot, former_packages, names,
 };
 use crate::clock;
@@ -23,7 +23,7 @@ use crate::cluster::Cluster;
 use crate::manager::{load_revision, send_dry_run};
 use crate::package::Package;
 use crate::plan::{Of, Protection, Recalled};
-use crate::preview::{Answer, InstanceReport, LiveChild, Needs, Request, Simulation, Step, adjusted};
+use crate::preview::{Answer, InstanceReport, LiveChild, Request, Simulation, Step, adjusted};
 use crate::template::Totals;
 
 /// How often a request is sent again while the server is not available.
@@ -163,7 +163,7 @@ impl Driver {
                 of: &of,
                 object,
                 origins: &origins,
-                // If the kind of InstanceStates is not served, runs are stored as in version 0.1.0.
+                // If InstanceStates are not served, all that is stored of runs is in PlanRuns.
                 since: (!self.shared.fleet.has_states()).then_some(now),
                 now,
             };
@@ -205,7 +205,7 @@ impl Driver {
     }
 
     async fn read(&self, simulation: &mut Simulation, needs: Needs, uid: &str) {
-        for want in needs.wants {
+        for want in needs.watches {
             let found = self.refs.find(&self.shared.cluster, &self.shared.apis, &want).await;
             simulation.learn_refs(want, found);
         }
@@ -213,7 +213,7 @@ impl Driver {
             let found = self.revision(&revision).await;
             simulation.learn_revision(&revision, found);
         }
-        for namespace in needs.namespaces {
+        for namespace in needs.namespace_users {
             let user = self.shared.fleet.namespace_user(&namespace, uid);
             simulation.learn_namespace(namespace, user);
         }

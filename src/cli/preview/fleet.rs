@@ -13,6 +13,7 @@ use crate::children::names::{self, Claim};
 use crate::children::plans::plan_run_kind;
 use crate::children::{KindInfo, Listing, NamespaceScope, Paths};
 use crate::cli::catalog::{Catalog, unreadable};
+use crate::cli::model::complete;
 use crate::cluster::{Cluster, Query};
 use crate::crd;
 use crate::manager::raw::Raw;
@@ -116,8 +117,7 @@ impl Reader<'_> {
 
     async fn instances_of(&self, kind: ApiKind) -> Result<Vec<Value>, String> {
         let named = |mut object: Value| {
-            object["apiVersion"] = kind.api_version().into();
-            object["kind"] = kind.kind.as_str().into();
+            complete(&kind, &mut object);
             object
         };
         let failed = |namespace: Option<&str>, error: &CallError| unreadable(&kind, namespace, error);
@@ -321,51 +321,27 @@ impl Reader<'_> {
         // Runs of cluster-scoped instances are in the manager's namespace.
         let is_namespaced = self.package.resources.iter().all(|resource| resource.kind.namespaced);
         let namespace = self.scope.namespace().filter(|_| is_namespaced);
-        match self.cluster.list_all(&kind, &Query { namespace, ..Query::default() }, plain).await {
-            Ok(runs) => {
-                for run in runs {
-                    fleet.runs.entry(instance_of(&run)).or_default().push(run);
-                }
-            }
-            Err(error) => {
-                let reason = unreadable(&kind, namespace, &error);
-                fleet.miss(&error, &reason);
-                fleet.runs_unknown = Some(reason);
-            }
+        let query = Query { namespace, ..Query::default() };
+        for run in fleet.known(&kind, &query, self.cluster.list_all(&kind, &query, plain).await) {
+            fleet.runs.entry(instance_of(&run)).or_default().push(run);
         }
         if self.package.resources.iter().all(|resource| resource.plans.is_empty()) {
             return;
         }
         let kind = INSTANCE_STATE.api_kind();
         if matches!(self.apis.find(&kind.gvk()), Ok(Some(_))) {
-            match self.cluster.list_all(&kind, &Query { namespace, ..Query::default() }, plain).await {
-                Ok(states) => {
-                    let name = |state: &Value| {
-                        (text(&state["metadata"]["namespace"]), text(&state["metadata"]["name"]))
-                    };
-                    fleet.states = Some(states.into_iter().map(|state| (name(&state), state)).collect());
-                }
-                Err(error) => {
-                    let reason = unreadable(&kind, namespace, &error);
-                    fleet.miss(&error, &reason);
-                    fleet.runs_unknown = Some(reason);
-                }
-            }
+            let listed = self.cluster.list_all(&kind, &query, plain).await;
+            let is_known = listed.is_ok();
+            let name =
+                |state: &Value| (text(&state["metadata"]["namespace"]), text(&state["metadata"]["name"]));
+            let states = fleet.known(&kind, &query, listed).into_iter().map(|state| (name(&state), state));
+            fleet.states = is_known.then(|| states.collect());
         }
         let kind = ApiKind::built_in("apps/v1", "ControllerRevision");
-        let query = Query { namespace, labels: names::RUN_OF, ..Query::default() };
-        match self.cluster.list_all(&kind, &query, plain).await {
-            Ok(origins) => {
-                for origin in origins {
-                    let uid = text(&origin["metadata"]["labels"][names::RUN_OF]);
-                    fleet.origins.entry(uid).or_default().push(origin);
-                }
-            }
-            Err(error) => {
-                let reason = unreadable(&kind, namespace, &error);
-                fleet.miss(&error, &reason);
-                fleet.runs_unknown = Some(reason);
-            }
+        let query = Query { labels: names::RUN_OF, ..query };
+        for origin in fleet.known(&kind, &query, self.cluster.list_all(&kind, &query, plain).await) {
+            let uid = text(&origin["metadata"]["labels"][names::RUN_OF]);
+            fleet.origins.entry(uid).or_default().push(origin);
         }
     }
 }
@@ -375,6 +351,21 @@ impl Fleet {
     fn miss(&mut self, error: &CallError, reason: &str) {
         let all = if error.code == 403 { &mut self.notes } else { &mut self.problems };
         all.insert(reason.to_owned());
+    }
+
+    /// The objects of a list about runs; none if it failed, and then runs are unknown.
+    fn known(
+        &mut self,
+        kind: &ApiKind,
+        query: &Query<'_>,
+        listed: Result<Vec<Value>, CallError>,
+    ) -> Vec<Value> {
+        listed.unwrap_or_else(|error| {
+            let reason = unreadable(kind, query.namespace, &error);
+            self.miss(&error, &reason);
+            self.runs_unknown = Some(reason);
+            Vec::new()
+        })
     }
 
     /// The children of an instance, and those of earlier instances of the same name.

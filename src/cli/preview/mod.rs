@@ -13,12 +13,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use console::Term;
 use futures::{StreamExt, stream};
 use serde_json::{Map, Value};
 
-use super::catalog::{Catalog, check_names, hint_of, is_meant, kind_and_name};
+use super::catalog::{Catalog, check_names, hint_of, in_namespace, is_meant, kind_and_name};
+use super::command::{Failure, Format, end};
 use super::connect::{self, ClusterOptions};
+use super::show::{Terminal, plural};
 use super::{out, rights_review};
 use crate::api::{ApiKind, Served};
 use crate::children::crds::lease;
@@ -30,7 +31,6 @@ use crate::operators::{self, OperatorSpec};
 use crate::package::{self, Package, Resource};
 use crate::preview::{CrdWrite, InstanceReport, Report, Write};
 use crate::rights::Placement;
-use crate::yaml;
 pub(super) use brief::lines as brief;
 use drive::{Driver, Shared};
 use fleet::{Fleet, Reader, text};
@@ -88,7 +88,7 @@ pub(super) struct Args {
 
     /// Output format
     #[arg(short, long, value_enum, value_name = "FORMAT")]
-    output: Option<Output>,
+    output: Option<Format>,
 
     /// Exit with code 6 if one of these would happen, with commas; a refusal has code 3 in any case
     #[arg(long, value_enum, value_name = "WHAT", value_delimiter = ',')]
@@ -104,15 +104,6 @@ pub(super) struct Args {
 
     #[command(flatten)]
     place: ClusterOptions,
-}
-
-/// Output format.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Output {
-    /// The preview as JSON
-    Json,
-    /// The preview as YAML
-    Yaml,
 }
 
 /// Which instances are previewed.
@@ -165,21 +156,16 @@ pub(super) async fn run(args: &Args) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    match preview_args(args, &package).await {
-        Ok((report, is_single)) => print(args.output, &args.fail_on, &report, is_single),
-        Err(error) => {
-            out::note(format!("error: {error}"));
-            if let Some(hint) = hint_of(std::slice::from_ref(&error)) {
-                out::note(format!("  {hint}"));
-            }
-            ExitCode::FAILURE
-        }
-    }
+    let shown = preview_args(args, &package).await.map_err(|error| {
+        let hint = hint_of(std::slice::from_ref(&error)).map(|hint| format!("\n  {hint}"));
+        Failure::from(format!("{error}{}", hint.unwrap_or_default()))
+    });
+    end(shown.map(|(report, is_single)| print(args.output, &args.fail_on, &report, is_single)))
 }
 
 /// Prints a report; the exit code says whether something would be refused.
 pub(super) fn print(
-    output: Option<Output>,
+    output: Option<Format>,
     fail_on: &[FailOn],
     report: &Report,
     is_single: bool,
@@ -229,7 +215,7 @@ impl FailOn {
     /// A message if this would happen, for people.
     fn found(self, report: &Report) -> Option<String> {
         let count = |write: Write| Some(report.count(write)).filter(|count| *count > 0);
-        let objects = |count: usize| draw::plural(count, "object");
+        let objects = |count: usize| plural(count, "object");
         match self {
             Self::Refused => report.is_refused().then(|| "something would be refused".to_owned()),
             Self::Recreated => {
@@ -245,27 +231,13 @@ impl FailOn {
 }
 
 /// The text of a report. `is_single`: of one instance, with every field.
-fn shown(output: Option<Output>, report: &Report, is_single: bool) -> String {
-    match output {
-        Some(Output::Json) => out::json(&report.to_json()),
-        Some(Output::Yaml) => yaml::to_string(&report.to_json()),
-        None => {
-            let terminal = Term::stdout();
-            let width = terminal.is_term().then(|| usize::from(terminal.size().1));
-            draw::text(report, is_single, console::colors_enabled(), width)
-        }
-    }
+fn shown(output: Option<Format>, report: &Report, is_single: bool) -> String {
+    let text = || draw::text(report, is_single, Terminal::stdout());
+    output.map_or_else(text, |format| format.document(&report.to_json()))
 }
 
 async fn preview_args(args: &Args, package: &Arc<Package>) -> Result<(Report, bool), String> {
-    let asked = if args.instance.is_empty() {
-        None
-    } else {
-        let words = out::printable(&args.instance.join(" "));
-        Some(kind_and_name(&args.instance).ok_or_else(|| {
-            format!("{words} is not an instance: use KIND/NAME; `operetta get` lists the instances")
-        })?)
-    };
+    let asked = if args.instance.is_empty() { None } else { Some(kind_and_name(&args.instance)?) };
     check_names(args.namespace.as_deref(), asked.map(|(_, name)| name))?;
     check_names(args.manager_namespace.as_deref(), None)?;
     let resource = asked.map(|(kind, _)| resource(package, kind)).transpose()?;
@@ -401,7 +373,7 @@ pub(super) async fn preview(input: Input<'_>) -> Result<Report, String> {
         && instances.is_empty()
     {
         let kind = &package.resources[*resource].kind.kind;
-        let place = scope.namespace().map(|place| format!(" in namespace {place}")).unwrap_or_default();
+        let place = in_namespace(scope.namespace());
         return Err(format!("there is no {kind} {}{place}", out::printable(name)));
     }
     report.active = active(&instances, operator.as_ref());

@@ -9,6 +9,7 @@ use tokio::sync::Mutex;
 
 use crate::api::{ApiKind, Apis, CallError, Gvk};
 use crate::children::{LookupResult, ReadError, Referred, ResourceSelector, Select, kept};
+use crate::cli::model::complete;
 use crate::cluster::{Cluster, Query};
 use crate::manager::raw::Raw;
 use crate::readiness;
@@ -99,8 +100,7 @@ async fn read_some(
 
 /// Items of lists carry neither apiVersion nor kind.
 fn typed(mut raw: Raw, kind: &ApiKind) -> Raw {
-    raw.body["apiVersion"] = kind.api_version().into();
-    raw.body["kind"] = kind.kind.as_str().into();
+    complete(kind, &mut raw.body);
     raw
 }
 

@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use futures::StreamExt;
 use futures::stream;
-use serde_json::Value;
 
-use super::branch::{self, Node, NodePosition};
 use crate::api::{ApiKind, CallError, Gvk, Served};
 use crate::children::names;
 use crate::cli::catalog::{Catalog, PackageKind, full_name, unreadable};
-use crate::cli::out::printable;
-use crate::cluster::{Cluster, Query};
+use crate::cli::model::{self, Node, NodePosition};
+use crate::cli::session::Session;
+use crate::cli::show::named;
+use crate::cluster::Query;
 use crate::manager::raw::Raw;
 use crate::readiness;
 
@@ -37,7 +37,7 @@ pub(super) struct Found {
 
 /// Reads trees.
 pub(super) struct Gather<'a> {
-    pub cluster: &'a Cluster,
+    pub session: &'a Session,
     pub catalog: &'a Catalog,
 }
 
@@ -84,24 +84,9 @@ impl Gather<'_> {
     /// # Errors
     ///
     /// If the instance itself cannot be read.
-    pub(super) async fn tree(
-        &self,
-        kind: &PackageKind,
-        namespace: &str,
-        name: &str,
-    ) -> Result<Found, String> {
-        let api = &kind.served.kind;
-        let position =
-            if api.namespaced { format!(" in namespace {}", printable(namespace)) } else { String::new() };
-        let of = format!("{} {}{position}", kind.full_name(), printable(name));
-        let found = self.cluster.get(api, Some(namespace), name).await;
-        let found = found.map_err(|error| match error.code {
-            403 => format!("this user may not get {of}: {}", printable(&error.to_string())),
-            _ => format!("{of} cannot be read: {}", printable(&error.to_string())),
-        })?;
-        let object =
-            found.ok_or_else(|| format!("there is no {} {}{position}", api.kind, printable(name)))?;
-        let raw = Raw::from_value(object).map_err(|error| format!("{of} cannot be read: {error}"))?;
+    pub(super) async fn tree(&self, kind: &PackageKind, name: &str) -> Result<Found, String> {
+        let object = self.session.read(kind, Some(self.session.namespace()), name).await?;
+        let raw = Raw::from_value(object).map_err(|error| format!("{name}: {error}"))?;
         let root = Node::instance(NodePosition::Root, &raw);
 
         let (mut nodes, mut workloads) = (Vec::new(), Vec::new());
@@ -125,7 +110,7 @@ impl Gather<'_> {
                 let (group, api_kind) = (served.group.as_str(), served.kind.as_str());
                 for raw in listed.objects {
                     let uid = raw.metadata.uid.clone().unwrap_or_default();
-                    let position = branch::child_position(&raw).filter(|position| {
+                    let position = model::child_position(&raw).filter(|position| {
                         let open = level.iter().find(|open| position.is_of(&open.uid));
                         open.is_some_and(|open| open.can_have(served, &raw)) && known.insert(uid)
                     });
@@ -137,7 +122,7 @@ impl Gather<'_> {
                     }
                     let whole = readiness::needs_status(group, api_kind);
                     nodes.push(Node::object(position, &raw, whole, listed.reports));
-                    if branch::selector(&raw.body).is_some() {
+                    if model::selector(&raw.body).is_some() {
                         workloads.push(raw);
                     }
                 }
@@ -148,7 +133,7 @@ impl Gather<'_> {
             problems.extend(listed.problem);
             for raw in listed.objects {
                 let uid = raw.metadata.uid.clone().unwrap_or_default();
-                let owner = branch::owner(&raw).filter(|_| !branch::is_spent(&raw) && known.insert(uid));
+                let owner = model::owner(&raw).filter(|_| !model::is_spent(&raw) && known.insert(uid));
                 nodes.extend(
                     owner.map(|owner| Node::object(NodePosition::Dependent { owner }, &raw, true, false)),
                 );
@@ -156,7 +141,7 @@ impl Gather<'_> {
         }
         warnings.extend(undescribed.values().map(|kind| undescribed_children(kind, &denied)));
         Ok(Found {
-            root: branch::grow(root, nodes),
+            root: model::grow(root, nodes),
             warnings: warnings.into_iter().collect(),
             problems: problems.into_iter().collect(),
         })
@@ -182,7 +167,8 @@ impl Gather<'_> {
                     return (None, Listed { warning: Some(warning), ..Listed::default() });
                 };
                 let mut listed = self.children_of_kind(served, &opens).await;
-                listed.reports = !listed.objects.is_empty() && self.cluster.reports(served).await;
+                listed.reports =
+                    !listed.objects.is_empty() && self.session.server.cluster.reports(served).await;
                 (Some(&*served.kind), listed)
             })
             .buffered(AT_ONCE)
@@ -246,7 +232,7 @@ impl Gather<'_> {
     async fn dependents(&self, workloads: &[Raw]) -> Vec<Listed> {
         let mut lists: Vec<(Gvk, String, String)> = Vec::new();
         for workload in workloads {
-            let Some(selector) = branch::selector(&workload.body) else { continue };
+            let Some(selector) = model::selector(&workload.body) else { continue };
             let namespace = workload.metadata.namespace.clone().unwrap_or_default();
             if workload.body["kind"] == "Deployment" {
                 lists.push((Gvk::new("apps/v1", "ReplicaSet"), namespace.clone(), selector.clone()));
@@ -272,11 +258,10 @@ impl Gather<'_> {
 
     async fn list(&self, kind: &ApiKind, query: &Query<'_>) -> Result<Vec<Raw>, CallError> {
         let named = |mut raw: Raw| {
-            raw.body["apiVersion"] = Value::from(kind.api_version());
-            raw.body["kind"] = Value::from(kind.kind.as_str());
+            model::complete(kind, &mut raw.body);
             raw
         };
-        self.cluster.list_all(kind, query, named).await
+        self.session.server.cluster.list_all(kind, query, named).await
     }
 }
 
@@ -286,10 +271,9 @@ fn undescribed_children(kind: &PackageKind, denied: &BTreeSet<String>) -> String
         "children are searched in the namespace of their instance, and those elsewhere are not shown",
     );
     if !denied.is_empty() {
-        let mut names: Vec<&str> = denied.iter().map(String::as_str).take(NAMED).collect();
-        let more = format!("{} more", denied.len().saturating_sub(NAMED));
-        names.extend((denied.len() > NAMED).then_some(more.as_str()));
-        let _ = write!(text, "; nor are children of kinds that this user may not list: {}", names.join(", "));
+        let names: Vec<&String> = denied.iter().collect();
+        let names = named(&names, NAMED);
+        let _ = write!(text, "; nor are children of kinds that this user may not list: {names}");
     }
     text
 }

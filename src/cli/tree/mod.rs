@@ -1,20 +1,18 @@
 //! `operetta tree`: an instance with all its objects.
 
-mod branch;
 mod draw;
 mod gather;
 
 use std::process::ExitCode;
 use std::time::Duration;
 
-use console::Term;
 use serde_json::json;
 
-use super::catalog::{Catalog, check_names, kind_and_name};
-use super::connect::{self, ClusterOptions};
+use super::catalog::{check_names, kind_and_name};
+use super::command::{Failure, Format, end};
 use super::out;
-use crate::yaml;
-use draw::Style;
+use super::session::{Common, Session};
+use super::show::{Screen, Terminal};
 use gather::{Found, Gather};
 
 /// The interval of `--watch`.
@@ -46,13 +44,9 @@ pub(super) struct Args {
     #[arg(required = true, num_args = 1..=2, value_names = ["KIND/NAME", "NAME"])]
     instance: Vec<String>,
 
-    /// The namespace [default: that of the kubeconfig's context]
-    #[arg(short, long, value_name = "NAMESPACE")]
-    namespace: Option<String>,
-
     /// Output format
     #[arg(short, long, value_enum, value_name = "FORMAT", conflicts_with = "watch")]
-    output: Option<Output>,
+    output: Option<Format>,
 
     /// Read again every two seconds, and print the tree when it has changed
     #[arg(short, long)]
@@ -63,49 +57,24 @@ pub(super) struct Args {
     no_headers: bool,
 
     #[command(flatten)]
-    place: ClusterOptions,
-}
-
-/// Output format.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Output {
-    /// The tree as JSON
-    Json,
-    /// The tree as YAML
-    Yaml,
+    common: Common,
 }
 
 pub(super) async fn run(args: &Args) -> ExitCode {
-    match tree(args).await {
-        Ok(code) => code,
-        Err(error) => {
-            out::note(format!("error: {error}"));
-            ExitCode::FAILURE
-        }
-    }
+    end(tree(args).await)
 }
 
-/// The kind and the name of the arguments.
-fn asked(words: &[String]) -> Result<(&str, &str), String> {
-    kind_and_name(words).ok_or_else(|| {
-        format!(
-            "{} is not an instance: use KIND/NAME; `operetta get` lists the instances",
-            out::printable(&words.join(" "))
-        )
-    })
-}
-
-async fn tree(args: &Args) -> Result<ExitCode, String> {
-    let (kind, name) = asked(&args.instance)?;
-    check_names(args.namespace.as_deref(), Some(name))?;
-    let server = connect::connect_in(&args.place).await?;
-    let catalog = Catalog::read(&server.cluster).await?;
+async fn tree(args: &Args) -> Result<ExitCode, Failure> {
+    let (kind, name) = kind_and_name(&args.instance)?;
+    check_names(None, Some(name))?;
+    let session = Session::open(&args.common).await?;
+    let catalog = session.catalog().await?;
     let kind = catalog.find(kind)?;
-    let namespace = args.namespace.as_deref().unwrap_or(server.current_namespace());
-    let gather = Gather { cluster: &server.cluster, catalog: &catalog };
+    let gather = Gather { session: &session, catalog: &catalog };
     let mut shown: Option<serde_json::Value> = None;
+    let mut screen = Terminal::is_live().then(Screen::default);
     loop {
-        let found = gather.tree(kind, namespace, name).await?;
+        let found = gather.tree(kind, name).await?;
         if !args.watch {
             let code = if found.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
             let code = out::all(&text(args, &found), code);
@@ -115,8 +84,13 @@ async fn tree(args: &Args) -> Result<ExitCode, String> {
         // Ages are not compared: they change all the time.
         let looks = json!([found.root.to_json(), found.warnings, found.problems]);
         if shown.as_ref() != Some(&looks) {
-            let is_first = shown.replace(looks).is_none();
-            if !print_anew(&format!("{}{}", text(args, &found), remarks(&found)), is_first) {
+            let text = text(args, &found) + &remarks(&found);
+            let is_written = match (&mut screen, shown.replace(looks)) {
+                (Some(screen), _) => screen.draw_end(&text).is_ok(),
+                (None, None) => out::text(&text),
+                (None, Some(_)) => out::text(&format!("\n{text}")),
+            };
+            if !is_written {
                 return Ok(ExitCode::SUCCESS);
             }
         }
@@ -131,79 +105,11 @@ fn remarks(found: &Found) -> String {
 }
 
 fn text(args: &Args, found: &Found) -> String {
-    let shape = || {
-        json!({
+    match args.output {
+        Some(format) => format.document(&json!({
             "apiVersion": "operetta.dev/v1alpha1", "kind": "Tree",
             "instance": found.root.to_json(), "problems": found.problems,
-        })
-    };
-    match args.output {
-        Some(Output::Json) => out::json(&shape()),
-        Some(Output::Yaml) => yaml::to_string(&shape()),
-        None => {
-            let terminal = Term::stdout();
-            let style = Style {
-                colours: console::colors_enabled(),
-                unicode: is_unicode_terminal(),
-                header: !args.no_headers,
-                width: terminal.is_term().then(|| usize::from(terminal.size().1)),
-            };
-            draw::text(&found.root, style, crate::clock::now())
-        }
-    }
-}
-
-/// Prints a tree over the previous one, or below it. Returns false if the reader has closed the output.
-fn print_anew(text: &str, is_first: bool) -> bool {
-    let before = match (is_first, Term::stdout().is_term() && !out::is_dumb()) {
-        (_, true) => "\x1b[H\x1b[2J",
-        (true, false) => "",
-        (false, false) => "\n",
-    };
-    out::text(&format!("{before}{text}"))
-}
-
-/// Whether the locale of this process uses UTF-8.
-pub(super) fn is_unicode_terminal() -> bool {
-    is_unicode(|name| std::env::var(name).ok())
-}
-
-/// Whether the locale uses UTF-8, in the order of precedence of the C library.
-fn is_unicode(variable: impl Fn(&str) -> Option<String>) -> bool {
-    let set = |name: &&str| variable(name).filter(|value| !value.is_empty());
-    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].iter().find_map(set).unwrap_or_default().to_lowercase();
-    locale.contains("utf-8") || locale.contains("utf8")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn instances_are_parsed_as_kind_and_name() {
-        let of = |words: &[&str]| {
-            let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-            asked(&words).map(|(kind, name)| format!("{kind} {name}"))
-        };
-        assert_eq!(of(&["a/b"]).unwrap(), "a b");
-        assert_eq!(of(&["a", "b"]).unwrap(), "a b");
-        for words in [&["a"][..], &["a/"], &["/b"], &["a/b/c"], &["a", "b/c"]] {
-            assert!(of(words).is_err(), "{words:?}");
-        }
-    }
-
-    #[test]
-    fn the_locale_decides_on_unicode() {
-        for (set, expected) in [
-            (&[][..], false),
-            (&[("LANG", "en_GB.UTF-8")], true),
-            (&[("LANG", "en_GB.UTF-8"), ("LC_ALL", "C")], false),
-            (&[("LANG", "C"), ("LC_CTYPE", "de_DE.utf8")], true),
-            (&[("LANG", "C.UTF-8"), ("LC_ALL", "")], true),
-        ] {
-            let of =
-                |name: &str| set.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
-            assert_eq!(is_unicode(of), expected, "{set:?}");
-        }
+        })),
+        None => draw::text(&found.root, !args.no_headers, Terminal::stdout(), crate::clock::now()),
     }
 }

@@ -3,17 +3,16 @@
 mod table;
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use console::Term;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 
 use super::model::{State, Status};
 use super::out::{self, printable};
+use super::show::Screen;
 use crate::children::Decision;
 use crate::diag::Diagnostic;
 use crate::manager::{InstanceKey, Observer};
@@ -35,8 +34,7 @@ struct Rows {
     /// Lines that stay above the table.
     header: Vec<String>,
     instances: BTreeMap<String, Row>,
-    /// The widths of the table's lines on the screen.
-    drawn: Vec<usize>,
+    screen: Screen,
     /// The table is final.
     finished: bool,
     /// Log lines are dropped.
@@ -174,28 +172,15 @@ impl View {
         if rows.finished {
             return Ok(());
         }
-        let (height, width) = Term::stdout().size();
-        // The cursor is below the last line, and a line that fills the last column might wrap.
-        let (height, width) = (usize::from(height).max(5) - 1, usize::from(width).max(20) - 1);
-        let lines = table::table(&rows.header, &rows.instances, height, width);
-        // The frame is written at once, each line over the previous one, so that nothing flickers.
-        let mut frame = String::from("\x1b[?2026h");
-        frame.push_str(&up(&rows.drawn, width + 1));
-        for line in &lines {
-            let _ = write!(frame, "{line}\x1b[K\r\n");
-        }
-        frame.push_str("\x1b[J\x1b[?2026l");
-        rows.drawn = lines.iter().map(|line| console::measure_text_width(line)).collect();
-        let mut stdout = io::stdout().lock();
-        stdout.write_all(frame.as_bytes())?;
-        stdout.flush()
+        let lines = table::table(&rows.header, &rows.instances, Screen::size());
+        rows.screen.draw(&lines)
     }
 
     /// Makes the table final; further output is below it.
     pub(super) fn finish(&self) {
         let mut rows = self.rows();
         rows.finished = true;
-        rows.drawn.clear();
+        rows.screen.leave();
     }
 
     /// Drops further log lines.
@@ -214,13 +199,7 @@ impl View {
     /// Writes lines above the table.
     fn above(&self, text: &str) {
         let mut rows = self.rows();
-        if !rows.drawn.is_empty() {
-            let erase = format!("{}\x1b[J", up(&rows.drawn, usize::from(Term::stdout().size().1)));
-            rows.drawn.clear();
-            let mut stdout = io::stdout().lock();
-            let _ = stdout.write_all(erase.as_bytes());
-            let _ = stdout.flush();
-        }
+        rows.screen.clear();
         if !rows.silent {
             out::message(text);
         }
@@ -237,13 +216,6 @@ impl View {
     fn rows(&self) -> MutexGuard<'_, Rows> {
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Moves the cursor up to the first of the drawn lines. If the terminal has become narrower, it has wrapped the longer
-/// ones.
-fn up(drawn: &[usize], columns: usize) -> String {
-    let height: usize = drawn.iter().map(|width| width.div_ceil(columns.max(1)).max(1)).sum();
-    if height == 0 { "\r".to_owned() } else { format!("\r\x1b[{height}A") }
 }
 
 /// Writes log lines above the table.
@@ -351,17 +323,5 @@ pub(super) mod tests {
         assert!(
             changes("x", Some(&before), Some(&none)).contains(&"x: a (Pod default/a) is gone".to_owned())
         );
-    }
-
-    #[test]
-    fn wrapped_lines_are_counted() {
-        for (drawn, columns, expected) in [
-            (&[][..], 80, "\r"),
-            (&[10, 0, 80], 80, "\r\x1b[3A"),
-            (&[10, 0, 81], 80, "\r\x1b[4A"),
-            (&[79, 79], 40, "\r\x1b[4A"),
-        ] {
-            assert_eq!(up(drawn, columns), expected, "{drawn:?} {columns}");
-        }
     }
 }

@@ -2,24 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use console::{measure_text_width, pad_str, style, truncate_str};
+use console::{measure_text_width, style, truncate_str};
 
 use super::{Child, Row};
 use crate::cli::model::State;
-
-/// The width of the longest state.
-const STATE: usize = 11;
-
-/// The maximum width to which names of children are aligned.
-const NAME: usize = 24;
+use crate::cli::show::{Cell, Columns, Line, Severity};
 
 /// The table with at most that many lines and columns. If not everything fits, ready children are omitted, then ready
 /// instances; the header and the totals always stay.
 pub(super) fn table(
     header: &[String],
     instances: &BTreeMap<String, Row>,
-    height: usize,
-    width: usize,
+    (height, width): (usize, usize),
 ) -> Vec<String> {
     // The header is meant to be copied: it is never cut, and counts as the lines that it wraps to.
     let wrapped: usize = header.iter().map(|line| measure_text_width(line).div_ceil(width + 1).max(1)).sum();
@@ -45,23 +39,32 @@ fn body(instances: &BTreeMap<String, Row>, whole: bool) -> Vec<String> {
     if !whole {
         instances.sort_by_key(|(name, row)| (row.status.state, *name));
     }
+    let heads: Vec<Line> = instances.iter().map(|(name, row)| head(name, row)).collect();
+    let columns = Columns::fit(&heads, console::colors_enabled());
     let mut lines = Vec::new();
-    for (name, row) in instances {
-        let state = pad_str(row.status.state.text(), STATE, console::Alignment::Left, None);
-        let state = row.status.state.severity().style(state.as_ref());
-        lines.push(format!("{state}  {}  {}", style(name).bold(), style(row.sentence()).dim()));
-        let shown: Vec<&Child> = row.children.iter().filter(|child| whole || child.waits.is_some()).collect();
-        let longest = shown.iter().map(|child| measure_text_width(&child.name)).max().unwrap_or_default();
-        for child in &shown {
-            let name = pad_str(&child.name, longest.min(NAME), console::Alignment::Left, None);
-            let object = style(&child.object).dim();
-            lines.push(match &child.waits {
-                None => format!("  {} {name}  {object}", style("●").green()),
-                Some(waits) => format!("  {} {name}  {object}  {waits}", style("○").yellow()),
-            });
-        }
+    for ((_, row), head) in instances.iter().zip(&heads) {
+        lines.push(columns.line(head));
+        let shown = row.children.iter().filter(|child| whole || child.waits.is_some());
+        let children: Vec<Line> = shown.map(child).collect();
+        let columns = Columns::fit(&children, console::colors_enabled());
+        lines.extend(children.iter().map(|child| format!("  {}", columns.line(child))));
     }
     lines
+}
+
+fn head(name: &str, row: &Row) -> Line {
+    vec![row.status.state.cell(), Cell::text(name), Cell::new(row.sentence(), Severity::Dim)]
+}
+
+fn child(child: &Child) -> Line {
+    let (symbol, severity) =
+        if child.waits.is_none() { ('●', Severity::Good) } else { ('○', Severity::Busy) };
+    let waits = child.waits.as_deref().unwrap_or_default();
+    vec![
+        Cell::new(format!("{symbol} {}", child.name), severity),
+        Cell::new(&child.object, Severity::Dim),
+        Cell::text(waits),
+    ]
 }
 
 fn totals(instances: &BTreeMap<String, Row>) -> String {
@@ -96,7 +99,7 @@ mod tests {
 
     fn shown(instances: &[(&str, Row)], height: usize) -> Vec<String> {
         let instances = instances.iter().map(|(name, row)| ((*name).to_owned(), row.clone())).collect();
-        let lines = table(&["export KUBECONFIG=/k".to_owned()], &instances, height, 60);
+        let lines = table(&["export KUBECONFIG=/k".to_owned()], &instances, (height, 60));
         assert!(lines.len() <= height, "{lines:#?}");
         let lines: Vec<String> =
             lines.iter().map(|line| console::strip_ansi_codes(line).trim_end().to_owned()).collect();
@@ -110,9 +113,9 @@ mod tests {
         let instances = [("a", row(State::Ready, 2, 0)), ("b", row(State::Reconciling, 1, 1))];
         let lines = shown(&instances, 24);
         let starts =
-            ["export", "Ready        a  x", "  ● members[0]  Pod default/a-0", "  ● ", "Reconciling  b"];
+            ["export", "Ready         a   x", "  ● members[0]   Pod default/a-0", "  ● ", "Reconciling   b"];
         assert!(lines.iter().zip(starts).all(|(line, start)| line.starts_with(start)), "{lines:#?}");
-        assert_eq!(lines[6], "  ○ members[1]  Pod default/a-1  is Pending");
+        assert_eq!(lines[6], "  ○ members[1]   Pod default/a-1   is Pending");
         assert_eq!(lines[7], "instances: 1 Ready, 1 Reconciling; Ctrl-C stops it");
     }
 
@@ -120,8 +123,7 @@ mod tests {
     fn urgent_instances_come_first_if_space_is_short() {
         let instances = [("a", row(State::Ready, 50, 0)), ("b", row(State::Stalled, 5, 1))];
         let lines = shown(&instances, 10);
-        let starts =
-            ["export", "Stalled      b", "  ○ members[5]", "Ready        a", "instances: 1 Ready, 1 S"];
+        let starts = ["export", "Stalled   b", "  ○ members[5]", "Ready     a", "instances: 1 Ready, 1 S"];
         assert_eq!(lines.len(), starts.len(), "{lines:#?}");
         assert!(lines.iter().zip(starts).all(|(line, start)| line.starts_with(start)), "{lines:#?}");
     }

@@ -8,9 +8,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::model::{InstanceInput, Observed};
 use super::names;
-use super::observed::Observed;
-use super::origins::InstanceInput;
 use super::record_key::RecordKey;
 
 /// A record with more bytes than this omits the spec.
@@ -36,7 +35,7 @@ impl AcceptedTarget {
     pub(super) fn read(instance: &Value, key: &RecordKey) -> Self {
         let meta = &instance["metadata"];
         let uid = meta["uid"].as_str().unwrap_or_default();
-        let record = meta["annotations"][names::ACCEPTED].as_str().and_then(|text| key.open(text));
+        let record = annotation(instance).and_then(|text| key.open(text));
         let record: Option<Self> = record.and_then(|text| serde_json::from_str(&text).ok());
         record
             .filter(|record| record.uid == uid)
@@ -55,6 +54,11 @@ impl AcceptedTarget {
         let text = json!(Self { origin: None, ..self.clone() }).to_string();
         (text.len() <= MOST).then_some(text)
     }
+}
+
+/// The record of an instance, with its seal.
+pub(super) fn annotation(instance: &Value) -> Option<&str> {
+    instance["metadata"]["annotations"][names::ACCEPTED].as_str()
 }
 
 /// The hash of the desired object that each existing child was last applied with, by item name.

@@ -10,45 +10,26 @@
 
 use std::collections::HashSet;
 
-use k8s_openapi::jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::decide::{Action, Decision, Verdict};
+use super::model::{
+    Action, Decision, DeletionRuns, Guard, Input, KindInfo, Listing, Observed, ReconcileState, RunAction,
+    RunObject, Snapshot, Verdict, once, reference,
+};
 use super::names;
-use super::observed::{Observed, once};
-use super::plans::{Guard, RunAction, RunObject, reference};
-use super::snapshot::{KindInfo, Listing, Snapshot};
-use super::state::ReconcileState;
 use crate::api::{Gvk, ObjectRef};
 use crate::crd::API_VERSION;
 use crate::package::DeletionPolicy;
 use crate::plan::crds::PLAN_RUN;
 use crate::plan::{
-    self, Approval, CAUSE, Cause, DELETE_CHILD, PRUNABLE, Phase, PlanRun, Protection, RunStatus, StepPhase,
-    StepState, note_answers,
+    self, Approval, CAUSE, Cause, DELETE_CHILD, PRUNABLE, Phase, PlanRun, RunStatus, StepPhase, StepState,
+    note_answers,
 };
 
 /// The step that waits for approval.
 const APPROVE: &str = "approve";
 /// The step that deletes the object.
 const DELETE: &str = "delete";
-
-/// The runs that delete children of an instance, as far as they are known.
-#[derive(Debug)]
-pub struct DeletionRuns {
-    /// The runs that name the instance.
-    pub runs: Vec<PlanRun>,
-    /// Why they are unknown; `None` if they are known.
-    pub unknown: Option<String>,
-    /// Whether they are unknown only because they are being listed. The end of the list brings another decision.
-    pub is_listing: bool,
-    /// The plural of the instance's kind.
-    pub resource: String,
-    /// Whether the API server checks who answers.
-    pub protection: Protection,
-    /// The time of day.
-    pub now: Timestamp,
-}
 
 /// The name of the run that deletes an object.
 fn run_name(instance: &Value, object_uid: &str) -> String {
@@ -152,13 +133,13 @@ pub(super) fn arrange(snapshot: &Snapshot, state: &ReconcileState, decision: &mu
     let Some(deletions) = &snapshot.deletions else { return };
     if deletions.is_listing && decision.actions.iter().any(Action::removes_finalizer) {
         decision.actions.retain(|action| !action.removes_finalizer());
-        decision.pending = true;
+        decision.input = Input::Loading;
     }
     if deletions.unknown.is_some() || matches!(decision.verdict, Verdict::Paused { .. }) {
         return;
     }
     let (mut actions, mut asked) = (Vec::new(), HashSet::new());
-    for observed in once(decision.asks.iter()) {
+    for observed in once(decision.needs.approvals.iter()) {
         let name = run_name(&snapshot.instance, &observed.uid);
         match (snapshot.deletion_run(observed), deletions.runs.iter().find(|run| run.name == name)) {
             (Some(run), _) => {
@@ -212,7 +193,7 @@ pub(super) fn arrange(snapshot: &Snapshot, state: &ReconcileState, decision: &mu
 /// Whether a decision has found out that an object is desired. A decision that does not ask for the deletion
 /// does not show this: it may have come only to the applies before it, or to no target at all.
 fn is_desired(snapshot: &Snapshot, decision: &Decision, observed: &Observed) -> bool {
-    !(snapshot.is_deleting() || decision.pending || observed.terminating)
+    !(snapshot.is_deleting() || decision.input == Input::Loading || observed.terminating)
         && decision.children.iter().flatten().any(|(_, object, _)| object.as_ref() == Some(&observed.object))
 }
 

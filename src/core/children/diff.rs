@@ -1,46 +1,9 @@
 //! How a live object differs from the desired one, regardless of order, limits and earlier refusals.
 
-use super::desired::Desired;
-use super::observed::Observed;
-use super::{fields, names};
-
-/// How a live object differs from the desired one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Difference {
-    /// There is nothing to apply.
-    Current,
-    /// There is no live object.
-    Missing,
-    /// It was last applied with another desired object.
-    Outdated,
-    /// It was last applied with this desired object, and has changed since.
-    Drifted(Drift),
-    /// It is being deleted: nothing can be applied until it is gone.
-    Terminating {
-        /// Whether it was last applied with another desired object.
-        is_outdated: bool,
-    },
-}
-
-/// What shows that an object has drifted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Drift {
-    /// Our entry of managedFields lacks fields of the desired object.
-    FieldsLost,
-    /// Our entry of managedFields has more than the desired object.
-    ForeignFields,
-    /// Another client changed the object, and metadata cannot show whether the change concerns what we apply.
-    Unexplained,
-    /// It was applied for a package that has handed the kind over since.
-    FormerPackage,
-}
-
-impl Difference {
-    /// Whether an apply gives the child a new desired object. (All else restores the one it has.)
-    pub(super) fn is_change(self) -> bool {
-        matches!(self, Self::Missing | Self::Outdated)
-    }
-}
+use super::model::{
+    Desired, Difference, Drift, Item, Observed, ReconcileState, is_covered, is_of_former_package,
+    owns_extra_fields,
+};
 
 /// Compares a desired object with the live one. `is_as_applied`: our last apply left the managedFields as
 /// they are, so that they show no drift.
@@ -64,27 +27,18 @@ pub(super) fn diff(desired: &Desired, observed: Option<&Observed>, is_as_applied
     }
 }
 
-/// Whether the field manager of another package has applied the object, as its label says.
-pub(super) fn is_of_former_package(desired: &Desired, observed: &Observed) -> bool {
-    let package = desired.body["metadata"]["labels"][names::OPERATOR].as_str();
-    observed.is_made_by_us() && package.is_some_and(|package| *package != *observed.package)
-}
-
-/// Whether our entry of managedFields still owns every leaf of the desired object.
-pub fn is_covered(desired: &Desired, observed: &Observed) -> bool {
-    let owned = observed.owned.as_ref();
-    owned.is_some_and(|owned| fields::uncovered_beside(&desired.body, owned, &observed.foreign).is_none())
-}
-
-/// Whether our entry of managedFields has fields that the desired object lacks, although it was applied last.
-/// `items`: whether items of lists count. They do only while all of our items are intact: an item in place of
-/// a lost one is to be removed.
-pub fn owns_extra_fields(desired: &Desired, observed: &Observed, items: bool) -> bool {
-    observed.desired.as_deref() == Some(&desired.hash)
-        && observed
-            .owned
-            .as_ref()
-            .is_some_and(|owned| !fields::excess(&desired.body, owned, &desired.keep, items).is_empty())
+impl Item {
+    /// How the live object differs from the desired one; `None` if the desired one has no value.
+    pub(super) fn difference(&self, state: &ReconcileState) -> Option<Difference> {
+        let observed = self.observed.as_deref();
+        let is_as_applied = observed.is_some_and(|observed| state.is_as_applied(observed));
+        Some(match diff(self.desired.as_ref().ok()?, observed, is_as_applied) {
+            Difference::Missing if self.done => Difference::Current,
+            // Drift was compared before the body was dropped.
+            Difference::Drifted(_) if self.needs_no_body => Difference::Current,
+            difference => difference,
+        })
+    }
 }
 
 #[cfg(test)]
@@ -94,7 +48,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::children::Seen;
+    use crate::children::model::Seen;
     use crate::children::names;
 
     fn desired(hash: &str) -> Desired {

@@ -2,9 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::decide::{Action, Why};
-use super::shape::Check;
-use super::state::Outcome;
+use super::model::{Action, Check, Outcome, Why};
 use crate::api::{CallError, Class};
 
 /// The result of a dry run.

@@ -6,8 +6,7 @@
 
 use serde_json::Value;
 
-use super::Context;
-use super::target::{Item, Target};
+use super::model::{Context, Item, Target};
 use crate::api::{CallError, Class, ObjectRef};
 use crate::package::{ImmutableChange, OnImmutableChange};
 

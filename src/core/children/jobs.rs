@@ -10,34 +10,12 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::Context;
-use super::desired::Desired;
+use super::model::{Completion, Context, Desired, Item, Target};
 use super::names;
-use super::target::{Item, Target};
-use crate::api::Gvk;
 use crate::template::Live;
 
 /// The field by which the API server removes a finished Job.
 const TTL: &str = "ttlSecondsAfterFinished";
-
-/// Whether a Job of the target has completed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Completion {
-    /// Identifies the Job and its spec. The annotation contains it once the Job has completed.
-    pub token: String,
-    /// Whether the annotation contains the token.
-    pub recorded: bool,
-}
-
-/// Whether the kind is Kubernetes' own Job.
-pub(super) fn is_job(gvk: &Gvk) -> bool {
-    gvk.is("batch/v1", "Job")
-}
-
-/// Whether the status of a Job says that it has completed. (One that has failed has finished, but not completed.)
-pub(super) fn has_completed(job: &Value) -> bool {
-    super::condition(job, "Complete").is_some_and(|condition| condition["status"] == "True")
-}
 
 /// The completion of a rendered Job. Takes the Job's TTL out as long as its completion is not recorded.
 pub(super) fn completion(ctx: &Context<'_>, name: &str, job: &mut Map<String, Value>) -> Completion {

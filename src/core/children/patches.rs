@@ -3,9 +3,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::decide::Action;
+use super::model::{Action, Observed};
 use super::names::{self, NOTES, Stamp};
-use super::observed::Observed;
 use crate::package::DeletionPolicy;
 
 /// Whether the patch of an action depends on the live object.

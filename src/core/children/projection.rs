@@ -3,19 +3,10 @@
 
 use serde_json::Value;
 
-use super::Context;
+use super::model::{Context, Projection};
 use crate::crd;
 use crate::package::StatusField;
 use crate::template::{EvalError, Scope};
-
-/// The fields of a status, by dotted name.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Projection {
-    /// The value of each field. `None` keeps the present value, null removes it.
-    pub fields: Vec<(String, Option<Value>)>,
-    /// What is left out, one sentence each, beginning with `status.NAME`.
-    pub faults: Vec<String>,
-}
 
 impl Projection {
     /// Evaluates the fields of a resource.

@@ -8,15 +8,12 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::decide::{Action, Decision, Verdict};
-use super::findings::{Finding, Removal, Wait, soonest};
+use super::findings::soonest;
+use super::model::{
+    Action, Decision, Finding, Needs, Observed, Origins, ReconcileState, Removal, Snapshot, Status, Target,
+    Verdict, Wait, once,
+};
 use super::names::{self, Stamp};
-use super::observed::{Observed, once};
-use super::origins::Origins;
-use super::snapshot::Snapshot;
-use super::state::ReconcileState;
-use super::status::Status;
-use super::target::Target;
 use crate::api::Gvk;
 use crate::package::DeletionPolicy;
 
@@ -45,14 +42,12 @@ impl Undesired<'_> {
 pub(super) struct Pruned {
     /// The actions to carry out.
     pub actions: Vec<Action>,
-    /// The objects whose deletion waits for approval.
-    pub asks: Vec<Arc<Observed>>,
     /// Refusals first, then what holds back the rest, then what waits for approval.
     pub findings: Vec<Finding>,
     /// When to decide again, if no event comes first.
     pub again: Option<Duration>,
-    /// Namespaces that may be deleted once it is known that nothing uses them.
-    pub namespaces: Vec<String>,
+    /// The approvals that deletions wait for, and namespaces that may be deleted once it is known that nothing uses them.
+    pub needs: Needs,
 }
 
 /// The live objects that are not desired. While the instance is not being deleted, kinds that are not listed
@@ -92,7 +87,7 @@ pub(super) fn prune(
         if snapshot.is_retained(object) {
             pruned.actions.push(Action::Retain(Arc::clone(object)));
         } else if snapshot.awaits_approval(object) {
-            pruned.asks.push(Arc::clone(object));
+            pruned.needs.approvals.push(Arc::clone(object));
             pruned.actions.extend(to_ask(object));
         } else {
             going.push(*object);
@@ -107,7 +102,7 @@ pub(super) fn prune(
     pruned.again = soonest([pruned.again, again]);
     pruned.findings.extend(refusals);
     pruned.findings.extend(hidden.or(wait).map(Finding::Deletion));
-    let asks = pruned.asks.iter().map(|asked| Finding::awaits_approval(snapshot, asked, state));
+    let asks = pruned.needs.approvals.iter().map(|asked| Finding::awaits_approval(snapshot, asked, state));
     pruned.findings.extend(asks);
     pruned
 }
@@ -145,7 +140,7 @@ impl<'a> DeletionBatch<'a> {
                     pruned.again = Some(LOOK_AGAIN);
                     in_use = Some(Wait::NamespaceInUse { object: object.object.clone(), user: user.clone() });
                 }
-                None => pruned.namespaces.push(name.to_owned()),
+                None => pruned.needs.namespace_users.push(name.to_owned()),
             }
         }
         let wait = |o: &&Arc<Observed>| Wait::Terminating {
@@ -255,7 +250,7 @@ pub(super) fn delete_instance(snapshot: &Snapshot, state: &ReconcileState, now: 
         }
         pruned
     };
-    let Pruned { actions, asks, findings, again, namespaces } = pruned;
+    let Pruned { actions, findings, again, needs } = pruned;
     let is_held = |o: &&Arc<Observed>| o.terminating && !o.held_by.is_empty();
     let is_reported = findings.iter().any(Finding::holds_deletion)
         || (!findings.is_empty() && undesired.remove.iter().any(is_held));
@@ -268,7 +263,7 @@ pub(super) fn delete_instance(snapshot: &Snapshot, state: &ReconcileState, now: 
         (name, Some(o.object.clone()), Err("is being deleted".to_owned()))
     };
     let children = Some(observed.iter().map(line).collect());
-    Decision { actions, asks, status, again, children, namespaces, ..Decision::idle(verdict) }
+    Decision { actions, status, again, children, needs, ..Decision::idle(verdict) }
 }
 
 /// What waits for the approval of a person, a sentence each.
@@ -355,8 +350,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::children::Seen;
-    use crate::children::snapshot::{KindInfo, Listing};
+    use crate::children::model::{KindInfo, Listing, Seen};
     use crate::template::Totals;
 
     /// A child of the instance at that depth in the graph.
@@ -432,7 +426,7 @@ mod tests {
     fn namespace_is_deleted_only_when_known_to_be_unused() {
         let mut snapshot = deleting(vec![child("Namespace", "space", 0)]);
         let decision = delete_instance(&snapshot, &ReconcileState::default(), Duration::ZERO);
-        assert!(decision.actions.is_empty() && decision.namespaces == ["space"], "{decision:?}");
+        assert!(decision.actions.is_empty() && decision.needs.namespace_users == ["space"], "{decision:?}");
         snapshot.namespace_users.insert("space".into(), Some("things/space/b".into()));
         let (actions, message) = decide(&snapshot);
         assert!(actions.is_empty() && message.contains("things/space/b"), "{message}");

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use super::status::Status;
+use super::model::Status;
 use crate::api::{CallError, Class};
 
 /// What the API server has refused, so that the same is not tried again.

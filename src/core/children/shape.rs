@@ -1,33 +1,15 @@
 //! The shape of a write: what decides whether the API server would accept it, values aside. One write of each
 //! shape is tried by a dry run before anything is written.
 
-use crate::api::Gvk;
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde_json::Value;
 
-use super::desired::Desired;
-use super::{Context, Expect, WritePolicy, names};
+use super::model::{Context, Desired, Expect};
+use super::names;
+use crate::api::Gvk;
 use crate::package::Child;
-
-/// A dry run that must have passed before a change is made.
-#[derive(Debug, Clone)]
-pub struct Check {
-    /// `id` or `id[key]`, for messages.
-    pub item: String,
-    /// What is to be applied.
-    pub desired: Desired,
-    /// The precondition of the write.
-    pub expect: Expect,
-    /// What the package permits.
-    pub policy: WritePolicy,
-    /// The shape of the write.
-    pub shape: u64,
-    /// Items that do not exist yet and whose absence may be the reason of a refusal: the Namespace of an
-    /// object, the Role of a `RoleBinding`.
-    pub depends_on: Vec<String>,
-}
 
 /// The shape of a write: package revision, kind, namespace, child, create or update, whether the object may be recreated,
 /// and which leaves the desired object has. Of an update also the values of fields that may never change, with what names the instance

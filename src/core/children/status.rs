@@ -4,66 +4,29 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value, json};
 
-use super::Context;
-use super::decide::{Health, Summary, Verdict, join};
-use super::findings::Finding;
-use super::projection::Projection;
-use super::target::Target;
+use super::model::{
+    Condition, Context, FAILED, Finding, NAMED, Projection, RECONCILING, STALLED, Status, Target, Verdict,
+    join, standard,
+};
 use crate::operators::upgrade::{self, CHANGING};
 use crate::template::EvalError;
 
 /// Longest message of a condition, in characters; the API allows 32,768.
 const MESSAGE: usize = 4_096;
 
-/// The condition of an instance whose CRD another manager keeps reverting.
-const CONTESTED: &str = "CRDFieldManagerConflict";
 /// Conditions of ours that are there only while they apply.
 const PASSING: [&str; 8] =
     [RECONCILING, STALLED, FAILED, "DeletionPending", RUN_FAILED, REF_UNKNOWN, TRUNCATED, CHANGING];
-const RECONCILING: &str = "Reconciling";
-const STALLED: &str = "Stalled";
-/// The condition that names fields left out of the status.
-const FAILED: &str = "StatusFailed";
 /// The condition that names failed runs which leave nothing of the instance undone.
 const RUN_FAILED: &str = "RunFailed";
 /// The condition that names unknown refs which do not affect Ready.
 const REF_UNKNOWN: &str = "RefUnknown";
-/// How many objects a condition names.
-const NAMED: usize = 5;
 
 /// Bytes of all projected fields together; with the conditions a status stays below 256 KiB.
 const FIELDS: usize = 224 << 10;
 
 /// The type of the condition that says what was shortened; only there while something is.
 pub(super) const TRUNCATED: &str = "StatusTruncated";
-
-/// A status as it should be. Times are left to [`patch`], which knows the present status.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Status {
-    generation: i64,
-    /// Whether the status is about the spec of this generation. It is not while the package is inactive: the
-    /// spec is not reconciled.
-    observes: bool,
-    /// `None` where the CRD's author has another use for the field.
-    revision: Option<String>,
-    pub(super) conditions: Vec<Condition>,
-    pub(super) projection: Projection,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Condition {
-    pub(super) kind: String,
-    status: Option<bool>,
-    reason: String,
-    message: String,
-}
-
-impl Condition {
-    /// Whether it is shown whatever the API server says of the rest.
-    pub(super) fn is_standard(&self) -> bool {
-        ["Ready", RECONCILING, STALLED, FAILED].contains(&self.kind.as_str())
-    }
-}
 
 impl Status {
     /// The status that follows from the package and the verdict.
@@ -110,80 +73,6 @@ impl Status {
     /// The status of an instance that was not evaluated to the end: all but the verdict stays as it is.
     pub(super) fn unfinished(ctx: &Context<'_>, verdict: &Verdict) -> Self {
         Self { observes: true, revision: revision(ctx), ..Self::unseen(ctx.origin.instance, verdict) }
-    }
-
-    /// This status with another verdict than that of the decision: what was decided could not be done.
-    #[must_use]
-    pub fn retold(mut self, verdict: &Verdict) -> Self {
-        self.conditions
-            .retain(|condition| !["Ready", RECONCILING, STALLED].contains(&condition.kind.as_str()));
-        self.conditions.splice(0..0, standard(&verdict.summary()));
-        self
-    }
-
-    /// The summary of the instance; for one that is Ready also what its status lacks.
-    pub(super) fn summary(&self, summary: Summary) -> Summary {
-        if summary.health != Health::Ready {
-            return summary;
-        }
-        if let Some(failed) = self.failed() {
-            return Summary { reason: failed.reason, message: failed.message, ..summary };
-        }
-        let ready = self.conditions.iter().find(|condition| condition.kind == "Ready");
-        let message = ready.map_or(summary.message, |ready| ready.message.clone());
-        Summary { message, ..summary }
-    }
-
-    /// The condition that says which fields are left out, if any are.
-    fn failed(&self) -> Option<Condition> {
-        let faults = &self.projection.faults;
-        let more = faults.len().saturating_sub(NAMED);
-        let rest = if more > 0 { format!("; and {more} more") } else { String::new() };
-        (!faults.is_empty()).then(|| Condition {
-            kind: FAILED.into(),
-            status: Some(true),
-            reason: FAILED.into(),
-            message: format!("left out: {}{rest}", faults[..faults.len() - more].join("; ")),
-        })
-    }
-
-    /// The message that says which fields are left out, if any are.
-    pub fn failure(&self) -> Option<String> {
-        self.failed().map(|failed| failed.message)
-    }
-
-    /// Adds the condition that another client replaces the CRD repeatedly; or, if the status has it, that no
-    /// client does any more.
-    pub fn crd_conflict(&mut self, by: Option<&str>, current: &Value) {
-        let said = || {
-            let all = current["conditions"].as_array().into_iter().flatten();
-            all.into_iter().any(|c| c["type"] == CONTESTED && c["status"] == "True")
-        };
-        if by.is_some() || said() {
-            self.conditions.push(Condition {
-                kind: CONTESTED.into(),
-                status: Some(by.is_some()),
-                reason: if by.is_some() { "Reverted" } else { "Settled" }.into(),
-                message: by.unwrap_or_default().into(),
-            });
-        }
-    }
-
-    /// The status of an instance that is being deleted, whether or not its package is known: the rest stays
-    /// as it is.
-    pub(super) fn deleting(instance: &Value, verdict: &Verdict) -> Self {
-        Self { observes: true, ..Self::unseen(instance, verdict) }
-    }
-
-    /// The status of an instance whose spec is not reconciled: only what blocks it is shown.
-    pub fn unseen(instance: &Value, verdict: &Verdict) -> Self {
-        Self {
-            generation: instance["metadata"]["generation"].as_i64().unwrap_or(0),
-            observes: false,
-            revision: None,
-            conditions: standard(&verdict.summary()),
-            projection: Projection::default(),
-        }
     }
 }
 
@@ -266,30 +155,6 @@ impl Status {
 fn revision(ctx: &Context<'_>) -> Option<String> {
     let taken = crate::crd::taken(&ctx.origin.resource.crd, &ctx.origin.resource.kind.version);
     (!taken.contains(&"revision")).then(|| ctx.origin.package.revision())
-}
-
-/// The condition of a type in the status of an object.
-pub fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
-    object["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == kind)
-}
-
-/// Ready, and Reconciling and Stalled as kstatus has them: they are there while they hold, and never beside Ready=True.
-/// See `docs/design/0011-status-conditions.md`.
-fn standard(summary: &Summary) -> Vec<Condition> {
-    let condition = |kind: &str, status: Option<bool>| Condition {
-        kind: kind.into(),
-        status,
-        reason: summary.reason.clone(),
-        message: summary.message.clone(),
-    };
-    let cause = match summary.health {
-        Health::Ready | Health::Paused => None,
-        Health::Reconciling | Health::Deleting => Some(RECONCILING),
-        Health::Stalled => Some(STALLED),
-    };
-    let mut all = vec![condition("Ready", summary.ready)];
-    all.extend(cause.map(|kind| condition(kind, Some(true))));
-    all
 }
 
 /// The JSON merge patch of `.status` from what is there to what should be; `None` if nothing changed.

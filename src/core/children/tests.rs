@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::decide::decide_target;
+use super::decide_target::decide_target;
 use super::schedule::{Graph, Schedule};
 use super::*;
 use crate::api::{CallError, Gvk, ObjectRef};
@@ -38,7 +38,7 @@ use crate::test_crd::crd_to_properties;
 
 mod refs;
 
-use server::Server;
+use super::tests::server::Server;
 
 /// The properties of the CRD's schema.
 const PROPERTIES: &str = "            spec:
@@ -156,9 +156,9 @@ impl World {
         let mut snapshot = self.snapshot();
         loop {
             let mut decision = decide(&snapshot, &self.state, self.now);
-            let is_new = snapshot.look_up(&decision.wants, |want| self.refs(want));
-            let asked = !decision.namespaces.is_empty();
-            for namespace in std::mem::take(&mut decision.namespaces) {
+            let is_new = snapshot.look_up(&decision.needs.watches, |want| self.refs(want));
+            let asked = !decision.needs.namespace_users.is_empty();
+            for namespace in std::mem::take(&mut decision.needs.namespace_users) {
                 let user = self.occupants.get(&namespace).cloned();
                 snapshot.namespace_users.insert(namespace, user);
             }
@@ -204,7 +204,7 @@ impl World {
     /// Calls a function with the target of the instance as it is.
     fn with<T>(&self, use_it: impl FnOnce(&Context<'_>, Target) -> T) -> T {
         let snapshot = self.snapshot();
-        let origins = Origins::one(Origin::now(&snapshot).unwrap());
+        let origins = Origins::one(snapshot.origin().unwrap());
         let ctx = Context::new(&snapshot, &origins, Budget::default());
         let target = target(&ctx);
         use_it(&ctx, target)

@@ -2,42 +2,10 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Facts, Target};
-use crate::printable;
+use super::facts::{Author, Facts, Target, short};
 
 /// How many entries the status has at most.
 const MOST: usize = 10;
-/// The longest text of an entry, in characters.
-const TEXT: usize = 300;
-/// The field manager of `operetta install`, `upgrade` and `rollback`.
-pub const INSTALLER: &str = "operetta-install";
-/// Annotation of an `Operator`: the revision that these commands have named, and the user who gave the command, with a space between.
-pub const NAMED_BY: &str = "operetta.dev/named-by";
-
-/// Who has named the revision of an `Operator`.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Author {
-    /// The field manager that owns `spec.revision`, such as `kubectl-edit`.
-    pub manager: Option<String>,
-    /// The user, if a command of Operetta has named it and says so.
-    pub user: Option<String>,
-}
-
-impl Author {
-    /// Reads who has named the revision of a live `Operator`.
-    pub fn of(operator: &Value) -> Self {
-        let meta = &operator["metadata"];
-        let entries = meta["managedFields"].as_array().into_iter().flatten();
-        let owners = entries.filter(|entry| !entry["fieldsV1"]["f:spec"]["f:revision"].is_null());
-        let manager = owners.max_by_key(|entry| entry["time"].as_str()).and_then(|e| e["manager"].as_str());
-        let named = meta["annotations"][NAMED_BY].as_str().and_then(|named| named.split_once(' '));
-        // An annotation stays when another client names a revision.
-        let is_ours = |revision: &str| operator["spec"]["revision"] == revision && manager == Some(INSTALLER);
-        let user = named.filter(|(revision, _)| is_ours(revision)).map(|(_, user)| short(user));
-        Self { manager: manager.map(short), user }
-    }
-}
-
 /// The history to be written; `None` if there is none. `current`: the present status.
 pub(super) fn record(current: &Value, facts: &Facts<'_>, now: &str) -> Option<Value> {
     let mut all = current["history"].as_array().cloned().unwrap_or_default();
@@ -81,14 +49,6 @@ pub(super) fn record(current: &Value, facts: &Facts<'_>, now: &str) -> Option<Va
         }
     }
     Some(Value::Array(all))
-}
-
-fn short(text: &str) -> String {
-    let text = printable::sentence(text);
-    if text.chars().count() <= TEXT {
-        return text.into_owned();
-    }
-    text.chars().take(TEXT - 1).chain(['…']).collect()
 }
 
 /// The schema of the history.

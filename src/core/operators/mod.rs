@@ -5,6 +5,7 @@
 mod crd;
 mod decide;
 mod defaults;
+mod facts;
 mod history;
 mod objects;
 mod spec;
@@ -16,12 +17,11 @@ pub mod upgrade;
 pub use crd::{crd, kind};
 pub use decide::{Next, next};
 pub use defaults::effective as effective_defaults;
-pub use history::{Author, INSTALLER, NAMED_BY};
+pub use facts::{Author, Facts, INSTALLER, Lost, MissingRights, NAMED_BY, Rollout, Target};
 pub use objects::{Object, Packed, operator, pack};
 pub use spec::{NamespacesSpec, OperatorSpec, TakeOver};
 pub use status::{
-    CONDITIONS, Facts, KUBERNETES_UNSUPPORTED, Lost, MissingRights, Observed, Rollout, Standing, Target,
-    Transition, patch, standing, transition,
+    CONDITIONS, KUBERNETES_UNSUPPORTED, Observed, Standing, Transition, patch, standing, transition,
 };
 
 /// The label of an `OperatorRevision`: its package.

@@ -1,26 +1,12 @@
 //! Answers to approve steps, as the manager has seen them: when each came, and whether it counts.
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
 
 use super::protection::Protection;
-use super::run::{Approval, PlanRun, RunStatus, short};
+use super::run::{Approval, PlanRun, RunStatus, SeenAnswer, short};
 
 /// What the user name of every `ServiceAccount` begins with.
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
-
-/// An entry of `spec.approvals` as it was seen first. A user cannot set its time.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct SeenAnswer {
-    /// Who answers.
-    pub by: String,
-    /// When the manager saw it first.
-    pub at: String,
-    /// Why it never counts.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ignored: Option<String>,
-}
 
 /// Records the answers that are new. They never count if the API server did not check who gave them.
 pub fn note_answers(run: &PlanRun, status: &mut RunStatus, protection: &Protection, now: Timestamp) {

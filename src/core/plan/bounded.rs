@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::run::{
-    CAUSE, DELETE_CHILD, MAX_RECORD, PRUNABLE, Phase, RECORD, RUN_FINALIZER, SCHEDULED_AT, TAKEN,
+    CAUSE, DELETE_CHILD, LEFT_OUT, MAX_RECORD, PRUNABLE, Phase, RECORD, RUN_FINALIZER, SCHEDULED_AT, TAKEN,
 };
 use crate::template::json_bytes;
 
@@ -21,9 +21,6 @@ const MAX_METADATA: usize = 64 << 10;
 const MAX_ANNOTATION: usize = 2 * MAX_RECORD;
 /// How many owners are kept of larger metadata.
 const MAX_OWNERS: usize = 16;
-
-/// Why parameters were left out: a field beside `spec`, which no object of the API server has.
-pub(super) const LEFT_OUT: &str = "paramsLeftOut";
 
 /// Leaves out of a PlanRun what no decision reads, and parameters that take too much memory: a run with such parameters
 /// does not start. `room`: how many bytes the parameters of another run of its namespace may take. `kept`: annotations that

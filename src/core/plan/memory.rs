@@ -18,6 +18,15 @@ use super::start::answered;
 /// How many runs that have ended and that no child depends on are remembered.
 const MOST_IDLE: usize = 100;
 
+/// The format that this version writes, and the newest that it reads: of `InstanceState`s, of the status of PlanRuns, and of
+/// origins. An `InstanceState` without a number has format 1. See `docs/stored-formats.md`.
+const FORMAT: u64 = 1;
+
+/// The format of a stored memory, if it is newer than this version reads.
+pub fn newer_format(spec: &Value) -> Option<u64> {
+    spec["format"].as_u64().filter(|format| *format > FORMAT)
+}
+
 /// What is remembered of an instance.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -373,7 +382,7 @@ impl Memory {
         }
     }
 
-    /// The memory of what managers of version 0.1.0, which had no `InstanceState`, stored in `PlanRun`s.
+    /// The memory from `PlanRun`s alone, as they were stored before there were `InstanceState`s.
     pub fn migrated(of: Of, uid: &str, runs: &[PlanRun], digest: &dyn Fn(&str) -> Option<String>) -> Self {
         let mut memory = Self::new(of, uid);
         let is_own = |run: &&PlanRun| run.is_final() || run.taken() == Some(run.uid.as_str());
@@ -542,7 +551,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_stored_by_0_1_0_are_taken_over() {
+    fn runs_from_before_instance_states_are_taken_over() {
         let mut first = run("x-1", Some(status(Phase::Succeeded)));
         first.annotations.insert(super::super::run::RECORD.into(), json!(fact(1, 1)).to_string());
         let mut second = run("x-2", Some(RunStatus { record: fact(2, 2), ..status(Phase::Running) }));

@@ -48,12 +48,12 @@ pub(crate) mod tests;
 
 pub use advance::MAX_STEPS;
 pub use advance::{REMAINING, SHOWN_AFTER, advance, releases};
-pub use answers::{SeenAnswer, note_answers};
+pub use answers::note_answers;
 pub use bounded::{MAX_WAITING_PARAMS, bound, too_large_params};
 pub use condition::{Conditions, Verdict as ConditionVerdict, Watch};
 pub use ended::{Ended, ended};
 pub use history::{Summary, history, prunable, sorted, start_time};
-pub use memory::{Memory, Recalled, RememberedRun, content_digest};
+pub use memory::{Memory, Recalled, RememberedRun, content_digest, newer_format};
 pub use missing::{Missing, Stray, stray};
 pub(crate) use names::keyed_digest;
 pub use names::{attempt_name, idempotency_key};
@@ -66,7 +66,7 @@ pub use protection::{Protection, SETTLE};
 pub use run::{
     Approval, AttemptObject, CAUSE, CLEANUP, Cause, DELETE_CHILD, Known, LoopItem, MAX_OUTPUT, MAX_OUTPUTS,
     MAX_RECORD, Member, Of, PRUNABLE, Phase, PlanRun, RECOVER, RUN_FINALIZER, Recorded, RunSpec, RunStatus,
-    SCHEDULED_AT, StepPhase, StepState, TAKEN, Verdict,
+    SCHEDULED_AT, SeenAnswer, StepPhase, StepState, TAKEN, Verdict,
 };
 pub use schedule::{Due, Schedule, last_scheduled, scheduled_name, scheduled_prefix};
 pub use select::{Change, DEPLOY, Selected, has_rollouts, rollout_children, select};

@@ -21,8 +21,6 @@ use super::run::{Cause, Known, Member, Phase, PlanRun, RunStatus};
 use super::select::Selected;
 use crate::package::plan::{Concurrency, Event, Plan};
 
-pub use cleanup::Cleanup;
-
 /// The reason of a rollout that waited for approval when another revision of the package became active.
 const NEWER_REVISION: &str = "NewerRevision";
 /// The reason of a rollout that waited for approval when an object that the instance reads changed.
@@ -125,6 +123,18 @@ pub enum RunWrite {
         /// Its last status.
         status: Box<RunStatus>,
     },
+}
+
+/// How the cleanup of an instance stands.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Cleanup {
+    /// The instance is not being deleted, or its plans have nothing more to do: its children may be deleted.
+    #[default]
+    Done,
+    /// Runs are being ended, or the cleanup runs.
+    Active,
+    /// The cleanup has failed, and holds the deletion. Names the run, and says why.
+    Held(String, String),
 }
 
 /// A run to create.

@@ -7,8 +7,6 @@ use std::slice;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::answers::SeenAnswer;
-use super::bounded::LEFT_OUT;
 use crate::printable;
 
 /// Annotation of a `PlanRun`: the uid of the object when it was taken for execution. A run that carries it and that the memory
@@ -16,8 +14,11 @@ use crate::printable;
 pub const TAKEN: &str = "operetta.dev/taken";
 /// Finalizer of a `PlanRun` while it is active: deleting it cancels the run, and what it has in flight is settled first.
 pub const RUN_FINALIZER: &str = "operetta.dev/run";
-/// Annotation of a `PlanRun` of version 0.1.0: the whole record of the instance when the run ended, as JSON.
+/// Annotation of a `PlanRun` from before there were `InstanceState`s: the whole record of the instance when the run ended, as
+/// JSON.
 pub(super) const RECORD: &str = "operetta.dev/record";
+/// Why parameters were left out: a field beside `spec`, which no object of the API server has.
+pub(super) const LEFT_OUT: &str = "paramsLeftOut";
 /// Annotation of a `PlanRun`: what started it, a [`Cause`]. The manager sets it when it creates the run.
 pub const CAUSE: &str = "operetta.dev/cause";
 /// Annotation of a `PlanRun`: the time that a schedule has set for it.
@@ -136,6 +137,19 @@ pub struct Of {
     pub resource: String,
     /// Its name.
     pub name: String,
+}
+
+/// An entry of `spec.approvals` as it was seen first. A user cannot set its time.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SeenAnswer {
+    /// Who answers.
+    pub by: String,
+    /// When the manager saw it first.
+    pub at: String,
+    /// Why it never counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ignored: Option<String>,
 }
 
 /// The answer of a person to an approve step.
@@ -589,7 +603,7 @@ impl PlanRun {
         number.filter(|number| *number <= HIGHEST_NUMBER)
     }
 
-    /// The facts that managers of version 0.1.0 stored in it.
+    /// The facts that were stored in it before there were `InstanceState`s.
     pub(super) fn recorded(&self) -> BTreeMap<String, Recorded> {
         let annotated = self.annotations.get(RECORD).and_then(|text| serde_json::from_str(text).ok());
         let mut all: BTreeMap<String, Recorded> = annotated.unwrap_or_default();

@@ -262,31 +262,6 @@ impl Report {
     pub fn has_refused_crd(&self) -> bool {
         self.crds.iter().any(|crd| crd.write == CrdWrite::Refused)
     }
-
-    /// The whole report as JSON.
-    pub fn to_json(&self) -> Value {
-        let count = |is: &dyn Fn(&InstanceReport) -> bool| {
-            self.instances.iter().filter(|instance| is(instance)).count()
-        };
-        json!({
-            "apiVersion": "operetta.dev/v1alpha1",
-            "kind": "Preview",
-            "package": {"name": self.package, "revision": self.revision, "active": self.active},
-            "summary": {
-                "instances": self.instances.len(),
-                "unchanged": count(&InstanceReport::is_unchanged),
-                "refused": count(&|instance| !instance.refused.is_empty()),
-                "restartsPods": count(&|instance| instance.changes.iter().any(|change| change.restarts_pods)),
-                "isRefused": self.is_refused(),
-            },
-            "groups": super::groups(&self.instances),
-            "crds": self.crds,
-            "instances": self.instances,
-            "problems": self.problems,
-            "notes": self.notes,
-            "rights": self.rights.to_json(),
-        })
-    }
 }
 
 /// The steps of a plan with what each does, nested steps behind the path of their parents.

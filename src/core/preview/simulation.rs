@@ -14,9 +14,9 @@ use crate::api::{CallError, ObjectRef};
 use crate::children::adoption::Adopted;
 use crate::children::plans::Revision;
 use crate::children::{
-    Action, Applied, Apply, Check, Decision, DryRun, DryRuns, Expect, LookupResult, Observed, Outcome, Paths,
-    PollResult, ReconcileState, ResourceSelector, Severity, Snapshot, Verdict, Why, decide, fields,
-    immutable, names, patches,
+    Action, Applied, Apply, Check, Decision, DryRun, DryRuns, Expect, LookupResult, Needs, Observed, Outcome,
+    Paths, Poll, PollResult, ReconcileState, ResourceSelector, Severity, Snapshot, Verdict, Why, decide,
+    fields, immutable, names, patches,
 };
 use crate::package::DeletionPolicy;
 
@@ -32,17 +32,6 @@ pub struct LiveChild {
     pub observed: Arc<Observed>,
     /// The whole object as JSON, managedFields included: parsed it takes many times the memory.
     pub text: Arc<str>,
-}
-
-/// What must be known before the next decision.
-#[derive(Debug, Default)]
-pub struct Needs {
-    /// Objects that refs name.
-    pub wants: Vec<ResourceSelector>,
-    /// Earlier revisions of the package.
-    pub revisions: Vec<String>,
-    /// Namespaces of which it must be known who uses them.
-    pub namespaces: Vec<String>,
 }
 
 /// A dry run to send.
@@ -73,7 +62,7 @@ pub enum Answer {
 pub enum Step {
     /// Answer each of these with [`Simulation::answer`].
     DryRun(Vec<Request>),
-    /// Tell what is needed, by `learn_...`.
+    /// Tell the results of these reads, by `learn_...`.
     Read(Needs),
     /// Nothing is left to do.
     Done(Box<InstanceReport>),
@@ -159,10 +148,12 @@ impl Simulation {
         }
         loop {
             let mut decision = decide(&self.snapshot, &self.state, NOW);
-            if let Some(needs) = self.needs(&decision) {
+            let mut needs = decision.needs.unread(&self.snapshot);
+            let polls = std::mem::take(&mut needs.polls);
+            if !needs.is_empty() {
                 return Step::Read(needs);
             }
-            if self.add_polls(&decision) {
+            if self.add_polls(polls) {
                 continue;
             }
             let requests = self.requests(&decision);
@@ -214,30 +205,12 @@ impl Simulation {
         self.snapshot.namespace_users.insert(namespace, user);
     }
 
-    fn needs(&self, decision: &Decision) -> Option<Needs> {
-        let snapshot = &self.snapshot;
-        let is_unknown = |want: &&ResourceSelector| !snapshot.refs.contains_key(*want);
-        let known = |revision: &&String| {
-            snapshot.plans.as_ref().is_some_and(|plans| plans.revisions.contains_key(revision.as_str()))
-        };
-        let is_used = |name: &&String| !snapshot.namespace_users.contains_key(*name);
-        let needs = Needs {
-            wants: decision.wants.iter().filter(is_unknown).cloned().collect(),
-            revisions: decision.revisions.iter().filter(|revision| !known(revision)).cloned().collect(),
-            namespaces: decision.namespaces.iter().filter(is_used).cloned().collect(),
-        };
-        let is_nothing = needs.wants.is_empty() && needs.revisions.is_empty() && needs.namespaces.is_empty();
-        (!is_nothing).then_some(needs)
-    }
-
     /// Answers observations with a failure, because they are requests to others, which a preview does not
     /// send. Returns whether there were any new ones.
-    fn add_polls(&mut self, decision: &Decision) -> bool {
+    fn add_polls(&mut self, polls: Vec<Arc<Poll>>) -> bool {
+        let failed = || PollResult::Failed("a preview makes no observations".to_owned());
         let known = self.snapshot.polls.len();
-        for poll in &decision.polls {
-            let failed = || PollResult::Failed("a preview makes no observations".to_owned());
-            self.snapshot.polls.entry(Arc::clone(poll)).or_insert_with(failed);
-        }
+        self.snapshot.polls.extend(polls.into_iter().map(|poll| (poll, failed())));
         self.snapshot.polls.len() > known
     }
 

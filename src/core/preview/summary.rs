@@ -1,12 +1,13 @@
-//! Groups like changes of many instances.
+//! Groups like changes of many instances, for the report.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::diff::{FieldChange, Shown};
-use super::report::{Change, InstanceReport, Write};
+use super::report::{Change, InstanceReport, Report, Write};
 use crate::children::ItemId;
 
 /// How many different values of one field are counted exactly.
@@ -65,6 +66,33 @@ struct Members<'a> {
     instances: BTreeSet<String>,
     first: Option<(&'a InstanceReport, &'a Change)>,
     values: Vec<BTreeSet<String>>,
+}
+
+impl Report {
+    /// The whole report as JSON.
+    pub fn to_json(&self) -> Value {
+        let count = |is: &dyn Fn(&InstanceReport) -> bool| {
+            self.instances.iter().filter(|instance| is(instance)).count()
+        };
+        json!({
+            "apiVersion": "operetta.dev/v1alpha1",
+            "kind": "Preview",
+            "package": {"name": self.package, "revision": self.revision, "active": self.active},
+            "summary": {
+                "instances": self.instances.len(),
+                "unchanged": count(&InstanceReport::is_unchanged),
+                "refused": count(&|instance| !instance.refused.is_empty()),
+                "restartsPods": count(&|instance| instance.changes.iter().any(|change| change.restarts_pods)),
+                "isRefused": self.is_refused(),
+            },
+            "groups": groups(&self.instances),
+            "crds": self.crds,
+            "instances": self.instances,
+            "problems": self.problems,
+            "notes": self.notes,
+            "rights": self.rights.to_json(),
+        })
+    }
 }
 
 /// The changes of all instances, like ones together: the writes in their order, and the largest groups first.

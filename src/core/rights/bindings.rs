@@ -3,48 +3,15 @@
 //! whether a revision came by command or from Git, forward or back. It cannot bind anything else: see `objects.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 use serde_json::{Value, json};
 
 use super::objects::{API, GROUP, Owner, account, labels, role_of_revision};
+use super::part::Part;
 use crate::package::store::objects::{self, REVISION};
 
 /// An annotation of an `Operator`, which names a revision whose roles were applied: its change makes the manager look for them.
 pub const ROLES_APPLIED: &str = "operetta.dev/roles-applied";
-
-/// Where a role of a revision is bound. Its text is the suffix of the name of the role.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Part {
-    /// In the namespaces of instances.
-    Home,
-    /// In the cluster: kinds without a namespace, and what is read in all namespaces.
-    Cluster,
-    /// In this namespace.
-    In(String),
-}
-
-impl Part {
-    /// The part of a role, by the role's name; `None` if it is no role of the account. `role`: the prefix of
-    /// the revision's roles.
-    pub fn of(role: &str, name: &str) -> Option<Self> {
-        match name.strip_prefix(role)? {
-            "" => Some(Self::Home),
-            ":cluster" => Some(Self::Cluster),
-            suffix => suffix.strip_prefix(":in:").map(|namespace| Self::In(namespace.to_owned())),
-        }
-    }
-}
-
-impl fmt::Display for Part {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Home => Ok(()),
-            Self::Cluster => f.write_str(":cluster"),
-            Self::In(namespace) => write!(f, ":in:{namespace}"),
-        }
-    }
-}
 
 /// What is in use of a package.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -4,7 +4,8 @@
 
 use serde_json::{Value, json};
 
-use super::manager::{EXTENSIONS, OWN_CRDS, WEBHOOK};
+use super::manager::{OWN_CRDS, WEBHOOK};
+use super::objects::EXTENSIONS;
 use super::{MANAGER, user};
 use crate::children::names;
 use crate::plan::crds::{admission_binding, admission_policy};

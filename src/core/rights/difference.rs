@@ -5,26 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::objects::Placement;
+use super::demands::{Demands, places_text};
 use super::remarkable;
-use super::rules::{Place, Right, Rights, in_order};
-use crate::package::Package;
-
-/// How many namespaces a sentence names.
-const NAMED: usize = 5;
-
-/// What a revision of a package may do, where it is installed.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Demands {
-    /// The rights of its account. The place of each is all namespaces, one, or none.
-    pub(super) rights: Rights,
-    /// The hosts that its steps and observations call.
-    pub(super) calls: BTreeSet<String>,
-    /// Group and plural of its own kinds.
-    pub(super) own: BTreeSet<(String, String)>,
-    /// The manager's namespace.
-    pub(super) manager: String,
-}
+use super::rules::{Place, Rights, in_order};
 
 /// The difference between two revisions for a person.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -39,36 +22,6 @@ pub struct Review {
     pub remarkable: Vec<String>,
     /// Whether a person must agree: to more rights than before, and at first to remarkable ones.
     pub needs_consent: bool,
-}
-
-impl Demands {
-    /// The demands of a revision with these derived rights.
-    pub fn of(package: &Package, rights: &Rights, at: &Placement) -> Self {
-        let own = package.resources.iter().map(|resource| &resource.kind);
-        Self {
-            rights: rights.iter().flat_map(|right| placed(right, at)).collect(),
-            calls: remarkable::calls(package),
-            own: own.map(|kind| (kind.group.clone(), kind.plural.clone())).collect(),
-            manager: at.manager_namespace.clone(),
-        }
-    }
-
-    /// Whether a right is to a kind of the package itself.
-    pub(super) fn is_own(&self, right: &Right) -> bool {
-        let plural = right.resource.split('/').next().unwrap_or_default();
-        self.own.contains(&(right.group.clone(), plural.to_owned()))
-    }
-}
-
-/// A right in the places where it is granted.
-fn placed(right: &Right, at: &Placement) -> Vec<Right> {
-    let in_namespace = |name: &String| Right { place: Place::Namespace(name.clone()), ..right.clone() };
-    match (&right.place, &at.namespaces) {
-        (Place::Home, Some(all)) => all.iter().map(in_namespace).collect(),
-        (Place::Home, None) => vec![Right { place: Place::Everywhere, ..right.clone() }],
-        (Place::Manager, _) => vec![in_namespace(&at.manager_namespace)],
-        _ => vec![right.clone()],
-    }
 }
 
 /// What changes from one revision to another. `before`: the active one; without it there is none.
@@ -114,24 +67,6 @@ fn sentences(rights: &Rights) -> Vec<String> {
     resources.into_iter().map(sentence).collect()
 }
 
-/// The places in words, such as ` in all namespaces`; empty for objects without a namespace.
-pub(super) fn places_text(places: &BTreeSet<&Place>) -> String {
-    if places.contains(&Place::Everywhere) {
-        return " in all namespaces".to_owned();
-    }
-    let names = places.iter().filter_map(|place| match place {
-        Place::Namespace(name) => Some(name.as_str()),
-        _ => None,
-    });
-    let names: Vec<&str> = names.collect();
-    let shown = names.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
-    match names.len() {
-        0 => String::new(),
-        count if count > NAMED => format!(" in {shown} and {} more namespaces", count - NAMED),
-        _ => format!(" in {shown}"),
-    }
-}
-
 impl Review {
     /// Whether there is nothing to say.
     pub fn is_empty(&self) -> bool {
@@ -163,6 +98,7 @@ impl Review {
 
 #[cfg(test)]
 mod tests {
+    use super::super::objects::Placement;
     use super::super::tests::package;
     use super::*;
 

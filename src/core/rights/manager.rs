@@ -3,14 +3,13 @@
 
 use serde_json::{Value, json};
 
-use super::objects::{APP, GROUP, TO_MANAGER, bound_role};
+use super::objects::{APP, EXTENSIONS, GROUP, TO_MANAGER, bound_role};
 use super::rules::{Place, Rights};
 use super::{MANAGER, MANAGER_ROLE};
 use crate::children::names;
 use crate::plan::crds;
 
 const ADMISSION: &str = "admissionregistration.k8s.io";
-pub(super) const EXTENSIONS: &str = "apiextensions.k8s.io";
 /// The manager's own CRDs.
 pub(super) const OWN_CRDS: [&str; 4] = [
     "instancestates.operetta.dev",

@@ -6,20 +6,24 @@
 pub mod bindings;
 mod check;
 pub mod confinement;
+mod demands;
 mod derive;
 mod difference;
 pub mod manager;
 mod objects;
+mod part;
 mod remarkable;
 mod rules;
 
 pub use check::check;
+pub use demands::Demands;
 pub use derive::{Derived, derive, former};
-pub use difference::{Demands, Review, review};
+pub use difference::{Review, review};
 pub use objects::{
     Owner, Placement, TO_MANAGER, account, is_of_package, namespaces, objects, objects_of_revision, role,
     role_of_revision, user,
 };
+pub use part::Part;
 pub use remarkable::note;
 pub use rules::{Place, Right, Rights};
 

@@ -5,8 +5,7 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
-use super::bindings::Part;
-use super::manager::EXTENSIONS;
+use super::part::Part;
 use super::rules::{Place, Rights};
 use crate::api::ApiKind;
 use crate::children::names;
@@ -14,6 +13,7 @@ use crate::package::store;
 use crate::package::{Package, Resource};
 
 pub(super) const API: &str = "rbac.authorization.k8s.io/v1";
+pub(super) const EXTENSIONS: &str = "apiextensions.k8s.io";
 pub(super) const GROUP: &str = "rbac.authorization.k8s.io";
 
 /// Label of the roles whose rules the manager's own `ClusterRole` has.

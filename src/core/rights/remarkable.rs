@@ -2,15 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::difference::{Demands, places_text};
+use super::demands::{Demands, places_text};
 use super::objects::Placement;
 use super::rules::{Place, Right, in_order};
 use crate::api::BuiltIn;
 use crate::children::names::MANAGER_NAMESPACE;
 use crate::diag::Diagnostic;
-use crate::package::plan::{Action, Http, Step};
-use crate::package::{Call, Package, RefTarget};
-use crate::template::UrlPart;
+use crate::package::Package;
 
 /// The beginning of a remark about wildcards, of which lint warns by itself.
 const WILDCARDS: &str = "uses wildcards";
@@ -88,64 +86,6 @@ pub fn note(package: &Package) -> Option<Diagnostic> {
     let message = "people who install the package must agree that it";
     let note = Diagnostic::note("rights::remarkable", message).located(package.location.clone());
     (!remarks.is_empty()).then(|| note.help(remarks.join("\n")))
-}
-
-/// The hosts that steps and observations call.
-pub(super) fn calls(package: &Package) -> BTreeSet<String> {
-    let mut found = BTreeSet::new();
-    for resource in &package.resources {
-        for reference in &resource.refs {
-            if let RefTarget::Observe(observation) = &reference.target
-                && let Call::Http(http) = &observation.call
-            {
-                found.extend(hosts(package, http));
-            }
-        }
-        for plan in &resource.plans {
-            of_steps(package, &plan.steps, &mut found);
-        }
-    }
-    found
-}
-
-fn of_steps(package: &Package, steps: &[Step], found: &mut BTreeSet<String>) {
-    for step in steps {
-        match &step.action {
-            Action::Steps(_, steps) => of_steps(package, steps, found),
-            Action::Http(http) => found.extend(hosts(package, http)),
-            _ => {}
-        }
-    }
-}
-
-/// The hosts that a request may go to.
-fn hosts(package: &Package, http: &Http) -> Vec<String> {
-    if !http.hosts.is_empty() {
-        return http.hosts.clone();
-    }
-    if let Some(url) = http.url.as_literal() {
-        return vec![host(url.as_str().unwrap_or_default())];
-    }
-    let values = package.engine.url_values(&http.url).unwrap_or_default();
-    let computed = values.iter().find(|value| value.part == UrlPart::Authority).map(|value| {
-        let (source, span) = (&value.location.source.text, value.location.span);
-        let written = source.get(span.start..span.end).unwrap_or_default().trim();
-        let default = written.strip_prefix("defaults.").and_then(|name| package.defaults[name].as_str());
-        default.map_or_else(|| format!("the host in `{written}`"), host)
-    });
-    let literal = || {
-        let first = http.url.location()?;
-        let before = first.source.text.get(..first.span.start)?;
-        Some(host(&before[before.rfind("://")?..]))
-    };
-    computed.or_else(literal).into_iter().collect()
-}
-
-/// The host of a URL.
-fn host(url: &str) -> String {
-    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
-    let authority = rest.split(['/', '?', '#', '\\']).next().unwrap_or_default();
-    authority.rsplit('@').next().unwrap_or_default().trim().to_owned()
 }
 
 #[cfg(test)]

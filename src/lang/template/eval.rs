@@ -11,6 +11,7 @@ use super::errors::near;
 use super::errors::{Fault, Res};
 use super::json::{JsonPath, Meter};
 use super::limits::Run;
+use super::names::Names;
 use super::ops;
 use super::scope::{Function, Lets, Scope, Var, convert};
 use super::value::{Name, STATUS, Unknown, Val};
@@ -24,17 +25,14 @@ pub(super) struct Cx<'r> {
     pub(super) run: &'r Run<'r>,
     pub(super) scope: &'r Scope,
     pub(super) unit: &'r Unit,
-    /// The variables of `set`, `for`, `with` and macros, innermost last.
-    pub(super) locals: Vec<(Name, Val)>,
-    /// The start of each open block in `locals`.
-    pub(super) frames: Vec<usize>,
+    pub(super) names: Names<Val>,
     /// The number of open loops.
     pub(super) loops: usize,
 }
 
 impl<'r> Cx<'r> {
     pub(super) fn new(run: &'r Run<'r>, scope: &'r Scope, unit: &'r Unit) -> Self {
-        Self { run, scope, unit, locals: Vec::new(), frames: Vec::new(), loops: 0 }
+        Self { run, scope, unit, names: Names::default(), loops: 0 }
     }
 
     /// The value of an expression; an error gets its position.
@@ -73,11 +71,7 @@ impl<'r> Cx<'r> {
     }
 
     fn variable(&self, name: &Name) -> Val {
-        let local = self.locals.iter().rev().find(|(known, _)| known == name);
-        match local {
-            Some((_, value)) => value.clone(),
-            None => self.scope.get(name).cloned().unwrap_or(Val::Undefined),
-        }
+        self.lookup(name).unwrap_or(Val::Undefined)
     }
 
     /// Evaluates `a.b.c`; of a live object, only `c` is converted.
@@ -379,9 +373,7 @@ impl<'r> Cx<'r> {
         let Some(def) = unit.macros.get(index) else { return Ok(Val::Undefined) };
         let args = self.arguments(args)?;
         self.run.enter(CALL_LEVELS).map_err(|fault| fault.help(format!("see the macro `{}`", def.name)))?;
-        let top = self.frames.first().copied().unwrap_or(self.locals.len());
-        let hidden = self.locals.split_off(top);
-        let frames = std::mem::replace(&mut self.frames, vec![top]);
+        let hidden = self.names.open_macro();
         let loops = std::mem::take(&mut self.loops);
         let mut pieces = Vec::new();
         let body = || -> Res<()> {
@@ -391,14 +383,12 @@ impl<'r> Cx<'r> {
                     (None, Some(default)) => self.eval(default)?,
                     (None, None) => Val::Undefined,
                 };
-                self.locals.push((Arc::clone(name), value));
+                self.names.push(Arc::clone(name), value);
             }
             self.exec(&def.body, &mut pieces)
         };
         let result = body();
-        self.locals.truncate(top);
-        self.locals.extend(hidden);
-        self.frames = frames;
+        self.names.close_macro(hidden);
         self.loops = loops;
         self.run.leave(CALL_LEVELS);
         result.map(|()| Val::Fragment(Arc::new(pieces)))

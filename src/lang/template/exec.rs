@@ -73,29 +73,10 @@ impl Cx<'_> {
         Ok(())
     }
 
-    /// Opens a block: variables set in it end with it.
-    fn open(&mut self) {
-        self.frames.push(self.locals.len());
-    }
-
-    fn close(&mut self) {
-        if let Some(start) = self.frames.pop() {
-            self.locals.truncate(start);
-        }
-    }
-
-    fn set(&mut self, name: &Name, value: Val) {
-        let start = self.frames.last().copied().unwrap_or(0);
-        match self.locals[start..].iter_mut().find(|(known, _)| known == name) {
-            Some(entry) => entry.1 = value,
-            None => self.locals.push((Arc::clone(name), value)),
-        }
-    }
-
     fn assign(&mut self, target: &Target, value: Val) -> Res<()> {
         match target {
             Target::Name(name) => {
-                self.set(name, value);
+                self.names.set(name, value);
                 Ok(())
             }
             Target::Field(namespace, field, span) => {
@@ -128,13 +109,12 @@ impl Cx<'_> {
         }
     }
 
-    fn lookup(&self, name: &Name) -> Option<Val> {
-        let local = self.locals.iter().rev().find(|(known, _)| known == name);
-        local.map(|(_, value)| value.clone()).or_else(|| self.scope.get(name).cloned())
+    pub(super) fn lookup(&self, name: &Name) -> Option<Val> {
+        self.names.get(name).or_else(|| self.scope.get(name)).cloned()
     }
 
     fn with(&mut self, assignments: &[(Target, Node)], body: &[Stmt], out: &mut Vec<Piece>) -> Res<()> {
-        self.open();
+        self.names.open();
         let mut inner = || -> Res<()> {
             for (target, value) in assignments {
                 let value = self.eval(value)?;
@@ -143,26 +123,26 @@ impl Cx<'_> {
             self.nested(body, out)
         };
         let result = inner();
-        self.close();
+        self.names.close();
         result
     }
 
     /// The pieces of a block.
     fn capture(&mut self, body: &[Stmt]) -> Res<Val> {
         let mut pieces = Vec::new();
-        self.open();
+        self.names.open();
         let result = self.nested(body, &mut pieces);
-        self.close();
+        self.names.close();
         result.map(|()| Val::Fragment(Arc::new(pieces)))
     }
 
     /// The pieces of a block as text, passed through a filter.
     fn filtered(&mut self, filter: &Node, captured: &Val) -> Res<Val> {
         let text = captured.text(self.run).map_err(|fault| fault.at(&self.unit.source, filter.span))?;
-        self.open();
-        self.locals.push((CAPTURED.into(), Val::Str(text)));
+        self.names.open();
+        self.names.push(CAPTURED.into(), Val::Str(text));
         let result = self.eval(filter);
-        self.close();
+        self.names.close();
         result
     }
 
@@ -205,7 +185,7 @@ impl Cx<'_> {
         self.loops += 1;
         let mut result = Ok(());
         for (index, item) in items.iter().enumerate() {
-            self.open();
+            self.names.open();
             if def.uses_loop {
                 self.run.items(1)?;
                 let state = LoopVal {
@@ -219,10 +199,10 @@ impl Cx<'_> {
                         .unwrap_or(Val::Undefined),
                     next: items.get(index + 1).cloned().unwrap_or(Val::Undefined),
                 };
-                self.locals.push(("loop".into(), Val::Loop(Arc::new(state))));
+                self.names.push("loop".into(), Val::Loop(Arc::new(state)));
             }
             result = self.assign(&def.target, item.clone()).and_then(|()| self.exec(&def.body, out));
-            self.close();
+            self.names.close();
             if result.is_err() {
                 break;
             }
@@ -235,9 +215,9 @@ impl Cx<'_> {
     fn selected(&mut self, def: &For, filter: &Node, items: Vec<Val>) -> Res<Vec<Val>> {
         let mut kept = Vec::new();
         for item in items {
-            self.open();
+            self.names.open();
             let keep = self.assign(&def.target, item.clone()).and_then(|()| self.truthy(filter));
-            self.close();
+            self.names.close();
             if keep? {
                 kept.push(item);
             }

@@ -13,16 +13,16 @@
 //! - The reads of an expression are known without evaluating it.
 //!
 //! The stages of a template: `parse` (text to MiniJinja's tree, with checks) -> `lower` (to `code`) ->
-//! `analysis` (which paths it reads) -> `exec` and `eval` (to pieces) -> `substitute` (to JSON).
+//! `dataflow` (which paths it reads) -> `exec` and `eval` (to pieces) -> `substitute` (to JSON).
 
 // `Diagnostic` exceeds clippy's size limit. Errors end a whole compilation, so boxing them has no benefit.
 #![allow(clippy::result_large_err)]
 
-mod analysis;
 mod budget;
 mod builtins;
 mod code;
 mod contradictions;
+mod dataflow;
 mod errors;
 mod eval;
 mod exec;
@@ -34,6 +34,7 @@ mod kinds;
 mod limits;
 mod lower;
 mod mistakes;
+mod names;
 mod ops;
 mod parse;
 mod pattern;
@@ -146,7 +147,7 @@ impl Engine {
         }
         let mut engine = Self { templates, limits };
         let all = engine.templates.values();
-        let reads: Vec<_> = all.map(|template| analysis::of_unit(&template.unit, &engine)).collect();
+        let reads: Vec<_> = all.map(|template| engine.reads_of_unit(&template.unit)).collect();
         for (template, (reads, found)) in engine.templates.values_mut().zip(reads) {
             template.unit.reads = reads;
             errors.extend(found);
@@ -179,7 +180,7 @@ impl Engine {
             macros: Vec::new(),
             reads: Reads::default(),
         };
-        let (reads, errors) = analysis::of_node(&node, &unit.source, self);
+        let (reads, errors) = self.reads_of_node(&node, &unit);
         if !errors.is_empty() {
             return Err(first(errors));
         }
@@ -202,7 +203,7 @@ impl Engine {
             macros: lowered.macros,
             reads: Reads::default(),
         };
-        let (reads, errors) = analysis::of_unit(&unit, self);
+        let (reads, errors) = self.reads_of_unit(&unit);
         if !errors.is_empty() {
             return Err(first(errors));
         }
@@ -214,7 +215,7 @@ impl Engine {
     pub fn unfiltered(&self, text: &Text, filter: &str) -> Vec<Reads> {
         let TextUnit::Template(unit) = &*text.0 else { return Vec::new() };
         let values = text.without_filter(filter).into_iter();
-        values.map(|node| analysis::of_node(node, &unit.source, self).0).collect()
+        values.map(|node| self.reads_of_node(node, unit).0).collect()
     }
 
     /// The document of a template; null if it is empty. The caller limits how many it keeps.

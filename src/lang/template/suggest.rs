@@ -36,11 +36,11 @@ impl Cx<'_> {
     fn near(&mut self, node: &Node) -> Res<Option<String>> {
         match &node.kind {
             Kind::Var(name) => {
-                if self.locals.iter().any(|(known, _)| known == name) || self.scope.get(name).is_some() {
+                if self.lookup(name).is_some() {
                     return Ok(None);
                 }
                 let mut names = self.scope.names();
-                names.extend(self.locals.iter().map(|(name, _)| name.to_string()));
+                names.extend(self.names.all().map(str::to_owned));
                 names.retain(|name| !name.starts_with('\0'));
                 let near = near(name, names.iter().map(String::as_str));
                 Ok(Some(match near {

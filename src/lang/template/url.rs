@@ -9,7 +9,7 @@ use super::reads::Reads;
 use super::scope::Scope;
 use super::text::TextUnit;
 use super::value::Val;
-use super::{Engine, EvalError, Text, analysis};
+use super::{Engine, EvalError, Text};
 use crate::diag::{Diagnostic, Location};
 
 /// The part of a URL in which a value is.
@@ -105,7 +105,7 @@ impl Engine {
                     }
                 }
                 Stmt::Emit(node) => {
-                    let (reads, _) = analysis::of_node(node, &unit.source, self);
+                    let (reads, _) = self.reads_of_node(node, unit);
                     let location = Location::new(&unit.source, node.span);
                     found.push(UrlValue { part: UrlPart::after(&written), reads, location });
                 }

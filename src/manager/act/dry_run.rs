@@ -139,30 +139,10 @@ pub(crate) async fn send(
     }
     let error = immutable::classify(cluster, kind, &check.desired, manager, error).await;
     if check.policy.recreates && error.is_immutable_change() {
-        return match try_creation(cluster, kind, &check.desired.body, manager).await {
+        return match immutable::try_creation(cluster, kind, &check.desired.body, manager).await {
             Ok(()) => Ok(DryRun::Recreate(error)),
             Err(error) => DryRun::of_failure(error),
         };
     }
     DryRun::of_failure(error)
-}
-
-/// A dry run that creates the object under a generated name.
-pub(super) async fn try_creation(
-    cluster: &Cluster,
-    kind: &ApiKind,
-    body: &Value,
-    manager: &str,
-) -> Result<(), CallError> {
-    let mut body = body.clone();
-    let namespace = body["metadata"]["namespace"].as_str().map(str::to_owned);
-    if let Some(meta) = body["metadata"].as_object_mut()
-        && let Some(Value::String(name)) = meta.remove("name")
-    {
-        meta.insert("generateName".into(), format!("{name}-").into());
-    }
-    match cluster.create_checked(kind, namespace.as_deref(), &body, manager, true).await {
-        Err(error) if service_addresses::is_undecided(cluster, &body, &error).await => Ok(()),
-        result => result.map(drop),
-    }
 }

@@ -1,8 +1,9 @@
 //! Asks the server whether a refused change concerns an immutable field: see [`crate::children::immutable`].
 
+use serde_json::Value;
 use tracing::debug;
 
-use super::dry_run::try_creation;
+use super::service_addresses;
 use crate::api::{ApiKind, CallError};
 use crate::children::immutable::{is_immutable, may_be_immutable};
 use crate::children::{Desired, fields};
@@ -30,4 +31,24 @@ pub(super) async fn classify(
     };
     let creation = try_creation(cluster, kind, &fields::merged(&live, &desired.body), manager).await;
     if is_immutable(&refusal, &creation) { refusal.into_immutable_change() } else { refusal }
+}
+
+/// A dry run that creates the object under a generated name.
+pub(super) async fn try_creation(
+    cluster: &Cluster,
+    kind: &ApiKind,
+    body: &Value,
+    manager: &str,
+) -> Result<(), CallError> {
+    let mut body = body.clone();
+    let namespace = body["metadata"]["namespace"].as_str().map(str::to_owned);
+    if let Some(meta) = body["metadata"].as_object_mut()
+        && let Some(Value::String(name)) = meta.remove("name")
+    {
+        meta.insert("generateName".into(), format!("{name}-").into());
+    }
+    match cluster.create_checked(kind, namespace.as_deref(), &body, manager, true).await {
+        Err(error) if service_addresses::is_undecided(cluster, &body, &error).await => Ok(()),
+        result => result.map(drop),
+    }
 }

@@ -7,7 +7,6 @@ use ring::hmac;
 use serde_json::{Value, json};
 use tracing::info;
 
-use super::NOTES;
 use crate::api::{ApiKind, CallError, Class};
 use crate::children::{Desired, names};
 use crate::cluster::Cluster;
@@ -130,7 +129,7 @@ async fn read_or_create(cluster: &Cluster, namespace: &str) -> Result<Value, Cal
     })?;
     let body = json!({
         "apiVersion": "v1", "kind": "Secret", "immutable": true,
-        "metadata": {"name": SECRET, "namespace": namespace, "labels": {names::MANAGED_BY: NOTES}},
+        "metadata": {"name": SECRET, "namespace": namespace, "labels": {names::MANAGED_BY: names::NOTES}},
         "data": {ENTRY: STANDARD.encode(key)},
     });
     let created = own_namespace::create(cluster, &kind, namespace, &body).await;

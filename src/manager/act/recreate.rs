@@ -5,7 +5,7 @@ use tracing::info;
 
 use super::super::index::InstanceKey;
 use super::super::registry::Registered;
-use super::dry_run::try_creation;
+use super::immutable::try_creation;
 use super::{Executor, NOTES, Reply};
 use crate::api::{ApiKind, CallError};
 use crate::children::immutable::permit_recreation;

@@ -64,7 +64,7 @@ impl Executor {
                     }
                     let (plan, ended) = ended;
                     let phase = status["phase"].as_str().unwrap_or_default();
-                    self.effects.monitor.metrics.ended(registered, &plan, phase, &ended);
+                    self.effects.health.metrics.ended(registered, &plan, phase, &ended);
                     if let Some(RunEvent { is_warning, reason, message }) = event {
                         self.effects.events.publish(instance, is_warning, reason, &message);
                     }

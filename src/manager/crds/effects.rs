@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde_json::Value;
 use tracing::info;
 
-use super::follow::RIGHTS;
-use super::{CRD, CrdReconciler, Turn};
+use super::migrations::Turn;
+use super::state::{CRD, CrdReconciler};
 use crate::api::CallError;
 use crate::children::crds::{
     CrdDecision, CrdHistory, CrdOutcome, CrdPatch, CrdSnapshot, CrdState, CrdVersion, DryRun, LossyInstance,
@@ -22,6 +22,8 @@ use crate::package::{Package, Resource};
 
 /// Instances in one page: each may have more than a megabyte.
 const PAGE: u32 = 50;
+/// How long until a candidate is tried again if its account lacks rights.
+pub(super) const RIGHTS: Duration = Duration::from_secs(5);
 
 /// The next step for a CRD, before anything is written.
 enum Step<'a> {

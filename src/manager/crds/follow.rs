@@ -8,38 +8,19 @@ use std::time::Duration;
 
 use tracing::{info, warn};
 
-use super::effects;
-use super::{CRD, CrdReconciler, Labelled, State};
+use super::effects::{self, RIGHTS};
+use super::state::{CRD, Candidate, CrdReconciler, Followed, Labelled, State};
 use crate::api::CallError;
 use crate::children::crds::{MIGRATING, PackageCrds, RIGHTS_LACKING, left_behind};
 use crate::diag::Diagnostic;
-use crate::manager::reconcile::Outcome;
 use crate::manager::rights;
-use crate::manager::scheduler::Key;
+use crate::manager::scheduler::{Key, Outcome};
 use crate::package::{Package, Resource};
 
 /// How long until a refused candidate is tried again if no CRD of it changes.
 const AGAIN: Duration = Duration::from_secs(60);
-/// How long until a candidate is tried again if its account lacks rights.
-pub(super) const RIGHTS: Duration = Duration::from_secs(5);
 /// How long until a candidate is tried again if other packages or instances keep it from being active.
 const SOON: Duration = Duration::from_secs(1);
-
-/// What is known of the package of an `Operator`, beside its CRDs.
-#[derive(Default)]
-pub(super) struct Followed {
-    candidate: Option<Candidate>,
-    /// The revision whose instances are reconciled until this one is active.
-    pub(super) former: Option<Box<PackageCrds>>,
-}
-
-/// A revision that is to take the place of the active one.
-struct Candidate {
-    package: Arc<Package>,
-    refusals: Vec<(Diagnostic, bool)>,
-    /// When it is tried next, by the manager's clock.
-    at: Duration,
-}
 
 /// The package of an `Operator`.
 #[derive(Default)]
@@ -290,7 +271,10 @@ impl CrdReconciler {
     pub(super) async fn grant(&self, package: &Package) {
         let settings = self.store.settings.get(&package.name);
         let names = settings.as_ref().and_then(|settings| settings.names().cloned());
-        self.effects.bindings.offer(&self.effects, package, &self.namespace, names).await;
+        self.effects
+            .bindings
+            .offer((&self.effects.clients, &self.effects.rights), package, &self.namespace, names)
+            .await;
     }
 
     /// The rights that the account of a package lacks for a revision. Such a revision would harm the

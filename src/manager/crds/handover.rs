@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use tracing::info;
 
-use super::{CRD, CrdReconciler, State, effects};
+use super::effects;
+use super::state::{CRD, CrdReconciler, State};
 use crate::api::CallError;
 use crate::children::crds::{PackageCrds, RIGHTS_LACKING, Record};
 use crate::children::package_of_crd_value;

@@ -5,15 +5,15 @@
 //! It is done in turns, between which the other work of the package comes. After each turn the CRD says how far it is, so
 //! that the next manager goes on from there.
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::TryStreamExt as _;
 use serde_json::{Value, json};
 use tracing::{info, warn};
 
-use super::{CRD, CrdReconciler, SPREAD, effects};
+use super::effects;
+use super::migrations::{Entry, Migration, Stage, Stored, Turn};
+use super::state::{CRD, CrdReconciler, SPREAD, name_of};
 use crate::api::{ApiKind, CallError, Class};
 use crate::children::crds::MANAGER;
 use crate::children::names;
@@ -59,138 +59,18 @@ impl MigrationError {
     }
 }
 
-/// The result of a turn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Turn {
-    /// Only the storage version is stored now. The number is that of the objects.
-    Done(usize),
-    /// The next turn is due after that time.
-    Later(Duration),
-}
-
-/// The migrations that are under way, by the name of the CRD.
-#[derive(Default)]
-pub(in crate::manager) struct Migrations(Mutex<HashMap<String, Entry>>);
-
-/// A migration, and how far it is while a turn of it runs.
-#[derive(Default)]
-struct Entry {
-    /// The state between two turns; `None` while a turn runs.
-    idle: Option<Migration>,
-    progress: (bool, String),
-}
-
-/// What is known of a migration. Its turns are those of one CRD with one spec.
-struct Migration {
-    uid: String,
-    generation: i64,
-    to: String,
-    stage: Stage,
-    /// Why the last turn failed.
-    problem: Option<String>,
-}
-
-enum Stage {
-    /// The migration waits until all API servers know the CRD: one that does not would store objects in the
-    /// former version.
-    Spreading { until: Duration },
-    /// The objects that are still to be written, and the number of all objects.
-    Writing { left: VecDeque<Stored>, total: usize },
-}
-
-/// An object to write.
-#[derive(Debug)]
-struct Stored {
-    namespace: Option<String>,
-    name: String,
-    uid: String,
-    resource_version: String,
-    /// The conversion to the storage version left values out.
-    is_cut: bool,
-}
-
-impl Stored {
-    /// `namespace/name`, or `name`.
-    fn full_name(&self) -> String {
-        match &self.namespace {
-            Some(namespace) => format!("{namespace}/{}", self.name),
-            None => self.name.clone(),
-        }
-    }
-}
-
-impl Migrations {
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Entry>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// How far the migrations of these CRDs are, and whether one of them does not proceed; `None` if there is none.
-    pub(super) fn progress<'a>(&self, crds: impl Iterator<Item = &'a str>) -> Option<(bool, String)> {
-        let all = self.lock();
-        let found: Vec<(bool, String)> =
-            crds.filter_map(|crd| Some(all.get(crd)?.progress.clone())).collect();
-        let texts: Vec<&str> = found.iter().map(|(_, text)| text.as_str()).collect();
-        (!found.is_empty()).then(|| (found.iter().any(|(is_stuck, _)| *is_stuck), texts.join("; ")))
-    }
-}
-
-impl Migration {
-    fn of(crd: &Value, until: Duration) -> Self {
-        Self {
-            uid: crd["metadata"]["uid"].as_str().unwrap_or_default().to_owned(),
-            generation: crd["metadata"]["generation"].as_i64().unwrap_or_default(),
-            to: crd::storage_version(crd).unwrap_or_default().to_owned(),
-            stage: Stage::Spreading { until },
-            problem: None,
-        }
-    }
-
-    fn is_of(&self, crd: &Value) -> bool {
-        crd["metadata"]["uid"] == *self.uid && crd["metadata"]["generation"] == self.generation
-    }
-
-    fn progress(&self, crd: &str) -> (bool, String) {
-        let to = &self.to;
-        let text = match &self.stage {
-            Stage::Spreading { .. } => format!("the objects of the CRD {crd} are to be stored as {to}"),
-            Stage::Writing { left, total } => {
-                format!("{} of {total} objects of the CRD {crd} are stored as {to}", total - left.len())
-            }
-        };
-        match &self.problem {
-            Some(problem) => (true, format!("{text}; {problem}")),
-            None => (false, text),
-        }
-    }
-
-    /// The record on the CRD that all objects up to `last` are written.
-    fn record(&self, last: &str) -> String {
-        format!("{}/{}/{last}", self.uid, self.generation)
-    }
-
-    /// The last object that an earlier manager has written.
-    fn resumes_after<'a>(&self, crd: &'a Value) -> Option<&'a str> {
-        crd["metadata"]["annotations"][names::MIGRATED]
-            .as_str()?
-            .strip_prefix(self.uid.as_str())?
-            .strip_prefix('/')?
-            .strip_prefix(self.generation.to_string().as_str())?
-            .strip_prefix('/')
-    }
-}
-
 impl CrdReconciler {
     /// Forgets a migration that is complete, or that the package no longer needs.
     pub(super) fn forget_migration(&self, crd: &str) {
         if self.migrations.lock().remove(crd).is_some() {
-            self.effects.monitor.metrics.migration_ended(crd);
+            self.effects.health.metrics.migration_ended(crd);
         }
     }
 
     /// A turn of the migration of a CRD. `seen`: the CRD as it was just read.
     pub(super) async fn migrate(&self, seen: &Value) -> Result<Turn, MigrationError> {
-        let name = super::name_of(seen);
-        let metrics = &self.effects.monitor.metrics;
+        let name = name_of(seen);
+        let metrics = &self.effects.health.metrics;
         if crd::outdated_versions(seen).is_empty() {
             self.forget_migration(&name);
             return Ok(Turn::Done(0));
@@ -241,7 +121,7 @@ impl CrdReconciler {
             .try_for_each_concurrent(WRITES, |object| rewrite(cluster, &kind, object))
             .await?;
         let last = left.drain(..count).next_back().map(|object| object.full_name());
-        self.effects.monitor.metrics.migrated(name, count);
+        self.effects.health.metrics.migrated(name, count);
         if !left.is_empty() {
             info!(crd = %name, done = total - left.len(), of = total, "migrating stored objects");
             let record = migration.record(&last.unwrap_or_default());
@@ -377,54 +257,4 @@ async fn reduce(cluster: &Cluster, name: &str, mut live: Value) -> Result<(), Mi
         }
     }
     Err(MigrationError::Changed(name.to_owned()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn crd(uid: &str, generation: i64, record: &str) -> Value {
-        json!({
-            "metadata": {"uid": uid, "generation": generation, "annotations": {names::MIGRATED: record}},
-            "spec": {"versions": [{"name": "v1", "storage": true}]},
-        })
-    }
-
-    #[test]
-    fn a_migration_resumes_on_the_same_crd_with_the_same_spec() {
-        let live = crd("u", 3, "u/3/a/b");
-        let migration = Migration::of(&live, Duration::ZERO);
-        assert_eq!(migration.record("a/b"), "u/3/a/b");
-        assert_eq!(migration.resumes_after(&live), Some("a/b"));
-        for other in
-            [crd("u", 4, "u/3/a/b"), crd("v", 3, "u/3/a/b"), crd("u", 33, "u/3/a/b"), crd("u", 3, "")]
-        {
-            assert_eq!(Migration::of(&other, Duration::ZERO).resumes_after(&other), None, "{other}");
-            assert_eq!(
-                migration.is_of(&other),
-                other["metadata"]["uid"] == "u" && other["metadata"]["generation"] == 3
-            );
-        }
-    }
-
-    #[test]
-    fn the_progress_counts_stored_objects_and_names_the_problem() {
-        let object = |name: &str| Stored {
-            namespace: Some("n".into()),
-            name: name.into(),
-            uid: String::new(),
-            resource_version: String::new(),
-            is_cut: false,
-        };
-        let mut migration = Migration::of(&crd("u", 1, ""), Duration::ZERO);
-        let all = Migrations::default();
-        assert_eq!(all.progress(["x"].into_iter()), None);
-        migration.stage = Stage::Writing { left: [object("a"), object("b")].into(), total: 5 };
-        assert_eq!(migration.progress("x"), (false, "3 of 5 objects of the CRD x are stored as v1".into()));
-        migration.problem = Some("n/a: refused".into());
-        let progress = migration.progress("x");
-        all.lock().insert("x".into(), Entry { idle: None, progress });
-        let (is_stuck, text) = all.progress(["w", "x"].into_iter()).unwrap();
-        assert!(is_stuck && text.ends_with("are stored as v1; n/a: refused"), "{text}");
-    }
 }

@@ -10,82 +10,34 @@ mod effects;
 mod follow;
 mod handover;
 mod migrate;
+mod migrations;
 mod publish;
+mod published;
+mod state;
 mod usage;
 mod watch;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tracing::warn;
 
-use super::effects::Effects;
-use super::reconcile::Outcome;
-use super::registry::Registered;
-use super::scheduler::{Key, Scheduler};
-use super::store::Store;
-use super::watches::Watches;
-use super::webhook::Webhook;
-use crate::api::{ApiKind, CallError, Class, Gvk};
-use crate::children::crds::{
-    CrdInfo, CrdVersion, Finding, ManagerIdentity, PackageCrds, Record, Wait, WebhookState, lease,
-};
-use crate::children::{former_packages, names, package_of_crd_value};
+use super::scheduler::{Key, Outcome};
+use crate::api::{CallError, Class};
+use crate::children::crds::{CrdInfo, Finding, ManagerIdentity, PackageCrds, Wait, WebhookState};
+use crate::children::names;
 use crate::cluster::Cluster;
 use crate::crd;
-use crate::diag::Diagnostic;
 use crate::package::Package;
-pub(super) use effects::is_operator_gone;
-use follow::Followed;
+pub(super) use effects::{inspect, is_operator_gone};
 pub(super) use follow::View;
-pub(super) use migrate::Migrations;
-use migrate::Turn;
-use publish::Published;
-
-pub(super) use effects::inspect;
-
-/// How long ready packages wait for others at the start, so that the watches of all begin at once.
-const GATHER: Duration = Duration::from_secs(1);
-/// How long a package may take to become active before its instances are handled as those of a package that is not
-/// loaded.
-const INACTIVE: Duration = Duration::from_secs(10);
-/// How long all API servers may take to serve a changed CRD. Objects that are listed at once may still be shown by its
-/// former schema (without a status, for example), so they are listed once more after this time.
-const SPREAD: Duration = Duration::from_secs(3);
-
-/// The kind of CRDs.
-static CRD: LazyLock<ApiKind> = LazyLock::new(ApiKind::crd);
-
-/// The result of the first reconcile of each package.
-#[derive(Debug, Default)]
-pub(super) struct First {
-    /// Why packages are not active.
-    pub problems: Vec<Diagnostic>,
-    /// Whether a package that is not active may become active without a change.
-    pub is_retrying: bool,
-}
-
-/// Reconciles the CRDs of packages.
-pub(super) struct CrdReconciler {
-    pub(super) store: Arc<Store>,
-    pub(super) effects: Arc<Effects>,
-    pub(super) scheduler: Arc<Scheduler>,
-    pub(super) watches: Arc<Watches>,
-    pub(super) state: Mutex<State>,
-    /// The manager's namespace, `operator.namespace` in templates.
-    pub(super) namespace: String,
-    /// The Lease that the CRDs of its packages name.
-    pub(super) lease: String,
-    /// Whether the `Operator`s of the cluster say which packages are active.
-    pub(super) follows: bool,
-    /// The conversion webhook, if the manager serves one.
-    pub(super) webhook: Option<Arc<Webhook>>,
-    /// The migrations of stored objects that are under way.
-    pub(super) migrations: Migrations,
-}
+pub(super) use migrations::Migrations;
+use migrations::Turn;
+use state::{CRD, Followed, GATHER, INACTIVE, Labelled, State, name_of};
+pub(super) use state::{CrdReconciler, First};
 
 /// What is left of the migrations of a package.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -96,126 +48,6 @@ enum Migrated {
     Later(Duration),
     /// A migration has failed and is tried again.
     Failed,
-}
-
-/// What is remembered of CRDs.
-#[derive(Default)]
-pub(super) struct State {
-    /// The packages that are to be active. A package keeps its index.
-    packages: Vec<PackageCrds>,
-    /// The state of the packages of `Operator`s, by the index of the package.
-    followed: BTreeMap<usize, Followed>,
-    /// `Operator`s whose packages are still being loaded at the start.
-    awaited: BTreeSet<String>,
-    /// CRDs that carry the label of a package, by name: what is known of them while no package with them is active.
-    labelled: BTreeMap<String, Labelled>,
-    live: LiveCrds,
-    /// The kinds whose instances are reconciled, by the name of the CRD.
-    published: BTreeMap<Arc<str>, Published>,
-    /// The kinds of other managers, by the name of the CRD.
-    others: BTreeMap<String, Arc<Registered>>,
-    /// The lists to repeat, by the name of the CRD.
-    relists: HashMap<String, Relist>,
-    /// Receives the result of the first reconcile of each package.
-    first: Option<oneshot::Sender<First>>,
-}
-
-/// All CRDs of the cluster, as the watch has shown them.
-#[derive(Default)]
-struct LiveCrds {
-    crds: HashMap<String, CrdMeta>,
-    /// Whether all have been listed.
-    is_complete: bool,
-    /// The names that a running list has shown so far.
-    listing: Option<HashSet<String>>,
-}
-
-/// Lists that are due when all API servers serve a CRD as it is now.
-#[derive(Default)]
-struct Relist {
-    at: Duration,
-    /// The kinds of children that the CRD defines. Its instances, if it is that of a package, are listed as well.
-    children: BTreeSet<Gvk>,
-}
-
-/// The metadata of a CRD.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct CrdMeta {
-    version: CrdVersion,
-    generation: i64,
-    /// Whether it is the CRD of a package.
-    is_labelled: bool,
-}
-
-/// A CRD with the label of a package.
-struct Labelled {
-    version: CrdVersion,
-    generation: i64,
-    package: String,
-    lease: Option<String>,
-    former: Arc<[Arc<str>]>,
-    kind: ApiKind,
-    record: Record,
-}
-
-impl Labelled {
-    fn of(crd: &Value) -> Option<Self> {
-        Some(Self {
-            version: CrdVersion::of(crd),
-            generation: crd["metadata"]["generation"].as_i64().unwrap_or_default(),
-            package: package_of_crd_value(crd)?,
-            lease: lease(crd).map(str::to_owned),
-            former: former_packages(crd).into_iter().map(Into::into).collect(),
-            kind: crd::kind(crd)?,
-            record: Record::of(crd),
-        })
-    }
-}
-
-impl LiveCrds {
-    /// Whether a CRD of that group exists, or may exist.
-    fn has_group(&self, group: &str) -> bool {
-        let is_of_group = |name: &String| name.split_once('.').is_some_and(|(_, of)| of == group);
-        !self.is_complete || self.crds.keys().any(is_of_group)
-    }
-}
-
-impl State {
-    /// Whether every package has a verdict.
-    fn is_decided(&self) -> bool {
-        self.packages.iter().all(|package| package.verdict().is_some())
-    }
-
-    /// Whether a package with that CRD is given, active or not.
-    fn is_given(&self, crd: &str) -> bool {
-        self.packages.iter().any(|package| package.position(crd).is_some())
-    }
-
-    /// Whether a CRD of a package that is not given has changed since it was read.
-    fn is_unread(&self, crd: &str) -> bool {
-        let Some(meta) = self.live.crds.get(crd).filter(|meta| meta.is_labelled) else { return false };
-        let read = self.labelled.get(crd);
-        !self.is_given(crd) && read.is_none_or(|read| meta.version.is_newer_than(&read.version))
-    }
-
-    /// The packages whose instances are reconciled: while another revision is being registered, the former one.
-    fn shown(&self) -> impl Iterator<Item = &PackageCrds> {
-        self.packages.iter().enumerate().filter_map(|(index, package)| {
-            if package.is_active {
-                return Some(package);
-            }
-            self.followed.get(&index)?.former.as_deref()
-        })
-    }
-
-    /// Whether an earlier package with one of its CRDs is to be reconciled first.
-    fn is_behind(&self, index: usize) -> bool {
-        let package = &self.packages[index];
-        package.verdict().is_none()
-            && self.packages[..index]
-                .iter()
-                .any(|earlier| earlier.verdict().is_none() && earlier.shares_a_crd(package))
-    }
 }
 
 /// The CRDs that carry the label of a package.
@@ -276,22 +108,7 @@ pub(super) fn start(
     });
 }
 
-fn name_of(crd: &Value) -> String {
-    crd["metadata"]["name"].as_str().unwrap_or_default().to_owned()
-}
-
-impl State {
-    /// The key of a package.
-    fn key(&self, index: usize) -> Key {
-        Key::Package(index, self.packages[index].package.name.as_str().into())
-    }
-}
-
 impl CrdReconciler {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The identity of this manager in decisions about CRDs. `client`: the `clientConfig` of the conversion
     /// webhook, if it has a certificate.
     fn identity<'a>(&'a self, client: Option<&'a Value>) -> ManagerIdentity<'a> {

@@ -6,58 +6,14 @@ use std::sync::Arc;
 
 use tracing::{info, warn};
 
-use super::{CrdReconciler, First, GATHER, INACTIVE, Labelled, State};
+use super::published::{Change, Published};
+use super::state::{CrdReconciler, First, GATHER, INACTIVE, Labelled, State};
 use crate::api::Gvk;
 use crate::children::crds::{CrdHistory, Record};
-use crate::manager::plans;
+use crate::manager::owned_kinds::run_kinds;
 use crate::manager::registry::{Registered, Registry};
 use crate::manager::watches::IfOpen;
 use crate::package::Package;
-
-/// A kind whose instances are reconciled.
-#[derive(Clone)]
-pub(super) struct Published {
-    registered: Arc<Registered>,
-    /// Uid and generation of the CRD, if it exists.
-    spec: Option<(String, i64)>,
-}
-
-/// How a kind differs from the published one.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Change {
-    /// It is new, or its package was not loaded before.
-    Added,
-    /// Its CRD has another spec, or is another object.
-    Spec,
-    /// Its CRD is gone, or its instances belong to another manager.
-    Gone,
-    /// Another revision of its package is active.
-    Upgraded,
-    /// Only its message, its package, or the record of its child kinds differs.
-    Details,
-}
-
-impl Published {
-    fn change(&self, before: Option<&Self>) -> Option<Change> {
-        let (new, Some(before)) = (&self.registered, before) else { return Some(Change::Added) };
-        let old = &before.registered;
-        if new.package.is_some() != old.package.is_some() {
-            Some(Change::Added)
-        } else if self.spec != before.spec {
-            Some(if self.spec.is_some() { Change::Spec } else { Change::Gone })
-        } else if self.is_upgraded(Some(before)) {
-            Some(Change::Upgraded)
-        } else {
-            (!new.is_same(old)).then_some(Change::Details)
-        }
-    }
-
-    /// Whether another revision of the package was active before.
-    fn is_upgraded(&self, before: Option<&Self>) -> bool {
-        let digest = |published: &Self| published.registered.digest().map(str::to_owned);
-        before.and_then(digest).is_some_and(|before| digest(self).is_some_and(|now| now != before))
-    }
-}
 
 impl CrdReconciler {
     /// Publishes what is ready, and reports the result of the first reconcile of each package.
@@ -103,7 +59,7 @@ impl CrdReconciler {
             state.packages.iter().enumerate().filter(|(index, _)| !state.followed.contains_key(index));
         let inactive = given.map(|(_, package)| package).filter(|package| !package.is_active);
         let inactive = inactive.map(|p| format!("package {}: {}", p.package.name, p.obstacle())).collect();
-        self.effects.monitor.inactive(inactive);
+        self.effects.health.hindrances().inactive = inactive;
         if is_decided && let Some(first) = state.first.take() {
             let verdicts = || state.packages.iter().filter_map(|package| package.verdict());
             let problems = verdicts().flat_map(|verdict| &verdict.problems).cloned().collect();
@@ -157,7 +113,7 @@ impl CrdReconciler {
             }
         }
         let registered = || state.published.values().map(|published| &*published.registered);
-        self.watches.watch_owned(&plans::watched(registered));
+        self.watches.watch_owned(&run_kinds(registered));
         for (kind, if_open) in kinds {
             self.watches.open_children(&kind, if_open);
         }
@@ -305,7 +261,7 @@ impl CrdReconciler {
     fn why_inactive(&self, state: &State, crd: &str, labelled: &Labelled) -> String {
         let (package, lease) = (&labelled.package, &self.lease);
         let given = state.packages.iter().find(|package| package.position(crd).is_some());
-        let why = match (given, self.effects.monitor.broken().as_slice()) {
+        let why = match (given, &*self.effects.health.hindrances().broken) {
             (Some(given), _) => given.obstacle().to_owned(),
             (None, _) if self.follows => {
                 format!(

@@ -4,13 +4,13 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::{CrdReconciler, State};
+use super::state::{CrdReconciler, State};
 use crate::api::{Gvk, ObjectRef};
 use crate::children::ReadError;
 use crate::children::crds::{KindUsage, Record, RecordUsage};
 use crate::children::plans::RunObject;
 use crate::manager::index::{Index, InstanceKey};
-use crate::manager::plans;
+use crate::manager::owned_kinds;
 use crate::manager::watches::WatchState;
 
 impl CrdReconciler {
@@ -38,7 +38,7 @@ impl CrdReconciler {
     fn may_have_runs(&self, crd: &str) -> bool {
         let Some(registered) = self.store.registry().get(crd) else { return true };
         RunObject::ALL.into_iter().any(|sort| {
-            let kind = plans::kind_of(sort);
+            let kind = owned_kinds::kind_of(sort);
             match self.watches.owned_state(kind) {
                 WatchState::Watching | WatchState::OtherVersion(_) => {
                     self.store.has_run_object(&kind.gvk, &registered.kind_label())

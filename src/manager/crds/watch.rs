@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::watcher::Event;
 use tracing::info;
 
-use super::{CrdMeta, CrdReconciler, SPREAD, State};
+use super::state::{CrdMeta, CrdReconciler, SPREAD, State};
 use crate::api::Gvk;
 use crate::children::crds::CrdVersion;
 use crate::children::package_of_crd;

@@ -3,6 +3,7 @@
 //! Replies are included so that the next decision sees the last write. An older event that arrives later is
 //! recognized by its resourceVersion and dropped.
 
+mod child;
 mod children;
 mod gone;
 #[cfg(test)]
@@ -17,8 +18,8 @@ use crate::api::{Gvk, ObjectRef};
 use crate::children::Observed;
 use crate::children::names::{self, Claim};
 use crate::operators::upgrade::Member;
-use children::Child;
-pub(super) use children::{ChildPart, Origin};
+use child::Child;
+pub(super) use child::{ChildPart, Origin};
 pub(super) use gone::{Gone, older};
 
 /// The key of an instance: its CRD, namespace and name.

@@ -2,27 +2,25 @@
 //! to the CRDs ([`super::crds`]), which say how far it is, and the status is written if it differs. What it decides is in
 //! [`crate::operators`].
 
+mod known;
+mod movement;
 mod rollout;
 mod settings;
 mod start;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
 use tracing::{info, warn};
 
-use super::crds::{CrdReconciler, View, is_operator_gone};
+use super::crds::{View, is_operator_gone};
 use super::effects::Effects;
-use super::reconcile::Outcome;
-use super::revisions::{Failure, Unloadable};
+use super::revisions::Failure;
 use super::rights;
-use super::scheduler::{Key, Scheduler};
-use super::store::Store;
-use super::watches::Watches;
+use super::scheduler::{Key, Outcome};
 use crate::api::CallError;
-use crate::backoff::{Backoff, Retry};
 use crate::children::RIGHTS_MISSING;
 use crate::children::crds::RIGHTS_LACKING;
 use crate::children::names::NOTES;
@@ -33,101 +31,22 @@ use crate::operators::{
 };
 use crate::package::{Package, store};
 use crate::rights::bindings::ROLES_APPLIED;
-use rollout::{Fleet, Movement};
+pub(super) use known::OperatorReconciler;
+use known::{Known, revision_name};
+use rollout::Fleet;
 pub(super) use settings::{AllSettings, Serves, Settings};
 pub(super) use start::{Found, find, start};
 
-/// How long until a revision that cannot be loaded is read again, if no event comes.
-const AGAIN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
 /// How often the instances are counted. It costs no request while their number is the same.
 const COUNT: Duration = Duration::from_secs(10);
 /// How old the server's version may be, for a package that is active.
 const VERSION: Duration = Duration::from_secs(600);
+/// For how long after a start the stored status stays while the revision that was active before is registered again.
+const REGISTERS_AGAIN: Duration = Duration::from_secs(30);
 /// How often an Operator is reconciled while its instances are moved to another revision, if no event comes.
 const STAGE: Duration = Duration::from_secs(1);
 
-/// Reconciles `Operator`s.
-pub(super) struct OperatorReconciler {
-    store: Arc<Store>,
-    effects: Arc<Effects>,
-    scheduler: Arc<Scheduler>,
-    watches: Arc<Watches>,
-    crds: Arc<CrdReconciler>,
-    /// The manager's namespace.
-    namespace: String,
-    /// What is remembered of each `Operator`, except of those whose reconcile runs.
-    known: Mutex<BTreeMap<Arc<str>, Known>>,
-    /// The `Operator`s that have changed since they were read.
-    changed: Mutex<BTreeSet<Arc<str>>>,
-}
-
-/// What is remembered of an `Operator`.
-struct Known {
-    /// The object as it was read or written last; `None` if it has changed since.
-    object: Option<Value>,
-    /// The revision that was loaded last.
-    loaded: Option<Arc<Package>>,
-    unloadable: Option<Unloadable>,
-    retry: Retry,
-    /// The recorded revision that cannot be loaded.
-    lost: Option<String>,
-    /// Whether its account lacked rights when they were asked for last.
-    lacks_rights: bool,
-    /// The active revision whose predecessors were pruned.
-    pruned: Option<String>,
-    movement: Movement,
-    /// Why the active revision could not be stored again.
-    unstored: Option<String>,
-    /// The server's version, and when it was asked for.
-    kubernetes: Option<(Duration, String)>,
-}
-
-impl Default for Known {
-    fn default() -> Self {
-        Self {
-            object: None,
-            loaded: None,
-            unloadable: None,
-            retry: Retry::new(AGAIN),
-            lost: None,
-            lacks_rights: false,
-            pruned: None,
-            unstored: None,
-            kubernetes: None,
-            movement: Movement::default(),
-        }
-    }
-}
-
 impl OperatorReconciler {
-    pub(super) fn new(
-        store: &Arc<Store>,
-        effects: &Arc<Effects>,
-        scheduler: &Arc<Scheduler>,
-        watches: &Arc<Watches>,
-        crds: &Arc<CrdReconciler>,
-        namespace: String,
-    ) -> Self {
-        Self {
-            store: Arc::clone(store),
-            effects: Arc::clone(effects),
-            scheduler: Arc::clone(scheduler),
-            watches: Arc::clone(watches),
-            crds: Arc::clone(crds),
-            namespace,
-            known: Mutex::default(),
-            changed: Mutex::default(),
-        }
-    }
-
-    fn known(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, Known>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn changes(&self) -> MutexGuard<'_, BTreeSet<Arc<str>>> {
-        self.changed.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Queues an `Operator` that has changed.
     fn changed(&self, name: &Arc<str>) {
         self.changes().insert(Arc::clone(name));
@@ -151,7 +70,7 @@ impl OperatorReconciler {
         };
         let Some(object) = object.filter(|object| object["metadata"]["deletionTimestamp"].is_null()) else {
             self.store.settings.retract(name);
-            self.effects.monitor.metrics.operator_gone(name);
+            self.effects.health.metrics.operator_gone(name);
             return match self.crds.withdraw(name).await {
                 Ok(()) => Outcome::Done,
                 Err(error) => {
@@ -183,7 +102,11 @@ impl OperatorReconciler {
             None => None,
         };
         let doubts = (known.unstored.as_deref(), unsupported.as_deref());
-        let written = self.write_status(name, object, (target, rights), &view, fleet.as_ref(), doubts).await;
+        let written = if self.registers_again(name, &object, &target, &view, &mut known.registers_since) {
+            Ok(object)
+        } else {
+            self.write_status(name, object, (target, rights), &view, fleet.as_ref(), doubts).await
+        };
         let outcome = match written {
             Ok(object) => {
                 // Instances are moved only once the status records the revision.
@@ -194,7 +117,7 @@ impl OperatorReconciler {
                     Outcome::Done
                 };
                 self.effects.note_status(&format!("Operator {name}"), None);
-                self.effects.monitor.metrics.operator(name, &object["status"], rollout.as_ref());
+                self.effects.health.metrics.operator(name, &object["status"], rollout.as_ref());
                 known.object = Some(object);
                 let again = if is_rolling || fleet.is_none() { STAGE } else { COUNT };
                 self.scheduler.queue.add_after(Key::Operator(Arc::clone(name)), again);
@@ -428,7 +351,10 @@ impl OperatorReconciler {
         let meta = &object["metadata"];
         reasons.extend([&meta["generation"], &meta["annotations"][ROLES_APPLIED]].map(Value::to_string));
         let how = (&next[..], reasons, again);
-        self.effects.bindings.set(&self.effects, &active.name, &self.namespace, in_use, how).await
+        self.effects
+            .bindings
+            .set((&self.effects.clients, &self.effects.rights), &active.name, &self.namespace, in_use, how)
+            .await
     }
 
     /// Deletes revisions that nothing needs, once for each active one.
@@ -464,6 +390,33 @@ impl OperatorReconciler {
         let members = gone.flat_map(|registered| index.members_of(&registered.crd));
         let recorded = members.filter_map(|(_, member)| member.revision.as_deref());
         recorded.map(|revision| store::name_of(package, revision)).collect()
+    }
+
+    /// Whether the stored status stays for now: this process has started a short while ago, and registers the revision that
+    /// was active before. A restart is no news.
+    fn registers_again(
+        &self,
+        name: &Arc<str>,
+        object: &Value,
+        target: &Target,
+        view: &View,
+        since: &mut Option<Duration>,
+    ) -> bool {
+        let is_registering =
+            matches!(target, Target::Progressing(_)) && view.active.is_none() && view.migration.is_none();
+        let (meta, status) = (&object["metadata"], &object["status"]);
+        let was_active =
+            status["activeRevision"].is_string() && status["observedGeneration"] == meta["generation"];
+        if !is_registering || !was_active {
+            return false;
+        }
+        let now = self.scheduler.clock.elapsed();
+        let until = *since.get_or_insert(now) + REGISTERS_AGAIN;
+        let left = until.saturating_sub(now);
+        if !left.is_zero() {
+            self.scheduler.queue.add_after(Key::Operator(Arc::clone(name)), left);
+        }
+        !left.is_zero()
     }
 
     /// Writes the status, if it differs. Returns the object with that status.
@@ -564,10 +517,6 @@ impl OperatorReconciler {
 }
 
 /// The name of the `OperatorRevision` of a package.
-fn revision_name(package: &Package) -> String {
-    store::name(&package.name, &package.digest)
-}
-
 /// How far the revision is that the spec names.
 fn progress(view: &View, spec: &OperatorSpec) -> Target {
     let is_named = |package: &&Arc<Package>| revision_name(package) == spec.revision;

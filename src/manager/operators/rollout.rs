@@ -8,15 +8,16 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tracing::{info, warn};
 
-use super::{OperatorReconciler, Serves};
+use super::known::OperatorReconciler;
+use super::movement::{FailedMove, Movement};
+use super::settings::Serves;
 use crate::api::{CallError, Class};
 use crate::children::Selector;
 use crate::manager::crds::View;
 use crate::manager::index::InstanceKey;
-use crate::manager::reconcile::Outcome;
 use crate::manager::registry::Registered;
-use crate::manager::scheduler::Key;
-use crate::operators::upgrade::{self, Attempt, Candidate, Member, Stage};
+use crate::manager::scheduler::{Key, Outcome};
+use crate::operators::upgrade::{self, Candidate, Member, Stage};
 use crate::operators::{OperatorSpec, Rollout, Standing, Target};
 use crate::package::store;
 use crate::printable;
@@ -32,51 +33,6 @@ const WHY: usize = 300;
 const ATTEMPTS: usize = 3;
 /// How long until a move that has failed is tried again.
 const AGAIN: Duration = Duration::from_secs(30);
-
-/// What is remembered of the instances of an `Operator` that are being moved. It is about this process: a new one gives each
-/// instance its time once more.
-#[derive(Default)]
-pub(super) struct Movement {
-    /// Since when each instance has been changing.
-    changing: BTreeMap<InstanceKey, Duration>,
-    failed: BTreeMap<InstanceKey, FailedMove>,
-}
-
-/// A move that has failed.
-struct FailedMove {
-    /// When it is tried again.
-    at: Duration,
-    /// Why, if the API server refuses it.
-    refusal: Option<String>,
-}
-
-impl Movement {
-    /// Updates which instances are changing, and since when. What has ended is forgotten.
-    fn update(&mut self, members: &[(InstanceKey, Member)], target: &str, now: Duration) {
-        let before = std::mem::take(&mut self.changing);
-        let changing = members.iter().filter(|(_, member)| member.is_changing() && !member.is_busy());
-        self.changing =
-            changing.map(|(key, _)| (key.clone(), before.get(key).copied().unwrap_or(now))).collect();
-        if !self.failed.is_empty() {
-            let has_another = |member: &Member| member.revision.as_deref().is_some_and(|of| of != target);
-            let left: BTreeSet<&InstanceKey> =
-                members.iter().filter(|(_, member)| has_another(member)).map(|(key, _)| key).collect();
-            self.failed.retain(|key, _| left.contains(key));
-        }
-    }
-
-    fn attempt(&self, key: &InstanceKey, now: Duration) -> Attempt {
-        match self.failed.get(key) {
-            Some(FailedMove { at, refusal: Some(_) }) => Attempt::Refused { is_due: *at <= now },
-            Some(_) => Attempt::Failed,
-            None => Attempt::None,
-        }
-    }
-
-    fn is_overdue(&self, key: &InstanceKey, now: Duration, deadline: Duration) -> bool {
-        self.changing.get(key).is_some_and(|since| now.saturating_sub(*since) > deadline)
-    }
-}
 
 /// The instances of a package.
 pub(super) struct Fleet {

@@ -9,8 +9,8 @@ use kube::runtime::watcher::Event;
 use serde_json::Value;
 use tracing::{info, warn};
 
+use super::known::{Known, OperatorReconciler, revision_name};
 use super::settings::Settings;
-use super::{Known, OperatorReconciler, revision_name};
 use crate::api::{ApiKind, CallError, Class, Gvk};
 use crate::manager::plan_api::install_objects;
 use crate::manager::raw::Raw;

@@ -11,13 +11,13 @@ use tracing::{debug, trace, warn};
 
 use crate::api::{CallError, Class};
 use crate::children::plans::RunAction;
-use crate::children::{self, Action, Decision, Outcome as Done, Snapshot};
+use crate::children::{self, Action, Decision, Input, Needs, Outcome as Done, Snapshot};
 use crate::cluster::Permit;
 use crate::manager::act::Executor;
 use crate::manager::effects::Effects;
 use crate::manager::index::InstanceKey;
 use crate::manager::registry::Registered;
-use crate::manager::scheduler::{Key, Scheduler};
+use crate::manager::scheduler::{Key, Outcome, Scheduler};
 use crate::manager::state::{InstanceState, MAX_DECISIONS, Progress};
 use crate::manager::status::{Settled, StatusWriter};
 use crate::manager::stopped::Evaluate;
@@ -46,15 +46,6 @@ pub(super) struct InstanceReconciler {
     pub(super) status: StatusWriter,
     /// The manager's namespace, `operator.namespace` in templates.
     pub(super) namespace: String,
-}
-
-/// The result of a reconcile.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Outcome {
-    /// Nothing is left to do before the next event.
-    Done,
-    /// A call failed. The next attempt waits, longer each time.
-    Failed,
 }
 
 /// What follows a decision.
@@ -148,7 +139,7 @@ impl InstanceReconciler {
                     continue;
                 }
             };
-            if decided.decision.needs_record_key && !needs_key {
+            if decided.decision.needs.record_key && !needs_key {
                 needs_record_key = true;
                 continue;
             }
@@ -187,19 +178,29 @@ impl InstanceReconciler {
         decided: Decided,
         state: &mut InstanceState,
     ) -> Next {
-        let Decided { snapshot, decision, input, is_small } = decided;
-        let has_stopped = decision.exceeded.is_some();
+        let Decided { snapshot, mut decision, input, is_small } = decided;
+        let has_stopped = decision.evaluation.exceeded.is_some();
         self.record(state, Progress::Decided { is_small, has_stopped, input });
-        let has_answers = self.watches.observe(key, &decision.polls);
-        let is_read = !decision.polls.is_empty() || !decision.revisions.is_empty();
+        // Whatever is not named here was met before the decision counted.
+        let Needs {
+            watches,
+            polls,
+            fresh_polls,
+            mut revisions,
+            approvals,
+            namespace_users: _,
+            record_key: _,
+            full_budget: _,
+        } = std::mem::take(&mut decision.needs);
+        let has_answers = self.watches.observe(key, &polls);
+        let is_read = !polls.is_empty() || !revisions.is_empty();
         let is_gone = is_read && !self.store.index().has_instance(key);
-        let mut revisions = decision.revisions.clone();
         revisions.extend(self.kept_revision(key, registered).map(Into::into));
         let has_revisions = self.watches.revisions.follow(key, registered.operator(), &revisions);
-        if self.watches.follow(key, &decision.wants) || has_answers || has_revisions || is_gone {
+        if self.watches.follow(key, &watches) || has_answers || has_revisions || is_gone {
             return self.after_new_reads(key);
         }
-        if snapshot.deletions.is_none() && !decision.asks.is_empty() {
+        if snapshot.deletions.is_none() && !approvals.is_empty() {
             return match self.watch_deletion_runs().await {
                 // The end of the first list queues the instance.
                 Ok(()) => Next::End(Outcome::Done),
@@ -219,7 +220,7 @@ impl InstanceReconciler {
             self.record(state, Progress::TargetAccepted);
         }
         if decision.actions.is_empty() {
-            self.refresh_for_step(key, &decision, state);
+            self.refresh_for_step(key, fresh_polls && !polls.is_empty(), state);
             self.record(state, Progress::NothingLeft(&snapshot));
             return Next::End(self.settle(key, registered, &snapshot.instance, decision, state).await);
         }
@@ -233,8 +234,8 @@ impl InstanceReconciler {
     }
 
     /// While a step waits, the instance's observations are made more often than the package says.
-    fn refresh_for_step(&self, key: &InstanceKey, decision: &Decision, state: &mut InstanceState) {
-        if !decision.waits_for_step || decision.polls.is_empty() {
+    fn refresh_for_step(&self, key: &InstanceKey, is_needed: bool, state: &mut InstanceState) {
+        if !is_needed {
             state.refresh_at = None;
             return;
         }
@@ -277,7 +278,7 @@ impl InstanceReconciler {
         state: &mut InstanceState,
     ) -> Outcome {
         // Refs are still loading: a status would report them as unknown for a moment.
-        if decision.pending {
+        if decision.input == Input::Loading {
             return Outcome::Done;
         }
         if let Some(wait) = decision.again {
@@ -286,7 +287,7 @@ impl InstanceReconciler {
         // The answers bring another decision, so a status that reports this generation already is not written
         // now.
         let is_reported = instance["status"]["observedGeneration"] == instance["metadata"]["generation"];
-        if decision.awaits_answers && is_reported {
+        if decision.input == Input::Unanswered && is_reported {
             return Outcome::Done;
         }
         let settled = self.status.settle(key, registered, instance, decision, state).await;
@@ -402,18 +403,16 @@ impl InstanceReconciler {
             }
         }
         let mut decision = children::decide(&snapshot, &state.decisions, now);
-        if !decision.namespaces.is_empty() {
+        if !decision.needs.namespace_users.is_empty() {
             let index = self.store.index();
-            for namespace in std::mem::take(&mut decision.namespaces) {
+            for namespace in std::mem::take(&mut decision.needs.namespace_users) {
                 let user = index.namespace_user(&namespace, key);
                 snapshot.namespace_users.insert(namespace, user);
             }
             drop(index);
             decision = children::decide(&snapshot, &state.decisions, now);
         }
-        let is_total = decision.exceeded.as_ref().is_some_and(|exceeded| exceeded.is_total);
-        let is_small = !is_total && !decision.is_partial && decision.used.fits(Totals::SMALL);
-        if !is_large && !is_small {
+        if decision.needs.full_budget {
             return Attempt::ExceedsSmallBudget;
         }
         let is_reported = |decision: &Decision| {
@@ -422,7 +421,9 @@ impl InstanceReconciler {
                 children::status_patch(&snapshot.instance["status"], status, "").is_none()
             })
         };
-        let input = (decision.exceeded.is_some() && is_reported(&decision)).then(|| snapshot.evaluated());
+        let input =
+            (decision.evaluation.exceeded.is_some() && is_reported(&decision)).then(|| snapshot.evaluated());
+        let is_small = decision.evaluation.is_small();
         Attempt::Decided(Box::new(Decided { snapshot, decision, input, is_small }))
     }
 }

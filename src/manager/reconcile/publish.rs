@@ -15,7 +15,7 @@ impl InstanceReconciler {
     pub(super) fn count_failures(&self, outcomes: &[Outcome]) {
         for outcome in outcomes {
             if let Outcome::Refused(_, error) | Outcome::DryRunRefused(_, error) = outcome {
-                self.effects.monitor.metrics.child_error(error.class);
+                self.effects.health.metrics.child_error(error.class);
             }
         }
     }

@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::{Revisions, Versions};
+use super::known::Versions;
 use crate::api::{ApiKind, CallError, Class};
-use crate::children::names::NOTES;
 use crate::cluster::Cluster;
 use crate::package::Package;
 use crate::package::store::{self, StoreError, StoredRevision, objects};
@@ -79,17 +78,17 @@ impl Unloadable {
 pub(in crate::manager) struct Restored {
     pub(in crate::manager) package: Package,
     /// The uid of the `OperatorRevision`.
-    uid: String,
-    versions: Versions,
+    pub(super) uid: String,
+    pub(super) versions: Versions,
     /// The parts that the garbage collector would not delete with it.
-    unowned: Vec<String>,
+    pub(super) unowned: Vec<String>,
 }
 
 /// Where stored revisions are read.
 pub(in crate::manager) struct Loader<'a> {
-    cluster: &'a Cluster,
+    pub(super) cluster: &'a Cluster,
     /// The manager's namespace.
-    namespace: &'a str,
+    pub(super) namespace: &'a str,
 }
 
 /// Reads a revision from the cluster, that of the first of these packages which has it. `namespace`: that of the manager.
@@ -211,31 +210,6 @@ impl Loader<'_> {
     }
 }
 
-impl Revisions {
-    pub(in crate::manager) fn loader(&self) -> Loader<'_> {
-        Loader { cluster: self.effects.clients.own(), namespace: &self.namespace }
-    }
-
-    /// Notes that a revision of an `Operator` is stored, and lets the garbage collector delete its parts with it.
-    pub(in crate::manager) async fn adopt(&self, restored: &Restored) -> Result<(), CallError> {
-        let name = store::name(&restored.package.name, &restored.package.digest);
-        let mut versions = restored.versions.clone();
-        for part in &restored.unowned {
-            let body = json!({
-                "apiVersion": "v1", "kind": "ConfigMap",
-                "metadata": {
-                    "name": part, "namespace": self.namespace,
-                    "ownerReferences": objects::owners(&name, &restored.uid),
-                },
-            });
-            let applied = self.effects.clients.own().apply(&config_map(), &body, NOTES, false).await?;
-            versions.extend([version_of(&applied)]);
-        }
-        self.stored().set(name, versions);
-        Ok(())
-    }
-}
-
 /// The name and the `resourceVersion` of an object.
 pub(super) fn version_of(object: &Value) -> (String, String) {
     let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
@@ -254,6 +228,7 @@ mod tests {
 
     use http::{Request, Response};
     use kube::client::Body;
+    use serde_json::json;
 
     use super::*;
     use crate::package::{Files, compile};

@@ -28,7 +28,7 @@ use crate::children::plans::Revision;
 use crate::package::{Package, store as stored};
 use known::{KnownObjects, Versions};
 pub(crate) use load::load_revision;
-pub(super) use load::{Failure, Unloadable};
+pub(super) use load::{Failure, Loader, Unloadable};
 
 /// How long after a failure a revision is loaded again.
 const AGAIN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
@@ -111,6 +111,10 @@ impl Revisions {
 
     fn stored(&self) -> MutexGuard<'_, KnownObjects> {
         self.stored.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(in crate::manager) fn loader(&self) -> Loader<'_> {
+        Loader { cluster: self.effects.clients.own(), namespace: &self.namespace }
     }
 
     /// Takes in an event of a watch of `OperatorRevision`s or of their parts. Returns the packages with a stored revision that

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tracing::{info, warn};
 
-use super::load::{config_map, version_of};
+use super::load::{Restored, config_map, version_of};
 use super::{Revisions, Versions};
 use crate::api::{ApiKind, CallError, Class};
 use crate::children::names::NOTES;
@@ -21,6 +21,25 @@ const ATTEMPTS: u32 = 100;
 const BETWEEN: Duration = Duration::from_millis(100);
 
 impl Revisions {
+    /// Notes that a revision of an `Operator` is stored, and lets the garbage collector delete its parts with it.
+    pub(in crate::manager) async fn adopt(&self, restored: &Restored) -> Result<(), CallError> {
+        let name = store::name(&restored.package.name, &restored.package.digest);
+        let mut versions = restored.versions.clone();
+        for part in &restored.unowned {
+            let body = json!({
+                "apiVersion": "v1", "kind": "ConfigMap",
+                "metadata": {
+                    "name": part, "namespace": self.namespace,
+                    "ownerReferences": objects::owners(&name, &restored.uid),
+                },
+            });
+            let applied = self.effects.clients.own().apply(&config_map(), &body, NOTES, false).await?;
+            versions.extend([version_of(&applied)]);
+        }
+        self.stored().set(name, versions);
+        Ok(())
+    }
+
     /// Stores the revision of a package, once a process.
     ///
     /// # Errors

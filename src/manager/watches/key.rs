@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use kube::runtime::watcher;
 
-use super::OwnedKind;
 use crate::api::{ApiKind, Gvk};
 use crate::children::{FieldProjection, ResourceSelector, Select, Selector, names};
 use crate::manager::index::ChildPart;
 use crate::manager::owned::OwnerField;
+use crate::manager::owned_kinds::OwnedKind;
 use crate::manager::registry::Registered;
 use crate::package::store::objects::REVISION;
 

@@ -5,28 +5,30 @@
 //! ([`task`]), states ([`watch`]) and retries ([`resilient`]).
 
 mod apis;
+mod discovery;
 mod key;
 mod places;
 mod poll_places;
 mod polls;
 mod read_objects;
 mod resilient;
+mod set;
 mod streaming;
 mod task;
 mod watch;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, OnceLock};
 
 use kube::runtime::watcher::Event;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tracing::{debug, error, info};
 
+use super::contained::{RESTART, contained};
 use super::effects::Effects;
 use super::index::InstanceKey;
-use super::owned::OwnerField;
+use super::owned_kinds::OwnedKind;
 use super::plan_api;
 use super::raw::Raw;
 use super::registry::Registered;
@@ -34,18 +36,16 @@ use super::revisions::Revisions;
 use super::scheduler::Scheduler;
 use super::store::Store;
 use crate::api::{ApiKind, CallError, Gvk};
-use crate::children::{LookupResult, Poll, PollResult, ReadError, ResourceSelector, Selector};
-pub(super) use apis::Known;
+use crate::children::{LookupResult, Poll, PollResult, ReadError, ResourceSelector};
 use apis::ServedApis;
 use key::{Projection, Reader, WatchKey};
 use polls::Polls;
 use read_objects::ReadObjects;
+pub(super) use set::Watches;
+use set::{Entry, Reads, Route, Set};
 use task::Task;
 use watch::Watch;
 pub(super) use watch::WatchState;
-
-/// How long until a task that ended, which it never should, is started again.
-const RESTART: Duration = Duration::from_secs(2);
 
 /// What to do with a watch that is open already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,74 +54,6 @@ pub(super) enum IfOpen {
     Keep,
     /// List all objects again: the server shows them differently, though they have not changed.
     Relist,
-}
-
-/// Objects that belong to instances and are kept whole. A kind has one watch of them.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct OwnedKind {
-    pub(super) gvk: Gvk,
-    /// Which objects of the kind, in all namespaces; `None` is all.
-    pub(super) labels: Option<Selector>,
-    /// How they name their instance.
-    pub(super) owner: OwnerField,
-}
-
-/// A subscriber to the events of a watch.
-type Subscriber = Box<dyn Fn(Event<Raw>) + Send + Sync>;
-
-/// A subscriber to the events of several kinds.
-type KindSubscriber = Box<dyn Fn(&Gvk, Event<Raw>) + Send + Sync>;
-
-/// All watches. They feed the store, and queue the instances that are concerned.
-pub(super) struct Watches {
-    store: Arc<Store>,
-    effects: Arc<Effects>,
-    scheduler: Arc<Scheduler>,
-    set: Mutex<Set>,
-    /// Wakes the watches that wait for their kind to be served.
-    discover: Notify,
-    apis: ServedApis,
-    /// Receives the events of CRDs.
-    crds: OnceLock<Subscriber>,
-    /// Receives the events of `Operator`s and their revisions.
-    operators: OnceLock<KindSubscriber>,
-    polls: Arc<Polls>,
-    /// The stored revisions of packages.
-    pub(super) revisions: Arc<Revisions>,
-}
-
-#[derive(Default)]
-struct Set {
-    entries: HashMap<WatchKey, Entry>,
-    /// Which watch brings what an instance reads.
-    routes: HashMap<Route, WatchKey>,
-    /// What each instance reads.
-    reads: HashMap<InstanceKey, Reads>,
-    /// Objects that belong to instances and are watched whatever packages need.
-    always: HashSet<WatchKey>,
-    /// The namespaces, by CRD, that are not served and have instances that are being deleted.
-    unserved: HashMap<Arc<str>, BTreeSet<Box<str>>>,
-}
-
-/// What is read, and the package whose account reads it, if packages have accounts.
-type Route = (Option<Reader>, ResourceSelector);
-
-/// What an instance reads.
-#[derive(Default, Clone)]
-struct Reads {
-    /// The package whose account reads it, if packages have accounts.
-    reader: Option<Reader>,
-    selectors: Vec<ResourceSelector>,
-}
-
-struct Entry {
-    watch: Arc<Watch>,
-    task: JoinHandle<()>,
-    /// Whether nothing needs the watch any more: its task only removes what it has brought, which must not
-    /// happen beside a new watch.
-    is_closing: bool,
-    /// The objects of the watch that refs read.
-    read: ReadObjects,
 }
 
 impl Entry {
@@ -141,10 +73,6 @@ impl Entry {
         let read = ReadObjects::new(Arc::clone(&watch), key.select.is_none());
         Self { watch, task, is_closing: false, read }
     }
-
-    fn is_open(&self) -> bool {
-        !self.is_closing && !self.task.is_finished()
-    }
 }
 
 impl Watches {
@@ -161,10 +89,6 @@ impl Watches {
         let revisions = Arc::new(revisions);
         let (crds, operators) = (OnceLock::new(), OnceLock::new());
         Self { store, effects, scheduler, set, discover, apis, crds, operators, polls, revisions }
-    }
-
-    fn set(&self) -> MutexGuard<'_, Set> {
-        self.set.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Watches the instances of a CRD.
@@ -352,11 +276,6 @@ impl Watches {
         entry.filter(|entry| !entry.is_closing).map_or(WatchState::Pending, |entry| entry.watch.state())
     }
 
-    /// What the server serves, for `cluster` in expressions. Starts to ask for it when it is called first.
-    pub(super) fn served_apis(self: &Arc<Self>) -> Known {
-        self.apis.get(self)
-    }
-
     /// Notes that a CRD has come, changed or gone, and with it perhaps an API.
     pub(super) fn crds_changed(&self) {
         self.apis.note_change();
@@ -436,18 +355,6 @@ impl Watches {
         self.revisions.forget(key);
         drop(self.scheduler.take_state(key));
         self.effects.observe(key, None);
-    }
-
-    /// Changes what is read of a watch; `None` if it was closed meanwhile.
-    fn change(
-        &self,
-        key: &WatchKey,
-        watch: &Arc<Watch>,
-        change: impl FnOnce(&mut ReadObjects) -> HashSet<InstanceKey>,
-    ) -> Option<HashSet<InstanceKey>> {
-        let mut set = self.set();
-        let entry = set.entries.get_mut(key).filter(|entry| Arc::ptr_eq(&entry.watch, watch))?;
-        Some(change(&mut entry.read))
     }
 
     /// Asks discovery again about kinds that were not served.
@@ -558,17 +465,6 @@ impl Set {
         self.entries.entry(key.clone()).insert_entry(entry).into_mut()
     }
 
-    fn close(&mut self, key: &WatchKey) -> Option<JoinHandle<()>> {
-        let entry = self.entries.remove(key)?;
-        entry.task.abort();
-        Some(entry.task)
-    }
-
-    fn instances_of(&self, crd: &str) -> Option<WatchKey> {
-        let is_of_crd = |key: &&WatchKey| matches!(&key.projection, Projection::Instance(of) if **of == *crd);
-        self.entries.keys().find(is_of_crd).cloned()
-    }
-
     fn subscribe(&mut self, watches: &Arc<Watches>, key: &InstanceKey, wanted: &Route) {
         let (reader, selector) = wanted;
         let route = match self.routes.get(wanted) {
@@ -610,7 +506,7 @@ fn supervise<F: Future<Output = ()> + Send>(
             let _ = former.await;
         }
         loop {
-            let panic = super::contained(run(Arc::clone(&watch))).await.err();
+            let panic = contained(run(Arc::clone(&watch))).await.err();
             let panic = panic.as_deref().unwrap_or("none");
             error!(watch = %watch.name, %panic, "a watch ended; this is a bug of Operetta, it is started again");
             watch.failed("it ended", false);

@@ -14,6 +14,7 @@ use super::poll_places::{Limits, Place, PollPlaces};
 use crate::backoff::{Backoff, jitter};
 use crate::children::{Poll, PollRequest, PollResult};
 use crate::cluster::TenantLimits;
+use crate::manager::contained::{RESTART, contained};
 use crate::manager::effects::Effects;
 use crate::manager::index::InstanceKey;
 use crate::manager::scheduler::Scheduler;
@@ -114,11 +115,11 @@ impl Polls {
             let (polls, poll, signals) = (Arc::clone(self), Arc::clone(poll), Arc::clone(signals));
             tokio::spawn(async move {
                 while let Err(panic) =
-                    super::super::contained(Arc::clone(&polls).run(Arc::clone(&poll), Arc::clone(&signals)))
+                    contained(Arc::clone(&polls).run(Arc::clone(&poll), Arc::clone(&signals)))
                         .await
                 {
                     error!(observation = %poll, %panic, "an observation panicked; this is a bug of Operetta, it is made again");
-                    tokio::time::sleep(super::RESTART).await;
+                    tokio::time::sleep(RESTART).await;
                 }
             })
         })

@@ -275,7 +275,7 @@ impl Task {
             Projection::Instance(crd) => crd.to_string(),
             _ => format!("{}.{}", gvk.kind, gvk.api_version),
         };
-        self.watches.effects.monitor.metrics.watch_failures.get_or_create(&OfKind { kind }).inc();
+        self.watches.effects.health.metrics.watch_failures.get_or_create(&OfKind { kind }).inc();
     }
 
     /// Records an error; `true` if the kind may no longer be served, which discovery has to find out.

@@ -15,10 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http::Uri;
-use rustls::server::{ClientHello, ResolvesServerCert};
-use rustls::sign::CertifiedKey;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
@@ -175,21 +172,6 @@ impl Webhook {
         let _ = tokio::time::timeout(CLOSED, self.retired.closed()).await;
     }
 
-    /// Serves the webhook until the future is dropped, with the certificates of the Secret, which this does
-    /// not write.
-    pub async fn serve(self: Arc<Self>, listener: TcpListener, cluster: Cluster) {
-        info!(address = ?self.address, "serving the conversion webhook");
-        let follow = async {
-            loop {
-                if let Err(error) = self.read(&cluster).await {
-                    warn!(%error, "the certificates of the conversion webhook cannot be read");
-                }
-                tokio::time::sleep(if self.is_up() { READ } else { READ_SOON }).await;
-            }
-        };
-        tokio::join!(serve::serve(Arc::clone(&self), listener, cluster.clone()), follow);
-    }
-
     /// Creates and renews the certificates until the future is dropped. `changed` is called when the CRDs
     /// have to name another CA.
     pub(super) async fn keep(self: Arc<Self>, cluster: Cluster, changed: impl Fn() + Send) {
@@ -272,16 +254,6 @@ impl Webhook {
         info!(secret = %self.secret, namespace = %self.namespace, "the certificates of the conversion webhook are renewed");
         self.load(&new);
         Ok(())
-    }
-}
-
-/// Resolves to the present certificate of the webhook.
-#[derive(Debug)]
-struct Current(Arc<Webhook>);
-
-impl ResolvesServerCert for Current {
-    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        lock(&self.0.material).as_ref().map(|material| Arc::clone(&material.key))
     }
 }
 

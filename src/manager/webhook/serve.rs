@@ -11,18 +11,20 @@ use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinError;
 use tokio_rustls::TlsAcceptor;
-use tracing::{debug, error};
+use tracing::{debug, error, info, warn};
 
 use super::super::accept::{Rank, accept};
 use super::bodies::{Bodies, BodyError};
 use super::review::Review;
 use super::rules::{Known, RulesCache};
-use super::{Current, Webhook, certificates};
+use super::{READ, READ_SOON, Webhook, certificates, lock};
 use crate::api::ApiKind;
 use crate::cluster::Cluster;
 
@@ -46,8 +48,35 @@ const WHOLE: Duration = Duration::from_secs(25);
 /// The maximum number of open connections.
 const CONNECTIONS: usize = 256;
 
+/// Resolves to the present certificate of the webhook.
+#[derive(Debug)]
+struct Current(Arc<Webhook>);
+
+impl ResolvesServerCert for Current {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        lock(&self.0.material).as_ref().map(|material| Arc::clone(&material.key))
+    }
+}
+
+impl Webhook {
+    /// Serves the webhook until the future is dropped, with the certificates of the Secret, which this does
+    /// not write.
+    pub async fn serve(self: Arc<Self>, listener: TcpListener, cluster: Cluster) {
+        info!(address = ?self.address, "serving the conversion webhook");
+        let follow = async {
+            loop {
+                if let Err(error) = self.read(&cluster).await {
+                    warn!(%error, "the certificates of the conversion webhook cannot be read");
+                }
+                tokio::time::sleep(if self.is_up() { READ } else { READ_SOON }).await;
+            }
+        };
+        tokio::join!(serve(Arc::clone(&self), listener, cluster.clone()), follow);
+    }
+}
+
 /// Serves the webhook until the future is dropped.
-pub(super) async fn serve(webhook: Arc<Webhook>, listener: TcpListener, cluster: Cluster) {
+async fn serve(webhook: Arc<Webhook>, listener: TcpListener, cluster: Cluster) {
     let config = rustls::ServerConfig::builder_with_provider(certificates::provider())
         .with_safe_default_protocol_versions()
         .map(|builder| {

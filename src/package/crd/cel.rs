@@ -2,14 +2,14 @@
 //!
 //! Whatever is unknown to it is accepted: functions, macros and libraries are left to the API server.
 
-mod tokens;
+pub(super) mod tokens;
 
 use serde_json::Value;
 
 use super::is_int_or_string;
 use super::lookup::{Lookup, lookup};
 use crate::diag::did_you_mean;
-use tokens::{Token, near, syntax, tokens};
+use tokens::{CelProblem, Token, near, syntax, tokens};
 
 /// The maximum depth of brackets.
 const MAX_DEPTH: usize = 100;
@@ -34,9 +34,6 @@ const RESERVED: [&str; 18] = [
     "void",
     "while",
 ];
-
-/// The reason why a rule does not compile, and what to do.
-pub type CelProblem = (String, String);
 
 /// The type of a value, as far as comparisons need it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,11 +2,9 @@
 
 use serde_json::{Map, Value};
 
-use super::{join, structure};
+use super::join;
+use super::structure::{self, Check, Finding};
 use crate::diag::did_you_mean;
-
-/// A JSON path (dotted, `spec.versions[0].name`), the error, and the solution.
-pub(super) type Finding = (String, String, Option<String>);
 
 /// Reports all errors of a CRD that can be found without a server, each with the JSON path, a message and a
 /// solution. The server accepts a CRD without these errors, unless a CEL rule or a pattern is wrong.
@@ -22,10 +20,6 @@ pub fn check_schema(schema: &Value) -> Vec<Finding> {
     let mut check = Check { found: Vec::new() };
     structure::check_value(&mut check, schema);
     check.found
-}
-
-pub(super) struct Check {
-    pub(super) found: Vec<Finding>,
 }
 
 const SPEC: [&str; 6] = ["conversion", "group", "names", "preserveUnknownFields", "scope", "versions"];

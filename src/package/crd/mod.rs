@@ -25,7 +25,8 @@ use serde_json::{Map, Value};
 use crate::api::ApiKind;
 
 pub use augment::{Additions, CATEGORY, augment, taken};
-pub use cel::{CelProblem, problems as cel_problems};
+pub use cel::problems as cel_problems;
+pub use cel::tokens::CelProblem;
 pub use check::{check, check_schema};
 pub use conversion::{
     Conversion, ConvertError, Problem, Rule, RuleKind, Unconverted, compile, json_entries, json_items,

@@ -2,8 +2,15 @@
 
 use serde_json::{Map, Value};
 
-use super::check::Check;
 use super::{join, validate};
+
+/// A JSON path (dotted, `spec.versions[0].name`), the error, and the solution.
+pub(super) type Finding = (String, String, Option<String>);
+
+/// The errors that are found.
+pub(super) struct Check {
+    pub(super) found: Vec<Finding>,
+}
 
 /// The types of OpenAPI v3.
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];

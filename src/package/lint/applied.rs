@@ -5,15 +5,16 @@ use std::collections::BTreeSet;
 
 use super::objects::{Names, Objects, pod_of};
 use super::references::{is_to, of_pod};
-use super::sketch::{At, Part, Sketches};
+use super::sketch::{At, Part};
 use crate::Resource;
 use crate::diag::Diagnostic;
 use crate::plan::{Action, Event, Plan, Step, Strategy};
+use crate::template_scan::Outlines;
 
 /// Reports children that a step of a plan for a new instance needs before they are applied.
 pub(super) fn check(
     resource: &Resource,
-    sketches: &Sketches,
+    outlines: &Outlines,
     objects: &Objects<'_>,
     names: &Names<'_>,
     found: &mut Vec<Diagnostic>,
@@ -22,14 +23,14 @@ pub(super) fn check(
         plan.triggers.iter().any(|trigger| matches!(trigger.event, Event::Created) && trigger.when.is_none())
     };
     for plan in resource.plans.iter().filter(is_first) {
-        let mut walk = Walk { resource, sketches, objects, names, applied: BTreeSet::new(), found };
+        let mut walk = Walk { resource, outlines, objects, names, applied: BTreeSet::new(), found };
         walk.steps(&plan.steps, plan.strategy, &format!("plans.{}", plan.name));
     }
 }
 
 struct Walk<'a, 'o> {
     resource: &'a Resource,
-    sketches: &'a Sketches,
+    outlines: &'a Outlines,
     objects: &'o Objects<'a>,
     names: &'o Names<'a>,
     applied: BTreeSet<&'a str>,
@@ -73,7 +74,7 @@ impl<'a> Walk<'a, '_> {
             }
             Action::Job { template } => {
                 if let Some(At::Part(pod)) =
-                    self.sketches.root(template).map(|root| root.at(&["spec", "template"]))
+                    self.outlines.root(template).map(|root| root.at(&["spec", "template"]))
                 {
                     needed.extend(self.pod(pod));
                 }
@@ -82,7 +83,7 @@ impl<'a> Walk<'a, '_> {
                 let here: Vec<&str> = members.iter().map(|member| member.child.as_str()).collect();
                 for child in here.iter().filter_map(|id| self.resource.child(id)) {
                     let [gvk] = child.kinds.as_slice() else { continue };
-                    let pod = self.sketches.root(&child.template).and_then(|root| pod_of(root, gvk));
+                    let pod = self.outlines.root(&child.template).and_then(|root| pod_of(root, gvk));
                     let all = pod.map(|pod| self.pod(pod)).unwrap_or_default();
                     needed.extend(all.into_iter().filter(|id| !here.contains(id)));
                 }

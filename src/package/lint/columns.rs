@@ -5,9 +5,9 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::StatusField;
-use crate::compile::place;
 use crate::crd::{self, Lookup};
 use crate::diag::{Diagnostic, Source, did_you_mean};
+use crate::locate::place;
 use crate::yaml::Node;
 
 /// The status fields that Operetta sets.

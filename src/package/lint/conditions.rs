@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::ResourceInfo;
 use super::generated::{Quoting, quoting};
+use super::known::ResourceInfo;
 use crate::crd::schema_fact;
 use crate::diag::{Diagnostic, Location};
 use crate::expression_sites::Parts;

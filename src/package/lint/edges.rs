@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::item_of;
-use super::sketch::{At, Sketches};
-use crate::child::Flat;
+use super::known::ROOTS;
+use super::sketch::At;
+use crate::compiler::Flat;
 use crate::diag::{Diagnostic, Location};
 use crate::expression_sites::{Parts, Role};
 use crate::graph;
 use crate::template::{Engine, Expr, ReadPath, Reads, Scope, Segment, access};
+use crate::template_scan::Outlines;
 
 /// The first segment of a path below a variable.
 fn id_of<'p>(path: &'p ReadPath, root: &str) -> Option<&'p str> {
@@ -86,12 +87,12 @@ pub(super) fn retained_reads(engine: &Arc<Engine>, parts: &Parts) -> Vec<Diagnos
 pub(crate) fn members(
     engine: &Arc<Engine>,
     parts: &Parts,
-    sketches: &Sketches,
+    outlines: &Outlines,
     manifests: &[Flat],
     found: &mut Vec<Diagnostic>,
 ) {
     for (child, flat) in parts.children.iter().zip(manifests) {
-        let (Some(each), Some(item)) = (&child.for_each, item_of(child)) else { continue };
+        let (Some(each), Some(item)) = (&child.for_each, child.item()) else { continue };
         let lists = |reads: &Reads| graph::follow([reads], &parts.lets).iter().any(|path| path.root == item);
         constant_list(engine, &each.in_, each.key.as_ref(), found);
         let is_constant = each.in_.reads().paths.is_empty();
@@ -109,7 +110,7 @@ pub(crate) fn members(
             found.push(error.help(format!("use a unique key per item: `{item}`, or a field of it")));
         }
         let Some(template) = engine.template(&child.template) else { continue };
-        let Some(root) = sketches.root(&child.template) else { continue };
+        let Some(root) = outlines.root(&child.template) else { continue };
         if !lists(template.reads()) {
             continue; // the template does not read the item at all, which is reported elsewhere
         }
@@ -126,8 +127,7 @@ pub(crate) fn members(
                     .filter(|path| (span.start..span.end).contains(&path.location.span.start))
                     .collect();
                 let known = written_roots(part.written());
-                let is_local =
-                    known.iter().any(|root| !super::ROOTS.contains(&root.as_str()) && root != item);
+                let is_local = known.iter().any(|root| !ROOTS.contains(&root.as_str()) && root != item);
                 open || is_local || reads(&here, parts, item)
             }
             At::Absent => false,

@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use super::columns::Written;
 use crate::api::{ApiKind, Gvk};
-use crate::compile::place;
 use crate::crd;
 use crate::diag::{Diagnostic, Source, Span};
 use crate::expression_sites::Parts;
+use crate::locate::place;
 use crate::plan::{ChangedPath, Event};
 use crate::template::{Engine, ReadPath, Reads, Segment};
 

@@ -2,10 +2,11 @@
 
 use serde_json::Value;
 
-use super::sketch::{At, Part, Sketches, Text};
+use super::sketch::{At, Part, Text};
 use crate::crd;
 use crate::diag::{Diagnostic, Location, Source, Span};
 use crate::template::{Engine, ReadPath, Segment};
+use crate::template_scan::Outlines;
 use crate::{ImmutableChange, OnImmutableChange, Resource, graph, holds_data};
 
 /// The immutable fields, by kind.
@@ -30,14 +31,14 @@ const FIELDS: [(&str, &[&str]); 14] = [
 const STICKY: [&str; 7] = ["self", "record", "retained", "children", "refs", "previous", "run"];
 
 /// Reports immutable fields that an edit of an instance would change.
-pub(super) fn check(engine: &Engine, sketches: &Sketches, resource: &Resource, found: &mut Vec<Diagnostic>) {
+pub(super) fn check(engine: &Engine, outlines: &Outlines, resource: &Resource, found: &mut Vec<Diagnostic>) {
     let Some(schema) = crd::schema_of(&resource.crd, &resource.kind.version) else { return };
     let here = Location::new(&Source::new("", ""), Span::new(0, 0));
     for child in &resource.children {
         if !matches!(child.on_immutable_change, OnImmutableChange::Word(ImmutableChange::Fail)) {
             continue;
         }
-        let ([gvk], Some(root)) = (child.kinds.as_slice(), sketches.root(&child.template)) else { continue };
+        let ([gvk], Some(root)) = (child.kinds.as_slice(), outlines.root(&child.template)) else { continue };
         for (kind, field) in FIELDS.iter().filter(|(kind, _)| *kind == &*gvk.kind) {
             let At::Part(value) = root.at(field) else { continue };
             for part in scalars(value) {

@@ -1,14 +1,25 @@
 //! The objects that the children of a resource create, with their names as far as they are known before
 //! rendering.
 
-use super::sketch::{At, Part, Sketches, Text};
-use super::workloads::{is_built_in, pod_path};
+use super::sketch::{At, Part, Text};
+use crate::RefTarget as Target;
 use crate::Resource;
-use crate::api::Gvk;
+use crate::api::{BuiltIn, Gvk};
 use crate::diag::{Location, Source, Span};
 use crate::plan::{Action, Plan};
-use crate::refs::Target;
 use crate::template::{Engine, Known, Pattern, PatternPart};
+use crate::template_scan::Outlines;
+
+/// Whether a group is built in. Of the kinds of built-in groups, only those in [`pods`] create pods.
+pub(crate) fn is_built_in(gvk: &Gvk) -> bool {
+    let group = gvk.group();
+    !group.contains('.') || group.ends_with(".k8s.io")
+}
+
+/// The path to the pod, or to its template, of a kind that creates pods.
+pub(super) fn pod_path(gvk: &Gvk) -> Option<&'static [&'static str]> {
+    BuiltIn::find(gvk.group(), &gvk.kind)?.pod
+}
 
 /// Derives patterns from the texts of a resource.
 pub(super) struct Names<'a> {
@@ -75,14 +86,14 @@ pub(super) struct Objects<'a> {
 }
 
 impl<'a> Objects<'a> {
-    pub(super) fn of(sketches: &'a Sketches, resource: &'a Resource, names: &Names<'_>) -> Self {
+    pub(super) fn of(outlines: &'a Outlines, resource: &'a Resource, names: &Names<'_>) -> Self {
         let mut made = Vec::new();
         let name_of = |part: Option<Part<'_>>, path: &[&str]| match part.map(|part| part.at(path)) {
             Some(At::Part(part)) => names.of_part(part),
             _ => Pattern::unknown(),
         };
         for child in &resource.children {
-            let root = sketches.root(&child.template).filter(|_| child.kinds.len() == 1);
+            let root = outlines.root(&child.template).filter(|_| child.kinds.len() == 1);
             for gvk in &child.kinds {
                 let name = name_of(root, &["metadata", "name"]);
                 if &*gvk.kind == "StatefulSet" {

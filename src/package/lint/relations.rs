@@ -3,36 +3,37 @@
 use serde_json::{Map, Value};
 
 use super::objects::{Names, Objects, pod_of};
-use super::sketch::{At, Sketches};
+use super::sketch::At;
 use super::{applied, containers, immutable, lengths, references};
 use crate::Resource;
 use crate::diag::Diagnostic;
 use crate::plan::{Action, Plan};
 use crate::template::{Engine, Known};
+use crate::template_scan::Outlines;
 
 /// Reports all contradictions between the parts of a resource.
 pub(crate) fn relations(
     engine: &Engine,
-    sketches: &Sketches,
+    outlines: &Outlines,
     resources: &[Resource],
     defaults: &Map<String, Value>,
 ) -> Vec<Diagnostic> {
     let mut found = Vec::new();
     for resource in resources {
         let names = Names::new(engine, Known { lets: &resource.lets, defaults });
-        let objects = Objects::of(sketches, resource, &names);
+        let objects = Objects::of(outlines, resource, &names);
         let mut references = Vec::new();
         let mut pods = Vec::new();
         for child in &resource.children {
             let [gvk] = child.kinds.as_slice() else { continue };
-            let Some(root) = sketches.root(&child.template) else { continue };
+            let Some(root) = outlines.root(&child.template) else { continue };
             references.extend(references::of_object(root, &gvk.kind));
             pods.extend(pod_of(root, gvk));
         }
         for visit in resource.plans.iter().flat_map(Plan::visits) {
             if let Action::Job { template } = &visit.step.action
                 && let Some(At::Part(pod)) =
-                    sketches.root(template).map(|root| root.at(&["spec", "template"]))
+                    outlines.root(template).map(|root| root.at(&["spec", "template"]))
             {
                 pods.push(pod);
             }
@@ -45,9 +46,9 @@ pub(crate) fn relations(
             references::check(reference, &objects, &names, &mut found);
         }
         containers::exec(resource, &objects, &names, &mut found);
-        applied::check(resource, sketches, &objects, &names, &mut found);
+        applied::check(resource, outlines, &objects, &names, &mut found);
         lengths::check(resource, &objects, &mut found);
-        immutable::check(engine, sketches, resource, &mut found);
+        immutable::check(engine, outlines, resource, &mut found);
     }
     found
 }

@@ -3,33 +3,21 @@
 //! A part that depends on an expression or is in a branch is open: it may have any value. So a conclusion
 //! from a sketch holds for every instance.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::diag::{Location, Source};
-use crate::template_scan::{blank, lone_expression};
-use crate::yaml::{self, Duplicates, Merge, Node, NodeValue};
+use crate::template_scan::{Outlines, lone_expression};
+use crate::yaml::{Node, NodeValue};
 
 /// The maximum depth of followed partials.
 const MAX_PARTIALS: usize = 8;
 /// The maximum depth of entries that are searched.
 const MAX_DEPTH: usize = 32;
 
-/// The sketches of the templates of a package, by path.
-pub(crate) struct Sketches(BTreeMap<String, Sketch>);
-
-/// The sketch of one template.
-struct Sketch {
-    source: Arc<Source>,
-    root: Node,
-    /// Whether a key occurs twice because of branches. Then nothing is concluded from the sketch.
-    ambiguous: bool,
-}
-
 /// A part of a template.
 #[derive(Clone, Copy)]
-pub(crate) struct Part<'a> {
-    sketches: &'a Sketches,
+pub(super) struct Part<'a> {
+    outlines: &'a Outlines,
     source: &'a Arc<Source>,
     node: &'a Node,
 }
@@ -63,34 +51,11 @@ pub(super) struct Texts {
     pub(super) whole: Option<String>,
 }
 
-impl Sketches {
-    /// Sketches the files of `templates/`. A file that is not valid YAML without its expressions has no sketch.
-    pub(crate) fn of(files: &[(String, Arc<Source>)]) -> Self {
-        let sketch = |source: &Arc<Source>| {
-            let blanked = Source::new(source.name.clone(), blank(&source.text)?);
-            let options = yaml::Options { merge: Merge::Keep, ..yaml::Options::default() };
-            let loose = yaml::Options { duplicate_keys: Duplicates::Last, ..options };
-            let (mut documents, ambiguous) = match yaml::parse(&blanked, &options) {
-                Ok(documents) => (documents, false),
-                Err(_) => (yaml::parse(&blanked, &loose).ok()?, true),
-            };
-            let root = documents.pop().filter(|_| documents.is_empty())?;
-            Some(Sketch { source: Arc::clone(source), root, ambiguous })
-        };
-        Self(files.iter().filter_map(|(path, source)| Some((path.clone(), sketch(source)?))).collect())
-    }
-
-    /// The document of a template.
+impl Outlines {
+    /// The document of a template. Nothing is concluded from one in which a key occurs twice because of branches.
     pub(super) fn root(&self, path: &str) -> Option<Part<'_>> {
-        let sketch = self.0.get(path).filter(|sketch| !sketch.ambiguous)?;
-        Some(Part { sketches: self, source: &sketch.source, node: &sketch.root })
-    }
-
-    /// All sketches, including those from which nothing is concluded.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (&str, Part<'_>)> {
-        self.0.iter().map(|(path, sketch)| {
-            (path.as_str(), Part { sketches: self, source: &sketch.source, node: &sketch.root })
-        })
+        let outline = self.get(path).filter(|outline| !outline.repeats)?;
+        Some(Part { outlines: self, source: outline.source(), node: outline.node() })
     }
 }
 
@@ -99,11 +64,11 @@ impl<'a> Part<'a> {
         Self { node, ..self }
     }
 
-    pub(crate) fn node(self) -> &'a Node {
+    pub(super) fn node(self) -> &'a Node {
         self.node
     }
 
-    pub(crate) fn source(self) -> &'a Arc<Source> {
+    pub(super) fn source(self) -> &'a Arc<Source> {
         self.source
     }
 
@@ -159,7 +124,7 @@ impl<'a> Part<'a> {
             return None;
         }
         let path = if name.starts_with("templates/") { name.to_owned() } else { format!("templates/{name}") };
-        self.sketches.root(&path)?.followed(depth + 1)
+        self.outlines.root(&path)?.followed(depth + 1)
     }
 
     /// The value of a key. If the map itself does not have the key, maps that `<<` merges are searched.

@@ -2,9 +2,9 @@
 //! version is dropped or hidden in the other.
 
 use super::columns::Written;
-use crate::compile::place;
 use crate::crd::{self, Unconverted};
 use crate::diag::Diagnostic;
+use crate::locate::place;
 
 /// The maximum number of fields that a message names.
 const NAMED: usize = 5;

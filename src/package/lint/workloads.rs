@@ -2,12 +2,12 @@
 
 use serde_json::{Map, Value};
 
-use super::objects::Names;
-use super::sketch::{At, Part, Sketches, Text, Texts};
+use super::objects::{Names, is_built_in, pod_path};
+use super::sketch::{At, Part, Text, Texts};
 use crate::Resource;
-use crate::api::{BuiltIn, Gvk};
 use crate::diag::{Diagnostic, Location};
 use crate::template::{Engine, Known, Pattern};
+use crate::template_scan::Outlines;
 
 /// Labels that Kubernetes controllers or Operetta set on pods.
 const SET_BY_OTHERS: [&str; 10] = [
@@ -22,17 +22,6 @@ const SET_BY_OTHERS: [&str; 10] = [
     "topology.kubernetes.io/",
     "kubernetes.io/",
 ];
-
-/// Whether a group is built in. Of the kinds of built-in groups, only those in [`pods`] create pods.
-pub(crate) fn is_built_in(gvk: &Gvk) -> bool {
-    let group = gvk.group();
-    !group.contains('.') || group.ends_with(".k8s.io")
-}
-
-/// The path to the pod, or to its template, of a kind that creates pods.
-pub(super) fn pod_path(gvk: &Gvk) -> Option<&'static [&'static str]> {
-    BuiltIn::find(gvk.group(), &gvk.kind)?.pod
-}
 
 /// The pods of a child.
 struct Pods<'a> {
@@ -87,21 +76,21 @@ fn fit(selector: &Texts, labels: &Texts, names: &Names<'_>) -> Fit {
 /// Reports all inconsistencies of the objects of a resource.
 pub(crate) fn workloads(
     engine: &Engine,
-    sketches: &Sketches,
+    outlines: &Outlines,
     resources: &[Resource],
     defaults: &Map<String, Value>,
 ) -> Vec<Diagnostic> {
     let mut found = Vec::new();
     let pods: Vec<Option<Pods<'_>>> =
-        resources.iter().flat_map(|resource| pods(sketches, resource)).collect();
+        resources.iter().flat_map(|resource| pods(outlines, resource)).collect();
     let mut seen = Vec::new();
     for resource in resources {
         let names = Names::new(engine, Known { lets: &resource.lets, defaults });
-        let has_pods = self::pods(sketches, resource).iter().any(Option::is_some);
+        let has_pods = self::pods(outlines, resource).iter().any(Option::is_some);
         for child in &resource.children {
             let [gvk] = child.kinds.as_slice() else { continue };
             let Some(root) =
-                sketches.root(&child.template).filter(|_| !seen.contains(&child.template.as_str()))
+                outlines.root(&child.template).filter(|_| !seen.contains(&child.template.as_str()))
             else {
                 continue;
             };
@@ -126,7 +115,7 @@ pub(crate) fn workloads(
 }
 
 /// The pods of the children of a resource; `None` for a child whose pods are unknown.
-fn pods<'a>(sketches: &'a Sketches, resource: &'a Resource) -> Vec<Option<Pods<'a>>> {
+fn pods<'a>(outlines: &'a Outlines, resource: &'a Resource) -> Vec<Option<Pods<'a>>> {
     let mut found = Vec::new();
     for child in &resource.children {
         for gvk in &child.kinds {
@@ -136,7 +125,7 @@ fn pods<'a>(sketches: &'a Sketches, resource: &'a Resource) -> Vec<Option<Pods<'
                 }
                 continue;
             };
-            let template = match sketches.root(&child.template).map(|root| root.at(path)) {
+            let template = match outlines.root(&child.template).map(|root| root.at(path)) {
                 Some(At::Part(part)) if child.kinds.len() == 1 => Some(part),
                 _ => None,
             };

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::Value;
 
-use super::inline_schema;
+use super::words::inline_schema;
 use crate::decode::{At, Decode, Decoder};
 use crate::yaml::{Node, NodeValue};
 

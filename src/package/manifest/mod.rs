@@ -21,19 +21,14 @@ pub use self::expressions::{Expression, LetValue, TemplateText, Tree};
 pub use self::settings::{Crd, MaxUnavailable, Namespaces, OnImmutableChange, Yields};
 pub use self::status::{Status, StatusField, StatusValue};
 pub use self::words::{
-    ApiVersion, ApiVersionName, ChildId, ConditionName, Kind, KindName, PackageName, SemVer, SemVerRange,
-    VariableName,
+    API_VERSION, ApiVersion, ApiVersionName, ChildId, ConditionName, ImmutableChange, KIND, Kind, KindName,
+    PackageName, SemVer, SemVerRange, VariableName,
 };
-pub(super) use self::words::{starts, word};
+pub(super) use self::words::{inline_schema, starts, word};
 use super::decode::{At, Constants, Decode, Decoder, Must, Named, choice, manifest};
 use super::plan;
 use super::plan::manifest::Plan;
 use crate::yaml::Node;
-
-/// The apiVersion of every file of the format.
-pub const API_VERSION: &str = "operetta.dev/v1alpha1";
-/// The kind of `operator.yaml`.
-pub const KIND: &str = "OperatorPackage";
 
 manifest! {
     /// A package: an operator described in YAML.
@@ -364,34 +359,3 @@ choice! {
         Fail,
     }
 }
-
-choice! {
-    /// What happens when a field of the live object cannot be changed.
-    pub enum ImmutableChange {
-        /// It is reported.
-        Fail,
-        /// The object is deleted and created again.
-        Recreate,
-    }
-}
-
-/// A type whose JSON Schema is inline.
-macro_rules! inline_schema {
-    ($name:ident, $schema:tt) => {
-        impl JsonSchema for $name {
-            fn inline_schema() -> bool {
-                true
-            }
-
-            fn schema_name() -> Cow<'static, str> {
-                stringify!($name).into()
-            }
-
-            fn json_schema(_: &mut SchemaGenerator) -> Schema {
-                json_schema!($schema)
-            }
-        }
-    };
-}
-
-pub(super) use inline_schema;

@@ -5,7 +5,8 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::Value;
 
-use super::{ImmutableChange, TemplateText, inline_schema};
+use super::expressions::TemplateText;
+use super::words::{ImmutableChange, inline_schema};
 use crate::decode::{At, Decode, Decoder};
 use crate::yaml::{Node, NodeValue};
 

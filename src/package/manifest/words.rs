@@ -5,9 +5,44 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use semver::{Version, VersionReq};
 
-use super::{API_VERSION, KIND, inline_schema};
-use crate::decode::{Decode, Decoder};
+use crate::decode::{Decode, Decoder, choice};
 use crate::yaml::{Node, NodeValue};
+
+/// The apiVersion of every file of the format.
+pub const API_VERSION: &str = "operetta.dev/v1alpha1";
+/// The kind of `operator.yaml`.
+pub const KIND: &str = "OperatorPackage";
+
+/// A type whose JSON Schema is inline.
+macro_rules! inline_schema {
+    ($name:ident, $schema:tt) => {
+        impl JsonSchema for $name {
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn schema_name() -> Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                json_schema!($schema)
+            }
+        }
+    };
+}
+
+pub(crate) use inline_schema;
+
+choice! {
+    /// What happens when a field of the live object cannot be changed.
+    pub enum ImmutableChange {
+        /// It is reported.
+        Fail,
+        /// The object is deleted and created again.
+        Recreate,
+    }
+}
 
 /// Declares a string with a required form.
 macro_rules! word {

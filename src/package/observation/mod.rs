@@ -1,13 +1,11 @@
-//! Observations: refs to things that Kubernetes does not know, read by a request.
+//! Compiles observations.
 
 use std::time::Duration;
 
-use super::compile::Compiler;
+use super::compiler::{Compiler, Names};
 use super::manifest;
-use super::plan::compile::Names;
-use super::plan::{Exec, Expect, Http};
-use super::refs::plain_prefix;
-use crate::template::Reads;
+use super::model::{Call, Observation};
+use crate::template::Segment;
 
 /// The default interval of an observation.
 const EVERY: Duration = Duration::from_secs(30);
@@ -15,56 +13,6 @@ const EVERY: Duration = Duration::from_secs(30);
 const SHORTEST: Duration = Duration::from_secs(5);
 /// The maximum number of bytes that are kept of an answer.
 pub const MAX_ANSWER: usize = 64 << 10;
-
-/// An observation: a request that is repeated, and which answers are accepted.
-#[derive(Debug)]
-pub struct Observation {
-    /// The request.
-    pub call: Call,
-    /// The interval between requests.
-    pub every: Duration,
-    /// Whether the request is made only while a plan runs.
-    pub only_in_runs: bool,
-    /// The accepted answers. The default is the statuses 200 to 299, or exit code 0.
-    pub expect: Option<Expect>,
-    /// The paths of the answer that `expect` reads.
-    pub expect_reads: Vec<Vec<String>>,
-}
-
-/// The request of an observation.
-#[derive(Debug)]
-pub enum Call {
-    /// A command in a container of a child.
-    Exec(Exec),
-    /// An HTTP request.
-    Http(Box<Http>),
-}
-
-impl Observation {
-    /// The fields of an answer.
-    pub fn fields(&self) -> &'static [&'static str] {
-        match &self.call {
-            Call::Http(_) => &["status", "headers", "body"],
-            Call::Exec(_) => &["exitCode", "stdout", "stderr", "json"],
-        }
-    }
-
-    /// The key in `operator.yaml`: `http` or `exec`.
-    pub(super) fn verb(&self) -> &'static str {
-        match &self.call {
-            Call::Http(_) => "http",
-            Call::Exec(_) => "exec",
-        }
-    }
-
-    /// The paths that `expect` reads.
-    pub(super) fn expect_site(&self) -> Option<&Reads> {
-        match &self.expect {
-            Some(Expect::Holds(expr)) => Some(expr.reads()),
-            Some(Expect::Statuses(_)) | None => None,
-        }
-    }
-}
 
 impl Compiler<'_> {
     /// Reports keys that only an observation may have in a ref to objects.
@@ -135,6 +83,16 @@ impl Compiler<'_> {
 }
 
 const NOT_OBSERVED: &str = "only an observation (`exec` or `http`) has this";
+
+/// The path up to its first computed key. Everything below is kept.
+pub(super) fn plain_prefix(path: &[Segment]) -> Vec<String> {
+    path.iter()
+        .map_while(|segment| match segment {
+            Segment::Key(key) => Some(key.clone()),
+            Segment::Index(_) | Segment::Any => None,
+        })
+        .collect()
+}
 
 #[cfg(test)]
 mod tests;

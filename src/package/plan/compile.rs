@@ -13,11 +13,12 @@ use super::manifest::{self, StepName};
 use super::{
     Action, Event, Expect, Loop, OnFailure, OnLoss, Output, Plan, RAN, Retries, Step, Strategy, Trigger,
 };
-use crate::compile::{Compiler, place};
+use crate::compiler::{Compiler, Names, near};
 use crate::crd;
 use crate::decode::{At, Named};
-use crate::diag::{Diagnostic, Location, did_you_mean};
+use crate::diag::{Diagnostic, Location};
 use crate::lint;
+use crate::locate::place;
 use crate::manifest::TemplateText;
 use crate::template::Text;
 use trigger::implied;
@@ -31,20 +32,6 @@ const MAX_DEPTH: usize = 8;
 const BACKOFF: Duration = Duration::from_secs(5);
 /// The default maximum wait between two attempts.
 pub(crate) const LONGEST_BACKOFF: Duration = Duration::from_secs(5 * 60);
-
-/// The names to which the plans of a resource may refer.
-pub(crate) struct Names<'a> {
-    /// The ids of the children, and whether each has a forEach.
-    pub(crate) children: Vec<(&'a str, bool)>,
-    /// The ids of the refs.
-    pub(crate) refs: Vec<&'a str>,
-    /// The names of the plans.
-    pub(crate) plans: Vec<String>,
-    /// The schema of the instances.
-    pub(crate) schema: Option<&'a Value>,
-    /// Whether instances are namespaced.
-    pub(crate) namespaced: bool,
-}
 
 impl Compiler<'_> {
     /// Compiles the plans of a resource.
@@ -487,14 +474,4 @@ fn name_problem(name: &str) -> Option<&'static str> {
     (!fits).then_some(
         "must be letters, digits, underscores and hyphens, beginning with a letter or an underscore, at most 63 characters",
     )
-}
-
-/// Adds the most similar known name to an error.
-fn near<'a>(error: Diagnostic, name: &str, known: impl Iterator<Item = &'a str>) -> Diagnostic {
-    let known: Vec<&str> = known.collect();
-    match did_you_mean(name, known.iter().copied()) {
-        Some(near) => error.help(format!("did you mean `{near}`?")),
-        None if known.is_empty() || known.len() > 20 => error,
-        None => error.help(format!("there is {}", known.join(", "))),
-    }
 }

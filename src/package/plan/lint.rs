@@ -5,17 +5,17 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::sites::Visit;
 use super::{Action, ChangedPath, Event, Exec, Http, Plan, Tree, schedule};
+use crate::Call;
 use crate::api::Gvk;
 use crate::crd::{self, Lookup};
 use crate::diag::{Diagnostic, Location, did_you_mean};
 use crate::expression_sites::Parts;
 use crate::graph;
-use crate::observation::Call;
 use crate::secrecy::positions;
 use crate::template::{
     Engine, Expr, Lets, ReadPath, Reads, Taint, TaintScope, TaintTree, Text, UrlPart, access,
 };
-use crate::template_scan::Outline;
+use crate::template_scan::Outlines;
 use crate::{Child, DeletionPolicy};
 
 /// Variables that neither a tenant nor a live object can choose.
@@ -25,7 +25,7 @@ const TRUSTED: [&str; 3] = ["defaults", "operator", "cluster"];
 const MAX_LETS: usize = 8;
 
 /// Reports all errors of the plans of a resource.
-pub(crate) fn plans(engine: &Engine, parts: &Parts, outlines: &BTreeMap<String, Outline>) -> Vec<Diagnostic> {
+pub(crate) fn plans(engine: &Engine, parts: &Parts, outlines: &Outlines) -> Vec<Diagnostic> {
     let plans = &parts.plans;
     let mut found = Vec::new();
     cycle(plans, &mut found);
@@ -417,7 +417,7 @@ const RIGHTS: [&[&str]; 13] = [
 fn job(
     engine: &Engine,
     parts: &Parts,
-    outlines: &BTreeMap<String, Outline>,
+    outlines: &Outlines,
     path: &str,
     visit: &Visit<'_>,
     found: &mut Vec<Diagnostic>,

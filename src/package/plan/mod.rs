@@ -380,7 +380,7 @@ pub enum Body {
 }
 
 /// A tree of values with texts at its leaves.
-pub use super::refs::Tree;
+pub use super::model::Tree;
 
 /// Credentials of an HTTP request.
 #[derive(Debug, Clone)]

@@ -8,29 +8,31 @@ use super::{Action, Expect, Plan, Step};
 use crate::secrecy::Checker;
 use crate::template::{Expr, Taint, TaintScope, TaintTree, Text, access};
 
-/// Checks the plans of a resource; `scope` contains the secret data that is visible to all its expressions.
-pub(crate) fn plans(checker: &mut Checker<'_>, plans: &[Plan], scope: &TaintScope<'_>) {
-    for plan in plans {
-        for (index, trigger) in plan.triggers.iter().enumerate() {
-            checker.path = Some(format!("plans.{}.trigger[{index}]", plan.name));
-            for expr in trigger.expressions() {
-                checker.decision(expr, scope, "when a plan runs");
+impl Checker<'_> {
+    /// Checks the plans of a resource; `scope` contains the secret data that is visible to all its expressions.
+    pub(crate) fn plans(&mut self, plans: &[Plan], scope: &TaintScope<'_>) {
+        for plan in plans {
+            for (index, trigger) in plan.triggers.iter().enumerate() {
+                self.path = Some(format!("plans.{}.trigger[{index}]", plan.name));
+                for expr in trigger.expressions() {
+                    self.decision(expr, scope, "when a plan runs");
+                }
+                for text in trigger.texts() {
+                    self.text(
+                        text,
+                        scope,
+                        "decide when a plan runs",
+                        "take it from the spec, or use a literal",
+                    );
+                }
             }
-            for text in trigger.texts() {
-                checker.text(
-                    text,
-                    scope,
-                    "decide when a plan runs",
-                    "take it from the spec, or use a literal",
-                );
+            for visit in plan.visits() {
+                self.path = Some(visit.inside.path.clone());
+                step(self, &visit, scope);
             }
         }
-        for visit in plan.visits() {
-            checker.path = Some(visit.inside.path.clone());
-            step(checker, &visit, scope);
-        }
+        self.path = None;
     }
-    checker.path = None;
 }
 
 fn step(checker: &mut Checker<'_>, visit: &Visit<'_>, base: &TaintScope<'_>) {

@@ -77,7 +77,7 @@ fn images(pod: &Value) -> impl Iterator<Item = (&str, &str)> {
 
 fn status<'a>(pod: &'a Value, name: &str) -> Option<&'a Value> {
     let lists = ["containerStatuses", "initContainerStatuses"];
-    lists.into_iter().flat_map(|list| super::pods::statuses(pod, list)).find(|status| status["name"] == name)
+    lists.into_iter().flat_map(|list| statuses(pod, list)).find(|status| status["name"] == name)
 }
 
 /// The full name of an image, as runtimes report it: `busybox` is `docker.io/library/busybox:latest`.
@@ -91,4 +91,8 @@ fn full_name(image: &str) -> String {
     };
     let has_version = path.rsplit('/').next().is_some_and(|last| last.contains([':', '@']));
     if has_version { path } else { path + ":latest" }
+}
+
+pub(super) fn statuses<'a>(object: &'a Value, list: &str) -> impl Iterator<Item = &'a Value> {
+    object["status"][list].as_array().into_iter().flatten()
 }

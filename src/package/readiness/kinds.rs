@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::{Readiness, condition, text, unseen};
+use super::conditions::{Readiness, condition, text, unseen};
 
 pub(super) fn claim(object: &Value) -> Readiness {
     match text(object, "/status/phase").unwrap_or_default() {

@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use super::{Readiness, condition, containers as tracked, presentable, text};
+use super::conditions::{Readiness, condition, presentable, text};
+use super::containers::{self as tracked, statuses};
 
 pub(super) fn pod(object: &Value) -> Readiness {
     match text(object, "/status/phase").unwrap_or_default() {
@@ -97,8 +98,4 @@ fn ended(object: &Value) -> Option<String> {
             let reason = end["reason"].as_str().filter(|reason| !reason.is_empty()).unwrap_or("Error");
             Some(containers(&[status["name"].as_str()?], &format!("{reason}, exit code {code}")))
         })
-}
-
-pub(super) fn statuses<'a>(object: &'a Value, list: &str) -> impl Iterator<Item = &'a Value> {
-    object["status"][list].as_array().into_iter().flatten()
 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Condition, Readiness, group, text};
+use super::conditions::{Condition, Readiness, group, text};
 
 /// Whether the object is a route of the Gateway API.
 pub(super) fn is_route(object: &Value) -> bool {

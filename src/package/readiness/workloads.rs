@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Readiness, condition, number, presentable, text, unseen};
+use super::conditions::{Readiness, condition, number, presentable, text, unseen};
 
 /// The value of `progressDeadlineSeconds` that means no deadline: the controller then never reports progress.
 const NO_DEADLINE: i64 = i32::MAX as i64;

@@ -121,6 +121,11 @@ fn secret_data_in_other_kinds_is_an_error() {
         "\n  {% set x = 1 %}{% if refs.tls.data.a == spec.a %}{% set x = 2 %}{% endif %}\n  a: '{{ x }}'",
         "\n  {% set ns = namespace(x=1) %}{% for v in refs.all %}{% set ns.x = v.data.a %}{% endfor %}\n  a: '{{ ns.x }}'",
         "\n  {% set ns = namespace(x=1, y=1) %}{% for v in refs.all %}{% set ns.y = ns.x %}{% set ns.x = v.data.a %}{% endfor %}\n  a: '{{ ns.y }}'",
+        // A branch that is not taken leaves a variable as it was.
+        "\n  a: '{{ partial(\"kept.yaml\", x=refs.tls.data.a) }}'",
+        "\n  {% set x = refs.tls.data.a %}{% for v in spec.l %}{% else %}{% set x = 1 %}{% endfor %}\n  a: '{{ x }}'",
+        // The fields of a namespace.
+        "\n  {% set ns = namespace(x=refs.tls.data.a) %}\n  a: '{{ ns | attr(\"x\") }}'",
         "\n  a: '{{ partial(\"part.yaml\") }}'",
         "\n  a: '{{ partial(\"given.yaml\", x=refs.tls.data.a) }}'",
         "\n  a: '{{ let.direct }}'",
@@ -129,8 +134,11 @@ fn secret_data_in_other_kinds_is_an_error() {
         "\n  {{ refs.tls.data.a }}: x",
     ] {
         let more = "      let: {direct: \"{{ refs.tls.data.a }}\", far: \"x{{ let.direct }}\"}";
-        let files =
-            [("templates/part.yaml", "x: {{ refs.tls.data.a }}\n"), ("templates/given.yaml", "{{ x }}\n")];
+        let files = [
+            ("templates/part.yaml", "x: {{ refs.tls.data.a }}\n"),
+            ("templates/given.yaml", "{{ x }}\n"),
+            ("templates/kept.yaml", "{% if spec.a %}{% else %}{% set x = 1 %}{% endif %}{{ x }}\n"),
+        ];
         let errors = found(&Case { config: text, more, files: &files, ..CASE });
         assert!(
             errors.iter().any(|error| error.contains("must not be in a ConfigMap")),

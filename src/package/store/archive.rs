@@ -2,7 +2,7 @@
 //! (little endian), the path, the length of the content, and the content. There are no links, modes or times,
 //! so equal files have equal archives.
 
-use super::super::load::{DEPTH, ENTRIES, FILE_BYTES, FOLDERS, Files, OPERATOR_YAML};
+use super::super::files::{DEPTH, ENTRIES, FILE_BYTES, FOLDERS, Files, OPERATOR_YAML};
 
 /// The maximum size of an archive: the 16 MiB that the loader reads, and 1 MiB for paths and lengths.
 pub(super) const MOST_BYTES: usize = 17 << 20;

@@ -6,6 +6,7 @@
 //! decides.
 
 mod archive;
+mod names;
 pub mod objects;
 #[cfg(test)]
 mod tests;
@@ -21,6 +22,8 @@ use sha2::{Digest as _, Sha256};
 use super::load::contained;
 use super::{Files, Package, compile};
 use crate::diag::Diagnostic;
+pub(crate) use names::revision;
+pub use names::{name, name_of};
 
 /// The format that this version writes, and the newest that it reads.
 const FORMAT: u64 = 1;
@@ -30,8 +33,6 @@ pub const PART_BYTES: usize = 200 << 10;
 const MOST_PARTS: usize = 50;
 /// The compression level of zlib. It is high because a package is written once and read several times.
 const LEVEL: u8 = 9;
-/// The number of characters of the digest that are part of names.
-const PREFIX: usize = 10;
 
 /// The `spec` of an `OperatorRevision`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,21 +101,6 @@ impl StoreError {
     pub fn is_final(&self) -> bool {
         !matches!(self, Self::PartAltered(_))
     }
-}
-
-/// The name of the `OperatorRevision` of a package with this digest.
-pub fn name(package: &str, digest: &str) -> String {
-    format!("{package}-{}", digest.get(..PREFIX).unwrap_or(digest))
-}
-
-/// A version with the start of a digest.
-pub(super) fn revision(version: &str, digest: &str) -> String {
-    format!("{version}-{}", digest.get(..PREFIX).unwrap_or(digest))
-}
-
-/// The name of the `OperatorRevision` of a package's revision, as [`Package::revision`] writes it.
-pub fn name_of(package: &str, revision: &str) -> String {
-    name(package, revision.rsplit('-').next().unwrap_or_default())
 }
 
 impl StoredRevision {

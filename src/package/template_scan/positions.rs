@@ -3,7 +3,7 @@
 use super::Outline;
 use crate::diag::{Source, Span};
 use crate::template::Position;
-use crate::yaml::{self, Merge, Node, NodeValue};
+use crate::yaml::{Node, NodeValue};
 
 impl Outline {
     /// The positions of the value at `span`: several if an anchor repeats it, none in a comment.
@@ -13,18 +13,11 @@ impl Outline {
         search.node(&self.node);
         if search.found.is_empty() {
             // Unless keys are duplicate, the outline contains everything but comments.
-            return if self.is_complete() { Vec::new() } else { vec![guess(&self.source.text, span)] };
+            return if self.repeats { vec![guess(&self.source.text, span)] } else { Vec::new() };
         }
         let Search { mut found, copies, .. } = search;
         found.extend(copies);
         found
-    }
-
-    /// Whether the outline contains the whole text. Parts are dropped because of duplicate keys.
-    fn is_complete(&self) -> bool {
-        let Some(text) = super::blank(&self.source.text) else { return false };
-        let options = yaml::Options { merge: Merge::Keep, ..yaml::Options::default() };
-        yaml::parse(&Source::new("", text), &options).is_ok()
     }
 }
 

@@ -7,6 +7,7 @@ mod handover;
 mod life;
 mod migration;
 mod refused;
+mod releases;
 mod removal;
 mod review;
 mod rightless;

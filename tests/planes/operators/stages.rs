@@ -14,7 +14,7 @@ use crate::support::faults::{Fault, Life, Rule, WRITES, Wire};
 use crate::support::{eventually, own_plane};
 
 /// The value of a child that the API server refuses for an instance of size 13.
-fn fails_for_13(value: &str) -> String {
+pub(super) fn fails_for_13(value: &str) -> String {
     format!("{value}\", \"{{{{ 'not a key' if spec.size == 13 else 'key' }}}}\": \"x")
 }
 
@@ -72,7 +72,7 @@ fn value(child: &Value) -> &str {
     child["data"]["value"].as_str().unwrap_or_default()
 }
 
-fn is_paused(operator: &Value) -> bool {
+pub(super) fn is_paused(operator: &Value) -> bool {
     condition(operator, "Ready")["reason"] == "UpgradePaused"
         && condition(operator, "Stalled")["status"] == "True"
 }

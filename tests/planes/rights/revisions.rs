@@ -322,10 +322,10 @@ async fn account_has_exactly_the_rights_of_its_revision() {
     futures::future::join_all((0..PACKAGES).map(run)).await;
 }
 
-/// Version 0.1.0 had other names for the roles of a package. An upgrade deletes those roles with their
+/// Builds before the first release had other names for the roles of a package. An upgrade deletes those roles with their
 /// rights, and no role of another package.
 #[tokio::test]
-async fn roles_with_names_of_version_0_1_0_are_replaced() {
+async fn roles_with_former_names_are_replaced() {
     let plane = strict_plane().await;
     let kubeconfig = manager(&plane).await;
     let _operetta = follow(&plane, &kubeconfig).await;

@@ -9,14 +9,16 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value, json};
 
 use super::conversion::{self, Wanted};
+use super::model::{MANAGER, ManagerIdentity, lease};
 use super::record::{Record, UnusedRecord};
-use super::{MANAGER, ManagerIdentity};
 use crate::api::Gvk;
-use crate::children::fields::{FieldSet, uncovered};
-use crate::children::{
-    NamespaceScope, condition, former_packages, former_packages_of, is_child_crd_value, names,
-    package_of_crd_value,
+use crate::children::crd_owner::{
+    former_packages, former_packages_of, is_child_crd_value, package_of_crd_value,
 };
+use crate::children::fields::{FieldSet, uncovered};
+use crate::children::model::condition;
+use crate::children::names;
+use crate::children::namespace_scope::NamespaceScope;
 use crate::crd;
 use crate::diag::Diagnostic;
 use crate::package::{Package, Resource};
@@ -467,11 +469,6 @@ fn whole(number: &serde_json::Number) -> Value {
     }
 }
 
-/// The Lease of the manager that reconciles the instances of a CRD, by its annotation.
-pub fn lease(crd: &Value) -> Option<&str> {
-    crd["metadata"]["annotations"][names::MANAGER].as_str()
-}
-
 /// Whether the API server serves the instances of a CRD.
 pub(super) fn is_established(crd: &Value) -> bool {
     condition(crd, "Established").is_some_and(|c| c["status"] == "True")
@@ -481,10 +478,4 @@ pub(super) fn is_established(crd: &Value) -> bool {
 pub(super) fn names_refused(crd: &Value) -> Option<String> {
     let condition = condition(crd, "NamesAccepted").filter(|c| c["status"] == "False")?;
     condition["message"].as_str().map(str::to_owned)
-}
-
-/// Whether a version of a CRD has the status subresource.
-pub(super) fn has_status(crd: &Value, version: &str) -> bool {
-    let versions = crd["spec"]["versions"].as_array().map(Vec::as_slice).unwrap_or_default();
-    versions.iter().any(|v| v["name"] == version && v["subresources"]["status"].is_object())
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::WebhookState;
+use super::model::WebhookState;
 use crate::children::names;
 use crate::crd::{self, Conversion};
 use crate::diag::Diagnostic;

@@ -4,13 +4,15 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::compare::{Comparison, compare, has_status, is_established, last_writer, lease, names_refused};
+use super::compare::{Comparison, CrdPatch, compare, is_established, last_writer, names_refused};
+use super::history::CrdHistory;
 use super::losses::{self, LossyInstance};
-use super::{
-    CrdHistory, CrdInfo, CrdPatch, CrdState, ManagerIdentity, RIGHTS_LACKING, UnusedRecord, WebhookState,
-};
+use super::model::{CrdInfo, CrdState, ManagerIdentity, WebhookState, has_status, lease};
+use super::package::RIGHTS_LACKING;
+use super::record::UnusedRecord;
 use crate::api::{CallError, Class};
-use crate::children::{names, package_of_crd_value};
+use crate::children::crd_owner::package_of_crd_value;
+use crate::children::names;
 use crate::crd::{self, Narrowed};
 use crate::diag::Diagnostic;
 use crate::package::{Package, Resource};

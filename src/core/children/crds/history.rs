@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use super::model::{CrdInfo, CrdState, CrdVersion};
 use super::record::{Record, RecordUsage, UnusedRecord};
-use super::{CrdInfo, CrdState, CrdVersion};
 use crate::backoff::Backoff;
 
 /// After this many changes by another client within [`WINDOW`], a CRD is left as it is until none comes for

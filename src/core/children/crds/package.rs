@@ -4,9 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::compare::{claimed, taken_by_both};
 use super::history::{CHANGES, CrdHistory, CrdOutcome, WINDOW};
 use super::losses::NARROWED;
-use super::{CrdState, CrdVersion, ManagerIdentity, Record, RecordUsage, claimed, taken_by_both};
+use super::model::{CrdState, CrdVersion, ManagerIdentity};
+use super::record::{Record, RecordUsage};
 use crate::diag::Diagnostic;
 use crate::package::Package;
 

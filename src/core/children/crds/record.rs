@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use crate::api::Gvk;
-use crate::children::{NamespaceScope, names};
+use crate::children::names;
+use crate::children::namespace_scope::NamespaceScope;
 use crate::package::Resource;
 
 /// The kinds and namespaces that children of a CRD's instances have, or had.

@@ -5,12 +5,16 @@ mod handover;
 use std::path::Path;
 use std::sync::Arc;
 
-use serde_json::{Map, json};
+use serde_json::{Map, Value, json};
 
-use super::compare::{Comparison, compare, has_status};
+use super::compare::{Comparison, compare};
+use super::model::has_status;
+use super::record::UnusedRecord;
 use super::*;
 use crate::api::{CallError, Class, Gvk};
+use crate::children::names;
 use crate::package::Package;
+use std::time::Duration;
 
 fn package(adopt: bool) -> Package {
     let folder = tempfile::tempdir().unwrap();

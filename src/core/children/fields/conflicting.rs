@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use super::{FieldSet, uncovered, uncovered_beside};
+use super::cover::{uncovered, uncovered_beside};
+use super::set::FieldSet;
 
 /// The first leaf of the desired object that we do not own on the live object, and the manager that owns it, if the leaf
 /// exists and its owner is known. `None` if we own all.

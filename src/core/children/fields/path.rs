@@ -3,8 +3,21 @@
 use std::fmt::{self, Write as _};
 
 use serde_json::{Map, Value};
+use thiserror::Error;
 
-use super::set::FieldsError;
+/// Why a fieldsV1 cannot be read.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum FieldsError {
+    /// Something that must be a map is not.
+    #[error("fieldsV1 must be a map of maps")]
+    NotAMap,
+    /// A key that is none of `f:`, `k:`, `v:`, `i:`.
+    #[error("fieldsV1 has the key {key:?}, which is not a field path")]
+    Key {
+        /// The key as it stands there.
+        key: String,
+    },
+}
 
 /// One step of a field path.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -4,23 +4,8 @@ use std::hash::Hash;
 
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
-use thiserror::Error;
 
-use super::path::Key;
-
-/// Why a fieldsV1 cannot be read.
-#[derive(Debug, Error, PartialEq, Eq)]
-pub enum FieldsError {
-    /// Something that must be a map is not.
-    #[error("fieldsV1 must be a map of maps")]
-    NotAMap,
-    /// A key that is none of `f:`, `k:`, `v:`, `i:`.
-    #[error("fieldsV1 has the key {key:?}, which is not a field path")]
-    Key {
-        /// The key as it stands there.
-        key: String,
-    },
-}
+use super::path::{FieldsError, Key};
 
 /// The fields that one manager owns. Equal sets are equal values, so that siblings can share one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]

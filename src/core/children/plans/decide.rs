@@ -1,28 +1,22 @@
 //! The decision about an instance whose kind has plans.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
-use super::delete::abandon;
-use super::history::item_id;
 use super::lost::{losses, lost, mark_lost, recreated};
-use super::past::{Ordered, Past};
+use super::past::{Ordered, Past, until_remembered};
+use super::permits::{deletions, permit_applies};
 use super::recover;
 use super::runs::Runs;
+use super::runs::abandon::abandon;
 use super::schedule::{Kept, RunSchedule};
-use super::{PlanSnapshot, RunAction};
-use crate::children::decide::{Action, Decision, Verdict, decide_target, is_paused};
-use crate::children::findings::Finding;
-use crate::children::observed::Observed;
-use crate::children::origins::{NEWEST, Origin};
-use crate::children::prune;
-use crate::children::refs::{LookupResult, ResourceSelector};
-use crate::children::state::ReconcileState;
-use crate::children::status::Status;
-use crate::children::target::{Item, Target, target};
-use crate::children::{Context, Snapshot};
-use crate::plan::{self, PlanRun, Verb};
+use crate::children::decide_target::{decide_target, is_paused};
+use crate::children::desired::target;
+use crate::children::model::{
+    Action, Context, Decision, Finding, Input, Item, LookupResult, NEWEST, Needs, Origin, PlanSnapshot,
+    ReconcileState, ResourceSelector, RunAction, Snapshot, Status, Target, Verdict,
+};
+use crate::plan;
 use crate::template::Budget;
 
 /// Decides about an instance that is not being deleted.
@@ -78,8 +72,8 @@ pub(in crate::children) fn decide(
     let findings = std::mem::take(&mut outcome.findings);
     let schedule = RunSchedule::new(origins, &target, unreached, kept, pruning, findings);
     let mut decision = decide_target(&ctx, &target, &schedule, at);
-    decision.revisions.clone_from(&past.revisions);
-    if decision.exceeded.is_some() {
+    decision.needs.revisions.clone_from(&past.revisions);
+    if decision.evaluation.exceeded.is_some() {
         return decision;
     }
     let recreated = recreated(&ctx, &target);
@@ -88,8 +82,8 @@ pub(in crate::children) fn decide(
         decision.actions.push(Action::Run(Box::new(RunAction::Annotate(annotations))));
     }
     decision.actions.extend(removals);
-    decision.asks.extend(asks);
-    decision.wants.extend(past.refs.wants.iter().cloned());
+    let watches = past.refs.wants.clone();
+    decision.needs.add(Needs { watches, approvals: asks, ..Needs::default() });
     outcome.add_to(decision)
 }
 
@@ -109,18 +103,10 @@ fn without_known_runs(snapshot: &Snapshot, plans: &PlanSnapshot) -> Option<Decis
     };
     let status = Some(Status::unseen(&snapshot.instance, &verdict));
     let revisions = plans.revisions.keys().map(ToString::to_string).collect();
-    let pending = plans.unknown.is_some() && plans.is_listing;
-    Some(Decision { status, revisions, pending, ..Decision::idle(verdict) })
-}
-
-/// The decision while the memory lacks what the runs have stored: it is written before anything is done for them.
-pub(super) fn until_remembered(plans: &PlanSnapshot, past: &Past<'_>) -> Option<Decision> {
-    let unwritten = plans.state.is_unwritten.then(|| plans.state.memory.clone());
-    let memory = plans.absorbed(&[], (&past.current.name, &past.current.data)).or(unwritten)?;
-    let message = "what the runs of the instance have done is being stored".to_owned();
-    let action = Action::Run(Box::new(plans.remember(&memory)));
-    let verdict = Verdict::Reconciling { reason: "Storing".into(), message };
-    Some(Decision { actions: vec![action], ..past.idle(verdict) })
+    let is_loading = plans.unknown.is_some() && plans.is_listing;
+    let input = if is_loading { Input::Loading } else { Input::Complete };
+    let needs = Needs { revisions, ..Needs::default() };
+    Some(Decision { status, needs, input, ..Decision::idle(verdict) })
 }
 
 /// The decision while a revision that the runs need, or what a rollout depends on, is not known.
@@ -134,7 +120,7 @@ fn until_past_is_known(
     if past.is_loading() {
         let message = "an earlier revision of the package is being loaded".to_owned();
         let verdict = Verdict::Reconciling { reason: "RevisionPending".into(), message };
-        return Some(Decision { pending: true, ..past.idle(verdict) });
+        return Some(Decision { input: Input::Loading, ..past.idle(verdict) });
     }
     if let Some((run, finding)) = past.held() {
         let actions =
@@ -150,45 +136,9 @@ fn until_past_is_known(
         // needed.
         let verdict =
             Verdict::Reconciling { reason: "RefPending".into(), message: "refs are being read".into() };
-        return Some(Decision { pending: true, ..past.idle(verdict) });
+        return Some(Decision { input: Input::Loading, ..past.idle(verdict) });
     }
     None
-}
-
-/// Permits the items that steps may apply: they wait for nothing, lost or not.
-fn permit_applies(target: &mut Target, kept: &mut Kept, permits: &[plan::Permit]) {
-    for permit in permits.iter().filter(|permit| permit.verb == Verb::Apply) {
-        let name = item_id(&permit.member).to_string();
-        if let Some(item) = target.items.iter_mut().find(|item| item.name == name) {
-            item.lost = None;
-        }
-        if permit.is_named {
-            kept.named.insert(name.clone());
-        }
-        kept.permitted.insert(name);
-    }
-}
-
-/// The deletions that steps permit, and the objects among them that wait for approval.
-pub(super) fn deletions(ctx: &Context<'_>, permits: &[plan::Permit]) -> (Vec<Action>, Vec<Arc<Observed>>) {
-    let (mut actions, mut asks) = (Vec::new(), Vec::new());
-    for permit in permits.iter().filter(|permit| permit.verb == Verb::Delete) {
-        let id = item_id(&permit.member);
-        for observed in &ctx.snapshot.observed {
-            let number = ctx.origins.number(&observed.child);
-            let is_it = observed.is_made_by_us()
-                && number.is_some_and(|number| ctx.origins.child_id(number) == id.child())
-                && observed.key.as_deref() == id.key()
-                && !observed.terminating;
-            if is_it && ctx.snapshot.awaits_approval(observed) {
-                actions.extend(prune::to_ask(observed));
-                asks.push(Arc::clone(observed));
-            } else if is_it {
-                actions.push(Action::Delete(Arc::clone(observed)));
-            }
-        }
-    }
-    (actions, asks)
 }
 
 /// The children whose target is another than that which was rolled out.
@@ -209,9 +159,4 @@ fn changed_children(ctx: &Context<'_>, target: &Target, previous: Option<usize>)
         }
     }
     changed
-}
-
-/// The name of a run, if there is one.
-pub(super) fn name_of(run: Option<&PlanRun>) -> Option<String> {
-    run.map(|run| run.name.clone())
 }

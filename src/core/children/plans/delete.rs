@@ -5,40 +5,21 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::decide::{deletions, until_remembered};
-use super::effects::reference;
-use super::past::Past;
+use super::past::{Past, until_remembered};
+use super::permits::deletions;
 use super::recover;
-use super::runs::{Runs, released};
-use super::{NoPackage, PlanSnapshot, RunAction, RunObject, RunRef};
-use crate::children::decide::{Action, Decision, Verdict};
-use crate::children::findings::Finding;
-use crate::children::origins::{Origin, Origins};
-use crate::children::prune;
-use crate::children::state::ReconcileState;
-use crate::children::status::Status;
-use crate::children::target::target;
-use crate::children::{Context, Snapshot, names};
+use super::runs::Runs;
+use super::runs::abandon::abandon;
+use super::runs::tidy::released;
+use crate::children::desired::target;
+use crate::children::model::{
+    Action, Context, Decision, Finding, Input, Needs, NoPackage, Origin, PlanSnapshot, ReconcileState,
+    RunAction, RunObject, RunRef, Snapshot, Status, Verdict, reference,
+};
+use crate::children::{names, prune};
 use crate::package::plan::{Event, Plan};
 use crate::plan::{Cause, Cleanup, Phase, PlanRun};
 use crate::template::Budget;
-
-/// The actions that end a run whose revision cannot be loaded: its Jobs are deleted, and its requests in
-/// flight are not awaited.
-pub(super) fn abandon(
-    snapshot: &Snapshot,
-    plans: &PlanSnapshot,
-    past: &Past<'_>,
-    current: Origin<'_>,
-    run: &PlanRun,
-    state: &ReconcileState,
-) -> Vec<Action> {
-    let origins = Origins::one(current);
-    let ctx = Context::new(snapshot, &origins, Budget::new(snapshot.limits));
-    let target = target(&ctx);
-    let runs = Runs::new(&ctx, &target, plans, &past.history, false, state);
-    runs.abandoned(run).into_iter().map(|action| Action::Run(Box::new(action))).collect()
-}
 
 /// Decides about an instance that is being deleted while the revision of its active run cannot be loaded: the run is ended.
 /// A cleanup is kept until its revision is restored, or a person releases the instance.
@@ -80,7 +61,8 @@ pub(in crate::children) fn delete(
     // Runs that are unknown are not absent: the finalizer would be removed before them.
     if let Some(reason) = plans.unknown.as_ref().filter(|_| !skips || plans.is_listing) {
         let verdict = Verdict::Deleting { message: reason.clone() };
-        return Decision { pending: plans.is_listing, ..Decision::idle(verdict) };
+        let input = if plans.is_listing { Input::Loading } else { Input::Complete };
+        return Decision { input, ..Decision::idle(verdict) };
     }
     let has_work = plans.runs.iter().any(|run| run.phase() == Phase::Running && run.has_object())
         || current.resource.plans.iter().any(has_cleanup);
@@ -104,49 +86,64 @@ pub(in crate::children) fn delete(
         if let Some((run, finding)) = past.held() {
             return delete_held(snapshot, plans, &past, current, (run, &finding), at.0);
         }
-        let ordered = past.ordered(current);
-        let ctx = Context::new(snapshot, &ordered.origins, Budget::new(snapshot.limits));
-        let target = target(&ctx);
-        let mut runs = Runs::new(&ctx, &target, plans, &past.history, false, at.0);
-        runs.beside.clone_from(&ordered.beside);
-        runs.arrange(None, BTreeMap::new(), &[], &past.current, &past.stored(), at.1);
-        let message = match &runs.cleanup {
-            Cleanup::Done => None,
-            Cleanup::Held(run, why) => Some(format!(
-                "{run} failed: {why}; retry it, change the spec, or release the instance: annotation \
-                 operetta.dev/skip-cleanup=true"
-            )),
-            Cleanup::Active => {
-                let waits = runs.findings.iter().map(Finding::to_string).next();
-                Some(waits.unwrap_or_else(|| "its runs are being ended".to_owned()))
-            }
-        };
-        if let Some(message) = message {
-            let held = matches!(runs.cleanup, Cleanup::Held(..));
-            let verdict = if held {
-                Verdict::Stalled { reason: "CleanupFailed".into(), message }
-            } else {
-                Verdict::Deleting { message }
-            };
-            let (mut actions, asks) = deletions(&ctx, &runs.permits);
-            let pending: Vec<Finding> =
-                asks.iter().map(|asked| Finding::awaits_approval(snapshot, asked, at.0)).collect();
-            actions.extend(runs.actions.into_iter().map(|action| Action::Run(Box::new(action))));
-            let status = Status::unseen(&snapshot.instance, &verdict).with_runs(runs.summary);
-            return Decision {
-                actions,
-                asks,
-                status: Some(status.pending(&prune::pending(&pending))),
-                again: runs.wake,
-                waits_for_step: runs.waits,
-                polls: target.refs.polls.clone(),
-                revisions: past.revisions.clone(),
-                wants: target.selectors().iter().cloned().chain(runs.wants.into_inner()).collect(),
-                ..Decision::idle(verdict)
-            };
+        if let Some(decision) = until_cleaned_up(snapshot, plans, &past, current, at) {
+            return decision;
         }
     }
     delete_children(snapshot, plans, at)
+}
+
+/// The decision until the runs of an instance have ended and its cleanup has run; `None` once that is so.
+fn until_cleaned_up(
+    snapshot: &Snapshot,
+    plans: &PlanSnapshot,
+    past: &Past<'_>,
+    current: Origin<'_>,
+    at: (&ReconcileState, Duration),
+) -> Option<Decision> {
+    let ordered = past.ordered(current);
+    let ctx = Context::new(snapshot, &ordered.origins, Budget::new(snapshot.limits));
+    let target = target(&ctx);
+    let mut runs = Runs::new(&ctx, &target, plans, &past.history, false, at.0);
+    runs.beside.clone_from(&ordered.beside);
+    runs.arrange(None, BTreeMap::new(), &[], &past.current, &past.stored(), at.1);
+    let message = match &runs.cleanup {
+        Cleanup::Done => return None,
+        Cleanup::Held(run, why) => format!(
+            "{run} failed: {why}; retry it, change the spec, or release the instance: annotation \
+             operetta.dev/skip-cleanup=true"
+        ),
+        Cleanup::Active => {
+            let waits = runs.findings.iter().map(Finding::to_string).next();
+            waits.unwrap_or_else(|| "its runs are being ended".to_owned())
+        }
+    };
+    let held = matches!(runs.cleanup, Cleanup::Held(..));
+    let verdict = if held {
+        Verdict::Stalled { reason: "CleanupFailed".into(), message }
+    } else {
+        Verdict::Deleting { message }
+    };
+    let (mut actions, asks) = deletions(&ctx, &runs.permits);
+    let pending: Vec<Finding> =
+        asks.iter().map(|asked| Finding::awaits_approval(snapshot, asked, at.0)).collect();
+    actions.extend(runs.actions.into_iter().map(|action| Action::Run(Box::new(action))));
+    let status = Status::unseen(&snapshot.instance, &verdict).with_runs(runs.summary);
+    let mut needs = target.needs();
+    needs.add(Needs {
+        watches: runs.wants.into_inner(),
+        fresh_polls: runs.waits,
+        revisions: past.revisions.clone(),
+        approvals: asks,
+        ..Needs::default()
+    });
+    Some(Decision {
+        actions,
+        status: Some(status.pending(&prune::pending(&pending))),
+        again: runs.wake,
+        needs,
+        ..Decision::idle(verdict)
+    })
 }
 
 /// Decides about an instance that is being deleted and whose runs have ended, or cannot go on because its package is not

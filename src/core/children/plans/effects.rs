@@ -6,14 +6,15 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 
-use super::{CallKey, PlanSnapshot, RunAction, RunEvent, RunObject, RunRef, SecretOutputs, job_end};
 use crate::api::Gvk;
-use crate::children::observed::Observed;
-use crate::children::refs::{FieldProjection, ResourceSelector, Select};
-use crate::children::{Origin, names};
+use crate::children::model::{
+    CallKey, FieldProjection, Observed, Origin, PlanSnapshot, ResourceSelector, RunAction, RunObject, RunRef,
+    SecretOutputs, Select, job_end, reference,
+};
+use crate::children::names;
 use crate::crd::API_VERSION;
 use crate::plan::crds::PLAN_RUN;
-use crate::plan::{CAUSE, Cause, Effect, Of, PRUNABLE, Phase, PlanRun, Progress, RunStatus};
+use crate::plan::{CAUSE, Cause, Effect, Of, PRUNABLE, PlanRun, Progress};
 
 /// The finalizer of a volume claim that a pod names.
 const IN_USE: &str = "kubernetes.io/pvc-protection";
@@ -211,42 +212,10 @@ pub(super) fn outputs_selector(plans: &PlanSnapshot, run: &PlanRun) -> ResourceS
     }
 }
 
-/// The reference to the PlanRun of a run.
-pub(in crate::children) fn reference(run: &PlanRun) -> RunRef {
-    RunRef {
-        namespace: run.namespace.clone().unwrap_or_default(),
-        name: run.name.clone(),
-        uid: run.uid.clone(),
-        resource_version: run.resource_version.clone(),
-    }
-}
-
 fn body(api_version: &str, kind: &str, metadata: Value, rest: Value) -> Value {
     let mut body = rest;
     body["apiVersion"] = api_version.into();
     body["kind"] = kind.into();
     body["metadata"] = metadata;
     body
-}
-
-/// The Event of a transition of a run; `None` if it has none.
-pub(super) fn event(run: &PlanRun, status: &RunStatus) -> Option<RunEvent> {
-    let before = run.phase();
-    let plans = run.spec.plans(Some(status)).join(", ");
-    let (is_warning, reason, message) = match status.phase {
-        phase if phase == before && run.status.is_some() => return None,
-        Phase::Pending => return None,
-        Phase::Running if before == Phase::Interrupted => (false, "RunResumed", "resumed".to_owned()),
-        Phase::Running => {
-            let lost: Vec<String> = status.lost.iter().map(ToString::to_string).collect();
-            let what = if lost.is_empty() { String::new() } else { format!(" of {}", lost.join(", ")) };
-            (false, "RunStarted", format!("started ({}{what})", status.cause.as_str().to_lowercase()))
-        }
-        Phase::Succeeded => (false, "RunSucceeded", "succeeded".to_owned()),
-        Phase::Failed => (true, "RunFailed", format!("failed: {}: {}", status.reason, status.message)),
-        Phase::Interrupted => (false, "RunInterrupted", format!("interrupted: {}", status.message)),
-        Phase::Cancelled => (false, "RunCancelled", format!("cancelled: {}", status.message)),
-        Phase::Superseded => (false, "RunSuperseded", format!("superseded: {}", status.message)),
-    };
-    Some(RunEvent { is_warning, reason, message: format!("run {} of plan {plans} {message}", run.name) })
 }

@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde_json::{Value, json};
 
-use super::PlanSnapshot;
+use crate::children::model::{InstanceInput, ItemId, Origin, Origins, PlanSnapshot};
 use crate::children::names;
-use crate::children::origins::{InstanceInput, ItemId, Origin, Origins};
 use crate::package::plan::Plan;
 use crate::plan::{self, Cause, Member, Memory, Phase, PlanRun, content_digest};
 

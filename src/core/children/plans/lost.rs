@@ -5,12 +5,8 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::history::History;
-use crate::children::findings::Finding;
-use crate::children::origins::NEWEST;
-use crate::children::schedule::{Block, Loss};
-use crate::children::state::ReconcileState;
-use crate::children::target::{Item, Target};
-use crate::children::{Context, names};
+use crate::children::model::{Block, Context, Finding, Item, Loss, NEWEST, ReconcileState, Target};
+use crate::children::names;
 use crate::package::plan::OnLoss;
 use crate::plan::Member;
 use crate::readiness::Readiness;

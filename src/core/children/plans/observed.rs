@@ -12,17 +12,14 @@ use serde_json::{Map, Value, json};
 
 use super::effects::{outputs_key, outputs_name, outputs_selector};
 use super::lost::is_recreating;
-use super::{Call, CallKey, PlanSnapshot};
 use crate::api::{Gvk, ObjectRef, controller_uid};
-use crate::children::observed::Observed as LiveObject;
-use crate::children::origins::NEWEST;
-use crate::children::refs::{
-    FieldProjection, Problem, Referred, ResourceSelector, Select, Selector, known, pod_of,
+use crate::children::model::{
+    Call, CallKey, Context, FieldProjection, Item, NEWEST, Observed as LiveObject, PlanSnapshot, Problem,
+    ReconcileState, Referred, ResourceSelector, Select, Selector, Target, job_end, typed_key,
 };
+use crate::children::names;
+use crate::children::refs::{known, pod_of};
 use crate::children::schedule::turn_holder;
-use crate::children::state::ReconcileState;
-use crate::children::target::{Item, Target};
-use crate::children::{Context, names};
 use crate::plan::advance::{SECRET, START_LIMIT, STARTING};
 use crate::plan::{
     self, CallState, Job, JobResult, JobState, Member, MemberState, Of, OtherRun, PlanRun, Pod,
@@ -75,8 +72,7 @@ impl<'a> Seen<'a> {
     /// A Job, with how far its start has come. The pods are watched only while none of them is ready.
     fn started(&self, job: &Value) -> Job {
         let status = &job["status"];
-        let is_done =
-            super::job_end(job).is_some() || status["ready"].as_u64().is_some_and(|ready| ready > 0);
+        let is_done = job_end(job).is_some() || status["ready"].as_u64().is_some_and(|ready| ready > 0);
         let (meta, now) = (&job["metadata"], self.plans.now);
         let created = meta["creationTimestamp"].as_str().and_then(|text| text.parse::<Timestamp>().ok());
         let Some(created) = created.filter(|_| !is_done && meta["deletionTimestamp"].is_null()) else {
@@ -202,7 +198,7 @@ impl plan::Observed for Seen<'_> {
         let number = self.ctx.origins.number(child);
         for observed in &self.ctx.snapshot.observed {
             if observed.is_made_by_us() && self.ctx.origins.number(&observed.child) == number {
-                let key = observed.key.as_deref().map(super::super::target::typed_key);
+                let key = observed.key.as_deref().map(typed_key);
                 if !keys.contains(&key) {
                     keys.push(key);
                 }
@@ -272,7 +268,7 @@ impl plan::Observed for Seen<'_> {
         JobState::Found(Job {
             uid: uid.to_owned(),
             terminating: !job["metadata"]["deletionTimestamp"].is_null(),
-            result: super::job_end(job)
+            result: job_end(job)
                 .map(|_| self.plans.calls.jobs.get(uid).cloned().unwrap_or(JobResult::Reading)),
             has_ttl: !job["spec"]["ttlSecondsAfterFinished"].is_null(),
             ..self.started(job)

@@ -5,13 +5,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use serde_json::{Map, Value};
 
 use super::history::{History, NewOrigin, StoredOrigin, is_exclusive, item_id, origins};
-use super::{NoPackage, PlanSnapshot};
-use crate::children::decide::{Decision, Verdict};
-use crate::children::findings::Finding;
-use crate::children::origins::{ItemId, NEWEST, Origin, Origins};
-use crate::children::refs::Refs;
-use crate::children::target::{Item, Target, refs};
-use crate::children::{Context, Snapshot};
+use crate::children::desired::refs;
+use crate::children::model::{
+    Action, Context, Decision, Finding, Item, ItemId, NEWEST, Needs, NoPackage, Origin, Origins,
+    PlanSnapshot, Refs, Snapshot, Target, Verdict,
+};
 use crate::package::{Package, Resource};
 use crate::plan::{self, PlanRun};
 use crate::template::{Budget, Var};
@@ -288,7 +286,17 @@ fn refs_now(
 impl Past<'_> {
     /// A decision that has only a verdict. The objects that the instance reads stay watched.
     pub(super) fn idle(&self, verdict: Verdict) -> Decision {
-        let (wants, revisions) = (self.refs.wants.clone(), self.revisions.clone());
-        Decision { wants, revisions, ..Decision::idle(verdict) }
+        let (watches, revisions) = (self.refs.wants.clone(), self.revisions.clone());
+        Decision { needs: Needs { watches, revisions, ..Needs::default() }, ..Decision::idle(verdict) }
     }
+}
+
+/// The decision while the memory lacks what the runs have stored: it is written before anything is done for them.
+pub(super) fn until_remembered(plans: &PlanSnapshot, past: &Past<'_>) -> Option<Decision> {
+    let unwritten = plans.state.is_unwritten.then(|| plans.state.memory.clone());
+    let memory = plans.absorbed(&[], (&past.current.name, &past.current.data)).or(unwritten)?;
+    let message = "what the runs of the instance have done is being stored".to_owned();
+    let action = Action::Run(Box::new(plans.remember(&memory)));
+    let verdict = Verdict::Reconciling { reason: "Storing".into(), message };
+    Some(Decision { actions: vec![action], ..past.idle(verdict) })
 }

@@ -5,14 +5,13 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::jiff::Timestamp;
 
-use super::effects::{Naming, reference};
+use super::effects::Naming;
 use super::history::NewOrigin;
-use super::{PlanSnapshot, RunAction, RunObject};
-use crate::children::decide::{Action, Decision, Verdict};
-use crate::children::origins::Origin;
-use crate::children::status::Status;
-use crate::children::target::typed_key;
-use crate::children::{Snapshot, names};
+use crate::children::model::{
+    Action, Decision, Origin, PlanSnapshot, RunAction, RunObject, Snapshot, Status, Verdict, reference,
+    typed_key,
+};
+use crate::children::names;
 use crate::plan::{
     self, Cause, Known, Member, Memory, Phase, PlanRun, RECOVER, RunStatus, StepPhase, StepState,
     content_digest, note_answers,
@@ -26,6 +25,13 @@ const QUESTION: &str = "Take the children as they are, as if the present spec ha
 
 /// The decision while the memory is lost, for that reason.
 pub(super) fn decide(snapshot: &Snapshot, plans: &PlanSnapshot, current: Origin<'_>, why: &str) -> Decision {
+    if plans.state.is_newer {
+        let message =
+            format!("{why}: upgrade Operetta; until then nothing of the instance is run, changed or deleted");
+        let verdict = Verdict::Stalled { reason: "StateNewer".into(), message };
+        let status = Some(Status::unseen(&snapshot.instance, &verdict));
+        return Decision { status, ..Decision::idle(verdict) };
+    }
     let name = run_name(current);
     let is_it = |run: &&PlanRun| run.spec.plan == RECOVER && !run.is_final() && !run.deleting;
     let run = plans.strangers.iter().find(is_it);

@@ -1,7 +1,9 @@
 //! The runs of one decision: which are active, which begin, and what their steps do.
 
+pub(super) mod abandon;
+mod reasons;
 mod tell;
-mod tidy;
+pub(super) mod tidy;
 mod triggers;
 
 use std::cell::RefCell;
@@ -12,26 +14,21 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use tell::Reasons;
-pub use tidy::released;
-
-use super::effects::{Naming, reference};
+use super::effects::Naming;
 use super::history::{History, NewOrigin, StoredOrigin};
 use super::observed::Seen;
-use super::{Guard, PlanSnapshot, RunAction, RunObject};
-use crate::children::Context;
-use crate::children::decide::{Action, Decision};
-use crate::children::findings::Finding;
+use super::recover::unneeded;
+use super::runs::reasons::Reasons;
+use crate::children::model::{
+    Action, Context, Decision, Finding, Guard, NEWEST, Needs, Origin, PlanSnapshot, ReconcileState,
+    ResourceSelector, RunAction, RunObject, Target, reference,
+};
 use crate::children::names;
-use crate::children::origins::{NEWEST, Origin};
-use crate::children::refs::ResourceSelector;
-use crate::children::state::ReconcileState;
-use crate::children::target::Target;
 use crate::crd;
 use crate::package::plan::Plan;
 use crate::plan::{
-    self, Agenda, Cause, Change, Cleanup, Conditions, Directive, Ending, Instance, Known, Member, NewRun,
-    Permit, Phase, PlanRun, Progress, RECOVER, RUN_FINALIZER, Recorded, RunWrite, SCHEDULED_AT, SHOWN_AFTER,
+    self, Agenda, Cause, Change, Cleanup, Conditions, Directive, Instance, Known, Member, NewRun, Permit,
+    Phase, PlanRun, Progress, RECOVER, RUN_FINALIZER, Recorded, RunWrite, SCHEDULED_AT, SHOWN_AFTER,
     Selected, Situation, TAKEN, World,
 };
 use crate::template::{Budget, Expr, Totals};
@@ -95,14 +92,11 @@ impl RunsOutcome {
 
     /// Adds the outcome to the decision about the children.
     pub(super) fn add_to(self, mut decision: Decision) -> Decision {
-        decision.wants.extend(self.wants);
-        decision.wants.sort();
-        decision.wants.dedup();
+        decision.needs.add(Needs { watches: self.wants, fresh_polls: self.waits, ..Needs::default() });
         decision.actions.extend(self.actions.into_iter().map(|action| Action::Run(Box::new(action))));
         decision.again = [decision.again, self.wake].into_iter().flatten().min();
-        decision.waits_for_step = self.waits;
-        decision.used = decision.used.plus(self.used);
-        decision.is_partial |= self.has_exceeded;
+        decision.evaluation.used = decision.evaluation.used.plus(self.used);
+        decision.evaluation.is_partial |= self.has_exceeded;
         decision.conditions = Some(self.conditions);
         decision.status = decision.status.map(|status| status.with_runs(self.summary));
         decision
@@ -140,7 +134,7 @@ impl<'a> Runs<'a> {
             conditions: Conditions::default(),
             cleanup: Cleanup::Done,
             summary: (None, json!([])),
-            active: super::decide::name_of(active),
+            active: active.map(|run| run.name.clone()),
             beside: HashMap::new(),
         }
     }
@@ -265,7 +259,7 @@ impl<'a> Runs<'a> {
     fn fail_strangers(&mut self) {
         for run in self.plans.strangers.iter().filter(|run| !run.is_final()) {
             let status = if run.spec.plan == RECOVER {
-                super::recover::unneeded(run, self.plans.now)
+                unneeded(run, self.plans.now)
             } else {
                 run.state_lost(self.plans.now)
             };
@@ -468,15 +462,6 @@ impl<'a> Runs<'a> {
     /// Whether the revision of a run cannot be loaded.
     fn has_no_revision(&self, run: &PlanRun) -> bool {
         self.beside.get(&run.name).is_some_and(Option::is_none)
-    }
-
-    /// Ends a run without its revision: its Jobs are deleted, and its requests in flight are not awaited.
-    pub(super) fn abandoned(&self, run: &PlanRun) -> Vec<RunAction> {
-        let message =
-            "the run was ended, and the revision of the package with which it began cannot be loaded"
-                .to_owned();
-        let ending = Ending { phase: Phase::Cancelled, reason: "Cancelled", message };
-        self.naming.actions(run, &self.progress(run, &Directive::Abandon(ending)))
     }
 
     fn advance(&mut self, run: &PlanRun, directive: &Directive) {

@@ -2,10 +2,8 @@
 
 use std::collections::HashSet;
 
-use crate::children::findings::Finding;
-use crate::children::origins::{NEWEST, Origins};
-use crate::children::schedule::{Block, Graph, Schedule};
-use crate::children::target::{Item, Target};
+use crate::children::model::{Block, Finding, Item, NEWEST, Origins, Target};
+use crate::children::schedule::{Graph, Schedule};
 
 /// The graph of dependencies, within what runs have reached.
 pub(super) struct RunSchedule<'t> {

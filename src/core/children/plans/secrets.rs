@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::effects::outputs_name;
-use super::{PlanSnapshot, RunAction};
+use crate::children::model::{PlanSnapshot, RunAction};
 use crate::plan::advance::SECRET;
 use crate::plan::{PlanRun, RunStatus};
 

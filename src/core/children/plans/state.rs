@@ -6,26 +6,11 @@ use k8s_openapi::jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{PlanSnapshot, RunAction, RunRef, StateWrite};
+use crate::children::model::{InstanceMemory, PlanSnapshot, RunAction, RunRef, StateWrite};
 use crate::children::names;
 use crate::crd::API_VERSION;
 use crate::plan::crds::INSTANCE_STATE;
 use crate::plan::{self, Memory, Of, PlanRun, Recalled, RunStatus, content_digest};
-
-/// What is known of the memory of an instance.
-#[derive(Debug, Clone, Default)]
-pub struct InstanceMemory {
-    /// The memory.
-    pub memory: Memory,
-    /// The `InstanceState`; `None` if there is none yet.
-    pub object: Option<RunRef>,
-    /// Whether the memory is to be written before anything is decided from it.
-    pub is_unwritten: bool,
-    /// Why the memory is lost. Nothing is decided then until a person says how to go on.
-    pub lost: Option<String>,
-    /// The message of an Event when the memory is written.
-    pub note: Option<&'static str>,
-}
 
 /// What the memory of an instance is recalled from.
 #[derive(Debug, Clone, Copy)]
@@ -38,8 +23,8 @@ pub struct Stored<'a> {
     pub object: Option<&'a Value>,
     /// The ControllerRevisions of instances of its name.
     pub origins: &'a [Value],
-    /// When the CustomResourceDefinition of `InstanceState` was created. Managers of version 0.1.0 had none: what they stored
-    /// for older instances is in PlanRuns.
+    /// When the CustomResourceDefinition of `InstanceState` was created. Before, there were none: what was stored for older
+    /// instances is in PlanRuns.
     pub since: Option<Timestamp>,
     /// The time of day.
     pub now: Timestamp,
@@ -67,6 +52,12 @@ pub fn recall(stored: Stored<'_>, runs: Vec<PlanRun>) -> (InstanceMemory, Recall
     let name = state_name(of);
     let parsed = object.map(|object| Memory::deserialize(&object["spec"]));
     let reference = object.map(RunRef::of);
+    if let Some(format) = object.and_then(|object| plan::newer_format(&object["spec"])) {
+        let why = format!("a newer version of Operetta has written InstanceState {name}, in format {format}");
+        let known = InstanceMemory { object: reference, is_newer: true, ..lost(why) };
+        let recalled = known.memory.recall(runs);
+        return (known, recalled);
+    }
     let known = match parsed {
         // It is left of a former instance.
         Some(Ok(memory)) if memory.has_ended && memory.uid != uid => {

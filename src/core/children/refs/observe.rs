@@ -1,128 +1,26 @@
 //! Observations: refs that are read by a request. The request is rendered here; the manager makes it again and again and
 //! brings its answers with the snapshot.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{FieldProjection, Problem, Referred, Refs, ResourceSelector, Select, Selector, invalid};
 use crate::api::{Gvk, controller_uid};
-use crate::children::{Context, Observed, names};
+use crate::children::model::{
+    Context, FieldProjection, Observed, PENDING, Poll, PollRequest, PollResult, Problem, Referred, Refs,
+    ResourceSelector, Select, Selector,
+};
+use crate::children::names;
 use crate::package::plan::{Exec, Expect};
 use crate::package::{Call, MAX_ANSWER, Observation, Ref};
 use crate::plan::eval::NoValue;
-use crate::plan::request::{ExecReply, ExecRequest, HttpReply, HttpRequest};
 use crate::plan::{Pod, render};
 use crate::readiness::Readiness;
 use crate::template::{EvalError, Scope, Var};
 
 /// How long a command may take.
 const EXEC_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// A request that is made repeatedly. Equal ones are made once for all instances of a package in a namespace,
-/// so that tenants cannot affect the requests of other namespaces.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Poll {
-    /// The package.
-    pub operator: Box<str>,
-    /// The namespace of the instances; empty for cluster-scoped ones.
-    pub namespace: Arc<str>,
-    /// The request.
-    pub request: PollRequest,
-    /// The interval between two requests.
-    pub every: Duration,
-    /// The paths of the answer that are read.
-    pub keep: Arc<[Vec<String>]>,
-}
-
-/// The request of an observation.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum PollRequest {
-    /// To an HTTP server.
-    Http(HttpRequest),
-    /// To a container.
-    Exec(ExecRequest),
-}
-
-/// What is known of an observation.
-#[derive(Debug, Clone, PartialEq)]
-pub enum PollResult {
-    /// It has not been made, or is to be made again.
-    Pending,
-    /// It has been pending for longer than the status waits for it in silence.
-    Delayed,
-    /// The answer, as far as it is read.
-    Known(Arc<Value>),
-    /// It failed. Says why, without anything of the answer.
-    Failed(String),
-}
-
-/// The request in messages, without what may be secret.
-impl fmt::Display for Poll {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.request {
-            PollRequest::Http(http) => {
-                let host = http.url.split('/').nth(2).unwrap_or_default();
-                write!(f, "{} {}", http.method, host.rsplit('@').next().unwrap_or_default())
-            }
-            PollRequest::Exec(exec) => write!(f, "exec {}/{}", exec.namespace, exec.pod),
-        }
-    }
-}
-
-impl Poll {
-    /// The value of an HTTP answer.
-    pub fn http(&self, reply: HttpReply) -> Value {
-        let headers = reply.headers.into_iter().map(|(name, value)| (name, Value::String(value)));
-        let headers = Value::Object(headers.collect());
-        self.kept(&serde_json::json!({"status": reply.status, "headers": headers, "body": reply.body}))
-    }
-
-    /// The value of a command's output.
-    ///
-    /// # Errors
-    ///
-    /// `json` is read, and the output is no JSON.
-    pub fn exec(&self, reply: ExecReply) -> Result<Value, String> {
-        let ExecReply { exit_code, stdout, stderr } = reply;
-        let mut value = serde_json::json!({"exitCode": exit_code, "stderr": stderr});
-        if self.keep.iter().any(|path| path.first().is_none_or(|first| first == "json")) {
-            match serde_json::from_str(&stdout) {
-                Ok(json) => value["json"] = json,
-                Err(_) if exit_code != 0 => {}
-                Err(_) => return Err("the output of the command is not JSON".into()),
-            }
-        }
-        value["stdout"] = stdout.into();
-        Ok(self.kept(&value))
-    }
-
-    fn kept(&self, value: &Value) -> Value {
-        if self.keep.iter().any(Vec::is_empty) {
-            return value.clone();
-        }
-        let mut kept = Value::Object(serde_json::Map::new());
-        for path in &*self.keep {
-            let mut found = value;
-            let mut place = &mut kept;
-            for (depth, key) in path.iter().enumerate() {
-                // A value that is no map is kept as a whole, so that expressions see its type.
-                let Some(next) = found.as_object().and_then(|map| map.get(key)) else { break };
-                let is_last = depth + 1 == path.len() || !next.is_object();
-                let Some(map) = place.as_object_mut() else { break };
-                if is_last {
-                    map.insert(key.clone(), next.clone());
-                    break;
-                }
-                place = map.entry(key.as_str()).or_insert_with(|| Value::Object(serde_json::Map::new()));
-                found = next;
-            }
-        }
-        kept
-    }
-}
 
 impl Refs {
     /// The value of an observation.
@@ -167,7 +65,7 @@ impl Refs {
                 self.is_delayed |= is_delayed;
                 self.pending |= !is_delayed;
                 let message = format!("{poll} is not answered yet");
-                Err(Problem::waiting(super::PENDING, message))
+                Err(Problem::waiting(PENDING, message))
             }
             Some(PollResult::Failed(why)) => Err(failed(why.clone())),
             Some(PollResult::Known(answer)) => {
@@ -185,7 +83,7 @@ impl Refs {
     /// The pod of a command: a ready one of the instance's own.
     fn pod(&mut self, ctx: &Context<'_>, exec: &Exec, scope: &Scope) -> Result<Pod, Problem> {
         let engine = &ctx.origin.package.engine;
-        let text = |text| engine.eval_text(text, scope).map_err(|error| super::self_problem("exec", error));
+        let text = |text| engine.eval_text(text, scope).map_err(|error| Problem::of_field("exec", error));
         let key = exec.child.key.as_ref().map(text).transpose()?.flatten();
         let ordinal = exec.ordinal.as_ref().map(text).transpose()?.flatten();
         let key_text = key.as_ref().map(names::key_text);
@@ -210,7 +108,9 @@ impl Refs {
                     let (name, uid) = (object.object.name.to_string(), object.uid.to_string());
                     return Ok(Pod { namespace, name, uid });
                 }
-            } else if let Some(pod) = pod_of(object, ordinal.as_ref(), &mut |want| self.ask(ctx, &want))? {
+            } else if let Some(pod) =
+                pod_of(object, ordinal.as_ref(), &mut |want| self.ask(ctx.snapshot, &want))?
+            {
                 return Ok(pod);
             }
         }
@@ -233,9 +133,9 @@ pub(in crate::children) fn pod_of(
         workload.live.as_deref().and_then(|live| serde_json::from_str(live).ok()).unwrap_or_default();
     let selector = &live["spec"]["selector"];
     if selector["matchLabels"].is_null() && selector["matchExpressions"].is_null() {
-        return Err(invalid(&format!("{} has no pods to run a command in", workload.object)));
+        return Err(Problem::invalid(&format!("{} has no pods to run a command in", workload.object)));
     }
-    let selector = Selector::parse(selector).map_err(|error| invalid(&error))?;
+    let selector = Selector::parse(selector).map_err(|error| Problem::invalid(&error))?;
     let want = |gvk: Gvk, content: bool| ResourceSelector {
         gvk,
         namespace: workload.object.namespace.as_deref().map(Box::from),
@@ -291,7 +191,7 @@ fn expected(
             }
             match ctx.origin.package.engine.truthy(expr, &scope) {
                 Err(EvalError::NotYet(_) | EvalError::Undefined(_)) => false,
-                other => other.map_err(|error| super::self_problem("expect", error))?,
+                other => other.map_err(|error| Problem::of_field("expect", error))?,
             }
         }
     })
@@ -300,64 +200,6 @@ fn expected(
 fn unrendered(error: NoValue) -> Problem {
     match error {
         NoValue::Unknown(message) => Problem::waiting("DependencyUnknown", message),
-        NoValue::Wrong(message) => invalid(&message),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn poll(keep: &[&str]) -> Poll {
-        let path = |path: &&str| path.split('.').filter(|key| !key.is_empty()).map(str::to_owned).collect();
-        let request = ExecRequest {
-            namespace: "n".into(),
-            pod: "p".into(),
-            uid: "u".into(),
-            container: None,
-            command: Vec::new(),
-            stdin: None,
-            max_bytes: 0,
-            timeout: Duration::ZERO,
-        };
-        Poll {
-            operator: "o".into(),
-            namespace: "n".into(),
-            request: PollRequest::Exec(request),
-            every: Duration::ZERO,
-            keep: keep.iter().map(path).collect(),
-        }
-    }
-
-    #[test]
-    fn answers_keep_only_the_fields_that_are_read() {
-        let reply = |body: Value| HttpReply {
-            status: 200,
-            headers: vec![("date".into(), "now".into()), ("etag".into(), "1".into())],
-            body,
-            retry_after: None,
-        };
-        let kept = |keep: &[&str], body: Value| poll(keep).http(reply(body));
-        assert_eq!(kept(&["status"], json!(1)), json!({"status": 200}));
-        assert_eq!(kept(&["headers.etag"], json!(1)), json!({"headers": {"etag": "1"}}));
-        assert_eq!(
-            kept(&["body.a", "body.c"], json!({"a": {"b": 1}, "x": 2})),
-            json!({"body": {"a": {"b": 1}}})
-        );
-        assert_eq!(kept(&["body.a.b", "body"], json!({"a": 1})), json!({"body": {"a": 1}}));
-        assert_eq!(kept(&["body.a"], json!([1])), json!({"body": [1]}));
-        assert_eq!(kept(&[""], json!(null))["headers"]["date"], "now");
-    }
-
-    #[test]
-    fn output_must_be_json_only_where_json_is_read() {
-        let reply =
-            |exit_code: i32, stdout: &str| ExecReply { exit_code, stdout: stdout.into(), stderr: "e".into() };
-        assert_eq!(poll(&["json.a"]).exec(reply(0, r#"{"a": 1, "b": 2}"#)), Ok(json!({"json": {"a": 1}})));
-        assert!(poll(&["json.a"]).exec(reply(0, "secret text")).is_err_and(|why| !why.contains("secret")));
-        assert_eq!(poll(&["stdout"]).exec(reply(0, "text")), Ok(json!({"stdout": "text"})));
-        assert_eq!(poll(&["json", "exitCode"]).exec(reply(1, "")), Ok(json!({"exitCode": 1})));
+        NoValue::Wrong(message) => Problem::invalid(&message),
     }
 }

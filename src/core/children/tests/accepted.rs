@@ -252,21 +252,21 @@ fn record_is_kept_and_not_used_without_its_key() {
     let mut it = Refusing::new(true);
     let key = std::mem::replace(&mut it.world.record_key, RecordKey::Unread);
     let annotations = it.world.instance["metadata"]["annotations"].clone();
-    assert!(it.world.decide().needs_record_key);
+    assert!(it.world.decide().needs.record_key);
     it.world.record_key = RecordKey::Unreadable("Secret x cannot be read".into());
     let Verdict::Stalled { message, .. } = it.delete("a-a") else { panic!("not stalled") };
     assert!(message.contains("not restored until a change is accepted: Secret x"), "{message}");
-    assert!(it.world.decide().needs_record_key);
+    assert!(it.world.decide().needs.record_key);
     assert!(it.world.log.is_empty(), "{:?}", it.world.log);
     assert_eq!(it.world.instance["metadata"]["annotations"], annotations);
     it.world.record_key = key;
     it.settle();
     assert_eq!(it.world.log, ["Restore a as last accepted"]);
-    assert!(!it.world.decide().needs_record_key);
+    assert!(!it.world.decide().needs.record_key);
     // The removal of the record needs no key.
     it.world.record_key = RecordKey::Unread;
     it.world.edit(json!({"text": "good", "stop": false}));
     it.settle();
     assert_eq!(it.world.log, ["Record false"]);
-    assert!(!World::settled(two(), &json!({"text": "x", "stop": false})).decide().needs_record_key);
+    assert!(!World::settled(two(), &json!({"text": "x", "stop": false})).decide().needs.record_key);
 }

@@ -66,16 +66,16 @@ spec:
 fn a_thousand_ordinary_children_are_within_the_budget() {
     let world = World::new(thousand(ORDINARY), &json!({"size": 999}));
     let decision = world.decide();
-    let used = decision.used;
-    assert!(decision.exceeded.is_none(), "{:?}", decision.verdict);
+    let used = decision.evaluation.used;
+    assert!(decision.evaluation.exceeded.is_none(), "{:?}", decision.verdict);
     assert!(used.fuel * 5 < Totals::FULL.fuel, "{used:?}");
     assert!(used.memory * 5 < Totals::FULL.memory, "{used:?}");
     assert!(used.output * 5 < Totals::FULL.output, "{used:?}");
     // They are written in portions.
-    assert!(decision.is_partial && decision.actions.len() > 100, "{}", decision.actions.len());
+    assert!(decision.evaluation.is_partial && decision.actions.len() > 100, "{}", decision.actions.len());
     let mut world = World::new(thousand(&config("{{ name }}-{{ i }}")), &json!({"size": 999}));
     assert_eq!(world.settle(), Verdict::Ready { children: 1_000 });
-    let used = world.decide().used;
+    let used = world.decide().evaluation.used;
     assert!(used.fuel < Totals::SMALL.fuel && used.output < Totals::SMALL.output, "{used:?}");
     assert_eq!(used.bodies, 0, "there is nothing to write");
 }
@@ -87,13 +87,22 @@ fn loops_in_loops_end_at_the_limit_of_the_instance() {
     let decision = world.decide();
     let message = stalled(&decision);
     assert!(message.starts_with("m[") && message.contains("steps for all its templates"), "{message}");
-    assert!(decision.used.fuel <= Totals::FULL.fuel);
-    let exceeded = decision.exceeded.as_ref().unwrap();
+    assert!(decision.evaluation.used.fuel <= Totals::FULL.fuel);
+    let exceeded = decision.evaluation.exceeded.as_ref().unwrap();
     assert!(exceeded.is_total, "{exceeded:?}");
     // A smaller budget ends the evaluation in the same way, and sooner.
     let mut small = World::new(thousand(bomb), &json!({"size": 999}));
     small.totals = Totals::SMALL;
-    assert!(small.decide().used.fuel <= Totals::SMALL.fuel);
+    let decision = small.decide();
+    assert!(decision.evaluation.used.fuel <= Totals::SMALL.fuel);
+    assert!(decision.needs.full_budget, "the small budget is not enough");
+    assert!(!world.decide().needs.full_budget, "there is no larger one");
+    small = World::new(
+        package("children: [{id: a, template: templates/a.yaml}]", &[("a", config("{{ name }}"))]),
+        &json!({}),
+    );
+    small.totals = Totals::SMALL;
+    assert!(!small.decide().needs.full_budget);
 }
 
 #[test]
@@ -117,7 +126,7 @@ fn one_evaluation_over_its_limit_stops_the_instance() {
     world.edit(json!({"size": 10}));
     let decision = world.decide();
     assert!(stalled(&decision).starts_with("m[3]: "), "{:?}", decision.verdict);
-    assert!(!decision.exceeded.unwrap().is_total);
+    assert!(!decision.evaluation.exceeded.unwrap().is_total);
     world.settle();
     assert_eq!(world.objects.len(), 4, "what is there stays");
     // The rest of its status stays as it is.

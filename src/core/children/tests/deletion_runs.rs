@@ -174,7 +174,7 @@ fn an_approval_is_kept_while_something_else_is_applied() {
     answer(&mut world, "Approve");
     world.edit(json!({"text": "changed"}));
     let decision = world.decide();
-    assert!(decision.asks.is_empty() && decision.actions.len() == 1, "{:?}", decision.actions);
+    assert!(decision.needs.approvals.is_empty() && decision.actions.len() == 1, "{:?}", decision.actions);
     world.settle();
     assert_eq!((world.names(), run(&world).phase()), (vec!["a-d"], Phase::Succeeded));
 }
@@ -233,10 +233,10 @@ fn ask_children_stay_while_their_runs_are_unknown() {
     let mut snapshot = world.snapshot();
     snapshot.deletions.as_mut().unwrap().unknown = Some("forbidden".into());
     let decision = decide(&snapshot, &world.state, world.now);
-    assert!(decision.actions.is_empty() && decision.asks.len() == 1, "{:?}", decision.actions);
+    assert!(decision.actions.is_empty() && decision.needs.approvals.len() == 1, "{:?}", decision.actions);
     snapshot.deletions = None;
     let decision = decide(&snapshot, &world.state, world.now);
-    assert!(decision.actions.is_empty() && decision.asks.len() == 1, "{:?}", decision.actions);
+    assert!(decision.actions.is_empty() && decision.needs.approvals.len() == 1, "{:?}", decision.actions);
     world.settle();
     assert!(world.objects.is_empty());
 }

@@ -54,7 +54,7 @@ impl Rollout {
         let instance = InstanceInput::of(before).restored(&snapshot.instance);
         let earlier = Origin { package, resource: &package.resources[0], instance: &instance };
         let reached = self.reached.iter().map(|name| (ItemId::named(name), NEWEST));
-        let origins = Origins::new(Origin::now(&snapshot).unwrap(), vec![earlier], reached, Some(1));
+        let origins = Origins::new(snapshot.origin().unwrap(), vec![earlier], reached, Some(1));
         let origins = origins.with_absent(self.absent.clone()).with_lost(self.lost.clone());
         let ctx = Context::new(&snapshot, &origins, Budget::default());
         use_it(&ctx, &target(&ctx))

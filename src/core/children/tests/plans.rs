@@ -3,9 +3,9 @@
 use k8s_openapi::jiff::Timestamp;
 
 use super::*;
-use crate::children::plans::{
-    self, CallKey, Calls, KeyProblem, PlanSnapshot, Revision, RunAction, RunObject, Stored,
-};
+use crate::children::model::{CallKey, Calls, KeyProblem, PlanSnapshot, Revision, RunAction, RunObject};
+use crate::children::plans;
+use crate::children::plans::Stored;
 use crate::plan::{DELETE_CHILD, Of, Phase, PlanRun, Protection, Recalled, Request};
 
 mod explored;

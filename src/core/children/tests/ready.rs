@@ -1,9 +1,9 @@
 //! What makes an instance not Ready: runs and refs that affect it, and not those that do not.
 
-use super::plans::request;
 use super::*;
-use crate::children::refs::PollResult;
+use crate::children::model::PollResult;
 use crate::children::status;
+use crate::children::tests::plans::request;
 
 fn conditions(decision: &Decision) -> Value {
     let status = decision.status.as_ref().expect("a status");
@@ -14,7 +14,7 @@ fn conditions(decision: &Decision) -> Value {
 /// The reason and the message of a condition.
 fn said(decision: &Decision, kind: &str) -> Option<(String, String)> {
     let object = json!({"status": {"conditions": conditions(decision)}});
-    let found = status::condition(&object, kind)?;
+    let found = crate::children::condition(&object, kind)?;
     let text = |field: &str| found[field].as_str().unwrap_or_default().to_owned();
     Some((text("reason"), text("message")))
 }
@@ -179,18 +179,18 @@ children:
     world.settle();
     let decide = |world: &World, result: Option<PollResult>| {
         let mut snapshot = world.snapshot();
-        for poll in world.decide().polls {
+        for poll in world.decide().needs.polls {
             snapshot.polls.extend(result.clone().map(|result| (poll, result)));
         }
         let decision = decide(&snapshot, &world.state, world.now);
-        (decision.pending, decision.awaits_answers)
+        decision.input
     };
-    assert_eq!(decide(&world, None), (true, false));
-    assert_eq!(decide(&world, Some(PollResult::Pending)), (true, false));
+    assert_eq!(decide(&world, None), Input::Loading);
+    assert_eq!(decide(&world, Some(PollResult::Pending)), Input::Loading);
     let known = PollResult::Known(Arc::new(json!({"status": 200})));
-    assert_eq!(decide(&world, Some(known)), (false, false));
-    assert_eq!(decide(&world, Some(PollResult::Failed("no".into()))), (false, false));
-    assert_eq!(decide(&world, Some(PollResult::Delayed)), (false, true));
+    assert_eq!(decide(&world, Some(known)), Input::Complete);
+    assert_eq!(decide(&world, Some(PollResult::Failed("no".into()))), Input::Complete);
+    assert_eq!(decide(&world, Some(PollResult::Delayed)), Input::Unanswered);
     world.objects.values_mut().for_each(|object| object.readiness = Readiness::Terminating);
-    assert_eq!(decide(&world, Some(PollResult::Delayed)), (false, false));
+    assert_eq!(decide(&world, Some(PollResult::Delayed)), Input::Complete);
 }

@@ -149,7 +149,7 @@ fn an_invalid_ref_name_is_reported_and_not_read() {
         let mut world = World::new(package(&yaml, &[("a", config("{{ name }}"))]), &json!({"host": host}));
         let verdict = world.settle();
         assert!(matches!(&verdict, Verdict::Stalled { reason, .. } if reason == "InvalidRef"), "{verdict:?}");
-        assert_eq!(world.decide().wants, [], "{host}");
+        assert_eq!(world.decide().needs.watches, [], "{host}");
     }
 }
 
@@ -163,7 +163,16 @@ fn spec_cannot_move_a_ref_out_of_the_namespace() {
         &[("a", config("{{ name }}"))],
     );
     let world = World::new(package, &json!({"host": "kube-system", "namespace": "kube-system"}));
-    let wants = world.decide().wants;
+    let needs = world.decide().needs;
+    let mut snapshot = world.snapshot();
+    assert_eq!(needs.unread(&snapshot).watches, needs.watches, "nothing is read yet");
+    snapshot.look_up(&needs.watches[..3], |_| LookupResult::Pending);
+    assert_eq!(
+        needs.unread(&snapshot).watches,
+        needs.watches[3..],
+        "what is being read is not asked for again"
+    );
+    let wants = needs.watches;
     let places: Vec<_> =
         wants.iter().map(|want| (&*want.gvk.kind, want.namespace.as_deref().unwrap_or_default())).collect();
     assert_eq!(places, [("Pod", "n"), ("Pod", "shared"), ("Secret", "n"), ("Secret", "operetta-system")]);
@@ -285,7 +294,7 @@ fn keys_of_a_ref_are_awaited_and_watched_separately() {
     assert!(message.contains("refs.certs[\"y\"]") && message.contains("Secret n/y-tls"), "{message}");
     assert_eq!(text(&world, "a-skip", "crt"), "none");
     let wants = |world: &World| {
-        let wants = world.decide().wants;
+        let wants = world.decide().needs.watches;
         wants.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     assert_eq!(wants(&world), ["Secret n/x-tls", "Secret n/y-tls"]);
@@ -323,6 +332,6 @@ fn duplicate_and_invalid_keys_of_refs_are_reported() {
         world.foreign.push(foreign("x-tls", json!({"crt": "one"})));
         let told = format!("{:?} {:?}", world.settle(), world.decide().status);
         assert!(told.contains(wanted), "{told}");
-        assert!(world.decide().wants.iter().all(|want| !want.to_string().contains("..")));
+        assert!(world.decide().needs.watches.iter().all(|want| !want.to_string().contains("..")));
     }
 }

@@ -1,7 +1,7 @@
 //! Rendering one child from one origin.
 
 use super::*;
-use crate::children::render::{base_scope, render};
+use crate::children::desired::render::{base_scope, render};
 
 /// The child of a package with that template and entry, rendered.
 fn rendered(template: &str, extra: &str, prepare: impl FnOnce(&mut Snapshot)) -> Result<Desired, ChildError> {
@@ -12,7 +12,7 @@ fn rendered(template: &str, extra: &str, prepare: impl FnOnce(&mut Snapshot)) ->
     let world = World::new(package, &json!({"text": "x", "size": 3}));
     let mut snapshot = world.snapshot();
     prepare(&mut snapshot);
-    let origins = Origins::one(Origin::now(&snapshot).unwrap());
+    let origins = Origins::one(snapshot.origin().unwrap());
     let ctx = Context::new(&snapshot, &origins, Budget::default());
     render(&ctx, &ctx.origin.resource.children[0], None, &base_scope(&ctx), &|_| None)
 }

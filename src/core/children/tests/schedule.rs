@@ -1,7 +1,7 @@
 //! The schedule and the gates over targets, without a cluster.
 
 use super::*;
-use crate::children::diff::{Difference, Drift};
+use crate::children::model::{Difference, Drift};
 use crate::children::schedule::{Gates, Permit, max_unavailable};
 
 /// Two members that depend on `a`, two that depend on those key by key, and `last`, which depends on all of these.

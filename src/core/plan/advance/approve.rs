@@ -5,11 +5,8 @@ use std::collections::BTreeSet;
 use super::super::eval::string;
 use super::super::run::{Approval, Cause, Verdict, short};
 use super::step::Acted;
-use super::{At, Failure, Walk};
+use super::{APPROVAL, At, Failure, Walk};
 use crate::package::plan::{Action, Step};
-
-/// The reason of a step that waits for people.
-pub(super) const APPROVAL: &str = "ApprovalNeeded";
 
 /// The users whose approvals a step has.
 #[derive(Default)]

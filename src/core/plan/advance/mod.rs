@@ -32,6 +32,8 @@ use crate::template::Scope;
 
 /// The path of the implicit last step of a rollout. No step of a package can have this name.
 pub const REMAINING: &str = "(remaining)";
+/// The reason of a step that waits for people.
+const APPROVAL: &str = "ApprovalNeeded";
 /// How deep plans may call plans.
 const MAX_DEPTH: usize = 16;
 /// How often at most, for each timeout, the time that a step has waited is stored, so that it survives the manager.
@@ -317,7 +319,7 @@ impl<'a> Walk<'a> {
         }
         self.progress.awaits_approval = !self.progress.in_flight
             && !self.progress.waiting.is_empty()
-            && self.progress.waiting.iter().all(|waiting| waiting.reason == approve::APPROVAL);
+            && self.progress.waiting.iter().all(|waiting| waiting.reason == APPROVAL);
         self.status.step_interruptible = self.interruptible.filter(|_| !self.status.phase.is_final());
         let is_due = |after: Duration| self.world.elapsed >= after;
         if self.status == *self.stored && !self.checkpoint.is_some_and(is_due) {

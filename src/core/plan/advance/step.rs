@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use k8s_openapi::jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use super::super::eval::{NoValue, duration, truthy};
@@ -403,12 +404,21 @@ impl Walk<'_> {
     ) {
         let shown_at = self.since(path) + SHOWN_AFTER;
         let mut own = None;
-        if self.used >= shown_at {
+        if self.used >= shown_at || self.was_reached_before(path) {
             own = self.own_message(step, path, at);
         } else if step.message.is_some() {
             self.wake_at(shown_at);
         }
         self.wait(path, reason, own.unwrap_or_else(|| message.to_owned()));
+    }
+
+    /// Whether a step was reached a while ago by the time of day. After a restart, the time that the run had used since its last
+    /// transition is not known.
+    fn was_reached_before(&self, path: &str) -> bool {
+        let reached =
+            self.state(path).and_then(|state| state.started_at.as_deref()?.parse::<Timestamp>().ok());
+        let age = reached.and_then(|reached| Duration::try_from(self.world.now.duration_since(reached)).ok());
+        age.is_some_and(|age| age >= SHOWN_AFTER)
     }
 
     /// The failure of a step that took too long: what it waited for, in its own words if it has some.

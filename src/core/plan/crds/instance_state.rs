@@ -2,8 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::INSTANCE_STATE;
-use crate::crd::column;
+use crate::crd::{OwnKind, column};
+
+/// The kind of the memory of an instance.
+pub const INSTANCE_STATE: OwnKind =
+    OwnKind { kind: "InstanceState", plural: "instancestates", namespaced: true };
 
 /// The CustomResourceDefinition of `InstanceState`. All is in `spec`, so that backups keep it.
 pub fn instance_state() -> Value {
@@ -27,6 +30,7 @@ pub fn instance_state() -> Value {
                         "name": text("Its name."),
                     },
                 },
+                "format": {"type": "integer", "minimum": 1, "description": "The format of the memory; 1 if it is missing."},
                 "uid": text("The uid of the instance."),
                 "number": {"type": "integer", "format": "int64", "description": "The highest number in the names of its runs."},
                 "active": text("The uid of the PlanRun that may be active among those that change children."),

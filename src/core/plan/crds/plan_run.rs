@@ -2,8 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::PLAN_RUN;
-use crate::crd::column;
+use crate::crd::{OwnKind, column};
+
+/// The kind of a run.
+pub const PLAN_RUN: OwnKind = OwnKind { kind: "PlanRun", plural: "planruns", namespaced: true };
 
 /// The most approvals of a run: it bounds the cost of the rules about them.
 const MAX_APPROVALS: usize = 64;

@@ -4,9 +4,14 @@
 use serde_json::{Value, json};
 
 use super::admission::{SYSTEM, policy as admission_policy};
-use super::{APPROVE, PLAN_RUN, RUN};
+use super::plan_run::PLAN_RUN;
 use crate::crd::{GROUP, VERSION};
 use crate::plan::{CLEANUP, PRUNABLE, TAKEN};
+
+/// The verb that a user needs on an instance to run a plan, and to cancel a run.
+pub const RUN: &str = "run";
+/// The verb that a user needs on an instance to answer an approve step.
+pub const APPROVE: &str = "approve";
 
 /// The name of the policy and of its binding.
 pub const POLICY: &str = "planruns.operetta.dev";

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::INSTANCE_STATE;
 use super::admission::{SYSTEM, policy as admission_policy};
+use super::instance_state::INSTANCE_STATE;
 use crate::crd::GROUP;
 
 /// The name of the policy and of its binding.

@@ -3,20 +3,8 @@
 use super::super::progress::{Directive, Ending};
 use super::super::run::{Cause, Phase, PlanRun};
 use super::super::start::{Start, resumed, started};
-use super::{NewRun, Rules, RunWrite, cause_of};
+use super::{Cleanup, NewRun, Rules, RunWrite, cause_of};
 use crate::package::plan::{CleanupFailure, Event};
-
-/// How the cleanup of an instance stands.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Cleanup {
-    /// The instance is not being deleted, or its plans have nothing more to do: its children may be deleted.
-    #[default]
-    Done,
-    /// Runs are being ended, or the cleanup runs.
-    Active,
-    /// The cleanup has failed, and holds the deletion. Names the run, and says why.
-    Held(String, String),
-}
 
 impl<'a> Rules<'a> {
     /// Whether the instance has another spec, or its package another revision, than when a run started.

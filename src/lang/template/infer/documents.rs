@@ -8,6 +8,7 @@ use super::Infer;
 use crate::diag::{Location, Source, Span};
 use crate::schema::{Basic, Field, Fields, Shape, Type, literal_basic};
 use crate::template::code::{For, Kind, Node, Stmt, Target, Unit};
+use crate::template::names::Names;
 use crate::template::substitute::{CLOSE, OPEN};
 use crate::yaml::{self, Duplicates, Merge, NodeValue, Style};
 
@@ -41,8 +42,7 @@ impl<'a> Infer<'a> {
         let mut documents = Vec::new();
         for variant in 0..count {
             self.variant = variant;
-            self.locals.clear();
-            self.frames.clear();
+            self.names = Names::default();
             let mark = self.mark();
             let mut parts = Vec::new();
             self.stmts(&unit.body, &mut parts);
@@ -99,13 +99,13 @@ impl<'a> Infer<'a> {
                 }
                 Stmt::If { test, then, otherwise } => self.branch(test, then, otherwise, out),
                 Stmt::With { assignments, body } => {
-                    self.open();
+                    self.names.open();
                     for (target, value) in assignments {
                         let ty = self.infer(value);
                         self.assign(target, ty);
                     }
                     self.stmts(body, out);
-                    self.close();
+                    self.names.close();
                 }
                 Stmt::For(def) => self.for_loop(def, out),
             }
@@ -114,19 +114,9 @@ impl<'a> Infer<'a> {
     }
 
     fn block(&mut self, body: &'a [Stmt]) {
-        self.open();
+        self.names.open();
         self.stmts(body, &mut Vec::new());
-        self.close();
-    }
-
-    fn open(&mut self) {
-        self.frames.push(self.locals.len());
-    }
-
-    fn close(&mut self) {
-        if let Some(start) = self.frames.pop() {
-            self.locals.truncate(start);
-        }
+        self.names.close();
     }
 
     fn branch(&mut self, test: &'a Node, then: &'a [Stmt], otherwise: &'a [Stmt], out: &mut Vec<Part<'a>>) {
@@ -157,8 +147,8 @@ impl<'a> Infer<'a> {
                 return;
             }
         }
-        self.open();
-        self.locals.push(("loop".into(), Type::any()));
+        self.names.open();
+        self.names.push("loop".into(), Type::any());
         self.assign(&def.target, item);
         let mark = self.mark();
         if let Some(filter) = &def.filter {
@@ -167,7 +157,7 @@ impl<'a> Infer<'a> {
         }
         self.stmts(&def.body, out);
         self.forget(mark);
-        self.close();
+        self.names.close();
     }
 
     /// The iterated value: a list, or the keys of a map.
@@ -194,13 +184,7 @@ impl<'a> Infer<'a> {
 
     fn assign(&mut self, target: &'a Target, ty: Type<'a>) {
         match target {
-            Target::Name(name) => {
-                let start = self.frames.last().copied().unwrap_or(0);
-                match self.locals[start..].iter_mut().find(|(known, _)| known == name) {
-                    Some(entry) => entry.1 = ty,
-                    None => self.locals.push((Arc::clone(name), ty)),
-                }
-            }
+            Target::Name(name) => self.names.set(name, ty),
             Target::Field(..) => {}
             Target::List(targets, _) => {
                 let items = match &ty.shape {
@@ -227,9 +211,7 @@ impl<'a> Infer<'a> {
         };
         let given: Vec<Option<Type<'a>>> =
             args.iter().map(|arg| arg.as_ref().map(|arg| self.infer(arg))).collect();
-        let top = self.frames.first().copied().unwrap_or(self.locals.len());
-        let hidden = self.locals.split_off(top);
-        let frames = std::mem::replace(&mut self.frames, vec![top]);
+        let hidden = self.names.open_macro();
         self.calls += 2;
         for ((name, default), arg) in def.params.iter().zip(given) {
             let ty = match (arg, default) {
@@ -237,13 +219,11 @@ impl<'a> Infer<'a> {
                 (None, Some(default)) => self.infer(default),
                 (None, None) => Type::any(),
             };
-            self.locals.push((Arc::clone(name), ty));
+            self.names.push(Arc::clone(name), ty);
         }
         self.stmts(&def.body, out);
         self.calls -= 2;
-        self.locals.truncate(top);
-        self.locals.extend(hidden);
-        self.frames = frames;
+        self.names.close_macro(hidden);
     }
 
     /// The document of a variant. `None` if it is not valid YAML, which happens for impossible combinations

@@ -185,8 +185,7 @@ impl<'a> Infer<'a> {
     }
 
     fn variable(&mut self, name: &Name) -> Type<'a> {
-        let local = self.locals.iter().rev().find(|(known, _)| known == name).map(|(_, ty)| ty);
-        let found = local.or_else(|| self.vars.get(&**name)).cloned();
+        let found = self.names.get(name).or_else(|| self.vars.get(&**name)).cloned();
         found.map_or_else(Type::any, |ty| self.assured(ty))
     }
 
@@ -198,7 +197,7 @@ impl<'a> Infer<'a> {
 
     /// Whether the node is the variable `let`.
     pub(super) fn is_let(&self, node: &Node) -> bool {
-        matches!(&node.kind, Kind::Var(name) if &**name == "let" && !self.locals.iter().any(|(local, _)| local == name))
+        matches!(&node.kind, Kind::Var(name) if &**name == "let" && self.names.get(name).is_none())
     }
 
     fn let_value(&mut self, name: &str) -> Type<'a> {

@@ -14,9 +14,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::code::{MacroDef, Node, Stmt, Unit};
+use super::names::Names;
 use super::scope::Lets;
 use super::text::{Expr, Text, TextUnit};
-use super::value::Name;
 use super::{Engine, Template};
 use crate::diag::{Diagnostic, Location, Source, Span};
 use crate::schema::{Basic, Schema, Type};
@@ -39,8 +39,7 @@ pub struct Infer<'a> {
     rules: &'a str,
     source: Arc<Source>,
     macros: &'a [MacroDef],
-    locals: Vec<(Name, Type<'a>)>,
-    frames: Vec<usize>,
+    names: Names<Type<'a>>,
     /// Paths that are known to be present.
     facts: Vec<Rc<str>>,
     /// The current variant of the template.
@@ -66,8 +65,7 @@ impl<'a> Infer<'a> {
             rules,
             source: Source::new("", ""),
             macros: &[],
-            locals: Vec::new(),
-            frames: Vec::new(),
+            names: Names::default(),
             facts: Vec::new(),
             variant: 0,
             calls: 0,
@@ -194,13 +192,11 @@ impl<'a> Infer<'a> {
     fn within<T>(&mut self, unit: &'a Unit, walk: impl FnOnce(&mut Self) -> T) -> T {
         let source = std::mem::replace(&mut self.source, Arc::clone(&unit.source));
         let macros = std::mem::replace(&mut self.macros, &unit.macros);
-        let locals = std::mem::take(&mut self.locals);
-        let frames = std::mem::take(&mut self.frames);
+        let names = std::mem::take(&mut self.names);
         let variant = std::mem::take(&mut self.variant);
         let result = walk(self);
         self.variant = variant;
-        self.frames = frames;
-        self.locals = locals;
+        self.names = names;
         self.macros = macros;
         self.source = source;
         result

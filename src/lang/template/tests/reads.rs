@@ -43,6 +43,7 @@ fn reads_of_expressions_are_found() {
         ("(let.peers | rejectattr('learner') | first).id", vec!["let.peers[*].learner?", "let.peers[*].id"]),
         ("spec.list | join(spec.sep)", vec!["spec.list", "spec.sep"]),
         ("spec.items | sort | first", vec!["spec.items[*]"]),
+        ("spec.items | sort(reverse=spec.last)", vec!["spec.items[*]", "spec.last"]),
         ("spec.map.items() | list", vec!["spec.map[*]"]),
         ("[spec.a, {'x': spec.b}]", vec!["spec.a", "spec.b"]),
         ("range(spec.size)", vec!["spec.size"]),
@@ -110,6 +111,15 @@ fn reads_of_templates_are_found() {
             vec!["spec.l!", "spec.l[*].b?", "spec.l[*].n", "spec.d"],
         ),
         ("{% set x = spec.a %}{% set x = spec.b %}a: {{ x }}", vec!["spec.b"]),
+        (
+            "{% set x = spec.a %}{% if spec.on %}{% set x = spec.b %}{% else %}{% set x = spec.c %}{% endif %}a: {{ x }}",
+            vec!["spec.on?", "spec.b", "spec.c"],
+        ),
+        // A branch does not see what the other one sets.
+        (
+            "{% if spec.on %}{% set x = spec.a %}{% else %}\na: {{ x.y }}\n{% endif %}",
+            vec!["spec.on?", "x.y"],
+        ),
         ("{% with x = spec.a %}a: {{ x.b }}{% endwith %}\nb: {{ x.c }}", vec!["spec.a.b", "x.c"]),
         ("{% set x %}{{ spec.a }}{% endset %}a: {{ x }}", vec!["spec.a"]),
         ("{% set a, b = spec.pair %}a: {{ a }}", vec!["spec.pair"]),

@@ -1,6 +1,7 @@
 //! The tokens of CEL.
 
-use super::CelProblem;
+/// The reason why a rule does not compile, and what to do.
+pub type CelProblem = (String, String);
 
 /// A token of a CEL rule.
 #[derive(Debug, Clone, PartialEq)]

@@ -2,8 +2,9 @@
 
 use serde_json::{Map, Value};
 
+use super::Conversion;
 use super::path::{Path, Segment, show};
-use super::{Conversion, Field, Rules};
+use super::rules::{Field, Rules};
 use crate::crd::validate::Patterns;
 use crate::crd::{
     Lookup, OBJECT_FIELDS, OtherKeys, apply_defaults, is_int_or_string, join, kind, lookup, other_keys,

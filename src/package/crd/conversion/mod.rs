@@ -14,6 +14,8 @@ mod compile;
 mod kept;
 mod node;
 mod path;
+mod places;
+mod rules;
 #[cfg(test)]
 mod tests;
 mod translate;
@@ -22,7 +24,6 @@ mod unconverted;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::validate::Patterns;
 pub use compile::{Problem, Rule, RuleKind, compile};
@@ -30,7 +31,8 @@ pub use kept::leaves_out;
 use kept::{Kept, Room};
 use node::Node;
 pub use node::{entries as json_entries, items as json_items};
-use path::{Path, Segment};
+use path::Segment;
+use rules::Rules;
 pub use unconverted::{Unconverted, unconverted};
 
 /// The maximum size of an object. An API server stores at most 1.5 MiB, unless etcd is configured otherwise.
@@ -39,6 +41,7 @@ const MAX_BYTES: usize = 8 << 20;
 /// The conversion of the objects of one kind. It is also stored as an annotation of the CRD, from which each
 /// replica reads it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Conversion {
     group: String,
     kind: String,
@@ -48,52 +51,6 @@ pub struct Conversion {
     /// The compiled patterns of the schemas.
     #[serde(skip)]
     patterns: Patterns,
-}
-
-/// The differences between one version and the hub.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-struct Rules {
-    /// The paths of a moved field in this version and in the hub.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    moves: Vec<(Path, Path)>,
-    /// Fields that only this version has.
-    #[serde(default, skip_serializing_if = "Only::is_empty")]
-    own: Only,
-    /// Fields that only the hub has.
-    #[serde(default, skip_serializing_if = "Only::is_empty")]
-    hub: Only,
-}
-
-/// The fields that only one of two versions has.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-struct Only {
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    fields: Vec<Field>,
-    /// Objects all of whose fields rules handle, the deepest first.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    objects: Vec<Path>,
-}
-
-/// A field that only one of two versions has.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Field {
-    path: Path,
-    /// The value in an object that comes from the other version.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    default: Option<Value>,
-    /// The schema validates values from the annotation, because users can edit it and the API server
-    /// validates an object only in the version of the request.
-    schema: Value,
-}
-
-impl Only {
-    fn is_empty(&self) -> bool {
-        self.fields.is_empty() && self.objects.is_empty()
-    }
-
-    fn paths(&self) -> impl Iterator<Item = &Path> {
-        self.objects.iter().rev().chain(self.fields.iter().map(|field| &field.path))
-    }
 }
 
 /// The reason why an object cannot be converted.
@@ -266,10 +223,4 @@ impl Conversion {
         };
         if self.knows(version) { Ok(version) } else { Err(ConvertError::UnknownVersion(version.to_owned())) }
     }
-}
-
-/// Counts repeated steps, so that a test can bound the work.
-fn work() {
-    #[cfg(test)]
-    tests::WORK.with(|count| count.set(count.get() + 1));
 }

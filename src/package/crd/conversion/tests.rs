@@ -544,3 +544,16 @@ fn a_field_without_a_rule_is_an_error() {
     let messages: Vec<_> = found.iter().map(|p| p.message.as_str()).collect();
     assert_eq!(messages.len(), 2, "{messages:?}");
 }
+
+#[test]
+fn rules_of_a_newer_version_are_refused() {
+    let text = r#"{"group":"g.org","kind":"W","hub":"v1","versions":{"v1alpha1":{"own":{"fields":[{"path":["spec","note"],"schema":{}}]}}}}"#;
+    let rules: Value = serde_json::from_str(text).unwrap();
+    assert!(serde_json::from_value::<Conversion>(rules.clone()).is_ok(), "{rules}");
+    for place in ["", "/versions/v1alpha1", "/versions/v1alpha1/own", "/versions/v1alpha1/own/fields/0"] {
+        let mut newer = rules.clone();
+        newer.pointer_mut(place).unwrap()["another"] = true.into();
+        let error = serde_json::from_value::<Conversion>(newer).unwrap_err().to_string();
+        assert!(error.contains("another"), "{place}: {error}");
+    }
+}

@@ -7,8 +7,9 @@ use serde_json::Value;
 
 use super::kept::Kept;
 use super::node::{self, Node};
-use super::path::{self, Finder, Path, Place, Segment, Step};
-use super::{Field, Only, work};
+use super::path::{Path, Place, Segment, Step};
+use super::places::{self, Finder, work};
+use super::rules::{Field, Only};
 use crate::crd::validate::{Patterns, fits};
 
 /// The maximum size of the defaults that are added to an object. Otherwise a long list would multiply a
@@ -37,13 +38,13 @@ pub(super) fn translate(
     // by it.
     let mut bare: HashSet<Place> = HashSet::new();
     for path in &from.0.objects {
-        let places = path::places(object, path).into_iter();
-        bare.extend(places.filter(|place| path::get(object, place).is_some_and(Node::is_empty_object)));
+        let places = places::places(object, path).into_iter();
+        bare.extend(places.filter(|place| places::get(object, place).is_some_and(Node::is_empty_object)));
     }
     let mut moved = Vec::new();
     for (source, target) in moves {
-        for place in path::places(object, source) {
-            let Some(value) = path::take(object, &place) else { continue };
+        for place in places::places(object, source) {
+            let Some(value) = places::take(object, &place) else { continue };
             // Up to the last list, both paths are the same.
             let shared =
                 source.iter().rposition(|s| matches!(s, Segment::Each { .. })).map_or(0, |last| last + 1);
@@ -55,11 +56,11 @@ pub(super) fn translate(
         let default = default.as_ref().map(Default::of);
         let places = match default {
             Some(_) => default_places(object, path, &from.0.objects),
-            None => path::places(object, path),
+            None => places::places(object, path),
         };
         for place in places {
-            let identity = path::identified(object, path, &place);
-            match (path::take(object, &place), &default) {
+            let identity = places::identified(object, path, &place);
+            match (places::take(object, &place), &default) {
                 (None, None) => {}
                 (Some(value), Some(default)) if default.is(&value) => {}
                 (value, _) => saved.push((identity, value.map(|value| value.to_text()))),
@@ -67,9 +68,9 @@ pub(super) fn translate(
         }
     }
     for path in &from.0.objects {
-        for place in path::places(object, path) {
-            let identity = path::identified(object, path, &place);
-            match path::take(object, &place) {
+        for place in places::places(object, path) {
+            let identity = places::identified(object, path, &place);
+            match places::take(object, &place) {
                 Some(value) if bare.contains(&place) || !value.is_empty_object() => {
                     saved.push((identity, Some(value.to_text())));
                 }
@@ -85,14 +86,14 @@ pub(super) fn translate(
         restore(object, &mut finder, path, of_path(path));
     }
     for (source, place, new, value) in moved {
-        match path::put(object, &new, value) {
-            Ok(Some(depth)) if !to.0.objects.iter().any(|path| path::is_of(path, &new[..depth])) => {
+        match places::put(object, &new, value) {
+            Ok(Some(depth)) if !to.0.objects.iter().any(|path| places::is_of(path, &new[..depth])) => {
                 // The entry marks an object that was created here, so that it is removed when the value moves
                 // back.
                 saved.push((new[..depth].to_vec(), None));
             }
             Ok(_) => {}
-            Err(value) => saved.push((path::identified(object, source, &place), Some(value.to_text()))),
+            Err(value) => saved.push((places::identified(object, source, &place), Some(value.to_text()))),
         }
     }
     let mut left = MAX_DEFAULTS;
@@ -101,10 +102,10 @@ pub(super) fn translate(
         let Some(default) = default.as_ref().map(Default::of) else { continue };
         let known: HashSet<&Place> = of_path(path).iter().map(|(place, _)| place).collect();
         for place in default_places(object, path, &to.0.objects) {
-            let is_kept = known.contains(&path::identified(object, path, &place));
-            if !is_kept && path::get(object, &place).is_none() && default.text.len() <= left {
+            let is_kept = known.contains(&places::identified(object, path, &place));
+            if !is_kept && places::get(object, &place).is_none() && default.text.len() <= left {
                 left -= default.text.len();
-                let _ = path::put(object, &place, Node::Own(Rc::clone(&default.text)));
+                let _ = places::put(object, &place, Node::Own(Rc::clone(&default.text)));
             }
         }
     }
@@ -119,9 +120,9 @@ pub(super) fn translate(
     made.sort_by_key(|(path, ..)| std::cmp::Reverse(path.len()));
     for (path, place, _) in made {
         if let Some(place) = finder.located(object, path, place)
-            && path::get(object, &place).is_some_and(Node::is_empty_object)
+            && places::get(object, &place).is_some_and(Node::is_empty_object)
         {
-            path::take(object, &place);
+            places::take(object, &place);
         }
     }
     kept.add(to.1, unknown);
@@ -142,7 +143,7 @@ fn restore(object: &mut Node<'_>, finder: &mut Finder, path: &[Segment], entries
         if let (Some(place), Some(value)) = (finder.located(object, path, place), value) {
             let value =
                 if node::is_empty_object(value) { Node::empty_object() } else { Node::Own(Rc::clone(value)) };
-            let _ = path::put(object, &place, value);
+            let _ = places::put(object, &place, value);
         }
     }
 }
@@ -191,7 +192,7 @@ fn default_places(object: &Node<'_>, path: &Path, objects: &[Path]) -> Vec<Place
     while length > 1 && objects.iter().any(|own| own[..] == path[..length - 1]) {
         length -= 1;
     }
-    let mut places = path::places(object, &path[..length]);
+    let mut places = places::places(object, &path[..length]);
     for place in &mut places {
         place.extend(keys(&path[length..]));
     }
@@ -212,7 +213,7 @@ fn entries_of<'a>(
         let known = match node::items(&text).unwrap_or_default()[..] {
             [place] => place_of(place).and_then(|place| {
                 let path =
-                    only.paths().map(Vec::as_slice).chain(created()).find(|p| path::is_of(p, &place))?;
+                    only.paths().map(Vec::as_slice).chain(created()).find(|p| places::is_of(p, &place))?;
                 Some((path, (place, None)))
             }),
             // A moved value that did not fit into the object stays in the annotation, because its schema is
@@ -220,9 +221,9 @@ fn entries_of<'a>(
             [place, value] => place_of(place).and_then(|place| {
                 let objects = only.objects.iter().filter(|_| node::is_empty_object(value));
                 // The place is compared first, because that is cheaper than a validation.
-                let fields = only.fields.iter().filter(|field| path::is_of(&field.path, &place));
+                let fields = only.fields.iter().filter(|field| places::is_of(&field.path, &place));
                 let fields = fields.filter(|field| is_valid(&field.schema, value, patterns));
-                let objects = objects.filter(|path| path::is_of(path, &place));
+                let objects = objects.filter(|path| places::is_of(path, &place));
                 let path = objects.chain(fields.map(|field| &field.path)).next()?;
                 Some((path.as_slice(), (place, Some(value.into()))))
             }),

@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{Names, near};
 use crate::api::Gvk;
-use crate::compile::Compiler;
+use crate::compiler::{Compiler, Names, near};
 use crate::decode::{At, Must};
 use crate::manifest::Tree;
 use crate::plan::{Action, Call, Exec, Members, Of, Patch, Until, manifest};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::compile::Compiler;
+use crate::compiler::Compiler;
 use crate::decode::{At, Named};
 use crate::manifest::TemplateText;
 use crate::plan::{Auth, Body, Http, Tls, check_key, check_user, manifest};

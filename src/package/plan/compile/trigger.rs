@@ -1,7 +1,6 @@
 //! Triggers.
 
-use super::{Names, near};
-use crate::compile::Compiler;
+use crate::compiler::{Compiler, Names, near};
 use crate::crd::{self, Lookup};
 use crate::decode::At;
 use crate::diag::{Diagnostic, Location, did_you_mean};

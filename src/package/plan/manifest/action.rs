@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
-use super::{Bytes, Count, Interval, Redirects, Time};
+use super::words::{Bytes, Count, Interval, Redirects, Time};
 use crate::decode::{At, Decode, Decoder, Must, Named, choice, manifest};
 use crate::manifest::{ApiVersionName, Expression, KindName, TemplateText, Tree, inline_schema};
 use crate::yaml::{Node, NodeValue};

@@ -5,14 +5,11 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 
-use super::super::effects::reference;
-use super::super::history::item_id;
-use super::super::secrets::drop_unneeded;
-use super::super::{RunAction, RunObject, RunRef};
 use super::Runs;
+use crate::children::model::{Item, ItemId, RunAction, RunObject, RunRef, reference};
 use crate::children::names;
-use crate::children::origins::ItemId;
-use crate::children::target::Item;
+use crate::children::plans::history::item_id;
+use crate::children::plans::secrets::drop_unneeded;
 use crate::package::plan::OnLoss;
 use crate::plan::{self, Member, PlanRun, RUN_FINALIZER};
 

@@ -6,7 +6,7 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
 use super::Runs;
-use crate::children::findings::Finding;
+use crate::children::model::{Finding, share};
 use crate::package::plan::{Event, Plan};
 use crate::plan::{self, Member, PlanRun, SCHEDULED_AT, Schedule, Watch};
 use crate::template::{Expr, Scope, Var};
@@ -80,7 +80,7 @@ impl Runs<'_> {
         let Some(created) = created.and_then(|text| text.parse::<Timestamp>().ok()) else {
             return Vec::new();
         };
-        let share = crate::children::state::share(&origin.uid());
+        let share = share(&origin.uid());
         let mut due = Vec::new();
         for plan in &origin.resource.plans {
             for trigger in &plan.triggers {

@@ -37,7 +37,7 @@ plans:
 fn failed(world: &mut World) -> Option<(String, String)> {
     let status = world.decide().status.expect("a status");
     let patch = crate::children::status::patch(&json!({}), &status, "now").expect("a patch");
-    let found = crate::children::status::condition(&json!({"status": patch}), "RunFailed").cloned()?;
+    let found = crate::children::condition(&json!({"status": patch}), "RunFailed").cloned()?;
     let text = |field: &str| found[field].as_str().unwrap_or_default().to_owned();
     Some((text("reason"), text("message")))
 }
@@ -170,7 +170,7 @@ status: {told: record.told}
         world.store().runs.get_mut("mine").unwrap()["spec"]["params"] = json!({"most": most});
         world.edit(json!({"text": "y"}));
         let decision = world.decide();
-        assert!(decision.exceeded.is_none(), "{:?}", decision.verdict);
+        assert!(decision.evaluation.exceeded.is_none(), "{:?}", decision.verdict);
         world.settle();
         let status = world.store().runs["mine"]["status"].clone();
         assert_eq!((&status["phase"], &status["reason"]), (&json!("Failed"), &json!("RecordFailed")));

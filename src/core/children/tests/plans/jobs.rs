@@ -48,7 +48,8 @@ fn a_step_says_why_the_pod_of_its_job_does_not_run() {
     world.settle();
     request(&mut world, "mine", "work");
     world.settle();
-    let asks_for_pods = |world: &World| world.decide().wants.iter().any(|want| &*want.gvk.kind == "Pod");
+    let asks_for_pods =
+        |world: &World| world.decide().needs.watches.iter().any(|want| &*want.gvk.kind == "Pod");
     // The Job may still be starting: its pods are not watched.
     assert!(awaited(&world).ends_with("is not done"), "{}", awaited(&world));
     assert!(!asks_for_pods(&world) && world.decide().again.is_some_and(|wait| wait.as_secs() <= 5));

@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::*;
-use crate::children::plans::{Call, SecretOutputs};
+use crate::children::model::{Call, SecretOutputs};
 use crate::plan::{Answer, request::HttpReply};
 
 fn package_of(steps: &str) -> Arc<Package> {
@@ -72,7 +72,8 @@ fn secret_outputs_are_stored_once_and_read_back_after_a_restart() {
         decision.findings
     );
     let want = decision
-        .wants
+        .needs
+        .watches
         .iter()
         .find(|want| &*want.gvk.kind == "Secret")
         .expect("the Secret is watched")

@@ -83,8 +83,8 @@ impl World {
 fn a_run_finishes_with_its_own_revision() {
     let (mut world, old) = upgraded(Some("work"));
     let decision = world.decide();
-    assert!(decision.pending && decision.actions.is_empty());
-    assert_eq!(decision.revisions, BTreeSet::from([old.revision()]));
+    assert!(decision.input == Input::Loading && decision.actions.is_empty());
+    assert_eq!(decision.needs.revisions, BTreeSet::from([old.revision()]));
     world.loads(&old, Revision::Loaded(Arc::clone(&old)));
     world.settle();
     assert_eq!(world.log, [""; 0]);
@@ -99,7 +99,7 @@ fn a_run_finishes_with_its_own_revision() {
     assert_eq!(world.settle(), Verdict::Ready { children: 2 });
     assert_eq!(world.texts(), ["new", "new"]);
     assert_eq!(world.phase("upgrade"), Phase::Succeeded);
-    assert!(world.decide().revisions.is_empty());
+    assert!(world.decide().needs.revisions.is_empty());
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn a_run_finishes_though_the_new_revision_has_no_plans() {
     assert_eq!(world.recorded("note"), "old");
     // Then the graph is the rollout.
     assert_eq!(world.texts(), ["new", "new"]);
-    assert!(world.decide().revisions.is_empty(), "the earlier revision is not needed any more");
+    assert!(world.decide().needs.revisions.is_empty(), "the earlier revision is not needed any more");
     world.edit(json!({"text": "newer"}));
     assert_eq!(world.settle(), Verdict::Ready { children: 2 });
     assert_eq!(world.texts(), ["newer", "newer"]);

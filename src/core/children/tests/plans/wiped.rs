@@ -192,7 +192,7 @@ fn a_copy_of_an_instance_without_its_memory_is_not_deployed() {
 }
 
 #[test]
-fn state_stored_by_0_1_0_is_taken_over_without_a_run() {
+fn runs_from_before_instance_states_are_taken_over_without_a_run() {
     let mut world = ready();
     request(&mut world, "mine", "other");
     settle(&mut world);
@@ -208,6 +208,31 @@ fn state_stored_by_0_1_0_is_taken_over_without_a_run() {
     assert_eq!(world.phases().len(), 2);
     assert_eq!(memory(&mut world)["record"]["note"]["value"], "other");
     assert_eq!(memory(&mut world)["runs"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn state_of_a_newer_format_waits_for_a_newer_operetta() {
+    let mut world = ready();
+    let written = world.store().state.clone().unwrap();
+    world.store().state.as_mut().unwrap()["spec"]["format"] = 2.into();
+    request(&mut world, "mine", "other");
+    world.restart();
+    world.edit(json!({"text": "y"}));
+    let Verdict::Stalled { reason, message } = settle(&mut world) else {
+        panic!("{:?}", world.decide().verdict)
+    };
+    assert_eq!(reason, "StateNewer");
+    assert!(message.contains("format 2") && message.contains("upgrade Operetta"), "{message}");
+    // Nothing is changed, and nobody is asked whether to go on without it.
+    assert_eq!(world.value("a-c", "text"), "x");
+    assert_eq!(world.phases().len(), 2);
+    assert_eq!(memory(&mut world)["format"], 2);
+    // A newer version, which knows the format, goes on.
+    world.store().state = Some(written);
+    world.restart();
+    settle(&mut world);
+    assert_eq!(world.value("a-c", "text"), "y");
+    assert!(world.phases().iter().all(|(_, phase)| *phase == Phase::Succeeded), "{:?}", world.phases());
 }
 
 #[test]

@@ -203,6 +203,8 @@ fn a_message_is_shown_once_the_step_has_waited_for_a_while() {
     assert_eq!(progress.waiting[0].message, "too few members");
     assert!(progress.wake > Some(Duration::from_secs(10)), "{:?}", progress.wake);
     assert_eq!(sim.history.len(), stored, "and nothing is written");
+    sim.restart();
+    assert_eq!(sim.settle().waiting[0].message, "too few members", "a restart hides nothing");
     // Time of the step itself counts.
     sim.cluster.refs.insert("api".into(), Var::Json(json!({"ok": true, "more": false})));
     let progress = sim.settle();

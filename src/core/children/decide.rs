@@ -1,0 +1,51 @@
+//! `decide(snapshot, state, now) -> Decision`: what to do next for one instance.
+//!
+//! One call looks at one moment. What can be done now is in [`Decision::actions`]; what waits is in the [`Verdict`], and
+//! an event or [`Decision::again`] brings the next call.
+//!
+//! The stages: [`Snapshot`] is what is known, `target` renders what should be, `diff` compares, `schedule` permits or
+//! blocks each write, `prune` removes what nothing desires, `findings` tell what is missing, and the verdict follows.
+
+use std::time::Duration;
+
+use super::decide_target::decide_target;
+use super::desired::target;
+use super::model::{Context, Decision, Input, Origins, ReconcileState, Snapshot, Verdict};
+use super::plans::decide::decide as decide_with_plans;
+use super::plans::delete::{delete, delete_children};
+use super::schedule::Graph;
+use super::{deletion_runs, prune};
+use crate::template::{Budget, Totals};
+
+/// Decides about an instance. `now` is time since the manager started.
+pub fn decide(snapshot: &Snapshot, state: &ReconcileState, now: Duration) -> Decision {
+    let mut decision = decide_children(snapshot, state, now);
+    deletion_runs::arrange(snapshot, state, &mut decision);
+    decision.needs.full_budget = snapshot.limits != Totals::FULL && !decision.evaluation.is_small();
+    decision
+}
+
+fn decide_children(snapshot: &Snapshot, state: &ReconcileState, now: Duration) -> Decision {
+    if snapshot.is_deleting() {
+        return match (&snapshot.plans, snapshot.origin()) {
+            (Some(plans), Ok(origin)) => delete(snapshot, plans, origin, (state, now)),
+            (Some(plans), Err(_)) if plans.is_listing => {
+                let message = "what belongs to its runs is being listed".to_owned();
+                Decision { input: Input::Loading, ..Decision::idle(Verdict::Deleting { message }) }
+            }
+            (Some(plans), Err(_)) => delete_children(snapshot, plans, (state, now)),
+            _ => prune::delete_instance(snapshot, state, now),
+        };
+    }
+    let origin = match snapshot.origin() {
+        Ok(origin) => origin,
+        Err(why) => return Decision::not_loaded(&snapshot.instance, why.to_owned()),
+    };
+    if let Some(plans) = &snapshot.plans {
+        return decide_with_plans(snapshot, plans, origin, (state, now));
+    }
+    let origins = Origins::one(origin);
+    let ctx = Context::new(snapshot, &origins, Budget::new(snapshot.limits));
+    let target = target(&ctx);
+    decide_target(&ctx, &target, &Graph::of(&origins, &target), (state, now))
+}

@@ -1,0 +1,215 @@
+//! The API: one value that answers requests.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::kinds::{Kind, Kinds};
+use crate::request::{Query, Request, Response, Route, segments};
+use crate::status::{Failure, Outcome};
+use crate::store::Store;
+use crate::{discovery, openapi, read, write};
+
+/// A Kubernetes API with its objects. It never reads a clock: the time is given.
+#[derive(Debug)]
+pub struct Api {
+    pub(crate) store: Store,
+    pub(crate) kinds: Kinds,
+    /// The number of values that were generated: uids and suffixes of names.
+    generated: u64,
+    /// The number of addresses that Services were given.
+    pub(crate) addresses: u32,
+    /// Whether controllers have something to look at.
+    pub(crate) is_dirty: bool,
+}
+
+impl Default for Api {
+    fn default() -> Self {
+        Self { store: Store::default(), kinds: Kinds::built_in(), generated: 0, addresses: 0, is_dirty: true }
+    }
+}
+
+/// A request about objects.
+#[derive(Debug)]
+pub(crate) struct Context<'a> {
+    pub(crate) kind: Arc<Kind>,
+    pub(crate) route: Route,
+    pub(crate) query: Query,
+    pub(crate) request: &'a Request<'a>,
+    pub(crate) now: String,
+    pub(crate) warnings: Vec<String>,
+}
+
+impl Context<'_> {
+    pub(crate) fn namespace(&self) -> &str {
+        self.route.namespace.as_deref().unwrap_or_default()
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.route.name.as_deref().unwrap_or_default()
+    }
+
+    pub(crate) fn subresource(&self) -> &str {
+        self.route.subresource.as_deref().unwrap_or_default()
+    }
+
+    /// The key of the object in the store.
+    pub(crate) fn key(&self) -> String {
+        key(self.namespace(), self.name())
+    }
+}
+
+/// The key of an object in the store.
+pub(crate) fn key(namespace: &str, name: &str) -> String {
+    format!("{namespace}/{name}")
+}
+
+/// A time as objects have it.
+pub(crate) fn time(now: Timestamp) -> String {
+    now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+impl Api {
+    /// An API with the namespaces that every cluster has.
+    pub fn new(now: Timestamp) -> Self {
+        let mut api = Self::default();
+        for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
+            let body = serde_json::json!({"metadata": {"name": name}}).to_string();
+            api.handle(
+                &Request {
+                    method: "POST",
+                    uri: "/api/v1/namespaces",
+                    content_type: "application/json",
+                    accept: "",
+                    user_agent: "kube-apiserver",
+                    user: &crate::User::default(),
+                    body: body.as_bytes(),
+                },
+                now,
+            );
+        }
+        api
+    }
+
+    /// Answers a request at a time.
+    pub fn handle(&mut self, request: &Request<'_>, now: Timestamp) -> Response {
+        let (path, query) = request.uri.split_once('?').unwrap_or((request.uri, ""));
+        let query = Query::parse(query);
+        match self.answer(request, path, query, now) {
+            Ok(response) => response,
+            Err(failure) => Response::json(failure.code, &failure.to_json()),
+        }
+    }
+
+    fn answer(
+        &mut self,
+        request: &Request<'_>,
+        path: &str,
+        query: Query,
+        now: Timestamp,
+    ) -> Outcome<Response> {
+        let parts = segments(path);
+        let parts_ref: Vec<&str> = parts.iter().map(String::as_str).collect();
+        let (group, version, rest) = match &parts_ref[..] {
+            ["api", version, ..] if parts.len() > 2 => ("", *version, &parts[2..]),
+            ["apis", group, version, ..] if parts.len() > 3 => (*group, *version, &parts[3..]),
+            ["openapi", ..] => return Ok(openapi::answer(self, &parts_ref)),
+            _ => return discovery::answer(self, request, &parts_ref),
+        };
+        let route = Route::parse(group, version, rest).ok_or_else(Failure::no_path)?;
+        let Some(kind) = self.kinds.find(group, version, &route.plural).cloned() else {
+            if self.kinds.iter().any(|kind| kind.group == group && kind.version == version) {
+                return Err(Failure::no_path());
+            }
+            return Ok(Response::plain(404, "404 page not found\n"));
+        };
+        if kind.namespaced && route.namespace.is_none() && route.name.is_some()
+            || !kind.namespaced && route.namespace.is_some()
+        {
+            return Err(Failure::no_path());
+        }
+        let mut context = Context { kind, route, query, request, now: time(now), warnings: Vec::new() };
+        let mut response = self.dispatch(&mut context)?;
+        response.warnings.append(&mut context.warnings);
+        Ok(response)
+    }
+
+    fn dispatch(&mut self, context: &mut Context<'_>) -> Outcome<Response> {
+        let kind = context.kind.clone();
+        let method = context.request.method;
+        let sub = context.subresource().to_owned();
+        if !sub.is_empty() && !kind.has_subresource(&sub) {
+            return Err(Failure::no_path());
+        }
+        let verb = match (method, context.route.name.is_some()) {
+            ("GET", true) => "get",
+            ("GET", false) if context.query.flag("watch") => "watch",
+            ("GET", false) => "list",
+            ("POST", false) => "create",
+            ("POST", true) if !sub.is_empty() => "create",
+            ("PUT", true) => "update",
+            ("PATCH", true) => "patch",
+            ("DELETE", true) => "delete",
+            ("DELETE", false) => "deletecollection",
+            _ => return Err(Failure::not_allowed(&kind, method)),
+        };
+        if sub.is_empty() && !kind.allows(verb) {
+            return Err(Failure::not_allowed(&kind, verb));
+        }
+        match (verb, &*sub) {
+            ("get", "" | "status") => read::get(self, context),
+            ("list", _) => read::list(self, context),
+            ("watch", _) => read::watch(self, context),
+            ("create", "") => write::create(self, context),
+            ("update", "" | "status" | "finalize") => write::update(self, context),
+            ("patch", "" | "status" | "finalize") => write::patch(self, context),
+            ("delete", "") => write::delete(self, context),
+            ("deletecollection", "") => write::delete_collection(self, context),
+            (_, "scale") => crate::scale::answer(self, context, verb),
+            _ => Err(Failure::not_allowed(&kind, verb)),
+        }
+    }
+
+    /// The live object, or that there is none.
+    pub(crate) fn live(&self, context: &Context<'_>) -> Outcome<Value> {
+        let kind = &context.kind;
+        let object = self.store.get(&kind.storage(), &context.key());
+        let object = object.ok_or_else(|| Failure::not_found(kind, context.name()))?;
+        Ok(crate::versions::read(kind, object))
+    }
+
+    /// A value that no other object has: the same requests get the same ones.
+    pub(crate) fn generate(&mut self) -> u64 {
+        self.generated += 1;
+        // One step of splitmix64, so that neighbours look different.
+        let mut z = self.generated.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub(crate) fn uid(&mut self) -> String {
+        let (a, b) = (self.generate(), self.generated);
+        format!(
+            "{:08x}-{:04x}-4{:03x}-8{:03x}-{b:012x}",
+            a >> 32,
+            (a >> 16) & 0xffff,
+            (a >> 4) & 0xfff,
+            a & 0xfff
+        )
+    }
+
+    /// The suffix of a generated name.
+    pub(crate) fn suffix(&mut self) -> String {
+        const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+        let mut number = self.generate();
+        (0..5)
+            .map(|_| {
+                let letter = LETTERS[usize::try_from(number % 27).unwrap_or(0)];
+                number /= 27;
+                char::from(letter)
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,226 @@
+//! Kinds of CRDs: their schemas, and their names while they are established and deleted.
+
+mod names;
+mod validate;
+
+use serde_json::{Map, Value, json};
+
+use crate::api::Api;
+use crate::decode;
+use crate::kinds::{Kind, Source};
+use crate::schema::{Arena, Id, Typed, definition};
+use crate::status::Fault;
+
+pub(crate) use names::{begin_delete, check, default_names, prepare, tick};
+
+/// One version of a CRD.
+#[derive(Debug)]
+pub(crate) struct Custom {
+    arena: Arena,
+    id: Id,
+    /// Its `openAPIV3Schema`.
+    pub(crate) schema: Value,
+    pub(crate) has_status: bool,
+    /// The version as the CRD has it, with its subresources and columns.
+    pub(crate) version: Value,
+    pub(crate) names: Value,
+    pub(crate) selectable: Vec<String>,
+    /// Whether all objects were stored by this version and schema.
+    pub(crate) is_first: bool,
+}
+
+impl Custom {
+    fn new(crd: &Value, version: &Value, is_first: bool) -> Self {
+        let schema = version["schema"]["openAPIV3Schema"].clone();
+        let (arena, id) = Arena::custom(&schema);
+        let selectable = version["selectableFields"].as_array().into_iter().flatten();
+        Self {
+            arena,
+            id,
+            schema,
+            has_status: version["subresources"]["status"].is_object(),
+            version: version.clone(),
+            names: crd["status"]["acceptedNames"].clone(),
+            selectable: selectable
+                .filter_map(|field| field["jsonPath"].as_str())
+                .map(|path| path.trim_start_matches('.').to_owned())
+                .collect(),
+            is_first,
+        }
+    }
+
+    pub(crate) fn typed(&self) -> Typed<'_> {
+        self.arena.typed(self.id)
+    }
+
+    /// Prunes and completes an object that was stored by another version or schema.
+    pub(crate) fn settle(&self, value: &mut Value) {
+        operetta_package::crd::prune(&self.schema, value);
+        operetta_package::crd::apply_defaults(&self.schema, value);
+    }
+}
+
+/// Reads an object: unknown fields are dropped and returned, defaults are set.
+pub(crate) fn read_into(custom: &Custom, value: &mut Value) -> Result<Vec<String>, String> {
+    let mut unknown = Vec::new();
+    if let Some(typed) = definition("meta.v1.ObjectMeta")
+        && let Some(meta) = value.get_mut("metadata")
+    {
+        unknown.extend(decode::decode(typed, meta)?.into_iter().map(|path| format!("metadata.{path}")));
+    }
+    lost(&custom.schema, value, true, "", &mut unknown);
+    custom.settle(value);
+    Ok(unknown)
+}
+
+/// The fields that pruning drops.
+fn lost(schema: &Value, value: &Value, is_root: bool, path: &str, found: &mut Vec<String>) {
+    match value {
+        Value::Object(map) => {
+            let is_whole = is_root || schema["x-kubernetes-embedded-resource"] == true;
+            let open = schema["x-kubernetes-preserve-unknown-fields"] == true
+                || schema["additionalProperties"] == true;
+            for (name, value) in map {
+                if is_whole && ["apiVersion", "kind", "metadata"].contains(&name.as_str()) {
+                    continue;
+                }
+                let below = schema["properties"].get(name);
+                let below = below.or_else(|| Some(&schema["additionalProperties"]).filter(|s| s.is_object()));
+                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                match below {
+                    Some(below) => lost(below, value, false, &path, found),
+                    None if open => {}
+                    None => found.push(path),
+                }
+            }
+        }
+        Value::Array(items) => {
+            for (at, item) in items.iter().enumerate().filter(|_| schema["items"].is_object()) {
+                lost(&schema["items"], item, false, &format!("{path}[{at}]"), found);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// What is wrong with a custom resource.
+pub(crate) fn validate(custom: &Custom, subresource: &str, object: &Value) -> Vec<Fault> {
+    if subresource == "status" {
+        let schema = &custom.schema["properties"]["status"];
+        return match object.get("status").filter(|_| schema.is_object()) {
+            Some(status) => validate::check(schema, status, false, "status", ""),
+            None => Vec::new(),
+        };
+    }
+    validate::check(&custom.schema, object, true, "", "")
+}
+
+/// Where an apply has left nulls that the schema does not allow.
+pub(crate) fn nulls(custom: &Custom, subresource: &str, object: &Value) -> Vec<Fault> {
+    let mut object = object.clone();
+    fill_nulls(&custom.schema, &mut object);
+    let faults = validate(custom, subresource, &object);
+    if faults.iter().any(Fault::is_about_null) { faults } else { Vec::new() }
+}
+
+/// Replaces nulls by their defaults.
+fn fill_nulls(schema: &Value, value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            for (name, value) in map.iter_mut() {
+                let below = schema["properties"].get(name);
+                let Some(below) = below.or_else(|| schema.get("additionalProperties")) else { continue };
+                if value.is_null() && !below["default"].is_null() && below["nullable"] != true {
+                    *value = below["default"].clone();
+                }
+                fill_nulls(below, value);
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| fill_nulls(&schema["items"], item)),
+        _ => {}
+    }
+}
+
+/// Follows a change of a CRD.
+pub(crate) fn changed(api: &mut Api, kind: &Kind, object: Option<&Value>) {
+    if kind.group != "apiextensions.k8s.io" {
+        return;
+    }
+    if let Some(object) = object {
+        let name = crate::meta::text(object, "name").to_owned();
+        serve(api, &name, object);
+    } else {
+        let gone: Vec<(String, String)> = api
+            .kinds
+            .iter()
+            .filter(|kind| kind.custom().is_some())
+            .filter(|kind| api.store.get(CRDS, &format!("/{}", kind.resource())).is_none())
+            .map(|kind| (kind.group.clone(), kind.plural.clone()))
+            .collect();
+        for (group, plural) in gone {
+            api.kinds.remove(&group, &plural);
+        }
+    }
+}
+
+/// The resource of CRDs.
+pub(crate) const CRDS: &str = "customresourcedefinitions.apiextensions.k8s.io";
+
+/// Serves the versions of a CRD that is established.
+fn serve(api: &mut Api, name: &str, crd: &Value) {
+    let conditions = crd["status"]["conditions"].as_array().into_iter().flatten();
+    let established = conditions.clone().any(|c| c["type"] == "Established" && c["status"] == "True");
+    let spec = &crd["spec"];
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (group, plural) = (text(&spec["group"]), text(&spec["names"]["plural"]));
+    if !established {
+        api.kinds.remove(&group, &plural);
+        return;
+    }
+    let old = api.kinds.iter().find(|kind| kind.group == group && kind.plural == plural).cloned();
+    let is_deleting = !crd["metadata"]["deletionTimestamp"].is_null();
+    // Objects that exist were stored by other schemas, unless nothing about the versions changed.
+    let has_objects = api.store.range(name, "", None).next().is_some();
+    api.kinds.remove(&group, &plural);
+    for version in
+        spec["versions"].as_array().into_iter().flatten().filter(|version| version["served"] == true)
+    {
+        let same = old
+            .as_ref()
+            .and_then(|old| old.custom())
+            .is_some_and(|custom| custom.is_first && custom.version["schema"] == version["schema"]);
+        let custom = Custom::new(crd, version, !has_objects || same);
+        let mut verbs =
+            vec!["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
+        if is_deleting {
+            verbs.retain(|verb| *verb != "create");
+        }
+        let subresources = ["status", "scale"];
+        let subresources = subresources.into_iter().filter(|sub| version["subresources"][sub].is_object());
+        api.kinds.insert(Kind {
+            group: group.clone(),
+            version: text(&version["name"]),
+            plural: plural.clone(),
+            kind: text(&spec["names"]["kind"]),
+            namespaced: spec["scope"] == "Namespaced",
+            verbs: verbs.into_iter().map(str::to_owned).collect(),
+            subresources: subresources.map(str::to_owned).collect(),
+            source: Source::Custom(custom.into()),
+        });
+    }
+}
+
+/// The managers of what the server writes into the status of CRDs.
+fn status_manager(now: &str, conditions: &[&str], names: &Map<String, Value>) -> Value {
+    let fields: Map<String, Value> = conditions
+        .iter()
+        .map(|kind| {
+            let item = json!({".": {}, "f:lastTransitionTime": {}, "f:message": {}, "f:reason": {}, "f:status": {}, "f:type": {}});
+            (format!("k:{{\"type\":\"{kind}\"}}"), item)
+        })
+        .collect();
+    let names: Map<String, Value> = names.keys().map(|name| (format!("f:{name}"), json!({}))).collect();
+    json!({"manager": "kube-apiserver", "operation": "Update", "apiVersion": "apiextensions.k8s.io/v1", "time": now,
+        "fieldsType": "FieldsV1", "subresource": "status",
+        "fieldsV1": {"f:status": {"f:acceptedNames": names, "f:conditions": fields}}})
+}

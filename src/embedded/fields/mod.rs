@@ -1,0 +1,18 @@
+//! Who owns which fields: the sets in `managedFields`, and the merge, comparison and removal of values that server-side
+//! apply is made of. The algorithms are those of structured-merge-diff, over JSON.
+
+mod compare;
+pub(crate) mod manager;
+mod merge;
+mod remove;
+mod set;
+mod typed;
+
+pub(crate) use manager::{Conflicts, Managed, Owner};
+pub(crate) use set::Set;
+pub(crate) use typed::{check, go_value};
+
+/// The paths of the fields of a value.
+pub(crate) fn field_paths(typed: crate::schema::Typed<'_>, value: &serde_json::Value) -> Vec<String> {
+    typed::field_set(typed, value).paths()
+}

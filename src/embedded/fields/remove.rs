@@ -1,0 +1,40 @@
+//! A value without the fields of a set.
+
+use serde_json::{Map, Value};
+
+use super::set::{Set, field, item};
+use crate::schema::{Shape, Typed};
+
+/// Removes the fields of `set` from a value. What becomes empty becomes null.
+pub(super) fn remove(typed: Option<Typed<'_>>, value: &Value, set: &Set) -> Value {
+    let Some(typed) = typed else { return value.clone() };
+    let shape = typed.shape(value);
+    match (&shape, value) {
+        (Shape::Scalar(_), _) => value.clone(),
+        (Shape::Map(map), Value::Object(fields)) if !fields.is_empty() && !shape.is_atomic() => {
+            let mut out = Map::new();
+            for (name, value) in fields {
+                let value = match set.0.get(&field(name)) {
+                    Some(node) if node.member => continue,
+                    Some(node) => remove(map.field(name), value, &node.below),
+                    None => value.clone(),
+                };
+                out.insert(name.clone(), value);
+            }
+            if out.is_empty() { Value::Null } else { Value::Object(out) }
+        }
+        (Shape::List(list), Value::Array(items)) if !items.is_empty() && !list.is_atomic() => {
+            let mut out = Vec::new();
+            for value in items {
+                let key = item(&shape, value).unwrap_or_default();
+                match set.0.get(&key) {
+                    Some(node) if node.member => {}
+                    Some(node) => out.push(remove(list.items(), value, &node.below)),
+                    None => out.push(value.clone()),
+                }
+            }
+            if out.is_empty() { Value::Null } else { Value::Array(out) }
+        }
+        _ => Value::Null,
+    }
+}

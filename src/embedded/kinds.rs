@@ -1,0 +1,180 @@
+//! The kinds that are served: built-in ones as a real server lists them, and those of CRDs.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+use serde_json::Value;
+
+use crate::crd::Custom;
+use crate::schema::{self, Typed, built_in};
+
+/// The aggregated discovery of a real server without CRDs.
+static DISCOVERY: &[u8] = include_bytes!("data/discovery.z");
+
+/// One version of a kind.
+#[derive(Debug)]
+#[allow(clippy::struct_field_names)] // The name of Kubernetes.
+pub(crate) struct Kind {
+    pub(crate) group: String,
+    pub(crate) version: String,
+    pub(crate) plural: String,
+    pub(crate) kind: String,
+    pub(crate) namespaced: bool,
+    pub(crate) verbs: Vec<String>,
+    pub(crate) subresources: Vec<String>,
+    pub(crate) source: Source,
+}
+
+/// Where the schema of a kind is from.
+#[derive(Debug)]
+pub(crate) enum Source {
+    BuiltIn(Typed<'static>),
+    Custom(Arc<Custom>),
+}
+
+impl Kind {
+    /// `apps/v1`, or `v1`.
+    pub(crate) fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
+    }
+
+    /// `deployments.apps`, as messages and the store name the resource.
+    pub(crate) fn resource(&self) -> String {
+        if self.group.is_empty() { self.plural.clone() } else { format!("{}.{}", self.plural, self.group) }
+    }
+
+    /// The resource under which its objects are stored.
+    pub(crate) fn storage(&self) -> String {
+        if self.group == "events.k8s.io" { self.plural.clone() } else { self.resource() }
+    }
+
+    /// The part of the key in etcd that names the resource.
+    pub(crate) fn registry(&self) -> String {
+        match (&self.source, &*self.group, &*self.plural) {
+            (Source::Custom(_), group, plural) => format!("{group}/{plural}"),
+            (_, "", "services") => "services/specs".to_owned(),
+            (_, "", "endpoints") => "services/endpoints".to_owned(),
+            (_, "", "nodes") => "minions".to_owned(),
+            (_, "networking.k8s.io", "ingresses") => "ingress".to_owned(),
+            (_, _, plural) => plural.to_owned(),
+        }
+    }
+
+    pub(crate) fn typed(&self) -> Typed<'_> {
+        match &self.source {
+            Source::BuiltIn(typed) => *typed,
+            Source::Custom(custom) => custom.typed(),
+        }
+    }
+
+    pub(crate) fn custom(&self) -> Option<&Custom> {
+        match &self.source {
+            Source::BuiltIn(_) => None,
+            Source::Custom(custom) => Some(custom),
+        }
+    }
+
+    pub(crate) fn allows(&self, verb: &str) -> bool {
+        self.verbs.iter().any(|known| known == verb)
+    }
+
+    pub(crate) fn has_subresource(&self, name: &str) -> bool {
+        self.subresources.iter().any(|known| known == name)
+    }
+}
+
+/// The kinds that are served now, by group, version and plural.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Kinds {
+    all: BTreeMap<(String, String, String), Arc<Kind>>,
+}
+
+/// The discovery documents of the built-in kinds.
+pub(crate) fn discovery() -> &'static [Value] {
+    static PARSED: OnceLock<Vec<Value>> = OnceLock::new();
+    PARSED.get_or_init(|| serde_json::from_str(&schema::unpack(DISCOVERY)).unwrap_or_default())
+}
+
+impl Kinds {
+    /// The built-in kinds.
+    pub(crate) fn built_in() -> Self {
+        static KINDS: OnceLock<Kinds> = OnceLock::new();
+        KINDS.get_or_init(Self::read).clone()
+    }
+
+    fn read() -> Self {
+        let definitions = definitions();
+        let mut all = BTreeMap::new();
+        let list = |value: &Value| -> Vec<String> {
+            value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+        };
+        for group in discovery() {
+            let name = group["metadata"]["name"].as_str().unwrap_or_default();
+            for version in group["versions"].as_array().into_iter().flatten() {
+                let version_name = version["version"].as_str().unwrap_or_default();
+                for resource in version["resources"].as_array().into_iter().flatten() {
+                    let kind = resource["responseKind"]["kind"].as_str().unwrap_or_default();
+                    let api_version = if name.is_empty() {
+                        version_name.to_owned()
+                    } else {
+                        format!("{name}/{version_name}")
+                    };
+                    let Some(typed) = definitions.get(&format!("{api_version} {kind}")) else { continue };
+                    let plural = resource["resource"].as_str().unwrap_or_default().to_owned();
+                    let subresources = resource["subresources"].as_array().into_iter().flatten();
+                    let kind = Kind {
+                        group: name.to_owned(),
+                        version: version_name.to_owned(),
+                        plural: plural.clone(),
+                        kind: kind.to_owned(),
+                        namespaced: resource["scope"] == "Namespaced",
+                        verbs: list(&resource["verbs"]),
+                        subresources: subresources
+                            .filter_map(|sub| sub["subresource"].as_str().map(str::to_owned))
+                            .collect(),
+                        source: Source::BuiltIn(*typed),
+                    };
+                    all.insert((name.to_owned(), version_name.to_owned(), plural), Arc::new(kind));
+                }
+            }
+        }
+        Self { all }
+    }
+
+    pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Kind>> {
+        self.all.get(&(group.to_owned(), version.to_owned(), plural.to_owned()))
+    }
+
+    /// Any version of the resource that is stored under this name.
+    pub(crate) fn stored(&self, storage: &str) -> Option<&Arc<Kind>> {
+        self.all.values().find(|kind| kind.storage() == storage)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Kind>> {
+        self.all.values()
+    }
+
+    pub(crate) fn insert(&mut self, kind: Kind) {
+        self.all.insert((kind.group.clone(), kind.version.clone(), kind.plural.clone()), Arc::new(kind));
+    }
+
+    /// Removes all versions of a resource.
+    pub(crate) fn remove(&mut self, group: &str, plural: &str) {
+        self.all.retain(|(g, _, p), _| g != group || p != plural);
+    }
+}
+
+/// Whether kube-apiserver knows a kind.
+pub(crate) fn is_known(api_version: &str, kind: &str) -> bool {
+    definitions().contains_key(&format!("{api_version} {kind}"))
+}
+
+/// The definitions of kinds, by apiVersion and kind.
+fn definitions() -> BTreeMap<String, Typed<'static>> {
+    schema::definitions()
+        .filter_map(|(name, json)| {
+            let json: Value = serde_json::from_str(json).ok()?;
+            Some((json["kind"].as_str()?.to_owned(), built_in().find(name)?))
+        })
+        .collect()
+}

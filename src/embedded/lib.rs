@@ -1,0 +1,50 @@
+//! A Kubernetes API as a value: requests and the time go in, responses come out. Nothing here waits, does I/O, reads a clock
+//! or throws dice. README.md says what is exact and what is left out.
+
+// Tests may panic; the product reports what went wrong instead.
+#![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+// A failure is large and rare, so results hold it in a box.
+#![allow(clippy::unnecessary_box_returns)]
+
+mod api;
+mod body;
+mod crd;
+mod decode;
+mod defaults;
+mod discovery;
+mod fields;
+mod gc;
+mod kinds;
+mod last_applied;
+mod meta;
+mod openapi;
+mod patching;
+mod pods;
+mod quantity;
+mod read;
+mod request;
+mod scale;
+mod schema;
+mod selector;
+mod services;
+mod status;
+mod store;
+mod strategy;
+mod table;
+mod validate;
+mod versions;
+mod watch;
+mod write;
+
+pub use api::Api;
+pub use request::{Body, Request, Response, User};
+pub use watch::Watch;
+
+/// A body in YAML.
+fn yaml(text: &str) -> Option<serde_json::Value> {
+    let _ = text;
+    None
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,125 @@
+//! Quantities in the form in which the API server writes them.
+
+/// The decimal suffixes, by the power of ten.
+const DECIMAL: [(&str, i32); 10] =
+    [("n", -9), ("u", -6), ("m", -3), ("", 0), ("k", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15), ("E", 18)];
+/// The binary suffixes, by the power of two.
+const BINARY: [(&str, u32); 6] = [("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40), ("Pi", 50), ("Ei", 60)];
+
+/// The canonical form of a quantity; `None` if it is none.
+pub(crate) fn canonical(text: &str) -> Option<String> {
+    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let sign = if text.starts_with('-') { "-" } else { "" };
+    let end = unsigned.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(unsigned.len());
+    let (number, suffix) = unsigned.split_at(end);
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if whole.is_empty() && fraction.is_empty() || fraction.contains('.') {
+        return None;
+    }
+    let digits = format!("{whole}{fraction}");
+    let digits = digits.trim_start_matches('0');
+    let places = i32::try_from(fraction.len()).ok()?;
+    if let Some((_, power)) = BINARY.iter().find(|(known, _)| *known == suffix) {
+        return binary(sign, digits, places, *power);
+    }
+    let (exponent, scientific) = match DECIMAL.iter().find(|(known, _)| *known == suffix) {
+        Some((_, power)) => (*power, false),
+        None => (suffix.strip_prefix(['e', 'E'])?.parse().ok()?, true),
+    };
+    Some(decimal(sign, digits, exponent - places, scientific))
+}
+
+/// `digits` times ten to the power of `exponent`.
+fn decimal(sign: &str, digits: &str, exponent: i32, scientific: bool) -> String {
+    let mut mantissa = digits.trim_end_matches('0').to_owned();
+    if mantissa.is_empty() {
+        return "0".to_owned();
+    }
+    let mut exponent = exponent + i32::try_from(digits.len() - mantissa.len()).unwrap_or(0);
+    if exponent < -9 {
+        // Nothing smaller than a billionth is kept; it is rounded up.
+        let cut = usize::try_from(-9 - exponent).unwrap_or(usize::MAX);
+        let kept = mantissa.len().saturating_sub(cut);
+        let rounded = mantissa[..kept].parse::<u128>().unwrap_or(0) + 1;
+        return decimal(sign, &rounded.to_string(), -9, scientific);
+    }
+    while exponent % 3 != 0 {
+        mantissa.push('0');
+        exponent -= 1;
+    }
+    let suffix = if scientific {
+        if exponent == 0 { String::new() } else { format!("e{exponent}") }
+    } else {
+        match DECIMAL.iter().find(|(_, power)| *power == exponent) {
+            Some((suffix, _)) => (*suffix).to_owned(),
+            None => format!("e{exponent}"),
+        }
+    };
+    format!("{sign}{mantissa}{suffix}")
+}
+
+fn binary(sign: &str, digits: &str, places: i32, power: u32) -> Option<String> {
+    if digits.is_empty() {
+        return Some("0".to_owned());
+    }
+    let mantissa: u128 = digits.parse().ok()?;
+    let scaled = mantissa.checked_shl(power).filter(|value| value >> power == mantissa)?;
+    let divisor = 10u128.checked_pow(u32::try_from(places).ok()?)?;
+    if !scaled.is_multiple_of(divisor) || scaled / divisor < 1024 {
+        return Some(decimal(sign, &scaled.to_string(), -places, false));
+    }
+    let (mut value, mut at) = (scaled / divisor, 0);
+    while at < BINARY.len() && value.is_multiple_of(1024) {
+        value /= 1024;
+        at += 1;
+    }
+    let suffix = if at == 0 { "" } else { BINARY[at - 1].0 };
+    Some(format!("{sign}{value}{suffix}"))
+}
+
+/// The value in billionths, to compare quantities.
+pub(crate) fn nanos(text: &str) -> Option<i128> {
+    let canonical = canonical(text)?;
+    let end = canonical.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(canonical.len());
+    let (number, suffix) = canonical.split_at(end);
+    let number: i128 = number.parse().ok()?;
+    if let Some((_, power)) = BINARY.iter().find(|(known, _)| *known == suffix) {
+        return number.checked_mul(1 << power)?.checked_mul(1_000_000_000);
+    }
+    let exponent = match DECIMAL.iter().find(|(known, _)| *known == suffix) {
+        Some((_, power)) => *power,
+        None => suffix.strip_prefix('e')?.parse().ok()?,
+    };
+    number.checked_mul(10i128.checked_pow(u32::try_from(exponent + 9).ok()?)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As a real server writes them.
+    #[test]
+    fn quantities_are_canonical() {
+        for (text, wanted) in [
+            ("0.5", "500m"),
+            ("1000m", "1"),
+            ("0.5Gi", "512Mi"),
+            ("1.5Gi", "1536Mi"),
+            ("1024Mi", "1Gi"),
+            ("1e3", "1e3"),
+            ("1E", "1E"),
+            ("100000", "100k"),
+            ("1500m", "1500m"),
+            ("0", "0"),
+            ("0.1Gi", "107374182400m"),
+            (".5", "500m"),
+            ("12345678901234567890", "12345678901234567890"),
+        ] {
+            assert_eq!(canonical(text).as_deref(), Some(wanted), "{text}");
+        }
+        for text in ["", "x", "1x", "1.2.3", "1KiB"] {
+            assert_eq!(canonical(text), None, "{text}");
+        }
+        assert!(nanos("1Ki") > nanos("1k") && nanos("500m") == nanos("0.5"));
+    }
+}

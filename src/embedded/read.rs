@@ -1,0 +1,235 @@
+//! Requests that read objects and lists.
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
+use serde_json::{Value, json};
+
+use crate::api::{Api, Context, key};
+use crate::kinds::Kind;
+use crate::request::{Body, Response};
+use crate::selector::Selector;
+use crate::status::{Failure, Outcome};
+use crate::store::Object;
+use crate::watch::Watch;
+use crate::{meta, table, versions};
+
+/// The form in which objects are asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    Whole,
+    Metadata,
+    Table,
+}
+
+impl Form {
+    pub(crate) fn of(accept: &str) -> Self {
+        for part in accept.split(',') {
+            let has = |what: &str| part.split(';').any(|word| word.trim() == what);
+            if has("as=Table") {
+                return Self::Table;
+            }
+            if has("as=PartialObjectMetadata") || has("as=PartialObjectMetadataList") {
+                return Self::Metadata;
+            }
+            if part.trim().starts_with("application/json") || part.trim() == "*/*" {
+                return Self::Whole;
+            }
+        }
+        Self::Whole
+    }
+}
+
+/// Reads an object.
+pub(crate) fn get(api: &mut Api, context: &mut Context<'_>) -> Outcome<Response> {
+    let kind = context.kind.clone();
+    let object = api.store.get(&kind.storage(), &context.key());
+    let object = object.ok_or_else(|| Failure::not_found(&kind, context.name()))?;
+    too_new(api, context)?;
+    match Form::of(context.request.accept) {
+        Form::Whole if versions::is_current(&kind, object) => Ok(Response::text(200, object.json.clone())),
+        Form::Whole => Ok(Response::json(200, &versions::read(&kind, object))),
+        Form::Metadata => Ok(Response::json(200, &meta::partial(&versions::read(&kind, object)))),
+        Form::Table => {
+            let value = versions::read(&kind, object);
+            let version = value["metadata"]["resourceVersion"].clone();
+            let mut table = table::table(&kind, &[value], &context.query, &context.now, true);
+            table["metadata"] = json!({"resourceVersion": version});
+            Ok(Response::json(200, &table))
+        }
+    }
+}
+
+/// A version that is not there yet is refused.
+fn too_new(api: &Api, context: &Context<'_>) -> Outcome<u64> {
+    let Some(text) = context.query.get("resourceVersion") else { return Ok(0) };
+    let version: u64 = text.parse().map_err(|_| {
+        let fault = crate::status::Fault::invalid(
+            "resourceVersion",
+            text,
+            "strconv.ParseUint: parsing \"x\": invalid syntax".replace('x', text),
+        );
+        let _ = fault;
+        Failure::bad_request(format!(
+            "Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
+        ))
+    })?;
+    if version > api.store.version() {
+        let mut failure = Failure::new(
+            504,
+            "Timeout",
+            format!("Too large resource version: {version}, current: {}", api.store.version()),
+        );
+        failure.set_details(json!({"retryAfterSeconds": 1, "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]}));
+        return Err(failure);
+    }
+    Ok(version)
+}
+
+type Found = (Vec<(Arc<str>, Arc<Object>)>, Value);
+
+/// Selects the objects of a list request: its page, and the list without its items.
+pub(crate) fn select(api: &Api, context: &Context<'_>) -> Outcome<Found> {
+    let kind = &context.kind;
+    let query = &context.query;
+    let selector = Selector::parse(
+        kind,
+        query.get("labelSelector").unwrap_or_default(),
+        query.get("fieldSelector").unwrap_or_default(),
+    )?;
+    check_match(context)?;
+    too_new(api, context)?;
+    let prefix = match context.route.namespace.as_deref() {
+        Some(namespace) => key(namespace, ""),
+        None => String::new(),
+    };
+    let limit: usize = query.get("limit").and_then(|limit| limit.parse().ok()).unwrap_or(0);
+    let from = query.get("continue").map(|token| read_token(api, token)).transpose()?;
+    let start = from.as_ref().map(|(_, start)| format!("{prefix}{start}"));
+    let version = from.as_ref().map_or(api.store.version(), |(version, _)| *version);
+    let storage = kind.storage();
+    let mut found = Vec::new();
+    let mut more = None;
+    let mut rest = 0;
+    for (key, object) in api.store.range(&storage, &prefix, start.as_deref()) {
+        if limit > 0 && found.len() == limit {
+            if more.is_none() {
+                more = found.last().map(|(key, _): &(Arc<str>, Arc<Object>)| key.clone());
+            }
+            rest += 1;
+            continue;
+        }
+        if selector.matches(key, object) {
+            found.push((key.clone(), object.clone()));
+        }
+    }
+    let mut list_meta = json!({"resourceVersion": version.to_string()});
+    if let Some(last) = more {
+        let start = format!("{}\u{0}", last.strip_prefix(&*prefix).unwrap_or_default());
+        let token = json!({"v": "meta.k8s.io/v1", "rv": version, "start": start}).to_string();
+        list_meta["continue"] = STANDARD_NO_PAD.encode(token).replace('+', "-").replace('/', "_").into();
+        if selector.is_empty() {
+            list_meta["remainingItemCount"] = rest.into();
+        }
+    }
+    if kind.custom().is_some()
+        && Form::of(context.request.accept) == Form::Whole
+        && list_meta.get("continue").is_none()
+    {
+        list_meta["continue"] = "".into();
+    }
+    let list = json!({"kind": format!("{}List", kind.kind), "apiVersion": kind.api_version(), "metadata": list_meta});
+    Ok((found, list))
+}
+
+fn check_match(context: &Context<'_>) -> Outcome<()> {
+    let query = &context.query;
+    let Some(rule) = query.get("resourceVersionMatch") else { return Ok(()) };
+    let fault = if query.get("resourceVersion").is_none() {
+        Some(crate::status::Fault::forbidden(
+            "resourceVersionMatch",
+            "resourceVersionMatch is forbidden unless resourceVersion is provided",
+        ))
+    } else if rule != "Exact" && rule != "NotOlderThan" {
+        Some(crate::status::Fault::not_supported(
+            "resourceVersionMatch",
+            rule,
+            &["Exact", "NotOlderThan", ""],
+        ))
+    } else if rule == "Exact" && query.get("resourceVersion") == Some("0") {
+        Some(crate::status::Fault::forbidden(
+            "resourceVersionMatch",
+            "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
+        ))
+    } else {
+        None
+    };
+    match fault.filter(|_| !query.flag("sendInitialEvents")) {
+        Some(fault) => Err(Failure::invalid("meta.k8s.io", "ListOptions", "", &[fault])),
+        None => Ok(()),
+    }
+}
+
+/// The version and the key after which a page begins.
+fn read_token(api: &Api, token: &str) -> Outcome<(u64, String)> {
+    let bad = || {
+        Failure::bad_request(
+            "invalid continue token: continue key is not valid: encoded version must not be empty",
+        )
+    };
+    let text = token.replace('-', "+").replace('_', "/");
+    let bytes = STANDARD_NO_PAD.decode(text.trim_end_matches('=')).map_err(|_| bad())?;
+    let value: Value = serde_json::from_slice(&bytes).map_err(|_| bad())?;
+    let version = value["rv"].as_u64().ok_or_else(bad)?;
+    if api.store.since(version).is_none() {
+        return Err(Failure::expired(
+            "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter.",
+        ));
+    }
+    let start = value["start"].as_str().ok_or_else(bad)?;
+    Ok((version, start.trim_end_matches('\u{0}').to_owned()))
+}
+
+/// An item of a list: those of built-in kinds do not repeat their kind.
+pub(crate) fn item(kind: &Kind, mut value: Value) -> Value {
+    if let Some(map) = value.as_object_mut().filter(|_| kind.custom().is_none()) {
+        map.remove("kind");
+        map.remove("apiVersion");
+    }
+    value
+}
+
+/// Reads a list.
+pub(crate) fn list(api: &mut Api, context: &mut Context<'_>) -> Outcome<Response> {
+    let kind = context.kind.clone();
+    let (found, mut list) = select(api, context)?;
+    let values = |found: Vec<(Arc<str>, Arc<Object>)>| -> Vec<Value> {
+        found.iter().map(|(_, object)| versions::read(&kind, object)).collect()
+    };
+    match Form::of(context.request.accept) {
+        Form::Whole => {
+            list["items"] =
+                values(found).into_iter().map(|value| item(&kind, value)).collect::<Vec<_>>().into();
+        }
+        Form::Metadata => {
+            list["kind"] = "PartialObjectMetadataList".into();
+            list["apiVersion"] = "meta.k8s.io/v1".into();
+            list["items"] = values(found).iter().map(meta::partial).collect::<Vec<_>>().into();
+        }
+        Form::Table => {
+            let meta = list["metadata"].take();
+            list = table::table(&kind, &values(found), &context.query, &context.now, true);
+            list["metadata"] = meta;
+        }
+    }
+    Ok(Response::json(200, &list))
+}
+
+/// Opens a watch.
+pub(crate) fn watch(api: &mut Api, context: &mut Context<'_>) -> Outcome<Response> {
+    let watch = Watch::open(api, context)?;
+    let mut response = Response::json(200, &Value::Null);
+    response.body = Body::Watch(Box::new(watch));
+    Ok(response)
+}

@@ -1,0 +1,201 @@
+//! Requests as they arrive, and what they ask for.
+
+use serde_json::Value;
+
+use crate::status::{Failure, Outcome};
+
+/// Who sends a request.
+#[derive(Debug, Clone, Default)]
+pub struct User {
+    /// The name.
+    pub name: String,
+    /// The groups.
+    pub groups: Vec<String>,
+}
+
+/// A request, as it arrives over HTTP.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
+    /// `GET`, `POST`, `PUT`, `PATCH` or `DELETE`.
+    pub method: &'a str,
+    /// The path with the query.
+    pub uri: &'a str,
+    /// The header `Content-Type`.
+    pub content_type: &'a str,
+    /// The header `Accept`.
+    pub accept: &'a str,
+    /// The header `User-Agent`: its first part is the manager of fields, if the request names none.
+    pub user_agent: &'a str,
+    /// Who sends it.
+    pub user: &'a User,
+    /// The body.
+    pub body: &'a [u8],
+}
+
+/// What a response consists of.
+#[derive(Debug)]
+pub enum Body {
+    /// The whole text, which is JSON unless the content type says otherwise.
+    Text(Box<str>),
+    /// A stream: [`crate::Api::events`] returns its lines.
+    Watch(Box<crate::watch::Watch>),
+}
+
+/// A response.
+#[derive(Debug)]
+pub struct Response {
+    /// The status code.
+    pub code: u16,
+    /// The header `Content-Type`.
+    pub content_type: &'static str,
+    /// The texts of the headers `Warning`.
+    pub warnings: Vec<String>,
+    /// The body.
+    pub body: Body,
+}
+
+impl Response {
+    pub(crate) fn json(code: u16, value: &Value) -> Self {
+        Self::text(code, value.to_string().into())
+    }
+
+    pub(crate) fn plain(code: u16, text: &str) -> Self {
+        Self { content_type: "text/plain; charset=utf-8", ..Self::text(code, text.into()) }
+    }
+
+    pub(crate) fn text(code: u16, text: Box<str>) -> Self {
+        Self { code, content_type: "application/json", warnings: Vec::new(), body: Body::Text(text) }
+    }
+}
+
+/// The query of a request.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Query(Vec<(String, String)>);
+
+impl Query {
+    pub(crate) fn parse(text: &str) -> Self {
+        let pairs = text.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            (decoded(key, true), decoded(value, true))
+        });
+        Self(pairs.collect())
+    }
+
+    pub(crate) fn get(&self, key: &str) -> Option<&str> {
+        let found = self.0.iter().find(|(known, _)| known == key).map(|(_, value)| value.as_str());
+        found.filter(|value| !value.is_empty())
+    }
+
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.0.iter().any(|(known, _)| known == key)
+    }
+
+    pub(crate) fn flag(&self, key: &str) -> bool {
+        self.0.iter().any(|(known, value)| known == key && !matches!(value.as_str(), "0" | "false"))
+    }
+
+    pub(crate) fn all(&self, key: &str) -> impl Iterator<Item = &str> {
+        self.0.iter().filter(move |(known, _)| known == key).map(|(_, value)| value.as_str())
+    }
+
+    /// Whether nothing is to be stored.
+    pub(crate) fn is_dry_run(&self) -> Outcome<bool> {
+        let mut is_dry = false;
+        for value in self.all("dryRun").filter(|value| !value.is_empty()) {
+            if value != "All" {
+                let fault =
+                    crate::status::Fault::not_supported("dryRun", serde_json::json!([value]), &["All"]);
+                return Err(Failure::invalid("meta.k8s.io", "CreateOptions", "", &[fault]));
+            }
+            is_dry = true;
+        }
+        Ok(is_dry)
+    }
+}
+
+/// Decodes `%20`, and `+` in queries.
+fn decoded(text: &str, is_query: bool) -> String {
+    let mut out = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'+' if is_query => out.push(b' '),
+            b'%' => {
+                let hex: Vec<u8> = bytes.by_ref().take(2).collect();
+                let hex = std::str::from_utf8(&hex).unwrap_or_default();
+                out.extend(u8::from_str_radix(hex, 16).ok());
+            }
+            byte => out.push(byte),
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// What a path of an object, a list or a subresource names.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Route {
+    pub(crate) group: String,
+    pub(crate) version: String,
+    pub(crate) namespace: Option<String>,
+    pub(crate) plural: String,
+    pub(crate) name: Option<String>,
+    pub(crate) subresource: Option<String>,
+}
+
+impl Route {
+    /// Parses the segments after the version.
+    pub(crate) fn parse(group: &str, version: &str, rest: &[String]) -> Option<Self> {
+        let mut route = Self { group: group.to_owned(), version: version.to_owned(), ..Self::default() };
+        let mut rest = rest;
+        if let [first, namespace, plural, ..] = rest
+            && first == "namespaces"
+            && !(group.is_empty() && rest.len() == 3 && ["status", "finalize"].contains(&&**plural))
+        {
+            route.namespace = Some(namespace.clone());
+            rest = &rest[2..];
+        }
+        let mut parts = rest.iter().cloned();
+        route.plural = parts.next().filter(|plural| !plural.is_empty())?;
+        route.name = parts.next();
+        route.subresource = parts.next();
+        parts.next().is_none().then_some(route)
+    }
+}
+
+/// The segments of a path.
+pub(crate) fn segments(path: &str) -> Vec<String> {
+    path.split('/').filter(|part| !part.is_empty()).map(|part| decoded(part, false)).collect()
+}
+
+/// The manager of fields of a request.
+pub(crate) fn manager(query: &Query, user_agent: &str) -> String {
+    if let Some(name) = query.get("fieldManager") {
+        return name.to_owned();
+    }
+    user_agent.split('/').next().unwrap_or_default().chars().take(128).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_name_objects_lists_and_subresources() {
+        let route = |path: &str| Route::parse("", "v1", &segments(path));
+        let pods = route("namespaces/a/pods/b/status").unwrap();
+        assert_eq!(
+            (pods.namespace.as_deref(), &*pods.plural, pods.name.as_deref(), pods.subresource.as_deref()),
+            (Some("a"), "pods", Some("b"), Some("status"))
+        );
+        let namespace = route("namespaces/a/status").unwrap();
+        assert_eq!((&*namespace.plural, namespace.name.as_deref()), ("namespaces", Some("a")));
+        assert_eq!(route("namespaces/a").unwrap().namespace, None);
+        assert_eq!(route("nodes").unwrap().plural, "nodes");
+        assert_eq!(route("a/b/c/d"), None);
+        let query = Query::parse("labelSelector=a%3Db+c&watch=1&limit=");
+        assert_eq!(
+            (query.get("labelSelector"), query.flag("watch"), query.get("limit")),
+            (Some("a=b c"), true, None)
+        );
+    }
+}

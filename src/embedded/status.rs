@@ -1,0 +1,290 @@
+//! Failures, with the texts of the API server.
+
+use serde_json::{Map, Value, json};
+
+use crate::kinds::Kind;
+
+/// A request that was refused.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Failure {
+    pub(crate) code: u16,
+    reason: &'static str,
+    message: String,
+    details: Option<Value>,
+}
+
+pub(crate) type Outcome<T> = Result<T, Box<Failure>>;
+
+/// What is wrong with a field.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Fault {
+    pub(crate) path: String,
+    pub(crate) kind: FaultKind,
+    detail: String,
+    /// The value as it is shown.
+    value: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FaultKind {
+    Required,
+    Invalid,
+    NotSupported,
+    Forbidden,
+    Duplicate,
+    NotFound,
+    TooLong,
+    TooMany,
+    TypeInvalid,
+}
+
+impl Fault {
+    fn new(
+        kind: FaultKind,
+        path: impl Into<String>,
+        value: Option<Value>,
+        detail: impl Into<String>,
+    ) -> Self {
+        Self { path: path.into(), kind, detail: detail.into(), value: value.map(|value| value.to_string()) }
+    }
+
+    pub(crate) fn required(path: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self::new(FaultKind::Required, path, None, detail)
+    }
+
+    pub(crate) fn invalid(
+        path: impl Into<String>,
+        value: impl Into<Value>,
+        detail: impl Into<String>,
+    ) -> Self {
+        Self::new(FaultKind::Invalid, path, Some(value.into()), detail)
+    }
+
+    /// An invalid value that is shown in the order and with the names of Go's fields.
+    pub(crate) fn shown(path: impl Into<String>, value: String, detail: impl Into<String>) -> Self {
+        Self { value: Some(value), ..Self::new(FaultKind::Invalid, path, None, detail) }
+    }
+
+    pub(crate) fn shown_duplicate(path: impl Into<String>, value: String) -> Self {
+        Self { value: Some(value), ..Self::new(FaultKind::Duplicate, path, None, "") }
+    }
+
+    pub(crate) fn forbidden(path: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self::new(FaultKind::Forbidden, path, None, detail)
+    }
+
+    pub(crate) fn duplicate(path: impl Into<String>, value: impl Into<Value>) -> Self {
+        Self::new(FaultKind::Duplicate, path, Some(value.into()), "")
+    }
+
+    pub(crate) fn not_found(path: impl Into<String>, value: impl Into<Value>) -> Self {
+        Self::new(FaultKind::NotFound, path, Some(value.into()), "")
+    }
+
+    pub(crate) fn too_long(path: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self::new(FaultKind::TooLong, path, None, detail)
+    }
+
+    pub(crate) fn too_many(path: impl Into<String>, value: usize, most: u64) -> Self {
+        let detail = format!("must have at most {most} items");
+        Self::new(FaultKind::TooMany, path, Some(value.into()), detail)
+    }
+
+    pub(crate) fn type_invalid(path: impl Into<String>, value: Value, detail: impl Into<String>) -> Self {
+        Self::new(FaultKind::TypeInvalid, path, Some(value), detail)
+    }
+
+    pub(crate) fn not_supported(path: impl Into<String>, value: impl Into<Value>, choices: &[&str]) -> Self {
+        let choices: Vec<String> = choices.iter().map(|choice| format!("{choice:?}")).collect();
+        let detail = format!("supported values: {}", choices.join(", "));
+        Self::new(FaultKind::NotSupported, path, Some(value.into()), detail)
+    }
+
+    pub(crate) fn is_about_null(&self) -> bool {
+        self.kind == FaultKind::TypeInvalid && self.value.as_deref() == Some("\"null\"")
+    }
+
+    fn reason(&self) -> &'static str {
+        match self.kind {
+            FaultKind::Required => "FieldValueRequired",
+            FaultKind::Invalid => "FieldValueInvalid",
+            FaultKind::NotSupported => "FieldValueNotSupported",
+            FaultKind::Forbidden => "FieldValueForbidden",
+            FaultKind::Duplicate => "FieldValueDuplicate",
+            FaultKind::NotFound => "FieldValueNotFound",
+            FaultKind::TooLong => "FieldValueTooLong",
+            FaultKind::TooMany => "FieldValueTooMany",
+            FaultKind::TypeInvalid => "FieldValueTypeInvalid",
+        }
+    }
+
+    /// The message without the path.
+    pub(crate) fn body(&self) -> String {
+        let name = match self.kind {
+            FaultKind::Required => "Required value",
+            FaultKind::Invalid | FaultKind::TypeInvalid => "Invalid value",
+            FaultKind::NotSupported => "Unsupported value",
+            FaultKind::Forbidden => "Forbidden",
+            FaultKind::Duplicate => "Duplicate value",
+            FaultKind::NotFound => "Not found",
+            FaultKind::TooLong => "Too long",
+            FaultKind::TooMany => "Too many",
+        };
+        let value = self.value.as_ref().map(|value| format!(": {value}")).unwrap_or_default();
+        let detail = if self.detail.is_empty() { String::new() } else { format!(": {}", self.detail) };
+        format!("{name}{value}{detail}")
+    }
+
+    fn message(&self) -> String {
+        format!("{}: {}", self.path, self.body())
+    }
+}
+
+impl Failure {
+    pub(crate) fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Box<Self> {
+        Box::new(Self { code, reason, message: message.into(), details: None })
+    }
+
+    /// A condition of a deletion or update that does not hold.
+    pub(crate) fn precondition(kind: &Kind, name: &str, why: &str) -> Box<Self> {
+        let message = format!("Operation cannot be fulfilled on {} {name:?}: {why}", kind.kind);
+        let mut failure = Self::new(409, "Conflict", message);
+        failure.details = Some(details(&[("name", name), ("group", &kind.group), ("kind", &kind.kind)]));
+        failure
+    }
+
+    fn about(mut self: Box<Self>, kind: &Kind, name: &str) -> Box<Self> {
+        self.details = Some(details(&[("name", name), ("group", &kind.group), ("kind", &kind.plural)]));
+        self
+    }
+
+    /// With causes: reason, message and field of each.
+    pub(crate) fn caused(mut self: Box<Self>, causes: Vec<(&str, String, String)>) -> Box<Self> {
+        let causes: Vec<Value> = causes
+            .into_iter()
+            .map(|(reason, message, field)| {
+                details(&[("reason", reason), ("message", &message), ("field", &field)])
+            })
+            .collect();
+        let details = self.details.get_or_insert_with(|| json!({}));
+        if !causes.is_empty() {
+            details["causes"] = causes.into();
+        }
+        self
+    }
+
+    pub(crate) fn bad_request(message: impl Into<String>) -> Box<Self> {
+        Self::new(400, "BadRequest", message)
+    }
+
+    pub(crate) fn not_found(kind: &Kind, name: &str) -> Box<Self> {
+        Self::new(404, "NotFound", format!("{} {name:?} not found", kind.resource())).about(kind, name)
+    }
+
+    /// A path that is not served.
+    pub(crate) fn no_path() -> Box<Self> {
+        let mut failure = Self::new(404, "NotFound", "the server could not find the requested resource");
+        failure.details = Some(json!({}));
+        failure
+    }
+
+    pub(crate) fn not_allowed(kind: &Kind, verb: &str) -> Box<Self> {
+        let mut failure = Self::new(
+            405,
+            "MethodNotAllowed",
+            "the server does not allow this method on the requested resource",
+        );
+        let _ = (kind, verb);
+        failure.details = Some(json!({}));
+        failure
+    }
+
+    pub(crate) fn already_exists(kind: &Kind, name: &str, is_deleting: bool) -> Box<Self> {
+        let when = if is_deleting { "object is being deleted: " } else { "" };
+        let message = format!("{when}{} {name:?} already exists", kind.resource());
+        Self::new(409, "AlreadyExists", message).about(kind, name)
+    }
+
+    pub(crate) fn conflict(kind: &Kind, name: &str, why: &str) -> Box<Self> {
+        let message = format!("Operation cannot be fulfilled on {} {name:?}: {why}", kind.resource());
+        Self::new(409, "Conflict", message).about(kind, name)
+    }
+
+    pub(crate) fn modified(kind: &Kind, name: &str) -> Box<Self> {
+        Self::conflict(
+            kind,
+            name,
+            "the object has been modified; please apply your changes to the latest version and try again",
+        )
+    }
+
+    pub(crate) fn forbidden(kind: &Kind, name: &str, why: &str) -> Box<Self> {
+        let message = if name.is_empty() {
+            format!("{} is forbidden: {why}", kind.resource())
+        } else {
+            format!("{} {name:?} is forbidden: {why}", kind.resource())
+        };
+        Self::new(403, "Forbidden", message).about(kind, name)
+    }
+
+    pub(crate) fn expired(message: impl Into<String>) -> Box<Self> {
+        Self::new(410, "Expired", message)
+    }
+
+    pub(crate) fn media_type(message: impl Into<String>) -> Box<Self> {
+        Self::new(415, "UnsupportedMediaType", message)
+    }
+
+    pub(crate) fn internal(message: impl Into<String>) -> Box<Self> {
+        let message = message.into();
+        let mut failure = Self::new(500, "InternalError", format!("Internal error occurred: {message}"));
+        failure.details = Some(json!({"causes": [{"message": message}]}));
+        failure
+    }
+
+    /// An object that breaks rules.
+    pub(crate) fn invalid(group: &str, kind: &str, name: &str, faults: &[Fault]) -> Box<Self> {
+        let mut messages: Vec<String> = Vec::new();
+        for fault in faults {
+            let message = fault.message();
+            if !messages.contains(&message) {
+                messages.push(message);
+            }
+        }
+        let all = if let [one] = &messages[..] { one.clone() } else { format!("[{}]", messages.join(", ")) };
+        let what = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
+        let mut failure = Self::new(422, "Invalid", format!("{what} {name:?} is invalid: {all}"));
+        failure.details = Some(details(&[("name", name), ("group", group), ("kind", kind)]));
+        failure
+            .caused(faults.iter().map(|fault| (fault.reason(), fault.body(), fault.path.clone())).collect())
+    }
+
+    pub(crate) fn to_json(&self) -> Value {
+        let mut status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": self.message, "code": self.code});
+        if !self.reason.is_empty() {
+            status["reason"] = self.reason.into();
+        }
+        if let Some(details) = &self.details {
+            status["details"] = details.clone();
+        }
+        status
+    }
+}
+
+/// A map of the texts that are not empty.
+pub(crate) fn details(entries: &[(&str, &str)]) -> Value {
+    let entries = entries.iter().filter(|(_, value)| !value.is_empty());
+    Value::Object(entries.map(|(key, value)| ((*key).to_owned(), (*value).into())).collect::<Map<_, _>>())
+}
+
+impl Failure {
+    /// An error that has no class.
+    pub(crate) fn plain(code: u16, message: impl Into<String>) -> Box<Self> {
+        Self::new(code, "", message)
+    }
+
+    pub(crate) fn set_details(&mut self, details: Value) {
+        self.details = Some(details);
+    }
+}

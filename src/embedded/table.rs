@@ -1,0 +1,504 @@
+//! Tables, as kubectl prints them.
+
+use std::collections::HashMap;
+use std::sync::OnceLock;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::kinds::Kind;
+use crate::meta;
+use crate::request::Query;
+
+/// The columns of built-in kinds as a real server has them: name, type, format, priority, description.
+fn columns() -> &'static HashMap<&'static str, Value> {
+    static TEXT: &str = include_str!("data/columns.txt");
+    static PARSED: OnceLock<HashMap<&'static str, Value>> = OnceLock::new();
+    PARSED.get_or_init(|| {
+        let lines = TEXT.lines().filter_map(|line| line.split_once(' '));
+        lines.filter_map(|(resource, json)| Some((resource, serde_json::from_str(json).ok()?))).collect()
+    })
+}
+
+fn column(name: &Value, kind: &Value, format: &Value, priority: &Value, description: &Value) -> Value {
+    json!({"name": name, "type": kind, "format": format, "priority": priority, "description": description})
+}
+
+/// A table of objects.
+pub(crate) fn table(kind: &Kind, objects: &[Value], query: &Query, now: &str, with_columns: bool) -> Value {
+    let now: Timestamp = now.parse().unwrap_or_default();
+    let definitions = definitions(kind);
+    let rows: Vec<Value> = objects
+        .iter()
+        .map(|object| {
+            let cells = cells(kind, object, now);
+            let mut row = json!({"cells": cells});
+            match query.get("includeObject") {
+                Some("None") => row["object"] = Value::Null,
+                Some("Object") => row["object"] = object.clone(),
+                _ => row["object"] = meta::partial(object),
+            }
+            // In this form, the annotation is a field that tables leave out.
+            if kind.plural == "daemonsets"
+                && let Some(annotations) =
+                    row["object"]["metadata"].get_mut("annotations").and_then(Value::as_object_mut)
+            {
+                annotations.remove("deprecated.daemonset.template.generation");
+                if annotations.is_empty()
+                    && let Some(meta) = row["object"]["metadata"].as_object_mut()
+                {
+                    meta.remove("annotations");
+                }
+            }
+            row
+        })
+        .collect();
+    let mut table = json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": {}, "columnDefinitions": definitions, "rows": rows});
+    if !with_columns {
+        table["columnDefinitions"] = Value::Null;
+    }
+    table
+}
+
+fn definitions(kind: &Kind) -> Vec<Value> {
+    let known = columns().get(&*kind.resource());
+    if let (None, Some(known)) = (kind.custom(), known) {
+        let all = known.as_array().into_iter().flatten();
+        return all.map(|c| column(&c[0], &c[1], &c[2], &c[3], &c[4])).collect();
+    }
+    let name = columns().get("configmaps").map_or(Value::Null, |columns| columns[0].clone());
+    let mut all = vec![column(&name[0], &name[1], &name[2], &name[3], &name[4])];
+    if let Some(own) = own_columns(kind) {
+        all.extend(own.iter().map(|c| {
+            let path = c["jsonPath"].as_str().unwrap_or_default();
+            let description = match c["description"].as_str() {
+                Some(text) => text.to_owned(),
+                None => format!("Custom resource definition column (in JSONPath format): {path}"),
+            };
+            let or = |value: &Value, other: Value| if value.is_null() { other } else { value.clone() };
+            column(
+                &c["name"],
+                &c["type"],
+                &or(&c["format"], "".into()),
+                &or(&c["priority"], 0.into()),
+                &description.into(),
+            )
+        }));
+    } else {
+        let text = if kind.custom().is_some() { "Age" } else { "Created At" };
+        let what = definition_of_age();
+        all.push(column(&text.into(), &"date".into(), &"".into(), &0.into(), &what.into()));
+    }
+    all
+}
+
+fn definition_of_age() -> String {
+    let known = columns().get("roles.rbac.authorization.k8s.io");
+    known.and_then(|columns| columns[1][4].as_str()).unwrap_or_default().to_owned()
+}
+
+fn own_columns(kind: &Kind) -> Option<&[Value]> {
+    let columns = kind.custom()?.version["additionalPrinterColumns"].as_array()?;
+    Some(columns).filter(|columns| !columns.is_empty()).map(Vec::as_slice)
+}
+
+/// The time since, as kubectl prints it.
+fn age(time: &Value, now: Timestamp) -> String {
+    let Some(then) = time.as_str().and_then(|text| text.parse::<Timestamp>().ok()) else {
+        return "<unknown>".to_owned();
+    };
+    let seconds = now.as_second() - then.as_second();
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    let two = |a: i64, b: i64, units: (&str, &str)| {
+        if b == 0 { format!("{a}{}", units.0) } else { format!("{a}{}{b}{}", units.0, units.1) }
+    };
+    if seconds < 0 {
+        return if seconds < -1 { "<invalid>".to_owned() } else { "0s".to_owned() };
+    }
+    match seconds {
+        ..120 => format!("{seconds}s"),
+        120..600 => two(minutes, seconds % 60, ("m", "s")),
+        600..10_800 => format!("{minutes}m"),
+        10_800..28_800 => two(hours, minutes % 60, ("h", "m")),
+        28_800..172_800 => format!("{hours}h"),
+        172_800..691_200 => two(days, hours % 24, ("d", "h")),
+        691_200..63_072_000 => format!("{days}d"),
+        63_072_000..252_288_000 => two(days / 365, days % 365, ("y", "d")),
+        _ => format!("{}y", days / 365),
+    }
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => String::new(),
+        other => other.to_string(),
+    }
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+fn number(value: &Value) -> i64 {
+    value.as_i64().unwrap_or(0)
+}
+
+fn or_none(text: String) -> String {
+    if text.is_empty() { "<none>".to_owned() } else { text }
+}
+
+/// A selector of labels in one line.
+pub(crate) fn selector(value: &Value) -> String {
+    let labels = value.get("matchLabels").filter(|labels| labels.is_object()).unwrap_or(value);
+    let pairs: Vec<String> = labels
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter(|(_, value)| value.is_string())
+        .map(|(key, value)| format!("{key}={}", text(value)))
+        .collect();
+    let others = list(&value["matchExpressions"]).iter().map(|expression| {
+        let values: Vec<String> = list(&expression["values"]).iter().map(text).collect();
+        let (key, values) = (text(&expression["key"]), values.join(","));
+        match expression["operator"].as_str().unwrap_or_default() {
+            "In" => format!("{key} in ({values})"),
+            "NotIn" => format!("{key} notin ({values})"),
+            "Exists" => key,
+            _ => format!("!{key}"),
+        }
+    });
+    or_none(pairs.into_iter().chain(others).collect::<Vec<_>>().join(","))
+}
+
+/// The names and images of the containers of a pod.
+fn containers(spec: &Value) -> [Value; 2] {
+    ["name", "image"].map(|field| {
+        let all: Vec<String> =
+            list(&spec["containers"]).iter().map(|container| text(&container[field])).collect();
+        all.join(",").into()
+    })
+}
+
+fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
+    let (meta, spec, status) = (&object["metadata"], &object["spec"], &object["status"]);
+    let name = meta["name"].clone();
+    let old: Value = age(&meta["creationTimestamp"], now).into();
+    if kind.custom().is_some() {
+        return custom_cells(kind, object, now);
+    }
+    let template = &spec["template"]["spec"];
+    let [names, images] = containers(template);
+    let size = |field: &str| object[field].as_object().map_or(0, serde_json::Map::len);
+    match &*kind.resource() {
+        "configmaps" => vec![name, (size("data") + size("binaryData")).into(), old],
+        "secrets" => vec![name, object["type"].clone(), size("data").into(), old],
+        "serviceaccounts" => vec![name, old],
+        "namespaces" => vec![name, status["phase"].clone(), old],
+        "services" => {
+            let ports: Vec<String> = list(&spec["ports"])
+                .iter()
+                .map(|port| {
+                    let node = if port["nodePort"].is_null() {
+                        String::new()
+                    } else {
+                        format!(":{}", port["nodePort"])
+                    };
+                    format!("{}{node}/{}", port["port"], text(&port["protocol"]))
+                })
+                .collect();
+            let outside = match spec["type"].as_str() {
+                Some("LoadBalancer") => "<pending>".to_owned(),
+                Some("ExternalName") => text(&spec["externalName"]),
+                _ => "<none>".to_owned(),
+            };
+            let ip = or_none(text(&spec["clusterIP"]));
+            vec![
+                name,
+                spec["type"].clone(),
+                ip.into(),
+                outside.into(),
+                or_none(ports.join(",")).into(),
+                old,
+                selector(&spec["selector"]).into(),
+            ]
+        }
+        "deployments.apps" => {
+            let ready = format!("{}/{}", number(&status["readyReplicas"]), number(&spec["replicas"]));
+            vec![
+                name,
+                ready.into(),
+                number(&status["updatedReplicas"]).into(),
+                number(&status["availableReplicas"]).into(),
+                old,
+                names,
+                images,
+                selector(&spec["selector"]).into(),
+            ]
+        }
+        "statefulsets.apps" => {
+            let ready = format!("{}/{}", number(&status["readyReplicas"]), number(&spec["replicas"]));
+            vec![name, ready.into(), old, names, images]
+        }
+        "replicasets.apps" => vec![
+            name,
+            number(&spec["replicas"]).into(),
+            number(&status["replicas"]).into(),
+            number(&status["readyReplicas"]).into(),
+            old,
+            names,
+            images,
+            selector(&spec["selector"]).into(),
+        ],
+        "daemonsets.apps" => {
+            let count = |field: &str| -> Value { number(&status[field]).into() };
+            let nodes = selector(&template["nodeSelector"]);
+            vec![
+                name,
+                count("desiredNumberScheduled"),
+                count("currentNumberScheduled"),
+                count("numberReady"),
+                count("updatedNumberScheduled"),
+                count("numberAvailable"),
+                nodes.into(),
+                old,
+                names,
+                images,
+                selector(&spec["selector"]).into(),
+            ]
+        }
+        "jobs.batch" => {
+            let holds = |kind: &str| {
+                list(&status["conditions"]).iter().any(|c| c["type"] == kind && c["status"] == "True")
+            };
+            let state = if holds("Complete") {
+                "Complete"
+            } else if holds("Failed") {
+                "Failed"
+            } else if spec["suspend"] == true {
+                "Suspended"
+            } else if !meta["deletionTimestamp"].is_null() {
+                "Terminating"
+            } else {
+                "Running"
+            };
+            let done = format!(
+                "{}/{}",
+                number(&status["succeeded"]),
+                if spec["completions"].is_null() { 1 } else { number(&spec["completions"]) }
+            );
+            let duration = match (&status["startTime"], &status["completionTime"]) {
+                (Value::Null, _) => String::new(),
+                (start, Value::Null) => age(start, now),
+                (start, end) => age(start, end.as_str().and_then(|end| end.parse().ok()).unwrap_or(now)),
+            };
+            vec![
+                name,
+                state.into(),
+                done.into(),
+                duration.into(),
+                old,
+                names,
+                images,
+                selector(&spec["selector"]).into(),
+            ]
+        }
+        "cronjobs.batch" => {
+            let [names, images] = containers(&spec["jobTemplate"]["spec"]["template"]["spec"]);
+            let last = if status["lastScheduleTime"].is_null() {
+                "<none>".to_owned()
+            } else {
+                age(&status["lastScheduleTime"], now)
+            };
+            let suspend = if spec["suspend"] == true { "True" } else { "False" };
+            let zone = or_none(text(&spec["timeZone"]));
+            vec![
+                name,
+                spec["schedule"].clone(),
+                zone.into(),
+                suspend.into(),
+                list(&status["active"]).len().into(),
+                last.into(),
+                old,
+                names,
+                images,
+                selector(&spec["jobTemplate"]["spec"]["selector"]).into(),
+            ]
+        }
+        "pods" => pod(object, name, old),
+        "persistentvolumeclaims" => {
+            let modes: Vec<String> = list(&status["accessModes"])
+                .iter()
+                .map(|mode| match mode.as_str() {
+                    Some("ReadWriteOnce") => "RWO".to_owned(),
+                    Some("ReadOnlyMany") => "ROX".to_owned(),
+                    Some("ReadWriteMany") => "RWX".to_owned(),
+                    _ => "RWOP".to_owned(),
+                })
+                .collect();
+            vec![
+                name,
+                status["phase"].clone(),
+                text(&spec["volumeName"]).into(),
+                text(&status["capacity"]["storage"]).into(),
+                modes.join(",").into(),
+                text(&spec["storageClassName"]).into(),
+                "<unset>".into(),
+                old,
+                spec["volumeMode"].clone(),
+            ]
+        }
+        "ingresses.networking.k8s.io" => {
+            let hosts: Vec<String> = list(&spec["rules"])
+                .iter()
+                .map(|rule| text(&rule["host"]))
+                .filter(|host| !host.is_empty())
+                .collect();
+            let hosts = if hosts.is_empty() { "*".to_owned() } else { hosts.join(",") };
+            let ports = if list(&spec["tls"]).is_empty() { "80" } else { "80, 443" };
+            vec![
+                name,
+                or_none(text(&spec["ingressClassName"])).into(),
+                hosts.into(),
+                "".into(),
+                ports.into(),
+                old,
+            ]
+        }
+        "poddisruptionbudgets.policy" => {
+            let or = |value: &Value| if value.is_null() { "N/A".to_owned() } else { text(value) };
+            vec![
+                name,
+                or(&spec["minAvailable"]).into(),
+                or(&spec["maxUnavailable"]).into(),
+                number(&status["disruptionsAllowed"]).into(),
+                old,
+            ]
+        }
+        "leases.coordination.k8s.io" => vec![name, text(&spec["holderIdentity"]).into(), old],
+        "rolebindings.rbac.authorization.k8s.io" | "clusterrolebindings.rbac.authorization.k8s.io" => {
+            let role = format!("{}/{}", text(&object["roleRef"]["kind"]), text(&object["roleRef"]["name"]));
+            let of = |kind: &str| -> Value {
+                let found = list(&object["subjects"]).iter().filter(|subject| subject["kind"] == kind);
+                let names: Vec<String> = found
+                    .map(|subject| match subject["namespace"].as_str().filter(|n| !n.is_empty()) {
+                        Some(namespace) => format!("{namespace}/{}", text(&subject["name"])),
+                        None => text(&subject["name"]),
+                    })
+                    .collect();
+                names.join(", ").into()
+            };
+            vec![name, role.into(), old, of("User"), of("Group"), of("ServiceAccount")]
+        }
+        "networkpolicies.networking.k8s.io" => vec![name, selector(&spec["podSelector"]).into(), old],
+        "events" => {
+            let involved = &object["involvedObject"];
+            let what = format!("{}/{}", text(&involved["kind"]).to_lowercase(), text(&involved["name"]));
+            let count = number(&object["count"]).max(1);
+            let seen = |field: &str| -> Value { age(&object[field], now).into() };
+            vec![
+                seen("lastTimestamp"),
+                object["type"].clone(),
+                object["reason"].clone(),
+                what.into(),
+                text(&involved["fieldPath"]).into(),
+                text(&object["source"]["component"]).into(),
+                text(&object["message"]).trim().into(),
+                seen("firstTimestamp"),
+                count.into(),
+                name,
+            ]
+        }
+        _ => vec![name, meta["creationTimestamp"].clone()],
+    }
+}
+
+fn pod(object: &Value, name: Value, old: Value) -> Vec<Value> {
+    let (spec, status) = (&object["spec"], &object["status"]);
+    let statuses = list(&status["containerStatuses"]);
+    let ready = statuses.iter().filter(|container| container["ready"] == true).count();
+    let restarts: i64 = statuses.iter().map(|container| number(&container["restartCount"])).sum();
+    let mut reason = match status["reason"].as_str() {
+        Some(reason) => reason.to_owned(),
+        None => text(&status["phase"]),
+    };
+    for container in statuses {
+        let state = &container["state"];
+        for phase in ["waiting", "terminated"] {
+            if let Some(why) = state[phase]["reason"].as_str().filter(|why| !why.is_empty()) {
+                why.clone_into(&mut reason);
+            }
+        }
+    }
+    if !object["metadata"]["deletionTimestamp"].is_null() {
+        "Terminating".clone_into(&mut reason);
+    }
+    let of = |value: &Value| -> Value { or_none(text(value)).into() };
+    let ready = format!("{ready}/{}", list(&spec["containers"]).len());
+    vec![
+        name,
+        ready.into(),
+        reason.into(),
+        restarts.to_string().into(),
+        old,
+        of(&status["podIP"]),
+        of(&spec["nodeName"]),
+        of(&status["nominatedNodeName"]),
+        "<none>".into(),
+    ]
+}
+
+fn custom_cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
+    let mut cells = vec![object["metadata"]["name"].clone()];
+    let Some(columns) = own_columns(kind) else {
+        cells.push(age(&object["metadata"]["creationTimestamp"], now).into());
+        return cells;
+    };
+    for column in columns {
+        let value = at_path(object, column["jsonPath"].as_str().unwrap_or_default());
+        cells.push(match (column["type"].as_str().unwrap_or_default(), value) {
+            ("date", Some(value)) => age(value, now).into(),
+            ("integer" | "number", Some(value @ Value::Number(_)))
+            | ("boolean", Some(value @ Value::Bool(_))) => value.clone(),
+            ("string", Some(value)) => text(value).into(),
+            _ => Value::Null,
+        });
+    }
+    cells
+}
+
+/// The value at a JSONPath: fields, indices and the filter `[?(@.a=="b")]`.
+fn at_path<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
+    let mut at = object;
+    let mut rest = path;
+    while !rest.is_empty() {
+        if let Some(filter) = rest.strip_prefix("[?(@.") {
+            let (condition, after) = filter.split_once(")]")?;
+            let (field, wanted) = condition.split_once("==")?;
+            let wanted = wanted.trim().trim_matches(['"', '\'']);
+            at = at.as_array()?.iter().find(|item| item[field.trim()] == wanted)?;
+            rest = after;
+        } else if let Some(index) = rest.strip_prefix('[') {
+            let (index, after) = index.split_once(']')?;
+            at = match index.parse::<usize>() {
+                Ok(index) => at.get(index)?,
+                Err(_) => at.get(index.trim_matches(['"', '\'']))?,
+            };
+            rest = after;
+        } else {
+            let field = rest.strip_prefix('.')?;
+            let mut end = field.len();
+            let mut escaped = false;
+            for (index, c) in field.char_indices() {
+                if !escaped && (c == '.' || c == '[') {
+                    end = index;
+                    break;
+                }
+                escaped = c == '\\';
+            }
+            at = at.get(field[..end].replace('\\', ""))?;
+            rest = &field[end..];
+        }
+    }
+    Some(at)
+}

@@ -1,0 +1,697 @@
+//! The validation of built-in kinds that people meet.
+
+use std::collections::HashSet;
+
+use serde_json::{Map, Value};
+
+use crate::api::Api;
+use crate::kinds::Kind;
+use crate::meta;
+use crate::status::Fault;
+
+type Faults = Vec<Fault>;
+
+/// What is wrong with a new object.
+pub(crate) fn create(api: &Api, kind: &Kind, object: &Value) -> Faults {
+    let mut faults = Vec::new();
+    if let Some(custom) = kind.custom() {
+        return crate::crd::validate(custom, "", object);
+    }
+    let _ = api;
+    always(kind, object, &mut faults);
+    faults
+}
+
+/// What is wrong with the next state of an object.
+pub(crate) fn update(kind: &Kind, subresource: &str, live: &Value, object: &Value) -> Faults {
+    let mut faults = Vec::new();
+    if let Some(custom) = kind.custom() {
+        return crate::crd::validate(custom, subresource, object);
+    }
+    if subresource == "status" {
+        counts(kind, &object["status"], &mut faults);
+    }
+    if !subresource.is_empty() {
+        return faults;
+    }
+    always(kind, object, &mut faults);
+    match &*kind.resource() {
+        "configmaps" | "secrets" => immutable_data(kind, live, object, &mut faults),
+        "deployments.apps" | "replicasets.apps" | "daemonsets.apps" => {
+            immutable("spec.selector", &live["spec"]["selector"], &object["spec"]["selector"], &mut faults);
+        }
+        "statefulsets.apps" => {
+            const OPEN: [&str; 7] = [
+                "replicas",
+                "ordinals",
+                "template",
+                "updateStrategy",
+                "revisionHistoryLimit",
+                "persistentVolumeClaimRetentionPolicy",
+                "minReadySeconds",
+            ];
+            if rest(&live["spec"], &OPEN) != rest(&object["spec"], &OPEN) {
+                faults.push(Fault::forbidden("spec", "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"));
+            }
+        }
+        "jobs.batch" => {
+            for field in ["completions", "selector", "template", "completionMode"] {
+                let path = format!("spec.{field}");
+                immutable(&path, &live["spec"][field], &object["spec"][field], &mut faults);
+            }
+        }
+        "persistentvolumeclaims" => {
+            const OPEN: [&str; 3] = ["resources", "volumeAttributesClassName", "volumeName"];
+            if rest(&live["spec"], &OPEN) != rest(&object["spec"], &OPEN) {
+                faults.push(Fault::forbidden("spec", "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"));
+            }
+        }
+        "pods" => pod_update(live, object, &mut faults),
+        "rolebindings.rbac.authorization.k8s.io" | "clusterrolebindings.rbac.authorization.k8s.io" => {
+            let (old, new) = (&live["roleRef"], &object["roleRef"]);
+            if old != new {
+                let shown = format!(
+                    "{{\"APIGroup\":{},\"Kind\":{},\"Name\":{}}}",
+                    new["apiGroup"], new["kind"], new["name"]
+                );
+                faults.push(Fault::shown("roleRef", shown, "cannot change roleRef"));
+            }
+        }
+        "services" => {
+            let (old, new) = (&live["spec"], &object["spec"]);
+            if new["type"] != "ExternalName"
+                && old["clusterIP"].is_string()
+                && old["clusterIP"] != new["clusterIP"]
+                && old["type"] != "ExternalName"
+            {
+                faults.push(Fault::invalid(
+                    "spec.clusterIPs[0]",
+                    new["clusterIPs"].clone(),
+                    "may not change once set",
+                ));
+            }
+        }
+        _ => {}
+    }
+    faults
+}
+
+/// The numbers of replicas in a status.
+fn counts(kind: &Kind, status: &Value, faults: &mut Faults) {
+    let (all, fields): (&str, &[&str]) = match &*kind.resource() {
+        "deployments.apps" => ("replicas", &["updatedReplicas", "readyReplicas", "availableReplicas"]),
+        "replicasets.apps" => ("replicas", &["fullyLabeledReplicas", "readyReplicas", "availableReplicas"]),
+        "statefulsets.apps" => {
+            ("replicas", &["readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas"])
+        }
+        _ => return,
+    };
+    let number = |field: &str| status[field].as_i64().unwrap_or(0);
+    for field in [&[all], fields].concat() {
+        not_negative(status, field, "status", faults);
+    }
+    for field in fields.iter().filter(|field| number(field) > number(all)) {
+        let why = format!("cannot be greater than status.{all}");
+        faults.push(Fault::invalid(format!("status.{field}"), number(field), why));
+    }
+    if number("availableReplicas") > number("readyReplicas") {
+        let why = "cannot be greater than readyReplicas";
+        faults.push(Fault::invalid("status.availableReplicas", number("availableReplicas"), why));
+    }
+}
+
+/// The fields of a spec but some.
+fn rest(spec: &Value, open: &[&str]) -> Map<String, Value> {
+    let mut map = spec.as_object().cloned().unwrap_or_default();
+    map.retain(|name, _| !open.contains(&name.as_str()));
+    map
+}
+
+fn immutable(path: &str, old: &Value, new: &Value, faults: &mut Faults) {
+    if old != new {
+        faults.push(Fault::invalid(path, new.clone(), "field is immutable"));
+    }
+}
+
+fn immutable_data(kind: &Kind, live: &Value, object: &Value, faults: &mut Faults) {
+    if kind.plural == "secrets" {
+        immutable("type", &live["type"], &object["type"], faults);
+    }
+    if live["immutable"] == true {
+        const WHY: &str = "field is immutable when `immutable` is set";
+        if object["immutable"] != true {
+            faults.push(Fault::forbidden("immutable", WHY));
+        }
+        for field in ["data", "binaryData"] {
+            if live[field] != object[field] {
+                faults.push(Fault::forbidden(field, WHY));
+            }
+        }
+    }
+}
+
+fn pod_update(live: &Value, object: &Value, faults: &mut Faults) {
+    let normal = |pod: &Value| {
+        let mut spec = pod["spec"].clone();
+        for list in ["containers", "initContainers"] {
+            for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+                container["image"] = Value::Null;
+            }
+        }
+        rest(
+            &spec,
+            &[
+                "activeDeadlineSeconds",
+                "tolerations",
+                "terminationGracePeriodSeconds",
+                "schedulingGates",
+                "nodeSelector",
+                "affinity",
+                "ephemeralContainers",
+            ],
+        )
+    };
+    if normal(live) != normal(object) {
+        faults.push(Fault::forbidden("spec", "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"));
+    }
+}
+
+/// Rules for new and for changed objects.
+fn always(kind: &Kind, object: &Value, faults: &mut Faults) {
+    let spec = &object["spec"];
+    match &*kind.resource() {
+        "configmaps" => config_map(object, faults),
+        "secrets" => secret(object, faults),
+        "services" => service(spec, faults),
+        "pods" => pod_spec(spec, "spec", faults),
+        "deployments.apps" => workload(spec, "deployment", faults),
+        "replicasets.apps" => workload(spec, "replica set", faults),
+        "daemonsets.apps" => workload(spec, "daemonset", faults),
+        "statefulsets.apps" => workload(spec, "statefulset", faults),
+        "jobs.batch" => job(spec, "spec", faults),
+        "cronjobs.batch" => cron_job(spec, faults),
+        "persistentvolumeclaims" => claim(spec, "spec", faults),
+        "horizontalpodautoscalers.autoscaling" => autoscaler(spec, faults),
+        "poddisruptionbudgets.policy"
+            if !spec["minAvailable"].is_null() && !spec["maxUnavailable"].is_null() =>
+        {
+            let null = "null".to_owned();
+            let shown = format!(
+                "{{\"MinAvailable\":{},\"Selector\":{},\"MaxUnavailable\":{},\"UnhealthyPodEvictionPolicy\":{}}}",
+                spec["minAvailable"],
+                spec["selector"],
+                spec["maxUnavailable"],
+                spec.get("unhealthyPodEvictionPolicy").map_or(null, Value::to_string)
+            );
+            faults.push(Fault::shown("spec", shown, "minAvailable and maxUnavailable cannot be both set"));
+        }
+        "ingresses.networking.k8s.io" => ingress(spec, faults),
+        "roles.rbac.authorization.k8s.io" | "clusterroles.rbac.authorization.k8s.io" => {
+            rules(object, kind.namespaced, faults);
+        }
+        "rolebindings.rbac.authorization.k8s.io" | "clusterrolebindings.rbac.authorization.k8s.io" => {
+            bindings(object, kind.namespaced, faults);
+        }
+        "customresourcedefinitions.apiextensions.k8s.io" => faults.extend(crate::crd::check(object)),
+        _ => {}
+    }
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(map) => map.is_empty(),
+        _ => false,
+    }
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+fn not_negative(spec: &Value, field: &str, path: &str, faults: &mut Faults) {
+    if let Some(number) = spec[field].as_i64().filter(|number| *number < 0) {
+        faults.push(Fault::invalid(format!("{path}.{field}"), number, "must be greater than or equal to 0"));
+    }
+}
+
+fn key_fault(key: &str) -> Option<String> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if key.len() > 253 {
+        return Some("must be no more than 253 characters".to_owned());
+    }
+    if key == "." || key == ".." {
+        return Some(format!("must not be '{key}'"));
+    }
+    (key.is_empty() || !key.chars().all(fits)).then(|| "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')".to_owned())
+}
+
+fn config_map(object: &Value, faults: &mut Faults) {
+    for (field, other) in [("data", Some("binaryData")), ("binaryData", None)] {
+        for key in object[field].as_object().into_iter().flatten().map(|(key, _)| key) {
+            let path = format!("{field}[{key}]");
+            if let Some(why) = key_fault(key) {
+                faults.push(Fault::invalid(&*path, key.as_str(), why));
+            }
+            if other.is_some_and(|other| object[other].get(key).is_some()) {
+                faults.push(Fault::invalid(path, key.as_str(), "duplicate of key present in binaryData"));
+            }
+        }
+    }
+}
+
+fn secret(object: &Value, faults: &mut Faults) {
+    for key in object["data"].as_object().into_iter().flatten().map(|(key, _)| key) {
+        if let Some(why) = key_fault(key) {
+            faults.push(Fault::invalid(format!("data[{key}]"), key.as_str(), why));
+        }
+    }
+    let needed: &[&str] = match text(&object["type"]) {
+        "kubernetes.io/tls" => &["tls.crt", "tls.key"],
+        "kubernetes.io/dockerconfigjson" => &[".dockerconfigjson"],
+        "kubernetes.io/ssh-auth" => &["ssh-privatekey"],
+        _ => &[],
+    };
+    for key in needed.iter().filter(|key| object["data"].get(**key).is_none()) {
+        faults.push(Fault::required(format!("data[{key}]"), ""));
+    }
+}
+
+fn port(value: &Value, path: &str, faults: &mut Faults) {
+    if let Some(number) = value.as_i64().filter(|number| !(1..=65_535).contains(number)) {
+        faults.push(Fault::invalid(path, number, "must be between 1 and 65535, inclusive"));
+    }
+}
+
+fn service(spec: &Value, faults: &mut Faults) {
+    let ports = list(&spec["ports"]);
+    let kind = text(&spec["type"]);
+    if ports.is_empty() && kind != "ExternalName" && spec["clusterIP"] != "None" {
+        faults.push(Fault::required("spec.ports", ""));
+    }
+    if kind == "ExternalName" && is_empty(&spec["externalName"]) {
+        faults.push(Fault::required("spec.externalName", ""));
+    }
+    let (mut names, mut seen) = (HashSet::new(), HashSet::new());
+    for (at, entry) in ports.iter().enumerate() {
+        let path = format!("spec.ports[{at}]");
+        let name = text(&entry["name"]);
+        if name.is_empty() && ports.len() > 1 {
+            faults.push(Fault::required(format!("{path}.name"), ""));
+        } else if !name.is_empty() {
+            if let Some(why) = meta::dns_label(name) {
+                faults.push(Fault::invalid(format!("{path}.name"), name, why));
+            } else if !names.insert(name) {
+                faults.push(Fault::duplicate(format!("{path}.name"), name));
+            }
+        }
+        port(&entry["port"], &format!("{path}.port"), faults);
+        let protocols = ["SCTP", "TCP", "UDP"];
+        if !protocols.contains(&text(&entry["protocol"])) {
+            faults.push(Fault::not_supported(
+                format!("{path}.protocol"),
+                entry["protocol"].clone(),
+                &protocols,
+            ));
+        }
+        port(&entry["targetPort"], &format!("{path}.targetPort"), faults);
+        if !seen.insert((entry["port"].as_i64(), text(&entry["protocol"]))) {
+            let shown = format!(
+                "{{\"Name\":\"\",\"Protocol\":{},\"AppProtocol\":null,\"Port\":{},\"TargetPort\":0,\"NodePort\":0}}",
+                entry["protocol"], entry["port"]
+            );
+            faults.push(Fault::shown_duplicate(path, shown));
+        }
+    }
+    let kinds = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
+    if !kinds.contains(&kind) {
+        faults.push(Fault::not_supported("spec.type", kind, &kinds));
+    }
+}
+
+/// Whether labels fulfil `matchLabels` and `matchExpressions`.
+fn selects(selector: &Value, labels: &Value) -> bool {
+    let equal =
+        selector["matchLabels"].as_object().into_iter().flatten().all(|(key, value)| labels[key] == *value);
+    equal
+        && list(&selector["matchExpressions"]).iter().all(|expression| {
+            let value = &labels[text(&expression["key"])];
+            let among = list(&expression["values"]).contains(value);
+            match text(&expression["operator"]) {
+                "In" => among,
+                "NotIn" => !among,
+                "Exists" => !value.is_null(),
+                _ => value.is_null(),
+            }
+        })
+}
+
+fn workload(spec: &Value, what: &str, faults: &mut Faults) {
+    not_negative(spec, "replicas", "spec", faults);
+    let selector = &spec["selector"];
+    let is_selective = !is_empty(&selector["matchLabels"]) || !is_empty(&selector["matchExpressions"]);
+    if selector.is_null() {
+        faults.push(Fault::required("spec.selector", ""));
+    } else if !is_selective {
+        faults.push(Fault::invalid(
+            "spec.selector",
+            selector.clone(),
+            format!("empty selector is invalid for {what}"),
+        ));
+    }
+    let template = &spec["template"];
+    let labels = &template["metadata"]["labels"];
+    if (is_selective || selector.is_null()) && (selector.is_null() || !selects(selector, labels)) {
+        faults.push(Fault::invalid(
+            "spec.template.metadata.labels",
+            labels.clone(),
+            "`selector` does not match template `labels`",
+        ));
+    }
+    pod_spec(&template["spec"], "spec.template.spec", faults);
+    let policy = text(&template["spec"]["restartPolicy"]);
+    if ["Never", "OnFailure"].contains(&policy) {
+        faults.push(Fault::not_supported("spec.template.spec.restartPolicy", policy, &["Always"]));
+    }
+    if what == "deployment"
+        && spec["strategy"]["type"] == "Recreate"
+        && !spec["strategy"]["rollingUpdate"].is_null()
+    {
+        let why = "may not be specified when strategy `type` is 'Recreate'";
+        faults.push(Fault::forbidden("spec.strategy.rollingUpdate", why));
+    }
+    not_negative(spec, "minReadySeconds", "spec", faults);
+    not_negative(spec, "revisionHistoryLimit", "spec", faults);
+    if what == "statefulset" {
+        for (at, template) in list(&spec["volumeClaimTemplates"]).iter().enumerate() {
+            claim(&template["spec"], &format!("spec.volumeClaimTemplates[{at}].spec"), faults);
+        }
+    }
+}
+
+/// The rules for the spec of a pod.
+fn pod_spec(spec: &Value, path: &str, faults: &mut Faults) {
+    // In the order in which they are checked.
+    const VOLUMES: [&str; 7] =
+        ["emptyDir", "hostPath", "secret", "nfs", "persistentVolumeClaim", "downwardAPI", "configMap"];
+    let place = path;
+    let volumes: HashSet<&str> = list(&spec["volumes"]).iter().map(|volume| text(&volume["name"])).collect();
+    let mut seen = HashSet::new();
+    for (at, volume) in list(&spec["volumes"]).iter().enumerate() {
+        let path = format!("{path}.volumes[{at}].name");
+        let name = text(&volume["name"]);
+        if name.is_empty() {
+            faults.push(Fault::required(path, ""));
+        } else if let Some(why) = meta::dns_label(name) {
+            faults.push(Fault::invalid(path, name, why));
+        } else if !seen.insert(name) {
+            faults.push(Fault::duplicate(path, name));
+        }
+        let kinds =
+            volume.as_object().into_iter().flatten().map(|(kind, _)| kind).filter(|kind| *kind != "name");
+        let mut kinds: Vec<&String> = kinds.collect();
+        kinds.sort_by_key(|kind| VOLUMES.iter().position(|known| known == kind));
+        for kind in kinds.iter().skip(1) {
+            faults.push(Fault::forbidden(
+                format!("{place}.volumes[{at}].{kind}"),
+                "may not specify more than 1 volume type",
+            ));
+        }
+    }
+    if is_empty(&spec["containers"]) {
+        faults.push(Fault::required(format!("{path}.containers"), ""));
+    }
+    let mut names = HashSet::new();
+    for field in ["containers", "initContainers"] {
+        for (at, one) in list(&spec[field]).iter().enumerate() {
+            container(one, &format!("{path}.{field}[{at}]"), &volumes, &mut names, faults);
+        }
+    }
+    let policies = ["Always", "OnFailure", "Never"];
+    let policy = text(&spec["restartPolicy"]);
+    if !policies.contains(&policy) && !policy.is_empty() {
+        faults.push(Fault::not_supported(format!("{path}.restartPolicy"), policy, &policies));
+    }
+}
+
+fn container<'a>(
+    one: &'a Value,
+    path: &str,
+    volumes: &HashSet<&str>,
+    names: &mut HashSet<&'a str>,
+    faults: &mut Faults,
+) {
+    let name = text(&one["name"]);
+    if name.is_empty() {
+        faults.push(Fault::required(format!("{path}.name"), ""));
+    } else if let Some(why) = meta::dns_label(name) {
+        faults.push(Fault::invalid(format!("{path}.name"), name, why));
+    } else if !names.insert(name) {
+        faults.push(Fault::duplicate(format!("{path}.name"), name));
+    }
+    if text(&one["image"]).is_empty() {
+        faults.push(Fault::required(format!("{path}.image"), ""));
+    }
+    let policies = ["Always", "IfNotPresent", "Never"];
+    let policy = text(&one["imagePullPolicy"]);
+    if !policies.contains(&policy) && !policy.is_empty() {
+        faults.push(Fault::not_supported(format!("{path}.imagePullPolicy"), policy, &policies));
+    }
+    let mut port_names = HashSet::new();
+    for (at, entry) in list(&one["ports"]).iter().enumerate() {
+        let path = format!("{path}.ports[{at}]");
+        let name = text(&entry["name"]);
+        if !name.is_empty() && !port_names.insert(name) {
+            faults.push(Fault::duplicate(format!("{path}.name"), name));
+        }
+        match entry["containerPort"].as_i64().unwrap_or(0) {
+            0 => faults.push(Fault::required(format!("{path}.containerPort"), "")),
+            _ => port(&entry["containerPort"], &format!("{path}.containerPort"), faults),
+        }
+    }
+    for (at, variable) in list(&one["env"]).iter().enumerate() {
+        if text(&variable["name"]).is_empty() {
+            faults.push(Fault::required(format!("{path}.env[{at}].name"), ""));
+        }
+        if !is_empty(&variable["value"]) && !is_empty(&variable["valueFrom"]) {
+            faults.push(Fault::invalid(
+                format!("{path}.env[{at}].valueFrom"),
+                "",
+                "may not be specified when `value` is not empty",
+            ));
+        }
+    }
+    for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
+        handlers(&one[probe], &format!("{path}.{probe}"), faults);
+    }
+    let mut paths = HashSet::new();
+    for (at, mount) in list(&one["volumeMounts"]).iter().enumerate() {
+        let path = format!("{path}.volumeMounts[{at}]");
+        let name = text(&mount["name"]);
+        if name.is_empty() {
+            faults.push(Fault::required(format!("{path}.name"), ""));
+        }
+        if !volumes.contains(name) {
+            faults.push(Fault::not_found(format!("{path}.name"), name));
+        }
+        let target = text(&mount["mountPath"]);
+        if target.is_empty() {
+            faults.push(Fault::required(format!("{path}.mountPath"), ""));
+        } else if !paths.insert(target) {
+            faults.push(Fault::invalid(format!("{path}.mountPath"), target, "must be unique"));
+        }
+    }
+    for (name, request) in one["resources"]["requests"].as_object().into_iter().flatten() {
+        let nanos = |value: &Value| crate::quantity::nanos(text(value));
+        if let (Some(limit), Some(wanted)) = (nanos(&one["resources"]["limits"][name]), nanos(request))
+            && wanted > limit
+        {
+            let why = format!(
+                "must be less than or equal to {name} limit of {}",
+                text(&one["resources"]["limits"][name])
+            );
+            faults.push(Fault::invalid(format!("{path}.resources.requests"), request.clone(), why));
+        }
+    }
+}
+
+/// A probe asks in one way.
+fn handlers(probe: &Value, path: &str, faults: &mut Faults) {
+    if probe.is_null() {
+        return;
+    }
+    let given = ["exec", "httpGet", "tcpSocket", "grpc"].into_iter().filter(|kind| !probe[kind].is_null());
+    let given: Vec<&str> = given.collect();
+    if given.is_empty() {
+        faults.push(Fault::required(path, "must specify a handler type"));
+    }
+    for kind in given.iter().skip(1) {
+        faults.push(Fault::forbidden(format!("{path}.{kind}"), "may not specify more than 1 handler type"));
+    }
+    for kind in ["httpGet", "tcpSocket"] {
+        port(&probe[kind]["port"], &format!("{path}.{kind}.port"), faults);
+    }
+    for field in
+        ["initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"]
+    {
+        not_negative(probe, field, path, faults);
+    }
+}
+
+fn job(spec: &Value, path: &str, faults: &mut Faults) {
+    for field in
+        ["parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished"]
+    {
+        not_negative(spec, field, path, faults);
+    }
+    let template = &spec["template"]["spec"];
+    pod_spec(template, &format!("{path}.template.spec"), faults);
+    let policy = text(&template["restartPolicy"]);
+    if policy == "Always" || policy.is_empty() {
+        faults.push(Fault::required(
+            format!("{path}.template.spec.restartPolicy"),
+            "valid values: \"OnFailure\", \"Never\"",
+        ));
+    }
+}
+
+fn cron_job(spec: &Value, faults: &mut Faults) {
+    let schedule = text(&spec["schedule"]);
+    let fields = schedule.split_whitespace().count();
+    if schedule.is_empty() {
+        faults.push(Fault::required("spec.schedule", ""));
+    } else if fields != 5 && !schedule.starts_with('@') {
+        let words: Vec<&str> = schedule.split_whitespace().collect();
+        let why = format!("expected exactly 5 fields, found {fields}: [{}]", words.join(" "));
+        faults.push(Fault::invalid("spec.schedule", schedule, why));
+    }
+    job(&spec["jobTemplate"]["spec"], "spec.jobTemplate.spec", faults);
+}
+
+fn claim(spec: &Value, path: &str, faults: &mut Faults) {
+    let modes = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
+    if is_empty(&spec["accessModes"]) {
+        faults.push(Fault::required(format!("{path}.accessModes"), "at least 1 access mode is required"));
+    }
+    for mode in list(&spec["accessModes"]).iter().filter(|mode| !modes.contains(&text(mode))) {
+        faults.push(Fault::not_supported(format!("{path}.accessModes"), mode.clone(), &modes));
+    }
+    if spec["resources"]["requests"]["storage"].is_null() {
+        faults.push(Fault::required(format!("{path}.resources[storage]"), ""));
+    }
+}
+
+fn autoscaler(spec: &Value, faults: &mut Faults) {
+    let (least, most) =
+        (spec["minReplicas"].as_i64().unwrap_or(1), spec["maxReplicas"].as_i64().unwrap_or(0));
+    if least < 1 {
+        faults.push(Fault::invalid("spec.minReplicas", least, "must be greater than or equal to 1"));
+    }
+    if most < 1 {
+        faults.push(Fault::required("spec.maxReplicas", "must be set and greater than 0"));
+    }
+    if most < least {
+        faults.push(Fault::invalid(
+            "spec.maxReplicas",
+            most,
+            "must be greater than or equal to `minReplicas`",
+        ));
+    }
+    let target = &spec["scaleTargetRef"];
+    for field in ["kind", "name"].into_iter().filter(|field| text(&target[field]).is_empty()) {
+        faults.push(Fault::required(format!("spec.scaleTargetRef.{field}"), ""));
+    }
+    if !text(&target["apiVersion"]).contains('/') && text(&target["kind"]) != "ReplicationController" {
+        faults.push(Fault::invalid(
+            "spec.scaleTargetRef.apiVersion",
+            text(&target["apiVersion"]),
+            "apiVersion must specify API group",
+        ));
+    }
+}
+
+fn ingress(spec: &Value, faults: &mut Faults) {
+    if is_empty(&spec["rules"]) && is_empty(&spec["defaultBackend"]) {
+        faults.push(Fault::invalid("spec", "", "either `defaultBackend` or `rules` must be specified"));
+    }
+    for (at, rule) in list(&spec["rules"]).iter().enumerate() {
+        for (index, one) in list(&rule["http"]["paths"]).iter().enumerate() {
+            let path = format!("spec.rules[{at}].http.paths[{index}]");
+            let kinds = ["Exact", "ImplementationSpecific", "Prefix"];
+            match text(&one["pathType"]) {
+                "" => {
+                    faults.push(Fault::required(format!("{path}.pathType"), "pathType must be specified"));
+                }
+                kind if !kinds.contains(&kind) => {
+                    faults.push(Fault::not_supported(format!("{path}.pathType"), kind, &kinds));
+                }
+                kind => {
+                    if kind != "ImplementationSpecific" && !text(&one["path"]).starts_with('/') {
+                        faults.push(Fault::invalid(
+                            format!("{path}.path"),
+                            text(&one["path"]),
+                            "must be an absolute path",
+                        ));
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn rules(object: &Value, namespaced: bool, faults: &mut Faults) {
+    for (at, rule) in list(&object["rules"]).iter().enumerate() {
+        let path = format!("rules[{at}]");
+        if is_empty(&rule["verbs"]) {
+            faults.push(Fault::required(format!("{path}.verbs"), "verbs must contain at least one value"));
+        }
+        if !is_empty(&rule["nonResourceURLs"]) {
+            if namespaced {
+                faults.push(Fault::invalid(
+                    format!("{path}.nonResourceURLs"),
+                    rule["nonResourceURLs"].clone(),
+                    "namespaced rules cannot apply to non-resource URLs",
+                ));
+            }
+            continue;
+        }
+        if is_empty(&rule["apiGroups"]) {
+            faults.push(Fault::required(
+                format!("{path}.apiGroups"),
+                "resource rules must supply at least one api group",
+            ));
+        }
+        if is_empty(&rule["resources"]) {
+            faults.push(Fault::required(
+                format!("{path}.resources"),
+                "resource rules must supply at least one resource",
+            ));
+        }
+    }
+}
+
+fn bindings(object: &Value, namespaced: bool, faults: &mut Faults) {
+    let role = &object["roleRef"];
+    let kinds: &[&str] = if namespaced { &["Role", "ClusterRole"] } else { &["ClusterRole"] };
+    if !kinds.contains(&text(&role["kind"])) {
+        faults.push(Fault::not_supported("roleRef.kind", role["kind"].clone(), kinds));
+    }
+    if text(&role["name"]).is_empty() {
+        faults.push(Fault::required("roleRef.name", ""));
+    }
+    for (at, subject) in list(&object["subjects"]).iter().enumerate() {
+        let path = format!("subjects[{at}]");
+        if text(&subject["name"]).is_empty() {
+            faults.push(Fault::required(format!("{path}.name"), ""));
+        }
+        if subject["kind"] == "ServiceAccount" && !namespaced && text(&subject["namespace"]).is_empty() {
+            faults.push(Fault::required(format!("{path}.namespace"), ""));
+        }
+    }
+}

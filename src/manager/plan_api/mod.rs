@@ -1,0 +1,345 @@
+//! What plans need on the API server: the CRDs of PlanRuns and of stored revisions, and the admission policies that decide
+//! who may run and approve plans. Policies and bindings are watched, and restored at once. While one is not whole,
+//! requests and approvals wait: see [`Protection`].
+
+mod reconcile;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+use kube::runtime::watcher::Event;
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+use tracing::{info, warn};
+
+use super::raw::Raw;
+use crate::api::{ApiKind, CallError};
+use crate::backoff::{Backoff, Retry};
+use crate::children::names::REGISTRAR;
+use crate::clock::Clock;
+use crate::cluster::Cluster;
+use crate::package::store::objects;
+use crate::plan::crds::{self, Integrity};
+use crate::plan::{Protection, SETTLE};
+pub(super) use reconcile::reconcile;
+
+/// How long after the CRD the policies may be created when both are installed together.
+const INSTALLATION: Duration = Duration::from_secs(60);
+
+/// A policy or a binding: its kind and name.
+type Part = (Box<str>, Box<str>);
+/// The uid and the generation of a part.
+type Mark = (Option<String>, Option<i64>);
+
+/// The API of plans: whether this process has installed it, and whether it is whole.
+#[derive(Default)]
+pub(super) struct PlanApi {
+    /// The user of this manager, once it is installed.
+    user: OnceCell<String>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    protection: Protection,
+    /// When the CustomResourceDefinition of `InstanceState` was created.
+    states_since: Option<Timestamp>,
+    /// The parts as they were checked.
+    checked: BTreeMap<Part, Mark>,
+    /// The parts as events have brought them last.
+    latest: BTreeMap<Part, Mark>,
+    /// How often a part was gone.
+    losses: u64,
+    /// The parts that the running list has brought so far.
+    listed: BTreeSet<Part>,
+    /// When the parts were restored last, and how often in a row.
+    restored: Option<(Duration, u32)>,
+}
+
+/// The CustomResourceDefinitions that plans need.
+fn kinds() -> [(ApiKind, Value); 3] {
+    [crds::instance_state(), crds::plan_run(), objects::crd()].map(|crd| (ApiKind::crd(), crd))
+}
+
+/// The policies and bindings whose events [`PlanApi::on_event`] takes.
+pub(super) fn watched() -> impl Iterator<Item = (ApiKind, &'static str)> {
+    crds::POLICIES.into_iter().flat_map(|name| [(policy_kind(), name), (binding_kind(), name)])
+}
+
+fn policy_kind() -> ApiKind {
+    ApiKind {
+        namespaced: false,
+        ..ApiKind::built_in("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy")
+    }
+}
+
+fn binding_kind() -> ApiKind {
+    ApiKind {
+        kind: "ValidatingAdmissionPolicyBinding".into(),
+        plural: "validatingadmissionpolicybindings".into(),
+        ..policy_kind()
+    }
+}
+
+impl State {
+    /// Notes whether a part has changed since it was checked. Returns whether that is news.
+    fn compare(&mut self) -> bool {
+        let is_unknown = self.latest.iter().any(|(part, mark)| self.checked.get(part) != Some(mark));
+        std::mem::replace(&mut self.protection.is_unknown, is_unknown) != is_unknown
+    }
+}
+
+impl PlanApi {
+    /// Installs the API of plans, once a process.
+    ///
+    /// # Errors
+    /// The API server refuses a part of it, or cannot be reached.
+    pub(super) async fn install(&self, cluster: &Cluster, clock: &Clock) -> Result<(), CallError> {
+        let install = async {
+            let review = ApiKind::built_in("authentication.k8s.io/v1", "SelfSubjectReview");
+            let body = json!({"apiVersion": review.api_version(), "kind": review.kind});
+            let me: Value = cluster.review(&review, &body).await?;
+            let user = me["status"]["userInfo"]["username"].as_str().unwrap_or_default().to_owned();
+            let plan_run = crds::plan_run();
+            let name = plan_run["metadata"]["name"].as_str().unwrap_or_default();
+            let before = cluster.get(&ApiKind::crd(), None, name).await?;
+            let installed = install_objects(cluster, &kinds()).await?;
+            let state = installed.first().and_then(|state| state["metadata"]["creationTimestamp"].as_str());
+            self.state().states_since = state.and_then(|text| text.parse().ok());
+            let found = self.check(cluster, &user).await?;
+            // Before the kind existed, no run could be requested or approved.
+            if let Some(before) = before {
+                self.state().protection.since = since(&before, &found, clock.now());
+            }
+            Ok(user)
+        };
+        self.user.get_or_try_init(|| install).await.map(drop)
+    }
+
+    /// When the CustomResourceDefinition of `InstanceState` was created, once it is installed.
+    pub(super) fn states_since(&self) -> Option<Timestamp> {
+        self.state().states_since
+    }
+
+    /// Whether a CustomResourceDefinition, which is gone, is a part of what was installed.
+    pub(super) fn is_own(&self, crd: &str) -> bool {
+        self.user.initialized() && kinds().iter().any(|(_, own)| own["metadata"]["name"] == crd)
+    }
+
+    /// Installs the CustomResourceDefinitions again, until that succeeds: a standby may not write, and the API server may not
+    /// answer.
+    pub(super) async fn reinstall(&self, cluster: &Cluster) {
+        let mut retry = Retry::new(Backoff::new(Duration::from_secs(1), Duration::from_secs(30)));
+        while let Err(error) = install_objects(cluster, &kinds()).await {
+            warn!(%error, "the kinds of runs cannot be installed again; trying again later");
+            tokio::time::sleep(retry.failed()).await;
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the policies are whole.
+    pub(super) fn protection(&self) -> Protection {
+        self.state().protection.clone()
+    }
+
+    /// Takes an event of a policy or a binding. Returns whether the policies are to be checked.
+    pub(super) fn on_event(&self, kind: &str, name: &str, event: &Event<Raw>) -> bool {
+        let part: Part = (kind.into(), name.into());
+        let mut state = self.state();
+        match event {
+            Event::Init => {
+                state.listed.remove(&part);
+                false
+            }
+            Event::InitApply(Raw { metadata, .. }) | Event::Apply(Raw { metadata, .. }) => {
+                let mark = (metadata.uid.clone(), metadata.generation);
+                state.listed.insert(part.clone());
+                let is_new = state.latest.insert(part, mark.clone()).as_ref() != Some(&mark);
+                state.compare() || is_new && state.protection.is_unknown
+            }
+            Event::InitDone if state.listed.contains(&part) => false,
+            Event::InitDone | Event::Delete(_) => {
+                warn!(%kind, %name, "a part of the admission policies of runs is gone; it is restored");
+                state.latest.remove(&part);
+                state.losses += 1;
+                state.compare();
+                state.protection.broken = Some(format!("the {kind} {name} is missing").into());
+                true
+            }
+        }
+    }
+
+    /// Checks all parts and restores those that are not whole. Returns the parts with what was found.
+    async fn check(&self, cluster: &Cluster, user: &str) -> Result<Vec<(Value, Integrity)>, CallError> {
+        let mut found = Vec::new();
+        for policy in crds::policies() {
+            let checked = restore(cluster, &policy_kind(), &policy, Some(user)).await?;
+            found.push(exempt(cluster, checked, user).await?);
+        }
+        // Bindings come last, so no policy is in force without the exemption.
+        for binding in crds::bindings() {
+            found.push(restore(cluster, &binding_kind(), &binding, None).await?);
+        }
+        let mut state = self.state();
+        for (object, _) in &found {
+            let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+            let part =
+                (text("/kind").unwrap_or_default().into(), text("/metadata/name").unwrap_or_default().into());
+            state.checked.insert(part, (text("/metadata/uid"), object["metadata"]["generation"].as_i64()));
+        }
+        Ok(found)
+    }
+}
+
+/// Since when the policies are in force at the start, as far as it is known. `before`: the CRD of `PlanRun`s as it was.
+fn since(before: &Value, found: &[(Value, Integrity)], now: Timestamp) -> Option<Timestamp> {
+    if found.iter().any(|(_, found)| matches!(found, Integrity::Missing | Integrity::Altered)) {
+        return Some(now + SETTLE);
+    }
+    // Another process may have restored the policies just before this one began. Policies that were installed
+    // together with the CRD were not restored.
+    let created =
+        |object: &Value| object["metadata"]["creationTimestamp"].as_str()?.parse::<Timestamp>().ok();
+    let newest = found.iter().filter_map(|(object, _)| created(object)).max()?;
+    let with_crd = created(before).is_none_or(|crd| newest <= crd + INSTALLATION);
+    let since = newest + SETTLE;
+    (!with_crd && since > now).then_some(since)
+}
+
+/// Restores a policy or a binding. Returns the object, and how it was found. A policy is created with the
+/// exemption of `user`, so that it is never in force without it.
+async fn restore(
+    cluster: &Cluster,
+    kind: &ApiKind,
+    wanted: &Value,
+    user: Option<&str>,
+) -> Result<(Value, Integrity), CallError> {
+    let name = wanted["metadata"]["name"].as_str().unwrap_or_default();
+    let live = cluster.get(kind, None, name).await?;
+    let found = crds::integrity(live.as_ref(), wanted);
+    let object = match (live, found) {
+        (Some(live), Integrity::Whole) => live,
+        (Some(live), Integrity::Altered | Integrity::Outdated) => {
+            let mut patch = crds::repair(&live, wanted);
+            if let Some(user) = user.filter(|user| !crds::is_exempt(&patch, user)) {
+                let mut exempt = crds::exemption(name, user)["spec"]["matchConditions"].take();
+                let kept = patch["spec"]["matchConditions"].take();
+                if let (Value::Array(all), Value::Array(kept)) = (&mut exempt, kept) {
+                    all.extend(kept);
+                }
+                patch["spec"]["matchConditions"] = exempt;
+            }
+            cluster.merge_patch(kind, None, name, None, &patch, REGISTRAR).await?
+        }
+        (None, _) | (_, Integrity::Missing) => {
+            let mut wanted = wanted.clone();
+            if let Some(user) = user {
+                wanted["spec"]["matchConditions"] =
+                    crds::exemption(name, user)["spec"]["matchConditions"].take();
+            }
+            cluster.apply(kind, &wanted, REGISTRAR, true).await?
+        }
+    };
+    if found != Integrity::Whole {
+        info!(kind = %kind.kind, %name, ?found, "a part of the API of Operetta is installed");
+    }
+    Ok((with_kind(object, kind), found))
+}
+
+/// Adds this manager, as a field manager of its own, to those whose writes a policy does not check.
+async fn exempt(
+    cluster: &Cluster,
+    (policy, found): (Value, Integrity),
+    user: &str,
+) -> Result<(Value, Integrity), CallError> {
+    if crds::is_exempt(&policy, user) && found == Integrity::Whole {
+        return Ok((policy, found));
+    }
+    let name = policy["metadata"]["name"].as_str().unwrap_or_default();
+    let owner = crds::exemption_owner(user);
+    let policy = cluster.apply(&policy_kind(), &crds::exemption(name, user), &owner, true).await?;
+    info!(%user, "an admission policy exempts this manager");
+    Ok((with_kind(policy, &policy_kind()), found))
+}
+
+fn with_kind(mut object: Value, kind: &ApiKind) -> Value {
+    object["kind"] = kind.kind.as_str().into();
+    object
+}
+
+/// Applies the cluster-scoped objects that differ from the live ones. Returns all of them as they are then.
+///
+/// # Errors
+/// The API server refuses one of them, or cannot be reached.
+pub(super) async fn install_objects(
+    cluster: &Cluster,
+    objects: &[(ApiKind, Value)],
+) -> Result<Vec<Value>, CallError> {
+    let mut installed = Vec::with_capacity(objects.len());
+    for (kind, object) in objects {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        let live = cluster.get(kind, None, name).await?;
+        if let Some(live) = live.filter(|live| crds::has_all_of(live, object)) {
+            installed.push(live);
+            continue;
+        }
+        installed.push(cluster.apply(kind, object, REGISTRAR, true).await?);
+        info!(kind = %kind.kind, %name, "a part of the API of Operetta is installed");
+    }
+    Ok(installed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn policies_are_in_force_since_they_were_restored() {
+        let at = |text: &str| json!({"metadata": {"creationTimestamp": text}});
+        let now: Timestamp = "2026-01-01T01:00:00Z".parse().unwrap();
+        let crd = at("2026-01-01T00:00:00Z");
+        let old = || (at("2026-01-01T00:00:05Z"), Integrity::Whole);
+        assert_eq!(since(&crd, &[old(), old()], now), None);
+        let settled = Some(now + SETTLE);
+        for found in [Integrity::Missing, Integrity::Altered] {
+            assert_eq!(since(&crd, &[old(), (at("2026-01-01T00:00:05Z"), found)], now), settled, "{found:?}");
+        }
+        assert_eq!(since(&crd, &[old(), (at("2026-01-01T00:00:05Z"), Integrity::Outdated)], now), None);
+        // Another process has restored one just now; with a new CRD it was not there before.
+        let new = || (at("2026-01-01T00:59:58Z"), Integrity::Whole);
+        assert_eq!(since(&crd, &[old(), new()], now), Some("2026-01-01T01:00:08Z".parse().unwrap()));
+        assert_eq!(since(&at("2026-01-01T00:59:57Z"), &[new()], now), None);
+    }
+
+    #[test]
+    fn events_show_missing_and_changed_policies() {
+        let api = PlanApi::default();
+        let raw = |generation: i64| {
+            let object = json!({"metadata": {"name": "p", "uid": "u", "generation": generation}});
+            Raw::from_value(object).unwrap()
+        };
+        let check = |generation: i64| {
+            api.state()
+                .checked
+                .insert(("Policy".into(), "p".into()), (Some("u".to_owned()), Some(generation)));
+        };
+        check(1);
+        let on = |event: Event<Raw>| api.on_event("Policy", "p", &event);
+        assert!(!on(Event::Init) && !on(Event::InitApply(raw(1))) && !on(Event::InitDone));
+        assert_eq!(api.protection(), Protection::default());
+        assert!(on(Event::Apply(raw(2))) && !on(Event::Apply(raw(2))));
+        assert!(api.protection().is_unknown);
+        // The reply to a write is known before its event.
+        check(3);
+        assert!(on(Event::Apply(raw(3))));
+        assert!(!api.protection().is_unknown);
+        assert!(on(Event::Delete(raw(2))));
+        assert_eq!(api.protection().broken.as_deref(), Some("the Policy p is missing"));
+        assert!(!on(Event::Init) && on(Event::InitDone));
+    }
+}

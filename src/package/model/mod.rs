@@ -1,0 +1,15 @@
+//! What is compiled from a package: everything that a decision about an instance needs, with all expressions and templates
+//! parsed. The types of plans are in [`crate::plan`].
+
+mod child;
+mod package;
+mod refs;
+mod resource;
+mod tree;
+
+pub(crate) use child::is_secret;
+pub use child::{Child, ForEach, MaxUnavailable, OnImmutableChange, Yields, holds_data};
+pub use package::{Package, Permission};
+pub use refs::{Call, NamespaceRef, NamespaceRefs, Observation, Ref, Target};
+pub use resource::{Condition, Resource, StatusField};
+pub use tree::Tree;
