@@ -2,8 +2,6 @@
 
 use std::process::ExitCode;
 
-use clap::CommandFactory;
-
 use super::out;
 
 /// Print a completion script for a shell
@@ -20,8 +18,8 @@ pub(super) struct Args {
     shell: clap_complete::Shell,
 }
 
-pub(super) fn run(args: &Args) -> ExitCode {
-    let mut command = super::Cli::command();
+/// `command`: the whole command line.
+pub(super) fn run(args: &Args, mut command: clap::Command) -> ExitCode {
     // The generator panics if its output cannot be written, so it writes to memory first.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command, "operetta", &mut script);

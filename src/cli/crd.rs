@@ -33,7 +33,7 @@ pub(super) struct Args {
 
 /// Prints the CRDs. Returns the documented exit codes.
 pub(super) fn run(args: &Args) -> ExitCode {
-    let Some(packages) = super::load(&args.packages) else { return ExitCode::FAILURE };
+    let Some(packages) = super::load::load(&args.packages) else { return ExitCode::FAILURE };
     let crds: Vec<Value> = packages.iter().flat_map(|package| crds(package)).collect();
     let text = match (args.output, crds.as_slice()) {
         (Format::Json, [one]) => out::json(one),

@@ -113,7 +113,7 @@ impl Args {
 
 pub(super) async fn run(args: &Args, view: &Arc<View>) -> ExitCode {
     // Errors that need no cluster are reported before one is started.
-    let packages = super::load(&args.packages);
+    let packages = super::load::load(&args.packages);
     let manifests = instances::read(&args.apply);
     if let Err(errors) = &manifests {
         out::report(errors);
@@ -124,7 +124,7 @@ pub(super) async fn run(args: &Args, view: &Arc<View>) -> ExitCode {
         result = session.go(args, view, packages, manifests) => result,
         // The table is drawn after the first permanent line is known.
         () = view.draw(), if !args.until_ready => Ok(()),
-        () = super::shutdown() => {
+        () = super::signals::shutdown() => {
             view.finish();
             out::note("\nstopping");
             if args.until_ready { Err("interrupted before all was Ready".into()) } else { Ok(()) }
@@ -137,7 +137,7 @@ pub(super) async fn run(args: &Args, view: &Arc<View>) -> ExitCode {
     tokio::select! {
         () = session.end(view) => {}
         // A second signal ends the process at once. The control plane stops by itself.
-        () = super::shutdown() => {}
+        () = super::signals::shutdown() => {}
     }
     if result.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -3,8 +3,6 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::CommandFactory;
-
 use super::command::{self, Failure};
 
 /// Write the man pages of all commands
@@ -15,9 +13,10 @@ pub(super) struct Args {
     folder: PathBuf,
 }
 
-pub(super) fn run(args: &Args) -> ExitCode {
-    let written = std::fs::create_dir_all(&args.folder)
-        .and_then(|()| clap_mangen::generate_to(super::Cli::command(), &args.folder));
+/// `whole`: the whole command line.
+pub(super) fn run(args: &Args, whole: clap::Command) -> ExitCode {
+    let written =
+        std::fs::create_dir_all(&args.folder).and_then(|()| clap_mangen::generate_to(whole, &args.folder));
     let failed = |error| Failure::from(format!("{}: {error}", args.folder.display()));
     command::end(written.map(|()| ExitCode::SUCCESS).map_err(failed))
 }

@@ -10,6 +10,9 @@ mod get;
 mod housekeeping;
 mod instances;
 mod lint;
+mod listen;
+mod load;
+mod logging;
 mod man;
 mod manager;
 mod model;
@@ -26,18 +29,18 @@ mod schema;
 mod serve;
 mod session;
 mod show;
+mod signals;
 mod tree;
 mod view;
 mod wait;
 mod webhook;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
 
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::package::Package;
+use logging::Logging;
 
 /// Kubernetes operators described in YAML
 ///
@@ -64,28 +67,8 @@ struct Cli {
     #[command(subcommand)]
     command: Command,
 
-    /// Format of log lines
-    #[arg(
-        long,
-        global = true,
-        value_enum,
-        default_value_t = LogFormat::Text,
-        env = "OPERETTA_LOG_FORMAT",
-        hide_env = true,
-        help_heading = "Logging (run and dev)"
-    )]
-    log_format: LogFormat,
-
-    /// Log level: error, warn, info, debug, or a filter such as operetta=debug [default: info; dev: warn]
-    #[arg(
-        long,
-        global = true,
-        env = "OPERETTA_LOG",
-        hide_env = true,
-        value_name = "FILTER",
-        help_heading = "Logging (run and dev)"
-    )]
-    log: Option<String>,
+    #[command(flatten)]
+    logging: Logging,
 }
 
 #[derive(Debug, Subcommand)]
@@ -112,22 +95,13 @@ enum Command {
     Man(man::Args),
 }
 
-/// Format of log lines.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum LogFormat {
-    /// For people
-    Text,
-    /// One JSON object per line
-    Json,
-}
-
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
     let cli = parse();
     match &cli.command {
         Command::Run(args) => {
-            log(&cli, "info", std::io::stderr);
-            if cli.log_format == LogFormat::Json {
+            cli.logging.start("info", std::io::stderr);
+            if cli.logging.is_json() {
                 out::log_as_json();
             }
             block_on(run::run(args))
@@ -135,7 +109,7 @@ pub fn main() -> ExitCode {
         Command::Dev(args) => {
             let live = args.wants_live_view() && show::Terminal::is_live();
             let view = view::View::new(live);
-            log(&cli, "warn", view.writer());
+            cli.logging.start("warn", view.writer());
             block_on(dev::run(args, &view))
         }
         Command::Install(args) => block_on(operators::install(args)),
@@ -155,8 +129,8 @@ pub fn main() -> ExitCode {
         Command::Render(args) => render::run(args),
         Command::Manager(args) => block_on(manager::run(args)),
         Command::Schema(args) => schema::run(args),
-        Command::Completion(args) => completion::run(args),
-        Command::Man(args) => man::run(args),
+        Command::Completion(args) => completion::run(args, Cli::command()),
+        Command::Man(args) => man::run(args, Cli::command()),
     }
 }
 
@@ -182,102 +156,6 @@ fn block_on(task: impl Future<Output = ExitCode>) -> ExitCode {
         Err(error) => {
             out::note(format!("error: no threads can be started: {error}"));
             ExitCode::FAILURE
-        }
-    }
-}
-
-fn log<W>(cli: &Cli, default: &str, writer: W)
-where
-    W: for<'a> tracing_subscriber::fmt::MakeWriter<'a> + Send + Sync + 'static,
-{
-    use tracing_subscriber::EnvFilter;
-    let filter = cli.log.as_deref().unwrap_or(default);
-    // A bare level applies to Operetta; libraries log warnings. Failed calls are logged with their meaning, so the
-    // client's own log of them is off.
-    let filter = if filter.contains(['=', ',']) {
-        filter.to_owned()
-    } else {
-        format!("warn,kube_client=off,kube_runtime=error,operetta={filter}")
-    };
-    let filter = EnvFilter::try_new(&filter).unwrap_or_else(|error| {
-        out::note(format!("warning: --log {filter}: {error}; logging at info"));
-        EnvFilter::new("warn,kube_client=off,operetta=info")
-    });
-    // A closed log is no reason to panic.
-    let builder =
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).log_internal_errors(false);
-    match cli.log_format {
-        LogFormat::Text => builder.with_target(false).with_ansi(out::colors()).init(),
-        LogFormat::Json => builder.json().flatten_event(true).init(),
-    }
-}
-
-/// Loads packages; prints the errors of invalid ones and the warnings of the others. Returns the valid packages, and
-/// the folders of the invalid ones.
-fn load_all(paths: &[PathBuf]) -> (Vec<Arc<Package>>, Vec<String>) {
-    let mut packages: Vec<(Arc<Package>, &Path)> = Vec::new();
-    let mut broken = Vec::new();
-    for path in paths {
-        match crate::package::load(path) {
-            Ok((package, warnings)) => {
-                out::report(&warnings);
-                match packages.iter().find(|(other, _)| other.name == package.name) {
-                    Some((_, first)) => {
-                        out::note(format!(
-                            "error: {} and {} are both named {}; the second is ignored\n  help: give each \
-                             package once, or change metadata.name in one of them",
-                            first.display(),
-                            path.display(),
-                            package.name,
-                        ));
-                        broken.push(path.display().to_string());
-                    }
-                    None => packages.push((Arc::new(package), path)),
-                }
-            }
-            Err(errors) => {
-                out::report(&errors);
-                out::note(format!("error: the package {} cannot be loaded", path.display()));
-                broken.push(path.display().to_string());
-            }
-        }
-    }
-    (packages.into_iter().map(|(package, _)| package).collect(), broken)
-}
-
-/// Like [`load_all`]; nothing if a package is invalid.
-fn load(paths: &[PathBuf]) -> Option<Vec<Arc<Package>>> {
-    let (packages, broken) = load_all(paths);
-    broken.is_empty().then_some(packages)
-}
-
-/// A stream of SIGINT and SIGTERM. While it exists, neither ends the process.
-struct Signals {
-    interrupt: tokio::signal::unix::Signal,
-    terminate: tokio::signal::unix::Signal,
-}
-
-impl Signals {
-    fn new() -> std::io::Result<Self> {
-        use tokio::signal::unix::{SignalKind, signal};
-        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
-    }
-
-    /// Returns with the next signal.
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
-    }
-}
-
-/// Returns with the next SIGINT or SIGTERM.
-async fn shutdown() {
-    match Signals::new() {
-        Ok(mut signals) => signals.next().await,
-        Err(_) => {
-            let _ = tokio::signal::ctrl_c().await;
         }
     }
 }

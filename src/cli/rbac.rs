@@ -112,7 +112,7 @@ fn former(package: &Package, record: &Record, served: &dyn Fn(&Gvk) -> Option<Ap
 }
 
 fn print(args: &Args, live: &Live) -> ExitCode {
-    let Some(packages) = super::load(&args.packages) else { return ExitCode::FAILURE };
+    let Some(packages) = super::load::load(&args.packages) else { return ExitCode::FAILURE };
     let namespaces: BTreeSet<String> = args.namespaces.iter().cloned().collect();
     let at = Placement {
         namespaces: (!namespaces.is_empty()).then_some(namespaces),

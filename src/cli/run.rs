@@ -1,6 +1,5 @@
 //! `operetta run`: the manager, against the kubeconfig's cluster.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -12,6 +11,7 @@ use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use super::housekeeping::Housekeeping;
+use super::listen::{Listen, address};
 use super::webhook::WebhookArgs;
 use super::{command, connect, out, serve};
 use crate::api::Class;
@@ -123,21 +123,6 @@ struct ElectionArgs {
     lease_namespace: Option<String>,
 }
 
-/// The address to listen on.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Listen(pub(super) Option<SocketAddr>);
-
-pub(super) fn address(text: &str) -> Result<Listen, String> {
-    if text == "0" {
-        return Ok(Listen(None));
-    }
-    // Like in other components, a port alone means all addresses of this machine.
-    let text = if text.starts_with(':') { format!("0.0.0.0{text}") } else { text.to_owned() };
-    text.parse().map(|address| Listen(Some(address))).map_err(|_| {
-        "an IP address and a port, such as 0.0.0.0:8080 or [::]:8080; or 0 for nowhere".to_owned()
-    })
-}
-
 /// A duration that is not zero.
 fn duration(text: &str) -> Result<Duration, String> {
     let found = command::duration(text)?;
@@ -180,7 +165,7 @@ impl ElectionArgs {
 }
 
 pub(super) async fn run(args: &Args) -> ExitCode {
-    let mut signals = match super::Signals::new() {
+    let mut signals = match super::signals::Signals::new() {
         Ok(signals) => signals,
         Err(error) => {
             out::note(format!("error: signals cannot be received: {error}"));
@@ -197,7 +182,7 @@ pub(super) async fn run(args: &Args) -> ExitCode {
         out::note(format!("error: {error}"));
         return ExitCode::from(2);
     }
-    let (packages, broken) = super::load_all(&args.packages);
+    let (packages, broken) = super::load::load_all(&args.packages);
     let mut session = Session::default();
     let result = tokio::select! {
         result = session.go(args, packages, broken) => result,
@@ -430,12 +415,5 @@ mod tests {
         for text in ["", "15", "s", "-1s", "1 s", "0s", "99999999999s"] {
             assert!(duration(text).is_err(), "{text}");
         }
-    }
-
-    #[test]
-    fn addresses_to_listen_on_are_parsed() {
-        assert!(address("0").is_ok_and(|a| a.0.is_none()));
-        assert_eq!(address(":8080").unwrap().0, Some(([0, 0, 0, 0], 8080).into()));
-        assert!(address("[::1]:80").is_ok() && address("localhost").is_err() && address("8080").is_err());
     }
 }

@@ -13,8 +13,8 @@ use crate::manager::{Webhook, WebhookAddress};
 #[expect(clippy::struct_field_names, reason = "clap takes the names for those of the arguments")]
 pub(super) struct WebhookArgs {
     /// Address of the webhook that converts instances between versions of their CRD (HTTPS); 0 disables it
-    #[arg(long = "webhook-listen", value_name = "ADDRESS", default_value = "0", value_parser = super::run::address)]
-    webhook_listen: super::run::Listen,
+    #[arg(long = "webhook-listen", value_name = "ADDRESS", default_value = "0", value_parser = super::listen::address)]
+    webhook_listen: super::listen::Listen,
 
     /// Where API servers find it: a Service in the cluster
     #[arg(

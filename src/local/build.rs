@@ -21,8 +21,8 @@ use sha2::{Digest, Sha256};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 
-use super::binaries::{Environment, OnProgress, Progress, Tool};
 use super::error::Error;
+use super::tools::{Environment, OnProgress, Progress, Tool};
 
 /// The oldest Go that builds the modules: the `go` line of their `go.mod`.
 const OLDEST_GO: &str = "1.26";

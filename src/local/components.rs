@@ -2,10 +2,13 @@
 
 use std::fmt;
 
-use super::binaries::Tool;
 use super::node::config;
 use super::node::network::Network;
+use super::tools::Tool;
 use super::volumes::ETCD_DATA;
+
+/// The files of the certificate and the key with which kube-apiserver calls the kubelet.
+pub(crate) const KUBELET_CLIENT: [&str; 2] = ["kubelet-client.crt", "kubelet-client.key"];
 
 /// A process of the control plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -172,8 +175,8 @@ impl Component {
                         flag("bind-address", network.node()),
                         flag("advertise-address", network.node()),
                         flag("service-cluster-ip-range", network.services()),
-                        flag("kubelet-client-certificate", config::KUBELET_CLIENT[0]),
-                        flag("kubelet-client-key", config::KUBELET_CLIENT[1]),
+                        flag("kubelet-client-certificate", KUBELET_CLIENT[0]),
+                        flag("kubelet-client-key", KUBELET_CLIENT[1]),
                     ]),
                     None => flags.extend([
                         flag("bind-address", "127.0.0.1"),

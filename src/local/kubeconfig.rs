@@ -9,8 +9,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use data_encoding::HEXLOWER;
 
+use super::error::Error;
+
 /// Writes a file that only its owner can read, regardless of the umask.
-pub(super) fn write_private(path: &Path, content: &str) -> io::Result<()> {
+fn write_private(path: &Path, content: &str) -> io::Result<()> {
     let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
     file.write_all(content.as_bytes())
 }
@@ -45,6 +47,11 @@ pub(super) fn token() -> io::Result<String> {
     let mut bytes = [0_u8; 32];
     getrandom::fill(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;
     Ok(HEXLOWER.encode(&bytes))
+}
+
+/// Writes a file that only this user can read.
+pub(super) fn write(path: &Path, content: &str) -> Result<(), Error> {
+    write_private(path, content).map_err(Error::io("write", path))
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ mod node;
 mod objects;
 mod protocol;
 mod supervisor;
+mod tools;
 mod volumes;
 
 use std::fmt;
@@ -33,10 +34,10 @@ use http::header::{HeaderValue, USER_AGENT};
 use tokio::net::TcpStream;
 
 pub use audit::{AuditEvent, AuditLog, Mark};
-pub use binaries::{Environment, OnProgress, Progress, Tool};
 pub use components::Component;
 pub use error::Error;
 pub use node::images::names as image_names;
+pub use tools::{Environment, OnProgress, Progress, Tool};
 
 use binaries::Binaries;
 use components::{AUDIT_LOG, AUDIT_POLICY, CERTIFICATE, ETCD, ETCD_SOCKET, KUBECONFIG, STAGES, TOKENS};
@@ -233,14 +234,14 @@ impl ControlPlane {
             self.run(Component::Containerd).await?;
         }
         let users = self.users()?;
-        write(&self.folder.join(TOKENS), &users.iter().map(User::line).collect::<String>())?;
-        write(&self.folder.join(AUDIT_POLICY), audit::POLICY)?;
+        kubeconfig::write(&self.folder.join(TOKENS), &users.iter().map(User::line).collect::<String>())?;
+        kubeconfig::write(&self.folder.join(AUDIT_POLICY), audit::POLICY)?;
         let mut stages = options.stages.as_deref().unwrap_or(DEFAULT_STAGES).to_owned();
         if options.exec {
             stages.push_str(LOCAL_EXEC);
             self.kubelet_port = Some(free_port()?);
         }
-        write(&self.folder.join(STAGES), &stages)?;
+        kubeconfig::write(&self.folder.join(STAGES), &stages)?;
 
         self.run(Component::Etcd).await?;
         let client = self.run_apiserver(options, &users).await?;
@@ -307,7 +308,10 @@ impl ControlPlane {
         .await?;
         let ca = std::fs::read_to_string(&certificate).map_err(Error::io("read", &certificate))?;
         for user in users {
-            write(&user.kubeconfig, &kubeconfig::text(&self.server(), &ca, user.name, &user.token))?;
+            kubeconfig::write(
+                &user.kubeconfig,
+                &kubeconfig::text(&self.server(), &ca, user.name, &user.token),
+            )?;
         }
         self.config = Some(self.client_config().await?);
         let client = self.client()?;
@@ -578,10 +582,6 @@ fn free_port() -> Result<u16, Error> {
         }
     }
     last.map(|()| 0).map_err(Error::io("find a free port of", Path::new("127.0.0.1")))
-}
-
-fn write(path: &Path, content: &str) -> Result<(), Error> {
-    kubeconfig::write_private(path, content).map_err(Error::io("write", path))
 }
 
 #[cfg(test)]

@@ -15,10 +15,11 @@ use crate::api::{ApiKind, CallError, Class, Gvk};
 use crate::children::names::MANAGER_NAMESPACE;
 use crate::cli::command::{BLOCKED, Failure, Format, duration, end};
 use crate::cli::connect::{self, ClusterOptions};
+use crate::cli::logging::Logging;
 use crate::cli::model::name_of;
 use crate::cli::out::{self, printable};
 use crate::cli::wait::{Look, Wait};
-use crate::cli::{operators, owned, rbac};
+use crate::cli::{operators, owned, rbac, run};
 use crate::cluster::Cluster;
 use crate::readiness::{self, Readiness};
 use crate::rights::{self, MANAGER, Owner};
@@ -124,26 +125,34 @@ fn settings(args: &Args) -> Result<Settings, String> {
     Ok(settings)
 }
 
+/// The flags of `operetta run`, the first word.
+#[derive(Debug, Parser)]
+#[command(name = "run")]
+struct RunFlags {
+    #[command(flatten)]
+    run: run::Args,
+    #[command(flatten)]
+    _logging: Logging,
+}
+
 /// Checks the flags of the manager, which would not start with an unknown one.
 fn check_flags(settings: &Settings) -> Result<(), String> {
     let extra = settings.values["extraArgs"].as_array().into_iter().flatten();
     let extra: Option<Vec<&str>> = extra.map(Value::as_str).collect();
     let extra = extra.ok_or("extraArgs must be a list of texts: put numbers into quotes")?;
     let own = objects::own_flags(&settings.namespace);
-    let all = ["operetta"].into_iter().chain(own.iter().map(String::as_str)).chain(extra);
-    let parsed = crate::cli::Cli::try_parse_from(all).map_err(|error| {
+    let all = own.iter().map(String::as_str).chain(extra);
+    let flags = RunFlags::try_parse_from(all).map_err(|error| {
         let text = error.to_string();
         let first = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
         format!("the flags of the manager are wrong: {first}\n  help: `operetta run --help` lists them")
     })?;
-    match parsed.command {
-        crate::cli::Command::Run(run) if run.names_packages() => {
-            Err("the flags of the manager name packages: a manager in a cluster follows Operators, which `operetta \
-                 install PACKAGE` makes"
-                .to_owned())
-        }
-        _ => Ok(()),
+    if flags.run.names_packages() {
+        return Err("the flags of the manager name packages: a manager in a cluster follows Operators, which `operetta \
+                    install PACKAGE` makes"
+            .to_owned());
     }
+    Ok(())
 }
 
 pub(super) async fn run(args: &Args) -> ExitCode {

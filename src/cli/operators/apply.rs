@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{FIELD_MANAGER, Failure, name_of, refused, revisions};
+use super::shared::{FIELD_MANAGER, refused};
+use super::{Failure, revisions};
 use crate::api::{ApiKind, CallError, Class};
 use crate::children::names::MANAGER_NAMESPACE;
+use crate::cli::model::name_of;
 use crate::cli::rights_review::namespaces_of;
 use crate::cli::wait::{Look, Wait};
 use crate::cli::{connect, out};

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{End, Failure};
+use super::Failure;
+use super::shared::End;
 use crate::cli::command::Format;
 use crate::cli::connect::Server;
 use crate::cli::{out, preview};

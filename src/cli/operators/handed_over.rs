@@ -4,7 +4,8 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::{Failure, refused};
+use super::Failure;
+use super::shared::refused;
 use crate::api::{ApiKind, Class};
 use crate::children::plans::plan_run_kind;
 use crate::children::{former_packages, names, package_of_crd_value};

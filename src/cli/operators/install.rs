@@ -7,15 +7,14 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::shared::{End, NOT_AGREED, Waiting, all, connect, find};
 use super::source::load;
 use super::wait::until_active;
-use super::{
-    End, Failure, NOT_AGREED, Waiting, all, apply, changes, connect, downgrade, find, name_of, rights,
-    take_over,
-};
+use super::{Failure, apply, changes, downgrade, rights, take_over};
 use crate::children::names::MANAGER_NAMESPACE;
 use crate::cli::command::{Format, ask, is_yes};
 use crate::cli::connect::{ClusterOptions, Server};
+use crate::cli::model::name_of;
 use crate::cli::rights_review::{self, namespaces_of};
 use crate::cli::{out, preview};
 use crate::operators::{self, Object, Packed, TakeOver};

@@ -4,9 +4,11 @@ use std::process::ExitCode;
 
 use serde_json::Value;
 
-use super::{End, all, connect, find, history, name_of};
+use super::history;
+use super::shared::{End, all, connect, find};
 use crate::cli::command::{self, Shown};
 use crate::cli::connect::ClusterOptions;
+use crate::cli::model::name_of;
 use crate::cli::out;
 use crate::cli::show::{Cell, Severity, Table, age};
 use crate::operators::{Observed, Standing, standing};

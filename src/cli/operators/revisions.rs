@@ -2,7 +2,9 @@
 
 use serde_json::Value;
 
-use super::{Failure, name_of, refused};
+use super::Failure;
+use super::shared::refused;
+use crate::cli::model::name_of;
 use crate::cluster::Cluster;
 use crate::operators::PACKAGE;
 use crate::package::store::{StoredRevision, objects};

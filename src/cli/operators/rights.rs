@@ -6,9 +6,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{FIELD_MANAGER, Failure, apply, name_of, refused, revisions};
+use super::shared::{FIELD_MANAGER, refused};
+use super::{Failure, apply, revisions};
 use crate::api::{ApiKind, CallError};
 use crate::children::names;
+use crate::cli::model::name_of;
 use crate::cli::rbac::{self, Live};
 use crate::cli::{out, owned};
 use crate::cluster::Cluster;

@@ -1,7 +1,8 @@
 //! `operetta rollback`.
 
+use super::shared::{End, Waiting, connect, find};
 use super::wait::until_active;
-use super::{End, Waiting, apply, connect, downgrade, find, revisions, rights};
+use super::{apply, downgrade, revisions, rights};
 use crate::cli::connect::ClusterOptions;
 use crate::cli::out;
 

@@ -1,6 +1,7 @@
 //! `--take-over-from`: which CRDs a package takes over from which other ones.
 
-use super::{Failure, refused};
+use super::Failure;
+use super::shared::refused;
 use crate::api::ApiKind;
 use crate::children::{former_packages, package_of_crd_value};
 use crate::cli::out::{self, printable};

@@ -6,7 +6,8 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::{End, Failure, apply, connect, duration, find, handed_over, refused, revisions, rights};
+use super::shared::{End, connect, find, refused};
+use super::{Failure, apply, duration, handed_over, revisions, rights};
 use crate::api::{ApiKind, CallError, Class, group_of};
 use crate::children::{names, package_of_crd_value};
 use crate::cli::command::BLOCKED;

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{End, Failure, PAUSED, Waiting, refused};
+use super::Failure;
+use super::shared::{End, PAUSED, Waiting, refused};
 use crate::api::Class;
 use crate::children::RIGHTS_MISSING;
 use crate::cli::connect::Server;

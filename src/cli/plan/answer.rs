@@ -7,12 +7,13 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::target::{FIELD_MANAGER, Run, Target, Which};
-use super::{Common, Failure, Session};
 use crate::api::Class;
 use crate::children::plans::plan_run_kind;
+use crate::cli::command::Failure;
 use crate::cli::command::{self, is_yes};
 use crate::cli::connect;
 use crate::cli::out::{self, printable};
+use crate::cli::session::{Common, Session};
 use crate::plan::Verdict;
 
 /// How long an active run may take to ask its question.

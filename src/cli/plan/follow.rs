@@ -6,13 +6,15 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::draw::{Changes, sentence, title, tree, waits};
+use super::shared::exit_code;
 use super::target::Run;
-use super::{Failure, Session, exit_code};
 use crate::api::{ApiKind, Class};
 use crate::children::plans::plan_run_kind;
 use crate::children::{NOT_LOADED, condition};
 use crate::cli::command::BLOCKED;
+use crate::cli::command::Failure;
 use crate::cli::out::{self, printable};
+use crate::cli::session::Session;
 use crate::cli::show::{Screen, Terminal};
 use crate::cli::wait::{Look, Wait};
 use crate::plan::{Of, Phase};

@@ -3,11 +3,13 @@
 use std::process::ExitCode;
 
 use super::draw::{phase, sentence, took};
+use super::shared::Listing;
 use super::status::name;
 use super::target::{Run, Target, text as text_of};
-use super::{Failure, Listing, Session};
+use crate::cli::command::Failure;
 use crate::cli::command::list;
 use crate::cli::out;
+use crate::cli::session::Session;
 use crate::cli::show::{Cell, Table, age};
 
 /// Show runs, the newest first

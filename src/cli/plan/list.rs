@@ -6,12 +6,14 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 
 use super::draw::phase;
+use super::shared::Listing;
 use super::target::{Run, Target, is_of, text};
-use super::{Failure, Listing, Session};
 use crate::children::crds::PublishedPlan;
 use crate::children::plans::plan_run_kind;
 use crate::cli::catalog::{UNKNOWN, unreadable};
+use crate::cli::command::Failure;
 use crate::cli::out;
+use crate::cli::session::Session;
 use crate::cli::show::{Cell, Table, age};
 use crate::cluster::Query;
 use crate::manager::raw::Raw;

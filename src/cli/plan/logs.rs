@@ -8,9 +8,10 @@ use kube::api::LogParams;
 use serde_json::Value;
 
 use super::target::{Target, Which};
-use super::{Common, Failure, Session};
 use crate::api::{ApiKind, controller_uid};
+use crate::cli::command::Failure;
 use crate::cli::out::{self, printable};
+use crate::cli::session::{Common, Session};
 use crate::cluster::call_error;
 use crate::plan::{AttemptObject, StepState};
 

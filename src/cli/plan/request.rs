@@ -7,13 +7,15 @@ use serde_json::{Value, json};
 
 use super::follow::{StopAt, follow};
 use super::params::params;
+use super::shared::Waiting;
 use super::status::{document, name};
 use super::target::{FIELD_MANAGER, Instance, Run, Target, Which, text};
-use super::{Common, Failure, Output, Session, Waiting};
 use crate::children::crds::PublishedPlan;
 use crate::children::plans::plan_run_kind;
+use crate::cli::command::{Failure, Output};
 use crate::cli::connect;
 use crate::cli::out::{self, printable};
+use crate::cli::session::{Common, Session};
 use crate::diag::did_you_mean;
 use crate::plan::{self, Of, PRUNABLE};
 use crate::yaml;

@@ -3,10 +3,12 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use super::draw;
 use super::follow::{self, StopAt, follow};
 use super::target::{Run, Target, Which};
-use super::{Common, Failure, Output, Session, draw, duration};
+use crate::cli::command::{Failure, Output, duration};
 use crate::cli::out;
+use crate::cli::session::{Common, Session};
 use crate::cli::show::Terminal;
 use crate::plan::Phase;
 

@@ -5,12 +5,13 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use super::{Failure, Session};
 use crate::children::names::MANAGER_NAMESPACE;
 use crate::children::plans::plan_run_kind;
 use crate::cli::catalog::{PackageKind, check_names, no_instance};
+use crate::cli::command::Failure;
 use crate::cli::model::complete;
 use crate::cli::out::printable;
+use crate::cli::session::Session;
 use crate::cluster::Query;
 use crate::manager::raw::Raw;
 use crate::plan::{Approval, Of, Phase, PlanRun, StepState};

@@ -3,7 +3,7 @@
 //! The library that draws reports accepts widths of at most 65,535 and prints every character unchanged.
 //! Therefore it never gets the file, but this excerpt, whose lines are short and whose characters are safe.
 
-use super::{Location, Source};
+use super::source::{Location, Source};
 use crate::printable;
 
 /// Number of lines shown before and after the mark.

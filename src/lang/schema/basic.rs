@@ -2,6 +2,8 @@
 
 use std::ops::{BitAnd, BitOr};
 
+use serde_json::Value;
+
 /// A set of basic types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Basic(u16);
@@ -124,5 +126,18 @@ impl BitAnd for Basic {
 
     fn bitand(self, other: Self) -> Self {
         Self(self.0 & other.0)
+    }
+}
+
+/// The basic type of a JSON value.
+pub(crate) fn literal_basic(value: &Value) -> Basic {
+    match value {
+        Value::Null => Basic::NULL,
+        Value::Bool(_) => Basic::BOOL,
+        Value::Number(number) if number.is_f64() => Basic::FLOAT,
+        Value::Number(_) => Basic::INT,
+        Value::String(_) => Basic::STRING,
+        Value::Array(_) => Basic::LIST,
+        Value::Object(_) => Basic::MAP,
     }
 }

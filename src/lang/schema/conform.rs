@@ -19,19 +19,6 @@ const SEARCH_DEPTH: usize = 5;
 /// The maximum number of such searches.
 const MAX_SEARCHES: usize = 50;
 
-/// The basic type of a JSON value.
-pub(crate) fn literal_basic(value: &Value) -> Basic {
-    match value {
-        Value::Null => Basic::NULL,
-        Value::Bool(_) => Basic::BOOL,
-        Value::Number(number) if number.is_f64() => Basic::FLOAT,
-        Value::Number(_) => Basic::INT,
-        Value::String(_) => Basic::STRING,
-        Value::Array(_) => Basic::LIST,
-        Value::Object(_) => Basic::MAP,
-    }
-}
-
 /// A check of the result of one template or expression.
 pub struct Conform<'a> {
     /// The object of the values, `a Deployment`.

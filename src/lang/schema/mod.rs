@@ -11,8 +11,8 @@ mod types;
 use serde_json::Value;
 
 pub use basic::Basic;
+pub(crate) use basic::literal_basic;
 pub use conform::Conform;
-pub(crate) use conform::literal_basic;
 pub use kubernetes::Kubernetes;
 pub use removed::{gone, successor};
 pub use types::{Field, Fields, Member, Shape, Type};

@@ -21,8 +21,6 @@ const HOSTS: &str = "registry/_default/hosts.toml";
 const CNI_CONFIG: &str = "cni/node.conflist";
 /// The file of the CA that signs the certificate with which kube-apiserver calls the kubelet.
 pub(crate) const KUBELET_CA: &str = "kubelet-ca.crt";
-/// The files of the certificate and the key with which kube-apiserver calls the kubelet.
-pub(crate) const KUBELET_CLIENT: [&str; 2] = ["kubelet-client.crt", "kubelet-client.key"];
 
 /// The address of the registry in the node's network namespace.
 const REGISTRY: &str = "127.0.0.1:5000";

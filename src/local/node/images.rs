@@ -17,9 +17,10 @@ use data_encoding::HEXLOWER;
 use ring::digest;
 use serde_json::{Value, json};
 
-use crate::binaries::{Binaries, Environment, OnProgress, Progress, Tool};
+use crate::binaries::Binaries;
 use crate::build::lock;
 use crate::error::Error;
+use crate::tools::{Environment, OnProgress, Progress, Tool};
 
 /// The script that builds the layers.
 const LAYERS: &str = include_str!("images.sh");

@@ -17,9 +17,12 @@ use rcgen::{
     IsCa, KeyPair,
 };
 
-use super::binaries::{Binaries, Tool};
+use super::binaries::Binaries;
+use super::components::KUBELET_CLIENT;
 use super::error::Error;
-use config::{KUBELET_CA, KUBELET_CLIENT, Programs};
+use super::kubeconfig;
+use super::tools::Tool;
+use config::{KUBELET_CA, Programs};
 use network::Place;
 
 /// The name of the images' folder in the folder of the control plane.
@@ -43,7 +46,7 @@ pub(super) fn prepare(
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent).map_err(Error::io("create", parent))?;
         }
-        super::write(&path, &text)?;
+        kubeconfig::write(&path, &text)?;
     }
     let link = folder.join(IMAGES);
     if layouts.is_empty() {
@@ -53,9 +56,9 @@ pub(super) fn prepare(
     }
     let [ca, certificate, key] =
         kubelet_client().map_err(|error| Error::Certificate { reason: error.to_string() })?;
-    super::write(&folder.join(KUBELET_CA), &ca)?;
-    super::write(&folder.join(KUBELET_CLIENT[0]), &certificate)?;
-    super::write(&folder.join(KUBELET_CLIENT[1]), &key)
+    kubeconfig::write(&folder.join(KUBELET_CA), &ca)?;
+    kubeconfig::write(&folder.join(KUBELET_CLIENT[0]), &certificate)?;
+    kubeconfig::write(&folder.join(KUBELET_CLIENT[1]), &key)
 }
 
 /// Creates a CA, and a certificate and key with which kube-apiserver calls the kubelet, all as PEM. The key

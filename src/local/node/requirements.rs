@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use crate::binaries::Environment;
 use crate::error::Error;
+use crate::tools::Environment;
 
 /// The folders of system programs, which may not be in the PATH of a user.
 pub(crate) const SYSTEM_PATHS: [&str; 2] = ["/usr/sbin", "/sbin"];
