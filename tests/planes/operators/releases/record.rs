@@ -73,6 +73,8 @@ async fn apply(scene: &Scene, kind: (&str, &str), name: &str, spec: Value) {
 /// Instances without runs.
 async fn settled_children(cluster: &Cluster, scene: &Scene) {
     const V1: &str = "fixtures.operetta.dev/v1";
+    // The package `trial` may write there.
+    scene.kubectl(&["create", "namespace", "trial-elsewhere"]).await;
     for name in ["mix", "trial", "whole"] {
         install(cluster, &fixture(name)).await;
     }
@@ -84,8 +86,6 @@ async fn settled_children(cluster: &Cluster, scene: &Scene) {
     install(cluster, motley.path().to_str().unwrap()).await;
     install(cluster, "operators/webapp").await;
     scene.apply(&file("examples/webapp/full.yaml")).await;
-    // The package `trial` may write there.
-    scene.kubectl(&["create", "namespace", "trial-elsewhere"]).await;
     scene.kubectl(&["create", "configmap", "many-settings", "--from-literal=colour=red"]).await;
     apply(scene, (V1, "Motley"), "many", json!({})).await;
     apply(scene, (V1, "Whole"), "done", json!({"job": true})).await;
