@@ -47,4 +47,4 @@ fn yaml(text: &str) -> Option<serde_json::Value> {
 }
 
 #[cfg(test)]
-mod tests;
+mod recorded;

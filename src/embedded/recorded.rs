@@ -1,6 +1,6 @@
 //! The requests of `fixtures/` are sent to the embedded API, and its answers must be those of a real server.
 
-#[path = "../../../tests/support/embedded.rs"]
+#[path = "../../tests/support/embedded.rs"]
 mod names;
 
 use std::collections::BTreeMap;
