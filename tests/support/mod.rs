@@ -107,7 +107,7 @@ pub async fn namespace_named(plane: &Arc<ControlPlane>, name: &str) -> Namespace
     let created = client.request::<Value>(create.body(body).expect("a request")).await;
     created.unwrap_or_else(|error| panic!("namespace {name}: {error}"));
     eventually("the ServiceAccount of a new namespace", LONG, async || {
-        ext::read(&client, &SERVICE_ACCOUNT.path(Some(&name), "default")).await.ok_or("there is none")
+        ext::read(&client, &SERVICE_ACCOUNT.path(Some(name), "default")).await.ok_or("there is none")
     })
     .await;
     Namespace { name: name.to_owned() }

@@ -66,7 +66,10 @@ async fn fixtures_are_answers_of_the_real_server() {
         let mut out = String::new();
         for line in fs::read_to_string(&file).unwrap().lines().filter(|line| !line.is_empty()) {
             let mut step: Value = serde_json::from_str(line).unwrap();
-            if step["do"] != "tick" {
+            if step["do"] == "tick" {
+                let seconds = step["wait"].as_f64().unwrap_or(2.0);
+                tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
+            } else {
                 let (code, answer) = real(&client, line, &step, &known).await;
                 let mapped = theirs.map(&answer);
                 if let Some(name) = step["as"].as_str() {
@@ -82,9 +85,6 @@ async fn fixtures_are_answers_of_the_real_server() {
                 }
                 step["code"] = code.into();
                 step["answer"] = mapped;
-            } else {
-                let seconds = step["wait"].as_f64().unwrap_or(2.0);
-                tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
             }
             let _ = writeln!(out, "{}", with_body(&step, line));
         }
