@@ -20,6 +20,7 @@ mod meta;
 mod openapi;
 mod patching;
 mod pods;
+mod programs;
 mod quantity;
 mod read;
 mod request;
@@ -37,6 +38,7 @@ mod watch;
 mod write;
 
 pub use api::Api;
+pub use programs::{Call, Course, Exec, ExecResult, Obedient, Objects, Programs, Reply};
 pub use request::{Body, Request, Response, User};
 pub use watch::Watch;
 

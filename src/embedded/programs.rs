@@ -1,0 +1,142 @@
+//! What programs do: those in pods, and the servers that packages call. A world answers for them; without one, [`Obedient`] does.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+/// Reads objects of the cluster.
+pub trait Objects {
+    /// The object as stored; `None` if there is none.
+    fn object(&self, api_version: &str, kind: &str, namespace: &str, name: &str) -> Option<Value>;
+
+    /// All objects of a kind in a namespace, by name; in all namespaces if it is empty.
+    fn objects(&self, api_version: &str, kind: &str, namespace: &str) -> Vec<Value>;
+}
+
+/// What a pod does from its start.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Course {
+    /// The time from the start of the containers until they are ready; `None` if they never are.
+    pub ready_after: Option<Duration>,
+    /// The time from the start of the containers until they end; `None` if they run until they are stopped.
+    pub ends_after: Option<Duration>,
+    /// The exit code of containers that end.
+    pub exit_code: i32,
+    /// The termination message of containers that end, and the reason why they are not ready.
+    pub message: String,
+}
+
+/// A command in a container.
+#[derive(Debug, Clone)]
+pub struct Exec<'a> {
+    /// The pod.
+    pub pod: &'a Value,
+    /// The name of the container.
+    pub container: &'a str,
+    /// The program and its arguments.
+    pub command: &'a [String],
+    /// The standard input.
+    pub stdin: &'a [u8],
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// What a command printed, and how it ended.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ExecResult {
+    /// The standard output.
+    pub stdout: String,
+    /// The standard error.
+    pub stderr: String,
+    /// The exit code.
+    pub exit_code: i32,
+    /// The time that the command takes.
+    pub takes: Duration,
+}
+
+/// A request to a server outside of the Kubernetes API.
+#[derive(Debug, Clone)]
+pub struct Call<'a> {
+    /// The method in capital letters.
+    pub method: &'a str,
+    /// The whole URL.
+    pub url: &'a str,
+    /// The headers, with names in lower case.
+    pub headers: &'a [(String, String)],
+    /// The body.
+    pub body: &'a [u8],
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// What the server answers.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Reply {
+    /// The status code.
+    pub status: u16,
+    /// The headers, with names in lower case.
+    pub headers: Vec<(String, String)>,
+    /// The body.
+    pub body: Vec<u8>,
+    /// The time that the answer takes.
+    pub takes: Duration,
+}
+
+/// What programs do. Implementations read no clock and throw no dice: the same calls in the same order get the same results.
+pub trait Programs: Debug + Send {
+    /// A pod has been scheduled, and its containers start now.
+    fn start(&mut self, pod: &Value, objects: &dyn Objects, now: Timestamp) -> Course;
+
+    /// The pod has ended, or is deleted.
+    fn stop(&mut self, pod: &Value, objects: &dyn Objects, now: Timestamp);
+
+    /// Runs a command in a container that runs.
+    fn exec(&mut self, exec: &Exec<'_>, objects: &dyn Objects) -> ExecResult;
+
+    /// What a container has printed.
+    fn log(&mut self, pod: &Value, container: &str, objects: &dyn Objects) -> String;
+
+    /// Answers a request; the error says why no server answers.
+    ///
+    /// # Errors
+    ///
+    /// No server is known at this URL.
+    fn call(&mut self, call: &Call<'_>, objects: &dyn Objects) -> Result<Reply, String>;
+}
+
+/// Programs without a world: pods are ready after a second, pods of Jobs succeed after a second, commands fail and no server answers.
+#[derive(Debug, Default)]
+pub struct Obedient;
+
+impl Programs for Obedient {
+    fn start(&mut self, pod: &Value, _: &dyn Objects, _: Timestamp) -> Course {
+        let second = Some(Duration::from_secs(1));
+        let owners = pod["metadata"]["ownerReferences"].as_array();
+        if owners.is_some_and(|owners| owners.iter().any(|owner| owner["kind"] == "Job")) {
+            Course { ready_after: Some(Duration::ZERO), ends_after: second, ..Course::default() }
+        } else {
+            Course { ready_after: second, ..Course::default() }
+        }
+    }
+
+    fn stop(&mut self, _: &Value, _: &dyn Objects, _: Timestamp) {}
+
+    fn exec(&mut self, exec: &Exec<'_>, _: &dyn Objects) -> ExecResult {
+        let program = exec.command.first().map_or("", String::as_str);
+        let stderr = format!(
+            "no world says what {program} does in a container named {}: add tests/world.yaml to the package\n",
+            exec.container
+        );
+        ExecResult { stderr, exit_code: 127, ..ExecResult::default() }
+    }
+
+    fn log(&mut self, _: &Value, _: &str, _: &dyn Objects) -> String {
+        String::new()
+    }
+
+    fn call(&mut self, call: &Call<'_>, _: &dyn Objects) -> Result<Reply, String> {
+        Err(format!("no world says what {} answers: add tests/world.yaml to the package", call.url))
+    }
+}
