@@ -7,7 +7,8 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 use http::Request;
 use serde_json::{Map, Value, json};
 
-use super::ext::{Kind, Scene, read};
+use super::eventually;
+use super::ext::{Kind, LONG, Scene, read};
 
 /// The annotation in which `kubectl apply` keeps the manifest.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -22,7 +23,14 @@ impl Scene {
         {
             return;
         }
-        self.kubectl_input(&["apply", "-f", "-"], manifests).await.unwrap_or_else(|error| panic!("{error}"));
+        // A server names a new kind in its discovery up to seconds after it serves it.
+        eventually("kubectl apply", LONG, async || {
+            match self.kubectl_input(&["apply", "-f", "-"], manifests).await {
+                Err(error) if error.contains("no matches for kind") => Err(error),
+                applied => Ok(applied.unwrap_or_else(|error| panic!("{error}"))),
+            }
+        })
+        .await;
     }
 
     /// Applies custom resources, and objects that do not exist yet, as kubectl does. Returns false for

@@ -150,7 +150,10 @@ async fn starts_without_a_write(plane: &Arc<ControlPlane>, scene: &Scene, permit
     let (after, mut sent) = (objects(plane), writes(plane, mark));
     let mut changed = changes(&before, &after);
     changed.retain(|key| !is_permitted(key));
-    assert!(changed.is_empty(), "the manager has changed {changed:?}; it has sent:\n{}", list(&sent));
+    if !changed.is_empty() {
+        let events = scene.kubectl(&["get", "events", "-A", "--sort-by=.metadata.creationTimestamp"]).await;
+        panic!("the manager has changed {changed:?}; it has sent:\n{}\n{}", list(&sent), events);
+    }
     sent.retain(|r| !is_permitted(&format!("/registry/{}/{}/{}", r.resource, r.namespace, r.name)));
     assert!(sent.is_empty(), "{}", list(&sent));
     cluster
