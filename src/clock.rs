@@ -64,9 +64,22 @@ impl Clock {
     }
 }
 
+thread_local! {
+    /// The wall-clock time of this thread at a moment of tokio's clock, if it is virtual.
+    static VIRTUAL: std::cell::Cell<Option<(Timestamp, Instant)>> = const { std::cell::Cell::new(None) };
+}
+
+/// Makes the wall-clock time of this thread virtual: it is `at` now, and advances with tokio's clock.
+pub(crate) fn set_virtual(at: Timestamp) {
+    VIRTUAL.set(Some((at, Instant::now())));
+}
+
 /// The wall-clock time, where no [`Clock`] is at hand.
 #[expect(clippy::disallowed_methods, reason = "the only place that asks the system")]
 pub(crate) fn now() -> Timestamp {
+    if let Some((at, since)) = VIRTUAL.get() {
+        return at + since.elapsed();
+    }
     let now = Timestamp::now();
     let offset = OFFSET_FILE.as_ref().and_then(|file| std::fs::read_to_string(file).ok());
     let offset = offset.and_then(|text| text.trim().parse().ok()).map(SignedDuration::from_secs);

@@ -10,6 +10,7 @@ pub mod cli;
 mod clock;
 pub mod cluster;
 pub mod manager;
+pub mod play;
 
 pub use operetta_core::{children, operators, plan, preview, rights};
 pub use operetta_lang::{api, diag, naming, printable, template, yaml};

@@ -19,6 +19,9 @@ pub(crate) fn create(api: &mut Api, context: &mut Context<'_>) -> Outcome<Respon
     let is_dry = context.query.is_dry_run()?;
     let mut object = body::read(context, context.request.body)?;
     let managed = updated(api, context, None, &mut object);
+    if object["metadata"]["resourceVersion"].as_str().is_some_and(|version| !version.is_empty()) {
+        return Err(Failure::plain(500, "resourceVersion should not be set on objects to be created"));
+    }
     let stored = store_new(api, context, object, &managed, is_dry)?;
     Ok(Response::json(201, &stored))
 }
@@ -82,9 +85,6 @@ fn store_new(
 ) -> Outcome<Value> {
     let kind = context.kind.clone();
     let meta = &object["metadata"];
-    if meta["resourceVersion"].as_str().is_some_and(|version| !version.is_empty()) {
-        return Err(Failure::plain(500, "resourceVersion should not be set on objects to be created"));
-    }
     if kind.namespaced {
         match meta["namespace"].as_str().unwrap_or_default() {
             "" => object["metadata"]["namespace"] = context.namespace().into(),

@@ -44,6 +44,9 @@ impl Deciders {
         // The semaphore is never closed, so this does not fail.
         let permit = Arc::clone(semaphore).acquire_owned().await.ok();
         let span = Span::current();
+        if tokio::runtime::Handle::current().runtime_flavor() == tokio::runtime::RuntimeFlavor::CurrentThread {
+            return span.in_scope(decide);
+        }
         let decided = tokio::task::spawn_blocking(move || {
             // The permit is returned when the decision ends, also if the caller no longer waits for it.
             let _permit = permit;
