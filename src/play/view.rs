@@ -1,0 +1,206 @@
+//! What the cluster of a play holds, for expectations and invariants.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use operetta_embedded::Objects;
+use serde_json::Value;
+
+use crate::children::names;
+use crate::package::Package;
+use crate::package::test_file::Address;
+use crate::readiness;
+use crate::template::{Function, Live, Scope, Var};
+
+/// The variables of expressions of a case.
+pub(super) const VARIABLES: [&str; 6] = ["instance", "children", "runs", "pods", "objects", "deleted"];
+
+/// The version of each kind that a case can name.
+#[derive(Debug, Default)]
+pub(super) struct Kinds(BTreeMap<String, String>);
+
+/// Kinds of other API groups that bear a name of the core's.
+const CORE: [&str; 1] = ["Event"];
+
+impl Kinds {
+    /// Kinds of an aggregated discovery document.
+    pub(super) fn add(&mut self, discovery: &Value) {
+        for group in discovery["items"].as_array().into_iter().flatten() {
+            let name = group["metadata"]["name"].as_str().unwrap_or_default();
+            // The first version is the preferred one.
+            for version in group["versions"].as_array().into_iter().flatten() {
+                let of = version["version"].as_str().unwrap_or_default();
+                let api_version = if name.is_empty() { of.to_owned() } else { format!("{name}/{of}") };
+                for resource in version["resources"].as_array().into_iter().flatten() {
+                    let kind = resource["responseKind"]["kind"].as_str().unwrap_or_default();
+                    let is_core = CORE.contains(&kind) && name.is_empty();
+                    if is_core {
+                        self.0.insert(kind.to_owned(), api_version.clone());
+                    } else {
+                        self.0.entry(kind.to_owned()).or_insert_with(|| api_version.clone());
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) fn api_version(&self, kind: &str) -> Option<&str> {
+        self.0.get(kind).map(String::as_str)
+    }
+
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+}
+
+/// The instance that a case is about.
+#[derive(Debug, Clone)]
+pub(super) struct Subject {
+    pub api_version: String,
+    pub kind: String,
+    pub namespace: String,
+    pub name: String,
+    /// Its first uid: that of its children after its end, too.
+    pub uid: String,
+}
+
+/// An object that was there: its kind, namespace, name and uid.
+pub(super) type Identity = (String, String, String, String);
+
+/// The cluster at one moment.
+pub(super) struct View<'a> {
+    pub objects: &'a dyn Objects,
+    pub kinds: &'a Kinds,
+    pub packages: &'a [Arc<Package>],
+    pub subject: Option<&'a Subject>,
+    pub deleted: &'a BTreeSet<Identity>,
+}
+
+fn live(object: Value) -> Live {
+    let ready = readiness::of(&object).is_ready();
+    Live { value: Arc::new(object), ready, current: true, kept: false }
+}
+
+impl View<'_> {
+    pub(super) fn find(&self, address: &Address) -> Option<Value> {
+        let api_version = self.kinds.api_version(&address.kind)?;
+        self.objects
+            .object(api_version, &address.kind, &address.namespace, &address.name)
+            .or_else(|| self.objects.object(api_version, &address.kind, "", &address.name))
+    }
+
+    pub(super) fn list(&self, kind: &str, namespace: &str) -> Vec<Value> {
+        let Some(api_version) = self.kinds.api_version(kind) else { return Vec::new() };
+        self.objects.objects(api_version, kind, namespace)
+    }
+
+    /// The instance that the case is about.
+    pub(super) fn instance(&self) -> Option<Value> {
+        let subject = self.subject?;
+        self.objects.object(&subject.api_version, &subject.kind, &subject.namespace, &subject.name)
+    }
+
+    /// The children of the instance: their id, their key, and the object.
+    pub(super) fn children(&self) -> Vec<(String, Option<String>, Value)> {
+        let Some(subject) = self.subject else { return Vec::new() };
+        let resources = self.packages.iter().flat_map(|package| &package.resources);
+        let kinds: BTreeSet<_> =
+            resources.flat_map(|resource| &resource.children).flat_map(|child| &child.kinds).collect();
+        let mut found = Vec::new();
+        for gvk in kinds {
+            for object in self.objects.objects(&gvk.api_version, &gvk.kind, "") {
+                let labels = &object["metadata"]["labels"];
+                if labels[names::INSTANCE_UID] != *subject.uid {
+                    continue;
+                }
+                let Some(id) = labels[names::CHILD].as_str().map(str::to_owned) else { continue };
+                let annotation = object["metadata"]["annotations"][names::KEY].as_str();
+                let key = annotation.or_else(|| labels[names::KEY].as_str()).map(str::to_owned);
+                found.push((id, key, object));
+            }
+        }
+        found
+    }
+
+    /// The runs of plans, oldest first.
+    pub(super) fn runs(&self) -> Vec<Value> {
+        let mut runs = self.list("PlanRun", "");
+        let order = |run: &Value| {
+            let meta = &run["metadata"];
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            (text(&meta["creationTimestamp"]), meta["uid"].as_str().map(|uid| uid.rsplit('-').next().unwrap_or_default().to_owned()))
+        };
+        runs.sort_by_key(order);
+        runs
+    }
+
+    /// The variables that expressions with these roots read.
+    pub(super) fn scope(&self, reads: &BTreeSet<String>) -> Scope {
+        let mut scope = Scope::new();
+        let reads = |name: &str| reads.contains(name);
+        if reads("instance") {
+            scope.set("instance", self.instance().map_or(Var::Undefined, |object| Var::Object(live(object))));
+        }
+        if reads("children") {
+            let mut children: BTreeMap<String, Vec<(Option<String>, Live)>> = BTreeMap::new();
+            let resources = self.packages.iter().flat_map(|package| &package.resources);
+            let resource = resources.into_iter().find(|r| self.subject.is_some_and(|s| s.kind == r.kind.kind));
+            let declared = resource.map(|resource| &resource.children).into_iter().flatten();
+            let each: BTreeSet<&str> =
+                declared.clone().filter(|child| child.for_each.is_some()).map(|child| &*child.id).collect();
+            for child in declared {
+                children.insert(child.id.clone(), Vec::new());
+            }
+            for (id, key, object) in self.children() {
+                children.entry(id).or_default().push((key, live(object)));
+            }
+            let children = children.into_iter().map(|(id, mut objects)| {
+                let var = if each.contains(&*id) {
+                    Var::Map(objects.into_iter().map(|(key, object)| (key_of(key), object)).collect())
+                } else {
+                    objects.pop().map_or(Var::Undefined, |(_, object)| Var::Object(object))
+                };
+                (id, var)
+            });
+            scope.set("children", Var::Vars(children.collect()));
+        }
+        if reads("runs") {
+            scope.set("runs", Var::Json(Value::Array(self.runs())));
+        }
+        if reads("pods") {
+            scope.set("pods", Var::List(self.list("Pod", "").into_iter().map(|pod| Var::Object(live(pod))).collect()));
+        }
+        if reads("objects") {
+            let all: BTreeMap<String, Vec<Value>> =
+                self.kinds.names().map(|kind| (kind.to_owned(), self.list(kind, ""))).collect();
+            let list = Function::asking(move |args| match args {
+                [Value::String(kind)] => match all.get(kind) {
+                    Some(found) => Ok(Var::List(found.iter().cloned().map(|o| Var::Object(live(o))).collect())),
+                    None => Err(format!("the API server serves no kind {kind}")),
+                },
+                _ => Err("`objects` takes a kind, for example objects('Pod')".to_owned()),
+            });
+            scope.set("objects", Var::Function(list));
+        }
+        if reads("deleted") {
+            let all: Vec<(String, String)> =
+                self.deleted.iter().map(|(kind, _, name, _)| (kind.clone(), name.clone())).collect();
+            let list = Function::new(move |args| match args {
+                [Value::String(kind)] => {
+                    Ok(all.iter().filter(|(of, _)| of == kind).map(|(_, name)| name.as_str()).collect())
+                }
+                _ => Err("`deleted` takes a kind, for example deleted('PersistentVolumeClaim')".to_owned()),
+            });
+            scope.set("deleted", Var::Function(list));
+        }
+        scope
+    }
+}
+
+/// A key as expressions have it: numbers are numbers.
+fn key_of(key: Option<String>) -> Value {
+    match key {
+        None => Value::Null,
+        Some(key) => key.parse::<i64>().map_or_else(|_| key.into(), Value::from),
+    }
+}
