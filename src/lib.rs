@@ -6,6 +6,7 @@
 // Only tests may panic; the product reports what went wrong.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+pub mod apiserver;
 pub mod cli;
 mod clock;
 pub mod cluster;

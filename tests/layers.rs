@@ -17,7 +17,7 @@ const LAYERS: [(&str, &[&str]); 4] = [
     ("src/lang", &["printable", "diag", "api", "naming", "backoff", "yaml", "schema", "template"]),
     ("src/package", &["crd", "readiness"]),
     ("src/core", &["operators", "plan", "children", "rights", "preview"]),
-    ("src", &["clock", "cluster", "manager", "cli"]),
+    ("src", &["clock", "cluster", "manager", "apiserver", "cli"]),
 ];
 
 /// Circles between files that are left: the folder, how many files each of its circles has, and the reason. Other files
@@ -152,7 +152,7 @@ fn every_dependency_is_used() {
     let crates = [
         (
             ".",
-            &["src/clock.rs", "src/cluster", "src/manager", "src/cli", "src/lib.rs", "src/main.rs", "tests"]
+            &["src/clock.rs", "src/cluster", "src/manager", "src/apiserver", "src/cli", "src/lib.rs", "src/main.rs", "tests"]
                 as &[&str],
         ),
         ("src/lang", &["src/lang"]),

@@ -5,13 +5,15 @@ mod reload;
 use std::fmt::Display;
 use std::io::IsTerminal;
 use std::net::Ipv4Addr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::ValueEnum;
+use clap::builder::ArgPredicate;
+use tempfile::TempDir;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -21,35 +23,43 @@ use super::instances::{self, Applied, Manifest};
 use super::view::View;
 use super::wait::{Look, Wait};
 use super::{command, out, webhook};
+use crate::apiserver::{Listener, Server};
+use crate::clock;
 use crate::cluster::{AllowedTarget, Cluster};
 use crate::local::{self, ControlPlane, Progress};
 use crate::manager::{Config, Manager};
 use crate::package::Package;
 use crate::readiness::{self, Readiness};
 
+/// The exit code of wrong usage.
+const USAGE: u8 = 2;
+
 /// How long an instance must be Stalled until `--until-ready` gives up.
 const HOLDS: Duration = Duration::from_secs(10);
 
 /// Try packages: starts an API server, installs them, runs the manager and shows the instances
 ///
-/// Starts a Kubernetes control plane on this machine (etcd, kube-apiserver, controllers, and fake nodes whose pods are
-/// ready at once), registers the packages' kinds, reconciles their instances, and shows instances and children live.
-/// When a file of a package changes, the package is reloaded; while it has errors, its last good version stays active.
-/// A CRD or an instance that the API server refuses is reported, and `dev` continues.
+/// Serves a Kubernetes API from its own process, registers the packages' kinds, reconciles their instances, and shows
+/// instances and children live. kubectl and other clients can use the API; no containers run. When a file of a package
+/// changes, the package is reloaded; while it has errors, its last good version stays active. A CRD or an instance that the
+/// API server refuses is reported, and `dev` continues.
 ///
-/// The first start builds the control plane with Go, which takes some minutes; later starts take seconds. Ctrl-C stops
-/// everything and removes it.
+/// With --cluster local, the API server is a real Kubernetes control plane on this machine (etcd, kube-apiserver, controllers,
+/// and fake nodes whose pods are ready at once). The first such start builds it with Go, which takes some minutes; later
+/// starts take seconds. Ctrl-C stops everything and removes it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   operetta dev operators/etcd --apply examples/etcd/example-etcd-cluster.yaml
+  operetta dev operators/* --cluster local             # a real kube-apiserver on this machine
   operetta dev operators/* --cluster current           # the kubeconfig's cluster instead
-  operetta dev operators/etcd --node                   # a real node instead of fake ones: as root
+  operetta dev operators/etcd --node                   # a real node, on which pods run: as root
   operetta dev operators/etcd --apply my.yaml --until-ready    # for scripts: exit 0 once all is Ready
 
 Environment:
   KUBECONFIG         the kubeconfig of --cluster current
-  OPERETTA_CACHE     where the built control plane is kept (default: ~/.cache/operetta)
-  KUBEBUILDER_ASSETS a folder with kube-apiserver, etcd and the rest, so that nothing has to be built
+  OPERETTA_CACHE     where the control plane of --cluster local is kept (default: ~/.cache/operetta)
+  KUBEBUILDER_ASSETS a folder with kube-apiserver, etcd and the rest, so that --cluster local builds nothing
+  TMPDIR             where the folder with the printed kubeconfig is made
 
 Exit codes: 0 ended by Ctrl-C, or all Ready with --until-ready; 1 something failed, or --until-ready was \
 interrupted; 2 wrong usage.")]
@@ -62,8 +72,11 @@ pub(super) struct Args {
     #[arg(long, value_name = "FILE", num_args = 1..)]
     apply: Vec<PathBuf>,
 
-    /// Which API server
-    #[arg(long, value_enum, default_value_t = Which::Local)]
+    /// Which API server; --node means `local`
+    #[arg(
+        long, value_enum, default_value_t = Which::Embedded,
+        default_value_if("node", ArgPredicate::Equals("true".into()), "local")
+    )]
     cluster: Which,
 
     /// Number of fake nodes (--cluster local)
@@ -98,6 +111,8 @@ pub(super) struct Args {
 /// Which API server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Which {
+    /// A model of one in this process, which needs nothing else
+    Embedded,
     /// A control plane on this machine, removed afterwards
     Local,
     /// The kubeconfig's current context
@@ -112,6 +127,10 @@ impl Args {
 }
 
 pub(super) async fn run(args: &Args, view: &Arc<View>) -> ExitCode {
+    if args.node && args.cluster != Which::Local {
+        out::note("error: --node needs --cluster local");
+        return ExitCode::from(USAGE);
+    }
     // Errors that need no cluster are reported before one is started.
     let packages = super::load::load(&args.packages);
     let manifests = instances::read(&args.apply);
@@ -157,7 +176,16 @@ struct Session {
     /// Serves the conversion webhook. Stops with the session.
     webhook: Option<JoinSet<()>>,
     plane: Option<ControlPlane>,
+    embedded: Option<Embedded>,
     manager: Option<Manager>,
+}
+
+/// The embedded API. It ends when this is dropped.
+struct Embedded {
+    /// Its controllers, and the connections to it.
+    _tasks: JoinSet<()>,
+    /// The folder with the kubeconfig.
+    _folder: TempDir,
 }
 
 impl Session {
@@ -170,6 +198,7 @@ impl Session {
         manifests: Vec<Manifest>,
     ) -> Result<(), Failure> {
         let cluster = match args.cluster {
+            Which::Embedded => self.embedded(&packages, view).await?,
             Which::Local => self.local(args, view).await?,
             Which::Current => {
                 let server = super::connect::connect().await?;
@@ -196,7 +225,7 @@ impl Session {
                 self.webhook = Some(task);
                 Some(webhook)
             }
-            Which::Current => None,
+            Which::Embedded | Which::Current => None,
         };
         let config = Config {
             webhook,
@@ -223,6 +252,30 @@ impl Session {
         }
     }
 
+    /// Serves the embedded API and prints how to connect to it.
+    async fn embedded(&mut self, packages: &[Arc<Package>], view: &View) -> Result<Cluster, Failure> {
+        let server = Server::new(clock::now);
+        play(&server, packages);
+        let listener = Listener::bind(0, clock::now()).await?;
+        let failed = |error: std::io::Error| format!("the kubeconfig cannot be written: {error}");
+        let folder = tempfile::Builder::new().prefix("operetta-dev-").tempdir().map_err(failed)?;
+        let kubeconfig = folder.path().join("kubeconfig");
+        listener.write_kubeconfig(&kubeconfig).map_err(failed)?;
+        let mut tasks = JoinSet::new();
+        tasks.spawn(listener.serve(server.clone()));
+        let controllers = server.clone();
+        tasks.spawn(async move { controllers.run().await });
+        self.embedded = Some(Embedded { _tasks: tasks, _folder: folder });
+        tell(&kubeconfig, view);
+        if !is_in_path("kubectl") {
+            view.keep(
+                "kubectl is not in PATH; `operetta get` and `operetta tree` need the KUBECONFIG only"
+                    .to_owned(),
+            );
+        }
+        Ok(Cluster::over(server.client(), server.outside()))
+    }
+
     /// Starts a control plane and prints how to connect to it.
     async fn local(&mut self, args: &Args, view: &Arc<View>) -> Result<Cluster, Failure> {
         let options = local::Options {
@@ -234,8 +287,7 @@ impl Session {
         };
         let plane = self.plane.insert(ControlPlane::start(options).await?);
         let cluster = Cluster::of_kubeconfig(plane.kubeconfig_path()).await?;
-        view.keep("to use kubectl, run this in another terminal:".to_owned());
-        view.keep(format!("export KUBECONFIG={}", plane.kubeconfig_path().display()));
+        tell(plane.kubeconfig_path(), view);
         // kubectl is built along with the control plane, with the matching version.
         if let (false, Some(folder)) = (is_in_path("kubectl"), plane.kubectl().parent()) {
             view.keep(format!("export PATH=\"$PATH:{}\"", folder.display()));
@@ -246,18 +298,30 @@ impl Session {
     /// Stops everything that was started, and waits for it.
     async fn end(self, view: &View) {
         if let Some(manager) = self.manager {
-            match self.plane {
+            if self.plane.is_some() || self.embedded.is_some() {
                 // Running reconciles need not finish in a cluster that is being removed.
-                Some(_) => drop(tokio::time::timeout(Duration::from_secs(1), manager.stop()).await),
-                None => manager.stop().await,
+                drop(tokio::time::timeout(Duration::from_secs(1), manager.stop()).await);
+            } else {
+                manager.stop().await;
             }
         }
-        if let Some(plane) = self.plane {
-            // Remaining clients would log errors.
+        // Remaining clients would log errors.
+        if self.plane.is_some() || self.embedded.is_some() {
             view.silence();
+        }
+        if let Some(plane) = self.plane {
             plane.stop().await;
         }
     }
+}
+
+/// Lets the worlds of the packages say what programs do.
+fn play(_: &Server, _: &[Arc<Package>]) {}
+
+/// Prints how to use a cluster.
+fn tell(kubeconfig: &Path, view: &View) {
+    view.keep("to use kubectl, run this in another terminal:".to_owned());
+    view.keep(format!("export KUBECONFIG={}", kubeconfig.display()));
 }
 
 /// Starts the manager with the packages, and replaces the running one.

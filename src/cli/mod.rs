@@ -51,11 +51,11 @@ use logging::Logging;
     name = "operetta",
     version,
     arg_required_else_help = true,
-    after_help = "Try it; this needs no cluster, and Go the first time:
+    after_help = "Try it; this needs no cluster:
   operetta dev operators/etcd --apply examples/etcd/example-etcd-cluster.yaml
 
 Environment:
-  KUBECONFIG           the cluster of all commands but dev --cluster local (default: ~/.kube/config)
+  KUBECONFIG           the cluster of all commands but dev (default: ~/.kube/config)
   OPERETTA_LOG         as --log
   OPERETTA_LOG_FORMAT  as --log-format
   NO_COLOR             no colours

@@ -12,6 +12,7 @@ mod kinds;
 mod lease;
 mod limits;
 mod list;
+mod outside;
 mod path;
 mod reply;
 mod requests;
@@ -40,6 +41,7 @@ pub use kinds::Kinds;
 pub use lease::{Election, Leadership, Settings as LeaseSettings};
 pub use limits::{ConcurrencyLimits, PackageLimit, Permit};
 pub use list::Query;
+pub use outside::Outside;
 pub use path::path;
 pub use reply::{MAX_EVENT, MAX_OBJECT, MAX_PAGE, MAX_REPLY};
 pub use requests::Requests;
@@ -74,6 +76,8 @@ pub struct Cluster {
     host: Option<Arc<str>>,
     /// The client of the process itself, if this one acts as another user.
     itself: Option<kube::Client>,
+    /// What answers the HTTP requests of packages; without it the network.
+    outside: Option<Arc<dyn Outside>>,
 }
 
 /// The settings of a connection.
@@ -147,7 +151,12 @@ impl Cluster {
     /// A connection over an existing client, such as a simulated one.
     pub fn new(client: kube::Client) -> Self {
         let (fence, streams) = (Fence::open(), Streams::default());
-        Self { client, fence, share: None, deadline: DEADLINE, streams, host: None, itself: None }
+        Self { client, fence, share: None, deadline: DEADLINE, streams, host: None, itself: None, outside: None }
+    }
+
+    /// A connection over the client of a simulated cluster, in which `outside` answers the HTTP requests of packages.
+    pub fn over(client: kube::Client, outside: Arc<dyn Outside>) -> Self {
+        Self { outside: Some(outside), ..Self::new(client) }
     }
 
     /// The host of the API server, as configured.

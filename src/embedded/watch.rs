@@ -107,6 +107,12 @@ impl Watch {
         Ok(watch)
     }
 
+    /// When it has an event or an end although nothing changes.
+    pub fn due(&self) -> Option<Timestamp> {
+        let bookmark = self.has_bookmarks.then_some(self.next_bookmark);
+        bookmark.into_iter().chain(self.ends).min()
+    }
+
     fn wants(&self, key: &str, object: &Object) -> bool {
         key.starts_with(&self.prefix)
             && self.name.as_deref().is_none_or(|name| key.split_once('/').is_some_and(|(_, n)| n == name))

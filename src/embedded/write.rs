@@ -387,6 +387,10 @@ fn apply(api: &mut Api, context: &mut Context<'_>) -> Outcome<Response> {
         Ok(Response::json(200, &stored))
     } else {
         take_managed(&mut object);
+        // An apply may name the version that the object would have: it is refused only if there is one.
+        if let Some(meta) = object["metadata"].as_object_mut() {
+            meta.remove("resourceVersion");
+        }
         let stored = store_new(api, context, object, &managed, is_dry)?;
         Ok(Response::json(201, &stored))
     }

@@ -12,19 +12,22 @@ use data_encoding::HEXLOWER;
 use super::error::Error;
 
 /// Writes a file that only its owner can read, regardless of the umask.
-fn write_private(path: &Path, content: &str) -> io::Result<()> {
+///
+/// # Errors
+/// The file cannot be written.
+pub fn write_private(path: &Path, content: &str) -> io::Result<()> {
     let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
     file.write_all(content.as_bytes())
 }
 
-/// The text of a kubeconfig with one cluster, user and context. `ca` contains PEM certificates.
-pub(super) fn text(server: &str, ca: &str, user: &str, token: &str) -> String {
+/// The text of a kubeconfig with one cluster, user and context; `name` is that of the cluster and the context. `ca` contains PEM certificates.
+pub fn text(name: &str, server: &str, ca: &str, user: &str, token: &str) -> String {
     let ca = STANDARD.encode(ca);
     format!(
         "apiVersion: v1
 kind: Config
 clusters:
-- name: operetta-local
+- name: {name}
   cluster:
     server: {server}
     certificate-authority-data: {ca}
@@ -33,17 +36,20 @@ users:
   user:
     token: {token}
 contexts:
-- name: operetta-local
+- name: {name}
   context:
-    cluster: operetta-local
+    cluster: {name}
     user: {user}
-current-context: operetta-local
+current-context: {name}
 "
     )
 }
 
 /// Creates a bearer token of 256 random bits, in hexadecimal.
-pub(super) fn token() -> io::Result<String> {
+///
+/// # Errors
+/// The system has no random bits.
+pub fn token() -> io::Result<String> {
     let mut bytes = [0_u8; 32];
     getrandom::fill(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;
     Ok(HEXLOWER.encode(&bytes))
@@ -62,7 +68,7 @@ mod tests {
 
     #[test]
     fn kubeconfig_is_read_back_by_kube() {
-        let text = text("https://127.0.0.1:1234", "PEM", "admin", "abc");
+        let text = text("operetta-local", "https://127.0.0.1:1234", "PEM", "admin", "abc");
         let config = kube::config::Kubeconfig::from_yaml(&text).unwrap();
         assert_eq!(config.current_context.as_deref(), Some("operetta-local"));
         let cluster = config.clusters[0].cluster.as_ref().unwrap();

@@ -15,7 +15,7 @@ mod build;
 mod components;
 mod error;
 pub mod guard;
-mod kubeconfig;
+pub mod kubeconfig;
 mod logs;
 mod node;
 mod objects;
@@ -310,7 +310,7 @@ impl ControlPlane {
         for user in users {
             kubeconfig::write(
                 &user.kubeconfig,
-                &kubeconfig::text(&self.server(), &ca, user.name, &user.token),
+                &kubeconfig::text("operetta-local", &self.server(), &ca, user.name, &user.token),
             )?;
         }
         self.config = Some(self.client_config().await?);

@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::support::ext::{LONG, fixture};
+use crate::support::ext::LONG;
 use crate::support::{Operetta, alive, descendants, eventually};
-use k8s_openapi::api::core::v1::ConfigMap;
 use rustix::process::Signal;
 
 /// The control plane starts in seconds; building it, which the first of all tests may have to do, takes
@@ -15,9 +14,9 @@ const START: Duration = Duration::from_secs(900);
 
 const EXAMPLE: &str = "examples/etcd/example-etcd-cluster.yaml";
 
-/// Starts `operetta dev` with its own folder for temporary files.
+/// Starts `operetta dev --cluster local` with its own folder for temporary files.
 fn dev(args: &[&str], temporary: &Path) -> Operetta {
-    let mut all = vec!["dev"];
+    let mut all = vec!["dev", "--cluster", "local"];
     all.extend(args);
     Operetta::run_with(&all, &[("TMPDIR", temporary)])
 }
@@ -93,109 +92,4 @@ async fn killed_dev_leaves_no_process_or_file() {
         dev.wait(LONG).await;
         nothing_left(&pids, temporary.path()).await;
     }
-}
-
-#[tokio::test]
-async fn failure_exits_with_1_and_the_cause() {
-    let temporary = tempfile::tempdir().unwrap();
-    let bad = format!("{}/instances/bad.yaml", fixture("broken-render"));
-    let args = [&fixture("broken-render"), "--apply", &bad, "--until-ready", "--timeout", "2"];
-    let mut stalled = dev(&args, temporary.path());
-    let status = stalled.wait(START).await;
-    let told = stalled.output();
-    assert_eq!(status.code(), Some(1), "{told}");
-    assert!(told.contains("bad is not ready") && told.contains("templates/config.yaml:4"), "{told}");
-
-    // An instance that the API server refuses is reported with its file and line.
-    let refused = temporary.path().join("refused.yaml");
-    let text = std::fs::read_to_string(EXAMPLE).unwrap().replace("size: 3", "size: 99");
-    std::fs::write(&refused, format!("# a comment\n---\n{text}")).unwrap();
-    let mut refusing =
-        dev(&["operators/etcd", "--apply", refused.to_str().unwrap(), "--until-ready"], temporary.path());
-    let status = refusing.wait(START).await;
-    let told = refusing.output();
-    assert_eq!(status.code(), Some(1), "{told}");
-    assert!(told.contains("refused.yaml:3") && told.contains("spec.size"), "{told}");
-    std::fs::remove_file(refused).unwrap();
-    nothing_left(&BTreeSet::new(), temporary.path()).await;
-
-    // A package that cannot be loaded is reported before anything is started.
-    let mut broken = dev(&[&fixture("broken-yaml")], temporary.path());
-    let status = broken.wait(LONG).await;
-    assert_eq!(status.code(), Some(1));
-    assert!(
-        broken.output().contains("operator.yaml:9") && !broken.output().contains("KUBECONFIG"),
-        "{}",
-        broken.output()
-    );
-}
-
-/// Copies a folder.
-fn copy(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap().flatten() {
-        let to = to.join(entry.file_name());
-        if entry.path().is_dir() {
-            copy(&entry.path(), &to);
-        } else {
-            std::fs::copy(entry.path(), to).unwrap();
-        }
-    }
-}
-
-#[tokio::test]
-async fn a_package_is_reloaded_when_its_files_change() {
-    let (temporary, package) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    copy(Path::new("examples/packages/hello"), package.path());
-    let template = package.path().join("templates/card.yaml");
-    let good = std::fs::read_to_string(&template).unwrap();
-    // One instance is refused by the API server and another is accepted: the refusal does not end the
-    // command.
-    let refused = package.path().join("instances/refused.yaml");
-    let instance = std::fs::read_to_string("examples/packages/hello/instances/world.yaml").unwrap();
-    std::fs::write(
-        &refused,
-        instance.replace("name: world", "name: refused").replace("spec:", "spec:\n  times: many"),
-    )
-    .unwrap();
-    let world = "examples/packages/hello/instances/world.yaml";
-    let folder = package.path().to_str().unwrap();
-    let mut dev = dev(&[folder, "--apply", refused.to_str().unwrap(), world, "--plain"], temporary.path());
-    dev.wait_for("greetings/default/world: Ready", START).await;
-    assert!(dev.output().contains("refused.yaml:1"), "{}", dev.output());
-    let kubeconfig =
-        dev.output().lines().find_map(|l| Some(l.strip_prefix("export KUBECONFIG=")?.to_owned())).unwrap();
-    let cluster = operetta::cluster::Cluster::of_kubeconfig(Path::new(&kubeconfig)).await.unwrap();
-    let maps = kube::Api::<ConfigMap>::namespaced(cluster.client(), "default");
-    let text = async || {
-        maps.get_opt("world").await.unwrap().map_or_else(String::new, |map| map.data.unwrap()["text"].clone())
-    };
-    assert_eq!(text().await, "Hello, World!");
-
-    // A broken package is reported once, with the place; the last good version repairs manual changes.
-    std::fs::write(&template, good.replace("metadata:", "metadata: [")).unwrap();
-    dev.wait_for("hello cannot be reloaded; its last good revision", LONG).await;
-    assert!(dev.output().contains("card.yaml:"), "{}", dev.output());
-    maps.delete("world", &kube::api::DeleteParams::default()).await.unwrap();
-    eventually("the child of the last good version", LONG, async || {
-        let text = text().await;
-        if text == "Hello, World!" { Ok(()) } else { Err(text) }
-    })
-    .await;
-
-    // A corrected package with another text is loaded.
-    std::fs::write(&template, good.replace("metadata:", "# new\nmetadata:").replace("Hello", "Hi")).unwrap();
-    dev.wait_for("reloaded hello: revision", LONG).await;
-    eventually("the child of the new version", LONG, async || {
-        let text = text().await;
-        if text.starts_with("Hi, ") { Ok(()) } else { Err(text) }
-    })
-    .await;
-    let told = dev.output();
-    assert!(!told.contains(" WARN ") && !told.contains("panicked"), "{told}");
-    let pids = descendants(dev.pid());
-    dev.interrupt();
-    let status = dev.wait(LONG).await;
-    assert!(status.success(), "{status}: {}", dev.output());
-    nothing_left(&pids, temporary.path()).await;
 }

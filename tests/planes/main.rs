@@ -32,7 +32,6 @@ mod plans;
 mod preview;
 mod protection;
 mod quiet;
-mod readme;
 mod refusals;
 mod retained;
 mod rights;

@@ -108,7 +108,7 @@ impl HttpClient {
                 // What the package sends may be secret, and is meant for the server that it names.
                 headers = self::headers(&[]).map_err(CallFailure::Refused)?;
             }
-            let mut outgoing = Request::new(Full::new(body.clone()));
+            let mut outgoing = Request::new(body.clone());
             *outgoing.method_mut() = method.clone();
             *outgoing.uri_mut() = target
                 .path
@@ -146,11 +146,14 @@ impl HttpClient {
     async fn roundtrip(
         &self,
         target: &Target,
-        outgoing: Request<Full<Bytes>>,
+        outgoing: Request<Bytes>,
         request: &HttpRequest,
         is_first_server: bool,
         is_sent: &AtomicBool,
     ) -> Result<(Parts, Bytes), CallFailure> {
+        if let Some(answer) = self.ask_outside(target, &outgoing, request.max_bytes, is_sent).await {
+            return answer;
+        }
         let tcp = self.connect(target).await?;
         let tcp = Guard::new(TokioIo::new(tcp), self.0.cluster.fence.clone());
         if !target.is_tls {
@@ -170,6 +173,48 @@ impl HttpClient {
             .await
             .map_err(|error| CallFailure::NotSent(format!("TLS with {target}: {}", chain(&error))))?;
         exchange_on(TokioIo::new(stream), target, outgoing, request.max_bytes, is_sent).await
+    }
+
+    /// The answer of what takes the place of the network, if something does. A server that it does not know is reached over
+    /// the network only if the person who runs the manager allows this target.
+    async fn ask_outside(
+        &self,
+        target: &Target,
+        outgoing: &Request<Bytes>,
+        max_bytes: usize,
+        is_sent: &AtomicBool,
+    ) -> Option<Result<(Parts, Bytes), CallFailure>> {
+        let outside = self.0.cluster.outside.as_ref()?;
+        let mut request = outgoing.clone();
+        let scheme = if target.is_tls { "https" } else { "http" };
+        *request.uri_mut() = match format!("{scheme}://{}{}", target.authority, target.path).parse() {
+            Ok(url) => url,
+            Err(_) => return Some(Err(CallFailure::Refused("the URL cannot be sent".into()))),
+        };
+        is_sent.store(true, Ordering::SeqCst);
+        match outside.call(request).await {
+            Ok(answer) => {
+                let (parts, body) = answer.into_parts();
+                Some(if body.len() > max_bytes {
+                    Err(too_large(target, parts.status, max_bytes))
+                } else {
+                    Ok((parts, body))
+                })
+            }
+            Err(why) => {
+                is_sent.store(false, Ordering::SeqCst);
+                let is_allowed = !self.0.allowed.is_empty() && self.is_allowed(target).await;
+                (!is_allowed).then_some(Err(CallFailure::NotSent(why)))
+            }
+        }
+    }
+
+    /// Whether all addresses of a host are among those that are allowed explicitly.
+    async fn is_allowed(&self, target: &Target) -> bool {
+        let Ok(addresses) = lookup_host((target.host.as_str(), target.port)).await else { return false };
+        let rules = AddressRules { allowed: &self.0.allowed, servers: &[] };
+        let mut addresses = addresses.map(|address| rules.allows(&target.host, address.ip())).peekable();
+        addresses.peek().is_some() && addresses.all(|is_allowed| is_allowed)
     }
 
     /// A connection to one of the host's addresses, all of which must be allowed.
@@ -300,7 +345,7 @@ fn headers(given: &[(String, String)]) -> Result<HeaderMap, String> {
 async fn exchange_on<T>(
     io: T,
     target: &Target,
-    outgoing: Request<Full<Bytes>>,
+    outgoing: Request<Bytes>,
     max_bytes: usize,
     is_sent: &AtomicBool,
 ) -> Result<(Parts, Bytes), CallFailure>
@@ -318,7 +363,7 @@ where
     };
     let exchange = async {
         is_sent.store(true, Ordering::SeqCst);
-        let answer = sender.try_send_request(outgoing).await.map_err(|mut error| {
+        let answer = sender.try_send_request(outgoing.map(Full::new)).await.map_err(|mut error| {
             let is_unsent = error.take_message().is_some();
             let why = format!("{target} closed the connection: {}", chain(error.error()));
             if is_unsent { CallFailure::NotSent(why) } else { CallFailure::Unanswered(why) }
@@ -327,9 +372,7 @@ where
         let body = read(body, max_bytes).await.map_err(|(is_too_large, error)| {
             let status = parts.status.as_u16();
             if is_too_large {
-                return CallFailure::Refused(format!(
-                    "the answer of {target} (status {status}) is larger than {max_bytes} bytes"
-                ));
+                return too_large(target, parts.status, max_bytes);
             }
             CallFailure::Unanswered(format!("the answer of {target} (status {status}) broke off: {error}"))
         })?;
@@ -348,6 +391,11 @@ async fn read(body: Incoming, max_bytes: usize) -> Result<Bytes, (bool, String)>
         Ok(body) => Ok(body.to_bytes()),
         Err(error) => Err((error.is::<LengthLimitError>(), chain(&*error))),
     }
+}
+
+fn too_large(target: &Target, status: StatusCode, max_bytes: usize) -> CallFailure {
+    let status = status.as_u16();
+    CallFailure::Refused(format!("the answer of {target} (status {status}) is larger than {max_bytes} bytes"))
 }
 
 fn is_redirect(status: StatusCode) -> bool {

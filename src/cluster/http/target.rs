@@ -189,7 +189,7 @@ impl AddressRules<'_> {
     /// Checks an address that a host has.
     pub(super) fn check(&self, host: &str, ip: IpAddr) -> Result<(), String> {
         let Some(kind) = self.forbidden(ip) else { return Ok(()) };
-        if self.allowed.iter().any(|target| target.covers(host, ip)) {
+        if self.allows(host, ip) {
             return Ok(());
         }
         let of = if host.parse() == Ok(ip) { String::new() } else { format!("{host} has the address ") };
@@ -197,6 +197,11 @@ impl AddressRules<'_> {
             "{of}{ip}, {kind}: not called unless the manager runs with --allow-call-to {}",
             canonical(ip)
         ))
+    }
+
+    /// Whether an address is allowed explicitly.
+    pub(super) fn allows(&self, host: &str, ip: IpAddr) -> bool {
+        self.allowed.iter().any(|target| target.covers(host, ip))
     }
 
     fn forbidden(&self, ip: IpAddr) -> Option<&'static str> {

@@ -2,15 +2,13 @@
 //! true.
 
 use std::path::Path;
-use std::time::Duration;
 
 use tokio::process::Command;
 
+use crate::kubectl;
 use crate::support::ext::LONG;
 use crate::support::{Operetta, eventually};
 
-/// The control plane may have to be built.
-const START: Duration = Duration::from_secs(900);
 /// Words that a start without errors does not print.
 const TROUBLE: [&str; 7] =
     ["ObservationFailed", "Stalled", "no such host", "refused", "failed", "error", "warning"];
@@ -40,8 +38,11 @@ fn sessions(page: &str) -> Vec<Session> {
 async fn shell(dev: &Operetta, cache: &Path, line: &str) -> Result<String, String> {
     let exports: Vec<String> =
         dev.output().lines().filter(|line| line.starts_with("export ")).map(str::to_owned).collect();
+    let kubectl = kubectl::program().await;
+    let path = format!("{}:{}", kubectl.parent().unwrap().display(), std::env::var("PATH").unwrap());
     let script = format!("{}\n{line}", exports.join("\n"));
-    let running = Command::new("sh").args(["-c", &script]).env("KUBECACHEDIR", cache).output();
+    let running =
+        Command::new("sh").args(["-c", &script]).env("KUBECACHEDIR", cache).env("PATH", path).output();
     let ended = tokio::time::timeout(LONG, running).await.unwrap_or_else(|_| panic!("{line} does not end"));
     let ended = ended.unwrap();
     let said = String::from_utf8_lossy(&[&ended.stdout[..], &ended.stderr[..]].concat()).into_owned();
@@ -62,7 +63,7 @@ async fn readme_commands_succeed() {
         let cache = tempfile::tempdir().unwrap();
         let all: Vec<&str> = ["dev"].into_iter().chain(session.dev.iter().map(String::as_str)).collect();
         let mut dev = Operetta::run_with(&all, &[("TMPDIR", temporary.path())]);
-        dev.wait_for(": Ready: ", START).await;
+        dev.wait_for(": Ready: ", LONG).await;
         let told = dev.output();
         for trouble in TROUBLE {
             assert!(!told.contains(trouble), "{trouble} in a healthy start:\n{told}");

@@ -1,0 +1,232 @@
+//! HTTP requests to the API, and its responses as HTTP.
+
+use std::io;
+
+use bytes::Bytes;
+use futures::stream;
+use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, USER_AGENT, WARNING};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use http_body::{Body, Frame};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited, StreamBody};
+use operetta_embedded as embedded;
+use operetta_embedded::{User, Watch};
+use serde_json::json;
+use tokio::sync::watch;
+use tower::BoxError;
+
+use super::{Server, exec};
+
+/// The body of a response.
+pub(super) type Answer = UnsyncBoxBody<Bytes, io::Error>;
+
+/// The largest body of a request, as in kube-apiserver.
+const MAX_REQUEST: usize = 3 << 20;
+
+pub(super) fn boxed<B>(body: B) -> Answer
+where
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    body.map_err(io::Error::other).boxed_unsync()
+}
+
+impl Server {
+    /// Answers a request of a user.
+    pub(super) async fn answer<B>(&self, mut request: Request<B>, user: &User) -> Response<Answer>
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let user = match acting(user, request.headers()) {
+            Ok(user) => user,
+            Err(message) => return status(StatusCode::BAD_REQUEST, "BadRequest", &message),
+        };
+        if let Some(target) = exec::Target::of(request.uri()) {
+            return self.exec(&mut request, target, &user);
+        }
+        let (parts, body) = request.into_parts();
+        let body = match Limited::new(body, MAX_REQUEST).collect().await {
+            Ok(body) => body.to_bytes(),
+            Err(error) if error.is::<LengthLimitError>() => {
+                let message = format!("Request entity too large: limit is {MAX_REQUEST}");
+                return status(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", &message);
+            }
+            Err(error) => return status(StatusCode::BAD_REQUEST, "BadRequest", &error.to_string()),
+        };
+        let text = |name: HeaderName| header(&parts.headers, &name);
+        if let Some(refusal) = refuse_media(text(ACCEPT), text(CONTENT_TYPE), body.is_empty()) {
+            return refusal;
+        }
+        let response = self.lock().handle(
+            &embedded::Request {
+                method: parts.method.as_str(),
+                uri: parts.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str),
+                content_type: text(CONTENT_TYPE),
+                accept: text(ACCEPT),
+                user_agent: text(USER_AGENT),
+                user: &user,
+                body: &body,
+            },
+            self.now(),
+        );
+        if parts.method != Method::GET {
+            self.changed();
+        }
+        self.to_http(response)
+    }
+
+    fn to_http(&self, response: embedded::Response) -> Response<Answer> {
+        let body = match response.body {
+            embedded::Body::Text(text) => boxed(Full::new(Bytes::from(text.into_string()))),
+            embedded::Body::Watch(watch) => self.follow(*watch),
+        };
+        let mut answer = Response::new(body);
+        *answer.status_mut() = StatusCode::from_u16(response.code).unwrap_or_default();
+        let headers = answer.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(response.content_type));
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+        for warning in response.warnings {
+            let quoted = warning.replace('\\', "\\\\").replace('"', "\\\"").replace(char::is_control, " ");
+            if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{quoted}\"")) {
+                headers.append(WARNING, value);
+            }
+        }
+        answer
+    }
+
+    /// The events of a watch, each on a line, until it ends. Nothing is computed that nobody reads.
+    fn follow(&self, watch: Watch) -> Answer {
+        let changes = self.0.changes.subscribe();
+        let state = Following { server: self.clone(), watch, changes };
+        boxed(StreamBody::new(stream::unfold(state, |mut state| async move {
+            let lines = state.next().await?;
+            Some((Ok::<_, io::Error>(Frame::data(lines)), state))
+        })))
+    }
+}
+
+struct Following {
+    server: Server,
+    watch: Watch,
+    changes: watch::Receiver<()>,
+}
+
+impl Following {
+    /// The next events; `None` when the watch has ended.
+    async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            // What changes after this wakes the wait below.
+            self.changes.borrow_and_update();
+            let now = self.server.now();
+            let events = self.server.lock().events(&mut self.watch, now)?;
+            if !events.is_empty() {
+                return Some(Bytes::from(events.join("\n") + "\n"));
+            }
+            let due = self.watch.due();
+            tokio::select! {
+                changed = self.changes.changed() => changed.ok()?,
+                () = self.server.sleep_until(due) => {}
+            }
+        }
+    }
+}
+
+fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> &'a str {
+    headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+}
+
+/// The user as whom a request acts.
+fn acting(user: &User, headers: &HeaderMap) -> Result<User, String> {
+    let name = header(headers, &HeaderName::from_static("impersonate-user"));
+    let groups = headers.get_all("impersonate-group").iter();
+    let groups: Vec<String> = groups.filter_map(|group| group.to_str().ok()).map(str::to_owned).collect();
+    if name.is_empty() {
+        return if groups.is_empty() {
+            Ok(user.clone())
+        } else {
+            Err("requested groups without impersonating a user".to_owned())
+        };
+    }
+    let mut acting = User { name: name.to_owned(), groups };
+    let account = name.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'));
+    if let Some((namespace, _)) = account.filter(|_| acting.groups.is_empty()) {
+        acting.groups.push("system:serviceaccounts".to_owned());
+        acting.groups.push(format!("system:serviceaccounts:{namespace}"));
+    }
+    acting.groups.push("system:authenticated".to_owned());
+    Ok(acting)
+}
+
+/// The refusal of a request in a form that is not read or written here, such as Protobuf: clients then use JSON.
+fn refuse_media(accept: &str, content: &str, is_empty: bool) -> Option<Response<Answer>> {
+    const JSON: &str = "application/json";
+    let media = |text: &str| text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let is_written = |part: &str| matches!(&*media(part), JSON | "application/*" | "*/*" | "");
+    if !accept.split(',').any(is_written) {
+        let message = format!("only the following media types are accepted: {JSON}");
+        return Some(status(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", &message));
+    }
+    let content = media(content);
+    let is_read = content.is_empty() || content == JSON || content.contains("patch+");
+    if !is_read && !is_empty {
+        let message = format!(
+            "the body of the request was in an unknown format - accepted media types include: {JSON}"
+        );
+        return Some(status(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", &message));
+    }
+    None
+}
+
+/// A refusal as the API server writes it.
+pub(super) fn status(code: StatusCode, reason: &str, message: &str) -> Response<Answer> {
+    let body = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": message, "reason": reason, "code": code.as_u16()});
+    let mut response = Response::new(boxed(Full::new(Bytes::from(body.to_string()))));
+    *response.status_mut() = code;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn protobuf_is_refused_and_json_beside_it_accepted() {
+        let code =
+            |accept, content| refuse_media(accept, content, false).map(|refusal| refusal.status().as_u16());
+        const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+        let table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
+        for accept in
+            ["", "*/*", "application/json", table, "application/vnd.kubernetes.protobuf,application/json"]
+        {
+            assert_eq!(code(accept, "application/json; charset=utf-8"), None, "{accept}");
+        }
+        assert_eq!(code(PROTOBUF, ""), Some(406));
+        assert_eq!(code("application/json", PROTOBUF), Some(415));
+        assert_eq!(code("application/json", "application/apply-patch+yaml"), None);
+        assert!(refuse_media("", PROTOBUF, true).is_none());
+    }
+
+    #[test]
+    fn impersonated_accounts_have_their_groups() {
+        let acting = |headers: &[(&'static str, &'static str)]| {
+            let headers = headers
+                .iter()
+                .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
+            acting(&User::default(), &headers.collect())
+        };
+        let account = acting(&[("impersonate-user", "system:serviceaccount:n:a")]).unwrap();
+        assert_eq!(
+            account.groups,
+            ["system:serviceaccounts", "system:serviceaccounts:n", "system:authenticated"]
+        );
+        let user = acting(&[("impersonate-user", "u"), ("impersonate-group", "g")]).unwrap();
+        assert_eq!(
+            (user.name.as_str(), user.groups),
+            ("u", vec!["g".to_owned(), "system:authenticated".to_owned()])
+        );
+        assert!(acting(&[("impersonate-group", "g")]).is_err());
+    }
+}

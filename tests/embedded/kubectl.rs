@@ -1,0 +1,108 @@
+//! kubectl against the embedded API that `operetta dev` serves.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+
+use operetta::local::{Environment, OnProgress, Tool};
+use tokio::io::AsyncWriteExt as _;
+use tokio::process::Command;
+
+use crate::dev::{dev, end};
+use crate::support::Operetta;
+use crate::support::ext::LONG;
+
+/// The path of kubectl.
+pub(crate) async fn program() -> PathBuf {
+    let progress: OnProgress = Arc::new(|progress| eprintln!("{progress}"));
+    Tool::Kubectl.built(&Environment::of_process(), &progress).await.unwrap()
+}
+
+/// kubectl with the kubeconfig of a running `operetta dev`.
+struct Kubectl {
+    program: PathBuf,
+    kubeconfig: String,
+    cache: tempfile::TempDir,
+}
+
+impl Kubectl {
+    async fn of(dev: &Operetta) -> Self {
+        let program = program().await;
+        let told = dev.output();
+        let kubeconfig = told.lines().find_map(|line| line.strip_prefix("export KUBECONFIG=")).unwrap();
+        Self { program, kubeconfig: kubeconfig.to_owned(), cache: tempfile::tempdir().unwrap() }
+    }
+
+    /// Runs it; the output, or all output if it fails.
+    async fn try_run(&self, line: &str, input: &str) -> Result<String, String> {
+        let mut child = Command::new(&self.program)
+            .args(line.split(' ').map(|word| word.replace('~', " ")))
+            .env("KUBECONFIG", &self.kubeconfig)
+            .env("KUBECACHEDIR", self.cache.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        let _ = stdin.write_all(input.as_bytes()).await;
+        drop(stdin);
+        let ended = tokio::time::timeout(LONG, child.wait_with_output()).await;
+        let ended = ended.unwrap_or_else(|_| panic!("kubectl {line} does not end")).unwrap();
+        let said = String::from_utf8_lossy(&[&ended.stdout[..], &ended.stderr[..]].concat()).into_owned();
+        if ended.status.success() { Ok(said) } else { Err(said) }
+    }
+
+    /// Runs it with this input; its output must contain all of these words.
+    async fn says(&self, line: &str, input: &str, words: &[&str]) -> String {
+        let said = self.try_run(line, input).await.unwrap_or_else(|error| panic!("kubectl {line}: {error}"));
+        for word in words {
+            assert!(said.contains(word), "kubectl {line}: no {word} in\n{said}");
+        }
+        said
+    }
+}
+
+const MAP: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, labels: {x: y}}\ndata: {a: b}\n";
+
+#[tokio::test]
+async fn kubectl_works_on_the_embedded_api() {
+    let temporary = tempfile::tempdir().unwrap();
+    let hello = "examples/packages/hello";
+    let world = format!("{hello}/instances/world.yaml");
+    let mut dev = dev(&[hello, "--apply", &world, "--plain"], temporary.path());
+    dev.wait_for("greetings/default/world: Ready", LONG).await;
+    let kubectl = Kubectl::of(&dev).await;
+    assert!(Path::new(&kubectl.kubeconfig).starts_with(temporary.path()));
+
+    kubectl.says("version", "", &["Server Version: v1.36"]).await;
+    kubectl.says("api-resources", "", &["greetings", "deployments"]).await;
+    kubectl.says("apply -f -", MAP, &["configmap/a created"]).await;
+    kubectl.says("apply -f -", &MAP.replace("a: b", "a: c"), &["configmap/a configured"]).await;
+    kubectl.says("diff -f -", &MAP.replace("a: b", "a: c"), &[]).await;
+    let set = MAP.replace("a: b", "a: d");
+    let conflict = kubectl.try_run("apply --server-side -f -", &set).await.unwrap_err();
+    assert!(conflict.contains("conflict"), "{conflict}");
+    kubectl.says("apply --server-side --force-conflicts -f -", &set, &["serverside-applied"]).await;
+    kubectl.says("get configmap a -o yaml --show-managed-fields", "", &["a: d", "manager: kubectl"]).await;
+    kubectl.says("get configmaps -l x=y -o wide", "", &["NAME", "DATA", "a "]).await;
+    kubectl.says("describe configmap a", "", &["Labels:", "x=y", "BinaryData"]).await;
+    kubectl.says("patch configmap a --type=merge -p {\"data\":{\"e\":\"f\"}}", "", &["patched"]).await;
+    kubectl.says("label configmap a z=1", "", &["labeled"]).await;
+    kubectl.says("wait --for=jsonpath={.data.e}=f configmap/a --timeout=60s", "", &["condition met"]).await;
+    kubectl.says("wait --for=condition=Ready greeting/world --timeout=60s", "", &["condition met"]).await;
+    kubectl.says("get greetings", "", &["NAME", "READY", "world", "True"]).await;
+    kubectl.says("describe greeting world", "", &["Conditions:", "Events:", "Created"]).await;
+    kubectl.says("get events", "", &["greeting/world"]).await;
+    kubectl.says("explain greeting.spec", "", &["FIELDS:", "times"]).await;
+    kubectl.says("explain deployment.spec.replicas", "", &["<integer>"]).await;
+    kubectl.says("get --raw /readyz", "", &["ok"]).await;
+    kubectl.says("delete configmap a", "", &["deleted"]).await;
+    let gone = kubectl.try_run("get configmap a", "").await.unwrap_err();
+    assert!(gone.contains("not found"), "{gone}");
+    kubectl.says("create namespace n", "", &["created"]).await;
+    kubectl.says("delete namespace n", "", &["deleted"]).await;
+    kubectl.says("delete greeting world", "", &["deleted"]).await;
+    end(dev, temporary.path()).await;
+}
