@@ -11,7 +11,7 @@ pub mod cli;
 mod clock;
 pub mod cluster;
 pub mod manager;
-pub mod play;
+mod play;
 
 pub use operetta_core::{children, operators, plan, preview, rights};
 pub use operetta_lang::{api, diag, naming, printable, template, yaml};

@@ -58,7 +58,8 @@ impl Server {
         if let Some(refusal) = refuse_media(text(ACCEPT), text(CONTENT_TYPE), body.is_empty()) {
             return refusal;
         }
-        let response = self.lock().handle(
+        let mut api = self.lock();
+        let response = api.handle(
             &embedded::Request {
                 method: parts.method.as_str(),
                 uri: parts.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str),
@@ -70,6 +71,10 @@ impl Server {
             },
             self.now(),
         );
+        if parts.method != Method::GET {
+            self.written(&api);
+        }
+        drop(api);
         if parts.method != Method::GET {
             self.changed();
         }

@@ -47,7 +47,10 @@ struct State {
     /// Wakes the controllers: something was written.
     writes: Notify,
     now: Box<dyn Fn() -> Timestamp + Send + Sync>,
+    observer: Mutex<Option<Observer>>,
 }
+
+type Observer = Box<dyn FnMut(&Api) + Send>;
 
 impl std::fmt::Debug for Server {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -64,6 +67,7 @@ impl Server {
             changes: watch::Sender::new(()),
             writes: Notify::new(),
             now: Box::new(now),
+            observer: Mutex::default(),
         }))
     }
 
@@ -74,13 +78,40 @@ impl Server {
         result
     }
 
+    /// Reads the API. Nobody is woken.
+    pub fn read<T>(&self, read: impl FnOnce(&Api) -> T) -> T {
+        read(&self.lock())
+    }
+
+    /// Is told after each write, of clients and of controllers, before anything else happens. It must not use this server.
+    pub fn observe(&self, observer: impl FnMut(&Api) + Send + 'static) {
+        *self.0.observer.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(observer));
+    }
+
+    /// Marks changes: each is seen, several at once may be seen as one.
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.0.changes.subscribe()
+    }
+
+    /// Tells the observer.
+    fn written(&self, api: &Api) {
+        let mut observer = self.0.observer.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(observer) = observer.as_mut() {
+            observer(api);
+        }
+    }
+
     /// Lets the controllers act when something was written or is due, until the future is dropped. Without it, requests are
     /// answered and nothing else happens.
     pub async fn run(&self) {
         loop {
             let (has_acted, due) = {
                 let (mut api, now) = (self.lock(), self.now());
-                (api.tick(now), next_due(&api, now))
+                let has_acted = api.tick(now);
+                if has_acted {
+                    self.written(&api);
+                }
+                (has_acted, next_due(&api, now))
             };
             if has_acted {
                 self.0.changes.send_replace(());

@@ -30,6 +30,7 @@ mod serve;
 mod session;
 mod show;
 mod signals;
+mod test;
 mod tree;
 mod view;
 mod wait;
@@ -85,6 +86,7 @@ enum Command {
     Plan(plan::Args),
     Preview(preview::Args),
     Lint(lint::Args),
+    Test(test::Args),
     Crd(crd::Args),
     Rbac(rbac::Args),
     Manager(manager::Args),
@@ -123,6 +125,10 @@ pub fn main() -> ExitCode {
         Command::Preview(args) => block_on(preview::run(args)),
         Command::Lint(args) if args.cluster => block_on(lint::run_in_cluster(args)),
         Command::Lint(args) => lint::run(args),
+        Command::Test(args) => {
+            cli.logging.start("off", std::io::stderr);
+            test::run(args)
+        }
         Command::Crd(args) => crd::run(args),
         Command::Rbac(args) if args.cluster => block_on(rbac::run_in_cluster(args)),
         Command::Rbac(args) => rbac::run(args),

@@ -53,7 +53,7 @@ manifest! {
         /// Folders of other packages that are installed too, from the folder of this file.
         "packages" packages: Option<Vec<At<String>>>,
         /// The steps before those of each case.
-        "before" before: Option<Vec<Step>>,
+        "before" before: Option<Vec<At<Step>>>,
         /// Expressions that hold after every write of each case.
         "always" always: Option<Vec<Expression>>,
         /// Expressions that hold after no write of any case.

@@ -1,35 +1,88 @@
-//! Plays: the embedded API and the real manager in one thread, in virtual time.
+//! Plays: a case of a test file on the embedded API, with the real manager, in virtual time.
+//!
+//! Everything runs on one thread whose clock tokio moves as soon as nothing is left to do, so hours pass in milliseconds and
+//! nothing depends on speed.
 
-mod server;
+mod case;
+mod expect;
+mod faults;
+mod matching;
+mod suite;
+mod view;
+mod watcher;
 
-use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use operetta_embedded::Api;
+use crate::diag::Diagnostic;
+use crate::package::Resource;
+use crate::package::plan::{Action, Step};
 
-use crate::cluster::Cluster;
-use crate::manager::{Config, Manager};
-use crate::package::Package;
-use server::Server;
+pub(crate) use suite::{Suite, load};
+pub(crate) use watcher::Reached;
 
-pub async fn play(packages: Vec<Arc<Package>>, objects: Vec<serde_json::Value>) {
-    let began = std::time::Instant::now();
-    crate::clock::set_virtual(server::beginning());
-    let server = Server::start(Api::new(crate::clock::now()));
-    eprintln!("api {:?}", began.elapsed());
-    let cluster = Cluster::new(server.client());
-    let manager = Manager::start(cluster.clone(), packages, Config::default()).await.unwrap();
-    eprintln!("manager {:?} {:?}", began.elapsed(), manager.problems);
-    let kinds = crate::cluster::Kinds::default();
-    for object in objects {
-        let gvk = crate::api::Gvk::new(object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap());
-        let kind = kinds.find(&cluster, &gvk).await.unwrap().unwrap();
-        cluster.apply(&kind, &object, "test", true).await.unwrap();
+/// How a case has ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    /// The index of the suite and of the case in it.
+    pub place: (usize, usize),
+    pub failure: Option<Box<Diagnostic>>,
+    /// The time that has passed in the play.
+    pub passed: Duration,
+    pub reached: Reached,
+}
+
+/// Plays cases, as many at once as the machine has processors, and tells of each as it ends.
+pub(crate) fn play(suites: &[Suite], selected: &[(usize, usize)], threads: usize, ended: impl Fn(&Ended) + Sync) -> Vec<Ended> {
+    let next = AtomicUsize::new(0);
+    let all = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..threads.clamp(1, selected.len().max(1)) {
+            scope.spawn(|| {
+                while let Some(&(suite, case)) = selected.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let result = case::play(&suites[suite], &suites[suite].cases[case], (suite, case));
+                    ended(&result);
+                    all.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(result);
+                }
+            });
+        }
+    });
+    let mut all = all.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    all.sort_by_key(|ended| ended.place);
+    all
+}
+
+/// All that the package of these suites has: children, plans and their steps.
+pub(crate) fn reachable(suites: &[Suite]) -> Reached {
+    let mut all = Reached::new();
+    let Some(package) = suites.first().and_then(|suite| suite.packages.first()) else { return all };
+    for resource in &package.resources {
+        let kind = &resource.kind.kind;
+        all.extend(resource.children.iter().map(|child| format!("{kind} child {}", child.id)));
+        for plan in &resource.plans {
+            let of = format!("{kind} plan {}", plan.name);
+            leaves(resource, &plan.steps, &format!("{of} step "), 0, &mut all);
+            all.insert(of);
+        }
     }
-    eprintln!("applied {:?}", began.elapsed());
-    tokio::time::sleep(Duration::from_secs(60)).await;
-    eprintln!("end {:?} {}", began.elapsed(), crate::clock::now());
-    manager.stop().await;
-    eprintln!("stopped {:?} {}", began.elapsed(), crate::clock::now());
-    eprintln!("{}", server.dump());
+    all
+}
+
+/// How many plans that run each other are entered.
+const INNER: usize = 8;
+
+/// The steps that do something, those of inner plans included.
+fn leaves(resource: &Resource, steps: &[Step], prefix: &str, depth: usize, all: &mut Reached) {
+    for step in steps {
+        let path = format!("{prefix}{}", step.name);
+        match &step.action {
+            Action::Steps(_, steps) => leaves(resource, steps, &format!("{path}/"), depth, all),
+            Action::Plan(call) if depth < INNER && call.of.is_none() => {
+                let plan = resource.plan(&call.plan);
+                leaves(resource, plan.map_or(&[], |plan| &plan.steps), &format!("{path}/"), depth + 1, all);
+            }
+            _ => drop(all.insert(path)),
+        }
+    }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use operetta_embedded::Objects;
 use serde_json::Value;
 
+use crate::api::Apis;
 use crate::children::names;
 use crate::package::Package;
 use crate::package::test_file::Address;
@@ -19,29 +20,22 @@ pub(super) const VARIABLES: [&str; 6] = ["instance", "children", "runs", "pods",
 #[derive(Debug, Default)]
 pub(super) struct Kinds(BTreeMap<String, String>);
 
-/// Kinds of other API groups that bear a name of the core's.
-const CORE: [&str; 1] = ["Event"];
+/// A kind that two groups have, and a case means the core's.
+const EVENT: &str = "Event";
 
 impl Kinds {
-    /// Kinds of an aggregated discovery document.
-    pub(super) fn add(&mut self, discovery: &Value) {
-        for group in discovery["items"].as_array().into_iter().flatten() {
-            let name = group["metadata"]["name"].as_str().unwrap_or_default();
-            // The first version is the preferred one.
-            for version in group["versions"].as_array().into_iter().flatten() {
-                let of = version["version"].as_str().unwrap_or_default();
-                let api_version = if name.is_empty() { of.to_owned() } else { format!("{name}/{of}") };
-                for resource in version["resources"].as_array().into_iter().flatten() {
-                    let kind = resource["responseKind"]["kind"].as_str().unwrap_or_default();
-                    let is_core = CORE.contains(&kind) && name.is_empty();
-                    if is_core {
-                        self.0.insert(kind.to_owned(), api_version.clone());
-                    } else {
-                        self.0.entry(kind.to_owned()).or_insert_with(|| api_version.clone());
-                    }
-                }
+    /// All kinds that are served: of each the preferred version.
+    pub(super) fn of(apis: &Apis) -> Self {
+        let mut kinds = BTreeMap::new();
+        for served in apis.listable() {
+            let (kind, api_version) = (&served.kind.kind, served.kind.api_version());
+            if kind == EVENT && api_version == "v1" {
+                kinds.insert(kind.clone(), api_version);
+            } else {
+                kinds.entry(kind.clone()).or_insert(api_version);
             }
         }
+        Self(kinds)
     }
 
     pub(super) fn api_version(&self, kind: &str) -> Option<&str> {

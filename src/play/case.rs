@@ -1,0 +1,417 @@
+//! Plays one case.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use operetta_embedded::{Obedient, Programs};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::Ended;
+use super::faults::{CommandFault, Faults, Faulty, RequestFault};
+use super::suite::{Action, Break, Case, Expect, Step, Suite};
+use super::view::{Kinds, Subject};
+use super::watcher::Watcher;
+use crate::api::{ApiKind, CallError, Gvk};
+use crate::apiserver::Server;
+use crate::children::plans::plan_run_kind;
+use crate::clock;
+use crate::cluster::{Cluster, Kinds as Discovered, Propagation};
+use crate::diag::{Diagnostic, Location};
+use crate::manager::{Config, Manager};
+use crate::package::Package;
+use crate::package::test_file::Address;
+use crate::plan::{Of, PRUNABLE};
+
+/// The field manager of the steps.
+const FIELD_MANAGER: &str = "operetta-test";
+/// The user who requests and approves runs.
+const USER: &str = "operetta:dev";
+/// When each play begins: 2026-01-01.
+const BEGINNING: i64 = 1_767_225_600;
+/// How long a play may take, in its own time.
+const DAY: Duration = Duration::from_secs(24 * 3600);
+/// How long a step waits for a question, or for a kind to be served.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// Why a play has failed.
+type Failure = Box<Diagnostic>;
+
+/// Plays a case in a cluster of its own.
+pub(super) fn play(suite: &Suite, case: &Case, place: (usize, usize)) -> Ended {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            let failure = Diagnostic::error("test::machine", format!("the case cannot be played: {error}"));
+            return Ended { place, failure: Some(Box::new(failure)), passed: Duration::ZERO, reached: super::Reached::new() };
+        }
+    };
+    let ended = runtime.block_on(async {
+        clock::set_virtual(Timestamp::from_second(BEGINNING).unwrap_or_default());
+        let began = Instant::now();
+        let mut play = match Play::start(suite, case).await {
+            Ok(play) => play,
+            Err(failure) => return Ended { place, failure: Some(failure), passed: began.elapsed(), reached: super::Reached::new() },
+        };
+        let limit = tokio::time::timeout(DAY, play.steps(case)).await;
+        let failure = limit.unwrap_or_else(|_| {
+            let message = "the case has not ended within a day of its own time";
+            Err(Box::new(Diagnostic::error("test::day", message).located(case.location.clone())))
+        });
+        let reached = std::mem::take(&mut play.watcher().reached);
+        Ended { place, failure: failure.err(), passed: began.elapsed(), reached }
+    });
+    // Tasks of the manager that still wait have nobody to answer to.
+    runtime.shutdown_background();
+    ended
+}
+
+struct Play {
+    server: Server,
+    cluster: Cluster,
+    faults: Faults,
+    watcher: Arc<Mutex<Watcher>>,
+    discovered: Discovered,
+    packages: Vec<Arc<Package>>,
+    manager: Option<Manager>,
+    began: Instant,
+    /// Lets the controllers of the API act.
+    _controllers: JoinSet<()>,
+}
+
+fn programs(suite: &Suite, faults: &Faults) -> Result<Box<dyn Programs>, Vec<Diagnostic>> {
+    let inner: Box<dyn Programs> = match &suite.world {
+        None => Box::new(Obedient),
+        Some(_) => Box::new(Obedient),
+    };
+    Ok(Box::new(Faulty { inner, faults: faults.clone() }))
+}
+
+impl Play {
+    async fn start(suite: &Suite, case: &Case) -> Result<Self, Failure> {
+        let server = Server::new(clock::now);
+        let faults = Faults::default();
+        let _programs = programs(suite, &faults).map_err(|mut errors| Box::new(errors.remove(0)))?;
+        let mut controllers = JoinSet::new();
+        let controlled = server.clone();
+        controllers.spawn(async move { controlled.run().await });
+        let cluster = Cluster::over(server.client(), server.outside());
+        let tracks = case.invariants.iter().any(|invariant| invariant.expression.reads.contains("deleted"))
+            || case.steps.iter().any(|step| matches!(&step.action, Action::Expect(expect) if expect.that.iter().any(|check| check.reads.contains("deleted"))));
+        let watcher = Watcher::new(Kinds::default(), suite.packages.clone(), &case.invariants, tracks);
+        let watcher = Arc::new(Mutex::new(watcher));
+        let seen = Arc::clone(&watcher);
+        server.observe(move |api| seen.lock().unwrap_or_else(PoisonError::into_inner).look(api));
+        let mut play = Self {
+            server,
+            cluster,
+            faults,
+            watcher,
+            discovered: Discovered::default(),
+            packages: suite.packages.clone(),
+            manager: None,
+            began: Instant::now(),
+            _controllers: controllers,
+        };
+        play.start_manager(&case.location).await?;
+        Ok(play)
+    }
+
+    fn watcher(&self) -> MutexGuard<'_, Watcher> {
+        self.watcher.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn start_manager(&mut self, at: &Location) -> Result<(), Failure> {
+        let cluster = Cluster::over(self.faults.client(self.server.client()), self.server.outside());
+        let started = Manager::start(cluster, self.packages.clone(), Config::default()).await;
+        let manager = started.map_err(|error| failed(at, format!("the manager does not start: {error}")))?;
+        if let Some(problem) = manager.problems.first() {
+            return Err(Box::new(problem.clone()));
+        }
+        self.manager = Some(manager);
+        let apis = self.cluster.discover().await.map_err(|error| failed(at, error.to_string()))?;
+        self.watcher().kinds = Kinds::of(&apis);
+        Ok(())
+    }
+
+    async fn steps(&mut self, case: &Case) -> Result<(), Failure> {
+        for step in &case.steps {
+            self.step(step).await.map_err(|mut failure| {
+                if failure.location.is_none() {
+                    failure.location = Some(step.location.clone());
+                }
+                failure
+            })?;
+            self.note();
+            self.invariants()?;
+        }
+        Ok(())
+    }
+
+    fn note(&self) {
+        self.server.read(|api| self.watcher().note(api));
+    }
+
+    /// Fails if an invariant did not hold.
+    fn invariants(&self) -> Result<(), Failure> {
+        let Some((invariant, why)) = self.watcher().violated.clone() else { return Ok(()) };
+        let word = if invariant.is_never { "never" } else { "always" };
+        let text = &invariant.expression.text;
+        let message = format!("{word}: {text}: {why}, {} after the start", self.passed());
+        Err(Box::new(Diagnostic::error("test::invariant", message).located(invariant.expression.location)))
+    }
+
+    fn passed(&self) -> String {
+        crate::plan::written_duration(Duration::from_secs(self.began.elapsed().as_secs()))
+    }
+
+    async fn step(&mut self, step: &Step) -> Result<(), Failure> {
+        let at = &step.location;
+        let done = match &step.action {
+            Action::Apply(objects) => {
+                let mut done = Ok(());
+                for object in objects {
+                    done = self.apply(&object.value, at).await?;
+                    if done.is_err() {
+                        break;
+                    }
+                }
+                done
+            }
+            Action::Patch(address, patch) => {
+                let (kind, namespace) = self.kind(address, at).await?;
+                let namespace = namespace.as_deref();
+                self.cluster.merge_patch(&kind, namespace, &address.name, None, patch, FIELD_MANAGER).await.map(drop)
+            }
+            Action::Delete(address) => {
+                let (kind, namespace) = self.kind(address, at).await?;
+                let namespace = namespace.as_deref();
+                let found = self.cluster.get(&kind, namespace, &address.name).await;
+                let Some(object) = found.map_err(|error| failed(at, error.to_string()))? else {
+                    return Err(failed(at, format!("there is no {} {}", address.kind, address.name)));
+                };
+                let text = |key: &str| object["metadata"][key].as_str().unwrap_or_default();
+                let version = (text("uid"), text("resourceVersion"));
+                self.cluster.delete(&kind, namespace, &address.name, version, Propagation::Background).await.map(drop)
+            }
+            Action::Run { plan, params, of } => self.run(plan, params.as_ref(), of.as_ref(), at).await?,
+            Action::Approve { plan, of } => return self.approve(plan, of.as_ref(), at).await,
+            Action::Expect(expect) => return self.expect(expect, at).await,
+            Action::Wait(length) => {
+                tokio::time::sleep(*length).await;
+                return Ok(());
+            }
+            Action::Break(Break::Commands { words, exit_code, stderr, times }) => {
+                let (words, stderr) = (words.clone(), stderr.clone());
+                self.faults.add_commands(CommandFault { words, exit_code: *exit_code, stderr, left: *times });
+                return Ok(());
+            }
+            Action::Break(Break::Requests { verb, resource, answer, times }) => {
+                let (verb, resource) = (verb.clone(), resource.clone());
+                self.faults.add_requests(RequestFault { verb, resource, answer: *answer, left: *times });
+                return Ok(());
+            }
+            Action::RestartManager => {
+                self.faults.cut();
+                self.manager = None;
+                return self.start_manager(at).await;
+            }
+            Action::Upgrade(package) => {
+                if let Some(manager) = self.manager.take() {
+                    manager.stop().await;
+                }
+                self.faults.cut();
+                self.packages[0] = Arc::clone(package);
+                self.watcher().packages.clone_from(&self.packages);
+                return self.start_manager(at).await;
+            }
+        };
+        match (done, &step.refused) {
+            (Ok(()), None) => Ok(()),
+            (Ok(()), Some(text)) => Err(failed(at, format!("the API server accepts it; expected: {text}"))),
+            (Err(error), None) => Err(failed(at, format!("the API server refuses it: {error}"))),
+            (Err(error), Some(text)) if error.to_string().contains(text) => Ok(()),
+            (Err(error), Some(text)) => {
+                Err(failed(at, format!("the API server refuses it, but not for {text:?}: {error}")))
+            }
+        }
+    }
+
+    async fn served(&self, gvk: &Gvk, at: &Location) -> Result<Arc<ApiKind>, Failure> {
+        match self.discovered.find(&self.cluster, gvk).await {
+            Ok(Some(kind)) => Ok(kind),
+            Ok(None) => {
+                Err(failed(at, format!("the API server serves no {} of {}", gvk.kind, gvk.api_version)))
+            }
+            Err(error) => Err(failed(at, error.to_string())),
+        }
+    }
+
+    /// The kind of an address, and its namespace if the kind has one.
+    async fn kind(&self, address: &Address, at: &Location) -> Result<(Arc<ApiKind>, Option<String>), Failure> {
+        let api_version = self.watcher().kinds.api_version(&address.kind).map(str::to_owned);
+        let Some(api_version) = api_version else {
+            return Err(failed(at, format!("the API server serves no kind {}", address.kind)));
+        };
+        let kind = self.served(&Gvk::new(api_version, address.kind.as_str()), at).await?;
+        let namespace = kind.namespaced.then(|| address.namespace.clone());
+        Ok((kind, namespace))
+    }
+
+    /// Applies an object, in the namespace `default` if it names none.
+    async fn apply(&mut self, object: &Value, at: &Location) -> Result<Result<(), CallError>, Failure> {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let gvk = Gvk::new(text(&object["apiVersion"]), text(&object["kind"]));
+        let kind = self.served(&gvk, at).await?;
+        let mut object = object.clone();
+        if kind.namespaced && object["metadata"]["namespace"].is_null() {
+            object["metadata"]["namespace"] = "default".into();
+        }
+        let applied = match self.cluster.apply(&kind, &object, FIELD_MANAGER, true).await {
+            Ok(applied) => applied,
+            Err(error) => return Ok(Err(error)),
+        };
+        let is_instance = self.packages[0].resources.iter().any(|resource| {
+            resource.kind.group == kind.group && resource.kind.kind == kind.kind
+        });
+        let mut watcher = self.watcher();
+        if is_instance && watcher.subject.is_none() {
+            watcher.subject = Some(Subject {
+                api_version: kind.api_version(),
+                kind: kind.kind.clone(),
+                namespace: text(&object["metadata"]["namespace"]),
+                name: text(&object["metadata"]["name"]),
+                uid: text(&applied["metadata"]["uid"]),
+            });
+        }
+        Ok(Ok(()))
+    }
+
+    /// The instance that a step is about.
+    fn of(&self, of: Option<&Address>, at: &Location) -> Result<Address, Failure> {
+        let subject = self.watcher().subject.as_ref().map(|subject| Address {
+            namespace: subject.namespace.clone(),
+            kind: subject.kind.clone(),
+            name: subject.name.clone(),
+        });
+        let given = of.cloned().or(subject);
+        given.ok_or_else(|| failed(at, "no instance has been applied: name one with `of`".to_owned()))
+    }
+
+    async fn run(
+        &self,
+        plan: &str,
+        params: Option<&Value>,
+        of: Option<&Address>,
+        at: &Location,
+    ) -> Result<Result<(), CallError>, Failure> {
+        let address = self.of(of, at)?;
+        let (kind, namespace) = self.kind(&address, at).await?;
+        let of = Of {
+            api_version: kind.api_version(),
+            kind: kind.kind.clone(),
+            resource: kind.plural.clone(),
+            name: address.name.clone(),
+        };
+        let runs = plan_run_kind();
+        let namespace = namespace.unwrap_or_else(|| Config::default().namespace);
+        let mut body = json!({
+            "apiVersion": runs.api_version(), "kind": runs.kind,
+            "metadata": {
+                "generateName": format!("{}-{plan}-", address.name), "namespace": namespace, "annotations": {PRUNABLE: "true"},
+            },
+            "spec": {"of": of, "plan": plan, "requestedBy": USER},
+        });
+        if let Some(params) = params {
+            body["spec"]["params"] = params.clone();
+        }
+        Ok(self.cluster.create(&runs, Some(&namespace), &body, FIELD_MANAGER).await.map(drop))
+    }
+
+    /// Approves the first question of the newest run of a plan, as soon as there is one.
+    async fn approve(&self, plan: &str, of: Option<&Address>, at: &Location) -> Result<(), Failure> {
+        let address = self.of(of, at)?;
+        let asks = |run: &Value| {
+            run["spec"]["plan"] == plan && run["spec"]["of"]["name"] == *address.name && question(run).is_some()
+        };
+        let find = || self.server.read(|api| self.watcher().find_run(api, asks));
+        let Some(run) = self.until(PATIENCE, find).await else {
+            return Err(failed(at, format!("no run of plan {plan} has asked within {} s", PATIENCE.as_secs())));
+        };
+        let mut approvals = run["spec"]["approvals"].as_array().cloned().unwrap_or_default();
+        approvals.push(json!({"step": question(&run), "verdict": "Approve", "by": USER}));
+        let (namespace, name) = (run["metadata"]["namespace"].as_str(), run["metadata"]["name"].as_str());
+        let patch = json!({"spec": {"approvals": approvals}});
+        let kind = plan_run_kind();
+        let done = self.cluster.merge_patch(&kind, namespace, name.unwrap_or_default(), None, &patch, FIELD_MANAGER).await;
+        done.map(drop).map_err(|error| failed(at, format!("the API server refuses the approval: {error}")))
+    }
+
+    /// Waits until something is found.
+    async fn until<T>(&self, within: Duration, find: impl Fn() -> Option<T>) -> Option<T> {
+        let deadline = Instant::now() + within;
+        let mut changes = self.server.changes();
+        loop {
+            changes.mark_unchanged();
+            let found = find();
+            if found.is_some() || Instant::now() >= deadline {
+                return found;
+            }
+            tokio::select! {
+                _ = changes.changed() => {}
+                () = tokio::time::sleep_until(deadline) => {}
+            }
+        }
+    }
+
+    async fn expect(&self, expect: &Expect, at: &Location) -> Result<(), Failure> {
+        let deadline = Instant::now() + expect.within;
+        let mut changes = self.server.changes();
+        let mut since: Option<Instant> = None;
+        loop {
+            changes.mark_unchanged();
+            self.note();
+            self.invariants()?;
+            let problems = self.server.read(|api| self.watcher().problems(expect, api));
+            let now = Instant::now();
+            let next = if problems.is_empty() {
+                let since = *since.get_or_insert(now);
+                if now >= since + expect.holds_for {
+                    return Ok(());
+                }
+                since + expect.holds_for
+            } else {
+                if now >= deadline || since.is_some() {
+                    let length = |of: Duration| crate::plan::written_duration(of);
+                    let message = match since {
+                        Some(since) => format!("it held for {} of {}", length(now - since), length(expect.holds_for)),
+                        None => format!("it does not hold within {}", length(expect.within)),
+                    };
+                    let lines: Vec<String> = problems.iter().flat_map(super::expect::Problem::lines).collect();
+                    let message = format!("{message}, {} after the start", self.passed());
+                    return Err(Box::new(
+                        Diagnostic::error("test::expect", message).located(at.clone()).help(lines.join("\n")),
+                    ));
+                }
+                deadline
+            };
+            tokio::select! {
+                _ = changes.changed() => {}
+                () = tokio::time::sleep_until(next) => {}
+            }
+        }
+    }
+}
+
+/// The path of the step that asks.
+fn question(run: &Value) -> Option<&str> {
+    let steps = run["status"]["steps"].as_array()?;
+    steps.iter().find(|step| step["phase"] == "Asking")?["path"].as_str()
+}
+
+fn failed(at: &Location, message: impl Into<String>) -> Failure {
+    Box::new(Diagnostic::error("test::failed", message.into()).located(at.clone()))
+}

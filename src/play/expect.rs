@@ -1,0 +1,247 @@
+//! Checks what a step expects.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::matching::{Difference, differences};
+use super::suite::{Check, Expect};
+use super::view::View;
+use crate::package::test_file::Partial;
+use crate::template::{Engine, EvalError};
+
+/// What is not as expected.
+#[derive(Debug, Clone)]
+pub(super) struct Problem {
+    /// What it is about, such as `EtcdCluster/example`.
+    pub what: String,
+    pub why: Why,
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum Why {
+    /// It does not exist.
+    Missing,
+    /// It exists, and should not.
+    Present,
+    Count { expected: u64, found: usize },
+    Differs(Vec<Difference>),
+    /// Why an expression does not hold.
+    Untrue(String),
+}
+
+/// What an expression says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Said {
+    True,
+    False,
+    /// It reads what is not there.
+    Undefined(String),
+    Failed(String),
+}
+
+pub(super) fn evaluate(engine: &Engine, check: &Check, view: &View<'_>) -> Said {
+    match engine.truthy(&check.expr, &view.scope(&check.reads)) {
+        Ok(true) => Said::True,
+        Ok(false) => Said::False,
+        Err(EvalError::Unknown { path, reason }) => Said::Undefined(format!("{path}: {reason}")),
+        Err(EvalError::Undefined(error) | EvalError::NotYet(error)) => Said::Undefined(error.message),
+        Err(EvalError::Limit(error) | EvalError::Failed(error)) => Said::Failed(error.message),
+    }
+}
+
+/// All that is not as expected.
+pub(super) fn problems(engine: &Engine, expect: &Expect, view: &View<'_>) -> Vec<Problem> {
+    let mut all = Vec::new();
+    let mut add = |what: &str, why: Option<Why>| all.extend(why.map(|why| Problem { what: what.to_owned(), why }));
+    if let Some(partial) = &expect.instance {
+        add("instance", of_object(partial, view.instance().as_ref()));
+    }
+    if !expect.children.is_empty() {
+        let children = view.children();
+        for (name, partial) in &expect.children {
+            let (id, key) = match name.value.split_once('[') {
+                Some((id, key)) => (id, Some(key.trim_end_matches(']').trim_matches(['\'', '"']))),
+                None => (&*name.value, None),
+            };
+            let found: Vec<&Value> = children
+                .iter()
+                .filter(|(of, of_key, _)| of == id && key.is_none_or(|key| of_key.as_deref() == Some(key)))
+                .map(|(.., object)| object)
+                .collect();
+            let what = format!("child {}", name.value);
+            if let Partial::Part(_) = partial
+                && found.len() > 1
+            {
+                // Each member of a list of children.
+                for object in found {
+                    let what = format!("{what} {}", object["metadata"]["name"].as_str().unwrap_or_default());
+                    add(&what, of_object(partial, Some(object)));
+                }
+            } else if let Partial::Count(count) = partial {
+                add(&what, counted(count.value, found.len()));
+            } else {
+                add(&what, of_object(partial, found.first().copied()));
+            }
+        }
+    }
+    for (name, address, partial) in &expect.objects {
+        let why = match partial {
+            Partial::Count(count) => counted(count.value, view.list(&address.kind, &address.namespace).len()),
+            partial => of_object(partial, view.find(address).as_ref()),
+        };
+        add(&name.value, why);
+    }
+    if !expect.runs.is_empty() {
+        let runs: Vec<Value> = view.runs().iter().map(flat_run).collect();
+        in_order(&expect.runs.iter().map(|run| &run.value).collect::<Vec<_>>(), &runs, "run", &mut add);
+    }
+    if !expect.events.is_empty() {
+        let events = view.list("Event", "");
+        for event in &expect.events {
+            let mut part = event.value.clone();
+            let message = part.as_object_mut().and_then(|part| part.remove("message"));
+            let fits = |found: &&Value| {
+                let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+                let said = text(&found["message"]) + &text(&found["note"]);
+                differences(&part, Some(found), "").is_empty()
+                    && message.as_ref().and_then(Value::as_str).is_none_or(|message| said.contains(message))
+            };
+            if !events.iter().any(|found| fits(&found)) {
+                add(&format!("Event {}", event.value), Some(Why::Missing));
+            }
+        }
+    }
+    for check in &expect.that {
+        let why = match evaluate(engine, check, view) {
+            Said::True => continue,
+            Said::False => "it is false".to_owned(),
+            Said::Undefined(why) | Said::Failed(why) => why,
+        };
+        add(&check.text, Some(Why::Untrue(why)));
+    }
+    all
+}
+
+fn counted(expected: u64, found: usize) -> Option<Why> {
+    (expected != found as u64).then_some(Why::Count { expected, found })
+}
+
+fn of_object(partial: &Partial, found: Option<&Value>) -> Option<Why> {
+    match (partial, found) {
+        (Partial::Absent(_), None) => None,
+        (Partial::Absent(_), Some(_)) => Some(Why::Present),
+        (Partial::Part(_), None) => Some(Why::Missing),
+        (Partial::Part(part), Some(found)) => {
+            let found = differences(&with_conditions(&part.value), Some(&with_map(found)), "");
+            (!found.is_empty()).then_some(Why::Differs(found))
+        }
+        (Partial::Count(count), found) => counted(count.value, usize::from(found.is_some())),
+    }
+}
+
+/// A part whose `conditions` are those of the status: `{Ready: "True"}` stands for the whole condition.
+fn with_conditions(part: &Value) -> Value {
+    let mut part = part.clone();
+    if let Some(conditions) = part.get_mut("conditions").and_then(Value::as_object_mut) {
+        for condition in conditions.values_mut() {
+            let status = match &*condition {
+                Value::String(text) => text.clone(),
+                Value::Bool(true) => "True".to_owned(),
+                Value::Bool(false) => "False".to_owned(),
+                _ => continue,
+            };
+            *condition = json!({"status": status});
+        }
+    }
+    part
+}
+
+/// An object with its conditions by their type.
+fn with_map(object: &Value) -> Value {
+    let mut object = object.clone();
+    let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+    let conditions: serde_json::Map<String, Value> =
+        conditions.filter_map(|one| Some((one["type"].as_str()?.to_owned(), one.clone()))).collect();
+    if object.get("conditions").is_none() {
+        object["conditions"] = conditions.into();
+    }
+    object
+}
+
+/// A run with its plan and phase beside the whole object.
+fn flat_run(run: &Value) -> Value {
+    let mut flat = run["status"].as_object().cloned().unwrap_or_default();
+    flat.insert("plan".to_owned(), run["spec"]["plan"].clone());
+    flat.insert("params".to_owned(), run["spec"]["params"].clone());
+    flat.insert("name".to_owned(), run["metadata"]["name"].clone());
+    flat.into()
+}
+
+/// Each expected one fits one of those after the one before.
+fn in_order(expected: &[&Value], found: &[Value], what: &str, add: &mut impl FnMut(&str, Option<Why>)) {
+    let mut rest = found;
+    for part in expected {
+        match rest.iter().position(|one| differences(part, Some(one), "").is_empty()) {
+            Some(at) => rest = &rest[at + 1..],
+            None => {
+                // The nearest one says more than that none fits.
+                let same = rest.iter().rev().find(|one| one["plan"] == part["plan"]);
+                let why = same.map_or(Why::Missing, |one| Why::Differs(differences(part, Some(one), "")));
+                add(&format!("{what} {part}"), Some(why));
+                return;
+            }
+        }
+    }
+}
+
+impl Problem {
+    /// The problem as lines for people.
+    pub(super) fn lines(&self) -> Vec<String> {
+        let what = &self.what;
+        match &self.why {
+            Why::Missing => vec![format!("{what}: there is none")],
+            Why::Present => vec![format!("{what}: it is there, and should not be")],
+            Why::Count { expected, found } => vec![format!("{what}: {found}, not {expected}")],
+            Why::Untrue(why) => vec![format!("{what}: {why}")],
+            Why::Differs(differences) => differences
+                .iter()
+                .map(|Difference { path, expected, found }| {
+                    let found = found.as_ref().map_or_else(|| "absent".to_owned(), short);
+                    format!("{what}: {path} is {found}, not {}", short(expected))
+                })
+                .collect(),
+        }
+    }
+}
+
+/// A value on one line.
+fn short(value: &Value) -> String {
+    const MOST: usize = 200;
+    let text = value.to_string();
+    let cut: String = text.chars().take(MOST).collect();
+    if cut.len() < text.len() { format!("{cut}...") } else { text }
+}
+
+/// The paths of an expectation that no object can have, because the schema does not.
+pub(super) fn impossible(part: &Value, schema: &Value) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    walk(part, schema, String::new(), &mut found);
+    found
+}
+
+fn walk(part: &Value, schema: &Value, path: String, found: &mut BTreeSet<String>) {
+    let Value::Object(part) = part else { return };
+    let is_open = schema["x-kubernetes-preserve-unknown-fields"] == true
+        || schema["type"] != "object"
+        || schema.get("additionalProperties").is_some();
+    let Some(properties) = schema["properties"].as_object() else { return };
+    for (key, value) in part {
+        let below = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+        match properties.get(key) {
+            Some(schema) => walk(value, schema, below, found),
+            None if is_open => {}
+            None => drop(found.insert(below)),
+        }
+    }
+}

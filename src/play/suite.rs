@@ -1,0 +1,406 @@
+//! Loads the test files of a package.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::diag::{Diagnostic, Location, Source, did_you_mean};
+use crate::package::Package;
+use crate::package::decode::At;
+use crate::package::manifest::Expression;
+use crate::package::test_file::{self as format, Address, Manifest, Partial, Process, Reply, read_test_file};
+use crate::template::{Engine, Expr};
+use crate::yaml;
+
+use super::view::VARIABLES;
+
+/// The name of the world's file.
+const WORLD: &str = "world.yaml";
+/// The largest file that is read, in bytes.
+const FILE: u64 = 8 << 20;
+/// How long an expectation may take, if the step does not say.
+const WITHIN: Duration = Duration::from_secs(3600);
+
+/// The cases of one file.
+#[derive(Debug)]
+pub(crate) struct Suite {
+    /// The file, as it is shown.
+    pub path: String,
+    pub packages: Vec<Arc<Package>>,
+    pub world: Option<Arc<Source>>,
+    pub cases: Vec<Case>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Case {
+    pub name: String,
+    pub location: Location,
+    pub invariants: Vec<Invariant>,
+    pub steps: Vec<Step>,
+}
+
+/// An expression that holds after every write, or after none.
+#[derive(Debug, Clone)]
+pub(crate) struct Invariant {
+    pub expression: Check,
+    /// Whether it must be false.
+    pub is_never: bool,
+}
+
+/// A compiled expression.
+#[derive(Debug, Clone)]
+pub(crate) struct Check {
+    pub expr: Expr,
+    pub reads: Arc<BTreeSet<String>>,
+    pub text: String,
+    pub location: Location,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Step {
+    pub action: Action,
+    pub refused: Option<String>,
+    pub location: Location,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Action {
+    Apply(Vec<At<Value>>),
+    Patch(Address, Value),
+    Delete(Address),
+    Run { plan: String, params: Option<Value>, of: Option<Address> },
+    Approve { plan: String, of: Option<Address> },
+    Expect(Box<Expect>),
+    Wait(Duration),
+    Break(Break),
+    RestartManager,
+    Upgrade(Arc<Package>),
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Break {
+    Commands { words: Vec<String>, exit_code: i32, stderr: String, times: u32 },
+    Requests { verb: String, resource: Option<String>, answer: Reply, times: u32 },
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Expect {
+    pub instance: Option<Partial>,
+    pub children: Vec<(At<String>, Partial)>,
+    pub objects: Vec<(At<String>, Address, Partial)>,
+    pub runs: Vec<At<Value>>,
+    pub events: Vec<At<Value>>,
+    pub that: Vec<Check>,
+    pub within: Duration,
+    pub holds_for: Duration,
+}
+
+/// Loads all files of cases of a package: `tests/*.yaml` that are no world.
+///
+/// # Errors
+/// All mistakes of all files.
+pub(crate) fn load(folder: &Path, package: &Arc<Package>) -> Result<Vec<Suite>, Vec<Diagnostic>> {
+    let tests = folder.join("tests");
+    let entries = fs::read_dir(&tests).map_err(|error| {
+        let message = format!("{} cannot be read: {error}", tests.display());
+        vec![Diagnostic::error("test::none", message).help("`operetta test --init` writes a first file")]
+    })?;
+    let mut files: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    files.retain(|path| path.extension().is_some_and(|ext| ext == "yaml") && path.file_name().is_some_and(|name| name != WORLD));
+    files.sort();
+    let (mut suites, mut errors) = (Vec::new(), Vec::new());
+    for file in files {
+        let mut loader = Loader { folder: tests.clone(), errors: Vec::new(), engine: Engine::empty(), package };
+        match loader.file(&file) {
+            Some(suite) if loader.errors.is_empty() => suites.push(suite),
+            _ => errors.append(&mut loader.errors),
+        }
+    }
+    if errors.is_empty() { Ok(suites) } else { Err(errors) }
+}
+
+struct Loader<'a> {
+    folder: PathBuf,
+    errors: Vec<Diagnostic>,
+    engine: Engine,
+    package: &'a Arc<Package>,
+}
+
+fn read(path: &Path) -> Result<Arc<Source>, Diagnostic> {
+    let unreadable = |why: String| Diagnostic::error("test::unreadable", format!("{} cannot be read: {why}", path.display()));
+    let metadata = fs::metadata(path).map_err(|error| unreadable(error.to_string()))?;
+    if metadata.len() > FILE {
+        return Err(unreadable(format!("it has {} bytes; {FILE} are allowed", metadata.len())));
+    }
+    let text = fs::read_to_string(path).map_err(|error| unreadable(error.to_string()))?;
+    Ok(Source::new(path.display().to_string(), text))
+}
+
+impl Loader<'_> {
+    fn fail<T>(&mut self, error: Diagnostic) -> Option<T> {
+        self.errors.push(error);
+        None
+    }
+
+    fn file(&mut self, path: &Path) -> Option<Suite> {
+        let source = read(path).map_err(|error| self.errors.push(error)).ok()?;
+        let file = read_test_file(&source).map_err(|errors| self.errors.extend(errors)).ok()?;
+        let mut packages = vec![Arc::clone(self.package)];
+        for folder in file.packages.unwrap_or_default() {
+            packages.extend(self.package(&folder));
+        }
+        let world = self.world(file.world);
+        let all: Vec<Invariant> = self.invariants(file.always, file.never);
+        let before: Vec<Step> =
+            file.before.unwrap_or_default().into_iter().filter_map(|step| self.step(step)).collect();
+        let mut names = BTreeSet::new();
+        let mut cases = Vec::new();
+        for case in file.cases {
+            let mut invariants = all.clone();
+            invariants.extend(self.invariants(case.always, case.never));
+            let name = case.name;
+            if !names.insert(name.value.clone()) {
+                self.errors.push(name.error("test::name", format!("two cases are named {:?}", name.value)));
+            }
+            let mut steps = before.clone();
+            steps.extend(case.steps.into_iter().filter_map(|step| self.step(step)));
+            cases.push(Case { name: name.value, location: name.at, invariants, steps });
+        }
+        if cases.is_empty() {
+            let error = Diagnostic::error("test::none", format!("{} has no case", path.display()));
+            return self.fail(error);
+        }
+        Some(Suite { path: path.display().to_string(), packages, world, cases })
+    }
+
+    fn package(&mut self, folder: &At<String>) -> Option<Arc<Package>> {
+        match crate::package::load(&self.folder.join(&folder.value)) {
+            Ok((package, _)) => Some(Arc::new(package)),
+            Err(errors) => {
+                let message = format!("the package {} cannot be loaded", folder.value);
+                self.errors.push(folder.error("test::package", message));
+                self.errors.extend(errors);
+                None
+            }
+        }
+    }
+
+    fn world(&mut self, named: Option<At<String>>) -> Option<Arc<Source>> {
+        let path = self.folder.join(named.as_ref().map_or(WORLD, |name| name.value.as_str()));
+        if named.is_none() && !path.exists() {
+            return None;
+        }
+        read(&path).map_err(|error| self.errors.push(error)).ok()
+    }
+
+    fn invariants(&mut self, always: Option<Vec<Expression>>, never: Option<Vec<Expression>>) -> Vec<Invariant> {
+        let always = always.into_iter().flatten().map(|expression| (expression, false));
+        let never = never.into_iter().flatten().map(|expression| (expression, true));
+        let all = always.chain(never).filter_map(|(expression, is_never)| {
+            Some(Invariant { expression: self.check(expression)?, is_never })
+        });
+        all.collect()
+    }
+
+    fn check(&mut self, expression: Expression) -> Option<Check> {
+        let At { value: text, at, .. } = expression.0;
+        let expr = self.engine.expression(&text, &at).map_err(|error| self.errors.push(error)).ok()?;
+        let reads: BTreeSet<String> = expr.reads().paths.iter().map(|path| path.root.clone()).collect();
+        if let Some(unknown) = reads.iter().find(|root| !VARIABLES.contains(&root.as_str())) {
+            let known = VARIABLES.join(", ");
+            let mut error = Diagnostic::error("test::variable", format!("there is no variable `{unknown}` here"));
+            error = error.located(at).help(match did_you_mean(unknown, VARIABLES) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("there are {known}"),
+            });
+            return self.fail(error);
+        }
+        Some(Check { expr, reads: Arc::new(reads), text, location: at })
+    }
+
+    fn step(&mut self, at: At<format::Step>) -> Option<Step> {
+        let location = at.at.clone();
+        let wrong = |message: &str| at.error("test::step", message);
+        let step = at.value.clone();
+        let given = [
+            step.apply.is_some(),
+            step.patch.is_some(),
+            step.delete.is_some(),
+            step.run.is_some(),
+            step.approve.is_some(),
+            step.expect.is_some(),
+            step.wait.is_some(),
+            step.breakage.is_some(),
+            step.restart.is_some(),
+            step.upgrade.is_some(),
+        ];
+        if given.iter().filter(|given| **given).count() != 1 {
+            let error = wrong("a step is one of apply, patch, delete, run, approve, expect, wait, break, restart and upgrade");
+            return self.fail(error);
+        }
+        let stray = [
+            (step.with.is_some() != step.patch.is_some(), "`patch` and `with` belong together"),
+            (step.params.is_some() && step.run.is_none(), "`params` belongs to `run`"),
+            (step.of.is_some() && step.run.is_none() && step.approve.is_none(), "`of` belongs to `run` and `approve`"),
+            ((step.within.is_some() || step.holds_for.is_some()) && step.expect.is_none(), "`within` and `for` belong to `expect`"),
+            (
+                step.refused.is_some() && !(given[0] || given[1] || given[2] || given[3]),
+                "`refused` belongs to `apply`, `patch`, `delete` and `run`",
+            ),
+        ];
+        if let Some((_, message)) = stray.iter().find(|(is_stray, _)| *is_stray) {
+            let error = wrong(message);
+            return self.fail(error);
+        }
+        let of = step.of.map(|of| of.value);
+        let action = if let Some(apply) = step.apply {
+            Action::Apply(self.manifests(apply.value.0)?)
+        } else if let (Some(patch), Some(with)) = (step.patch, step.with) {
+            Action::Patch(patch.value, Value::Object(with.value.0))
+        } else if let Some(delete) = step.delete {
+            Action::Delete(delete.value)
+        } else if let Some(run) = step.run {
+            Action::Run { plan: run.value, params: step.params.map(|params| Value::Object(params.value.0)), of }
+        } else if let Some(approve) = step.approve {
+            Action::Approve { plan: approve.value, of }
+        } else if let Some(expect) = step.expect {
+            let within = step.within.map_or(WITHIN, |within| within.0);
+            let holds_for = step.holds_for.map_or(Duration::ZERO, |length| length.0);
+            Action::Expect(Box::new(self.expect(expect, within, holds_for)?))
+        } else if let Some(wait) = step.wait {
+            Action::Wait(wait.value.0)
+        } else if let Some(breakage) = step.breakage {
+            Action::Break(self.breakage(breakage)?)
+        } else if let Some(folder) = step.upgrade {
+            Action::Upgrade(self.package(&folder)?)
+        } else {
+            let Some(At { value: Process::manager, .. }) = step.restart else { return None };
+            Action::RestartManager
+        };
+        Some(Step { action, refused: step.refused.map(|text| text.value), location })
+    }
+
+    fn manifests(&mut self, manifests: Vec<Manifest>) -> Option<Vec<At<Value>>> {
+        let mut all = Vec::new();
+        for manifest in manifests {
+            match manifest {
+                Manifest::Object(object) => all.push(object),
+                Manifest::File(path) => {
+                    let source = match read(&self.folder.join(&path.value)) {
+                        Ok(source) => source,
+                        Err(error) => return self.fail(error.located(path.at)),
+                    };
+                    let documents = match yaml::parse(&source, &yaml::Options::default()) {
+                        Ok(documents) => documents,
+                        Err(error) => return self.fail(error),
+                    };
+                    for document in documents.iter().filter(|document| !document.is_null()) {
+                        let at = Location { source: Arc::clone(&source), span: document.span };
+                        all.push(At { value: document.to_json(), at, path: String::new() });
+                    }
+                }
+            }
+        }
+        for object in &all {
+            let has = |pointer: &str| object.value.pointer(pointer).is_some_and(|value| value.as_str().is_some_and(|t| !t.is_empty()));
+            if !["/apiVersion", "/kind", "/metadata/name"].iter().all(|pointer| has(pointer)) {
+                self.errors.push(object.error("manifest::incomplete", "a manifest needs apiVersion, kind and metadata.name as strings"));
+            }
+        }
+        Some(all)
+    }
+
+    fn expect(&mut self, expect: At<format::Expect>, within: Duration, holds_for: Duration) -> Option<Expect> {
+        let location = expect.at.clone();
+        let expect = expect.value;
+        let mut objects = Vec::new();
+        for (name, partial) in expect.objects.map(|objects| objects.0).unwrap_or_default() {
+            let Some(address) = Address::parse(&name.value) else {
+                let message = format!("`{}` is no KIND/NAME, for example Pod/shop-0", name.value);
+                let error = name.error("test::address", message);
+                return self.fail(error);
+            };
+            if matches!(partial, Partial::Count(_)) != (address.name == "*") {
+                let error = name.error("test::count", "KIND/* is a number of objects, and KIND/NAME one object");
+                return self.fail(error);
+            }
+            objects.push((name, address, partial));
+        }
+        let maps = |list: Option<Vec<At<crate::package::decode::Constants>>>| -> Vec<At<Value>> {
+            let list = list.unwrap_or_default().into_iter();
+            list.map(|map| At { value: Value::Object(map.value.0), at: map.at, path: map.path }).collect()
+        };
+        let that: Vec<Check> =
+            expect.that.unwrap_or_default().into_iter().filter_map(|expression| self.check(expression)).collect();
+        let found = Expect {
+            instance: expect.instance.map(|instance| instance.value),
+            children: expect.children.map(|children| children.0).unwrap_or_default(),
+            objects,
+            runs: maps(expect.runs),
+            events: maps(expect.events),
+            that,
+            within,
+            holds_for,
+        };
+        if let Some(Partial::Count(count)) = &found.instance {
+            let error = count.error("test::count", "an instance is a map, or absent");
+            return self.fail(error);
+        }
+        for (name, _) in &found.children {
+            let id = name.value.split('[').next().unwrap_or_default();
+            let mut known = self.package.resources.iter().flat_map(|resource| &resource.children).map(|child| child.id.as_str());
+            if !known.clone().any(|known| known == id) {
+                let mut error = name.error("test::child", format!("the package has no child `{id}`"));
+                if let Some(near) = did_you_mean(id, known.by_ref()) {
+                    error = error.help(format!("did you mean `{near}`?"));
+                }
+                self.errors.push(error);
+            }
+        }
+        let is_empty = found.instance.is_none()
+            && found.children.is_empty()
+            && found.objects.is_empty()
+            && found.runs.is_empty()
+            && found.events.is_empty()
+            && found.that.is_empty();
+        if is_empty {
+            let error = Diagnostic::error("test::expect", "nothing is expected").located(location);
+            return self.fail(error);
+        }
+        Some(found)
+    }
+
+    fn breakage(&mut self, breakage: At<format::Break>) -> Option<Break> {
+        let wrong = |message: &str| breakage.error("test::break", message);
+        let given = breakage.value.clone();
+        let times = given.times.map_or(1, |times| times.value);
+        if let Some(exec) = given.exec {
+            if given.verb.is_some() || given.resource.is_some() || given.answer.is_some() {
+                let error = wrong("`break` is about commands (exec) or about requests (verb, resource, answer)");
+                return self.fail(error);
+            }
+            let exit_code = given.exit_code.map_or(1, |code| code.value);
+            return Some(Break::Commands {
+                words: exec.value,
+                exit_code: i32::try_from(exit_code).unwrap_or(1),
+                stderr: given.stderr.unwrap_or_default(),
+                times,
+            });
+        }
+        let Some(answer) = given.answer else {
+            let error = wrong("`break` needs `exec`, or `answer`: a status code, lost, or cut");
+            return self.fail(error);
+        };
+        let verb = given.verb.map_or_else(|| "write".to_owned(), |verb| verb.value);
+        if !["write", "get", "create", "update", "patch", "delete"].contains(&verb.as_str()) {
+            let error = wrong("`verb` is write, get, create, update, patch or delete");
+            return self.fail(error);
+        }
+        let resource = given.resource.map(|resource| resource.value);
+        Some(Break::Requests { verb, resource, answer: answer.value, times })
+    }
+}
