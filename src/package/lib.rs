@@ -41,6 +41,7 @@ pub mod store;
 mod tarball;
 mod template_scan;
 pub mod test_file;
+pub mod world;
 #[cfg(test)]
 #[path = "../../tests/support/crd.rs"]
 mod test_crd;
