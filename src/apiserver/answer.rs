@@ -20,6 +20,9 @@ use super::{Server, exec};
 /// The body of a response.
 pub(super) type Answer = UnsyncBoxBody<Bytes, io::Error>;
 
+const JSON: &str = "application/json";
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+
 /// The largest body of a request, as in kube-apiserver.
 const MAX_REQUEST: usize = 3 << 20;
 
@@ -55,7 +58,13 @@ impl Server {
             Err(error) => return status(StatusCode::BAD_REQUEST, "BadRequest", &error.to_string()),
         };
         let text = |name: HeaderName| header(&parts.headers, &name);
-        if let Some(refusal) = refuse_media(text(ACCEPT), text(CONTENT_TYPE), body.is_empty()) {
+        let (mut body, mut content) = (body, text(CONTENT_TYPE));
+        if content == PROTOBUF
+            && let Some(object) = embedded::from_protobuf(&body)
+        {
+            (body, content) = (object.to_string().into(), JSON);
+        }
+        if let Some(refusal) = refuse_media(text(ACCEPT), content, body.is_empty()) {
             return refusal;
         }
         let mut api = self.lock();
@@ -63,7 +72,7 @@ impl Server {
             &embedded::Request {
                 method: parts.method.as_str(),
                 uri: parts.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str),
-                content_type: text(CONTENT_TYPE),
+                content_type: content,
                 accept: text(ACCEPT),
                 user_agent: text(USER_AGENT),
                 user: &user,
@@ -165,7 +174,6 @@ fn acting(user: &User, headers: &HeaderMap) -> Result<User, String> {
 
 /// The refusal of a request in a form that is not read or written here, such as Protobuf: clients then use JSON.
 fn refuse_media(accept: &str, content: &str, is_empty: bool) -> Option<Response<Answer>> {
-    const JSON: &str = "application/json";
     let media = |text: &str| text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     let is_written = |part: &str| matches!(&*media(part), JSON | "application/*" | "*/*" | "");
     if !accept.split(',').any(is_written) {
@@ -201,7 +209,6 @@ mod tests {
     fn protobuf_is_refused_and_json_beside_it_accepted() {
         let code =
             |accept, content| refuse_media(accept, content, false).map(|refusal| refusal.status().as_u16());
-        const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
         let table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
         for accept in
             ["", "*/*", "application/json", table, "application/vnd.kubernetes.protobuf,application/json"]

@@ -21,6 +21,7 @@ mod openapi;
 mod patching;
 mod pods;
 mod programs;
+mod protobuf;
 mod quantity;
 mod read;
 mod request;
@@ -40,6 +41,7 @@ mod write;
 
 pub use api::Api;
 pub use programs::{Call, Course, Exec, ExecResult, Obedient, Objects, Programs, Reply};
+pub use protobuf::from_protobuf;
 pub use request::{Body, Request, Response, User};
 pub use watch::Watch;
 pub use world::World;

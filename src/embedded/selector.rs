@@ -5,6 +5,7 @@ use serde_json::Value;
 use crate::kinds::Kind;
 use crate::status::{Failure, Outcome};
 use crate::store::Object;
+use crate::versions;
 
 /// One requirement for labels.
 #[derive(Debug, Clone)]
@@ -84,7 +85,7 @@ impl Selector {
             let value = match path.as_str() {
                 "metadata.name" => name.to_owned(),
                 "metadata.namespace" => namespace.to_owned(),
-                path => field(parsed.get_or_insert_with(|| object.value()), path),
+                path => field(parsed.get_or_insert_with(|| versions::selectable(object)), path),
             };
             (value == *wanted) == *equal
         })

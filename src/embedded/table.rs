@@ -394,17 +394,29 @@ fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
         "events" => {
             let involved = &object["involvedObject"];
             let what = format!("{}/{}", text(&involved["kind"]).to_lowercase(), text(&involved["name"]));
-            let count = number(&object["count"]).max(1);
-            let seen = |field: &str| -> Value { age(&object[field], now).into() };
+            let series = &object["series"];
+            let count =
+                if series.is_null() { number(&object["count"]).max(1) } else { number(&series["count"]) };
+            let first_of = |times: &[&Value]| -> Value {
+                let time = times.iter().find(|time| time.is_string());
+                time.map_or_else(|| age(&Value::Null, now), |time| age(time, now)).into()
+            };
+            let (first, made) = (&object["firstTimestamp"], &object["eventTime"]);
+            let source: Vec<String> = [("component", "reportingComponent"), ("host", "reportingInstance")]
+                .iter()
+                .map(|(old, new)| (text(&object["source"][*old]), text(&object[*new])))
+                .map(|(old, new)| if old.is_empty() { new } else { old })
+                .filter(|part| !part.is_empty())
+                .collect();
             vec![
-                seen("lastTimestamp"),
+                first_of(&[&series["lastObservedTime"], &object["lastTimestamp"], first, made]),
                 object["type"].clone(),
                 object["reason"].clone(),
                 what.into(),
                 text(&involved["fieldPath"]).into(),
-                text(&object["source"]["component"]).into(),
+                source.join(", ").into(),
                 text(&object["message"]).trim().into(),
-                seen("firstTimestamp"),
+                first_of(&[first, made]),
                 count.into(),
                 name,
             ]

@@ -22,6 +22,15 @@ pub(crate) fn read(kind: &Kind, object: &Object) -> Value {
     value
 }
 
+/// A stored object with the fields by which it is selected: those of events have the names of the old group.
+pub(crate) fn selectable(object: &Object) -> Value {
+    let mut value = object.value();
+    if value["apiVersion"] == "events.k8s.io/v1" {
+        event(&mut value, true);
+    }
+    value
+}
+
 /// Whether a stored object can be passed on as it is.
 pub(crate) fn is_current(kind: &Kind, object: &Object) -> bool {
     // `apiVersion` is the first key of every object.

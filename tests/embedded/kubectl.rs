@@ -64,7 +64,7 @@ impl Kubectl {
     }
 }
 
-const MAP: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, labels: {x: y}}\ndata: {a: b}\n";
+const MAP: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, labels: {x: z}}\ndata: {a: b}\n";
 
 #[tokio::test]
 async fn kubectl_works_on_the_embedded_api() {
@@ -86,10 +86,10 @@ async fn kubectl_works_on_the_embedded_api() {
     assert!(conflict.contains("conflict"), "{conflict}");
     kubectl.says("apply --server-side --force-conflicts -f -", &set, &["serverside-applied"]).await;
     kubectl.says("get configmap a -o yaml --show-managed-fields", "", &["a: d", "manager: kubectl"]).await;
-    kubectl.says("get configmaps -l x=y -o wide", "", &["NAME", "DATA", "a "]).await;
-    kubectl.says("describe configmap a", "", &["Labels:", "x=y", "BinaryData"]).await;
+    kubectl.says("get configmaps -l x=z -o wide", "", &["NAME", "DATA", "a "]).await;
+    kubectl.says("describe configmap a", "", &["Labels:", "x=z", "BinaryData"]).await;
     kubectl.says("patch configmap a --type=merge -p {\"data\":{\"e\":\"f\"}}", "", &["patched"]).await;
-    kubectl.says("label configmap a z=1", "", &["labeled"]).await;
+    kubectl.says("label configmap a one=1", "", &["labeled"]).await;
     kubectl.says("wait --for=jsonpath={.data.e}=f configmap/a --timeout=60s", "", &["condition met"]).await;
     kubectl.says("wait --for=condition=Ready greeting/world --timeout=60s", "", &["condition met"]).await;
     kubectl.says("get greetings", "", &["NAME", "READY", "world", "True"]).await;

@@ -385,3 +385,42 @@ async fn tls_with_a_given_ca_and_a_client_certificate() {
         assert!(matches!(&error, CallFailure::Refused(why) if why.contains(words)), "{error:?}");
     }
 }
+
+/// Answers for a.example alone.
+struct Simulated;
+
+impl super::super::Outside for Simulated {
+    fn call(
+        &self,
+        request: Request<Bytes>,
+    ) -> futures::future::BoxFuture<'_, Result<http::Response<Bytes>, String>> {
+        let url = request.uri().to_string();
+        let answer = match request.uri().path() {
+            _ if request.uri().host() != Some("a.example") => Err(format!("no server at {url}")),
+            "/large" => Ok(http::Response::new(vec![b'x'; 1001].into())),
+            "/see" => Ok(reply_to(303, LOCATION, "/found").map(Bytes::from)),
+            _ => Ok(http::Response::new(json!({"url": url}).to_string().into())),
+        };
+        Box::pin(async move { answer })
+    }
+}
+
+#[tokio::test]
+async fn simulated_servers_are_asked_before_the_network() {
+    let cluster = || Cluster { outside: Some(Arc::new(Simulated)), ..no_cluster() };
+    let client = client_of(cluster(), &[]);
+    let mut request = get("http://a.example/see?x");
+    request.redirects = 1;
+    assert_eq!(client.send(&request).await.unwrap().body, json!({"url": "http://a.example/found"}));
+    let error = client.send(&get("http://a.example/large")).await.unwrap_err();
+    assert!(matches!(&error, CallFailure::Refused(why) if why.contains("larger than 1000 bytes")), "{error}");
+    request.hosts = vec!["b.example".into()];
+    assert!(matches!(client.send(&request).await, Err(CallFailure::Refused(_))));
+
+    // What they do not know is reached only if it is allowed explicitly.
+    let (url, _) = serve().await;
+    let error = client.send(&get(format!("{url}/json"))).await.unwrap_err();
+    assert!(matches!(&error, CallFailure::NotSent(why) if why.contains("no server at")), "{error}");
+    let client = client_of(cluster(), &["127.0.0.0/8"]);
+    assert_eq!(client.send(&get(format!("{url}/json"))).await.unwrap().body, json!({"a": [1]}));
+}

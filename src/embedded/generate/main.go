@@ -3,6 +3,8 @@
 //	definitions.txt   a line for each definition: its name and its schema as JSON. Beside the words of OpenAPI
 //	                  a field has `go`: its Go type, after `?` if it is a pointer, after `-` if its zero value is not written.
 //	defaults.txt      a line for each default of a field: definition, field, value as JSON.
+//	numbers.txt       a line for each definition: its name, its kind or `-`, and for each field that Protobuf has: its
+//	                  number, its name or `-` if its fields are those of the object, and its shape. See protobuf.rs.
 //	words.txt         a line for each definition: its name and the descriptions of it and of its fields as JSON.
 //
 // README.md says how it is run.
@@ -228,6 +230,65 @@ func default_(object runtime.Object, root string) {
 	}()
 }
 
+// shape is how Protobuf writes a type: a scalar, a type that is written in its own way, a list, a map, or a definition.
+func shape(t reflect.Type) string {
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	switch t.String() {
+	case "v1.Time", "v1.MicroTime":
+		return "time"
+	case "v1.Duration":
+		return "duration"
+	case "resource.Quantity":
+		return "quantity"
+	case "intstr.IntOrString":
+		return "either"
+	case "v1.FieldsV1", "runtime.RawExtension", "v1.JSON":
+		return "raw"
+	case "v1.ExtraValue":
+		return "words"
+	}
+	switch t.Kind() {
+	case reflect.String:
+		return "string"
+	case reflect.Bool:
+		return "bool"
+	case reflect.Int, reflect.Int32, reflect.Int64, reflect.Uint8, reflect.Uint32, reflect.Uint64:
+		return "int"
+	case reflect.Float64:
+		return "float"
+	case reflect.Map:
+		return "{" + shape(t.Elem())
+	case reflect.Slice:
+		if t.Elem().Kind() == reflect.Uint8 {
+			return "bytes"
+		}
+		return "[" + shape(t.Elem())
+	}
+	return name(t)
+}
+
+func numbers(t reflect.Type) (out string) {
+	for i := 0; i < t.NumField(); i++ {
+		f := t.Field(i)
+		tag := strings.Split(f.Tag.Get("protobuf"), ",")
+		key := strings.Split(f.Tag.Get("json"), ",")[0]
+		if len(tag) < 2 {
+			continue
+		}
+		if key == "" {
+			key = "-"
+		}
+		if shape(f.Type) == "" {
+			fmt.Fprintln(os.Stderr, "no shape:", t, f.Name)
+			continue
+		}
+		out += " " + tag[1] + " " + key + " " + shape(f.Type)
+	}
+	return out
+}
+
 func write(path string, lines []string) {
 	sort.Strings(lines)
 	check(os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o644))
@@ -260,15 +321,18 @@ func main() {
 	for path, definition := range definitions {
 		full[short(path)] = definition
 	}
-	var lines, words []string
+	var lines, words, wire []string
 	for n, t := range types {
 		definition := full[n].Schema
 		out := convert(&definition, t)
+		kind := "-"
 		for gvk, known := range kinds {
 			if known == t {
 				out["kind"] = gvk.GroupVersion().String() + " " + gvk.Kind
+				kind = gvk.GroupVersion().String() + ":" + gvk.Kind
 			}
 		}
+		wire = append(wire, n+" "+kind+numbers(t))
 		lines = append(lines, n+" "+text(out))
 		says := map[string]string{"": definition.Description}
 		for name, property := range definition.Properties {
@@ -292,5 +356,6 @@ func main() {
 	folder := os.Args[1]
 	write(filepath.Join(folder, "definitions.txt"), lines)
 	write(filepath.Join(folder, "words.txt"), words)
+	write(filepath.Join(folder, "numbers.txt"), wire)
 	write(filepath.Join(folder, "defaults.txt"), notes)
 }

@@ -24,7 +24,7 @@ CONDITIONAL = {
     "resource.v1.DeviceSubRequest count",
     "autoscaling.v2.HorizontalPodAutoscalerSpec metrics",
 }
-for name in ("definitions", "words"):
+for name in ("definitions", "numbers", "words"):
     (data / f"{name}.z").write_bytes(zlib.compress((source / f"{name}.txt").read_bytes(), 9))
 lines = (source / "defaults.txt").read_text().splitlines()
 kept = [line for line in lines if " ".join(line.split(" ")[:2]) not in CONDITIONAL]
