@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::out;
 use crate::diag::Diagnostic;
-use crate::plan::written_duration;
+use crate::package::plan::written_duration;
 use crate::play::{self, Ended, Reached, Suite};
 
 /// Play the test cases of packages, without a cluster

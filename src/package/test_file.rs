@@ -12,7 +12,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::Value;
 
 use super::compile::one_document;
-use super::decode::{At, Constants, Decode, Decoder, Must, Named, choice, manifest};
+use super::decode::{At, Constants, Decode, Decoder, Must, Named, manifest};
 use super::manifest::{ApiVersion, Expression, inline_schema, literal};
 use super::plan::parse_duration;
 use crate::diag::{Diagnostic, Source};
@@ -115,12 +115,9 @@ manifest! {
     }
 }
 
-choice! {
-    /// What can be started again.
-    pub enum Process {
-        /// The manager of Operetta.
-        manager,
-    }
+literal! {
+    /// `manager`: the process that can be started again.
+    Process, "manager"
 }
 
 manifest! {
@@ -148,7 +145,7 @@ manifest! {
         /// Commands that begin with these words fail.
         "exec" exec: Option<At<Vec<String>>>,
         /// The exit code of the commands. Default: 1.
-        "exitCode" exit_code: Option<At<u32>>,
+        "exitCode" exit_code: Option<Whole>,
         /// The standard error of the commands.
         "stderr" stderr: Option<String>,
         /// Requests of the manager with this verb, for example patch; `write` stands for all that write. Default: write.
@@ -159,7 +156,7 @@ manifest! {
         /// not answered.
         "answer" answer: Option<At<Reply>>,
         /// How many commands or requests. Default: 1.
-        "times" times: Option<At<u32>>,
+        "times" times: Option<Whole>,
     }
 }
 
@@ -224,6 +221,25 @@ impl Decode for Reply {
 }
 
 inline_schema!(Reply, {"type": ["integer", "string"]});
+
+/// A whole number from 0.
+#[derive(Debug, Clone, Copy)]
+pub struct Whole(pub u32);
+
+impl Decode for Whole {
+    fn decode(node: &Node, decoder: &mut Decoder) -> Option<Self> {
+        let found = match &node.value {
+            NodeValue::Number(number) => number.as_u64().and_then(|number| u32::try_from(number).ok()),
+            _ => None,
+        };
+        if found.is_none() {
+            decoder.mismatch(node, "a whole number from 0");
+        }
+        found.map(Self)
+    }
+}
+
+inline_schema!(Whole, {"type": "integer", "minimum": 0});
 
 /// A length of time.
 #[derive(Debug, Clone, Copy)]

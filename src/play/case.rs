@@ -165,7 +165,7 @@ impl Play {
     }
 
     fn passed(&self) -> String {
-        crate::plan::written_duration(Duration::from_secs(self.began.elapsed().as_secs()))
+        crate::package::plan::written_duration(Duration::from_secs(self.began.elapsed().as_secs()))
     }
 
     async fn step(&mut self, step: &Step) -> Result<(), Failure> {
@@ -385,7 +385,7 @@ impl Play {
                 since + expect.holds_for
             } else {
                 if now >= deadline || since.is_some() {
-                    let length = |of: Duration| crate::plan::written_duration(of);
+                    let length = |of: Duration| crate::package::plan::written_duration(of);
                     let message = match since {
                         Some(since) => format!("it held for {} of {}", length(now - since), length(expect.holds_for)),
                         None => format!("it does not hold within {}", length(expect.within)),

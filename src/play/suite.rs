@@ -12,7 +12,7 @@ use crate::diag::{Diagnostic, Location, Source, did_you_mean};
 use crate::package::Package;
 use crate::package::decode::At;
 use crate::package::manifest::Expression;
-use crate::package::test_file::{self as format, Address, Manifest, Partial, Process, Reply, read_test_file};
+use crate::package::test_file::{self as format, Address, Manifest, Partial, Reply, read_test_file};
 use crate::template::{Engine, Expr};
 use crate::yaml;
 
@@ -159,7 +159,7 @@ impl Loader<'_> {
             file.before.unwrap_or_default().into_iter().filter_map(|step| self.step(step)).collect();
         let mut names = BTreeSet::new();
         let mut cases = Vec::new();
-        for case in file.cases {
+        for case in file.cases.0 {
             let mut invariants = all.clone();
             invariants.extend(self.invariants(case.always, case.never));
             let name = case.name;
@@ -278,7 +278,6 @@ impl Loader<'_> {
         } else if let Some(folder) = step.upgrade {
             Action::Upgrade(self.package(&folder)?)
         } else {
-            let Some(At { value: Process::manager, .. }) = step.restart else { return None };
             Action::RestartManager
         };
         Some(Step { action, refused: step.refused.map(|text| text.value), location })
@@ -377,13 +376,13 @@ impl Loader<'_> {
     fn breakage(&mut self, breakage: At<format::Break>) -> Option<Break> {
         let wrong = |message: &str| breakage.error("test::break", message);
         let given = breakage.value.clone();
-        let times = given.times.map_or(1, |times| times.value);
+        let times = given.times.map_or(1, |times| times.0);
         if let Some(exec) = given.exec {
             if given.verb.is_some() || given.resource.is_some() || given.answer.is_some() {
                 let error = wrong("`break` is about commands (exec) or about requests (verb, resource, answer)");
                 return self.fail(error);
             }
-            let exit_code = given.exit_code.map_or(1, |code| code.value);
+            let exit_code = given.exit_code.map_or(1, |code| code.0);
             return Some(Break::Commands {
                 words: exec.value,
                 exit_code: i32::try_from(exit_code).unwrap_or(1),
