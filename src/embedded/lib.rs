@@ -35,12 +35,14 @@ mod table;
 mod validate;
 mod versions;
 mod watch;
+mod world;
 mod write;
 
 pub use api::Api;
 pub use programs::{Call, Course, Exec, ExecResult, Obedient, Objects, Programs, Reply};
 pub use request::{Body, Request, Response, User};
 pub use watch::Watch;
+pub use world::World;
 
 /// A body in YAML.
 fn yaml(text: &str) -> Option<serde_json::Value> {
