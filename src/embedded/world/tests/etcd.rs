@@ -186,8 +186,12 @@ impl Cluster {
         let mut joined = self.record["joined"].as_array().cloned().unwrap_or_default();
         joined.push(i.into());
         self.record["joining"] = i.into();
-        self.record["cluster"] = urls.join(",").into();
+        self.record["cluster"] = urls[1..].join(",").into();
         self.record["joined"] = joined.into();
+        self.configure();
+        assert_eq!(self.start(i).exit_code, 1, "the list lacks a member");
+        self.drop_pod(i);
+        self.record["cluster"] = urls.join(",").into();
         self.configure();
         self.serve(i);
         assert!(!self.play.ready(&format!("e-{i}")), "a learner answers no linearizable read");
