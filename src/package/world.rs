@@ -13,6 +13,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
 use super::compile::one_document;
 use super::decode::{At, Constants, Decode, Decoder, Must, Named, manifest};
+use super::lint::words::keys;
 use super::manifest::{
     ApiVersion, Expression, LetValue, TemplateText, Tree, VariableName, inline_schema, literal,
 };
@@ -31,7 +32,8 @@ pub fn read_world(source: &Arc<Source>) -> Result<World, Vec<Diagnostic>> {
     let node = one_document(source).map_err(|error| vec![error])?;
     let mut decoder = Decoder::new(source);
     let world = World::decode(&node, &mut decoder);
-    let errors = decoder.finish();
+    let mut errors = decoder.finish();
+    keys(source, &node, &mut errors);
     match world {
         Some(world) if errors.is_empty() => Ok(world),
         _ => Err(errors),

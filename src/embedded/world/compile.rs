@@ -13,7 +13,7 @@ use operetta_package::world::{self as format, Word, read_world};
 use serde_json::{Value, json};
 
 use super::pattern::{Command, Pattern, is_name};
-use super::rules::{Change, ExecRule, HttpRule, LogRule, Operation, Place, PodRule, Rules, When};
+use super::rules::{Change, Delay, ExecRule, HttpRule, LogRule, Operation, Place, PodRule, Rules, When};
 
 /// Variables of every rule.
 const ALWAYS: [&str; 6] = ["state", "shared", "let", "now", "seconds", "pods"];
@@ -48,13 +48,11 @@ pub(super) fn compile(source: &Arc<Source>) -> Result<Rules, Vec<Diagnostic>> {
         names: variables().map(str::to_owned).collect(),
     };
     let rules = compiler.world(source, world);
-    match rules {
-        Some(rules) if compiler.errors.is_empty() => Ok(rules),
-        _ => {
-            operetta_package::sort(&mut compiler.errors);
-            Err(compiler.errors)
-        }
+    if compiler.errors.is_empty() {
+        return Ok(rules);
     }
+    operetta_package::sort(&mut compiler.errors);
+    Err(compiler.errors)
 }
 
 struct Compiler {
@@ -85,7 +83,7 @@ impl Scope {
 }
 
 impl Compiler {
-    fn world(&mut self, source: &Arc<Source>, world: format::World) -> Option<Rules> {
+    fn world(&mut self, source: &Arc<Source>, world: format::World) -> Rules {
         let state = self.constants(world.state);
         let shared = self.constants(world.shared);
         let names = |value: &Value| value.as_object().into_iter().flatten().map(|(k, _)| k.clone()).collect();
@@ -108,8 +106,7 @@ impl Compiler {
         let pod = Scope::of(&[&ALWAYS, &OF_POD]);
         let in_container = pod.with(["container"]);
         let per = world.per.and_then(|per| self.text(per, &Scope::of(&[&OF_POD])));
-        let pods =
-            world.pods.unwrap_or_default().into_iter().filter_map(|rule| self.pod(rule, &pod)).collect();
+        let pods = world.pods.unwrap_or_default().into_iter().map(|rule| self.pod(rule, &pod)).collect();
         let exec = world.exec.unwrap_or_default().into_iter();
         let exec = exec.filter_map(|rule| self.exec(rule, &pod)).collect();
         let http = world.http.unwrap_or_default().into_iter();
@@ -122,7 +119,7 @@ impl Compiler {
         }
         let (engine, reads) = (std::mem::take(&mut self.engine), std::mem::take(&mut self.reads));
         let name = source.name.clone();
-        Some(Rules { engine, name, per, state, shared, lets, pods, exec, http, logs, reads })
+        Rules { engine, name, per, state, shared, lets, pods, exec, http, logs, reads }
     }
 
     /// What a state begins with.
@@ -207,16 +204,19 @@ impl Compiler {
         Some(found)
     }
 
-    fn pod(&mut self, rule: format::PodRule, scope: &Scope) -> Option<PodRule> {
-        Some(PodRule {
+    fn pod(&mut self, rule: format::PodRule, scope: &Scope) -> PodRule {
+        PodRule {
             when: self.expression(rule.when, scope),
-            ready_after: rule.ready_after.map(|delay| self.time(delay.0, scope)),
+            ready_after: match rule.ready_after {
+                None => Delay::Default,
+                Some(delay) => self.time(delay.0, scope).map_or(Delay::Never, Delay::After),
+            },
             ready_when: self.expression(rule.ready_when, scope),
             ends_after: self.time(rule.ends_after, scope),
             exit_code: self.number(rule.exit_code, scope, (0, 255)),
             message: self.optional(rule.message, scope),
             changes: self.changes(rule.changes, scope),
-        })
+        }
     }
 
     fn exec(&mut self, rule: format::ExecRule, scope: &Scope) -> Option<ExecRule> {

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use super::pattern::{Captures, decoded, split_url};
 use super::pod::{self, Kinds};
-use super::rules::Rules;
+use super::rules::{Delay, Rules};
 use super::turn::{Outcome, Turn, failed};
 use crate::programs::{Call, Course, Exec, ExecResult, Objects, Reply};
 
@@ -129,7 +129,7 @@ impl File {
             scope.set("pods", Var::List(pods.collect()));
         }
         let state = self.states.get(key).unwrap_or(&rules.state).clone();
-        Turn::new(rules, scope, state, self.shared.clone())
+        Turn::new(rules, &scope, state, self.shared.clone())
     }
 
     /// Keeps what a call has changed.
@@ -182,18 +182,19 @@ impl File {
             return Ok(None);
         };
         for (index, rule) in rules.pods.iter().enumerate() {
-            if !turn.holds(&rule.when)? {
+            if !turn.holds(rule.when.as_ref())? {
                 continue;
             }
             turn.apply(&rule.changes)?;
-            let ends_after = turn.time(&rule.ends_after)?;
+            let ends_after = turn.time(rule.ends_after.as_ref())?;
             let ready_after = match &rule.ready_after {
-                None => Some(if ends_after.is_some() { Duration::ZERO } else { READY_AFTER }),
-                Some(None) => None,
-                Some(after) => turn.time(after)?,
+                Delay::Default => Some(if ends_after.is_some() { Duration::ZERO } else { READY_AFTER }),
+                Delay::Never => None,
+                Delay::After(after) => turn.time(Some(after))?,
             };
-            let exit_code = turn.number(&rule.exit_code, 0, (0, 255))?.into();
-            let course = Course { ready_after, ends_after, exit_code, message: turn.text(&rule.message)? };
+            let exit_code = turn.number(rule.exit_code.as_ref(), 0, (0, 255))?.into();
+            let course =
+                Course { ready_after, ends_after, exit_code, message: turn.text(rule.message.as_ref())? };
             self.commit(key, turn);
             if let Some(started) = self.pods.get_mut(uid(pod)) {
                 started.rule = Some(index);
@@ -216,7 +217,7 @@ impl File {
             return Ok(Some(true));
         }
         let about = self.about(&rules, pod, objects, now, Vec::new())?;
-        about.map(|(_, turn)| turn.holds(&rule.ready_when)).transpose()
+        about.map(|(_, turn)| turn.holds(rule.ready_when.as_ref())).transpose()
     }
 
     pub(super) fn exec(&mut self, exec: &Exec<'_>, objects: &dyn Objects) -> Outcome<Option<ExecResult>> {
@@ -237,15 +238,15 @@ impl File {
         };
         for (rule, captures) in fitting {
             turn.begin(captures);
-            if !turn.holds(&rule.when)? {
+            if !turn.holds(rule.when.as_ref())? {
                 continue;
             }
             turn.apply(&rule.changes)?;
             let result = ExecResult {
-                stdout: turn.text(&rule.stdout)?,
-                stderr: turn.text(&rule.stderr)?,
-                exit_code: turn.number(&rule.exit_code, 0, (0, 255))?.into(),
-                takes: turn.time(&rule.takes)?.unwrap_or_default(),
+                stdout: turn.text(rule.stdout.as_ref())?,
+                stderr: turn.text(rule.stderr.as_ref())?,
+                exit_code: turn.number(rule.exit_code.as_ref(), 0, (0, 255))?.into(),
+                takes: turn.time(rule.takes.as_ref())?.unwrap_or_default(),
             };
             self.commit(key, turn);
             return Ok(Some(result));
@@ -267,8 +268,8 @@ impl File {
         let vars = vec![("container", container.into())];
         let Some((_, turn)) = self.about(&rules, pod, objects, now, vars)? else { return Ok(None) };
         for rule in rules.logs.iter().filter(|rule| concerns(rule.container.as_ref(), container)) {
-            if turn.holds(&rule.when)? {
-                return turn.text(&Some(rule.text.clone())).map(Some);
+            if turn.holds(rule.when.as_ref())? {
+                return turn.text(Some(&rule.text)).map(Some);
             }
         }
         Ok(None)
@@ -306,7 +307,7 @@ impl File {
             };
             let mut turn = self.turn(&rules, scope, &key, objects, call.now);
             turn.begin(captures);
-            if !turn.holds(&rule.when)? {
+            if !turn.holds(rule.when.as_ref())? {
                 continue;
             }
             turn.apply(&rule.changes)?;
@@ -316,15 +317,15 @@ impl File {
                     headers.push(("content-type".to_owned(), "application/json".to_owned()));
                     turn.tree(json)?.map(|json| json.to_string()).unwrap_or_default()
                 }
-                None => turn.text(&rule.body)?,
+                None => turn.text(rule.body.as_ref())?,
             };
             for (name, text) in &rule.headers {
                 headers.retain(|(known, _)| known != name);
-                headers.push((name.clone(), turn.text(&Some(text.clone()))?));
+                headers.push((name.clone(), turn.text(Some(text))?));
             }
-            let status = turn.number(&rule.status, 200, (100, 599))?;
-            let takes = turn.time(&rule.takes)?.unwrap_or_default();
-            let fails = rule.fails.is_some().then(|| turn.text(&rule.fails)).transpose()?;
+            let status = turn.number(rule.status.as_ref(), 200, (100, 599))?;
+            let takes = turn.time(rule.takes.as_ref())?.unwrap_or_default();
+            let fails = rule.fails.is_some().then(|| turn.text(rule.fails.as_ref())).transpose()?;
             self.commit(key, turn);
             // An empty reason is none: the template decides.
             return Ok(Some(match fails.filter(|why| !why.is_empty()) {

@@ -88,7 +88,7 @@ impl World {
 
     /// The names of the files, for messages.
     fn names(&self) -> String {
-        self.files.iter().map(|file| file.name()).collect::<Vec<_>>().join(", ")
+        self.files.iter().map(File::name).collect::<Vec<_>>().join(", ")
     }
 }
 

@@ -1,5 +1,7 @@
 //! Patterns of commands and URLs, with captures.
 
+use std::fmt::Write as _;
+
 use regex::Regex;
 
 /// The values of captures by name.
@@ -18,7 +20,7 @@ impl Pattern {
         let mut regex = "^".to_owned();
         let mut rest = text;
         while let Some((before, name, after)) = placeholder(rest) {
-            regex += &format!("{}(?P<{name}>{part})", regex::escape(before));
+            let _ = write!(regex, "{}(?P<{name}>{part})", regex::escape(before));
             rest = after;
         }
         Self::compile(&format!("{regex}{}$", regex::escape(rest)))
@@ -79,14 +81,12 @@ impl Command {
     pub(super) fn captures(&self, words: &[String]) -> Option<Captures> {
         let fixed = self.before.len() + self.after.len();
         let fits = if self.rest { words.len() >= fixed } else { words.len() == fixed };
+        if !fits {
+            return None;
+        }
         let mut captures = Captures::new();
-        let ends = fits.then(|| {
-            (&words[..self.before.len()])
-                .iter()
-                .zip(&self.before)
-                .chain(words[words.len() - self.after.len()..].iter().zip(&self.after))
-        })?;
-        let mut pairs = ends;
+        let last = &words[words.len() - self.after.len()..];
+        let mut pairs = words.iter().zip(&self.before).chain(last.iter().zip(&self.after));
         pairs.all(|(word, pattern)| pattern.fits(word, &mut captures)).then_some(captures)
     }
 

@@ -137,7 +137,7 @@ fn referenced(pod: &Value, from: &Value, objects: &dyn Objects) -> Option<Value>
     data(pod, kind, text(reference, &["name"]), objects).remove(text(reference, &["key"]))
 }
 
-/// The data of a ConfigMap or of a Secret.
+/// The data of a `ConfigMap` or of a Secret.
 fn data(pod: &Value, kind: &str, name: &str, objects: &dyn Objects) -> Map<String, Value> {
     let object = objects.object("v1", kind, text(pod, &["metadata", "namespace"]), name).unwrap_or_default();
     let data = object["data"].as_object().cloned().unwrap_or_default();

@@ -32,11 +32,18 @@ pub(super) struct Rules {
 /// Whether a rule applies. Without an expression it does.
 pub(super) type When = Option<At<Expr>>;
 
+/// When a pod is ready.
+#[derive(Debug)]
+pub(super) enum Delay {
+    Default,
+    Never,
+    After(At<Text>),
+}
+
 #[derive(Debug)]
 pub(super) struct PodRule {
     pub(super) when: When,
-    /// `Some(None)`: never.
-    pub(super) ready_after: Option<Option<At<Text>>>,
+    pub(super) ready_after: Delay,
     pub(super) ready_when: When,
     pub(super) ends_after: Option<At<Text>>,
     pub(super) exit_code: Option<At<Text>>,

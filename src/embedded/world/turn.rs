@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use operetta_lang::diag::Diagnostic;
-use operetta_lang::template::{EvalError, Scope, Text, Var, json_bytes};
+use operetta_lang::template::{EvalError, Expr, Scope, Text, Var, json_bytes};
 use operetta_package::Tree;
 use operetta_package::decode::At;
 use operetta_package::plan::parse_duration;
 use serde_json::{Map, Value};
 
 use super::pattern::Captures;
-use super::rules::{Change, Operation, Place, Rules, When};
+use super::rules::{Change, Operation, Place, Rules};
 
 /// The most bytes of a state.
 const MOST_STATE: usize = 4 << 20;
@@ -35,7 +35,7 @@ pub(super) struct Turn<'r> {
 }
 
 impl<'r> Turn<'r> {
-    pub(super) fn new(rules: &'r Rules, base: Scope, state: Value, shared: Value) -> Self {
+    pub(super) fn new(rules: &'r Rules, base: &Scope, state: Value, shared: Value) -> Self {
         let base = base.with("let", Var::Lets(Arc::clone(&rules.lets)));
         let mut turn = Self { rules, rule: base.clone(), scope: base.clone(), base, state, shared };
         turn.refresh();
@@ -57,11 +57,11 @@ impl<'r> Turn<'r> {
     }
 
     /// Whether a rule applies.
-    pub(super) fn holds(&self, when: &When) -> Outcome<bool> {
+    pub(super) fn holds(&self, when: Option<&At<Expr>>) -> Outcome<bool> {
         self.holds_in(when, &self.scope)
     }
 
-    fn holds_in(&self, when: &When, scope: &Scope) -> Outcome<bool> {
+    fn holds_in(&self, when: Option<&At<Expr>>, scope: &Scope) -> Outcome<bool> {
         let Some(when) = when else { return Ok(true) };
         self.rules.engine.holds(&when.value, scope).map_err(|error| failed(&error, when))
     }
@@ -72,7 +72,7 @@ impl<'r> Turn<'r> {
     }
 
     /// The text of a template, which is empty without one. Lists and maps are JSON.
-    pub(super) fn text(&self, text: &Option<At<Text>>) -> Outcome<String> {
+    pub(super) fn text(&self, text: Option<&At<Text>>) -> Outcome<String> {
         let Some(text) = text else { return Ok(String::new()) };
         Ok(match self.value(text)? {
             None | Some(Value::Null) => String::new(),
@@ -93,7 +93,7 @@ impl<'r> Turn<'r> {
     /// A number between two others.
     pub(super) fn number(
         &self,
-        text: &Option<At<Text>>,
+        text: Option<&At<Text>>,
         default: u16,
         (least, most): (u16, u16),
     ) -> Outcome<u16> {
@@ -106,7 +106,7 @@ impl<'r> Turn<'r> {
     }
 
     /// A duration.
-    pub(super) fn time(&self, text: &Option<At<Text>>) -> Outcome<Option<Duration>> {
+    pub(super) fn time(&self, text: Option<&At<Text>>) -> Outcome<Option<Duration>> {
         let Some(text) = text else { return Ok(None) };
         let Some(value) = self.value(text)? else { return Ok(None) };
         let time = value.as_str().and_then(|text| parse_duration(text).ok());
@@ -133,7 +133,7 @@ impl<'r> Turn<'r> {
     }
 
     fn change(&mut self, change: &Change, scope: &Scope) -> Outcome<()> {
-        if !self.holds_in(&change.when, scope)? {
+        if !self.holds_in(change.when.as_ref(), scope)? {
             return Ok(());
         }
         let place = match &change.operation {
@@ -141,7 +141,7 @@ impl<'r> Turn<'r> {
                 let values = entries.iter().map(|(place, tree)| self.tree_in(tree, scope, &place.located()));
                 let values = values.collect::<Outcome<Vec<_>>>()?;
                 for ((place, _), value) in entries.iter().zip(values) {
-                    set(self.root(place), place, value)?;
+                    set(self.root(place), place, value.as_ref())?;
                 }
                 entries.first().map(|(place, _)| place)
             }
@@ -155,29 +155,33 @@ impl<'r> Turn<'r> {
             }
             Operation::Remove(place, which) => {
                 let found = self.each(place, |turn, item, key| {
-                    Ok(if turn.holds_in(which, &inner(scope, &item, key))? { None } else { Some(item) })
+                    Ok(if turn.holds_in(which.as_ref(), &inner(scope, &item, key))? {
+                        None
+                    } else {
+                        Some(item)
+                    })
                 })?;
-                set(self.root(place), place, Some(found))?;
+                set(self.root(place), place, Some(&found))?;
                 Some(place)
             }
             Operation::Change(place, which, fields) => {
                 let found = self.each(place, |turn, mut item, key| {
                     let scope = inner(scope, &item, key);
-                    if turn.holds_in(which, &scope)? {
+                    if turn.holds_in(which.as_ref(), &scope)? {
                         let values =
                             fields.iter().map(|(field, tree)| turn.tree_in(tree, &scope, &field.located()));
                         for ((field, _), value) in fields.iter().zip(values.collect::<Outcome<Vec<_>>>()?) {
-                            set(&mut item, field, value)?;
+                            set(&mut item, field, value.as_ref())?;
                         }
                     }
                     Ok(Some(item))
                 })?;
-                set(self.root(place), place, Some(found))?;
+                set(self.root(place), place, Some(&found))?;
                 Some(place)
             }
         };
         if let Some(place) = place
-            && json_bytes(self.root(place)) > MOST_STATE
+            && json_bytes(&self.state).max(json_bytes(&self.shared)) > MOST_STATE
         {
             return Err(place.fault(format!("the state exceeds {} MiB", MOST_STATE >> 20)));
         }
@@ -235,7 +239,7 @@ fn get<'v>(root: &'v mut Value, keys: &[String]) -> Option<&'v mut Value> {
 }
 
 /// Sets the value at a place, or removes it. Maps that are missing are added.
-fn set(root: &mut Value, place: &Place, value: Option<Value>) -> Outcome<()> {
+fn set(root: &mut Value, place: &Place, value: Option<&Value>) -> Outcome<()> {
     let mut at = root;
     let Some((last, parents)) = place.keys.split_last() else { return Ok(()) };
     for key in parents.iter().map(Some).chain([None]) {
@@ -245,7 +249,7 @@ fn set(root: &mut Value, place: &Place, value: Option<Value>) -> Outcome<()> {
         let Value::Object(entries) = at else {
             return Err(place.fault(format!("`{}` is below a value that is no map", place.text)));
         };
-        match (key, &value) {
+        match (key, value) {
             (Some(key), _) => at = entries.entry(key).or_insert(Value::Null),
             (None, Some(value)) => {
                 entries.insert(last.clone(), value.clone());

@@ -47,6 +47,7 @@ impl Objects for Fake {
 }
 
 /// A world in play.
+#[derive(Debug)]
 struct Play {
     world: World,
     objects: Fake,
