@@ -160,13 +160,15 @@ fn container(pod: &Value, name: &str) -> Outcome<String> {
         if let ([one], []) = (&containers[..], &init[..]) {
             return Ok((*one).to_owned());
         }
-        let mut message = format!(
-            "a container name must be specified for pod {pod_name}, choose one of: [{}]",
-            containers.join(" ")
+        let init = if init.is_empty() {
+            String::new()
+        } else {
+            format!(" or one of the init containers: [{}]", init.join(" "))
+        };
+        let containers = containers.join(" ");
+        let message = format!(
+            "a container name must be specified for pod {pod_name}, choose one of: [{containers}]{init}"
         );
-        if !init.is_empty() {
-            message += &format!(" or one of the init containers: [{}]", init.join(" "));
-        }
         return Err(Failure::bad_request(message));
     }
     if containers.contains(&name) || init.contains(&name) {

@@ -128,28 +128,26 @@ impl Controllers {
         }
         let first = self.seen + 1;
         self.seen = store.version();
-        match store.since(first - 1) {
-            Some(events) => {
-                for event in events {
-                    self.note(store, event, &mut seen);
-                }
+        if let Some(events) = store.since(first - 1) {
+            for event in events {
+                self.note(store, event, &mut seen);
             }
-            // Too much happened: each object may be new.
-            None => {
-                for (resource, key, object) in store.all() {
-                    let event = Event {
-                        version: object.version,
-                        resource: resource.clone(),
-                        key: key.clone(),
-                        change: Change::Added,
-                        object: object.clone(),
-                        old: None,
-                    };
-                    self.note(store, &event, &mut seen);
-                }
-                self.work.extend(self.due.keys().cloned());
-            }
+            return seen;
         }
+        // Too much happened: each object may be new.
+        for (resource, key, object) in store.all() {
+            let event = Event {
+                version: object.version,
+                resource: resource.clone(),
+                key: key.clone(),
+                change: Change::Added,
+                object: object.clone(),
+                old: None,
+            };
+            self.note(store, &event, &mut seen);
+        }
+        self.work.extend(self.due.keys().cloned());
+        self.work.extend(self.kubelet.runs.keys().map(|key| (Controller::Pods, key.clone())));
         seen
     }
 

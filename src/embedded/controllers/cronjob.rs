@@ -1,4 +1,4 @@
-//! `CronJobs`: a Job at each minute that the schedule matches.
+//! CronJobs: a Job at each minute that the schedule matches.
 
 use cronexpr::{Crontab, FallbackTimezoneOption, ParseOptions, parse_crontab_with};
 use jiff::Timestamp;

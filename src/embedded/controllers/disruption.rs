@@ -1,4 +1,4 @@
-//! `PodDisruptionBudgets`: how many pods may be evicted.
+//! PodDisruptionBudgets: how many pods may be evicted.
 
 use std::collections::BTreeMap;
 

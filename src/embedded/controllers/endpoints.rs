@@ -1,4 +1,4 @@
-//! `EndpointSlices`: the addresses of the pods that a Service selects. Each Service has one.
+//! EndpointSlices: the addresses of the pods that a Service selects. Each Service has one.
 
 use std::collections::BTreeMap;
 

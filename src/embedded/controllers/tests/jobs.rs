@@ -1,10 +1,10 @@
-//! Jobs and `CronJobs`.
+//! Jobs and CronJobs.
 
 use super::*;
 
 const CRON_JOBS: &str = "/apis/batch/v1/namespaces/default/cronjobs";
 
-fn job(name: &str, spec: Value) -> Value {
+fn job(name: &str, spec: &Value) -> Value {
     let mut job = json!({"metadata": {"name": name}, "spec": spec});
     job["spec"]["template"] =
         json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "image:1"}]}});
@@ -16,7 +16,7 @@ fn a_job_succeeds_with_its_completions() {
     let mut cluster = Cluster::with(&[("load", ends_after(10, 0))]);
     cluster.create(
         JOBS,
-        &job("load", json!({"completions": 3, "parallelism": 2, "ttlSecondsAfterFinished": 100})),
+        &job("load", &json!({"completions": 3, "parallelism": 2, "ttlSecondsAfterFinished": 100})),
     );
     cluster.settle();
     let load = cluster.get(&format!("{JOBS}/load"));
@@ -44,7 +44,7 @@ fn a_job_succeeds_with_its_completions() {
 #[test]
 fn a_job_fails_after_its_backoff_limit() {
     let mut cluster = Cluster::with(&[("load", ends_after(1, 3))]);
-    cluster.create(JOBS, &job("load", json!({"backoffLimit": 2})));
+    cluster.create(JOBS, &job("load", &json!({"backoffLimit": 2})));
     // Pods start at 0, 11 and 32 seconds.
     cluster.pass(10);
     assert_eq!(cluster.names(PODS).len(), 1);
@@ -69,7 +69,7 @@ fn a_job_fails_after_its_backoff_limit() {
 #[test]
 fn a_job_ends_at_its_deadline_and_not_while_it_is_suspended() {
     let mut cluster = Cluster::with(&[("load", ready_after(0))]);
-    cluster.create(JOBS, &job("load", json!({"activeDeadlineSeconds": 60, "suspend": true})));
+    cluster.create(JOBS, &job("load", &json!({"activeDeadlineSeconds": 60, "suspend": true})));
     cluster.pass(100);
     assert!(cluster.names(PODS).is_empty());
     assert_eq!(conditions(&cluster.get(&format!("{JOBS}/load")))["Suspended"], "True JobSuspended");
@@ -86,8 +86,10 @@ fn a_job_ends_at_its_deadline_and_not_while_it_is_suspended() {
 #[test]
 fn an_indexed_job_has_a_pod_for_each_index() {
     let mut cluster = Cluster::with(&[("load-1", ends_after(1, 1)), ("load", ends_after(1, 0))]);
-    cluster
-        .create(JOBS, &job("load", json!({"completions": 4, "parallelism": 4, "completionMode": "Indexed"})));
+    cluster.create(
+        JOBS,
+        &job("load", &json!({"completions": 4, "parallelism": 4, "completionMode": "Indexed"})),
+    );
     cluster.settle();
     let pods = cluster.items(PODS);
     let label = "batch.kubernetes.io/job-completion-index";
@@ -112,7 +114,7 @@ fn an_indexed_job_has_a_pod_for_each_index() {
 fn a_policy_fails_the_job_at_an_exit_code() {
     let mut cluster = Cluster::with(&[("load", ends_after(1, 42))]);
     let rule = json!({"action": "FailJob", "onExitCodes": {"operator": "In", "values": [42]}});
-    cluster.create(JOBS, &job("load", json!({"podFailurePolicy": {"rules": [rule]}})));
+    cluster.create(JOBS, &job("load", &json!({"podFailurePolicy": {"rules": [rule]}})));
     cluster.pass(5);
     let load = cluster.get(&format!("{JOBS}/load"));
     assert_eq!(conditions(&load)["Failed"], "True PodFailurePolicy");
@@ -127,7 +129,7 @@ fn a_policy_fails_the_job_at_an_exit_code() {
 #[test]
 fn a_job_that_is_deleted_takes_its_pods_along() {
     let mut cluster = Cluster::with(&[("load", ready_after(0))]);
-    cluster.create(JOBS, &job("load", json!({})));
+    cluster.create(JOBS, &job("load", &json!({})));
     cluster.pass(5);
     cluster.send("DELETE", &format!("{JOBS}/load?propagationPolicy=Background"), &Value::Null);
     cluster.settle();
@@ -137,16 +139,16 @@ fn a_job_that_is_deleted_takes_its_pods_along() {
     assert!(cluster.names(PODS).is_empty());
 }
 
-fn cron_job(name: &str, spec: Value) -> Value {
+fn cron_job(name: &str, spec: &Value) -> Value {
     let mut cron = json!({"metadata": {"name": name}, "spec": spec});
-    cron["spec"]["jobTemplate"] = json!({"spec": job(name, json!({}))["spec"]});
+    cron["spec"]["jobTemplate"] = json!({"spec": job(name, &json!({}))["spec"]});
     cron
 }
 
 #[test]
 fn a_cron_job_creates_jobs_and_keeps_the_last_ones() {
     let mut cluster = Cluster::with(&[("tidy", ends_after(5, 0))]);
-    cluster.create(CRON_JOBS, &cron_job("tidy", json!({"schedule": "*/10 * * * *"})));
+    cluster.create(CRON_JOBS, &cron_job("tidy", &json!({"schedule": "*/10 * * * *"})));
     cluster.pass(599);
     assert!(cluster.names(JOBS).is_empty());
     cluster.pass(2);
@@ -173,11 +175,11 @@ fn the_concurrency_policy_forbids_or_replaces() {
     let mut cluster = Cluster::with(&[("slow", ready_after(0)), ("new", ready_after(0))]);
     cluster.create(
         CRON_JOBS,
-        &cron_job("slow", json!({"schedule": "* * * * *", "concurrencyPolicy": "Forbid"})),
+        &cron_job("slow", &json!({"schedule": "* * * * *", "concurrencyPolicy": "Forbid"})),
     );
     cluster.create(
         CRON_JOBS,
-        &cron_job("new", json!({"schedule": "* * * * *", "concurrencyPolicy": "Replace"})),
+        &cron_job("new", &json!({"schedule": "* * * * *", "concurrencyPolicy": "Replace"})),
     );
     cluster.pass(190);
     assert_eq!(cluster.names(JOBS), ["new-29453763", "slow-29453761"]);

@@ -1,4 +1,4 @@
-//! Deployments, `StatefulSets` and `DaemonSets`.
+//! Deployments, StatefulSets and DaemonSets.
 
 use super::*;
 
