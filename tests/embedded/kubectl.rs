@@ -82,7 +82,7 @@ async fn kubectl_works_on_the_embedded_api() {
     kubectl.says("apply -f -", &MAP.replace("a: b", "a: c"), &["configmap/a configured"]).await;
     kubectl.says("diff -f -", &MAP.replace("a: b", "a: c"), &[]).await;
     let set = MAP.replace("a: b", "a: d");
-    let conflict = kubectl.try_run("apply --server-side -f -", &set).await.unwrap_err();
+    let conflict = kubectl.try_run("apply --server-side --field-manager=me -f -", &set).await.unwrap_err();
     assert!(conflict.contains("conflict"), "{conflict}");
     kubectl.says("apply --server-side --force-conflicts -f -", &set, &["serverside-applied"]).await;
     kubectl.says("get configmap a -o yaml --show-managed-fields", "", &["a: d", "manager: kubectl"]).await;
