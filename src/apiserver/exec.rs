@@ -170,20 +170,22 @@ impl Server {
 /// The whole input; `None` if the client has gone.
 async fn input(socket: &mut Socket, is_wanted: bool) -> Option<Vec<u8>> {
     let mut input = Vec::new();
-    while is_wanted {
+    if !is_wanted {
+        return Some(input);
+    }
+    loop {
         match socket.next().await?.ok()? {
             Message::Binary(bytes) => match &bytes[..] {
-                [CLOSE, STDIN, ..] => break,
+                [CLOSE, STDIN, ..] => return Some(input),
                 [STDIN, data @ ..] if input.len() + data.len() <= MAX_STDIN => input.extend_from_slice(data),
                 [STDIN, ..] => return None,
                 _ => {}
             },
             // Version 4 has no other way to end the input.
-            Message::Close(_) => break,
+            Message::Close(_) => return Some(input),
             _ => {}
         }
     }
-    Some(input)
 }
 
 /// Returns when the client has closed the connection.
