@@ -36,6 +36,7 @@ mod table;
 mod validate;
 mod versions;
 mod watch;
+mod world;
 mod write;
 
 pub use api::Api;
@@ -43,6 +44,7 @@ pub use programs::{Call, Course, Exec, ExecResult, Obedient, Objects, Programs, 
 pub use protobuf::from_protobuf;
 pub use request::{Body, Request, Response, User};
 pub use watch::Watch;
+pub use world::World;
 
 /// A body in YAML.
 fn yaml(text: &str) -> Option<serde_json::Value> {

@@ -89,6 +89,12 @@ pub trait Programs: Debug + Send {
     /// A pod has been scheduled, and its containers start now.
     fn start(&mut self, pod: &Value, objects: &dyn Objects, now: Timestamp) -> Course;
 
+    /// Whether a pod is ready whose course makes it so: something that it needs may be missing now. Asked whenever the kubelet looks
+    /// at a pod that runs, once [`Course::ready_after`] has passed.
+    fn ready(&mut self, _pod: &Value, _objects: &dyn Objects, _now: Timestamp) -> bool {
+        true
+    }
+
     /// The pod has ended, or is deleted.
     fn stop(&mut self, pod: &Value, objects: &dyn Objects, now: Timestamp);
 

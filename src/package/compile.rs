@@ -143,7 +143,7 @@ fn hides_names(diagnostic: &Diagnostic) -> bool {
 }
 
 /// The document of a file, which must contain exactly one.
-fn one_document(source: &Arc<Source>) -> Result<Node, Diagnostic> {
+pub(super) fn one_document(source: &Arc<Source>) -> Result<Node, Diagnostic> {
     let mut documents = yaml::parse(source, &yaml::Options::default())?;
     if let [_, second, ..] = documents.as_slice() {
         let error = Diagnostic::error(

@@ -40,6 +40,7 @@ mod status_types;
 pub mod store;
 mod tarball;
 mod template_scan;
+pub mod world;
 #[cfg(test)]
 #[path = "../../tests/support/crd.rs"]
 mod test_crd;

@@ -1,18 +1,29 @@
-//! The JSON Schema of `operator.yaml` for editors, generated from the types of the manifest.
+//! The JSON Schemas of `operator.yaml` and `tests/world.yaml` for editors, generated from the types of the formats.
 
+use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value};
 
 use super::manifest::Manifest;
+use super::world::World;
 
 /// The JSON Schema (draft 2020-12) of `operator.yaml`.
 pub fn operator() -> Value {
+    of::<Manifest>("operator", "operator.yaml of an Operetta package")
+}
+
+/// The JSON Schema of `tests/world.yaml`.
+pub fn world() -> Value {
+    of::<World>("world", "tests/world.yaml of an Operetta package")
+}
+
+fn of<T: JsonSchema>(name: &str, title: &str) -> Value {
     let generator = SchemaSettings::draft2020_12().into_generator();
-    let mut schema = generator.into_root_schema_for::<Manifest>().to_value();
+    let mut schema = generator.into_root_schema_for::<T>().to_value();
     tidy(&mut schema);
     if let Value::Object(schema) = &mut schema {
-        schema.insert("$id".to_owned(), "https://operetta.dev/schemas/operator.schema.json".into());
-        schema.insert("title".to_owned(), "operator.yaml of an Operetta package".into());
+        schema.insert("$id".to_owned(), format!("https://operetta.dev/schemas/{name}.schema.json").into());
+        schema.insert("title".to_owned(), title.into());
     }
     schema
 }
@@ -88,11 +99,12 @@ mod tests {
         }
         let mut bare = Vec::new();
         walk("", &operator(), &mut bare);
+        walk("", &world(), &mut bare);
         assert_eq!(bare, Vec::<String>::new());
     }
 
     #[test]
     fn no_type_is_nullable() {
-        assert!(!operator().to_string().contains("\"null\""));
+        assert!(!operator().to_string().contains("\"null\"") && !world().to_string().contains("\"null\""));
     }
 }

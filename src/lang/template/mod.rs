@@ -258,6 +258,12 @@ impl Engine {
         self.decide(scope, |run| expr.value(run, scope)?.truthy().map_err(|fault| expr.at(fault)))
     }
 
+    /// Whether an expression is true; undefined is false. A field that is absent from a status is undefined: what is known is
+    /// complete.
+    pub fn holds(&self, expr: &Expr, scope: &Scope) -> Result<bool, EvalError> {
+        self.run(scope, |run| expr.value(run, scope)?.truthy().map_err(|fault| expr.at(fault)))
+    }
+
     /// The items of the list that an expression yields; of a map, its keys.
     pub fn items(&self, expr: &Expr, scope: &Scope) -> Result<Vec<Value>, EvalError> {
         self.decide(scope, |run| {

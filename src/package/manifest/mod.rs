@@ -24,7 +24,7 @@ pub use self::words::{
     API_VERSION, ApiVersion, ApiVersionName, ChildId, ConditionName, ImmutableChange, KIND, Kind, KindName,
     PackageName, SemVer, SemVerRange, VariableName,
 };
-pub(super) use self::words::{inline_schema, starts, word};
+pub(super) use self::words::{inline_schema, literal, starts, word};
 use super::decode::{At, Constants, Decode, Decoder, Must, Named, choice, manifest};
 use super::plan;
 use super::plan::manifest::Plan;

@@ -179,7 +179,7 @@ literal! {
     Kind, KIND
 }
 
-pub(crate) use word;
+pub(crate) use {literal, word};
 
 /// A version with three parts.
 #[derive(Debug, Clone)]

@@ -1,0 +1,354 @@
+//! A file in play: its states, the pods that run, and its answers.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use operetta_lang::template::{Budget, EvalError, Live, Scope, Var};
+use operetta_package::readiness;
+use serde_json::{Map, Value};
+
+use super::pattern::{Captures, decoded, split_url};
+use super::pod::{self, Kinds};
+use super::rules::{Delay, Rules};
+use super::turn::{Outcome, Turn, failed};
+use crate::programs::{Call, Course, Exec, ExecResult, Objects, Reply};
+
+/// The time after which a pod is ready, if its rule does not say.
+const READY_AFTER: Duration = Duration::from_secs(1);
+
+/// A file in play.
+#[derive(Debug, Clone)]
+pub(super) struct File {
+    rules: Arc<Rules>,
+    /// The changed states by their key.
+    states: BTreeMap<String, Value>,
+    shared: Value,
+    /// The pods that run, by uid.
+    pods: BTreeMap<String, Started>,
+    kinds: Kinds,
+}
+
+/// A pod whose containers run.
+#[derive(Debug, Clone)]
+struct Started {
+    namespace: String,
+    name: String,
+    part: Part,
+    /// The rule that it follows.
+    rule: Option<usize>,
+}
+
+/// The part that a pod has in the world. It stays the same while the pod runs.
+#[derive(Debug, Clone)]
+struct Part {
+    key: String,
+    env: Arc<Value>,
+    disks: Arc<Value>,
+}
+
+fn uid(pod: &Value) -> &str {
+    pod["metadata"]["uid"].as_str().unwrap_or_default()
+}
+
+/// Whether a rule is about a container.
+fn concerns(of: Option<&String>, container: &str) -> bool {
+    of.is_none_or(|name| name == container)
+}
+
+impl File {
+    pub(super) fn new(rules: Rules) -> Self {
+        let shared = rules.shared.clone();
+        let (states, pods, kinds) = (BTreeMap::new(), BTreeMap::new(), Kinds::new());
+        Self { rules: Arc::new(rules), states, shared, pods, kinds }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.rules.name
+    }
+
+    /// The variables of a pod.
+    fn scope(&mut self, pod: &Value, objects: &dyn Objects, env: &Arc<Value>, disks: &Arc<Value>) -> Scope {
+        let mut scope = Scope::within(Arc::new(Budget::default()));
+        scope.set("pod", Var::Shared(Arc::new(pod.clone())));
+        if self.rules.reads.contains("owner") {
+            scope.set("owner", Var::Shared(Arc::new(pod::owner(pod, objects, &mut self.kinds))));
+        }
+        scope.set("env", Var::Shared(Arc::clone(env)));
+        scope.set("disks", Var::Shared(Arc::clone(disks)));
+        scope
+    }
+
+    /// The part that a pod has; `None` if it is none of this world's.
+    fn part(&mut self, pod: &Value, objects: &dyn Objects) -> Outcome<Option<Part>> {
+        if let Some(started) = self.pods.get(uid(pod)) {
+            return Ok(Some(started.part.clone()));
+        }
+        let read = |name: &str, value: &dyn Fn() -> Map<String, Value>| {
+            Arc::new(Value::Object(if self.rules.reads.contains(name) { value() } else { Map::new() }))
+        };
+        let env = read("env", &|| pod::env(pod, objects));
+        let disks = read("disks", &|| pod::disks(pod, objects));
+        let rules = Arc::clone(&self.rules);
+        let key = match &rules.per {
+            None => pod::key(&pod::owner(pod, objects, &mut self.kinds)),
+            Some(per) => {
+                let scope = self.scope(pod, objects, &env, &disks);
+                match rules.engine.eval_text(&per.value, &scope) {
+                    Ok(Some(Value::String(key))) => key,
+                    Ok(Some(key)) if !key.is_null() => key.to_string(),
+                    Ok(_) | Err(EvalError::Undefined(_)) => return Ok(None),
+                    Err(error) => return Err(failed(&error, per)),
+                }
+            }
+        };
+        Ok(Some(Part { key, env, disks }))
+    }
+
+    /// A call about a state.
+    fn turn<'r>(
+        &self,
+        rules: &'r Rules,
+        mut scope: Scope,
+        key: &str,
+        objects: &dyn Objects,
+        now: Timestamp,
+    ) -> Turn<'r> {
+        scope.set("now", Var::Json(now.to_string().into()));
+        scope.set("seconds", Var::Json((now.as_millisecond() / 1000).into()));
+        if rules.reads.contains("pods") {
+            let pods = self.pods.iter().filter(|(_, started)| started.part.key == key);
+            let pods = pods.filter_map(|(uid, started)| {
+                let pod = objects.object("v1", "Pod", &started.namespace, &started.name)?;
+                (pod["metadata"]["uid"] == **uid).then(|| {
+                    let ready = readiness::of(&pod).is_ready();
+                    Var::Object(Live { value: Arc::new(pod), ready, current: true, kept: false })
+                })
+            });
+            scope.set("pods", Var::List(pods.collect()));
+        }
+        let state = self.states.get(key).unwrap_or(&rules.state).clone();
+        Turn::new(rules, &scope, state, self.shared.clone())
+    }
+
+    /// Keeps what a call has changed.
+    fn commit(&mut self, key: String, turn: Turn<'_>) {
+        self.states.insert(key, turn.state);
+        self.shared = turn.shared;
+    }
+
+    /// Begins a call about a pod.
+    fn about<'r>(
+        &mut self,
+        rules: &'r Rules,
+        pod: &Value,
+        objects: &dyn Objects,
+        now: Timestamp,
+        vars: Vec<(&str, Value)>,
+    ) -> Outcome<Option<(String, Turn<'r>)>> {
+        let Some(part) = self.part(pod, objects)? else { return Ok(None) };
+        let mut scope = self.scope(pod, objects, &part.env, &part.disks);
+        for (name, value) in vars {
+            scope.set(name, Var::Json(value));
+        }
+        let turn = self.turn(rules, scope, &part.key, objects, now);
+        Ok(Some((part.key, turn)))
+    }
+
+    /// Remembers a pod that starts.
+    pub(super) fn register(&mut self, pod: &Value, objects: &dyn Objects) -> Outcome<()> {
+        self.stop(pod);
+        if let Some(part) = self.part(pod, objects)? {
+            let text = |key: &str| pod["metadata"][key].as_str().unwrap_or_default().to_owned();
+            let started = Started { namespace: text("namespace"), name: text("name"), part, rule: None };
+            self.pods.insert(uid(pod).to_owned(), started);
+        }
+        Ok(())
+    }
+
+    pub(super) fn stop(&mut self, pod: &Value) {
+        self.pods.remove(uid(pod));
+    }
+
+    pub(super) fn start(
+        &mut self,
+        pod: &Value,
+        objects: &dyn Objects,
+        now: Timestamp,
+    ) -> Outcome<Option<Course>> {
+        let rules = Arc::clone(&self.rules);
+        let Some((key, mut turn)) = self.about(&rules, pod, objects, now, Vec::new())? else {
+            return Ok(None);
+        };
+        for (index, rule) in rules.pods.iter().enumerate() {
+            if !turn.holds(rule.when.as_ref())? {
+                continue;
+            }
+            turn.apply(&rule.changes)?;
+            let ends_after = turn.time(rule.ends_after.as_ref())?;
+            let ready_after = match &rule.ready_after {
+                Delay::Default => Some(if ends_after.is_some() { Duration::ZERO } else { READY_AFTER }),
+                Delay::Never => None,
+                Delay::After(after) => turn.time(Some(after))?,
+            };
+            let exit_code = turn.number(rule.exit_code.as_ref(), 0, (0, 255))?.into();
+            let course =
+                Course { ready_after, ends_after, exit_code, message: turn.text(rule.message.as_ref())? };
+            self.commit(key, turn);
+            if let Some(started) = self.pods.get_mut(uid(pod)) {
+                started.rule = Some(index);
+            }
+            return Ok(Some(course));
+        }
+        Ok(None)
+    }
+
+    pub(super) fn ready(
+        &mut self,
+        pod: &Value,
+        objects: &dyn Objects,
+        now: Timestamp,
+    ) -> Outcome<Option<bool>> {
+        let rules = Arc::clone(&self.rules);
+        let rule = self.pods.get(uid(pod)).and_then(|started| rules.pods.get(started.rule?));
+        let Some(rule) = rule else { return Ok(None) };
+        if rule.ready_when.is_none() {
+            return Ok(Some(true));
+        }
+        let about = self.about(&rules, pod, objects, now, Vec::new())?;
+        about.map(|(_, turn)| turn.holds(rule.ready_when.as_ref())).transpose()
+    }
+
+    pub(super) fn exec(&mut self, exec: &Exec<'_>, objects: &dyn Objects) -> Outcome<Option<ExecResult>> {
+        let rules = Arc::clone(&self.rules);
+        let fitting = rules.exec.iter().filter(|rule| concerns(rule.container.as_ref(), exec.container));
+        let fitting: Vec<_> =
+            fitting.filter_map(|rule| Some((rule, rule.command.captures(exec.command)?))).collect();
+        if fitting.is_empty() {
+            return Ok(None);
+        }
+        let vars = vec![
+            ("container", exec.container.into()),
+            ("command", exec.command.into()),
+            ("stdin", String::from_utf8_lossy(exec.stdin).into_owned().into()),
+        ];
+        let Some((key, mut turn)) = self.about(&rules, exec.pod, objects, exec.now, vars)? else {
+            return Ok(None);
+        };
+        for (rule, captures) in fitting {
+            turn.begin(captures);
+            if !turn.holds(rule.when.as_ref())? {
+                continue;
+            }
+            turn.apply(&rule.changes)?;
+            let result = ExecResult {
+                stdout: turn.text(rule.stdout.as_ref())?,
+                stderr: turn.text(rule.stderr.as_ref())?,
+                exit_code: turn.number(rule.exit_code.as_ref(), 0, (0, 255))?.into(),
+                takes: turn.time(rule.takes.as_ref())?.unwrap_or_default(),
+            };
+            self.commit(key, turn);
+            return Ok(Some(result));
+        }
+        Ok(None)
+    }
+
+    pub(super) fn log(
+        &mut self,
+        pod: &Value,
+        container: &str,
+        objects: &dyn Objects,
+        now: Timestamp,
+    ) -> Outcome<Option<String>> {
+        let rules = Arc::clone(&self.rules);
+        if rules.logs.is_empty() {
+            return Ok(None);
+        }
+        let vars = vec![("container", container.into())];
+        let Some((_, turn)) = self.about(&rules, pod, objects, now, vars)? else { return Ok(None) };
+        for rule in rules.logs.iter().filter(|rule| concerns(rule.container.as_ref(), container)) {
+            if turn.holds(rule.when.as_ref())? {
+                return turn.text(Some(&rule.text)).map(Some);
+            }
+        }
+        Ok(None)
+    }
+
+    /// The answer to a request, or why none arrives.
+    pub(super) fn call(
+        &mut self,
+        call: &Call<'_>,
+        objects: &dyn Objects,
+    ) -> Outcome<Option<Result<Reply, String>>> {
+        let rules = Arc::clone(&self.rules);
+        let (path, origin, query) = split_url(call.url);
+        for rule in
+            rules.http.iter().filter(|rule| rule.method.as_ref().is_none_or(|method| method == call.method))
+        {
+            let mut captures = Captures::new();
+            if !rule.url.fits(path, &mut captures) {
+                continue;
+            }
+            for (_, value) in &mut captures {
+                *value = decoded(value, false);
+            }
+            let scope = request(call, path, &query);
+            let keyed = captures.iter().fold(scope.clone(), |scope, (name, value)| {
+                scope.with(name, Var::Json(value.as_str().into()))
+            });
+            let key = match &rule.per {
+                None => origin.to_owned(),
+                Some(per) => match rules.engine.eval_text(&per.value, &keyed) {
+                    Ok(Some(Value::String(key))) => key,
+                    Ok(key) => key.unwrap_or_default().to_string(),
+                    Err(error) => return Err(failed(&error, per)),
+                },
+            };
+            let mut turn = self.turn(&rules, scope, &key, objects, call.now);
+            turn.begin(captures);
+            if !turn.holds(rule.when.as_ref())? {
+                continue;
+            }
+            turn.apply(&rule.changes)?;
+            let mut headers = Vec::new();
+            let body = match &rule.json {
+                Some(json) => {
+                    headers.push(("content-type".to_owned(), "application/json".to_owned()));
+                    turn.tree(json)?.map(|json| json.to_string()).unwrap_or_default()
+                }
+                None => turn.text(rule.body.as_ref())?,
+            };
+            for (name, text) in &rule.headers {
+                headers.retain(|(known, _)| known != name);
+                headers.push((name.clone(), turn.text(Some(text))?));
+            }
+            let status = turn.number(rule.status.as_ref(), 200, (100, 599))?;
+            let takes = turn.time(rule.takes.as_ref())?.unwrap_or_default();
+            let fails = rule.fails.is_some().then(|| turn.text(rule.fails.as_ref())).transpose()?;
+            self.commit(key, turn);
+            // An empty reason is none: the template decides.
+            return Ok(Some(match fails.filter(|why| !why.is_empty()) {
+                Some(why) => Err(why),
+                None => Ok(Reply { status, headers, body: body.into_bytes(), takes }),
+            }));
+        }
+        Ok(None)
+    }
+}
+
+/// The variables of a request.
+fn request(call: &Call<'_>, path: &str, query: &Captures) -> Scope {
+    let map = |pairs: &[(String, String)]| {
+        Value::Object(pairs.iter().map(|(name, value)| (name.clone(), value.as_str().into())).collect())
+    };
+    let text = String::from_utf8_lossy(call.body);
+    let body = serde_json::from_slice(call.body).unwrap_or_else(|_| text.as_ref().into());
+    let mut scope = Scope::within(Arc::new(Budget::default()));
+    scope.set("method", Var::Json(call.method.into()));
+    scope.set("url", Var::Json(path.into()));
+    scope.set("query", Var::Json(map(query)));
+    scope.set("headers", Var::Json(map(call.headers)));
+    scope.set("body", Var::Json(body));
+    scope
+}

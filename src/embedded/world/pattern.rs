@@ -1,0 +1,159 @@
+//! Patterns of commands and URLs, with captures.
+
+use std::fmt::Write as _;
+
+use regex::Regex;
+
+/// The values of captures by name.
+pub(super) type Captures = Vec<(String, String)>;
+
+/// A text with captures.
+#[derive(Debug)]
+pub(super) struct Pattern(Regex);
+
+impl Pattern {
+    /// Text in which `{name}` is a part that fits the regular expression `part`.
+    pub(super) fn text(text: &str, part: &str) -> Result<Self, String> {
+        if text.contains("{{") {
+            return Err("a pattern is no template: `{name}` is a part, and `when` compares values".to_owned());
+        }
+        let mut regex = "^".to_owned();
+        let mut rest = text;
+        while let Some((before, name, after)) = placeholder(rest) {
+            let _ = write!(regex, "{}(?P<{name}>{part})", regex::escape(before));
+            rest = after;
+        }
+        Self::compile(&format!("{regex}{}$", regex::escape(rest)))
+    }
+
+    /// A whole text that fits a regular expression.
+    pub(super) fn whole(name: &str, regex: &str) -> Result<Self, String> {
+        Self::compile(&format!("^(?P<{name}>{regex})$"))
+    }
+
+    fn compile(regex: &str) -> Result<Self, String> {
+        let regex = regex::RegexBuilder::new(regex).dot_matches_new_line(true).size_limit(1 << 20).build();
+        regex.map(Self).map_err(|error| {
+            let text = error.to_string();
+            format!("it is no pattern: {}", text.lines().last().unwrap_or_default().trim())
+        })
+    }
+
+    /// The names of its captures.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.capture_names().flatten()
+    }
+
+    /// Whether the text fits. Its captures are added.
+    pub(super) fn fits(&self, text: &str, captures: &mut Captures) -> bool {
+        let Some(found) = self.0.captures(text) else { return false };
+        let values =
+            self.names().filter_map(|name| Some((name.to_owned(), found.name(name)?.as_str().to_owned())));
+        captures.extend(values);
+        true
+    }
+}
+
+/// The first `{name}` of a text, with what is before and after it.
+fn placeholder(text: &str) -> Option<(&str, &str, &str)> {
+    text.match_indices('{').find_map(|(at, _)| {
+        let (name, after) = text[at + 1..].split_once('}')?;
+        is_name(name).then_some((&text[..at], name, after))
+    })
+}
+
+/// Whether a text can be the name of a capture.
+pub(super) fn is_name(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+/// A command: patterns of its words, and whether any words are between those before and those after.
+#[derive(Debug, Default)]
+pub(super) struct Command {
+    pub(super) before: Vec<Pattern>,
+    pub(super) rest: bool,
+    pub(super) after: Vec<Pattern>,
+}
+
+impl Command {
+    /// The captures, if the command fits.
+    pub(super) fn captures(&self, words: &[String]) -> Option<Captures> {
+        let fixed = self.before.len() + self.after.len();
+        let fits = if self.rest { words.len() >= fixed } else { words.len() == fixed };
+        if !fits {
+            return None;
+        }
+        let mut captures = Captures::new();
+        let last = &words[words.len() - self.after.len()..];
+        let mut pairs = words.iter().zip(&self.before).chain(last.iter().zip(&self.after));
+        pairs.all(|(word, pattern)| pattern.fits(word, &mut captures)).then_some(captures)
+    }
+
+    /// The patterns of its words.
+    pub(super) fn patterns(&self) -> impl Iterator<Item = &Pattern> {
+        self.before.iter().chain(&self.after)
+    }
+}
+
+/// A URL without its query and fragment, its origin, and the parameters of the query.
+pub(super) fn split_url(url: &str) -> (&str, &str, Captures) {
+    let whole = url.split_once('#').map_or(url, |(whole, _)| whole);
+    let (path, query) = whole.split_once('?').unwrap_or((whole, ""));
+    let host = path.find("://").map_or(0, |at| at + 3);
+    let origin = path[host..].find('/').map_or(path, |at| &path[..host + at]);
+    let pairs = query.split('&').filter(|pair| !pair.is_empty());
+    let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+    (path, origin, pairs.map(|(name, value)| (decoded(name, true), decoded(value, true))).collect())
+}
+
+/// Text without percent-encoding; in a query, `+` is a space.
+pub(super) fn decoded(text: &str, is_query: bool) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, after)) = rest.split_first() {
+        let hex = |at: usize| after.get(at).and_then(|&digit| char::from(digit).to_digit(16));
+        rest = after;
+        match (byte, hex(0), hex(1)) {
+            (b'%', Some(high), Some(low)) => {
+                bytes.extend(u8::try_from(high * 16 + low));
+                rest = &after[2..];
+            }
+            (b'+', ..) if is_query => bytes.push(b' '),
+            _ => bytes.push(byte),
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_has_captures() {
+        let fits = |pattern: &str, text: &str| {
+            let mut captures = Captures::new();
+            let is = Pattern::text(pattern, "[^/]+").unwrap().fits(text, &mut captures);
+            is.then(|| {
+                captures.into_iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>()
+            })
+        };
+        assert_eq!(fits("http://a.b/x/{id}", "http://a.b/x/7"), Some(vec!["id=7".to_owned()]));
+        assert_eq!(fits("http://a.b/x/{id}", "http://a-b/x/7"), None);
+        assert_eq!(fits("{a}/{b}.c", "x/y.c").unwrap(), ["a=x", "b=y"]);
+        assert_eq!(fits("{a}/{b}.c", "x/y/z.c"), None);
+        assert_eq!(fits("${} {a b}", "${} {a b}"), Some(vec![]));
+        assert!(Pattern::text("{{ x }}", ".*").is_err() && Pattern::whole("a", "(").is_err());
+    }
+
+    #[test]
+    fn urls_are_split_and_decoded() {
+        let (path, origin, query) = split_url("http://h:1/a/b?x=1%202&y&z=a+b#f");
+        assert_eq!((path, origin), ("http://h:1/a/b", "http://h:1"));
+        let pairs: Vec<_> = query.iter().map(|(name, value)| (&**name, &**value)).collect();
+        assert_eq!(pairs, [("x", "1 2"), ("y", ""), ("z", "a b")]);
+        assert_eq!(split_url("http://h").1, "http://h");
+        assert_eq!(decoded("a%2Fb%", false), "a/b%");
+    }
+}
