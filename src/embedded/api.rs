@@ -6,10 +6,12 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::kinds::{Kind, Kinds};
+use crate::programs::{Obedient, Objects, Programs};
 use crate::request::{Query, Request, Response, Route, segments};
 use crate::status::{Failure, Outcome};
 use crate::store::Store;
-use crate::{discovery, openapi, read, write};
+use crate::work::Controllers;
+use crate::{discovery, openapi, read, subresources, write};
 
 /// A Kubernetes API with its objects. It never reads a clock: the time is given.
 #[derive(Debug)]
@@ -20,13 +22,22 @@ pub struct Api {
     generated: u64,
     /// The number of addresses that Services were given.
     pub(crate) addresses: u32,
-    /// Whether controllers have something to look at.
-    pub(crate) is_dirty: bool,
+    /// What the controllers remember.
+    pub(crate) controllers: Controllers,
+    /// What programs do.
+    pub(crate) programs: Box<dyn Programs>,
 }
 
 impl Default for Api {
     fn default() -> Self {
-        Self { store: Store::default(), kinds: Kinds::built_in(), generated: 0, addresses: 0, is_dirty: true }
+        Self {
+            store: Store::default(),
+            kinds: Kinds::built_in(),
+            generated: 0,
+            addresses: 0,
+            controllers: Controllers::default(),
+            programs: Box::new(Obedient),
+        }
     }
 }
 
@@ -90,6 +101,23 @@ impl Api {
             );
         }
         api
+    }
+
+    /// An API whose only controllers are those of namespaces, CRDs and garbage: it has no node, and workloads get no pods.
+    pub fn bare(now: Timestamp) -> Self {
+        let mut api = Self::new(now);
+        api.controllers.is_bare = true;
+        api
+    }
+
+    /// Says what programs do. Pods that run already keep their course.
+    pub fn set_programs(&mut self, programs: Box<dyn Programs>) {
+        self.programs = programs;
+    }
+
+    /// The programs, while they are asked something.
+    pub(crate) fn take_programs(&mut self) -> Box<dyn Programs> {
+        std::mem::replace(&mut self.programs, Box::new(Obedient))
     }
 
     /// Answers a request at a time.
@@ -167,6 +195,9 @@ impl Api {
             ("delete", "") => write::delete(self, context),
             ("deletecollection", "") => write::delete_collection(self, context),
             (_, "scale") => crate::scale::answer(self, context, verb),
+            ("create", "binding") => subresources::bind(self, context),
+            ("create", "eviction") => subresources::evict(self, context),
+            ("get", "log") => subresources::log(self, context),
             _ => Err(Failure::not_allowed(&kind, verb)),
         }
     }
@@ -211,5 +242,22 @@ impl Api {
                 char::from(letter)
             })
             .collect()
+    }
+}
+
+impl Objects for Api {
+    fn object(&self, api_version: &str, kind: &str, namespace: &str, name: &str) -> Option<Value> {
+        let kind =
+            self.kinds.iter().find(|known| known.kind == kind && known.api_version() == api_version)?;
+        let object = self.store.get(&kind.storage(), &key(namespace, name))?;
+        Some(crate::versions::read(kind, object))
+    }
+
+    fn objects(&self, api_version: &str, kind: &str, namespace: &str) -> Vec<Value> {
+        let kind = self.kinds.iter().find(|known| known.kind == kind && known.api_version() == api_version);
+        let Some(kind) = kind else { return Vec::new() };
+        let prefix = if namespace.is_empty() { String::new() } else { key(namespace, "") };
+        let objects = self.store.range(&kind.storage(), &prefix, None);
+        objects.map(|(_, object)| crate::versions::read(kind, object)).collect()
     }
 }

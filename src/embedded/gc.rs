@@ -1,32 +1,17 @@
-//! Controllers that every cluster has: namespaces, CRDs and the garbage collector.
+//! Controllers that every cluster has: namespaces and the garbage collector.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::api::{Api, key, time};
+use crate::api::{Api, key};
 use crate::kinds::Kind;
-use crate::store::Object;
+use crate::store::{Object, Place};
 use crate::versions;
 use crate::write::{self, DeleteOptions};
 
 type Stored = (Arc<Kind>, Arc<str>, Arc<Object>);
-
-impl Api {
-    /// Lets the controllers act once. Returns whether one of them changed something.
-    pub fn tick(&mut self, now: Timestamp) -> bool {
-        if !std::mem::take(&mut self.is_dirty) {
-            return false;
-        }
-        let now = time(now);
-        let changed =
-            [crate::crd::tick(self, &now), accounts(self, &now), namespaces(self, &now), collect(self, &now)];
-        self.is_dirty |= changed.contains(&true);
-        changed.contains(&true)
-    }
-}
 
 /// All objects that `wanted` selects, with a kind of each.
 fn objects(api: &Api, wanted: impl Fn(&str, &Object) -> bool) -> Vec<Stored> {
@@ -42,7 +27,7 @@ fn objects(api: &Api, wanted: impl Fn(&str, &Object) -> bool) -> Vec<Stored> {
 }
 
 /// Each namespace has a `ServiceAccount`.
-fn accounts(api: &mut Api, now: &str) -> bool {
+pub(crate) fn accounts(api: &mut Api, now: &str) {
     let missing: Vec<String> = api
         .store
         .range("namespaces", "", None)
@@ -50,31 +35,29 @@ fn accounts(api: &mut Api, now: &str) -> bool {
         .filter_map(|(key, _)| key.strip_prefix('/').map(str::to_owned))
         .filter(|namespace| api.store.get("serviceaccounts", &key(namespace, "default")).is_none())
         .collect();
-    let Some(kind) = api.kinds.find("", "v1", "serviceaccounts").cloned() else { return false };
+    let Some(kind) = api.kinds.find("", "v1", "serviceaccounts").cloned() else { return };
     for namespace in &missing {
         let uid = api.uid();
         let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default",
             "namespace": namespace, "uid": uid, "creationTimestamp": now}});
         write::put(api, &kind, &key(namespace, "default"), account);
     }
-    !missing.is_empty()
 }
 
 /// The content of a namespace is deleted before it is.
-fn namespaces(api: &mut Api, now: &str) -> bool {
+pub(crate) fn namespaces(api: &mut Api, now: &str) {
     let ending: Vec<(Arc<str>, Arc<Object>)> = api
         .store
         .range("namespaces", "", None)
         .filter(|(_, object)| object.is_deleting)
         .map(|(key, object)| (key.clone(), object.clone()))
         .collect();
-    let mut changed = false;
     for (name, namespace) in ending {
         let prefix = format!("{}/", name.trim_start_matches('/'));
         let content = objects(api, |key, _| key.starts_with(&prefix));
         for (kind, key, object) in content.iter().filter(|(_, _, object)| !object.is_deleting) {
             let options = DeleteOptions::background(&object.uid);
-            changed |= write::delete_one(api, kind, key, object, &options, now).is_ok();
+            let _ = write::delete_one(api, kind, key, object, &options, now);
         }
         let mut value = namespace.value();
         if content.is_empty() && value["spec"]["finalizers"].as_array().is_some_and(|list| !list.is_empty()) {
@@ -84,74 +67,84 @@ fn namespaces(api: &mut Api, now: &str) -> bool {
             value["spec"]["finalizers"] = rest.into();
             if let Some(kind) = api.kinds.find("", "v1", "namespaces").cloned() {
                 write::put(api, &kind, &name, value);
-                changed = true;
             }
         }
     }
-    changed
 }
 
-/// Deletes what has no owner any more, and lets objects go that wait for those below them.
-fn collect(api: &mut Api, now: &str) -> bool {
-    let owned = objects(api, |_, object| !object.owners.is_empty());
-    let waiting = objects(api, |_, object| object.is_deleting);
-    if owned.is_empty() && waiting.is_empty() {
-        return false;
+fn has_finalizer(object: &Value, name: &str) -> bool {
+    object["metadata"]["finalizers"].as_array().is_some_and(|list| list.iter().any(|known| known == name))
+}
+
+/// Deletes what has no owner any more, and lets objects go that wait for those below them, among those that changed.
+pub(crate) fn collect(api: &mut Api, changed: &BTreeSet<Place>, now: &str) {
+    for place in changed {
+        finish(api, place, now);
     }
-    let uids: HashSet<Box<str>> = api.store.all().map(|(_, _, object)| object.uid.clone()).collect();
-    let has = |object: &Value, name: &str| {
-        object["metadata"]["finalizers"].as_array().is_some_and(|list| list.iter().any(|known| known == name))
+    for place in changed {
+        check_owners(api, place, now);
+    }
+}
+
+fn stored(api: &Api, (resource, key): &Place) -> Option<Stored> {
+    let object = api.store.get(resource, key)?.clone();
+    Some((api.kinds.stored(resource)?.clone(), key.clone(), object))
+}
+
+/// Lets an object go that is being deleted, once those below it are orphans or gone.
+fn finish(api: &mut Api, place: &Place, now: &str) {
+    let Some((kind, key, object)) = stored(api, place).filter(|(_, _, object)| object.is_deleting) else {
+        return;
     };
-    let (mut foreground, mut changed) = (HashSet::new(), false);
-    for (kind, key, object) in &waiting {
-        let value = versions::read(kind, object);
-        let below = || owned.iter().filter(|(_, _, child)| child.owners.contains(&object.uid));
-        if has(&value, "orphan") {
-            for (kind, key, child) in below() {
-                let mut child_value = versions::read(kind, child);
-                without_owners(&mut child_value, |uid| uid == &*object.uid);
-                write::put_as_collector(api, kind, key, child_value, now);
-            }
-            release(api, kind, key, value, "orphan");
-            changed = true;
-        } else if has(&value, "foregroundDeletion") {
-            foreground.insert(object.uid.clone());
-            let blocks = below().any(|(kind, _, child)| {
-                let child = versions::read(kind, child);
-                let owners = child["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
-                owners.iter().any(|owner| owner["uid"] == *object.uid && owner["blockOwnerDeletion"] == true)
-            });
-            if !blocks {
-                release(api, kind, key, value, "foregroundDeletion");
-                changed = true;
-            }
+    let value = versions::read(&kind, &object);
+    let below: Vec<Place> = api.store.below(&object.uid).cloned().collect();
+    if has_finalizer(&value, "orphan") {
+        for (kind, key, child) in below.iter().filter_map(|place| stored(api, place)).collect::<Vec<_>>() {
+            let mut child = versions::read(&kind, &child);
+            without_owners(&mut child, |uid| uid == &*object.uid);
+            write::put_as_collector(api, &kind, &key, child, now);
+        }
+        release(api, &kind, &key, value, "orphan");
+    } else if has_finalizer(&value, "foregroundDeletion") {
+        let blocks = below.iter().filter_map(|place| stored(api, place)).any(|(kind, _, child)| {
+            let child = versions::read(&kind, &child);
+            let owners = child["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
+            owners.iter().any(|owner| owner["uid"] == *object.uid && owner["blockOwnerDeletion"] == true)
+        });
+        if !blocks {
+            release(api, &kind, &key, value, "foregroundDeletion");
         }
     }
-    for (kind, key, object) in owned {
-        let Some(object) =
-            api.store.get(&kind.storage(), &key).cloned().filter(|now| now.version == object.version)
-        else {
-            continue;
-        };
-        let solid = object.owners.iter().any(|uid| uids.contains(uid) && !foreground.contains(uid));
-        let dangling = object.owners.iter().any(|uid| !uids.contains(uid));
-        if solid {
-            if dangling {
-                let mut value = versions::read(&kind, &object);
-                without_owners(&mut value, |uid| !uids.contains(uid));
-                write::put_as_collector(api, &kind, &key, value, now);
-                changed = true;
-            }
-        } else if !object.is_deleting {
-            let waits = object.owners.iter().any(|uid| foreground.contains(uid));
-            let policy = if waits { "Foreground" } else { "Background" };
-            let has_children = objects(api, |_, child| child.owners.contains(&object.uid));
-            let policy = if has_children.is_empty() { "Background" } else { policy };
-            let options = DeleteOptions::with_propagation(&object.uid, policy);
-            changed |= write::delete_one(api, &kind, &key, &object, &options, now).is_ok();
+}
+
+/// Whether the object with a uid waits until those below it are gone.
+fn is_foreground(api: &Api, uid: &str) -> bool {
+    let object = api.store.place(uid).and_then(|(resource, key)| api.store.get(resource, key));
+    object.is_some_and(|object| object.is_deleting && object.json.contains("\"foregroundDeletion\""))
+}
+
+/// Deletes an object whose owners are gone or being deleted with all below them.
+fn check_owners(api: &mut Api, place: &Place, now: &str) {
+    let Some((kind, key, object)) = stored(api, place).filter(|(_, _, object)| !object.owners.is_empty())
+    else {
+        return;
+    };
+    let exists = |uid: &str| api.store.place(uid).is_some();
+    let waits = object.owners.iter().any(|uid| is_foreground(api, uid));
+    let is_solid = object.owners.iter().any(|uid| exists(uid) && !is_foreground(api, uid));
+    if is_solid {
+        let gone: Vec<Box<str>> = object.owners.iter().filter(|uid| !exists(uid)).cloned().collect();
+        if !gone.is_empty() {
+            let mut value = versions::read(&kind, &object);
+            without_owners(&mut value, |uid| gone.iter().any(|gone| **gone == *uid));
+            write::put_as_collector(api, &kind, &key, value, now);
         }
+    } else if !object.is_deleting {
+        let has_children = api.store.below(&object.uid).next().is_some();
+        let policy = if waits && has_children { "Foreground" } else { "Background" };
+        let options = DeleteOptions::with_propagation(&object.uid, policy);
+        let _ = write::delete_one(api, &kind, &key, &object, &options, now);
     }
-    changed
 }
 
 fn without_owners(value: &mut Value, gone: impl Fn(&str) -> bool) {

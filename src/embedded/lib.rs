@@ -8,10 +8,12 @@
 
 mod api;
 mod body;
+mod controllers;
 mod crd;
 mod decode;
 mod defaults;
 mod discovery;
+mod facts;
 mod fields;
 mod gc;
 mod kinds;
@@ -32,17 +34,20 @@ mod services;
 mod status;
 mod store;
 mod strategy;
+mod subresources;
 mod table;
 mod validate;
 mod versions;
 mod watch;
 mod world;
+mod work;
 mod write;
 
 pub use api::Api;
 pub use programs::{Call, Course, Exec, ExecResult, Obedient, Objects, Programs, Reply};
 pub use protobuf::from_protobuf;
 pub use request::{Body, Request, Response, User};
+pub use status::Failure;
 pub use watch::Watch;
 pub use world::World;
 

@@ -66,7 +66,7 @@ struct Play {
 impl Play {
     fn new() -> Self {
         let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
-        let mut api = Api::new(now);
+        let mut api = Api::bare(now);
         settle(&mut api, now);
         Self { api, now, ours: Names::default(), theirs: Names::default(), known: BTreeMap::new() }
     }

@@ -6,7 +6,7 @@ use crate::kinds::Kind;
 
 /// A request that was refused.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Failure {
+pub struct Failure {
     pub(crate) code: u16,
     reason: &'static str,
     message: String,
@@ -259,7 +259,18 @@ impl Failure {
             .caused(faults.iter().map(|fault| (fault.reason(), fault.body(), fault.path.clone())).collect())
     }
 
-    pub(crate) fn to_json(&self) -> Value {
+    /// The status code.
+    pub fn code(&self) -> u16 {
+        self.code
+    }
+
+    /// What is wrong.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// The answer of the server: a `Status`.
+    pub fn to_json(&self) -> Value {
         let mut status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
             "message": self.message, "code": self.code});
         if !self.reason.is_empty() {

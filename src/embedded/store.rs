@@ -1,7 +1,7 @@
 //! The objects with their versions, and the history that watches read. Objects are kept as JSON text: that takes a tenth of
 //! the memory of a tree, and most reads pass it on as it is.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -71,6 +71,12 @@ pub(crate) struct Event {
 
 type Objects = BTreeMap<Arc<str>, Arc<Object>>;
 
+/// The resource and the key of an object.
+pub(crate) type Place = (Arc<str>, Arc<str>);
+
+/// Resources whose objects workload controllers adopt if they have no owner.
+const ADOPTABLE: [&str; 3] = ["pods", "replicasets.apps", "controllerrevisions.apps"];
+
 /// All objects.
 #[derive(Debug, Default)]
 pub(crate) struct Store {
@@ -79,6 +85,10 @@ pub(crate) struct Store {
     history: VecDeque<Event>,
     /// The version of the last event that is no longer in the history.
     compacted: u64,
+    /// Where the object with a uid is.
+    places: HashMap<Box<str>, Place>,
+    /// The objects with an owner, by its uid; those that have none and can be adopted are below the empty uid.
+    below: HashMap<Box<str>, BTreeSet<Place>>,
 }
 
 impl Store {
@@ -129,6 +139,7 @@ impl Store {
             None => key.into(),
         };
         let old = objects.insert(key.clone(), object.clone());
+        self.index((&resource, &key), old.as_deref(), Some(&object));
         let change = if old.is_some() { Change::Modified } else { Change::Added };
         self.note(Event { version: self.version, resource, key, change, object: object.clone(), old });
         object
@@ -142,6 +153,7 @@ impl Store {
         value["metadata"]["resourceVersion"] = self.version.to_string().into();
         let object = Arc::new(Object::new(self.version, &value));
         let resource = self.resource(resource);
+        self.index((&resource, &key), Some(&old), None);
         self.note(Event {
             version: self.version,
             resource,
@@ -151,6 +163,53 @@ impl Store {
             old: Some(old),
         });
         Some(object)
+    }
+
+    /// Where the object with a uid is.
+    pub(crate) fn place(&self, uid: &str) -> Option<&Place> {
+        self.places.get(uid)
+    }
+
+    /// The objects that have an owner.
+    pub(crate) fn below(&self, uid: &str) -> impl Iterator<Item = &Place> {
+        self.below.get(uid).into_iter().flatten()
+    }
+
+    /// The objects of a resource in a namespace that have no owner and can be adopted.
+    pub(crate) fn orphans(&self, resource: &str, namespace: &str) -> Vec<Place> {
+        let prefix = format!("{namespace}/");
+        let start: Place = (resource.into(), (&*prefix).into());
+        let found = self.below.get("").into_iter().flat_map(|all| all.range(start.clone()..));
+        found.take_while(|(known, key)| **known == *resource && key.starts_with(&prefix)).cloned().collect()
+    }
+
+    /// Notes where an object is, and whose it is.
+    fn index(&mut self, (resource, key): (&Arc<str>, &Arc<str>), old: Option<&Object>, new: Option<&Object>) {
+        let owners = |object: Option<&Object>| -> Vec<Box<str>> {
+            let Some(object) = object else { return Vec::new() };
+            match &*object.owners {
+                [] if ADOPTABLE.contains(&&**resource) => vec!["".into()],
+                owners => owners.to_vec(),
+            }
+        };
+        let (before, after) = (owners(old), owners(new));
+        let place = (resource.clone(), key.clone());
+        for owner in before.iter().filter(|owner| !after.contains(owner)) {
+            if let Some(all) = self.below.get_mut(owner) {
+                all.remove(&place);
+                if all.is_empty() {
+                    self.below.remove(owner);
+                }
+            }
+        }
+        for owner in after.into_iter().filter(|owner| !before.contains(owner)) {
+            self.below.entry(owner).or_default().insert(place.clone());
+        }
+        let (before, after) = (old.map(|old| &old.uid), new.map(|new| &new.uid));
+        if before != after {
+            before.map(|uid| self.places.remove(uid));
+            after.map(|uid| self.places.insert(uid.clone(), place));
+        }
     }
 
     fn resource(&self, name: &str) -> Arc<str> {

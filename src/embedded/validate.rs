@@ -336,7 +336,7 @@ fn service(spec: &Value, faults: &mut Faults) {
 }
 
 /// Whether labels fulfil `matchLabels` and `matchExpressions`.
-fn selects(selector: &Value, labels: &Value) -> bool {
+pub(crate) fn selects(selector: &Value, labels: &Value) -> bool {
     let equal =
         selector["matchLabels"].as_object().into_iter().flatten().all(|(key, value)| labels[key] == *value);
     equal

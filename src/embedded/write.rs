@@ -9,7 +9,7 @@ use crate::fields::manager::{Rules, unchanged};
 use crate::fields::{Conflicts, Managed, Owner, Set, check};
 use crate::kinds::Kind;
 use crate::meta;
-use crate::request::{Response, manager};
+use crate::request::{Query, Response, manager};
 use crate::status::{Failure, Outcome, details};
 use crate::store::Object;
 use crate::{body, last_applied, patching, strategy, validate, versions};
@@ -131,7 +131,6 @@ fn store_new(
     if is_dry {
         return Ok(object);
     }
-    api.is_dirty = true;
     api.store.put(&kind.storage(), &key, &mut object);
     crate::crd::changed(api, &kind, Some(&object));
     Ok(object)
@@ -234,7 +233,6 @@ fn save(
     if is_dry {
         return Ok((object, is_gone));
     }
-    api.is_dirty = true;
     let key = key(context.namespace(), &name);
     if is_gone {
         api.store.remove(&kind.storage(), &key);
@@ -470,12 +468,17 @@ pub(crate) struct DeleteOptions {
     orphans: Option<bool>,
     uid: Option<String>,
     version: Option<String>,
-    is_dry: bool,
+    pub(crate) is_dry: bool,
 }
 
 impl DeleteOptions {
     fn read(context: &Context<'_>) -> Outcome<Self> {
-        let query = &context.query;
+        let body: Value = serde_json::from_slice(context.request.body).unwrap_or_default();
+        Self::of(&context.query, &body)
+    }
+
+    /// The options of a query and a body.
+    pub(crate) fn of(query: &Query, body: &Value) -> Outcome<Self> {
         let mut options = Self {
             grace: query.get("gracePeriodSeconds").and_then(|text| text.parse().ok()),
             propagation: query.get("propagationPolicy").map(str::to_owned),
@@ -483,7 +486,6 @@ impl DeleteOptions {
             is_dry: query.is_dry_run()?,
             ..Self::default()
         };
-        let body: Value = serde_json::from_slice(context.request.body).unwrap_or_default();
         if let Some(body) = body.as_object() {
             let text = |value: &Value| value.as_str().map(str::to_owned);
             let preconditions = body.get("preconditions").cloned().unwrap_or_default();
@@ -506,6 +508,28 @@ impl DeleteOptions {
         Ok(options)
     }
 
+    /// Checks that an object is the one that is to be deleted.
+    pub(crate) fn check(&self, kind: &Kind, value: &Value) -> Outcome<()> {
+        for (wanted, what, field, then) in [
+            (&self.uid, "UID", "uid", "deleted and then recreated"),
+            (&self.version, "ResourceVersion", "resourceVersion", "modified"),
+        ] {
+            let live = meta::text(value, field);
+            if let Some(wanted) = wanted.as_deref().filter(|wanted| *wanted != live) {
+                let why = format!(
+                    "the {what} in the precondition ({wanted}) does not match the {what} in record ({live}). The object might have been {then}"
+                );
+                return Err(Failure::precondition(kind, meta::text(value, "name"), &why));
+            }
+        }
+        Ok(())
+    }
+
+    /// The same options for an object that the deletion itself has changed.
+    pub(crate) fn without_version(self) -> Self {
+        Self { version: None, ..self }
+    }
+
     /// The options of a controller.
     pub(crate) fn background(uid: &str) -> Self {
         Self { propagation: Some("Background".to_owned()), uid: Some(uid.to_owned()), ..Self::default() }
@@ -526,19 +550,7 @@ pub(crate) fn delete_one(
     now: &str,
 ) -> Outcome<(Value, bool)> {
     let mut value = versions::read(kind, object);
-    let name = meta::text(&value, "name").to_owned();
-    for (wanted, what, field, then) in [
-        (&options.uid, "UID", "uid", "deleted and then recreated"),
-        (&options.version, "ResourceVersion", "resourceVersion", "modified"),
-    ] {
-        let live = meta::text(&value, field);
-        if let Some(wanted) = wanted.as_deref().filter(|wanted| *wanted != live) {
-            let why = format!(
-                "the {what} in the precondition ({wanted}) does not match the {what} in record ({live}). The object might have been {then}"
-            );
-            return Err(Failure::precondition(kind, &name, &why));
-        }
-    }
+    options.check(kind, &value)?;
     strategy::admit_delete(kind, &value)?;
 
     let before = value.clone();
@@ -552,7 +564,6 @@ pub(crate) fn delete_one(
     if options.is_dry {
         return Ok((if is_gone { before } else { value }, is_gone));
     }
-    api.is_dirty = true;
     if is_gone {
         api.store.remove(&kind.storage(), key);
         crate::crd::changed(api, kind, None);
@@ -589,7 +600,6 @@ pub(crate) fn put_as_collector(api: &mut Api, kind: &Arc<Kind>, key: &str, mut n
 
 /// Replaces an object on behalf of a controller, without its managers.
 pub(crate) fn put(api: &mut Api, kind: &Arc<Kind>, key: &str, mut value: Value) {
-    api.is_dirty = true;
     if meta::is_released(kind, &value) {
         api.store.remove(&kind.storage(), key);
         crate::crd::changed(api, kind, None);

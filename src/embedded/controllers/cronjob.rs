@@ -1,0 +1,137 @@
+//! CronJobs: a Job at each minute that the schedule matches.
+
+use cronexpr::{Crontab, FallbackTimezoneOption, ParseOptions, parse_crontab_with};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::client::{self, CRON_JOBS, JOBS, MANAGER, below, get};
+use super::job::is_finished;
+use super::parts::{is_controlled_by, owner, parse_time, seconds_after};
+use crate::api::Api;
+use crate::facts::{has_condition, is_deleting, items, key_of, name, namespace, number, text, uid};
+
+/// How many missed times are looked at one by one.
+const MISSED: usize = 100_000;
+
+pub(super) fn sync(api: &mut Api, key: &str, now: Timestamp) -> Option<Timestamp> {
+    let mut cron = get(api, &CRON_JOBS, key)?;
+    let mut status = cron["status"].clone();
+    let jobs = below(api, &JOBS, uid(&cron));
+    let mut active = items(&status["active"]).to_vec();
+    for job in &jobs {
+        if !is_finished(job) {
+            continue;
+        }
+        active.retain(|known| known["uid"] != uid(job));
+        let ended = &job["status"]["completionTime"];
+        if has_condition(job, "Complete") && text(ended) > text(&status["lastSuccessfulTime"]) {
+            status["lastSuccessfulTime"] = ended.clone();
+        }
+    }
+    active.retain(|known| jobs.iter().any(|job| known["uid"] == uid(job)));
+    clean(api, &cron, &jobs, now);
+    let due = if is_deleting(&cron) || cron["spec"]["suspend"] == true {
+        None
+    } else {
+        start(api, &cron, &mut status, &mut active, now)
+    };
+    if active.is_empty() {
+        if let Some(status) = status.as_object_mut() {
+            status.remove("active");
+        }
+    } else {
+        status["active"] = active.into();
+    }
+    client::set_status(api, MANAGER, &CRON_JOBS, &mut cron, status, now);
+    due
+}
+
+/// Creates the Job that is due, and returns when the next one is.
+fn start(
+    api: &mut Api,
+    cron: &Value,
+    status: &mut Value,
+    active: &mut Vec<Value>,
+    now: Timestamp,
+) -> Option<Timestamp> {
+    let spec = &cron["spec"];
+    let schedule = schedule(text(&spec["schedule"]), spec["timeZone"].as_str().unwrap_or("UTC"))?;
+    let after = |time: Timestamp| schedule.find_next(time).ok().map(|next| next.timestamp());
+    let mut last = parse_time(&cron["metadata"]["creationTimestamp"]).unwrap_or(now);
+    last = last.max(parse_time(&status["lastScheduleTime"]).unwrap_or(last));
+    let deadline = spec["startingDeadlineSeconds"].as_i64();
+    if let Some(seconds) = deadline {
+        last = last.max(seconds_after(now, -seconds));
+    }
+    let mut time = None;
+    let mut next = after(last);
+    for _ in 0..MISSED {
+        match next.filter(|next| *next <= now) {
+            Some(missed) => {
+                time = Some(missed);
+                next = after(missed);
+            }
+            None => break,
+        }
+    }
+    let Some(scheduled) = time else { return next };
+    let forbids = spec["concurrencyPolicy"] == "Forbid" && !active.is_empty();
+    if deadline.is_some_and(|seconds| seconds_after(scheduled, seconds) < now) || forbids {
+        return next;
+    }
+    if spec["concurrencyPolicy"] == "Replace" {
+        for known in active.drain(..) {
+            let job = json!({"metadata": {"namespace": namespace(cron), "name": known["name"], "uid": known["uid"]}});
+            let _ = client::delete(api, MANAGER, &JOBS, &job, None, now);
+        }
+    }
+    let template = &spec["jobTemplate"];
+    let mut meta = json!({"name": format!("{}-{}", name(cron), scheduled.as_second() / 60), "namespace": namespace(cron),
+        "ownerReferences": [owner(&CRON_JOBS, cron)]});
+    for field in ["labels", "annotations"] {
+        if template["metadata"][field].is_object() {
+            meta[field] = template["metadata"][field].clone();
+        }
+    }
+    meta["annotations"]["batch.kubernetes.io/cronjob-scheduled-timestamp"] =
+        crate::api::time(scheduled).into();
+    let mut job = json!({"metadata": meta, "spec": template["spec"]});
+    let key = key_of(&job);
+    if client::create(api, MANAGER, &JOBS, &mut job, now).is_err() {
+        let known = get(api, &JOBS, &key).filter(|known| is_controlled_by(known, uid(cron)));
+        let Some(known) = known else { return next };
+        job = known;
+    }
+    active.push(json!({"apiVersion": JOBS.version, "kind": JOBS.kind, "namespace": namespace(cron), "name": name(&job),
+        "uid": uid(&job), "resourceVersion": job["metadata"]["resourceVersion"]}));
+    status["lastScheduleTime"] = crate::api::time(scheduled).into();
+    next
+}
+
+/// Parses a line with five fields, or one like `@daily`.
+fn schedule(line: &str, zone: &str) -> Option<Crontab> {
+    let fields = match line.trim() {
+        "@yearly" | "@annually" => "0 0 1 1 *",
+        "@monthly" => "0 0 1 * *",
+        "@weekly" => "0 0 * * 0",
+        "@daily" | "@midnight" => "0 0 * * *",
+        "@hourly" => "0 * * * *",
+        other => other,
+    };
+    let mut options = ParseOptions::default();
+    options.fallback_timezone_option = FallbackTimezoneOption::None;
+    parse_crontab_with(&format!("{fields} {zone}"), options).ok()
+}
+
+/// Deletes Jobs that have ended, beyond the limits.
+fn clean(api: &mut Api, cron: &Value, jobs: &[Value], now: Timestamp) {
+    for (kind, limit) in [("Complete", "successfulJobsHistoryLimit"), ("Failed", "failedJobsHistoryLimit")] {
+        let mut ended: Vec<&Value> = jobs.iter().filter(|job| has_condition(job, kind)).collect();
+        ended.sort_by_key(|job| (text(&job["status"]["startTime"]).to_owned(), name(job).to_owned()));
+        let limit = usize::try_from(number(&cron["spec"][limit])).unwrap_or(usize::MAX);
+        let excess = ended.len().saturating_sub(limit);
+        for job in ended.into_iter().take(excess).filter(|job| !is_deleting(job)) {
+            let _ = client::delete(api, MANAGER, &JOBS, job, None, now);
+        }
+    }
+}

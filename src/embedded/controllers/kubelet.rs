@@ -1,0 +1,274 @@
+//! The kubelet of the only node: pods start, become ready, end, start again and stop. The [`crate::Programs`] say when.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+
+use super::client::{self, KUBELET, PODS, get};
+use super::parts::{after, earlier, parse_time, seconds_after};
+use super::pod_status::{HOST, Report, State};
+use super::scheduler;
+use crate::api::{Api, key};
+use crate::facts::{is_deleting, is_terminal, items, key_of, namespace, number, text};
+use crate::programs::Programs;
+use crate::work::{End, Run};
+
+/// The time that programs take to stop, if the grace period is not shorter.
+const STOP: SignedDuration = SignedDuration::from_secs(1);
+/// The first and the longest time before containers that end are started again, and the time after which they count as healthy.
+const BACKOFF: (i64, i64) = (10, 300);
+const HEALTHY: SignedDuration = SignedDuration::from_secs(600);
+
+/// Asks the programs; they read the objects meanwhile.
+fn with_programs<T>(api: &mut Api, ask: impl FnOnce(&mut dyn Programs, &Api) -> T) -> T {
+    let mut programs = api.take_programs();
+    let answer = ask(&mut *programs, api);
+    api.programs = programs;
+    answer
+}
+
+fn plus(time: Timestamp, span: Duration) -> Timestamp {
+    SignedDuration::try_from(span).map_or(time, |span| after(time, span))
+}
+
+pub(super) fn sync(api: &mut Api, key: &str, now: Timestamp) -> Option<Timestamp> {
+    api.controllers.kubelet.blocked.remove(key);
+    let object = api.store.get("pods", key).cloned();
+    let is_other = |run: &Run| object.as_ref().is_none_or(|object| object.uid != run.uid);
+    if api.controllers.kubelet.runs.get(key).is_some_and(is_other) {
+        stop(api, key, now);
+    }
+    let mut pod = object?.value();
+    if is_terminal(&pod) {
+        stop(api, key, now);
+        if is_deleting(&pod) && number(&pod["metadata"]["deletionGracePeriodSeconds"]) > 0 {
+            let _ = client::delete(api, KUBELET, &PODS, &pod, Some(0), now);
+        }
+        return None;
+    }
+    if is_deleting(&pod) {
+        return end(api, key, pod, now);
+    }
+    if text(&pod["spec"]["nodeName"]).is_empty() {
+        if !scheduler::schedule(api, &mut pod, now) {
+            api.controllers.kubelet.blocked.insert(key.into());
+            return None;
+        }
+        pod = get(api, &PODS, key)?;
+    }
+    if !api.controllers.kubelet.runs.contains_key(key) {
+        if let Some((reason, message)) = missing(api, &pod) {
+            api.controllers.kubelet.blocked.insert(key.into());
+            let report = Report {
+                state: State::Blocked(reason, message),
+                restarts: 0,
+                last: None,
+                since: parse_time(&pod["status"]["startTime"]).unwrap_or(now),
+                address: "",
+            };
+            let status = report.status(&pod, now);
+            client::set_status(api, KUBELET, &PODS, &mut pod, status, now);
+            return None;
+        }
+        start(api, key, &pod, now);
+    }
+    progress(api, key, pod, now)
+}
+
+fn start(api: &mut Api, key: &str, pod: &Value, now: Timestamp) {
+    let Some(object) = api.store.get("pods", key).cloned() else { return };
+    let kubelet = &mut api.controllers.kubelet;
+    kubelet.addresses = kubelet.addresses % 65_000 + 1;
+    let number = kubelet.addresses + 1;
+    let address = if pod["spec"]["hostNetwork"] == true {
+        HOST.to_owned()
+    } else {
+        format!("10.244.{}.{}", (number >> 8) & 0xff, number & 0xff)
+    };
+    let course = with_programs(api, |programs, api| programs.start(pod, api, now));
+    let run = Run {
+        uid: object.uid.clone(),
+        pod: object,
+        address,
+        since: now,
+        started: now,
+        course,
+        restarts: 0,
+        failures: 0,
+        last: None,
+        waits: None,
+    };
+    api.controllers.kubelet.runs.insert(key.into(), run);
+}
+
+/// Stops the programs of a pod that has ended or is gone.
+fn stop(api: &mut Api, key: &str, now: Timestamp) {
+    if let Some(run) = api.controllers.kubelet.runs.remove(key) {
+        let pod = run.pod.value();
+        with_programs(api, |programs, api| programs.stop(&pod, api, now));
+    }
+}
+
+/// Ends a pod that is being deleted, and removes it.
+fn end(api: &mut Api, key: &str, mut pod: Value, now: Timestamp) -> Option<Timestamp> {
+    let run = api.controllers.kubelet.runs.get(key).cloned();
+    let mut status = pod["status"].clone();
+    if let Some(run) = run {
+        let deadline = parse_time(&pod["metadata"]["deletionTimestamp"]).unwrap_or(now);
+        let grace = number(&pod["metadata"]["deletionGracePeriodSeconds"]);
+        let stops = after(seconds_after(deadline, -grace), STOP).min(deadline);
+        if now < stops {
+            return Some(stops);
+        }
+        // Servers stop in order when they are asked to, other programs are interrupted.
+        let code = if pod["spec"]["restartPolicy"] == "Always" { 0 } else { 143 };
+        let end = End { started: run.started, finished: now, code, message: String::new() };
+        stop(api, key, now);
+        let state = State::Ended(end);
+        let report = Report {
+            state,
+            restarts: run.restarts,
+            last: run.last.as_ref(),
+            since: run.since,
+            address: &run.address,
+        };
+        status = report.status(&pod, now);
+    } else {
+        status["phase"] = "Failed".into();
+    }
+    client::set_status(api, KUBELET, &PODS, &mut pod, status, now);
+    let _ = client::delete(api, KUBELET, &PODS, &pod, Some(0), now);
+    None
+}
+
+/// Brings a pod to where its course is now, and writes its status.
+fn progress(api: &mut Api, key: &str, mut pod: Value, now: Timestamp) -> Option<Timestamp> {
+    let mut run = api.controllers.kubelet.runs.get(key)?.clone();
+    let policy = text(&pod["spec"]["restartPolicy"]).to_owned();
+    let limit =
+        pod["spec"]["activeDeadlineSeconds"].as_i64().map(|seconds| seconds_after(run.since, seconds));
+    if limit.is_some_and(|limit| limit <= now) {
+        return fail(api, key, pod, &run, now);
+    }
+    let mut is_over = None;
+    let ends = run.course.ends_after.map(|span| plus(run.started, span));
+    if run.waits.is_none() && ends.is_some_and(|ends| ends <= now) {
+        let code = run.course.exit_code;
+        let end = End { started: run.started, finished: now, code, message: run.course.message.clone() };
+        if policy == "Never" || policy == "OnFailure" && code == 0 {
+            is_over = Some(end);
+        } else {
+            if now.duration_since(run.started) >= HEALTHY {
+                run.failures = 0;
+            }
+            let seconds = match run.failures {
+                0 => 0,
+                failures => (BACKOFF.0 << (failures - 1).min(10)).min(BACKOFF.1),
+            };
+            run.failures += 1;
+            run.last = Some(end);
+            run.waits = Some((seconds_after(now, seconds), seconds));
+        }
+    }
+    if run.waits.is_some_and(|(until, _)| until <= now) {
+        run.waits = None;
+        run.restarts += 1;
+        run.started = now;
+        let report = report(&run, State::Running { since: now, ready: false });
+        pod["status"] = report.status(&pod, now);
+        run.course = with_programs(api, |programs, api| programs.start(&pod, api, now));
+        pod = get(api, &PODS, key)?;
+    }
+    let readies = run.course.ready_after.map(|span| plus(run.started, span));
+    let is_ready = readies.is_some_and(|readies| readies <= now);
+    let (state, due) = match (&is_over, run.waits) {
+        (Some(end), _) => (State::Ended(end.clone()), None),
+        (None, Some((until, seconds))) => (State::BackOff { seconds }, Some(until)),
+        (None, None) => {
+            let ends = run.course.ends_after.map(|span| plus(run.started, span));
+            let next = if is_ready { ends } else { earlier(readies, ends) };
+            (State::Running { since: run.started, ready: is_ready }, next)
+        }
+    };
+    let status = report(&run, state).status(&pod, now);
+    api.controllers.kubelet.runs.insert(key.into(), run);
+    if is_over.is_some() {
+        stop(api, key, now);
+    }
+    client::set_status(api, KUBELET, &PODS, &mut pod, status, now);
+    // The programs see the pod as it is when they stop.
+    let object = api.store.get("pods", key).cloned();
+    if let (Some(run), Some(object)) = (api.controllers.kubelet.runs.get_mut(key), object) {
+        run.pod = object;
+    }
+    if is_over.is_some() { None } else { earlier(due, limit) }
+}
+
+fn report(run: &Run, state: State) -> Report<'_> {
+    Report { state, restarts: run.restarts, last: run.last.as_ref(), since: run.since, address: &run.address }
+}
+
+/// Ends a pod that ran for too long.
+fn fail(api: &mut Api, key: &str, mut pod: Value, run: &Run, now: Timestamp) -> Option<Timestamp> {
+    let end = End { started: run.started, finished: now, code: 137, message: String::new() };
+    let mut status = report(run, State::Ended(end)).status(&pod, now);
+    status["reason"] = "DeadlineExceeded".into();
+    status["message"] = "Pod was active on the node longer than the specified deadline".into();
+    stop(api, key, now);
+    client::set_status(api, KUBELET, &PODS, &mut pod, status, now);
+    None
+}
+
+/// The object that a pod needs and that does not exist, as the reason and message of its containers.
+fn missing(api: &Api, pod: &Value) -> Option<(&'static str, String)> {
+    let is_absent = |resource: &str, name: &Value| {
+        let name = text(name);
+        // Each namespace has it in a real cluster.
+        name != "kube-root-ca.crt" && api.store.get(resource, &key(namespace(pod), name)).is_none()
+    };
+    for volume in items(&pod["spec"]["volumes"]) {
+        let sources = items(&volume["projected"]["sources"]).iter().chain([volume]);
+        for source in sources {
+            for (resource, source, name) in [
+                ("configmaps", &source["configMap"], &source["configMap"]["name"]),
+                ("secrets", &source["secret"], &source["secret"]["secretName"]),
+                ("secrets", &source["secret"], &source["secret"]["name"]),
+            ] {
+                if name.is_string() && source["optional"] != true && is_absent(resource, name) {
+                    return Some(("ContainerCreating", String::new()));
+                }
+            }
+        }
+    }
+    let containers = ["initContainers", "containers"].iter().flat_map(|list| items(&pod["spec"][list]));
+    for container in containers {
+        let from = items(&container["envFrom"]).iter().flat_map(|from| {
+            [("configmaps", "configmap", &from["configMapRef"]), ("secrets", "secret", &from["secretRef"])]
+        });
+        let env = items(&container["env"]).iter().flat_map(|env| {
+            let from = &env["valueFrom"];
+            [
+                ("configmaps", "configmap", &from["configMapKeyRef"]),
+                ("secrets", "secret", &from["secretKeyRef"]),
+            ]
+        });
+        for (resource, what, source) in from.chain(env) {
+            if !source["name"].is_string() || source["optional"] == true {
+                continue;
+            }
+            let found = api.store.get(resource, &key(namespace(pod), text(&source["name"])));
+            let Some(found) = found.map(|found| found.value()) else {
+                let message = format!("{what} {} not found", source["name"]);
+                return Some(("CreateContainerConfigError", message));
+            };
+            let key = text(&source["key"]);
+            if !key.is_empty() && found["data"][key].is_null() && found["binaryData"][key].is_null() {
+                let what = if what == "secret" { "Secret" } else { "ConfigMap" };
+                let message = format!("couldn't find key {key} in {what} {}", key_of(&found));
+                return Some(("CreateContainerConfigError", message));
+            }
+        }
+    }
+    None
+}

@@ -1,0 +1,102 @@
+//! The controllers of workloads and the kubelet. Each is a function of the state and the time that brings one object a step
+//! further and returns when it has to look again. A set of work says which objects have to be looked at, so that a cluster at
+//! rest costs nothing.
+
+mod client;
+mod cronjob;
+mod daemonset;
+mod deployment;
+mod disruption;
+mod endpoints;
+mod job;
+mod job_index;
+mod job_policy;
+mod kubelet;
+mod node;
+mod ownership;
+mod parts;
+mod pod_status;
+mod replicaset;
+mod revisions;
+mod rollout;
+mod scheduler;
+mod set_claims;
+mod statefulset;
+#[cfg(test)]
+mod tests;
+mod volumes;
+
+use jiff::Timestamp;
+
+use crate::api::{Api, time};
+use crate::gc;
+use crate::store::Store;
+use crate::work::Controller;
+
+impl Api {
+    /// Lets the controllers act once. Returns whether one of them changed something. Once it has returned false, nothing
+    /// happens before [`Api::next_due`] or a write.
+    pub fn tick(&mut self, now: Timestamp) -> bool {
+        let before = self.store.version();
+        if !self.controllers.is_bare && !self.controllers.is_set_up {
+            self.controllers.is_set_up = true;
+            node::set_up(self, now);
+        }
+        let mut controllers = std::mem::take(&mut self.controllers);
+        let seen = controllers.observe(&self.store);
+        controllers.wake(now);
+        let work = std::mem::take(&mut controllers.work);
+        let garbage = std::mem::take(&mut controllers.garbage);
+        let is_bare = controllers.is_bare;
+        self.controllers = controllers;
+        if seen.any {
+            let text = time(now);
+            if seen.crds || has_deleting(&self.store, "customresourcedefinitions.apiextensions.k8s.io") {
+                crate::crd::tick(self, &text);
+            }
+            if seen.namespaces {
+                gc::accounts(self, &text);
+            }
+            if has_deleting(&self.store, "namespaces") {
+                gc::namespaces(self, &text);
+            }
+            gc::collect(self, &garbage, &text);
+        }
+        if !is_bare {
+            for (controller, key) in work {
+                let due = sync(controller, self, &key, now);
+                self.controllers.set_due(controller, &key, due, now);
+            }
+        }
+        self.store.version() != before
+    }
+
+    /// The next time at which something happens by itself.
+    pub fn next_due(&self) -> Option<Timestamp> {
+        self.controllers.by_time.first().map(|(time, ..)| *time)
+    }
+}
+
+fn has_deleting(store: &Store, resource: &str) -> bool {
+    store.range(resource, "", None).any(|(_, object)| object.is_deleting)
+}
+
+/// Brings an object a step further. Returns when it has to be looked at again, if nothing happens before.
+fn sync(controller: Controller, api: &mut Api, key: &str, now: Timestamp) -> Option<Timestamp> {
+    match controller {
+        Controller::CronJobs => cronjob::sync(api, key, now),
+        Controller::Jobs => job::sync(api, key, now),
+        Controller::Deployments => deployment::sync(api, key, now),
+        Controller::ReplicaSets => replicaset::sync(api, key, now),
+        Controller::StatefulSets => statefulset::sync(api, key, now),
+        Controller::DaemonSets => daemonset::sync(api, key, now),
+        Controller::Claims => volumes::sync_claim(api, key, now),
+        Controller::Volumes => volumes::sync_volume(api, key, now),
+        Controller::Pods => {
+            job::release_orphan(api, key, now);
+            kubelet::sync(api, key, now)
+        }
+        Controller::Endpoints => endpoints::sync(api, key, now),
+        Controller::Budgets => disruption::sync(api, key, now),
+    }
+}

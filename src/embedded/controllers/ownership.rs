@@ -1,0 +1,50 @@
+//! Which objects a workload owns: orphans that it selects are adopted, objects that it no longer selects are released.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::client::{self, MANAGER, Resource, get};
+use super::parts::{is_controlled_by, owner};
+use crate::api::Api;
+use crate::facts::{is_deleting, name, namespace, uid};
+use crate::validate::selects;
+
+/// The objects of a resource that a workload owns, by name.
+pub(super) fn claim(
+    api: &mut Api,
+    (kind, workload): (&Resource, &Value),
+    resource: &Resource,
+    now: Timestamp,
+) -> Vec<Value> {
+    let selector = &workload["spec"]["selector"];
+    let selects = |object: &Value| selects(selector, &object["metadata"]["labels"]);
+    let mut claimed = Vec::new();
+    for mut object in client::below(api, resource, uid(workload)) {
+        if !is_controlled_by(&object, uid(workload)) {
+            continue;
+        }
+        if selects(&object) || is_deleting(&object) {
+            claimed.push(object);
+        } else if !is_deleting(workload) {
+            let owners = object["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
+            let others: Vec<Value> =
+                owners.into_iter().filter(|owner| owner["uid"] != uid(workload)).collect();
+            object["metadata"]["ownerReferences"] = others.into();
+            let _ = client::update(api, MANAGER, resource, "", &mut object, now);
+        }
+    }
+    if is_deleting(workload) {
+        return claimed;
+    }
+    for (_, key) in api.store.orphans(resource.name, namespace(workload)) {
+        let Some(mut object) = get(api, resource, &key) else { continue };
+        if selects(&object) && !is_deleting(&object) {
+            object["metadata"]["ownerReferences"] = json!([owner(kind, workload)]);
+            if client::update(api, MANAGER, resource, "", &mut object, now).is_ok() {
+                claimed.push(object);
+            }
+        }
+    }
+    claimed.sort_by(|a, b| name(a).cmp(name(b)));
+    claimed
+}

@@ -1,0 +1,210 @@
+//! Pods: the scheduler, the kubelet, budgets, Services and subresources.
+
+use super::*;
+
+fn pod(name: &str) -> Value {
+    json!({"metadata": {"name": name, "labels": {"app": name}}, "spec": {"containers": [{"name": "main", "image": "image:1",
+        "ports": [{"name": "http", "containerPort": 8080}]}]}})
+}
+
+#[test]
+fn a_pod_has_the_status_of_a_kubelet() {
+    let mut cluster = Cluster::new();
+    cluster.create(PODS, &pod("web"));
+    cluster.settle();
+    let web = cluster.get(&format!("{PODS}/web"));
+    assert_eq!(web["status"]["phase"], "Running");
+    assert_eq!(conditions(&web)["Ready"], "False ContainersNotReady");
+    cluster.pass(1);
+    let web = cluster.get(&format!("{PODS}/web"));
+    let status = &web["status"];
+    let types: Vec<&Value> =
+        status["conditions"].as_array().unwrap().iter().map(|known| &known["type"]).collect();
+    assert_eq!(
+        types,
+        ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"]
+    );
+    assert!(conditions(&web).values().all(|state| state == "True "), "{:?}", conditions(&web));
+    assert_eq!((&status["podIP"], &status["qosClass"]), (&json!("10.244.0.2"), &json!("BestEffort")));
+    let main = &status["containerStatuses"][0];
+    assert_eq!(
+        (&main["ready"], &main["started"], &main["restartCount"]),
+        (&json!(true), &json!(true), &json!(0))
+    );
+    assert_eq!(main["state"]["running"]["startedAt"], "2026-01-01T00:00:00Z");
+    let node = cluster.get("/api/v1/nodes/embedded");
+    assert_eq!((&node["spec"]["taints"], &*conditions(&node)["Ready"]), (&Value::Null, "True KubeletReady"));
+}
+
+#[test]
+fn a_pod_that_no_node_fits_waits_for_one() {
+    let mut cluster = Cluster::new();
+    let mut picky = pod("picky");
+    picky["spec"]["nodeSelector"] = json!({"disk": "fast"});
+    cluster.create(PODS, &picky);
+    cluster.pass(5);
+    let picky = cluster.get(&format!("{PODS}/picky"));
+    assert_eq!((&picky["status"]["phase"], &picky["spec"]["nodeName"]), (&json!("Pending"), &Value::Null));
+    assert_eq!(conditions(&picky)["PodScheduled"], "False Unschedulable");
+    let message = picky["status"]["conditions"][0]["message"].as_str().unwrap();
+    assert!(
+        message.starts_with("0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector."),
+        "{message}"
+    );
+    cluster.patch("/api/v1/nodes/embedded", &json!({"metadata": {"labels": {"disk": "fast"}}}));
+    cluster.pass(5);
+    assert_eq!(cluster.get(&format!("{PODS}/picky"))["status"]["phase"], "Running");
+}
+
+#[test]
+fn a_pod_waits_for_the_objects_that_it_reads() {
+    let mut cluster = Cluster::new();
+    let mut app = pod("app");
+    app["spec"]["containers"][0]["env"] =
+        json!([{"name": "PASSWORD", "valueFrom": {"secretKeyRef": {"name": "login", "key": "password"}}}]);
+    cluster.create(PODS, &app);
+    cluster.pass(5);
+    let waiting = |cluster: &mut Cluster| {
+        cluster.get(&format!("{PODS}/app"))["status"]["containerStatuses"][0]["state"]["waiting"].clone()
+    };
+    let wanted = json!({"reason": "CreateContainerConfigError", "message": "secret \"login\" not found"});
+    assert_eq!(waiting(&mut cluster), wanted);
+    let secret = json!({"metadata": {"name": "login"}, "data": {"password": "eA=="}});
+    cluster.create("/api/v1/namespaces/default/secrets", &secret);
+    cluster.pass(5);
+    assert_eq!(conditions(&cluster.get(&format!("{PODS}/app")))["Ready"], "True ");
+}
+
+#[test]
+fn containers_that_fail_start_again_after_a_growing_time() {
+    let crash = Course { message: "no disk".to_owned(), ..ends_after(1, 2) };
+    let mut cluster = Cluster::with(&[("app", crash)]);
+    cluster.create(PODS, &pod("app"));
+    let main =
+        |cluster: &mut Cluster| cluster.get(&format!("{PODS}/app"))["status"]["containerStatuses"][0].clone();
+    cluster.pass(1);
+    let first = main(&mut cluster);
+    assert_eq!(
+        (&first["restartCount"], &first["lastState"]["terminated"]["exitCode"]),
+        (&json!(1), &json!(2))
+    );
+    assert_eq!(first["lastState"]["terminated"]["message"], "no disk");
+    cluster.pass(1);
+    assert_eq!(main(&mut cluster)["state"]["waiting"]["reason"], "CrashLoopBackOff");
+    cluster.pass(10);
+    assert_eq!(main(&mut cluster)["restartCount"], 2);
+    cluster.pass(20);
+    assert_eq!(main(&mut cluster)["restartCount"], 2);
+    cluster.pass(1);
+    assert_eq!(main(&mut cluster)["restartCount"], 3);
+    assert_eq!(cluster.get(&format!("{PODS}/app"))["status"]["phase"], "Running");
+}
+
+#[test]
+fn a_pod_is_gone_when_its_programs_have_stopped() {
+    let mut cluster = Cluster::new();
+    cluster.create(PODS, &pod("a"));
+    cluster.create(PODS, &pod("b"));
+    cluster.pass(5);
+    cluster.send("DELETE", &format!("{PODS}/a"), &Value::Null);
+    cluster.send("DELETE", &format!("{PODS}/b?gracePeriodSeconds=0"), &Value::Null);
+    cluster.settle();
+    assert_eq!(cluster.names(PODS), ["a"]);
+    cluster.pass(1);
+    assert!(cluster.names(PODS).is_empty());
+}
+
+#[test]
+fn an_eviction_waits_for_the_budget() {
+    let mut cluster = Cluster::new();
+    cluster.create(DEPLOYMENTS, &deployment("web", 2));
+    let budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
+    let budget = json!({"metadata": {"name": "web"}, "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}});
+    cluster.create(budgets, &budget);
+    cluster.pass(5);
+    let status = cluster.get(&format!("{budgets}/web"))["status"].clone();
+    let numbers = ["currentHealthy", "desiredHealthy", "expectedPods", "disruptionsAllowed"]
+        .map(|field| status[field].clone());
+    assert_eq!(numbers, [json!(2), json!(1), json!(2), json!(1)]);
+    assert_eq!(status["conditions"][0]["reason"], "SufficientPods");
+    let names = cluster.names(PODS);
+    let eviction =
+        |name: &str| json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}});
+    let (code, answer) = cluster.send("POST", &format!("{PODS}/{}/eviction", names[0]), &eviction(&names[0]));
+    assert_eq!((code, &answer["status"]), (201, &json!("Success")));
+    let (code, answer) = cluster.send("POST", &format!("{PODS}/{}/eviction", names[1]), &eviction(&names[1]));
+    assert_eq!((code, &answer["reason"]), (429, &json!("TooManyRequests")));
+    assert_eq!(answer["message"], "Cannot evict pod as it would violate the pod's disruption budget.");
+    assert_eq!(answer["details"]["causes"][0]["reason"], "DisruptionBudget");
+    assert_eq!(
+        conditions(&cluster.get(&format!("{PODS}/{}", names[0])))["DisruptionTarget"],
+        "True EvictionByEvictionAPI"
+    );
+    cluster.settle();
+    let (code, answer) = cluster.send("POST", &format!("{PODS}/{}/eviction", names[1]), &eviction(&names[1]));
+    let message = "The disruption budget web needs 1 healthy pods and has 1 currently";
+    assert_eq!((code, &answer["details"]["causes"][0]["message"]), (429, &json!(message)));
+    cluster.pass(5);
+    let (code, _) = cluster.send("POST", &format!("{PODS}/{}/eviction", names[1]), &eviction(&names[1]));
+    assert_eq!(code, 201);
+}
+
+#[test]
+fn a_service_has_the_addresses_of_its_pods() {
+    let mut cluster = Cluster::new();
+    let service = json!({"metadata": {"name": "web"}, "spec": {"selector": {"app": "web"},
+        "ports": [{"name": "http", "port": 80, "targetPort": "http"}]}});
+    cluster.create("/api/v1/namespaces/default/services", &service);
+    cluster.create(PODS, &pod("web"));
+    cluster.create(PODS, &pod("other"));
+    cluster.settle();
+    let slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
+    let slice = cluster.items(slices).remove(0);
+    assert_eq!(slice["endpoints"][0]["conditions"]["ready"], false);
+    cluster.pass(1);
+    let slice = cluster.items(slices).remove(0);
+    assert_eq!(slice["endpoints"].as_array().unwrap().len(), 1);
+    assert_eq!(slice["endpoints"][0]["conditions"]["ready"], true);
+    assert_eq!(slice["ports"][0]["port"], 8080);
+    assert_eq!(slice["metadata"]["labels"]["kubernetes.io/service-name"], "web");
+    cluster.send("DELETE", &format!("{PODS}/web"), &Value::Null);
+    cluster.pass(2);
+    assert!(cluster.items(slices)[0]["endpoints"].as_array().is_none_or(Vec::is_empty));
+}
+
+#[test]
+fn commands_run_in_containers_that_run() {
+    let mut cluster = Cluster::with(&[]);
+    cluster.create(PODS, &pod("web"));
+    let command = ["ls".to_owned(), "-l".to_owned()];
+    let now = cluster.now;
+    let failed = cluster.api.exec("default", "web", "", &command, b"", now).unwrap_err();
+    assert_eq!((failed.code(), failed.message()), (400, "pod web does not have a host assigned"));
+    cluster.settle();
+    let result = cluster.api.exec("default", "web", "", &command, b"", now).unwrap();
+    assert_eq!(result.stdout, "ls -l in main of 1");
+    let failed = cluster.api.exec("default", "web", "side", &command, b"", now).unwrap_err();
+    assert_eq!((failed.code(), failed.message()), (400, "container side is not valid for pod web"));
+    let failed = cluster.api.exec("default", "none", "", &command, b"", now).unwrap_err();
+    assert_eq!((failed.code(), failed.message()), (404, "pods \"none\" not found"));
+    assert_eq!(cluster.get(&format!("{PODS}/web/log")), "first\nlast of main\n");
+    assert_eq!(cluster.get(&format!("{PODS}/web/log?tailLines=1&container=main")), "last of main\n");
+    let call = Call { method: "GET", url: "http://x/", headers: &[], body: b"", now };
+    assert_eq!(cluster.api.call(&call).unwrap().body, b"http://x/");
+}
+
+#[test]
+fn a_scheduler_of_the_user_can_bind_pods() {
+    let mut cluster = Cluster::new();
+    let mut own = pod("own");
+    own["spec"]["nodeSelector"] = json!({"no": "where"});
+    cluster.create(PODS, &own);
+    let binding = json!({"metadata": {"name": "own"}, "target": {"kind": "Node", "name": "embedded"}});
+    cluster.create(&format!("{PODS}/own/binding"), &binding);
+    let (code, answer) = cluster.send("POST", &format!("{PODS}/own/binding"), &binding);
+    assert_eq!(code, 409);
+    let wanted = "Operation cannot be fulfilled on pods/binding \"own\": pod own is already assigned to node \"embedded\"";
+    assert_eq!(answer["message"], wanted);
+    cluster.pass(2);
+    assert_eq!(cluster.get(&format!("{PODS}/own"))["status"]["phase"], "Running");
+}

@@ -1,0 +1,302 @@
+//! Subresources of pods that do something: `binding`, `eviction`, `log` and `exec`, and calls of other servers.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::api::{Api, Context, key, time};
+use crate::facts::{is_ready, is_terminal, items, key_of, text};
+use crate::programs::{Call, Exec, ExecResult, Reply};
+use crate::request::Response;
+use crate::status::{Failure, Outcome, details};
+use crate::validate::selects;
+use crate::write::{self, DeleteOptions};
+
+fn success() -> Response {
+    Response::json(
+        201,
+        &json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}),
+    )
+}
+
+fn body(context: &Context<'_>, kind: &str) -> Outcome<Value> {
+    let body: Value = serde_json::from_slice(context.request.body).unwrap_or_default();
+    let name = text(&body["metadata"]["name"]);
+    if !name.is_empty() && name != context.name() {
+        return Err(Failure::bad_request(format!("name in URL does not match name in {kind} object")));
+    }
+    Ok(body)
+}
+
+fn now(context: &Context<'_>) -> Timestamp {
+    context.now.parse().unwrap_or_default()
+}
+
+/// Assigns a pod to a node.
+pub(crate) fn bind(api: &mut Api, context: &Context<'_>) -> Outcome<Response> {
+    let body = body(context, "Binding")?;
+    let mut pod = api.live(context)?;
+    let name = context.name();
+    let why = if pod["metadata"]["deletionTimestamp"].is_string() {
+        Some(format!("pod {name} is being deleted, cannot be assigned to a host"))
+    } else if !text(&pod["spec"]["nodeName"]).is_empty() {
+        Some(format!("pod {name} is already assigned to node {}", pod["spec"]["nodeName"]))
+    } else if !items(&pod["spec"]["schedulingGates"]).is_empty() {
+        Some(format!("pod {name} has non-empty .spec.schedulingGates"))
+    } else {
+        None
+    };
+    if let Some(why) = why {
+        let message = format!("Operation cannot be fulfilled on pods/binding {name:?}: {why}");
+        let mut failure = Failure::new(409, "Conflict", message);
+        failure.set_details(details(&[("name", name), ("kind", "pods/binding")]));
+        return Err(failure);
+    }
+    if !context.query.is_dry_run()? {
+        assign(api, &mut pod, text(&body["target"]["name"]), now(context));
+    }
+    Ok(success())
+}
+
+/// Deletes a pod unless a budget forbids it.
+pub(crate) fn evict(api: &mut Api, context: &Context<'_>) -> Outcome<Response> {
+    let body = body(context, "Eviction")?;
+    let options = DeleteOptions::of(&context.query, &body["deleteOptions"])?;
+    let mut pod = api.live(context)?;
+    let counts = !is_terminal(&pod)
+        && pod["status"]["phase"] != "Pending"
+        && !pod["metadata"]["deletionTimestamp"].is_string();
+    if counts {
+        let prefix = key(context.namespace(), "");
+        let budgets = api.store.range("poddisruptionbudgets.policy", &prefix, None);
+        let budgets: Vec<(String, Value)> = budgets
+            .map(|(key, budget)| (key.to_string(), budget.value()))
+            .filter(|(_, budget)| selects(&budget["spec"]["selector"], &pod["metadata"]["labels"]))
+            .collect();
+        match &budgets[..] {
+            [] => {}
+            [(key, budget)] => {
+                if let Some(next) = decrement(budget, &pod, now(context))?
+                    && !options.is_dry
+                    && let Some(kind) = api.kinds.find("policy", "v1", "poddisruptionbudgets").cloned()
+                {
+                    write::put(api, &kind, key, next);
+                }
+            }
+            _ => {
+                return Err(Failure::plain(
+                    500,
+                    "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
+                ));
+            }
+        }
+    }
+    let (kind, key) = (context.kind.clone(), context.key());
+    if !options.is_dry {
+        let mut conditions = items(&pod["status"]["conditions"]).to_vec();
+        conditions.retain(|known| known["type"] != "DisruptionTarget");
+        conditions
+            .push(json!({"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
+            "message": "Eviction API: evicting", "lastProbeTime": null, "lastTransitionTime": context.now}));
+        pod["status"]["conditions"] = conditions.into();
+        options.check(&kind, &pod)?;
+        write::put(api, &kind, &key, pod);
+    }
+    let Some(object) = api.store.get(&kind.storage(), &key).cloned() else {
+        return Err(Failure::not_found(&kind, context.name()));
+    };
+    write::delete_one(api, &kind, &key, &object, &options.without_version(), &context.now)?;
+    Ok(success())
+}
+
+/// The budget once a pod is evicted; `None` if the pod does not count. An error if none may be evicted.
+fn decrement(budget: &Value, pod: &Value, now: Timestamp) -> Outcome<Option<Value>> {
+    let status = &budget["status"];
+    let number = |field: &str| status[field].as_i64().unwrap_or(0);
+    let name = text(&budget["metadata"]["name"]);
+    let (healthy, desired) = (number("currentHealthy"), number("desiredHealthy"));
+    if !is_ready(pod)
+        && (budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
+            || healthy >= desired && desired > 0)
+    {
+        return Ok(None);
+    }
+    let refused = |message: String, seconds: i64| {
+        let why = "Cannot evict pod as it would violate the pod's disruption budget.";
+        let mut failure = Failure::new(429, "TooManyRequests", why);
+        if seconds > 0 {
+            failure.set_details(json!({"retryAfterSeconds": seconds}));
+        }
+        Err(failure.caused(vec![("DisruptionBudget", message, String::new())]))
+    };
+    if number("observedGeneration") < budget["metadata"]["generation"].as_i64().unwrap_or(0) {
+        return refused(format!("The disruption budget {name} is still being processed by the server."), 10);
+    }
+    let allowed = number("disruptionsAllowed");
+    if allowed == 0 {
+        let message = if healthy <= desired {
+            format!("The disruption budget {name} needs {desired} healthy pods and has {healthy} currently")
+        } else {
+            format!("The disruption budget {name} does not allow evicting pods currently")
+        };
+        return refused(message, 0);
+    }
+    let mut next = budget.clone();
+    next["status"]["disruptionsAllowed"] = (allowed - 1).into();
+    if allowed == 1 {
+        next["status"]["conditions"] = budget_condition(budget, 0, now);
+    }
+    next["status"]["disruptedPods"][text(&pod["metadata"]["name"])] = time(now).into();
+    Ok(Some(next))
+}
+
+/// The container that a request is about.
+fn container(pod: &Value, name: &str) -> Outcome<String> {
+    let names = |field: &str| -> Vec<&str> {
+        items(&pod["spec"][field]).iter().map(|container| text(&container["name"])).collect()
+    };
+    let (containers, init) = (names("containers"), names("initContainers"));
+    let pod_name = text(&pod["metadata"]["name"]);
+    if name.is_empty() {
+        if let ([one], []) = (&containers[..], &init[..]) {
+            return Ok((*one).to_owned());
+        }
+        let init = if init.is_empty() {
+            String::new()
+        } else {
+            format!(" or one of the init containers: [{}]", init.join(" "))
+        };
+        let containers = containers.join(" ");
+        let message = format!(
+            "a container name must be specified for pod {pod_name}, choose one of: [{containers}]{init}"
+        );
+        return Err(Failure::bad_request(message));
+    }
+    if containers.contains(&name) || init.contains(&name) {
+        return Ok(name.to_owned());
+    }
+    Err(Failure::bad_request(format!("container {name} is not valid for pod {pod_name}")))
+}
+
+/// What a container has printed.
+pub(crate) fn log(api: &mut Api, context: &Context<'_>) -> Outcome<Response> {
+    let pod = api.live(context)?;
+    let container = container(&pod, context.query.get("container").unwrap_or_default())?;
+    if text(&pod["spec"]["nodeName"]).is_empty() {
+        return Ok(Response::plain(200, ""));
+    }
+    let statuses =
+        ["containerStatuses", "initContainerStatuses"].iter().flat_map(|field| items(&pod["status"][field]));
+    let status = { statuses }.find(|status| status["name"] == *container).cloned().unwrap_or_default();
+    let waiting = text(&status["state"]["waiting"]["reason"]);
+    let has_run = status["lastState"]["terminated"].is_object();
+    if context.query.flag("previous") && !has_run {
+        let why = format!(
+            "previous terminated container {container:?} in pod {:?} not found",
+            text(&pod["metadata"]["name"])
+        );
+        return Err(Failure::bad_request(why));
+    }
+    if !waiting.is_empty() && !has_run {
+        let pod_name = text(&pod["metadata"]["name"]);
+        let why = format!("container {container:?} in pod {pod_name:?} is waiting to start: {waiting}");
+        return Err(Failure::bad_request(why));
+    }
+    let mut programs = api.take_programs();
+    let mut printed = programs.log(&pod, &container, api);
+    api.programs = programs;
+    if let Some(lines) = context.query.get("tailLines").and_then(|lines| lines.parse::<usize>().ok()) {
+        let all: Vec<&str> = printed.split_inclusive('\n').collect();
+        printed = all[all.len().saturating_sub(lines)..].concat();
+    }
+    Ok(Response::plain(200, &printed))
+}
+
+impl Api {
+    /// Runs a command in a container. Without a name it is that of the pod's only one.
+    ///
+    /// # Errors
+    ///
+    /// The answer of the server if there is no such pod, or the container does not run.
+    pub fn exec(
+        &mut self,
+        namespace: &str,
+        pod: &str,
+        container: &str,
+        command: &[String],
+        stdin: &[u8],
+        now: Timestamp,
+    ) -> Result<ExecResult, Failure> {
+        self.run(&key(namespace, pod), container, command, stdin, now).map_err(|failure| *failure)
+    }
+
+    fn run(
+        &mut self,
+        key: &str,
+        container_name: &str,
+        command: &[String],
+        stdin: &[u8],
+        now: Timestamp,
+    ) -> Outcome<ExecResult> {
+        let kind = self.kinds.find("", "v1", "pods").cloned().ok_or_else(Failure::no_path)?;
+        let (_, name) = key.split_once('/').unwrap_or(("", key));
+        let object = self.store.get("pods", key).ok_or_else(|| Failure::not_found(&kind, name))?;
+        let pod = object.value();
+        let container = container(&pod, container_name)?;
+        if command.is_empty() {
+            return Err(Failure::bad_request("you must specify at least 1 command for the container"));
+        }
+        if text(&pod["spec"]["nodeName"]).is_empty() {
+            return Err(Failure::bad_request(format!("pod {name} does not have a host assigned")));
+        }
+        let statuses = ["containerStatuses", "initContainerStatuses"]
+            .iter()
+            .flat_map(|field| items(&pod["status"][field]));
+        let runs =
+            { statuses }.any(|status| status["name"] == *container && status["state"]["running"].is_object());
+        if !runs || !self.controllers.kubelet.is_running(key) {
+            let why = format!("unable to upgrade connection: container not found ({container:?})");
+            return Err(Failure::internal(why));
+        }
+        let mut programs = self.take_programs();
+        let exec = Exec { pod: &pod, container: &container, command, stdin, now };
+        let result = programs.exec(&exec, self);
+        self.programs = programs;
+        Ok(result)
+    }
+
+    /// Calls a server outside of the Kubernetes API.
+    ///
+    /// # Errors
+    ///
+    /// Why no server answers.
+    pub fn call(&mut self, call: &Call<'_>) -> Result<Reply, String> {
+        let mut programs = self.take_programs();
+        let reply = programs.call(call, self);
+        self.programs = programs;
+        reply
+    }
+}
+
+/// Assigns a pod to a node.
+pub(crate) fn assign(api: &mut Api, pod: &mut Value, node: &str, now: Timestamp) -> bool {
+    let Some(kind) = api.kinds.find("", "v1", "pods").cloned() else { return false };
+    pod["spec"]["nodeName"] = node.into();
+    let mut conditions = items(&pod["status"]["conditions"]).to_vec();
+    conditions.retain(|known| known["type"] != "PodScheduled");
+    conditions.push(json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null,
+        "lastTransitionTime": time(now), "observedGeneration": pod["metadata"]["generation"]}));
+    pod["status"]["conditions"] = conditions.into();
+    write::put(api, &kind, &key_of(pod), pod.clone());
+    true
+}
+
+/// The condition `DisruptionAllowed`.
+pub(crate) fn budget_condition(budget: &Value, allowed: i64, now: Timestamp) -> Value {
+    let (status, reason) =
+        if allowed > 0 { ("True", "SufficientPods") } else { ("False", "InsufficientPods") };
+    let old = items(&budget["status"]["conditions"]).first();
+    let since = old.filter(|old| old["status"] == status).map(|old| old["lastTransitionTime"].clone());
+    json!([{"type": "DisruptionAllowed", "status": status, "reason": reason, "message": "",
+        "observedGeneration": budget["metadata"]["generation"],
+        "lastTransitionTime": since.unwrap_or_else(|| time(now).into())}])
+}

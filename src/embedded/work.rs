@@ -1,0 +1,311 @@
+//! What the controllers remember: the work that events mean, when to look again, and the pods that run.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::facts::{claims, is_terminal, volume_of};
+use crate::programs::Course;
+use crate::store::{Change, Event, Object, Place, Store};
+
+/// A controller: what looks after the objects of a resource. Those that create come before those that carry out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Controller {
+    CronJobs,
+    Jobs,
+    Deployments,
+    ReplicaSets,
+    StatefulSets,
+    DaemonSets,
+    Claims,
+    Volumes,
+    Pods,
+    Endpoints,
+    Budgets,
+}
+
+impl Controller {
+    pub(crate) fn of(resource: &str) -> Option<Self> {
+        Some(match resource {
+            "cronjobs.batch" => Self::CronJobs,
+            "jobs.batch" => Self::Jobs,
+            "deployments.apps" => Self::Deployments,
+            "replicasets.apps" => Self::ReplicaSets,
+            "statefulsets.apps" => Self::StatefulSets,
+            "daemonsets.apps" => Self::DaemonSets,
+            "persistentvolumeclaims" => Self::Claims,
+            "persistentvolumes" => Self::Volumes,
+            "pods" => Self::Pods,
+            "services" => Self::Endpoints,
+            "poddisruptionbudgets.policy" => Self::Budgets,
+            _ => return None,
+        })
+    }
+}
+
+/// What the controllers remember.
+#[derive(Debug, Default)]
+pub(crate) struct Controllers {
+    /// Whether only namespaces, CRDs and garbage have controllers.
+    pub(crate) is_bare: bool,
+    pub(crate) is_set_up: bool,
+    /// The version up to which events were looked at.
+    seen: u64,
+    pub(crate) work: BTreeSet<(Controller, Arc<str>)>,
+    due: BTreeMap<(Controller, Arc<str>), Timestamp>,
+    pub(crate) by_time: BTreeSet<(Timestamp, Controller, Arc<str>)>,
+    pub(crate) garbage: BTreeSet<Place>,
+    /// Services by the namespace and the first label that they select.
+    services: BTreeMap<String, BTreeSet<Arc<str>>>,
+    pub(crate) kubelet: Kubelet,
+    pub(crate) job_failures: BTreeMap<Box<str>, Failures>,
+}
+
+/// What kinds of events there were.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Seen {
+    pub(crate) any: bool,
+    pub(crate) crds: bool,
+    pub(crate) namespaces: bool,
+}
+
+/// The end of the containers of a pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct End {
+    pub(crate) started: Timestamp,
+    pub(crate) finished: Timestamp,
+    pub(crate) code: i32,
+    pub(crate) message: String,
+}
+
+/// The failures since the last success.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Failures {
+    pub(crate) count: u32,
+    pub(crate) last: Option<Timestamp>,
+}
+
+/// What the kubelet remembers.
+#[derive(Debug, Default)]
+pub(crate) struct Kubelet {
+    pub(crate) runs: BTreeMap<Arc<str>, Run>,
+    /// Pods that wait for a node or an object.
+    pub(crate) blocked: BTreeSet<Arc<str>>,
+    pub(crate) addresses: u32,
+}
+
+/// A pod whose containers were started.
+#[derive(Debug, Clone)]
+pub(crate) struct Run {
+    pub(crate) uid: Box<str>,
+    pub(crate) pod: Arc<Object>,
+    pub(crate) address: String,
+    pub(crate) since: Timestamp,
+    pub(crate) started: Timestamp,
+    pub(crate) course: Course,
+    pub(crate) restarts: i64,
+    /// The number of restarts since the containers were healthy.
+    pub(crate) failures: u32,
+    pub(crate) last: Option<End>,
+    /// Until when the next start is put off, and for how many seconds in all.
+    pub(crate) waits: Option<(Timestamp, i64)>,
+}
+
+impl Kubelet {
+    /// Whether the containers of a pod run.
+    pub(crate) fn is_running(&self, key: &str) -> bool {
+        self.runs.get(key).is_some_and(|run| run.waits.is_none())
+    }
+}
+
+impl Controllers {
+    /// Collects the work that the events since the last time mean.
+    pub(crate) fn observe(&mut self, store: &Store) -> Seen {
+        let mut seen = Seen::default();
+        if self.seen == store.version() {
+            return seen;
+        }
+        let first = self.seen + 1;
+        self.seen = store.version();
+        if let Some(events) = store.since(first - 1) {
+            for event in events {
+                self.note(store, event, &mut seen);
+            }
+            return seen;
+        }
+        // Too much happened: each object may be new.
+        for (resource, key, object) in store.all() {
+            let event = Event {
+                version: object.version,
+                resource: resource.clone(),
+                key: key.clone(),
+                change: Change::Added,
+                object: object.clone(),
+                old: None,
+            };
+            self.note(store, &event, &mut seen);
+        }
+        self.work.extend(self.due.keys().cloned());
+        self.work.extend(self.kubelet.runs.keys().map(|key| (Controller::Pods, key.clone())));
+        seen
+    }
+
+    fn note(&mut self, store: &Store, event: &Event, seen: &mut Seen) {
+        seen.any = true;
+        seen.crds |= &*event.resource == "customresourcedefinitions.apiextensions.k8s.io";
+        seen.namespaces |= ["namespaces", "serviceaccounts"].contains(&&*event.resource);
+        self.note_garbage(store, event);
+        if self.is_bare {
+            return;
+        }
+        if let Some(controller) = Controller::of(&event.resource) {
+            self.work.insert((controller, event.key.clone()));
+        }
+        let old = event.old.as_deref();
+        for object in old.into_iter().chain([&*event.object]) {
+            self.note_owners(store, object);
+        }
+        let namespace = event.key.split('/').next().unwrap_or_default();
+        let has_new_labels =
+            old.is_none_or(|old| old.labels != event.object.labels || old.owners != event.object.owners);
+        if event.object.owners.is_empty() && has_new_labels && event.change != Change::Deleted {
+            let adopters: &[&str] = match &*event.resource {
+                "pods" => &["replicasets.apps", "statefulsets.apps", "daemonsets.apps", "jobs.batch"],
+                "replicasets.apps" => &["deployments.apps"],
+                "controllerrevisions.apps" => &["statefulsets.apps", "daemonsets.apps"],
+                _ => &[],
+            };
+            for resource in adopters {
+                self.note_all(store, resource, namespace);
+            }
+        }
+        match &*event.resource {
+            "pods" => self.note_pod(store, namespace, event),
+            "services" => self.note_service(namespace, event),
+            "configmaps" | "secrets" | "persistentvolumeclaims" => self.retry_pods(&format!("{namespace}/")),
+            "nodes" => {
+                self.retry_pods("");
+                self.note_all(store, "daemonsets.apps", "");
+            }
+            "persistentvolumes" | "storageclasses.storage.k8s.io" => {
+                let waiting = store.range("persistentvolumeclaims", "", None);
+                let waiting = waiting.filter(|(_, claim)| !claim.json.contains("\"volumeName\""));
+                self.work.extend(waiting.map(|(key, _)| (Controller::Claims, key.clone())));
+            }
+            _ => {}
+        }
+        if &*event.resource == "jobs.batch" && event.change == Change::Deleted {
+            // Its pods have to be released.
+            let pods = store.below(&event.object.uid).filter(|(resource, _)| &**resource == "pods");
+            self.work.extend(pods.map(|(_, key)| (Controller::Pods, key.clone())));
+        }
+        if &*event.resource == "persistentvolumeclaims" && event.change == Change::Deleted {
+            let volume = volume_of(&event.object.value());
+            self.work.extend(volume.map(|key| (Controller::Volumes, key.as_str().into())));
+        }
+    }
+
+    fn note_garbage(&mut self, store: &Store, event: &Event) {
+        let object = &event.object;
+        let place = (event.resource.clone(), event.key.clone());
+        let old: &[Box<str>] = event.old.as_ref().map(|old| &*old.owners).unwrap_or_default();
+        if event.change == Change::Deleted || object.is_deleting || *old != *object.owners {
+            let owners = old.iter().chain(&*object.owners).filter_map(|owner| store.place(owner));
+            self.garbage.extend(owners.cloned());
+            if event.change == Change::Deleted || object.is_deleting {
+                self.garbage.extend(store.below(&object.uid).cloned());
+            }
+            self.garbage.insert(place);
+        }
+    }
+
+    /// Owners look at what happened to what they own.
+    fn note_owners(&mut self, store: &Store, object: &Object) {
+        for owner in &object.owners {
+            if let Some((resource, key)) = store.place(owner)
+                && let Some(controller) = Controller::of(resource)
+            {
+                self.work.insert((controller, key.clone()));
+            }
+        }
+    }
+
+    fn note_all(&mut self, store: &Store, resource: &str, namespace: &str) {
+        let Some(controller) = Controller::of(resource) else { return };
+        let prefix = if namespace.is_empty() { String::new() } else { format!("{namespace}/") };
+        self.work.extend(store.range(resource, &prefix, None).map(|(key, _)| (controller, key.clone())));
+    }
+
+    /// Looks again at pods that wait for an object.
+    fn retry_pods(&mut self, prefix: &str) {
+        let waiting = self.kubelet.blocked.iter().filter(|key| key.starts_with(prefix));
+        self.work.extend(waiting.map(|key| (Controller::Pods, key.clone())));
+    }
+
+    fn note_pod(&mut self, store: &Store, namespace: &str, event: &Event) {
+        for object in event.old.iter().chain([&event.object]) {
+            for (key, value) in &object.labels {
+                if let Some(services) = self.services.get(&format!("{namespace}/{key}={value}")) {
+                    self.work.extend(services.iter().map(|key| (Controller::Endpoints, key.clone())));
+                }
+            }
+        }
+        self.note_all(store, "poddisruptionbudgets.policy", namespace);
+        if event.object.json.contains("\"persistentVolumeClaim\"") {
+            let ends = event.change == Change::Deleted || is_terminal(&event.object.value());
+            let claims = if ends { claims(&event.object.value()) } else { Vec::new() };
+            self.work.extend(
+                claims.into_iter().map(|name| (Controller::Claims, format!("{namespace}/{name}").into())),
+            );
+        }
+    }
+
+    fn note_service(&mut self, namespace: &str, event: &Event) {
+        for (object, is_new) in event.old.iter().map(|old| (old, false)).chain([(&event.object, true)]) {
+            let value = object.value();
+            let Some((key, label)) = value["spec"]["selector"].as_object().and_then(|map| map.iter().next())
+            else {
+                continue;
+            };
+            let label = format!("{namespace}/{key}={}", label.as_str().unwrap_or_default());
+            let all = self.services.entry(label).or_default();
+            if is_new && event.change != Change::Deleted {
+                all.insert(event.key.clone());
+            } else {
+                all.remove(&event.key);
+            }
+        }
+    }
+
+    /// Adds the work whose time has come.
+    pub(crate) fn wake(&mut self, now: Timestamp) {
+        while let Some((time, controller, key)) = self.by_time.first().cloned() {
+            if time > now {
+                return;
+            }
+            self.set_due(controller, &key, None, now);
+            self.work.insert((controller, key));
+        }
+    }
+
+    pub(crate) fn set_due(
+        &mut self,
+        controller: Controller,
+        key: &Arc<str>,
+        due: Option<Timestamp>,
+        now: Timestamp,
+    ) {
+        let place = (controller, key.clone());
+        if let Some(old) = self.due.remove(&place) {
+            self.by_time.remove(&(old, controller, key.clone()));
+        }
+        if let Some(due) = due {
+            // Time has to go on, whatever a controller asks for.
+            let due =
+                if due > now { due } else { now.checked_add(SignedDuration::from_secs(1)).unwrap_or(now) };
+            self.due.insert(place, due);
+            self.by_time.insert((due, controller, key.clone()));
+        }
+    }
+}
