@@ -152,8 +152,16 @@ fn every_dependency_is_used() {
     let crates = [
         (
             ".",
-            &["src/clock.rs", "src/cluster", "src/manager", "src/apiserver", "src/cli", "src/lib.rs", "src/main.rs", "tests"]
-                as &[&str],
+            &[
+                "src/clock.rs",
+                "src/cluster",
+                "src/manager",
+                "src/apiserver",
+                "src/cli",
+                "src/lib.rs",
+                "src/main.rs",
+                "tests",
+            ] as &[&str],
         ),
         ("src/lang", &["src/lang"]),
         ("src/package", &["src/package"]),

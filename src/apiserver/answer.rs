@@ -90,7 +90,7 @@ impl Server {
         self.to_http(response)
     }
 
-    fn to_http(&self, response: embedded::Response) -> Response<Answer> {
+    pub(super) fn to_http(&self, response: embedded::Response) -> Response<Answer> {
         let body = match response.body {
             embedded::Body::Text(text) => boxed(Full::new(Bytes::from(text.into_string()))),
             embedded::Body::Watch(watch) => self.follow(*watch),

@@ -9,15 +9,17 @@ use http::{Request, Response, StatusCode, Uri};
 use http_body_util::Empty;
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
-use operetta_embedded::{ExecResult, User};
+use operetta_embedded::{ExecResult, Failure, User};
 use serde_json::{Value, json};
 use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Utf8Bytes;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
-use tokio_tungstenite::tungstenite::protocol::{Message, Role};
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Message, Role};
 use tracing::debug;
 
-use super::Server;
 use super::answer::{Answer, boxed, status};
+use super::{Server, admin};
 
 /// The protocols in the order in which they are preferred. Version 5 can say that the input ends.
 const PROTOCOLS: [&str; 2] = ["v5.channel.k8s.io", "v4.channel.k8s.io"];
@@ -92,7 +94,9 @@ pub(super) fn wants_upgrade<B>(request: &Request<B>) -> bool {
 impl Server {
     /// Switches to the protocol of a command, and runs it.
     pub(super) fn exec<B>(&self, request: &mut Request<B>, target: Target, user: &User) -> Response<Answer> {
-        let _ = user;
+        if let Some(refusal) = self.refuse_exec(request, &target, user) {
+            return refusal;
+        }
         let refuse = |message: &str| status(StatusCode::BAD_REQUEST, "BadRequest", message);
         if !wants_upgrade(request) {
             return refuse("Upgrade request required");
@@ -129,12 +133,35 @@ impl Server {
         response
     }
 
+    /// The refusal of a command that the user may not run, or of which there is no pod.
+    fn refuse_exec<B>(&self, request: &Request<B>, target: &Target, user: &User) -> Option<Response<Answer>> {
+        let ask = |method: &str, uri: &str, user: &User| {
+            let request = operetta_embedded::Request {
+                method,
+                uri,
+                content_type: "",
+                accept: "",
+                user_agent: "",
+                user,
+                body: &[],
+            };
+            self.lock().handle(&request, self.now())
+        };
+        let uri = request.uri().to_string();
+        // The API answers this with a refusal in any case; that of a user without rights is the one that counts.
+        let rights = ask(request.method().as_str(), &uri, user);
+        if rights.code == StatusCode::FORBIDDEN {
+            return Some(self.to_http(rights));
+        }
+        let Target { namespace, pod, .. } = target;
+        let found = ask("GET", &format!("/api/v1/namespaces/{namespace}/pods/{pod}"), &admin());
+        (found.code != StatusCode::OK).then(|| self.to_http(found))
+    }
+
     /// Reads the input, runs the command and sends what it printed, then how it ended.
     async fn session(&self, mut socket: Socket, target: &Target) {
         let Some(stdin) = input(&mut socket, target.has_stdin).await else { return };
-        let result = self.run_command(target, &stdin);
-        self.changed();
-        let messages = match result {
+        let messages = match self.run_command(target, &stdin) {
             Ok(result) => {
                 tokio::select! {
                     () = tokio::time::sleep(result.takes) => {}
@@ -146,44 +173,44 @@ impl Server {
                 let end = message(STATUS, ended(result.exit_code).to_string().as_bytes());
                 stdout.chain(stderr).chain([end]).collect()
             }
-            Err(refused) => vec![message(STATUS, refused.to_string().as_bytes())],
+            Err(failure) => vec![message(STATUS, failure.to_json().to_string().as_bytes())],
         };
         for message in messages {
             if socket.feed(message).await.is_err() {
                 return;
             }
         }
-        let _ = socket.close(None).await;
+        // kubectl takes any other end for a failure.
+        let end = CloseFrame { code: CloseCode::Normal, reason: Utf8Bytes::default() };
+        let _ = socket.close(Some(end)).await;
         closed(&mut socket).await;
     }
 
-    fn run_command(&self, target: &Target, stdin: &[u8]) -> Result<ExecResult, Value> {
-        let _ = (target, stdin, &target.namespace, &target.pod, &target.container, &target.command);
-        Ok(ExecResult {
-            stderr: "commands are not run yet\n".to_owned(),
-            exit_code: 127,
-            ..ExecResult::default()
-        })
+    fn run_command(&self, target: &Target, stdin: &[u8]) -> Result<ExecResult, Failure> {
+        let Target { namespace, pod, container, command, .. } = target;
+        self.with(|api, now| api.exec(namespace, pod, container, command, stdin, now))
     }
 }
 
 /// The whole input; `None` if the client has gone.
 async fn input(socket: &mut Socket, is_wanted: bool) -> Option<Vec<u8>> {
     let mut input = Vec::new();
-    while is_wanted {
+    if !is_wanted {
+        return Some(input);
+    }
+    loop {
         match socket.next().await?.ok()? {
             Message::Binary(bytes) => match &bytes[..] {
-                [CLOSE, STDIN, ..] => break,
+                [CLOSE, STDIN, ..] => return Some(input),
                 [STDIN, data @ ..] if input.len() + data.len() <= MAX_STDIN => input.extend_from_slice(data),
                 [STDIN, ..] => return None,
                 _ => {}
             },
             // Version 4 has no other way to end the input.
-            Message::Close(_) => break,
+            Message::Close(_) => return Some(input),
             _ => {}
         }
     }
-    Some(input)
 }
 
 /// Returns when the client has closed the connection.

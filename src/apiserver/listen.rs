@@ -61,7 +61,7 @@ fn unbound(address: SocketAddr, error: &io::Error) -> ListenError {
 
 /// A socket on which the API can be served.
 pub struct Listener {
-    listener: TcpListener,
+    socket: TcpListener,
     address: SocketAddr,
     acceptor: TlsAcceptor,
     ca: String,
@@ -78,11 +78,11 @@ impl Listener {
     /// Listens at a port of 127.0.0.1, with a new certificate and token; 0 is a free port.
     pub async fn bind(port: u16, now: Timestamp) -> Result<Self, ListenError> {
         let wanted = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let listener = TcpListener::bind(wanted).await.map_err(|error| unbound(wanted, &error))?;
-        let address = listener.local_addr().map_err(|error| unbound(wanted, &error))?;
+        let socket = TcpListener::bind(wanted).await.map_err(|error| unbound(wanted, &error))?;
+        let address = socket.local_addr().map_err(|error| unbound(wanted, &error))?;
         let (acceptor, ca) = tls(now).map_err(ListenError::Material)?;
         let token = kubeconfig::token().map_err(|error| ListenError::Material(error.into()))?;
-        Ok(Self { listener, address, acceptor, ca, token: token.into() })
+        Ok(Self { socket, address, acceptor, ca, token: token.into() })
     }
 
     /// Writes the kubeconfig, which only its owner can read.
@@ -99,7 +99,7 @@ impl Listener {
     pub async fn serve(self, server: Server) {
         let connection =
             |stream, _| connection(server.clone(), self.acceptor.clone(), Arc::clone(&self.token), stream);
-        accept(self.listener, CONNECTIONS, "the embedded API", connection).await;
+        accept(self.socket, CONNECTIONS, "the embedded API", connection).await;
     }
 }
 

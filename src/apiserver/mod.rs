@@ -111,7 +111,7 @@ impl Server {
                 if has_acted {
                     self.written(&api);
                 }
-                (has_acted, next_due(&api, now))
+                (has_acted, api.next_due())
             };
             if has_acted {
                 self.0.changes.send_replace(());
@@ -153,11 +153,6 @@ impl Server {
         self.0.changes.send_replace(());
         self.0.writes.notify_one();
     }
-}
-
-/// When the controllers have something to do although nothing is written.
-fn next_due(_: &Api, now: Timestamp) -> Option<Timestamp> {
-    now.checked_add(Duration::from_secs(1)).ok()
 }
 
 /// The user of clients in the process and of those that have the token: may do everything.

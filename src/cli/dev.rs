@@ -1,6 +1,7 @@
 //! `operetta dev`: an API server, the packages and the manager in one process, for trying things.
 
 mod reload;
+mod worlds;
 
 use std::fmt::Display;
 use std::io::IsTerminal;
@@ -17,7 +18,9 @@ use tempfile::TempDir;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use operetta_embedded::World;
 use reload::{Change, Packages};
+use worlds::Worlds;
 
 use super::instances::{self, Applied, Manifest};
 use super::view::View;
@@ -137,10 +140,17 @@ pub(super) async fn run(args: &Args, view: &Arc<View>) -> ExitCode {
     if let Err(errors) = &manifests {
         out::report(errors);
     }
-    let (Some(packages), Ok(manifests)) = (packages, manifests) else { return ExitCode::FAILURE };
+    let worlds = Worlds::read(if args.cluster == Which::Embedded { &args.packages } else { &[] }).await;
+    let world = worlds.compile();
+    if let Err(errors) = &world {
+        out::report(errors);
+    }
+    let (Some(packages), Ok(manifests), Ok(world)) = (packages, manifests, world) else {
+        return ExitCode::FAILURE;
+    };
     let mut session = Session::default();
     let result = tokio::select! {
-        result = session.go(args, view, packages, manifests) => result,
+        result = session.go(args, view, (packages, manifests), (worlds, world)) => result,
         // The table is drawn after the first permanent line is known.
         () = view.draw(), if !args.until_ready => Ok(()),
         () = super::signals::shutdown() => {
@@ -182,6 +192,7 @@ struct Session {
 
 /// The embedded API. It ends when this is dropped.
 struct Embedded {
+    server: Server,
     /// Its controllers, and the connections to it.
     _tasks: JoinSet<()>,
     /// The folder with the kubeconfig.
@@ -194,11 +205,11 @@ impl Session {
         &mut self,
         args: &Args,
         view: &Arc<View>,
-        packages: Vec<Arc<Package>>,
-        manifests: Vec<Manifest>,
+        (packages, manifests): (Vec<Arc<Package>>, Vec<Manifest>),
+        (mut worlds, world): (Worlds, World),
     ) -> Result<(), Failure> {
         let cluster = match args.cluster {
-            Which::Embedded => self.embedded(&packages, view).await?,
+            Which::Embedded => self.embedded(world, view).await?,
             Which::Local => self.local(args, view).await?,
             Which::Current => {
                 let server = super::connect::connect().await?;
@@ -245,17 +256,18 @@ impl Session {
             let ready = until_ready(&cluster, &applied, Duration::from_secs(args.timeout)).await;
             return ready.map_err(|failure| Failure(Some(failure.message)));
         }
-        let Self { plane, manager, .. } = self;
+        let Self { plane, embedded, manager, .. } = self;
         tokio::select! {
             error = failure(plane.as_ref()) => Err(error.into()),
+            () = replay(&mut worlds, embedded.as_ref(), view) => Ok(()),
             result = reload(manager, &cluster, &mut packages, refused, &config, view) => result,
         }
     }
 
     /// Serves the embedded API and prints how to connect to it.
-    async fn embedded(&mut self, packages: &[Arc<Package>], view: &View) -> Result<Cluster, Failure> {
+    async fn embedded(&mut self, world: World, view: &View) -> Result<Cluster, Failure> {
         let server = Server::new(clock::now);
-        play(&server, packages);
+        play(&server, world);
         let listener = Listener::bind(0, clock::now()).await?;
         let failed = |error: std::io::Error| format!("the kubeconfig cannot be written: {error}");
         let folder = tempfile::Builder::new().prefix("operetta-dev-").tempdir().map_err(failed)?;
@@ -265,7 +277,7 @@ impl Session {
         tasks.spawn(listener.serve(server.clone()));
         let controllers = server.clone();
         tasks.spawn(async move { controllers.run().await });
-        self.embedded = Some(Embedded { _tasks: tasks, _folder: folder });
+        self.embedded = Some(Embedded { server: server.clone(), _tasks: tasks, _folder: folder });
         tell(&kubeconfig, view);
         if !is_in_path("kubectl") {
             view.keep(
@@ -315,8 +327,28 @@ impl Session {
     }
 }
 
-/// Lets the worlds of the packages say what programs do.
-fn play(_: &Server, _: &[Arc<Package>]) {}
+/// Lets a world say what programs do.
+fn play(server: &Server, world: World) {
+    server.with(|api, _| api.set_programs(Box::new(world)));
+}
+
+/// Plays the worlds again when their files change, until the session ends.
+async fn replay(worlds: &mut Worlds, embedded: Option<&Embedded>, view: &View) {
+    let Some(Embedded { server, .. }) = embedded else { return std::future::pending().await };
+    loop {
+        worlds.changed().await;
+        match worlds.compile() {
+            Ok(world) => {
+                play(server, world);
+                view.say("reloaded the worlds; their state begins anew");
+            }
+            Err(errors) => {
+                view.report(&errors);
+                view.say("the worlds cannot be reloaded; they stay as they were");
+            }
+        }
+    }
+}
 
 /// Prints how to use a cluster.
 fn tell(kubeconfig: &Path, view: &View) {

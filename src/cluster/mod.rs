@@ -151,7 +151,16 @@ impl Cluster {
     /// A connection over an existing client, such as a simulated one.
     pub fn new(client: kube::Client) -> Self {
         let (fence, streams) = (Fence::open(), Streams::default());
-        Self { client, fence, share: None, deadline: DEADLINE, streams, host: None, itself: None, outside: None }
+        Self {
+            client,
+            fence,
+            share: None,
+            deadline: DEADLINE,
+            streams,
+            host: None,
+            itself: None,
+            outside: None,
+        }
     }
 
     /// A connection over the client of a simulated cluster, in which `outside` answers the HTTP requests of packages.

@@ -39,8 +39,8 @@ mod table;
 mod validate;
 mod versions;
 mod watch;
-mod work;
 mod world;
+mod work;
 mod write;
 
 pub use api::Api;

@@ -165,9 +165,8 @@ fn value(shape: &str, wire: &Wire<'_>, depth: usize) -> Option<Value> {
         ("bytes", Wire::Bytes(bytes)) => return Some(STANDARD.encode(bytes).into()),
         ("time", _) => &[(1, "seconds", "int"), (2, "nanos", "int")],
         ("duration", _) => &[(1, "nanos", "int")],
-        ("quantity", _) => &[(1, "text", "string")],
         ("either", _) => &[(1, "type", "int"), (2, "number", "int"), (3, "text", "string")],
-        ("raw", _) => &[(1, "text", "string")],
+        ("quantity" | "raw", _) => &[(1, "text", "string")],
         ("words", _) => &[(1, "words", "[string")],
         (name, _) => definitions().fields.get(name)?,
     };

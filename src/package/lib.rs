@@ -45,7 +45,6 @@ pub mod world;
 #[cfg(test)]
 #[path = "../../tests/support/crd.rs"]
 mod test_crd;
-pub mod world;
 
 // Makes the modules of the crate `operetta-lang` available under `crate::`.
 use operetta_lang::{api, diag, naming, printable, template, yaml};

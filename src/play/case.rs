@@ -82,19 +82,19 @@ struct Play {
     _controllers: JoinSet<()>,
 }
 
-fn programs(suite: &Suite, faults: &Faults) -> Result<Box<dyn Programs>, Vec<Diagnostic>> {
+fn programs(suite: &Suite, faults: &Faults) -> Box<dyn Programs> {
     let inner: Box<dyn Programs> = match &suite.world {
         None => Box::new(Obedient),
-        Some(_) => Box::new(Obedient),
+        Some(world) => Box::new(world.clone()),
     };
-    Ok(Box::new(Faulty { inner, faults: faults.clone() }))
+    Box::new(Faulty { inner, faults: faults.clone() })
 }
 
 impl Play {
     async fn start(suite: &Suite, case: &Case) -> Result<Self, Failure> {
         let server = Server::new(clock::now);
         let faults = Faults::default();
-        let _programs = programs(suite, &faults).map_err(|mut errors| Box::new(errors.remove(0)))?;
+        server.with(|api, _| api.set_programs(programs(suite, &faults)));
         let mut controllers = JoinSet::new();
         let controlled = server.clone();
         controllers.spawn(async move { controlled.run().await });

@@ -145,6 +145,10 @@ impl Programs for Faulty {
         self.inner.start(pod, objects, now)
     }
 
+    fn ready(&mut self, pod: &Value, objects: &dyn Objects, now: Timestamp) -> bool {
+        self.inner.ready(pod, objects, now)
+    }
+
     fn stop(&mut self, pod: &Value, objects: &dyn Objects, now: Timestamp) {
         self.inner.stop(pod, objects, now);
     }

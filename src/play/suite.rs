@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use operetta_embedded::World;
 use serde_json::Value;
 
 use crate::diag::{Diagnostic, Location, Source, did_you_mean};
@@ -31,7 +32,7 @@ pub(crate) struct Suite {
     /// The file, as it is shown.
     pub path: String,
     pub packages: Vec<Arc<Package>>,
-    pub world: Option<Arc<Source>>,
+    pub world: Option<World>,
     pub cases: Vec<Case>,
 }
 
@@ -159,15 +160,15 @@ impl Loader<'_> {
             file.before.unwrap_or_default().into_iter().filter_map(|step| self.step(step)).collect();
         let mut names = BTreeSet::new();
         let mut cases = Vec::new();
-        for case in file.cases.0 {
+        for case in file.cases.0.unwrap_or_default() {
             let mut invariants = all.clone();
             invariants.extend(self.invariants(case.always, case.never));
-            let name = case.name;
+            let Some(name) = case.name.0 else { continue };
             if !names.insert(name.value.clone()) {
                 self.errors.push(name.error("test::name", format!("two cases are named {:?}", name.value)));
             }
             let mut steps = before.clone();
-            steps.extend(case.steps.into_iter().filter_map(|step| self.step(step)));
+            steps.extend(case.steps.0.unwrap_or_default().into_iter().filter_map(|step| self.step(step)));
             cases.push(Case { name: name.value, location: name.at, invariants, steps });
         }
         if cases.is_empty() {
@@ -189,12 +190,13 @@ impl Loader<'_> {
         }
     }
 
-    fn world(&mut self, named: Option<At<String>>) -> Option<Arc<Source>> {
+    fn world(&mut self, named: Option<At<String>>) -> Option<World> {
         let path = self.folder.join(named.as_ref().map_or(WORLD, |name| name.value.as_str()));
         if named.is_none() && !path.exists() {
             return None;
         }
-        read(&path).map_err(|error| self.errors.push(error)).ok()
+        let source = read(&path).map_err(|error| self.errors.push(error)).ok()?;
+        World::parse(&[source]).map_err(|errors| self.errors.extend(errors)).ok()
     }
 
     fn invariants(&mut self, always: Option<Vec<Expression>>, never: Option<Vec<Expression>>) -> Vec<Invariant> {

@@ -81,11 +81,20 @@ async fn kubectl_works_on_the_embedded_api() {
     kubectl.says("apply -f -", MAP, &["configmap/a created"]).await;
     kubectl.says("apply -f -", &MAP.replace("a: b", "a: c"), &["configmap/a configured"]).await;
     kubectl.says("diff -f -", &MAP.replace("a: b", "a: c"), &[]).await;
-    let set = MAP.replace("a: b", "a: d");
-    let conflict = kubectl.try_run("apply --server-side -f -", &set).await.unwrap_err();
-    assert!(conflict.contains("conflict"), "{conflict}");
-    kubectl.says("apply --server-side --force-conflicts -f -", &set, &["serverside-applied"]).await;
-    kubectl.says("get configmap a -o yaml --show-managed-fields", "", &["a: d", "manager: kubectl"]).await;
+    let other = MAP.replace("name: a", "name: s");
+    kubectl.says("apply --server-side --field-manager=one -f -", &other, &["serverside-applied"]).await;
+    let other = other.replace("a: b", "a: c");
+    let conflict = kubectl.try_run("apply --server-side --field-manager=two -f -", &other).await.unwrap_err();
+    assert!(conflict.contains("conflict with \"one\""), "{conflict}");
+    let force = "apply --server-side --field-manager=two --force-conflicts -f -";
+    kubectl.says(force, &other, &["serverside-applied"]).await;
+    kubectl
+        .says(
+            "get configmap a -o yaml --show-managed-fields",
+            "",
+            &["a: c", "manager: kubectl-client-side-apply"],
+        )
+        .await;
     kubectl.says("get configmaps -l x=z -o wide", "", &["NAME", "DATA", "a "]).await;
     kubectl.says("describe configmap a", "", &["Labels:", "x=z", "BinaryData"]).await;
     kubectl.says("patch configmap a --type=merge -p {\"data\":{\"e\":\"f\"}}", "", &["patched"]).await;
