@@ -1,36 +1,61 @@
-//! The JSON Schemas of `operator.yaml` and `tests/world.yaml` for editors, generated from the types of the formats.
+//! The JSON Schemas of `operator.yaml` and the files of `tests/` for editors, generated from the types of the formats.
 
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value};
 
 use super::manifest::Manifest;
+use super::test_file::PackageTest;
 use super::world::World;
 
-/// The JSON Schema (draft 2020-12) of `operator.yaml`.
-pub fn operator() -> Value {
-    of::<Manifest>("operator", "operator.yaml of an Operetta package")
+/// A file of a package that has a schema.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SchemaOf {
+    /// `operator.yaml`.
+    Operator,
+    /// `tests/world.yaml`.
+    World,
+    /// The files of cases in `tests/`.
+    Test,
 }
 
-/// The JSON Schema of `tests/world.yaml`.
-pub fn world() -> Value {
-    of::<World>("world", "tests/world.yaml of an Operetta package")
+impl SchemaOf {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Operator, Self::World, Self::Test];
+
+    /// The name of the schema: it is in `schemas/NAME.schema.json`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Operator => "operator",
+            Self::World => "world",
+            Self::Test => "test",
+        }
+    }
+
+    /// The JSON Schema (draft 2020-12).
+    pub fn schema(self) -> Value {
+        match self {
+            Self::Operator => of::<Manifest>(self, "operator.yaml of an Operetta package"),
+            Self::World => of::<World>(self, "tests/world.yaml of an Operetta package"),
+            Self::Test => of::<PackageTest>(self, "tests/*.yaml of an Operetta package"),
+        }
+    }
+
+    /// The text of the schema's file.
+    pub fn text(self) -> String {
+        format!("{:#}\n", self.schema())
+    }
 }
 
-fn of<T: JsonSchema>(name: &str, title: &str) -> Value {
+fn of<T: JsonSchema>(file: SchemaOf, title: &str) -> Value {
     let generator = SchemaSettings::draft2020_12().into_generator();
     let mut schema = generator.into_root_schema_for::<T>().to_value();
     tidy(&mut schema);
     if let Value::Object(schema) = &mut schema {
-        schema.insert("$id".to_owned(), format!("https://operetta.dev/schemas/{name}.schema.json").into());
+        schema.insert("$id".to_owned(), format!("https://operetta.dev/schemas/{}.schema.json", file.name()).into());
         schema.insert("title".to_owned(), title.into());
     }
     schema
-}
-
-/// The text of `schemas/operator.schema.json`, from [`operator()`].
-pub fn operator_text() -> String {
-    format!("{:#}\n", operator())
 }
 
 /// Removes null from every type, and joins the lines of descriptions. In schemars an optional value may be
@@ -74,13 +99,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn schema_file_is_up_to_date() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../schemas/operator.schema.json");
-        let written = std::fs::read_to_string(path).unwrap_or_default();
-        assert!(
-            written == operator_text(),
-            "schemas/operator.schema.json is out of date: cargo run -q -- schema > schemas/operator.schema.json"
-        );
+    fn schema_files_are_up_to_date() {
+        for file in SchemaOf::ALL {
+            let name = file.name();
+            let path = format!("{}/../../schemas/{name}.schema.json", env!("CARGO_MANIFEST_DIR"));
+            assert!(
+                std::fs::read_to_string(path).unwrap_or_default() == file.text(),
+                "it is out of date: cargo run -q -- schema {name} > schemas/{name}.schema.json"
+            );
+        }
     }
 
     #[test]
@@ -98,13 +125,16 @@ mod tests {
             }
         }
         let mut bare = Vec::new();
-        walk("", &operator(), &mut bare);
-        walk("", &world(), &mut bare);
+        for file in SchemaOf::ALL {
+            walk("", &file.schema(), &mut bare);
+        }
         assert_eq!(bare, Vec::<String>::new());
     }
 
     #[test]
     fn no_type_is_nullable() {
-        assert!(!operator().to_string().contains("\"null\"") && !world().to_string().contains("\"null\""));
+        for file in SchemaOf::ALL {
+            assert!(!file.schema().to_string().contains("\"null\""));
+        }
     }
 }

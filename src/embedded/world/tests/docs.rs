@@ -30,16 +30,3 @@ fn examples_of_the_guide_play() {
     assert_eq!(statuses, [503, 503, 200]);
     assert!(store.world.faults().is_empty() && api.world.faults().is_empty());
 }
-
-#[test]
-fn the_schema_is_up_to_date() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../schemas/world.schema.json");
-    let text = format!("{:#}\n", operetta_package::schema::world());
-    if std::env::var_os("OPERETTA_UPDATE").is_some() {
-        std::fs::write(path, &text).unwrap();
-    }
-    assert!(
-        std::fs::read_to_string(path).unwrap_or_default() == text,
-        "OPERETTA_UPDATE=1 cargo test -p operetta-embedded the_schema"
-    );
-}
