@@ -41,7 +41,7 @@ pub(super) enum Said {
 }
 
 pub(super) fn evaluate(engine: &Engine, check: &Check, view: &View<'_>) -> Said {
-    match engine.truthy(&check.expr, &view.scope(&check.reads)) {
+    match engine.truthy(&check.expr, &view.scope(&check.reads, &check.kinds)) {
         Ok(true) => Said::True,
         Ok(false) => Said::False,
         Err(EvalError::Unknown { path, reason }) => Said::Undefined(format!("{path}: {reason}")),

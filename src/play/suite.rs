@@ -14,7 +14,7 @@ use crate::package::Package;
 use crate::package::decode::At;
 use crate::package::manifest::Expression;
 use crate::package::test_file::{self as format, Address, Manifest, Partial, Reply, read_test_file};
-use crate::template::{Engine, Expr};
+use crate::template::{Engine, Expr, Segment};
 use crate::yaml;
 
 use super::view::VARIABLES;
@@ -56,7 +56,10 @@ pub(crate) struct Invariant {
 #[derive(Debug, Clone)]
 pub(crate) struct Check {
     pub expr: Expr,
+    /// The variables that it reads.
     pub reads: Arc<BTreeSet<String>>,
+    /// The kinds that it reads of `objects` and `deleted`.
+    pub kinds: Arc<BTreeSet<String>>,
     pub text: String,
     pub location: Location,
 }
@@ -221,7 +224,12 @@ impl Loader<'_> {
             });
             return self.fail(error);
         }
-        Some(Check { expr, reads: Arc::new(reads), text, location: at })
+        let kinds = expr.reads().paths.iter().filter_map(|path| match (&*path.root, path.segments.first()) {
+            ("objects" | "deleted", Some(Segment::Key(kind))) => Some(kind.clone()),
+            _ => None,
+        });
+        let kinds = Arc::new(kinds.collect());
+        Some(Check { expr, reads: Arc::new(reads), kinds, text, location: at })
     }
 
     fn step(&mut self, at: At<format::Step>) -> Option<Step> {

@@ -11,7 +11,7 @@ use crate::children::names;
 use crate::package::Package;
 use crate::package::test_file::Address;
 use crate::readiness;
-use crate::template::{Function, Live, Scope, Var};
+use crate::template::{Live, Scope, Var};
 
 /// The variables of expressions of a case.
 pub(super) const VARIABLES: [&str; 6] = ["instance", "children", "runs", "pods", "objects", "deleted"];
@@ -128,8 +128,8 @@ impl View<'_> {
         runs
     }
 
-    /// The variables that expressions with these roots read.
-    pub(super) fn scope(&self, reads: &BTreeSet<String>) -> Scope {
+    /// The variables that an expression reads, of `objects` and `deleted` these kinds.
+    pub(super) fn scope(&self, reads: &BTreeSet<String>, kinds: &BTreeSet<String>) -> Scope {
         let mut scope = Scope::new();
         let reads = |name: &str| reads.contains(name);
         if reads("instance") {
@@ -165,27 +165,18 @@ impl View<'_> {
             scope.set("pods", Var::List(self.list("Pod", "").into_iter().map(|pod| Var::Object(live(pod))).collect()));
         }
         if reads("objects") {
-            let all: BTreeMap<String, Vec<Value>> =
-                self.kinds.names().map(|kind| (kind.to_owned(), self.list(kind, ""))).collect();
-            let list = Function::asking(move |args| match args {
-                [Value::String(kind)] => match all.get(kind) {
-                    Some(found) => Ok(Var::List(found.iter().cloned().map(|o| Var::Object(live(o))).collect())),
-                    None => Err(format!("the API server serves no kind {kind}")),
-                },
-                _ => Err("`objects` takes a kind, for example objects('Pod')".to_owned()),
+            let lists = kinds.iter().filter(|kind| self.kinds.api_version(kind).is_some()).map(|kind| {
+                let objects = self.list(kind, "").into_iter().map(|object| Var::Object(live(object)));
+                (kind.clone(), Var::List(objects.collect()))
             });
-            scope.set("objects", Var::Function(list));
+            scope.set("objects", Var::Vars(lists.collect()));
         }
         if reads("deleted") {
-            let all: Vec<(String, String)> =
-                self.deleted.iter().map(|(kind, _, name, _)| (kind.clone(), name.clone())).collect();
-            let list = Function::new(move |args| match args {
-                [Value::String(kind)] => {
-                    Ok(all.iter().filter(|(of, _)| of == kind).map(|(_, name)| name.as_str()).collect())
-                }
-                _ => Err("`deleted` takes a kind, for example deleted('PersistentVolumeClaim')".to_owned()),
+            let lists = kinds.iter().filter(|kind| self.kinds.api_version(kind).is_some()).map(|kind| {
+                let names = self.deleted.iter().filter(|(of, ..)| of == kind).map(|(_, _, name, _)| name.as_str());
+                (kind.clone(), Var::Json(names.collect()))
             });
-            scope.set("deleted", Var::Function(list));
+            scope.set("deleted", Var::Vars(lists.collect()));
         }
         scope
     }
