@@ -44,13 +44,15 @@ impl State {
     }
 
     /// Whether a CRD of a package was handed over, and the other package has it. While that one is not active yet, the
-    /// instances are reconciled as before.
+    /// instances are reconciled as before. After a restart nothing is before: they wait until the other package was tried.
     pub(super) fn is_gone_from(&self, package: &PackageCrds, crd: &str) -> bool {
         let Some(position) = package.position(crd) else { return false };
         let Some(to) = package.crds()[position].handed_over() else { return false };
         let is_shown = self.shown().any(|other| *other.package.name == *to && other.keeps(crd));
-        let is_awaited = self.packages.iter().any(|other| *other.package.name == *to && other.keeps(crd));
-        is_shown || !is_awaited
+        let mut others = self.packages.iter();
+        let awaited = others.find(|other| *other.package.name == *to && other.keeps(crd));
+        let was_ours = package.crds()[position].info().is_some();
+        is_shown || awaited.is_none_or(|other| !was_ours && other.verdict().is_none())
     }
 }
 

@@ -102,7 +102,9 @@ impl OperatorReconciler {
             None => None,
         };
         let doubts = (known.unstored.as_deref(), unsupported.as_deref());
-        let written = if self.registers_again(name, &object, &target, &view, &mut known.registers_since) {
+        let is_starting = view.migration.is_none() && (view.active.is_none() || fleet.is_none());
+        let keeps = is_starting && self.registers_again(name, &object, &target, &mut known.registers_since);
+        let written = if keeps {
             Ok(object)
         } else {
             self.write_status(name, object, (target, rights), &view, fleet.as_ref(), doubts).await
@@ -393,17 +395,15 @@ impl OperatorReconciler {
     }
 
     /// Whether the stored status stays for now: this process has started a short while ago, and registers the revision that
-    /// was active before. A restart is no news.
+    /// was active before, or lists its instances. A restart is no news.
     fn registers_again(
         &self,
         name: &Arc<str>,
         object: &Value,
         target: &Target,
-        view: &View,
         since: &mut Option<Duration>,
     ) -> bool {
-        let is_registering =
-            matches!(target, Target::Progressing(_)) && view.active.is_none() && view.migration.is_none();
+        let is_registering = matches!(target, Target::Progressing(_));
         let (meta, status) = (&object["metadata"], &object["status"]);
         let was_active =
             status["activeRevision"].is_string() && status["observedGeneration"] == meta["generation"];
