@@ -102,7 +102,7 @@ async fn kubectl_works_on_the_embedded_api() {
     kubectl.says("wait --for=jsonpath={.data.e}=f configmap/a --timeout=60s", "", &["condition met"]).await;
     kubectl.says("wait --for=condition=Ready greeting/world --timeout=60s", "", &["condition met"]).await;
     kubectl.says("get greetings", "", &["NAME", "READY", "world", "True"]).await;
-    kubectl.says("describe greeting world", "", &["Conditions:", "Events:", "Created"]).await;
+    kubectl.says("describe greeting world", "", &["Conditions:", "Events:", "created ConfigMap"]).await;
     kubectl.says("get events", "", &["greeting/world"]).await;
     kubectl.says("explain greeting.spec", "", &["FIELDS:", "times"]).await;
     kubectl.says("explain deployment.spec.replicas", "", &["<integer>"]).await;
