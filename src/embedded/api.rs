@@ -1,10 +1,12 @@
 //! The API: one value that answers requests.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::Value;
 
+use crate::access::{self, Rights, Token};
 use crate::kinds::{Kind, Kinds};
 use crate::request::{Query, Request, Response, Route, segments};
 use crate::status::{Failure, Outcome};
@@ -20,13 +22,28 @@ pub struct Api {
     generated: u64,
     /// The number of addresses that Services were given.
     pub(crate) addresses: u32,
+    /// The roles and bindings as they were when they were last read.
+    pub(crate) rights: Option<Arc<Rights>>,
+    /// The newest change of a cluster role when aggregated roles were last computed.
+    pub(crate) aggregated: u64,
+    /// The tokens that were given out.
+    pub(crate) tokens: HashMap<String, Token>,
     /// Whether controllers have something to look at.
     pub(crate) is_dirty: bool,
 }
 
 impl Default for Api {
     fn default() -> Self {
-        Self { store: Store::default(), kinds: Kinds::built_in(), generated: 0, addresses: 0, is_dirty: true }
+        Self {
+            store: Store::default(),
+            kinds: Kinds::built_in(),
+            generated: 0,
+            addresses: 0,
+            rights: None,
+            aggregated: 0,
+            tokens: HashMap::new(),
+            is_dirty: true,
+        }
     }
 }
 
@@ -65,13 +82,18 @@ pub(crate) fn key(namespace: &str, name: &str) -> String {
     format!("{namespace}/{name}")
 }
 
+/// Whether objects of the kind are answered and not stored.
+fn is_review(kind: &Kind) -> bool {
+    matches!(&*kind.group, "authorization.k8s.io" | "authentication.k8s.io")
+}
+
 /// A time as objects have it.
 pub(crate) fn time(now: Timestamp) -> String {
     now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 impl Api {
-    /// An API with the namespaces that every cluster has.
+    /// An API with the namespaces and roles that every cluster has.
     pub fn new(now: Timestamp) -> Self {
         let mut api = Self::default();
         for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
@@ -89,6 +111,7 @@ impl Api {
                 now,
             );
         }
+        access::seed(&mut api, now);
         api
     }
 
@@ -110,6 +133,7 @@ impl Api {
         now: Timestamp,
     ) -> Outcome<Response> {
         let parts = segments(path);
+        access::admit(self, request, path, &parts, &query)?;
         let parts_ref: Vec<&str> = parts.iter().map(String::as_str).collect();
         let (group, version, rest) = match &parts_ref[..] {
             ["api", version, ..] if parts.len() > 2 => ("", *version, &parts[2..]),
@@ -161,7 +185,12 @@ impl Api {
             ("get", "" | "status") => read::get(self, context),
             ("list", _) => read::list(self, context),
             ("watch", _) => read::watch(self, context),
+            ("create", "") if is_review(&kind) => {
+                let object = write::read_new(self, context)?;
+                access::review(self, context, object)
+            }
             ("create", "") => write::create(self, context),
+            ("create", "token") => access::create_token(self, context),
             ("update", "" | "status" | "finalize") => write::update(self, context),
             ("patch", "" | "status" | "finalize") => write::patch(self, context),
             ("delete", "") => write::delete(self, context),

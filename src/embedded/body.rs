@@ -1,5 +1,7 @@
 //! The body of a request as an object: read, pruned and defaulted.
 
+use operetta_lang::diag::Source;
+use operetta_lang::yaml::{Duplicates, Node, Options};
 use serde_json::{Map, Value, json};
 
 use crate::api::Context;
@@ -39,7 +41,8 @@ fn validation(context: &Context<'_>) -> Outcome<Validation> {
 /// Reads the body of a request that creates or replaces an object.
 pub(crate) fn read(context: &mut Context<'_>, body: &[u8]) -> Outcome<Value> {
     let kind = context.kind.clone();
-    let value: Value = parse(body)?;
+    let parsed = parse(body, context.request.content_type).map_err(|why| unreadable(&kind, &why))?;
+    let value = parsed.value;
     let text = |field: &str| value[field].as_str().unwrap_or_default();
     let (version, name) = (text("apiVersion"), text("kind"));
     if kind.custom().is_some() && name.is_empty() {
@@ -80,30 +83,94 @@ pub(crate) fn read(context: &mut Context<'_>, body: &[u8]) -> Outcome<Value> {
         let object = value["metadata"]["name"].as_str().unwrap_or_default();
         return Err(Failure::invalid(&kind.group, name, object, &[fault]));
     }
+    match validation(context)? {
+        Validation::Warn => context.warnings.extend(parsed.duplicates),
+        Validation::Strict if !parsed.duplicates.is_empty() => {
+            let why = format!("strict decoding error: {}", in_yaml(&parsed.duplicates));
+            return Err(Failure::bad_request(cannot_be_handled(&kind, &why)));
+        }
+        _ => {}
+    }
     settle(context, value, None)
 }
 
-fn parse(body: &[u8]) -> Outcome<Value> {
-    let value: Value = match serde_json::from_slice(body) {
-        Ok(value) => value,
-        Err(error) => yaml(body).ok_or_else(|| {
-            Failure::bad_request(format!("couldn't get version/kind; json parse error: {error}"))
-        })?,
-    };
-    Ok(value)
+/// A body as a value, and the keys that it has twice.
+struct Parsed {
+    value: Value,
+    duplicates: Vec<String>,
 }
 
-/// A body in YAML.
-fn yaml(body: &[u8]) -> Option<Value> {
-    let text = std::str::from_utf8(body).ok()?;
-    crate::yaml(text)
+/// Why a body cannot be read.
+enum Unreadable {
+    Json(String),
+    Yaml(String),
+}
+
+fn unreadable(kind: &Kind, why: &Unreadable) -> Box<Failure> {
+    Failure::bad_request(match why {
+        Unreadable::Json(error) => format!("couldn't get version/kind; json parse error: {error}"),
+        Unreadable::Yaml(error) => {
+            format!("the object provided is unrecognized (must be of type {}): yaml: {error}", kind.kind)
+        }
+    })
+}
+
+fn in_yaml(duplicates: &[String]) -> String {
+    format!("yaml: unmarshal errors:\n  {}", duplicates.join("\n  "))
+}
+
+fn parse(body: &[u8], content_type: &str) -> Result<Parsed, Unreadable> {
+    match serde_json::from_slice(body) {
+        Ok(value) => Ok(Parsed { value, duplicates: Vec::new() }),
+        Err(_) if content_type.contains("yaml") => yaml(body).map_err(Unreadable::Yaml),
+        Err(error) => Err(Unreadable::Json(error.to_string())),
+    }
+}
+
+fn yaml(body: &[u8]) -> Result<Parsed, String> {
+    let text = std::str::from_utf8(body).map_err(|error| error.to_string())?;
+    let source = Source::new("body", text);
+    let options = Options { duplicate_keys: Duplicates::Keep, ..Options::default() };
+    let documents = operetta_lang::yaml::parse(&source, &options).map_err(|error| error.message)?;
+    let mut parsed = Parsed { value: Value::Null, duplicates: Vec::new() };
+    if let Some(document) = documents.first() {
+        parsed.value = document.to_json();
+        duplicates(document, &source, &mut parsed.duplicates);
+    }
+    Ok(parsed)
+}
+
+/// Finds the keys that a map has twice.
+fn duplicates(node: &Node, source: &Source, found: &mut Vec<String>) {
+    let entries = node.as_map().unwrap_or_default();
+    for (at, (key, value)) in entries.iter().enumerate() {
+        if entries[..at].iter().any(|(known, _)| known.as_str() == key.as_str()) {
+            let name = key.as_str().unwrap_or_default();
+            found.push(format!("line {}: key {name:?} already set in map", source.line_col(key.span.start).0));
+        }
+        duplicates(value, source, found);
+    }
+    node.as_seq().unwrap_or_default().iter().for_each(|item| duplicates(item, source, found));
 }
 
 /// Reads the configuration of an apply. Nothing is defaulted: only what is written is owned.
 pub(crate) fn apply_config(context: &mut Context<'_>) -> Outcome<Value> {
     let kind = context.kind.clone();
-    let mut value = parse(context.request.body)
-        .map_err(|_| Failure::bad_request("error decoding YAML: the body is no object"))?;
+    let parsed = parse(context.request.body, context.request.content_type).map_err(|why| {
+        let (Unreadable::Json(why) | Unreadable::Yaml(why)) = why;
+        Failure::bad_request(format!("error decoding YAML: error converting YAML to JSON: yaml: {why}"))
+    })?;
+    match validation(context)? {
+        Validation::Warn => context.warnings.extend(parsed.duplicates),
+        Validation::Strict if !parsed.duplicates.is_empty() => {
+            return Err(Failure::bad_request(format!(
+                "error strict decoding YAML: error converting YAML to JSON: {}",
+                in_yaml(&parsed.duplicates)
+            )));
+        }
+        _ => {}
+    }
+    let mut value = parsed.value;
     let text = |field: &str| value[field].as_str().unwrap_or_default();
     let (version, name) = (text("apiVersion"), text("kind"));
     if version != kind.api_version() || name != kind.kind {

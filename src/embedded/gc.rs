@@ -20,9 +20,10 @@ impl Api {
         if !std::mem::take(&mut self.is_dirty) {
             return false;
         }
+        let aggregated = crate::access::aggregate(self, now);
         let now = time(now);
         let changed =
-            [crate::crd::tick(self, &now), accounts(self, &now), namespaces(self, &now), collect(self, &now)];
+            [aggregated, crate::crd::tick(self, &now), accounts(self, &now), namespaces(self, &now), collect(self, &now)];
         self.is_dirty |= changed.contains(&true);
         changed.contains(&true)
     }

@@ -6,6 +6,7 @@
 // A failure is large and rare, so results hold it in a box.
 #![allow(clippy::unnecessary_box_returns)]
 
+mod access;
 mod api;
 mod body;
 mod crd;
@@ -41,12 +42,6 @@ pub use api::Api;
 pub use programs::{Call, Course, Exec, ExecResult, Obedient, Objects, Programs, Reply};
 pub use request::{Body, Request, Response, User};
 pub use watch::Watch;
-
-/// A body in YAML.
-fn yaml(text: &str) -> Option<serde_json::Value> {
-    let _ = text;
-    None
-}
 
 #[cfg(test)]
 mod recorded;

@@ -227,6 +227,15 @@ impl Failure {
         Self::new(403, "Forbidden", message).about(kind, name)
     }
 
+    /// A request that its user may not send.
+    pub(crate) fn denied(group: &str, resource: &str, name: &str, why: &str) -> Box<Self> {
+        let full = if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") };
+        let what = if name.is_empty() { full } else { format!("{full} {name:?}") };
+        let mut failure = Self::new(403, "Forbidden", format!("{what} is forbidden: {why}"));
+        failure.details = Some(details(&[("name", name), ("group", group), ("kind", resource)]));
+        failure
+    }
+
     pub(crate) fn expired(message: impl Into<String>) -> Box<Self> {
         Self::new(410, "Expired", message)
     }

@@ -1,7 +1,7 @@
 //! The objects with their versions, and the history that watches read. Objects are kept as JSON text: that takes a tenth of
 //! the memory of a tree, and most reads pass it on as it is.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -79,6 +79,8 @@ pub(crate) struct Store {
     history: VecDeque<Event>,
     /// The version of the last event that is no longer in the history.
     compacted: u64,
+    /// The version of the last change of each resource.
+    latest: HashMap<Arc<str>, u64>,
 }
 
 impl Store {
@@ -157,7 +159,13 @@ impl Store {
         self.objects.get_key_value(name).map_or_else(|| name.into(), |(known, _)| known.clone())
     }
 
+    /// The version of the last change of a resource.
+    pub(crate) fn latest(&self, resource: &str) -> u64 {
+        self.latest.get(resource).copied().unwrap_or_default()
+    }
+
     fn note(&mut self, event: Event) {
+        self.latest.insert(event.resource.clone(), event.version);
         self.history.push_back(event);
         if self.history.len() > HISTORY {
             self.compact(self.history.len() - HISTORY);

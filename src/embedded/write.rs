@@ -12,7 +12,7 @@ use crate::meta;
 use crate::request::{Response, manager};
 use crate::status::{Failure, Outcome, details};
 use crate::store::Object;
-use crate::{body, last_applied, patching, strategy, validate, versions};
+use crate::{access, body, last_applied, patching, strategy, validate, versions};
 
 /// Creates an object.
 pub(crate) fn create(api: &mut Api, context: &mut Context<'_>) -> Outcome<Response> {
@@ -21,6 +21,14 @@ pub(crate) fn create(api: &mut Api, context: &mut Context<'_>) -> Outcome<Respon
     let managed = updated(api, context, None, &mut object);
     let stored = store_new(api, context, object, &managed, is_dry)?;
     Ok(Response::json(201, &stored))
+}
+
+/// Reads an object that is answered and not stored, with its managers.
+pub(crate) fn read_new(api: &Api, context: &mut Context<'_>) -> Outcome<Value> {
+    let mut object = body::read(context, context.request.body)?;
+    let managed = updated(api, context, None, &mut object);
+    put_managed(&mut object, &managed);
+    Ok(object)
 }
 
 /// The schemas of the versions of a kind, for the sets of its managers.
@@ -81,6 +89,10 @@ fn store_new(
     is_dry: bool,
 ) -> Outcome<Value> {
     let kind = context.kind.clone();
+    if context.request.method != "POST" {
+        access::admit_create(api, context)?;
+    }
+    access::admit_rights(api, context, None, &object)?;
     let meta = &object["metadata"];
     if meta["resourceVersion"].as_str().is_some_and(|version| !version.is_empty()) {
         return Err(Failure::plain(500, "resourceVersion should not be set on objects to be created"));
@@ -208,6 +220,7 @@ fn save(
         None => updated(api, context, Some(live), &mut object),
     };
     meta::carry_over(live, &mut object);
+    access::admit_rights(api, context, Some(live), &object)?;
     strategy::prepare_update(api, &kind, context.subresource(), live, &mut object);
     let mut faults = meta::check(&kind, &object);
     let of_meta = meta::check_update(live, &object);
