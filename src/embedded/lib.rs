@@ -9,6 +9,7 @@
 mod access;
 mod api;
 mod body;
+mod cel;
 mod crd;
 mod decode;
 mod defaults;

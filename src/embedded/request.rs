@@ -35,6 +35,11 @@ impl Default for User {
 }
 
 impl User {
+    /// A user without a name.
+    pub(crate) fn nobody() -> Self {
+        Self { name: String::new(), uid: String::new(), groups: Vec::new(), extra: BTreeMap::new() }
+    }
+
     pub(crate) fn is_master(&self) -> bool {
         self.groups.iter().any(|group| group == MASTERS)
     }

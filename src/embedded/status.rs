@@ -60,6 +60,11 @@ impl Fault {
         Self::new(FaultKind::Invalid, path, Some(value.into()), detail)
     }
 
+    /// An invalid value that is not shown.
+    pub(crate) fn invalid_field(path: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self::new(FaultKind::Invalid, path, None, detail)
+    }
+
     /// An invalid value that is shown in the order and with the names of Go's fields.
     pub(crate) fn shown(path: impl Into<String>, value: String, detail: impl Into<String>) -> Self {
         Self { value: Some(value), ..Self::new(FaultKind::Invalid, path, None, detail) }
@@ -104,6 +109,14 @@ impl Fault {
         self.kind == FaultKind::TypeInvalid && self.value.as_deref() == Some("\"null\"")
     }
 
+    /// Whether rules of the schema are not evaluated with such a fault.
+    pub(crate) fn is_blocking(&self) -> bool {
+        matches!(
+            self.kind,
+            FaultKind::NotSupported | FaultKind::Required | FaultKind::TooLong | FaultKind::TooMany | FaultKind::TypeInvalid
+        )
+    }
+
     fn reason(&self) -> &'static str {
         match self.kind {
             FaultKind::Required => "FieldValueRequired",
@@ -135,7 +148,7 @@ impl Fault {
         format!("{name}{value}{detail}")
     }
 
-    fn message(&self) -> String {
+    pub(crate) fn message(&self) -> String {
         format!("{}: {}", self.path, self.body())
     }
 }

@@ -129,7 +129,7 @@ fn store_new(
     meta::admit_namespace(api, context, &name)?;
     strategy::prepare_create(api, &kind, &mut object, &context.now);
     context.warnings.extend(strategy::warnings(&kind, &object));
-    let mut faults = validate::create(api, &kind, &object);
+    let mut faults = validate::create(&kind, &object);
     faults.extend(meta::check(&kind, &object));
     if !faults.is_empty() {
         return Err(Failure::invalid(&kind.group, &kind.kind, &name, &faults));
@@ -223,13 +223,14 @@ fn save(
     access::admit_rights(api, context, Some(live), &object)?;
     strategy::prepare_update(api, &kind, context.subresource(), live, &mut object);
     let mut faults = meta::check(&kind, &object);
+    let sub = context.subresource().to_owned();
     let of_meta = meta::check_update(live, &object);
     // The rules of built-in kinds check the metadata once more.
     if kind.custom().is_none() {
         faults.extend(of_meta.clone());
     }
     faults.extend(of_meta);
-    faults.extend(validate::update(&kind, context.subresource(), live, &object));
+    faults.extend(validate::update(&kind, &sub, live, &object, &mut context.warnings));
     if !faults.is_empty() {
         return Err(Failure::invalid(&kind.group, &kind.kind, &name, &faults));
     }

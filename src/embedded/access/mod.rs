@@ -143,7 +143,7 @@ pub(crate) fn admit_rights(api: &mut Api, context: &Context<'_>, live: Option<&V
         &given[..]
     } else {
         let (role_kind, role) = rights::role_ref(object);
-        rights.role(role_kind, role, &namespace).map_err(|_| not_found(role_kind, role))?
+        rights.role(role_kind, role, &namespace).map_err(|_| Failure::not_found(&kind, role))?
     };
     confirm(&rights, user, (&kind, &name, &namespace), rules)
 }
@@ -164,13 +164,6 @@ fn confirm(rights: &Rights, user: &User, (kind, name, namespace): (&Kind, &str, 
         missing.join("\n")
     );
     Err(Failure::forbidden(kind, name, &why))
-}
-
-fn not_found(kind: &str, name: &str) -> Box<Failure> {
-    let kind = kind.to_lowercase();
-    let mut failure = Failure::new(404, "NotFound", format!("{kind}.{RBAC} {name:?} not found"));
-    failure.set_details(serde_json::json!({"name": name, "group": RBAC, "kind": kind}));
-    failure
 }
 
 /// Whether only what the garbage collector looks at was changed.
