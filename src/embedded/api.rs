@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::access::{self, Rights, Token};
 use crate::kinds::{Kind, Kinds};
+use crate::policy::Policies;
 use crate::request::{Query, Request, Response, Route, segments};
 use crate::status::{Failure, Outcome};
 use crate::store::Store;
@@ -24,6 +25,8 @@ pub struct Api {
     pub(crate) addresses: u32,
     /// The roles and bindings as they were when they were last read.
     pub(crate) rights: Option<Arc<Rights>>,
+    /// The policies as they were when they were last read.
+    pub(crate) policies: Option<Arc<Policies>>,
     /// The newest change of a cluster role when aggregated roles were last computed.
     pub(crate) aggregated: u64,
     /// The tokens that were given out.
@@ -40,6 +43,7 @@ impl Default for Api {
             generated: 0,
             addresses: 0,
             rights: None,
+            policies: None,
             aggregated: 0,
             tokens: HashMap::new(),
             is_dirty: true,

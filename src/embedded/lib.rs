@@ -22,6 +22,7 @@ mod meta;
 mod openapi;
 mod patching;
 mod pods;
+mod policy;
 mod programs;
 mod quantity;
 mod read;

@@ -240,6 +240,16 @@ impl Failure {
         Self::new(403, "Forbidden", message).about(kind, name)
     }
 
+    /// A write that a policy denies.
+    pub(crate) fn refused(kind: &Kind, name: &str, why: &str, (code, reason): (u16, &'static str)) -> Box<Self> {
+        let mut failure = Self::forbidden(kind, name, why);
+        (failure.code, failure.reason) = (code, reason);
+        if let Some(details) = &mut failure.details {
+            details["causes"] = json!([{"message": why}]);
+        }
+        failure
+    }
+
     /// A request that its user may not send.
     pub(crate) fn denied(group: &str, resource: &str, name: &str, why: &str) -> Box<Self> {
         let full = if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") };

@@ -216,6 +216,9 @@ fn always(kind: &Kind, object: &Value, faults: &mut Faults) {
         "rolebindings.rbac.authorization.k8s.io" | "clusterrolebindings.rbac.authorization.k8s.io" => {
             bindings(object, kind.namespaced, faults);
         }
+        "validatingadmissionpolicies.admissionregistration.k8s.io" => {
+            faults.extend(crate::policy::faults(&object["spec"]));
+        }
         "customresourcedefinitions.apiextensions.k8s.io" => faults.extend(crate::crd::check(object)),
         _ => {}
     }

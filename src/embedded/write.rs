@@ -12,6 +12,7 @@ use crate::meta;
 use crate::request::{Response, manager};
 use crate::status::{Failure, Outcome, details};
 use crate::store::Object;
+use crate::policy::{self, Write};
 use crate::{access, body, last_applied, patching, strategy, validate, versions};
 
 /// Creates an object.
@@ -136,6 +137,8 @@ fn store_new(
     }
     put_managed(&mut object, managed);
     let key = key(context.namespace(), &name);
+    let write = Write { operation: "CREATE", name: &name, object: &object, old: &Value::Null, is_dry };
+    policy::admit(api, context, write)?;
     if api.store.get(&kind.storage(), &key).is_some() {
         let is_deleting = !object_is_live(api, &kind, &key);
         return Err(Failure::already_exists(&kind, &name, is_deleting));
@@ -234,6 +237,7 @@ fn save(
     if !faults.is_empty() {
         return Err(Failure::invalid(&kind.group, &kind.kind, &name, &faults));
     }
+    policy::admit(api, context, Write { operation: "UPDATE", name: &name, object: &object, old: live, is_dry })?;
     if object["metadata"]["generation"] != live["metadata"]["generation"] || kind.custom().is_some() {
         context.warnings.extend(strategy::warnings(&kind, &object));
     }
@@ -433,6 +437,7 @@ pub(crate) fn delete(api: &mut Api, context: &mut Context<'_>) -> Outcome<Respon
     let Some(object) = api.store.get(&kind.storage(), &key).cloned() else {
         return Err(Failure::not_found(&kind, context.name()));
     };
+    admit_delete(api, context, &object, options.is_dry)?;
     let (mut last, is_gone) = delete_one(api, &kind, &key, &object, &options, &context.now)?;
     if is_gone && !options.is_dry {
         last["metadata"]["resourceVersion"] = api.store.version().to_string().into();
@@ -464,12 +469,20 @@ pub(crate) fn delete_collection(api: &mut Api, context: &mut Context<'_>) -> Out
     let (found, mut list) = crate::read::select(api, context)?;
     let mut items = Vec::new();
     for (key, object) in found {
+        admit_delete(api, context, &object, options.is_dry)?;
         let (last, _) = delete_one(api, &kind, &key, &object, &options, &context.now)?;
         items.push(crate::read::item(&kind, last));
     }
     list["items"] = items.into();
     list["metadata"]["resourceVersion"] = api.store.version().to_string().into();
     Ok(Response::json(200, &list))
+}
+
+/// Refuses a deletion that a policy denies.
+fn admit_delete(api: &mut Api, context: &mut Context<'_>, object: &Object, is_dry: bool) -> Outcome<()> {
+    let old = versions::read(&context.kind, object);
+    let name = meta::text(&old, "name").to_owned();
+    policy::admit(api, context, Write { operation: "DELETE", name: &name, object: &Value::Null, old: &old, is_dry })
 }
 
 /// The options of a deletion.

@@ -11,12 +11,13 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::api::{Api, Context};
+use crate::cel::{Scope, authorizer};
 use crate::kinds::Kind;
 use crate::request::{Query, Request, Route, User};
 use crate::status::{Failure, Outcome};
 
 pub(crate) use bootstrap::{aggregate, seed};
-pub(crate) use review::create as review;
+pub(crate) use review::{create as review, user_info};
 pub(crate) use rights::{Attributes, Decision, RBAC, Rights};
 pub(crate) use token::{Token, create as create_token};
 
@@ -83,6 +84,13 @@ fn attributes<'a>(route: &'a Route, verb: &'a str, name: &'a str) -> Attributes<
         name,
         path: None,
     }
+}
+
+/// Gives a policy the variables that ask about the rights of the sender.
+pub(crate) fn authorizer_of(rights: Arc<Rights>, user: &User, route: &Route, name: &str, scope: &mut Scope<'_>) {
+    let about = attributes(route, "", name);
+    scope.set("authorizer.requestResource", authorizer(rights.clone(), user, &about));
+    scope.set("authorizer", authorizer(rights, user, &Attributes::default()));
 }
 
 /// Refuses what a user may not do.

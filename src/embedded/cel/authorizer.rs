@@ -54,16 +54,16 @@ impl Opaque for Answer {
     }
 }
 
-/// The authorizer for a user.
-pub(crate) fn authorizer(rights: Arc<Rights>, user: &User) -> Cel {
+/// The authorizer for a user, who is asked about `about`.
+pub(crate) fn authorizer(rights: Arc<Rights>, user: &User, about: &Attributes<'_>) -> Cel {
     Cel::Opaque(Arc::new(Question {
         rights,
         user: Arc::new(user.clone()),
-        group: String::new(),
-        resource: String::new(),
-        subresource: String::new(),
-        namespace: String::new(),
-        name: String::new(),
+        group: about.group.to_owned(),
+        resource: about.resource.to_owned(),
+        subresource: about.subresource.to_owned(),
+        namespace: about.namespace.to_owned(),
+        name: about.name.to_owned(),
         path: None,
     }))
 }

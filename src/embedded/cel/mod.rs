@@ -202,6 +202,10 @@ fn prepare(expr: &mut IdedExpr, names: &mut Vec<String>) -> Result<(), String> {
                 expr.expr = Expr::Ident(name);
                 return Ok(());
             }
+            if matches!(&select.operand.expr, Expr::Ident(name) if name == "authorizer") && select.field == "requestResource" {
+                expr.expr = Expr::Ident("authorizer.requestResource".to_owned());
+                return Ok(());
+            }
             prepare(&mut select.operand, names)?;
         }
         Expr::List(list) => list.elements.iter_mut().try_for_each(|item| prepare(item, names))?,
