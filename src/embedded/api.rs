@@ -12,6 +12,7 @@ use crate::policy::Policies;
 use crate::request::{Query, Request, Response, Route, segments};
 use crate::status::{Failure, Outcome};
 use crate::store::Store;
+use crate::versions::Converter;
 use crate::{discovery, openapi, read, write};
 
 /// A Kubernetes API with its objects. It never reads a clock: the time is given.
@@ -27,6 +28,8 @@ pub struct Api {
     pub(crate) rights: Option<Arc<Rights>>,
     /// The policies as they were when they were last read.
     pub(crate) policies: Option<Arc<Policies>>,
+    /// What answers for conversion webhooks.
+    pub(crate) converter: Option<Arc<dyn Converter>>,
     /// The newest change of a cluster role when aggregated roles were last computed.
     pub(crate) aggregated: u64,
     /// The tokens that were given out.
@@ -44,6 +47,7 @@ impl Default for Api {
             addresses: 0,
             rights: None,
             policies: None,
+            converter: None,
             aggregated: 0,
             tokens: HashMap::new(),
             is_dirty: true,
@@ -119,6 +123,12 @@ impl Api {
         api
     }
 
+    /// Sets what answers for the conversion webhooks of CRDs. Without it, versions differ in their schema only.
+    pub fn set_converter(&mut self, converter: Arc<dyn Converter>) {
+        self.converter = Some(converter);
+        crate::crd::serve_all(self);
+    }
+
     /// Answers a request at a time.
     pub fn handle(&mut self, request: &Request<'_>, now: Timestamp) -> Response {
         let (path, query) = request.uri.split_once('?').unwrap_or((request.uri, ""));
@@ -158,7 +168,10 @@ impl Api {
             return Err(Failure::no_path());
         }
         let mut context = Context { kind, route, query, request, now: time(now), warnings: Vec::new() };
-        let mut response = self.dispatch(&mut context)?;
+        let mut response = match self.dispatch(&mut context) {
+            Ok(response) => response,
+            Err(failure) => Response::json(failure.code, &failure.to_json()),
+        };
         response.warnings.append(&mut context.warnings);
         Ok(response)
     }
@@ -209,7 +222,7 @@ impl Api {
         let kind = &context.kind;
         let object = self.store.get(&kind.storage(), &context.key());
         let object = object.ok_or_else(|| Failure::not_found(kind, context.name()))?;
-        Ok(crate::versions::read(kind, object))
+        crate::versions::read(kind, object)
     }
 
     /// A value that no other object has: the same requests get the same ones.

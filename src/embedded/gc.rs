@@ -105,11 +105,11 @@ fn collect(api: &mut Api, now: &str) -> bool {
     };
     let (mut foreground, mut changed) = (HashSet::new(), false);
     for (kind, key, object) in &waiting {
-        let value = versions::read(kind, object);
+        let Ok(value) = versions::read(kind, object) else { continue };
         let below = || owned.iter().filter(|(_, _, child)| child.owners.contains(&object.uid));
         if has(&value, "orphan") {
             for (kind, key, child) in below() {
-                let mut child_value = versions::read(kind, child);
+                let Ok(mut child_value) = versions::read(kind, child) else { continue };
                 without_owners(&mut child_value, |uid| uid == &*object.uid);
                 write::put_as_collector(api, kind, key, child_value, now);
             }
@@ -117,8 +117,8 @@ fn collect(api: &mut Api, now: &str) -> bool {
             changed = true;
         } else if has(&value, "foregroundDeletion") {
             foreground.insert(object.uid.clone());
-            let blocks = below().any(|(kind, _, child)| {
-                let child = versions::read(kind, child);
+            let blocks = below().any(|(_, _, child)| {
+                let child = child.value();
                 let owners = child["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
                 owners.iter().any(|owner| owner["uid"] == *object.uid && owner["blockOwnerDeletion"] == true)
             });
@@ -138,7 +138,7 @@ fn collect(api: &mut Api, now: &str) -> bool {
         let dangling = object.owners.iter().any(|uid| !uids.contains(uid));
         if solid {
             if dangling {
-                let mut value = versions::read(&kind, &object);
+                let Ok(mut value) = versions::read(&kind, &object) else { continue };
                 without_owners(&mut value, |uid| !uids.contains(uid));
                 write::put_as_collector(api, &kind, &key, value, now);
                 changed = true;

@@ -43,6 +43,7 @@ mod write;
 pub use api::Api;
 pub use programs::{Call, Course, Exec, ExecResult, Obedient, Objects, Programs, Reply};
 pub use request::{Body, Request, Response, User};
+pub use versions::Converter;
 pub use watch::Watch;
 
 #[cfg(test)]

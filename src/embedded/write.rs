@@ -146,9 +146,21 @@ fn store_new(
     if is_dry {
         return Ok(object);
     }
+    let mut stored = versions::for_storage(&kind, &object)?;
     api.is_dirty = true;
-    api.store.put(&kind.storage(), &key, &mut object);
+    api.store.put(&kind.storage(), &key, &mut stored);
+    let object = returned(&kind, object, stored)?;
     crate::crd::changed(api, &kind, Some(&object));
+    Ok(object)
+}
+
+/// An object after it was stored: a webhook converts it back.
+fn returned(kind: &Kind, mut object: Value, mut stored: Value) -> Outcome<Value> {
+    if kind.custom().is_some_and(|custom| custom.hook.is_some()) {
+        versions::convert(kind, &mut stored)?;
+        return Ok(stored);
+    }
+    object["metadata"]["resourceVersion"] = stored["metadata"]["resourceVersion"].take();
     Ok(object)
 }
 
@@ -258,10 +270,9 @@ fn save(
         api.store.remove(&kind.storage(), &key);
         crate::crd::changed(api, &kind, None);
     } else {
-        let mut stored = object.clone();
-        strategy::for_storage(&kind, &mut stored);
+        let mut stored = versions::for_storage(&kind, &object)?;
         api.store.put(&kind.storage(), &key, &mut stored);
-        object["metadata"]["resourceVersion"] = stored["metadata"]["resourceVersion"].clone();
+        object = returned(&kind, object, stored)?;
         crate::crd::changed(api, &kind, Some(&object));
     }
     Ok((object, is_gone))
@@ -480,7 +491,7 @@ pub(crate) fn delete_collection(api: &mut Api, context: &mut Context<'_>) -> Out
 
 /// Refuses a deletion that a policy denies.
 fn admit_delete(api: &mut Api, context: &mut Context<'_>, object: &Object, is_dry: bool) -> Outcome<()> {
-    let old = versions::read(&context.kind, object);
+    let old = versions::read(&context.kind, object)?;
     let name = meta::text(&old, "name").to_owned();
     policy::admit(api, context, Write { operation: "DELETE", name: &name, object: &Value::Null, old: &old, is_dry })
 }
@@ -548,7 +559,7 @@ pub(crate) fn delete_one(
     options: &DeleteOptions,
     now: &str,
 ) -> Outcome<(Value, bool)> {
-    let mut value = versions::read(kind, object);
+    let mut value = versions::read(kind, object)?;
     let name = meta::text(&value, "name").to_owned();
     for (wanted, what, field, then) in [
         (&options.uid, "UID", "uid", "deleted and then recreated"),
@@ -582,8 +593,7 @@ pub(crate) fn delete_one(
         return Ok((if strategy::is_graceful(kind) { value } else { before }, true));
     }
     if value != before {
-        let mut stored = value.clone();
-        strategy::for_storage(kind, &mut stored);
+        let mut stored = versions::for_storage(kind, &value)?;
         api.store.put(&kind.storage(), key, &mut stored);
         value["metadata"]["resourceVersion"] = stored["metadata"]["resourceVersion"].clone();
         crate::crd::changed(api, kind, Some(&value));
@@ -593,7 +603,7 @@ pub(crate) fn delete_one(
 
 /// Replaces an object on behalf of the garbage collector, as an update of its fields.
 pub(crate) fn put_as_collector(api: &mut Api, kind: &Arc<Kind>, key: &str, mut new: Value, now: &str) {
-    let Some(mut old) = api.store.get(&kind.storage(), key).map(|object| versions::read(kind, object)) else {
+    let Some(Ok(mut old)) = api.store.get(&kind.storage(), key).map(|object| versions::read(kind, object)) else {
         return;
     };
     let mut managed = Managed::parse(&take_managed(&mut old)).unwrap_or_default();
@@ -611,14 +621,15 @@ pub(crate) fn put_as_collector(api: &mut Api, kind: &Arc<Kind>, key: &str, mut n
 }
 
 /// Replaces an object on behalf of a controller, without its managers.
-pub(crate) fn put(api: &mut Api, kind: &Arc<Kind>, key: &str, mut value: Value) {
+pub(crate) fn put(api: &mut Api, kind: &Arc<Kind>, key: &str, value: Value) {
     api.is_dirty = true;
     if meta::is_released(kind, &value) {
         api.store.remove(&kind.storage(), key);
         crate::crd::changed(api, kind, None);
         return;
     }
-    strategy::for_storage(kind, &mut value);
+    // What no webhook converts stays in its version: controllers cannot tell anybody.
+    let mut value = versions::for_storage(kind, &value).unwrap_or(value);
     api.store.put(&kind.storage(), key, &mut value);
     crate::crd::changed(api, kind, Some(&value));
 }

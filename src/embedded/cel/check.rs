@@ -123,6 +123,7 @@ impl<'a> Environment<'a> {
                 LiteralValue::Null => Type::Dyn,
                 _ => Type::Other,
             }),
+            Expr::Ident(name) if TYPES.contains(&&**name) && self.get(name).is_none() => Ok(Type::Dyn),
             Expr::Ident(name) => self.get(name).cloned().ok_or_else(|| undeclared(name)),
             Expr::Select(select) => {
                 let found = field(&self.infer(&select.operand)?, &select.field)?;
@@ -245,6 +246,9 @@ fn result(name: &str, mut args: Vec<Type>) -> Found {
     }
 }
 
+/// The names of types, which are compared with the result of `type`.
+pub(super) const TYPES: [&str; 9] = ["int", "uint", "double", "bool", "string", "bytes", "list", "map", "null_type"];
+
 const BOOLS: [&str; 38] = [
     "@in", "@tick", "startsWith", "endsWith", "matches", "contains", "isSorted", "isQuantity", "isInteger",
     "isGreaterThan", "isLessThan", "sets.contains", "sets.equivalent", "sets.intersects", "isSemver", "isIP", "isCIDR",
@@ -253,13 +257,13 @@ const BOOLS: [&str; 38] = [
     "bool", "exists", "all", "exists_one", "isIPv4", "isIPv6", "isCIDRv4", "isCIDRv6", "has",
 ];
 
-const TEXTS: [&str; 18] = [
+const TEXTS: [&str; 17] = [
     "string", "charAt", "lowerAscii", "upperAscii", "replace", "substring", "trim", "join", "strings.quote", "format",
-    "base64.encode", "find", "jsonpatch.escapeKey", "reason", "error", "type", "getScheme", "getHost",
+    "base64.encode", "find", "jsonpatch.escapeKey", "reason", "error", "getScheme", "getHost",
 ];
 
-const OTHERS: [&str; 84] = [
-    "_[?_]", "_?._", "-_", "uint", "bytes", "timestamp", "duration", "dyn", "min", "max", "sum", "slice", "sort",
+const OTHERS: [&str; 85] = [
+    "type", "_[?_]", "_?._", "-_", "uint", "bytes", "timestamp", "duration", "dyn", "min", "max", "sum", "slice", "sort",
     "flatten", "distinct", "first", "last", "lists.range", "reverse", "quantity", "asInteger", "asApproximateFloat",
     "sign", "add", "sub", "semver", "major", "minor", "patch", "ip", "cidr", "family", "prefixLength", "masked",
     "base64.decode", "optional.none", "optional.of", "optional.ofNonZeroValue", "value", "or", "orValue", "optMap",

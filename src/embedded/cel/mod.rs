@@ -142,7 +142,16 @@ impl<'a> Scope<'a> {
                 let why = known.and_then(|known| known.get(name.as_str())?.clone().err());
                 why.unwrap_or_else(|| format!("no such attribute(s): {name}"))
             }
-            ExecutionError::FunctionError { message, .. } => message.clone(),
+            ExecutionError::FunctionError { function, message } => match &**function {
+                "int" | "uint" | "double" if message.starts_with("string parse") => {
+                    format!("type conversion error from 'string' to '{function}'")
+                }
+                "quantity" => {
+                    let pattern = "'^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
+                    format!("quantities must match the regular expression {pattern}")
+                }
+                _ => message.clone(),
+            },
             other => other.to_string(),
         }
     }
@@ -152,6 +161,9 @@ impl VariableResolver for Scope<'_> {
     fn resolve(&self, name: &str) -> Option<Cel> {
         if let Some(value) = self.given.get(name) {
             return Some(value.clone());
+        }
+        if check::TYPES.contains(&name) {
+            return Some(Cel::String(name.to_owned().into()));
         }
         let program = self.lazy?.get(name)?;
         if let Some(known) = self.known.lock().ok()?.get(name) {

@@ -13,6 +13,7 @@ use crate::decode;
 use crate::kinds::{Kind, Source};
 use crate::schema::{Arena, Id, Typed, definition};
 use crate::status::Fault;
+use crate::versions::Hook;
 
 pub(crate) use names::{begin_delete, check, default_names, prepare, tick};
 
@@ -30,12 +31,14 @@ pub(crate) struct Custom {
     pub(crate) selectable: Vec<String>,
     /// The rules of the schema, if it has any.
     rules: Option<Arc<rules::Rules>>,
+    /// What converts its objects, if it is a webhook.
+    pub(crate) hook: Option<Hook>,
     /// Whether all objects were stored by this version and schema.
     pub(crate) is_first: bool,
 }
 
 impl Custom {
-    fn new(crd: &Value, version: &Value, is_first: bool, old: Option<&Self>) -> Self {
+    fn new(crd: &Value, version: &Value, is_first: bool, old: Option<&Self>, hook: Option<Hook>) -> Self {
         // Compiling takes longer than all else.
         let rules = match old.filter(|old| old.version["schema"] == version["schema"]) {
             Some(old) => old.rules.clone(),
@@ -49,6 +52,7 @@ impl Custom {
             id,
             schema,
             rules,
+            hook,
             has_status: version["subresources"]["status"].is_object(),
             version: version.clone(),
             names: crd["status"]["acceptedNames"].clone(),
@@ -202,6 +206,14 @@ pub(crate) fn changed(api: &mut Api, kind: &Kind, object: Option<&Value>) {
 /// The resource of CRDs.
 pub(crate) const CRDS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 
+/// Serves all CRDs again.
+pub(crate) fn serve_all(api: &mut Api) {
+    let all: Vec<Value> = api.store.range(CRDS, "", None).map(|(_, crd)| crd.value()).collect();
+    for crd in all {
+        serve(api, crate::meta::text(&crd, "name"), &crd);
+    }
+}
+
 /// Serves the versions of a CRD that is established.
 fn serve(api: &mut Api, name: &str, crd: &Value) {
     let conditions = crd["status"]["conditions"].as_array().into_iter().flatten();
@@ -218,13 +230,18 @@ fn serve(api: &mut Api, name: &str, crd: &Value) {
     // Objects that exist were stored by other schemas, unless nothing about the versions changed.
     let has_objects = api.store.range(name, "", None).next().is_some();
     api.kinds.remove(&group, &plural);
+    let hook = api.converter.clone().filter(|_| spec["conversion"]["strategy"] == "Webhook").map(|converter| {
+        let mut versions = spec["versions"].as_array().into_iter().flatten();
+        let storage = versions.find(|version| version["storage"] == true);
+        Hook { converter, storage: storage.map(|version| text(&version["name"])).unwrap_or_default() }
+    });
     for version in
         spec["versions"].as_array().into_iter().flatten().filter(|version| version["served"] == true)
     {
         let before = old.as_ref().and_then(|old| old.custom());
         let same = before
             .is_some_and(|custom| custom.is_first && custom.version["schema"] == version["schema"]);
-        let custom = Custom::new(crd, version, !has_objects || same, before);
+        let custom = Custom::new(crd, version, !has_objects || same, before, hook.clone());
         let mut verbs =
             vec!["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
         if is_deleting {
