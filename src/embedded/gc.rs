@@ -22,8 +22,13 @@ impl Api {
         }
         let aggregated = crate::access::aggregate(self, now);
         let now = time(now);
-        let changed =
-            [aggregated, crate::crd::tick(self, &now), accounts(self, &now), namespaces(self, &now), collect(self, &now)];
+        let changed = [
+            aggregated,
+            crate::crd::tick(self, &now),
+            accounts(self, &now),
+            namespaces(self, &now),
+            collect(self, &now),
+        ];
         self.is_dirty |= changed.contains(&true);
         changed.contains(&true)
     }

@@ -48,3 +48,6 @@ pub use watch::Watch;
 
 #[cfg(test)]
 mod recorded;
+
+#[cfg(test)]
+mod access_tests;

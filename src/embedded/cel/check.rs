@@ -49,8 +49,7 @@ impl Type {
                     let text = serde_json::json!({"type": "string"});
                     schema["properties"]["apiVersion"] = text.clone();
                     schema["properties"]["kind"] = text.clone();
-                    schema["properties"]["metadata"] =
-                        serde_json::json!({"type": "object", "properties": {"name": text, "generateName": text}});
+                    schema["properties"]["metadata"] = serde_json::json!({"type": "object", "properties": {"name": text, "generateName": text}});
                 }
                 Self::Object(schema.into())
             }
@@ -58,7 +57,7 @@ impl Type {
         }
     }
 
-    fn name(&self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Dyn => "dyn",
             Self::Bool => "bool",
@@ -78,7 +77,9 @@ impl Type {
 
     /// Whether an operator may get both types.
     fn fits(&self, other: &Self) -> bool {
-        !(self.is_scalar() && (other.is_scalar() && self != other || matches!(other, Self::List(_) | Self::Map(_) | Self::Object(_))))
+        !(self.is_scalar()
+            && (other.is_scalar() && self != other
+                || matches!(other, Self::List(_) | Self::Map(_) | Self::Object(_))))
     }
 
     /// A type for values of both.
@@ -125,6 +126,11 @@ impl<'a> Environment<'a> {
             }),
             Expr::Ident(name) if TYPES.contains(&&**name) && self.get(name).is_none() => Ok(Type::Dyn),
             Expr::Ident(name) => self.get(name).cloned().ok_or_else(|| undeclared(name)),
+            Expr::Select(select) if matches!(&select.operand.expr, Expr::Ident(name) if name == "variables") =>
+            {
+                let found = self.get(&super::variable(&select.field)).cloned();
+                found.ok_or_else(|| format!("undefined field '{}'", select.field))
+            }
             Expr::Select(select) => {
                 let found = field(&self.infer(&select.operand)?, &select.field)?;
                 Ok(if select.test { Type::Bool } else { found })
@@ -162,17 +168,24 @@ impl<'a> Environment<'a> {
                 }
                 result(&name, args)
             }
-            Expr::Struct(_) | Expr::Unspecified => Err("the expression is not supported".to_owned()),
+            Expr::Struct(found) => Err(undeclared(&found.type_name)),
+            Expr::Unspecified => Err("the expression is empty".to_owned()),
         }
     }
 
     fn loops(&self, found: &ComprehensionExpr) -> Found {
+        if found.iter_var2.is_some() {
+            return Err("macros with two variables are not supported by the embedded API".to_owned());
+        }
         let item = match self.infer(&found.iter_range)? {
             Type::List(item) => *item,
             Type::Map(_) => Type::String,
             Type::Dyn => Type::Dyn,
             other => {
-                return Err(format!("expression of type '{}' cannot be range of a comprehension", other.name()));
+                return Err(format!(
+                    "expression of type '{}' cannot be range of a comprehension",
+                    other.name()
+                ));
             }
         };
         let start = self.infer(&found.accu_init)?;
@@ -191,7 +204,9 @@ fn field(of: &Type, name: &str) -> Found {
     match of {
         Type::Object(schema) => {
             let mut properties = schema["properties"].as_object().into_iter().flatten();
-            let found = properties.find(|(known, _)| escaped(known) == name);
+            let is_plain = schema[PLAIN] == true;
+            let found =
+                properties.find(|(known, _)| if is_plain { *known == name } else { escaped(known) == name });
             found.map(|(_, below)| Type::of(below, false)).ok_or_else(|| format!("undefined field '{name}'"))
         }
         Type::Map(value) => Ok((**value).clone()),
@@ -216,7 +231,10 @@ fn result(name: &str, mut args: Vec<Type>) -> Found {
             _ => Ok(Type::Bool),
         },
         "_+_" | "_-_" | "_*_" | "_/_" | "_%_" => match &args[..] {
-            [a, b] if !(a.fits(b) && b.fits(a)) || matches!((a, name), (Type::Bool, _) | (Type::String, "_-_" | "_*_")) => {
+            [a, b]
+                if !(a.fits(b) && b.fits(a))
+                    || matches!((a, name), (Type::Bool, _) | (Type::String, "_-_" | "_*_")) =>
+            {
                 mismatch(&args)
             }
             _ => Ok(args.into_iter().reduce(Type::join).unwrap_or(Type::Dyn)),
@@ -246,31 +264,158 @@ fn result(name: &str, mut args: Vec<Type>) -> Found {
     }
 }
 
+/// Set in schemas whose fields have their own names in expressions: those of no custom resource.
+pub(crate) const PLAIN: &str = "plain";
+
 /// The names of types, which are compared with the result of `type`.
-pub(super) const TYPES: [&str; 9] = ["int", "uint", "double", "bool", "string", "bytes", "list", "map", "null_type"];
+pub(super) const TYPES: [&str; 9] =
+    ["int", "uint", "double", "bool", "string", "bytes", "list", "map", "null_type"];
 
 const BOOLS: [&str; 38] = [
-    "@in", "@tick", "startsWith", "endsWith", "matches", "contains", "isSorted", "isQuantity", "isInteger",
-    "isGreaterThan", "isLessThan", "sets.contains", "sets.equivalent", "sets.intersects", "isSemver", "isIP", "isCIDR",
-    "ip.isCanonical", "isLoopback", "isUnspecified", "isLinkLocalMulticast", "isLinkLocalUnicast", "isGlobalUnicast",
-    "containsIP", "containsCIDR", "hasValue", "allowed", "errored", "isURL",
-    "bool", "exists", "all", "exists_one", "isIPv4", "isIPv6", "isCIDRv4", "isCIDRv6", "has",
+    "@in",
+    "@tick",
+    "startsWith",
+    "endsWith",
+    "matches",
+    "contains",
+    "isSorted",
+    "isQuantity",
+    "isInteger",
+    "isGreaterThan",
+    "isLessThan",
+    "sets.contains",
+    "sets.equivalent",
+    "sets.intersects",
+    "isSemver",
+    "isIP",
+    "isCIDR",
+    "ip.isCanonical",
+    "isLoopback",
+    "isUnspecified",
+    "isLinkLocalMulticast",
+    "isLinkLocalUnicast",
+    "isGlobalUnicast",
+    "containsIP",
+    "containsCIDR",
+    "hasValue",
+    "allowed",
+    "errored",
+    "isURL",
+    "bool",
+    "exists",
+    "all",
+    "exists_one",
+    "isIPv4",
+    "isIPv6",
+    "isCIDRv4",
+    "isCIDRv6",
+    "has",
 ];
 
 const TEXTS: [&str; 17] = [
-    "string", "charAt", "lowerAscii", "upperAscii", "replace", "substring", "trim", "join", "strings.quote", "format",
-    "base64.encode", "find", "jsonpatch.escapeKey", "reason", "error", "getScheme", "getHost",
+    "string",
+    "charAt",
+    "lowerAscii",
+    "upperAscii",
+    "replace",
+    "substring",
+    "trim",
+    "join",
+    "strings.quote",
+    "format",
+    "base64.encode",
+    "find",
+    "jsonpatch.escapeKey",
+    "reason",
+    "error",
+    "getScheme",
+    "getHost",
 ];
 
 const OTHERS: [&str; 85] = [
-    "type", "_[?_]", "_?._", "-_", "uint", "bytes", "timestamp", "duration", "dyn", "min", "max", "sum", "slice", "sort",
-    "flatten", "distinct", "first", "last", "lists.range", "reverse", "quantity", "asInteger", "asApproximateFloat",
-    "sign", "add", "sub", "semver", "major", "minor", "patch", "ip", "cidr", "family", "prefixLength", "masked",
-    "base64.decode", "optional.none", "optional.of", "optional.ofNonZeroValue", "value", "or", "orValue", "optMap",
-    "optFlatMap", "validate", "getFullYear", "getMonth", "getDayOfYear", "getDayOfMonth", "getDate", "getDayOfWeek",
-    "getHours", "getMinutes", "getSeconds", "getMilliseconds", "format.named", "format.dns1123Label",
-    "format.dns1123Subdomain", "format.dns1035Label", "format.dns1035LabelPrefix", "format.dns1123LabelPrefix",
-    "format.dns1123SubdomainPrefix", "format.qualifiedName", "format.labelValue", "format.uri", "format.uuid",
-    "format.byte", "format.date", "format.datetime", "group", "resource", "subresource", "namespace", "name", "check",
-    "path", "serviceAccount", "fieldSelector", "labelSelector", "map", "filter", "@list", "@accu", "unwrap", "unwrapOpt",
+    "type",
+    "_[?_]",
+    "_?._",
+    "-_",
+    "uint",
+    "bytes",
+    "timestamp",
+    "duration",
+    "dyn",
+    "min",
+    "max",
+    "sum",
+    "slice",
+    "sort",
+    "flatten",
+    "distinct",
+    "first",
+    "last",
+    "lists.range",
+    "reverse",
+    "quantity",
+    "asInteger",
+    "asApproximateFloat",
+    "sign",
+    "add",
+    "sub",
+    "semver",
+    "major",
+    "minor",
+    "patch",
+    "ip",
+    "cidr",
+    "family",
+    "prefixLength",
+    "masked",
+    "base64.decode",
+    "optional.none",
+    "optional.of",
+    "optional.ofNonZeroValue",
+    "value",
+    "or",
+    "orValue",
+    "optMap",
+    "optFlatMap",
+    "validate",
+    "getFullYear",
+    "getMonth",
+    "getDayOfYear",
+    "getDayOfMonth",
+    "getDate",
+    "getDayOfWeek",
+    "getHours",
+    "getMinutes",
+    "getSeconds",
+    "getMilliseconds",
+    "format.named",
+    "format.dns1123Label",
+    "format.dns1123Subdomain",
+    "format.dns1035Label",
+    "format.dns1035LabelPrefix",
+    "format.dns1123LabelPrefix",
+    "format.dns1123SubdomainPrefix",
+    "format.qualifiedName",
+    "format.labelValue",
+    "format.uri",
+    "format.uuid",
+    "format.byte",
+    "format.date",
+    "format.datetime",
+    "group",
+    "resource",
+    "subresource",
+    "namespace",
+    "name",
+    "check",
+    "path",
+    "serviceAccount",
+    "fieldSelector",
+    "labelSelector",
+    "map",
+    "filter",
+    "@list",
+    "@accu",
+    "unwrap",
+    "unwrapOpt",
 ];
