@@ -1,4 +1,4 @@
-//! Rights, tokens, conversion and bounds of expressions, as far as no fixture has them.
+//! Rights, tokens, conversion and bounds of expressions: what no fixture has.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ fn user(name: &str) -> User {
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 
-fn give(api: &mut Api, name: &str, to: &str, rules: Value) {
+fn give(api: &mut Api, name: &str, to: &str, rules: &Value) {
     admin(api, &format!("POST {RBAC}/clusterroles"), &json!({"metadata": {"name": name}, "rules": rules}));
     let subject = json!({"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": to});
     let role = json!({"kind": "ClusterRole", "apiGroup": "rbac.authorization.k8s.io", "name": name});
@@ -71,7 +71,7 @@ fn impersonation_needs_the_verb_for_each_part() {
     let mut api = settled();
     let rules = json!([{"apiGroups": [""], "resources": ["users"], "verbs": ["impersonate"], "resourceNames": ["bob"]},
         {"apiGroups": ["authentication.k8s.io"], "resources": ["userextras/a/b"], "verbs": ["impersonate"]}]);
-    give(&mut api, "acts", "anna", rules);
+    give(&mut api, "acts", "anna", &rules);
     let anna = user("anna");
     let header = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     let bob = [header("impersonate-user", "bob"), header("impersonate-extra-a%2fb", "x y")];

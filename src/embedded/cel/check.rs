@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use kube_cel::cel::common::ast::{ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue};
 use serde_json::Value;
 
-use super::value::escaped;
+use super::names::{PLAIN, TYPES, escaped, variable};
 
 /// The type of an expression.
 #[derive(Debug, Clone, PartialEq)]
@@ -128,7 +128,7 @@ impl<'a> Environment<'a> {
             Expr::Ident(name) => self.get(name).cloned().ok_or_else(|| undeclared(name)),
             Expr::Select(select) if matches!(&select.operand.expr, Expr::Ident(name) if name == "variables") =>
             {
-                let found = self.get(&super::variable(&select.field)).cloned();
+                let found = self.get(&variable(&select.field)).cloned();
                 found.ok_or_else(|| format!("undefined field '{}'", select.field))
             }
             Expr::Select(select) => {
@@ -263,13 +263,6 @@ fn result(name: &str, mut args: Vec<Type>) -> Found {
         name => Err(undeclared(name)),
     }
 }
-
-/// Set in schemas whose fields have their own names in expressions: those of no custom resource.
-pub(crate) const PLAIN: &str = "plain";
-
-/// The names of types, which are compared with the result of `type`.
-pub(super) const TYPES: [&str; 9] =
-    ["int", "uint", "double", "bool", "string", "bytes", "list", "map", "null_type"];
 
 const BOOLS: [&str; 38] = [
     "@in",

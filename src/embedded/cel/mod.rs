@@ -2,6 +2,7 @@
 
 mod authorizer;
 mod check;
+mod names;
 mod value;
 
 use std::cell::Cell;
@@ -14,8 +15,9 @@ use kube_cel::cel::context::{Context, VariableResolver};
 use kube_cel::cel::parser::Parser;
 use kube_cel::cel::{ExecutionError, Value as Cel};
 
-pub(crate) use authorizer::authorizer;
-pub(crate) use check::{Environment, PLAIN, Type};
+pub(crate) use authorizer::{Authority, Question};
+pub(crate) use check::{Environment, Type};
+pub(crate) use names::{PLAIN, variable};
 pub(crate) use value::{plain, typed};
 
 /// The steps of loops that one evaluation may take.
@@ -162,7 +164,7 @@ impl VariableResolver for Scope<'_> {
         if let Some(value) = self.given.get(name) {
             return Some(value.clone());
         }
-        if check::TYPES.contains(&name) {
+        if names::TYPES.contains(&name) {
             return Some(Cel::String(name.to_owned().into()));
         }
         let program = self.lazy?.get(name)?;
@@ -182,11 +184,6 @@ pub(crate) fn text(value: &Cel) -> String {
         Cel::Int(number) => number.to_string(),
         other => format!("{other:?}"),
     }
-}
-
-/// The name under which a variable of a policy is known: `variables.NAME`.
-pub(crate) fn variable(name: &str) -> String {
-    format!("variables.{name}")
 }
 
 fn expression(expr: Expr) -> IdedExpr {
