@@ -72,7 +72,7 @@ pub(crate) struct Event {
 type Objects = BTreeMap<Arc<str>, Arc<Object>>;
 
 /// All objects.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Store {
     version: u64,
     objects: BTreeMap<Arc<str>, Objects>,

@@ -16,7 +16,7 @@ use crate::kinds::Kind;
 use crate::request::{Query, Request, Route, User};
 use crate::status::{Failure, Outcome};
 
-pub(crate) use bootstrap::{aggregate, seed};
+pub(crate) use bootstrap::{CLUSTER_ROLES, aggregate, seed};
 pub(crate) use review::{create as review, user_info};
 pub(crate) use rights::{Attributes, Decision, RBAC, Rights};
 pub(crate) use token::{Token, create as create_token};
