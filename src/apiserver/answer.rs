@@ -21,6 +21,7 @@ use super::{Server, exec};
 pub(super) type Answer = UnsyncBoxBody<Bytes, io::Error>;
 
 const JSON: &str = "application/json";
+const YAML: &str = "application/yaml";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
 /// The largest body of a request, as in kube-apiserver.
@@ -41,9 +42,12 @@ impl Server {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        let user = match acting(user, request.headers()) {
+        let headers = impersonating(request.headers());
+        let path = request.uri().path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
+        let acting = self.lock().acting_user(user, request.method().as_str(), path, &headers);
+        let user = match acting {
             Ok(user) => user,
-            Err(message) => return status(StatusCode::BAD_REQUEST, "BadRequest", &message),
+            Err(refusal) => return self.to_http(refusal),
         };
         if let Some(target) = exec::Target::of(request.uri()) {
             return self.exec(&mut request, target, &user);
@@ -150,26 +154,10 @@ fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> &'a str {
     headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
-/// The user as whom a request acts.
-fn acting(user: &User, headers: &HeaderMap) -> Result<User, String> {
-    let name = header(headers, &HeaderName::from_static("impersonate-user"));
-    let groups = headers.get_all("impersonate-group").iter();
-    let groups: Vec<String> = groups.filter_map(|group| group.to_str().ok()).map(str::to_owned).collect();
-    if name.is_empty() {
-        return if groups.is_empty() {
-            Ok(user.clone())
-        } else {
-            Err("requested groups without impersonating a user".to_owned())
-        };
-    }
-    let mut acting = User { name: name.to_owned(), groups };
-    let account = name.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'));
-    if let Some((namespace, _)) = account.filter(|_| acting.groups.is_empty()) {
-        acting.groups.push("system:serviceaccounts".to_owned());
-        acting.groups.push(format!("system:serviceaccounts:{namespace}"));
-    }
-    acting.groups.push("system:authenticated".to_owned());
-    Ok(acting)
+/// The headers that name a user as whom a request acts.
+fn impersonating(headers: &HeaderMap) -> Vec<(String, String)> {
+    let named = headers.iter().filter(|(name, _)| name.as_str().starts_with("impersonate-"));
+    named.filter_map(|(name, value)| Some((name.as_str().to_owned(), value.to_str().ok()?.to_owned()))).collect()
 }
 
 /// The refusal of a request in a form that is not read or written here, such as Protobuf: clients then use JSON.
@@ -181,7 +169,7 @@ fn refuse_media(accept: &str, content: &str, is_empty: bool) -> Option<Response<
         return Some(status(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", &message));
     }
     let content = media(content);
-    let is_read = content.is_empty() || content == JSON || content.contains("patch+");
+    let is_read = content.is_empty() || content == JSON || content == YAML || content.contains("patch+");
     if !is_read && !is_empty {
         let message = format!(
             "the body of the request was in an unknown format - accepted media types include: {JSON}"

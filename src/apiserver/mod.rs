@@ -160,6 +160,7 @@ fn admin() -> User {
     User {
         name: "operetta:dev".to_owned(),
         groups: vec!["system:masters".to_owned(), "system:authenticated".to_owned()],
+        ..User::default()
     }
 }
 

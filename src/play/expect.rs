@@ -1,7 +1,5 @@
 //! Checks what a step expects.
 
-use std::collections::BTreeSet;
-
 use serde_json::{Value, json};
 
 use super::matching::{Difference, differences};
@@ -221,27 +219,4 @@ fn short(value: &Value) -> String {
     let text = value.to_string();
     let cut: String = text.chars().take(MOST).collect();
     if cut.len() < text.len() { format!("{cut}...") } else { text }
-}
-
-/// The paths of an expectation that no object can have, because the schema does not.
-pub(super) fn impossible(part: &Value, schema: &Value) -> BTreeSet<String> {
-    let mut found = BTreeSet::new();
-    walk(part, schema, String::new(), &mut found);
-    found
-}
-
-fn walk(part: &Value, schema: &Value, path: String, found: &mut BTreeSet<String>) {
-    let Value::Object(part) = part else { return };
-    let is_open = schema["x-kubernetes-preserve-unknown-fields"] == true
-        || schema["type"] != "object"
-        || schema.get("additionalProperties").is_some();
-    let Some(properties) = schema["properties"].as_object() else { return };
-    for (key, value) in part {
-        let below = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-        match properties.get(key) {
-            Some(schema) => walk(value, schema, below, found),
-            None if is_open => {}
-            None => drop(found.insert(below)),
-        }
-    }
 }

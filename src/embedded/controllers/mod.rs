@@ -51,6 +51,7 @@ impl Api {
         self.controllers = controllers;
         if seen.any {
             let text = time(now);
+            crate::access::aggregate(self, now);
             if seen.crds || has_deleting(&self.store, "customresourcedefinitions.apiextensions.k8s.io") {
                 crate::crd::tick(self, &text);
             }
