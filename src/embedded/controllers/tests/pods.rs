@@ -37,6 +37,19 @@ fn a_pod_has_the_status_of_a_kubelet() {
 }
 
 #[test]
+fn a_pod_that_is_not_ready_says_why() {
+    let sick = Course { message: "no leader".to_owned(), ..Course::default() };
+    let mut cluster = Cluster::with(&[("db", sick)]);
+    cluster.create(PODS, &pod("db"));
+    cluster.pass(5);
+    let db = cluster.get(&format!("{PODS}/db"));
+    let ready =
+        db["status"]["conditions"].as_array().unwrap().iter().find(|known| known["type"] == "Ready").unwrap();
+    assert_eq!(ready["message"], "containers with unready status: [main]: no leader");
+    assert_eq!(cluster.api.next_due(), None);
+}
+
+#[test]
 fn a_pod_that_no_node_fits_waits_for_one() {
     let mut cluster = Cluster::new();
     let mut picky = pod("picky");
