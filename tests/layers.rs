@@ -183,7 +183,7 @@ fn every_dependency_is_used() {
 }
 
 #[test]
-fn imports_are_found_in_every_form() {
+fn imports_are_found_in_every_syntax() {
     let text = "\
 //! [`crate::cli`] is no import.
 use crate::{
@@ -212,7 +212,7 @@ mod tests {
 }
 
 #[test]
-fn circles_are_found_in_every_form() {
+fn circles_are_found_through_every_syntax() {
     let circle = |files: &[(&str, &str)]| {
         let read = |path: &Path| {
             let file = files.iter().find(|(name, _)| Path::new("src").join(name) == path);

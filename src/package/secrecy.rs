@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::expression_sites::Parts;
 use super::template_scan::{Outline, Outlines, positions_without_outline};
-use super::{Child, ForEach, Ref, RefTarget, Yields, is_secret};
+use super::{Child, ForEach, Ref, RefSource, Yields, is_secret};
 use crate::diag::{Diagnostic, Location, Source, Span};
 use crate::template::{Engine, Expr, Inserted, Position, Taint, TaintScope, TaintTree, Text, access};
 
@@ -225,9 +225,9 @@ impl Checker<'_> {
             self.decision(when, &scope, "whether a ref is read");
         }
         let what = match reference.target {
-            RefTarget::Name(..) => "name an object",
-            RefTarget::Select(..) => "select objects",
-            RefTarget::Observe(_) => "be a public part of a request",
+            RefSource::Name(..) => "name an object",
+            RefSource::Select(..) => "select objects",
+            RefSource::Observe(_) => "be a public part of a request",
         };
         for text in reference.target_texts() {
             self.text(

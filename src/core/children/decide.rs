@@ -13,7 +13,7 @@ use super::desired::target;
 use super::model::{Context, Decision, Input, Origins, ReconcileState, Snapshot, Verdict};
 use super::plans::decide::decide as decide_with_plans;
 use super::plans::delete::{delete, delete_children};
-use super::schedule::Graph;
+use super::write_order::Graph;
 use super::{deletion_runs, prune};
 use crate::template::{Budget, Totals};
 

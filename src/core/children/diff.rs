@@ -48,7 +48,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::children::model::Seen;
+    use crate::children::model::RawObject;
     use crate::children::names;
 
     fn desired(hash: &str) -> Desired {
@@ -75,7 +75,7 @@ mod tests {
         }));
         let gvk = crate::api::Gvk::new("v1", "ConfigMap");
         let metadata = &metadata.unwrap();
-        let seen = Seen { gvk: &gvk, metadata, body: None, reports: false };
+        let seen = RawObject { gvk: &gvk, metadata, body: None, reports: false };
         seen.observe(|_, _| Arc::from([])).unwrap()
     }
 

@@ -44,9 +44,9 @@ enum Health {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Changing {
-    /// It was ready before it was moved.
+    /// The instance was ready before it was moved.
     Ready,
-    /// It was not ready before it was moved.
+    /// The instance was not ready before it was moved.
     Unready,
 }
 
@@ -214,11 +214,11 @@ pub enum Attempt {
 /// How many instances keep an earlier revision, by cause. Each is counted once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Kept {
-    /// They are in namespaces that the `Operator` does not serve.
+    /// Instances in namespaces that the `Operator` does not serve.
     pub unserved: usize,
     /// The `Operator` pins them by a label.
     pub pinned: usize,
-    /// They are paused.
+    /// Paused instances.
     pub paused: usize,
     /// A run of a plan is active.
     pub busy: usize,

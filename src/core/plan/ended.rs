@@ -44,7 +44,7 @@ fn between(start: Option<&str>, end: Option<&str>) -> Duration {
     Duration::try_from(end.duration_since(start)).unwrap_or_default()
 }
 
-/// `leaving/sure` for `leaving[prod]/sure`. Keys have no brackets.
+/// The path without item keys: `leaving/sure` for `leaving[prod]/sure`. Keys contain no brackets.
 fn without_keys(path: &str) -> String {
     let mut parts = path.split('[');
     let first = parts.next().unwrap_or_default().to_owned();

@@ -8,11 +8,11 @@ const NANO: i128 = 1_000_000_000;
 /// The suffix family of a quantity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Family {
-    /// `Ki`, `Mi`, ...
+    /// Powers of 1024: `Ki`, `Mi`, ...
     Binary,
-    /// `m`, none, `k`, `M`, ...
+    /// Powers of 1000: `m`, none, `k`, `M`, ...
     Decimal,
-    /// `e3`
+    /// An exponent: `e3`.
     Exponent,
 }
 

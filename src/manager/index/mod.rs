@@ -19,7 +19,7 @@ use crate::children::Observed;
 use crate::children::names::{self, Claim};
 use crate::operators::upgrade::Member;
 use child::Child;
-pub(super) use child::{ChildPart, Origin};
+pub(super) use child::{ChildPart, Provenance};
 pub(super) use gone::{Gone, older};
 
 /// The key of an instance: its CRD, namespace and name.

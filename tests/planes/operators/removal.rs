@@ -81,7 +81,7 @@ async fn operator_recreated_during_a_restart_is_loaded() {
     assert_eq!((uid_of(&after), version(&after)), (uid_of(&child), version(&child)), "no child is touched");
 }
 
-/// Fault 19, and what remains afterwards.
+/// Fault 19: an uninstall is refused while there are instances; afterwards nothing remains.
 #[tokio::test]
 async fn uninstall_is_refused_while_there_are_instances() {
     let cluster = Cluster::start().await;

@@ -34,9 +34,9 @@ pub enum Block {
 pub enum Loss {
     /// The plan of that name restores it.
     Plan(String),
-    /// `onLoss` decides nothing.
+    /// `onLoss` of the child has no value that decides it.
     Undecided {
-        /// Why it decides nothing.
+        /// Why `onLoss` decides nothing.
         why: String,
         /// Whether what `onLoss` reads may become known.
         is_unknown: bool,

@@ -86,7 +86,7 @@ pub struct Observed {
 /// time, in seconds, when our entry of managedFields was last written: another client may apply under our name.
 #[derive(Debug, Clone, PartialEq)]
 pub enum DriftFingerprint {
-    /// `metadata.generation`: every change of the spec.
+    /// `metadata.generation`, which every change of the spec increases, and when our entry was last written.
     Generation(i64, i64),
     /// For a kind without generation, our entry of managedFields: a change or removal of one of our fields removes it from
     /// the entry.
@@ -155,7 +155,7 @@ impl Observed {
 pub type Paths = Arc<[Vec<String>]>;
 
 /// An object from a watch or a reply.
-pub struct Seen<'a> {
+pub struct RawObject<'a> {
     /// Kind of the object.
     pub gvk: &'a Gvk,
     /// Its metadata, managedFields included.
@@ -166,7 +166,7 @@ pub struct Seen<'a> {
     pub reports: bool,
 }
 
-impl Seen<'_> {
+impl RawObject<'_> {
     /// The compact form; `None` for an object that is no child of ours. `reads` tells what expressions read
     /// of a child, by operator and child id; no path means nothing.
     ///
@@ -353,7 +353,7 @@ mod tests {
     fn seen(meta: Value, body: Option<&Value>, reads: &[Vec<String>]) -> Option<Observed> {
         let meta: ObjectMeta = serde_json::from_value(meta).unwrap();
         let gvk = Gvk::new("v1", "Pod");
-        Seen { gvk: &gvk, metadata: &meta, body, reports: false }.observe(|_, _| reads.into())
+        RawObject { gvk: &gvk, metadata: &meta, body, reports: false }.observe(|_, _| reads.into())
     }
 
     fn meta() -> Value {

@@ -172,8 +172,8 @@ impl<'a> Past<'a> {
     }
 
     /// All stored origins.
-    pub(super) fn stored(&self) -> Vec<plan::Origin<'_>> {
-        self.used.iter().chain(&self.unused).map(StoredOrigin::selectable).collect()
+    pub(super) fn stored(&self) -> Vec<plan::ComparedOrigin<'_>> {
+        self.used.iter().chain(&self.unused).map(StoredOrigin::compared).collect()
     }
 
     /// The digests that the origin at a position was rolled out with.

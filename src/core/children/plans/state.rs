@@ -132,7 +132,7 @@ impl PlanSnapshot {
     }
 
     /// The facts of the instance. What a PlanRun says and the memory does not confirm is no fact.
-    pub(super) fn facts(&self) -> BTreeMap<String, plan::Recorded> {
+    pub(super) fn facts(&self) -> BTreeMap<String, plan::RecordedFact> {
         self.state.memory.facts(self.runs.iter().filter(|run| run.known == plan::Known::Yes))
     }
 

@@ -13,14 +13,14 @@ struct Rollout {
     lost: Vec<(ItemId, String)>,
 }
 
-/// A schedule that writes what the rollout has reached, in the order of the graph, and what is missing of the
+/// An order that writes what the rollout has reached, in the order of the graph, and what is missing of the
 /// rest.
-struct Step<'t> {
+struct RolloutOrder<'t> {
     graph: Graph<'t>,
     reached: &'t [&'static str],
 }
 
-impl Schedule for Step<'_> {
+impl WriteOrder for RolloutOrder<'_> {
     fn awaited(&self, item: &Item) -> Option<Block> {
         if self.reached.contains(&&*item.name) {
             return self.graph.awaited(item);
@@ -62,8 +62,8 @@ impl Rollout {
 
     fn decide(&self) -> Decision {
         self.with(|ctx, target| {
-            let schedule = Step { graph: Graph::of(ctx.origins, target), reached: &self.reached };
-            let decision = decide_target(ctx, target, &schedule, (&self.world.state, self.world.now));
+            let order = RolloutOrder { graph: Graph::of(ctx.origins, target), reached: &self.reached };
+            let decision = decide_target(ctx, target, &order, (&self.world.state, self.world.now));
             Decision { checks: Vec::new(), ..decision }
         })
     }

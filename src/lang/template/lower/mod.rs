@@ -10,7 +10,7 @@ use minijinja::machinery::ast;
 use minijinja::value::ValueKind;
 
 use super::builtins;
-use super::code::{Binary, Comparison, For, Kind, MacroDef, Node, Stmt, Target};
+use super::code::{Assignee, Binary, Comparison, For, Kind, MacroDef, Node, Stmt};
 use super::parse::TextOrigin;
 use super::value::{Name, Val};
 use crate::diag::{Diagnostic, Span};
@@ -219,33 +219,33 @@ impl<'p> Lower<'p> {
         self.error(span, format!("`{{% {statement} %}}` is not supported"), help);
     }
 
-    fn target(&mut self, target: &ast::Expr<'_>, fields: bool) -> Target {
+    fn target(&mut self, target: &ast::Expr<'_>, fields: bool) -> Assignee {
         let span = self.span(target.span());
         match target {
             ast::Expr::Var(var) => {
                 if matches!(var.id, "omit" | "null") {
                     self.error(span, format!("`{}` cannot be set", var.id), "choose another name");
                 }
-                Target::Name(var.id.into())
+                Assignee::Name(var.id.into())
             }
             #[allow(clippy::single_match_else)] // In the style of the other arms.
             ast::Expr::GetAttr(attr) if fields => match &attr.expr {
-                ast::Expr::Var(var) => Target::Field(var.id.into(), attr.name.into(), span),
+                ast::Expr::Var(var) => Assignee::Field(var.id.into(), attr.name.into(), span),
                 _ => {
                     self.error(
                         span,
                         "only fields of a namespace can be set",
                         "`{% set ns = namespace(x=1) %}`",
                     );
-                    Target::Name("".into())
+                    Assignee::Name("".into())
                 }
             },
             ast::Expr::List(list) => {
-                Target::List(list.items.iter().map(|item| self.target(item, fields)).collect(), span)
+                Assignee::List(list.items.iter().map(|item| self.target(item, fields)).collect(), span)
             }
             _ => {
                 self.error(span, "this cannot be assigned to", "");
-                Target::Name("".into())
+                Assignee::Name("".into())
             }
         }
     }

@@ -131,7 +131,7 @@ fn a_step_says_why_an_apply_is_refused() {
             for action in decision.actions {
                 outcomes.push(match &action {
                     Action::Apply(apply) if &*apply.desired.object.name == "a-1" => {
-                        Outcome::Refused(action, refusal(403, "Forbidden", "exceeded quota: q"))
+                        ActionOutcome::Refused(action, refusal(403, "Forbidden", "exceeded quota: q"))
                     }
                     _ => world.act(action),
                 });
@@ -385,7 +385,7 @@ plans:
             for action in decision.actions {
                 outcomes.push(match &action {
                     Action::Apply(_) => {
-                        Outcome::Refused(action, refusal(403, "Forbidden", "exceeded quota: q"))
+                        ActionOutcome::Refused(action, refusal(403, "Forbidden", "exceeded quota: q"))
                     }
                     _ => world.act(action),
                 });

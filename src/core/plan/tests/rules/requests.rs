@@ -73,7 +73,7 @@ fn a_taken_run_without_status_never_runs() {
 }
 
 #[test]
-fn wrong_requests_fail_with_a_reason() {
+fn invalid_requests_fail_with_a_reason() {
     let mut manager = Manager::new();
     manager.create("params", "repair");
     manager.run_mut("params").spec.params = json!("wrong");

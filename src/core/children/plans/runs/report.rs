@@ -12,7 +12,7 @@ use crate::plan::{self, Cause, Phase, PlanRun};
 
 impl Runs<'_> {
     /// Adds what the status and the conditions say about runs.
-    pub(super) fn tell(&mut self, reasons: &Reasons) {
+    pub(super) fn report(&mut self, reasons: &Reasons) {
         let plans = &self.ctx.origin.resource.plans;
         let active = self.history.exclusive(plans);
         let started: Vec<&PlanRun> =
