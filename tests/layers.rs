@@ -1,6 +1,8 @@
 //! Checks the layers of the code by its imports, and the dependencies that it names. Links nothing of the
 //! crate.
 
+#[path = "layers/docs.rs"]
+mod docs;
 #[path = "layers/imports.rs"]
 mod imports;
 

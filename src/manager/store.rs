@@ -171,7 +171,7 @@ impl Store {
         let reads = |operator: &str, child: &str| registry.reads(operator, child);
         let mut observed = raw.observe(&object.gvk, reports, reads)?;
         if provenance == Provenance::OwnWrite {
-            observed.settled = observed.mark.clone();
+            observed.baseline = observed.mark.clone();
         }
         self.index().put_child(observed.clone(), provenance);
         Some(observed)

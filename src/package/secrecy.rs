@@ -126,7 +126,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Checks a decision, whose result is visible.
+    /// Checks an expression that decides something: users see its result.
     pub(super) fn decision(&mut self, expr: &Expr, scope: &TaintScope<'_>, place: &str) {
         if let Some(taint) = self.engine.taint_of(expr, scope).truth() {
             let help = "test whether it exists (`is defined`), or compare it with a literal of the package";

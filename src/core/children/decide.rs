@@ -3,7 +3,7 @@
 //! One call looks at one moment. What can be done now is in [`Decision::actions`]; what waits is in the [`Verdict`], and
 //! an event or [`Decision::again`] brings the next call.
 //!
-//! The stages: [`Snapshot`] is what is known, `target` renders what should be, `diff` compares, `schedule` permits or
+//! The stages: [`Snapshot`] is what is known, `desired` renders what should be, `diff` compares, `write_order` permits or
 //! blocks each write, `prune` removes what nothing desires, `findings` tell what is missing, and the verdict follows.
 
 use std::time::Duration;

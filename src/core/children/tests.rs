@@ -298,7 +298,7 @@ impl World {
         if let Some(present) = self.objects.get(key) {
             observed.readiness = present.readiness.clone();
             if !is_own_write {
-                observed.settled = present.settled.clone();
+                observed.baseline = present.baseline.clone();
             }
         }
         self.objects.insert(key.to_owned(), observed);

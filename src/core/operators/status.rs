@@ -231,10 +231,10 @@ pub enum Standing {
     Progressing(String),
     /// The revision is active. The text is what is to be noted, if anything is.
     Active(String),
-    /// It is refused or cannot be loaded: another spec, or a change elsewhere, is needed. The texts are reason and
-    /// message.
+    /// The revision is refused or cannot be loaded: another spec, or a change elsewhere, is needed. The texts are
+    /// reason and message.
     Stalled(String, String),
-    /// It waits, because the Operator is paused. The text is how far it is.
+    /// The revision waits, because the Operator is paused. The text is how far it is.
     Paused(String),
 }
 

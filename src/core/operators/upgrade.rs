@@ -38,7 +38,7 @@ enum Health {
     #[default]
     Unready,
     Stalled,
-    /// It is paused: only a person changes it.
+    /// The instance is paused: only a person changes it.
     Paused,
 }
 
@@ -202,9 +202,9 @@ pub enum Attempt {
     /// There was none, or it has succeeded.
     #[default]
     None,
-    /// It has failed, and may succeed now: others go first.
+    /// The attempt has failed, and may succeed now: others go first.
     Failed,
-    /// It is refused.
+    /// The attempt is refused.
     Refused {
         /// Whether it is tried again now.
         is_due: bool,

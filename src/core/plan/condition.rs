@@ -10,16 +10,16 @@ use crate::template::{Engine, EvalError, Scope, Text};
 /// What is known of the condition of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConditionState {
-    /// It has held for long enough.
+    /// The condition has held for long enough.
     Due,
-    /// It holds, and has to hold for this much longer.
+    /// The condition holds, and has to hold for this much longer.
     Holding(Duration),
     /// Its own run has ended a short time ago: it counts again after this time.
     Cooldown(Duration),
-    /// It has no value: it reads something unknown, or an object that the active run still awaits. Or its `for` or `cooldown`
-    /// has none.
+    /// The condition has no value: it reads something unknown, or an object that the active run still awaits; or
+    /// its `for` or `cooldown` has none.
     Unknown,
-    /// It does not hold.
+    /// The condition does not hold.
     Cleared,
 }
 

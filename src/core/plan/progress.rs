@@ -94,9 +94,9 @@ pub struct Permit {
 /// What a step does to a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb {
-    /// It creates or changes it.
+    /// The step creates or changes the member.
     Apply,
-    /// It deletes it.
+    /// The step deletes the member.
     Delete,
 }
 

@@ -183,10 +183,10 @@ pub enum ApprovalDecision {
 /// The phase of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Phase {
-    /// It waits for its turn.
+    /// The run waits for its turn.
     #[default]
     Pending,
-    /// It is active.
+    /// The run is active.
     Running,
     /// A run that takes precedence has interrupted it. A request resumes, a rollout is decided again.
     Interrupted,
@@ -378,16 +378,16 @@ pub struct RecordedFact {
 /// The phase of a step.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum StepPhase {
-    /// It is reached, and it is not decided whether it runs.
+    /// The step is reached, and it is not decided whether it runs.
     #[default]
     Pending,
-    /// It runs.
+    /// The step runs.
     Running,
-    /// It is done.
+    /// The step is done.
     Succeeded,
-    /// Its `when` or `unless` has excluded it.
+    /// The `when` or `unless` of the step has excluded it.
     Skipped,
-    /// It has failed.
+    /// The step has failed.
     Failed,
 }
 

@@ -163,11 +163,11 @@ pub struct Job {
 /// How a Job ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JobResult {
-    /// It has completed, and its pods are still being read.
+    /// The Job has completed, and its pods are still being read.
     Reading,
-    /// It has completed; with the termination message of its pod.
+    /// The Job has completed; with the termination message of its pod.
     Completed(Option<String>),
-    /// It has failed; says why, with the last lines of its log.
+    /// The Job has failed; says why, with the last lines of its log.
     Failed(String),
 }
 

@@ -120,6 +120,6 @@ pub(super) fn make(
         observed.foreign = Arc::clone(&before.foreign);
     }
     observed.readiness = Readiness::Ready;
-    observed.settled = observed.mark.clone();
+    observed.baseline = observed.mark.clone();
     Some(Made { observed, content })
 }

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn no_value_of_a_secret_is_shown() {
+    fn diff_hides_values_of_secrets() {
         let before = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"labels": {"a": "1"}}, "data": {"k": "c2VjcmV0"}});
         let after = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"labels": {"a": "2"}}, "data": {"k": "b3RoZXI="}});
         assert_eq!(

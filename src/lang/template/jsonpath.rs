@@ -14,7 +14,7 @@ use regex::RegexBuilder;
 use serde_json::Value;
 
 use super::Engine;
-use super::parse::TextOrigin;
+use super::parse::TextSource;
 use super::text::Expr;
 use crate::diag::{Diagnostic, Location};
 
@@ -83,7 +83,7 @@ impl Engine {
     /// # Errors
     /// It is not a JSONPath, or does not start with the name of a variable.
     pub fn json_path(&self, text: &str, at: &Location) -> Result<(Expr, Option<Search>), Diagnostic> {
-        let place = TextOrigin::within(&at.source, at.span, text);
+        let place = TextSource::within(&at.source, at.span, text);
         let trimmed = text.trim();
         let inner = trimmed.strip_prefix('{').and_then(|inner| inner.strip_suffix('}')).unwrap_or(trimmed);
         let inner = inner.trim();

@@ -31,12 +31,12 @@ impl Index {
                 // A later event arrived before the reply to our write. The baseline of the write is still valid; it
                 // is no drift.
                 if provenance == Provenance::OwnWrite && present.uid == observed.uid {
-                    self.replace(Observed { settled: observed.settled, ..(*present).clone() });
+                    self.replace(Observed { baseline: observed.baseline, ..(*present).clone() });
                 }
                 return concerned;
             }
             if provenance != Provenance::OwnWrite && present.uid == observed.uid {
-                observed.settled = present.settled.clone();
+                observed.baseline = present.baseline.clone();
                 if *present == observed {
                     return concerned;
                 }
@@ -184,7 +184,7 @@ impl Index {
     /// Marks all children of a kind for verification, after its CRD has changed.
     pub(in crate::manager) fn unsettle_kind(&mut self, gvk: &Gvk) {
         for child in self.of_kind(gvk) {
-            self.replace(Observed { settled: DriftFingerprint::Generation(-1, 0), ..(*child).clone() });
+            self.replace(Observed { baseline: DriftFingerprint::Generation(-1, 0), ..(*child).clone() });
         }
     }
 

@@ -200,7 +200,7 @@ impl Task {
         }
     }
 
-    /// Lists and watches until the kind is not served any more. Once listed, the watch is in that state.
+    /// Lists and watches until the kind is not served any more. Once all is listed, the watch is in `state`.
     async fn list_and_watch(&self, found: &ApiKind, state: &WatchState) -> Result<(), CallError> {
         let whole = self.reads_content(found, state);
         let mut events = self.events(found, whole)?;

@@ -33,7 +33,7 @@ pub enum WebhookState<'a> {
     Foreign,
     /// The manager serves none.
     Absent,
-    /// It has no certificate yet.
+    /// The manager has no certificate yet.
     Starting,
     /// The manager serves it: the `clientConfig` without the path of the kind.
     Up(&'a Value),
@@ -53,7 +53,7 @@ pub enum CrdState {
     Conflicted(CrdInfo),
     /// The package cannot have it. Only a change of the CRD or of the package helps.
     Refused(Diagnostic),
-    /// It was handed over to the package of that name: nothing is to be done about it.
+    /// The CRD was handed over to the package of that name: nothing is to be done about it.
     HandedOver(String),
     /// A request failed. The duration is how long the server asks to wait, if it does.
     Failed(Diagnostic, Option<Duration>),

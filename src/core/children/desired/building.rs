@@ -106,7 +106,7 @@ struct Building<'a> {
 /// Which origin the items of a child have that are not recorded.
 enum Unrecorded {
     OfNewest,
-    /// These have `previous`, all others the newest.
+    /// The named items have the origin `previous`, all others the newest.
     OfPrevious(HashSet<String>),
     /// The target of `previous` is not known.
     Unknown,

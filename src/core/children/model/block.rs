@@ -11,7 +11,7 @@ pub enum Block {
     Run(String),
     /// The instance is paused.
     Paused,
-    /// It is lost, and its `onLoss` has that value.
+    /// The item is lost, and its `onLoss` has that value.
     Lost(Loss),
     /// `maxUnavailable` members are unavailable. Names the first, and why it is; `None` if no number is known.
     MaxUnavailable(Option<String>),

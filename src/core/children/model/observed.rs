@@ -55,7 +55,7 @@ pub struct Observed {
     /// Changes when another client changes what may be ours.
     pub mark: DriftFingerprint,
     /// The fingerprint after our last apply, or when it was first observed. A different `mark` shows a foreign change.
-    pub settled: DriftFingerprint,
+    pub baseline: DriftFingerprint,
     /// Hash of what makes it unavailable when it changes, if its child has `maxUnavailable`.
     pub spec_hash: Option<Box<str>>,
     /// For a Pod: its annotation about containers whose image the last apply changed.
@@ -131,7 +131,7 @@ impl Observed {
     /// Whether we have never applied it, as far as is known: others have put it there with the labels of a child. The
     /// loss of our entry alone does not count.
     pub fn is_of_others(&self) -> bool {
-        !self.is_made_by_us() && self.settled.applied() == 0
+        !self.is_made_by_us() && self.baseline.applied() == 0
     }
 
     /// Whether its annotations say that it is retained, or that its deletion needs approval.
@@ -224,7 +224,7 @@ impl RawObject<'_> {
             desired: desired.map(Into::into),
             owned,
             foreign,
-            settled: mark.clone(),
+            baseline: mark.clone(),
             mark,
             spec_hash: annotation(names::SPEC_HASH).map(Into::into),
             replaced: annotation(containers::ANNOTATION).map(Into::into),

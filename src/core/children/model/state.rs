@@ -436,7 +436,7 @@ impl ReconcileState {
                 self.applies.clear();
                 self.unmatched.clear();
             }
-            ActionOutcome::Settled(objects) => self.settled(objects, now),
+            ActionOutcome::Settled(objects) => self.forget_gone(objects, now),
             ActionOutcome::Recreating(object) => {
                 self.recreating.insert(object.clone());
             }
@@ -463,7 +463,7 @@ impl ReconcileState {
     }
 
     /// Forgets objects that no longer exist.
-    fn settled(&mut self, objects: &[Arc<Observed>], now: Duration) {
+    fn forget_gone(&mut self, objects: &[Arc<Observed>], now: Duration) {
         self.oscillation.sweep(now);
         let exists: HashSet<&ObjectRef> = objects.iter().map(|o| &o.object).collect();
         self.removals.retain(|(object, _), _| exists.contains(object));

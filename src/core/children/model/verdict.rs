@@ -22,7 +22,7 @@ pub enum Verdict {
         /// What is awaited, with the name of the child.
         message: String,
     },
-    /// It makes no progress by itself.
+    /// The instance makes no progress by itself.
     Stalled {
         /// The reason, in camel case.
         reason: String,

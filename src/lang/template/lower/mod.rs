@@ -11,7 +11,7 @@ use minijinja::value::ValueKind;
 
 use super::builtins;
 use super::code::{Assignee, Binary, Comparison, For, Kind, MacroDef, Node, Stmt};
-use super::parse::TextOrigin;
+use super::parse::TextSource;
 use super::value::{Name, Val};
 use crate::diag::{Diagnostic, Span};
 
@@ -21,7 +21,7 @@ pub(super) struct Lowered {
     pub(super) macros: Vec<MacroDef>,
 }
 
-pub(super) fn template(root: &ast::Stmt<'_>, place: &TextOrigin) -> Result<Lowered, Vec<Diagnostic>> {
+pub(super) fn template(root: &ast::Stmt<'_>, place: &TextSource) -> Result<Lowered, Vec<Diagnostic>> {
     let children = match root {
         ast::Stmt::Template(template) => template.children.as_slice(),
         other => std::slice::from_ref(other),
@@ -44,14 +44,14 @@ pub(super) fn template(root: &ast::Stmt<'_>, place: &TextOrigin) -> Result<Lower
     if lower.errors.is_empty() { Ok(Lowered { body, macros }) } else { Err(lower.errors) }
 }
 
-pub(super) fn expression(expr: &ast::Expr<'_>, place: &TextOrigin) -> Result<Node, Vec<Diagnostic>> {
+pub(super) fn expression(expr: &ast::Expr<'_>, place: &TextSource) -> Result<Node, Vec<Diagnostic>> {
     let mut lower = Lower::new(place);
     let node = lower.expr(expr);
     if lower.errors.is_empty() { Ok(node) } else { Err(lower.errors) }
 }
 
 struct Lower<'p> {
-    place: &'p TextOrigin,
+    place: &'p TextSource,
     errors: Vec<Diagnostic>,
     /// Each macro's index and parameters.
     macros: BTreeMap<String, (usize, Vec<Name>)>,
@@ -62,7 +62,7 @@ struct Lower<'p> {
 type MjSpan = minijinja::machinery::Span;
 
 impl<'p> Lower<'p> {
-    fn new(place: &'p TextOrigin) -> Self {
+    fn new(place: &'p TextSource) -> Self {
         Self { place, errors: Vec::new(), macros: BTreeMap::new(), loops: Vec::new() }
     }
 
