@@ -79,9 +79,9 @@ pub(crate) struct Scale {
 struct Restart {
     /// How long a bare client needs before it to list all objects that the manager watches.
     lists: f64,
-    /// Until the manager reports that it is ready.
+    /// Seconds until the manager reports that it is ready.
     ready: f64,
-    /// Until the manager is idle: it has reconciled every instance without a change.
+    /// Seconds until the manager is idle: it has reconciled every instance without a change.
     rested: f64,
 }
 

@@ -199,7 +199,7 @@ pub struct Candidate<K> {
 /// What became of the last attempt to move an instance.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Attempt {
-    /// There was none, or it has succeeded.
+    /// There was no attempt, or the last one has succeeded.
     #[default]
     None,
     /// The attempt has failed, and may succeed now: others go first.

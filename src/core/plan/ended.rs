@@ -82,7 +82,7 @@ mod tests {
             duration: Duration::from_millis(milliseconds),
         };
         assert_eq!(ended(&before, &next), [of(Some("leaving/sure"), 2_500), of(None, 60_000)]);
-        // It has ended already.
+        // A step or run that had ended before is not measured again.
         let after = PlanRun { status: Some(next.clone()), ..before.clone() };
         assert_eq!(ended(&after, &next), []);
         // A retry takes over steps. The clock may go back.

@@ -143,7 +143,7 @@ pub struct Of {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SeenApproval {
-    /// Who answers.
+    /// The user who answers.
     pub by: String,
     /// When the manager saw it first.
     pub at: String,
@@ -160,7 +160,7 @@ pub struct Approval {
     pub step: String,
     /// The answer.
     pub verdict: ApprovalDecision,
-    /// Who answers.
+    /// The user who answers.
     pub by: String,
     /// For an approval that another run was given: the question that it answers.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -49,7 +49,7 @@ pub struct Request {
 /// The answer to a [`Request`].
 #[derive(Debug, Clone)]
 pub enum Response {
-    /// What the dry run shows.
+    /// The result of the dry run.
     DryRun(DryRun),
     /// An object of that name exists and is not adopted, for this reason.
     Occupied(CallError),

@@ -281,7 +281,7 @@ pub(super) fn built_in(group: &str, plural: &str) -> Option<ApiKind> {
     })
 }
 
-/// Where objects of a child may be.
+/// The places where objects of a child may be.
 fn places_of(child: &Child) -> Vec<Place> {
     if child.namespaces.are_any() {
         return vec![Place::Everywhere];

@@ -54,7 +54,7 @@ impl Quantity {
         }
         let scaled = digits.checked_mul(factor)?;
         let unit = unit.checked_mul(divisor)?;
-        // In billionths, rounded away from zero.
+        // The number in billionths, rounded away from zero.
         let whole = (scaled / unit).checked_mul(NANO)?;
         let rest = (scaled % unit).checked_mul(NANO)?;
         let nanos = whole.checked_add(rest / unit)?.checked_add(i128::from(rest % unit != 0))?;

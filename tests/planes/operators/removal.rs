@@ -32,7 +32,7 @@ async fn reapplied_operator_changes_no_child() {
         condition(o, "Ready")["status"] != "True" && told.contains("no Operator of the cluster brings it")
     };
     scene.until("unmanaged", package.kind(), "one", unmanaged).await;
-    // Nothing reconciles its spec.
+    // No manager reconciles the spec of the instance.
     scene.patch(package.kind(), "one", "merge", &json!({"spec": {"size": 5}})).await;
     scene.apply(&package.instance("two", &json!({}))).await;
     scene.until("unmanaged", package.kind(), "two", unmanaged).await;

@@ -252,7 +252,7 @@ fn metadata(
         }
         Base::Foreign(base) => metadata["annotations"][names::CRD_BASE] = base.as_str().into(),
     }
-    // Not part of the hash: another manager of the same package applies the same text.
+    // The manager's name is not part of the hash: another manager of the same package applies the same text.
     metadata["annotations"][names::MANAGER] = manager.lease.into();
     metadata
 }

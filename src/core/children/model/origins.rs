@@ -246,7 +246,7 @@ impl<'a> Origins<'a> {
         let (mut numbers, mut indices) = (Vec::new(), HashMap::new());
         for (index, child) in origin.resource.children.iter().enumerate() {
             let ids = || std::iter::once(&child.id).chain(&child.renamed_from).map(String::as_str);
-            // Of two children that have become one, the second stays by itself.
+            // If two children have become one, the second stays a child of its own.
             let known = ids().filter_map(|id| self.number(id)).find(|number| !indices.contains_key(number));
             let number = known.unwrap_or_else(|| self.children());
             if number == self.children() {

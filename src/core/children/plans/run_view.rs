@@ -240,7 +240,7 @@ impl plan::ClusterView for RunView<'_> {
             }
             let object = &observed.object;
             if object.gvk.is("v1", "Pod") {
-                // With a key this very pod is used, ready or not.
+                // A step that names a key gets exactly that pod, ready or not.
                 if key.is_some() || item.ready.is_ok() {
                     return Ok(pod(object, observed.uid.to_string()));
                 }

@@ -59,7 +59,7 @@ pub fn recall(stored: Stored<'_>, runs: Vec<PlanRun>) -> (InstanceMemory, Recall
         return (known, recalled);
     }
     let known = match parsed {
-        // It is left of a former instance.
+        // The memory is left of a former instance.
         Some(Ok(memory)) if memory.has_ended && memory.uid != uid => {
             InstanceMemory { memory: Memory::new(of.clone(), uid), ..InstanceMemory::default() }
         }

@@ -55,7 +55,7 @@ struct Lower<'p> {
     errors: Vec<Diagnostic>,
     /// Each macro's index and parameters.
     macros: BTreeMap<String, (usize, Vec<Name>)>,
-    /// For each enclosing `for`, whether its body reads `loop`.
+    /// Whether the body of each enclosing `for` reads `loop`.
     loops: Vec<bool>,
 }
 

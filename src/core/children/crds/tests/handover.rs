@@ -69,7 +69,7 @@ fn former_package_stays_active_after_a_handover() {
     let mut later = self::crds(&package);
     turn(&mut later, Some(&handed_over), NOW);
     assert!(later.is_complete() && !later.keeps("ws.example.org"));
-    // It gets the CRD back.
+    // The former package gets the CRD back.
     turn(&mut later, Some(&ready(&package)), NOW);
     assert!(later.keeps("ws.example.org") && later.handed_over().next().is_none());
 }

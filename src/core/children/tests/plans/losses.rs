@@ -166,11 +166,11 @@ fn a_recorded_member_that_was_never_created_is_not_lost() {
     settle_without(&mut world, "a-2");
     assert_eq!(world.phases()[1], ("deploy".into(), Phase::Cancelled));
     world.restart();
-    // It is created like any other child now.
+    // The member is created like any other child now.
     world.settle();
     assert!(!is_failed_over(&world), "{:?}", world.phases());
     assert_eq!(world.log, ["Create m[2]"]);
-    // From now on it can be lost.
+    // A member that has existed can be lost.
     world.remove("ConfigMap/a-2");
     world.settle();
     assert!(is_failed_over(&world), "{:?}", world.phases());

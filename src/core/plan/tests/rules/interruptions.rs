@@ -118,7 +118,7 @@ fn uninterruptible_run_keeps_its_place_while_it_awaits_approval() {
     manager.spec = json!({"size": 2});
     manager.settle();
     assert_eq!(manager.active(), ["one"]);
-    // The same holds for a rollout.
+    // A rollout that may not be interrupted keeps its place as well.
     let mut manager = Manager::new();
     manager.plans.iter_mut().for_each(|plan| plan.interruptible = false);
     manager.spec = json!({"size": 2});
@@ -177,7 +177,7 @@ fn request_of_higher_priority_goes_before_a_waiting_rollout() {
     manager.spec = json!({"size": 2});
     manager.settle();
     assert_eq!(manager.active(), ["x-2"]);
-    // Without a priority it waits, and says for whom.
+    // Without a priority the run waits, and says for whom.
     manager.create("first", "repair");
     manager.settle();
     assert_eq!(manager.active(), ["x-2"]);

@@ -13,7 +13,7 @@ fn no_new_run_is_admitted_while_a_policy_is_missing() {
     let mut manager = Manager::new();
     manager.protection = broken();
     manager.create("asked", "repair");
-    // Nobody has checked this annotation either.
+    // The annotation was not checked either.
     manager.create("forged", "restore");
     manager.run_mut("forged").annotations.insert(CAUSE.into(), "Loss".into());
     manager.settle();
