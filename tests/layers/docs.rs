@@ -53,7 +53,7 @@ fn files_and_types_of_the_architecture_exist() {
     // What is compared with the crates of others names those crates' paths and types.
     let (ours, _) = text.split_once("## What stays ours").unwrap();
     for word in quoted(ours) {
-        let is_path = (word.contains('/') || word.ends_with(".rs"))
+        let is_path = (word.contains('/') || Path::new(word).extension().is_some_and(|e| e == "rs"))
             && word.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c));
         if is_path && !exists(word) {
             wrong.insert(format!("no file or folder `{word}`"));
