@@ -86,7 +86,7 @@ fn names_in(line: &str) -> impl Iterator<Item = String> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '-';
     let name = move |rest: &str| rest.chars().take_while(|c| is_part(*c)).collect::<String>();
     let parts: Vec<&str> = line.split(DOMAIN).collect();
-    // Of `planrun.operetta.dev/NAME`, which kubectl prints, the domain is a part of another one.
+    // In `planrun.operetta.dev/NAME`, as kubectl prints it, the domain is the end of a longer one.
     let is_whole = |before: &str| !before.ends_with('.');
     let found = parts.windows(2).filter(|pair| is_whole(pair[0])).map(|pair| name(pair[1]));
     found.filter(|name| !name.is_empty() && !OTHERS.contains(&name.as_str())).collect::<Vec<_>>().into_iter()

@@ -1,6 +1,8 @@
 //! Checks the layers of the code by its imports, and the dependencies that it names. Links nothing of the
 //! crate.
 
+#[path = "layers/docs.rs"]
+mod docs;
 #[path = "layers/imports.rs"]
 mod imports;
 
@@ -191,7 +193,7 @@ fn every_dependency_is_used() {
 }
 
 #[test]
-fn imports_are_found_in_every_form() {
+fn imports_are_found_in_every_syntax() {
     let text = "\
 //! [`crate::cli`] is no import.
 use crate::{
@@ -220,7 +222,7 @@ mod tests {
 }
 
 #[test]
-fn circles_are_found_in_every_form() {
+fn circles_are_found_through_every_syntax() {
     let circle = |files: &[(&str, &str)]| {
         let read = |path: &Path| {
             let file = files.iter().find(|(name, _)| Path::new("src").join(name) == path);

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::command::{Failure, Format, end};
 use super::{connect, out};
 use crate::api::{ApiKind, Apis, CallError, Gvk};
-use crate::children::crds::Record;
+use crate::children::crds::ChildScope;
 use crate::children::names::MANAGER_NAMESPACE;
 use crate::children::{names, package_of_crd_value};
 use crate::cluster::Cluster;
@@ -82,13 +82,13 @@ pub(super) async fn run_in_cluster(args: &Args) -> ExitCode {
 pub(super) struct Live {
     apis: Option<Apis>,
     /// The record of each kind of instances, with its package.
-    records: Vec<(String, Record)>,
+    records: Vec<(String, ChildScope)>,
 }
 
 impl Live {
     pub(super) async fn read(cluster: &Cluster) -> Result<Self, CallError> {
         let crds = cluster.list(&ApiKind::crd(), None, names::OPERATOR).await?;
-        let records = crds.iter().filter_map(|crd| Some((package_of_crd_value(crd)?, Record::of(crd))));
+        let records = crds.iter().filter_map(|crd| Some((package_of_crd_value(crd)?, ChildScope::of(crd))));
         Ok(Self { apis: Some(cluster.discover().await?), records: records.collect() })
     }
 
@@ -106,7 +106,7 @@ impl Live {
 }
 
 /// The rights to children of kinds that a package has no more.
-fn former(package: &Package, record: &Record, served: &dyn Fn(&Gvk) -> Option<ApiKind>) -> Vec<Right> {
+fn former(package: &Package, record: &ChildScope, served: &dyn Fn(&Gvk) -> Option<ApiKind>) -> Vec<Right> {
     let kinds = record.kinds.iter().filter(|gvk| !package.has_child_kind(gvk)).cloned().collect();
     rights::former(&kinds, &record.namespaces, served).iter().cloned().collect()
 }

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn json_keeps_its_value() {
+    fn escaped_json_parses_to_the_same_value() {
         let value = serde_json::json!({"a\u{202e}": ["\u{1b}\n\u{9b}\u{7f}\u{e0041}", "ß 😀"]});
         let text = format!("{value:#}");
         let safe = json(&text);

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn two_tokens_differ() {
+    fn tokens_are_random() {
         let (a, b) = (token().unwrap(), token().unwrap());
         assert_eq!(a.len(), 64);
         assert_ne!(a, b);

@@ -21,11 +21,11 @@ use super::{Component, Error};
 /// The state of a component.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum State {
-    /// It runs with this process id, and may be paused.
+    /// The component runs with this process id, and may be paused.
     Running(u32),
-    /// It could not be started.
+    /// The component could not be started.
     NotStarted(String),
-    /// It has ended with this exit status. `wanted`: its end was requested.
+    /// The component has ended with this exit status. `wanted`: its end was requested.
     Ended { status: String, wanted: bool },
 }
 

@@ -18,7 +18,7 @@ use super::registry::Registered;
 use super::rights::RightsReviews;
 use crate::api::{CallError, Class};
 use crate::children::plans::KeyProblem;
-use crate::children::{Decision, RecordKey};
+use crate::children::{AcceptedKey, Decision};
 use crate::clock::Clock;
 use crate::cluster::{Clients, Cluster, HttpClient};
 
@@ -104,7 +104,7 @@ impl Effects {
     }
 
     /// Shows a decision to the observer; `None` if the instance is gone.
-    pub(super) fn observe(&self, key: &InstanceKey, decision: Option<&Decision>) {
+    pub(super) fn notify(&self, key: &InstanceKey, decision: Option<&Decision>) {
         if let Some(observer) = &self.observer {
             observer(key, decision);
         }
@@ -144,11 +144,11 @@ impl Effects {
     }
 
     /// The key of the record of the last accepted target.
-    pub(super) fn record_key(&self) -> RecordKey {
+    pub(super) fn accepted_key(&self) -> AcceptedKey {
         match (self.proof_key.get(), self.key_problem()) {
-            (Some(key), _) => RecordKey::new(key.for_records()),
-            (None, Some(problem)) => RecordKey::Unreadable(problem.message),
-            (None, None) => RecordKey::Unread,
+            (Some(key), _) => AcceptedKey::new(key.for_records()),
+            (None, Some(problem)) => AcceptedKey::Unreadable(problem.message),
+            (None, None) => AcceptedKey::Unread,
         }
     }
 

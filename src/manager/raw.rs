@@ -11,7 +11,7 @@ use serde::de::{
 use serde_json::{Map, Value};
 
 use crate::api::Gvk;
-use crate::children::{MAX_FIELD_BYTES, Observed, Paths, Seen};
+use crate::children::{MAX_FIELD_BYTES, Observed, Paths, RawObject};
 use crate::template::{JSON_VALUE_BYTES, json_entry_bytes};
 
 /// How deep an object may be nested. The parser fails at 128, and with it the whole list or watch: one such instance would
@@ -97,7 +97,7 @@ impl Raw {
         reports: bool,
         reads: impl Fn(&str, &str) -> Paths,
     ) -> Option<Observed> {
-        Seen { gvk, metadata: &self.metadata, body: Some(&self.body), reports }.observe(reads)
+        RawObject { gvk, metadata: &self.metadata, body: Some(&self.body), reports }.observe(reads)
     }
 }
 

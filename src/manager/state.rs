@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::stopped::{Evaluate, Stopped};
 use crate::api::{CallError, Class};
 use crate::backoff::Backoff;
-use crate::children::{self, Outcome, ReconcileState, Refused, Snapshot, TargetChange};
+use crate::children::{self, ActionOutcome, ReconcileState, Refused, Snapshot, TargetChange};
 use crate::plan;
 
 /// How many decisions one reconcile makes. What is left to do then waits for the next reconcile.
@@ -81,7 +81,7 @@ pub(super) enum Progress<'a> {
     /// Nothing is left to do.
     NothingLeft(&'a Snapshot),
     /// Actions were executed.
-    Acted(&'a Result<(), CallError>, &'a [Outcome], Vec<TargetChange>),
+    Acted(&'a Result<(), CallError>, &'a [ActionOutcome], Vec<TargetChange>),
     /// The reconcile made the last of its decisions.
     Incomplete,
     /// The status is up to date. No write was needed.
@@ -123,7 +123,7 @@ impl InstanceState {
             Progress::Schemas(schemas) if schemas == self.schemas => {}
             Progress::Schemas(schemas) => {
                 self.schemas = schemas;
-                self.decisions.record(&Outcome::SchemasChanged, now);
+                self.decisions.record(&ActionOutcome::SchemasChanged, now);
                 (self.last_noop_patch, self.refused_status) = (None, None);
             }
             Progress::ExceedsSmallBudget => self.is_large = true,
@@ -135,12 +135,12 @@ impl InstanceState {
                     self.stopped = None;
                 }
             }
-            Progress::TargetAccepted => self.decisions.record(&Outcome::TargetAccepted, now),
+            Progress::TargetAccepted => self.decisions.record(&ActionOutcome::TargetAccepted, now),
             Progress::NothingLeft(snapshot) => {
                 (self.incomplete_reconciles, self.call_failures) = (0, 0);
                 if !self.decisions.is_empty() {
                     let objects = snapshot.observed.iter().chain(&snapshot.previous_children);
-                    self.decisions.record(&Outcome::Settled(objects.cloned().collect()), now);
+                    self.decisions.record(&ActionOutcome::Settled(objects.cloned().collect()), now);
                 }
             }
             Progress::Acted(result, outcomes, changes) => {
@@ -166,12 +166,12 @@ impl InstanceState {
         }
     }
 
-    fn record_result(&mut self, result: &Result<(), CallError>, outcomes: &[Outcome]) {
+    fn record_result(&mut self, result: &Result<(), CallError>, outcomes: &[ActionOutcome]) {
         match result {
-            Ok(()) if outcomes.iter().any(|outcome| matches!(outcome, Outcome::DryRunPending)) => {}
+            Ok(()) if outcomes.iter().any(|outcome| matches!(outcome, ActionOutcome::DryRunPending)) => {}
             Ok(()) => {
                 self.call_failures = 0;
-                let has_conflict = outcomes.iter().any(|outcome| matches!(outcome, Outcome::Conflict));
+                let has_conflict = outcomes.iter().any(|outcome| matches!(outcome, ActionOutcome::Conflict));
                 self.conflict_retries =
                     if has_conflict { self.conflict_retries.saturating_add(1) } else { 0 };
             }

@@ -97,7 +97,7 @@ impl StatusWriter {
                     if let Some(refused) = &state.refused_status {
                         status.leave_out(refused);
                     }
-                    self.effects.observe(key, Some(&Decision { status: Some(status), ..decision }));
+                    self.effects.notify(key, Some(&Decision { status: Some(status), ..decision }));
                 }
                 Settled::Done
             }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use serde_json::Value;
 
-use super::index::{Index, InstanceKey, Origin};
+use super::index::{Index, InstanceKey, Provenance};
 use super::operators::AllSettings;
 use super::owned::{OwnedObjects, OwnerField};
 use super::raw::Raw;
@@ -159,16 +159,21 @@ impl Store {
     }
 
     /// Takes a live child, or the reply to a write of it, into the index.
-    pub(super) fn learn_child(&self, object: &ObjectRef, reply: Value, origin: Origin) -> Option<Observed> {
+    pub(super) fn learn_child(
+        &self,
+        object: &ObjectRef,
+        reply: Value,
+        provenance: Provenance,
+    ) -> Option<Observed> {
         let raw = Raw::from_value(reply).ok()?;
         let registry = self.registry();
         let reports = self.kinds.reports_status(&object.gvk);
         let reads = |operator: &str, child: &str| registry.reads(operator, child);
         let mut observed = raw.observe(&object.gvk, reports, reads)?;
-        if origin == Origin::OwnWrite {
-            observed.settled = observed.mark.clone();
+        if provenance == Provenance::OwnWrite {
+            observed.baseline = observed.mark.clone();
         }
-        self.index().put_child(observed.clone(), origin);
+        self.index().put_child(observed.clone(), provenance);
         Some(observed)
     }
 }

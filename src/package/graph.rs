@@ -5,7 +5,10 @@ use std::collections::BTreeSet;
 use crate::template::{Lets, ReadPath, Reads, Segment};
 
 /// All paths that are read, including those that are read through `let`s.
-pub(super) fn follow<'a>(reads: impl IntoIterator<Item = &'a Reads>, lets: &'a Lets) -> Vec<&'a ReadPath> {
+pub(super) fn expand_lets<'a>(
+    reads: impl IntoIterator<Item = &'a Reads>,
+    lets: &'a Lets,
+) -> Vec<&'a ReadPath> {
     let mut paths: Vec<&ReadPath> = reads.into_iter().flat_map(|reads| &reads.paths).collect();
     let mut seen = BTreeSet::new();
     let mut next = 0;

@@ -61,8 +61,7 @@ pub use metadata::{NEVER, may_come_from_values};
 pub(crate) use model::is_secret;
 pub use model::{
     Call, Child, Condition, ForEach, MaxUnavailable, NamespaceRef, NamespaceRefs, Observation,
-    OnImmutableChange, Package, Permission, Ref, Resource, StatusField, Target as RefTarget, Tree, Yields,
-    holds_data,
+    OnImmutableChange, Package, Permission, Ref, RefSource, Resource, StatusField, Tree, Yields, holds_data,
 };
 pub use observation::MAX_ANSWER;
 pub use tarball::load_archive;

@@ -53,7 +53,7 @@ pub(super) fn resource(engine: &Arc<Engine>, parts: &Parts, known: &ResourceInfo
     let mut reached = BTreeSet::new();
     for usage in parts.expression_sites(engine) {
         linter.step = usage.plan.as_ref().map(|scope| scope.path.clone());
-        for path in graph::follow([usage.reads], &parts.lets) {
+        for path in graph::expand_lets([usage.reads], &parts.lets) {
             if let ("let", Some(Segment::Key(name))) = (path.root.as_str(), path.segments.first()) {
                 reached.insert(name.clone());
             }
@@ -457,7 +457,7 @@ impl Linter<'_> {
     fn keyed_refs(&mut self) {
         for reference in &self.parts.refs {
             let Some(for_each) = &reference.for_each else { continue };
-            let reads = graph::follow(reference.target_reads(), &self.parts.lets);
+            let reads = graph::expand_lets(reference.target_reads(), &self.parts.lets);
             if !reads.iter().any(|path| path.root == for_each.as_) {
                 let (id, item) = (&reference.id, &for_each.as_);
                 let message =
@@ -476,7 +476,8 @@ impl Linter<'_> {
             return;
         };
         let Some(item) = child.item() else { return };
-        let reads_item = graph::follow([usage.reads], &self.parts.lets).iter().any(|path| path.root == item);
+        let reads_item =
+            graph::expand_lets([usage.reads], &self.parts.lets).iter().any(|path| path.root == item);
         if !reads_item {
             let message = format!(
                 "the template of `{}` does not read `{item}`: all its members would be one object",

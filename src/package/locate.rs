@@ -16,7 +16,7 @@ const MAX_PARTIALS: usize = 8;
 
 /// One step of a path in the API server's notation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Step {
+enum FieldSegment {
     /// A field or key: `.image`, `[app.kubernetes.io/name]`.
     Key(String),
     /// A list index: `[0]`.
@@ -69,35 +69,35 @@ struct Found {
     depth: usize,
 }
 
-fn in_template(engine: &Engine, path: &str, steps: &[Step], partials: usize) -> Option<Found> {
+fn in_template(engine: &Engine, path: &str, steps: &[FieldSegment], partials: usize) -> Option<Found> {
     let source = engine.template(path)?.source();
     let outline = Outline::of(source)?;
     let root = outline.last();
-    let mut walk = Walk { engine, source, partials };
-    walk.node(&root, root.span, steps, 0)
+    let mut locator = Locator { engine, source, partials };
+    locator.node(&root, root.span, steps, 0)
 }
 
-struct Walk<'a> {
+struct Locator<'a> {
     engine: &'a Engine,
     source: &'a Arc<Source>,
     partials: usize,
 }
 
-impl Walk<'_> {
+impl Locator<'_> {
     fn written(&self, node: &Node) -> &str {
         self.source.text.get(node.span.start..node.span.end).unwrap_or_default()
     }
 
     /// Follows the rest of a path below a node, whose location is `at`.
-    fn node(&mut self, node: &Node, at: Span, steps: &[Step], depth: usize) -> Option<Found> {
+    fn node(&mut self, node: &Node, at: Span, steps: &[FieldSegment], depth: usize) -> Option<Found> {
         let here = Found { location: Location::new(self.source, first_line(self.source, at)), depth };
         let Some((step, rest)) = steps.split_first() else { return Some(here) };
         match (&node.value, step) {
-            (NodeValue::Map(_), Step::Key(_)) => {
+            (NodeValue::Map(_), FieldSegment::Key(_)) => {
                 // A key may contain dots, which the path does not escape.
                 let mut key = String::new();
                 for taken in 1..=steps.len() {
-                    let Step::Key(part) = &steps[taken - 1] else { break };
+                    let FieldSegment::Key(part) = &steps[taken - 1] else { break };
                     if taken > 1 {
                         key.push('.');
                     }
@@ -121,13 +121,13 @@ impl Walk<'_> {
     }
 
     /// The list item that a step selects.
-    fn item<'n>(&self, list: &Node, items: &'n [Node], step: &Step) -> Option<&'n Node> {
+    fn item<'n>(&self, list: &Node, items: &'n [Node], step: &FieldSegment) -> Option<&'n Node> {
         let is_loop = self.written(list).contains("{%");
         match step {
-            Step::Index(_) if is_loop && items.len() == 1 => items.first(),
-            Step::Index(_) if is_loop => None,
-            Step::Index(index) => items.get(*index),
-            Step::Item(keys) => {
+            FieldSegment::Index(_) if is_loop && items.len() == 1 => items.first(),
+            FieldSegment::Index(_) if is_loop => None,
+            FieldSegment::Index(index) => items.get(*index),
+            FieldSegment::Item(keys) => {
                 let has = |item: &&Node, computed: bool| {
                     keys.iter().all(|(key, wanted)| match item.get(key) {
                         Some(value) if self.written(value).contains("{{") => computed,
@@ -139,12 +139,12 @@ impl Walk<'_> {
                 let exact = items.iter().find(|item| has(item, false));
                 exact.or_else(|| items.iter().find(|item| has(item, true)))
             }
-            Step::Key(_) => None,
+            FieldSegment::Key(_) => None,
         }
     }
 
     /// Follows the path in a map that `<<` merges.
-    fn merged(&mut self, node: &Node, steps: &[Step], depth: usize) -> Option<Found> {
+    fn merged(&mut self, node: &Node, steps: &[FieldSegment], depth: usize) -> Option<Found> {
         let merges = node.as_map()?.iter().filter(|(key, _)| key.is_merge_key());
         let mut nearest = None;
         for (key, value) in merges {
@@ -165,7 +165,7 @@ impl Walk<'_> {
     }
 
     /// Follows the path in the partial that a scalar inserts.
-    fn partial(&mut self, node: &Node, steps: &[Step], depth: usize) -> Option<Found> {
+    fn partial(&mut self, node: &Node, steps: &[FieldSegment], depth: usize) -> Option<Found> {
         let call = lone_expression(self.written(node).trim())?.strip_prefix("partial(")?.trim_start();
         let quote = call.chars().next().filter(|c| matches!(c, '"' | '\''))?;
         let name = call[1..].split(quote).next()?;
@@ -185,7 +185,7 @@ fn first_line(source: &Source, span: Span) -> Span {
 }
 
 /// Parses `spec.containers[0].image`, `data[a.b]`, `.spec.containers[name="web"].image` into steps.
-fn steps(field: &str) -> Vec<Step> {
+fn steps(field: &str) -> Vec<FieldSegment> {
     let mut steps = Vec::new();
     let mut rest = field.trim().trim_start_matches('.');
     while !rest.is_empty() {
@@ -195,22 +195,24 @@ fn steps(field: &str) -> Vec<Step> {
             rest = after.trim_start_matches('.');
         } else {
             let end = rest.find(['.', '[']).unwrap_or(rest.len());
-            steps.push(Step::Key(rest[..end].to_owned()));
+            steps.push(FieldSegment::Key(rest[..end].to_owned()));
             rest = rest[end..].strip_prefix('.').unwrap_or(&rest[end..]);
         }
     }
     steps
 }
 
-fn bracket(text: &str) -> Step {
+fn bracket(text: &str) -> FieldSegment {
     if let Ok(index) = text.parse() {
-        return Step::Index(index);
+        return FieldSegment::Index(index);
     }
     if !text.contains('=') {
-        return Step::Key(text.trim_matches('"').to_owned());
+        return FieldSegment::Key(text.trim_matches('"').to_owned());
     }
     let pairs = text.split(',').filter_map(|pair| pair.split_once('='));
-    Step::Item(pairs.map(|(key, value)| (key.to_owned(), value.trim_matches('"').to_owned())).collect())
+    FieldSegment::Item(
+        pairs.map(|(key, value)| (key.to_owned(), value.trim_matches('"').to_owned())).collect(),
+    )
 }
 
 #[cfg(test)]

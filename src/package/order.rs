@@ -26,7 +26,7 @@ impl Compiler<'_> {
         let mut reads_refs = vec![BTreeSet::new(); manifests.len()];
         let engine = Arc::clone(&self.engine);
         for usage in parts.expression_sites(&engine) {
-            for path in graph::follow([usage.reads], &parts.lets) {
+            for path in graph::expand_lets([usage.reads], &parts.lets) {
                 if let Some(child) = usage.child.filter(|_| reads_back(path)) {
                     reads_own_output[child] = true;
                 }

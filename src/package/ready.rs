@@ -93,7 +93,7 @@ fn reads(engine: &Engine, parts: &Parts) -> BTreeSet<(String, Reader)> {
     let mut found = BTreeSet::new();
     for site in parts.expression_sites(engine).iter().filter(|site| !is_shown(site)) {
         let reader = site.reference.map_or(Reader::Other, Reader::Ref);
-        for path in graph::follow([site.reads], &parts.lets) {
+        for path in graph::expand_lets([site.reads], &parts.lets) {
             if let ("refs", Some(Segment::Key(id))) = (path.root.as_str(), path.segments.first()) {
                 found.insert((id.clone(), reader));
             }

@@ -7,7 +7,7 @@ use super::compiler::{Compiler, Names};
 use super::decode::{At, Must};
 use super::graph;
 use super::manifest::{self, TemplateText};
-use super::model::{NamespaceRef, NamespaceRefs, Ref, Target, Tree};
+use super::model::{NamespaceRef, NamespaceRefs, Ref, RefSource, Tree};
 use super::template_scan::lone_expression;
 use crate::api::Gvk;
 use crate::template::{Segment, Text};
@@ -45,7 +45,7 @@ impl Compiler<'_> {
             return Some(Ref {
                 id: id.value.0.clone(),
                 gvk: None,
-                target: Target::Observe(Box::new(observation)),
+                target: RefSource::Observe(Box::new(observation)),
                 for_each,
                 when,
                 optional: false,
@@ -74,11 +74,11 @@ impl Compiler<'_> {
                     Some(namespace) => self.namespace(namespace, namespaced)?,
                     None => NamespaceRef::Own,
                 };
-                Target::Name(self.text(&name.0)?, namespace)
+                RefSource::Name(self.text(&name.0)?, namespace)
             }
             (None, Some(selector)) => {
                 let namespaces = self.namespaces(manifest, namespaced)?;
-                Target::Select(self.tree(selector)?, namespaces)
+                RefSource::Select(self.tree(selector)?, namespaces)
             }
             (Some(name), Some(_)) => {
                 let error = name.0.error("package::value", "a ref has a name or a selector, not both");
@@ -92,7 +92,7 @@ impl Compiler<'_> {
                 return None;
             }
         };
-        if manifest.optional.is_some() && matches!(target, Target::Select(..)) {
+        if manifest.optional.is_some() && matches!(target, RefSource::Select(..)) {
             let error = id.error("package::value", "`optional` requires a ref by name");
             self.diagnostics.push(error.help("remove it: a selector without matches yields an empty list"));
         }
@@ -182,7 +182,7 @@ impl Compiler<'_> {
         let edges: Vec<BTreeSet<usize>> = refs
             .iter()
             .map(|reference| {
-                graph::follow(reference.own_reads(), lets)
+                graph::expand_lets(reference.own_reads(), lets)
                     .into_iter()
                     .filter(|path| path.root == "refs")
                     .filter_map(|path| match path.segments.first() {

@@ -121,7 +121,7 @@ impl Compiler<'_> {
         let reads_cluster = parts
             .expression_sites(&engine)
             .iter()
-            .flat_map(|usage| graph::follow([usage.reads], &parts.lets))
+            .flat_map(|usage| graph::expand_lets([usage.reads], &parts.lets))
             .any(|path| path.root == "cluster");
         let Parts { lets, paused, ready_when, refs, children, status, conditions, plans } =
             self.ordered(parts, &manifests)?;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::expression_sites::Parts;
 use super::template_scan::{Outline, Outlines, positions_without_outline};
-use super::{Child, ForEach, Ref, RefTarget, Yields, is_secret};
+use super::{Child, ForEach, Ref, RefSource, Yields, is_secret};
 use crate::diag::{Diagnostic, Location, Source, Span};
 use crate::template::{Engine, Expr, Inserted, Position, Taint, TaintScope, TaintTree, Text, access};
 
@@ -126,7 +126,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Checks a decision, whose result is visible.
+    /// Checks an expression that decides something: users see its result.
     pub(super) fn decision(&mut self, expr: &Expr, scope: &TaintScope<'_>, place: &str) {
         if let Some(taint) = self.engine.taint_of(expr, scope).truth() {
             let help = "test whether it exists (`is defined`), or compare it with a literal of the package";
@@ -225,9 +225,9 @@ impl Checker<'_> {
             self.decision(when, &scope, "whether a ref is read");
         }
         let what = match reference.target {
-            RefTarget::Name(..) => "name an object",
-            RefTarget::Select(..) => "select objects",
-            RefTarget::Observe(_) => "be a public part of a request",
+            RefSource::Name(..) => "name an object",
+            RefSource::Select(..) => "select objects",
+            RefSource::Observe(_) => "be a public part of a request",
         };
         for text in reference.target_texts() {
             self.text(

@@ -557,7 +557,7 @@ mod tests {
             ("metadata: {namespace: a{% if x %}-b{% endif %}}", &[], 0, 1),
             ("metadata: {namespace: \"{% if x %}a{% else %}b{% endif %}\"}", &[], 0, 1),
             ("metadata: {namespace: A_b}", &[], 1, 0),
-            // None of these is the namespace of the object.
+            // No `namespace` of these texts is that of the object.
             ("metadata: {name: x}\nsubjects: [{namespace: a}]", &[], 0, 0),
             ("metadata: {{ spec.metadata }}\ndata: {namespace: a}", &[], 0, 0),
             ("{% macro m() %}\nnamespace: a\n{% endmacro %}\nmetadata: {name: x}", &[], 0, 0),

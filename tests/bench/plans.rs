@@ -140,7 +140,7 @@ async fn many(
     is_manager: bool,
 ) -> Result<(f64, Cpu)> {
     let bare = Bare::new(plane.client()?, concurrency);
-    // It registers the CRDs.
+    // The first manager registers the CRDs.
     drop(watching(plane).await?);
     bare.create_namespace("many").await?;
     let instances = bare.create_instances(resource(package)?, "many", count).await?;

@@ -67,11 +67,11 @@ pub(crate) struct ManagerRound {
 /// What the bare client does.
 #[derive(Clone, Copy, PartialEq)]
 enum Client {
-    /// It applies the children.
+    /// The client applies the children.
     Applies,
-    /// It also writes statuses. A watch measures when they are Ready, as for the manager.
+    /// The client also writes statuses. A watch measures when they are Ready, as for the manager.
     WritesStatuses,
-    /// It writes statuses and watches.
+    /// The client writes statuses and watches.
     Watches,
 }
 

@@ -36,7 +36,7 @@ const BATCH: usize = 100;
 
 /// The cost of one more instance at a number of instances: medians over some batches.
 #[derive(Debug, Serialize)]
-pub(crate) struct Step {
+pub(crate) struct StepCost {
     /// The number of instances before the first batch.
     instances: usize,
     /// Milliseconds from the creation of a batch until all are Ready, divided by their number.
@@ -59,7 +59,7 @@ struct Cost {
 /// The results.
 #[derive(Debug, Serialize)]
 pub(crate) struct Scale {
-    steps: Vec<Step>,
+    steps: Vec<StepCost>,
     /// Resident bytes a child: the increase from a manager without instances to the last step.
     bytes_a_child: f64,
     /// Requests in a minute without changes, not counting watches.
@@ -79,9 +79,9 @@ pub(crate) struct Scale {
 struct Restart {
     /// How long a bare client needs before it to list all objects that the manager watches.
     lists: f64,
-    /// Until the manager reports that it is ready.
+    /// Seconds until the manager reports that it is ready.
     ready: f64,
-    /// Until the manager is idle: it has reconciled every instance without a change.
+    /// Seconds until the manager is idle: it has reconciled every instance without a change.
     rested: f64,
 }
 
@@ -148,7 +148,7 @@ pub(crate) async fn run(
             there += batch;
         }
         let of = |f: fn(&Cost) -> f64| median(costs.iter().map(f).collect());
-        steps.push(Step {
+        steps.push(StepCost {
             instances: count,
             milliseconds: of(|cost| cost.milliseconds),
             requests: of(|cost| cost.requests),

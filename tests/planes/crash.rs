@@ -84,12 +84,12 @@ async fn state(scene: &Scene) -> State {
 }
 
 /// The uids that each child has had, by kind and name.
-type Seen = Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>;
+type UidsByChild = Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>;
 
 /// Watches all children from now on. The audit log does not suffice: it does not record the results of
 /// requests whose client was killed.
-async fn watch_children(scene: &Scene) -> Seen {
-    let seen = Seen::default();
+async fn watch_children(scene: &Scene) -> UidsByChild {
+    let seen = UidsByChild::default();
     for kind in CHILDREN {
         let api = Api::<DynamicObject>::namespaced_with(scene.client(), scene.namespace(), &kind.resource());
         let seen = Arc::clone(&seen);
@@ -151,7 +151,7 @@ async fn storm(scene: &Scene, random: &mut fastrand::Rng) {
 }
 
 #[tokio::test]
-async fn killed_at_any_moment_it_ends_as_if_undisturbed() {
+async fn rollout_and_edit_survive_kills_at_random_moments() {
     let mut random = fastrand::Rng::with_seed(seed());
     let plane = own_plane().await;
     etcd::watch(&plane);

@@ -29,9 +29,9 @@ const STEPS: usize = 9;
 /// The longest pause between two steps.
 const PAUSE: Duration = Duration::from_secs(4);
 
-/// A step of a sequence.
+/// One disturbance of a sequence.
 #[derive(Debug, Clone)]
-enum Step {
+enum Disturbance {
     /// Sets fields of the spec.
     Spec(Value),
     /// A merge patch of a child.
@@ -45,11 +45,11 @@ enum Step {
 }
 
 /// The steps of a sequence, and the final spec.
-fn sequence(random: &mut Rng, name: &str) -> (Vec<Step>, Value) {
+fn sequence(random: &mut Rng, name: &str) -> (Vec<Disturbance>, Value) {
     let mut spec = any_spec(random);
-    let mut steps = vec![Step::Spec(spec.clone())];
+    let mut steps = vec![Disturbance::Spec(spec.clone())];
     for number in 0..random.usize(3..=STEPS) {
-        steps.push(Step::Wait(PAUSE.mul_f64(random.f64().powi(2))));
+        steps.push(Disturbance::Wait(PAUSE.mul_f64(random.f64().powi(2))));
         let step = match random.u32(0..10) {
             0..4 => {
                 let (other, mut patch) = (any_spec(random), json!({}));
@@ -59,13 +59,13 @@ fn sequence(random: &mut Rng, name: &str) -> (Vec<Step>, Value) {
                         spec[field] = value.clone();
                     }
                 }
-                Step::Spec(patch)
+                Disturbance::Spec(patch)
             }
             4..7 => damage(random, name, number),
-            7 => Step::Scale(random.u32(0..2)),
+            7 => Disturbance::Scale(random.u32(0..2)),
             _ => {
                 let (kind, name) = any_child(random, name);
-                Step::Delete(kind, name)
+                Disturbance::Delete(kind, name)
             }
         };
         steps.push(step);
@@ -110,15 +110,17 @@ fn any_child(random: &mut Rng, name: &str) -> (Kind, String) {
 /// A manual edit of fields that the manager owns. It adds nothing, because additions stay and are not
 /// compared, and it sets no value that a spec might set. It does not remove all labels or managedFields
 /// either: if the spec dropped the child at that moment, nobody could recognise it.
-fn damage(random: &mut Rng, name: &str, number: usize) -> Step {
+fn damage(random: &mut Rng, name: &str, number: usize) -> Disturbance {
     let hand = format!("hand-{number}");
-    let of = |kind: Kind, suffix: &str, patch: Value| Step::Child(kind, format!("{name}{suffix}"), patch);
+    let of =
+        |kind: Kind, suffix: &str, patch: Value| Disturbance::Child(kind, format!("{name}{suffix}"), patch);
     let json = |kind: Kind, path: &str, value: Value| {
         let patch = json!([{"op": "replace", "path": path, "value": value}]);
-        Step::Json(kind, name.to_owned(), patch)
+        Disturbance::Json(kind, name.to_owned(), patch)
     };
-    let remove =
-        |kind: Kind, path: &str| Step::Json(kind, name.to_owned(), json!([{"op": "remove", "path": path}]));
+    let remove = |kind: Kind, path: &str| {
+        Disturbance::Json(kind, name.to_owned(), json!([{"op": "remove", "path": path}]))
+    };
     let container = "/spec/template/spec/containers/0";
     match random.u32(0..21) {
         0 => of(CONFIG_MAP, "-first", json!({"data": {"greeting": hand}})),
@@ -144,7 +146,7 @@ fn damage(random: &mut Rng, name: &str, number: usize) -> Step {
         16 => json(DEPLOYMENT, &format!("{container}/env/0/value"), json!(hand)),
         17 => remove(DEPLOYMENT, &format!("{container}/env/1")),
         18 => remove(DEPLOYMENT, &format!("{container}/resources/requests")),
-        19 => Step::Json(
+        19 => Disturbance::Json(
             DEPLOYMENT,
             name.to_owned(),
             json!([
@@ -184,31 +186,31 @@ async fn scale(scene: &Scene, name: &str, replicas: u32) {
 
 const MERGE: &str = "application/merge-patch+json";
 
-async fn perform(scene: &Scene, name: &str, step: &Step) {
+async fn perform(scene: &Scene, name: &str, step: &Disturbance) {
     let path = |kind: Kind, name: &str| {
         format!("{}?fieldManager=kubectl-edit", kind.path(Some(scene.namespace()), name))
     };
     match step {
-        Step::Spec(patch) => {
+        Disturbance::Spec(patch) => {
             if read(&scene.client(), &MIX.path(Some(scene.namespace()), name)).await.is_none() {
                 create(scene, name, patch).await;
             } else {
                 ask(scene, Method::PATCH, &path(MIX, name), MERGE, &json!({"spec": patch})).await;
             }
         }
-        Step::Child(kind, child, patch) => {
+        Disturbance::Child(kind, child, patch) => {
             ask(scene, Method::PATCH, &path(*kind, child), MERGE, patch).await;
         }
-        Step::Json(kind, child, patch) => {
+        Disturbance::Json(kind, child, patch) => {
             ask(scene, Method::PATCH, &path(*kind, child), "application/json-patch+json", patch).await;
         }
-        Step::Scale(replicas) => scale(scene, name, *replicas).await,
-        Step::Delete(kind, child) => {
+        Disturbance::Scale(replicas) => scale(scene, name, *replicas).await,
+        Disturbance::Delete(kind, child) => {
             let options =
                 json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"});
             ask(scene, Method::DELETE, &path(*kind, child), "application/json", &options).await;
         }
-        Step::Wait(time) => tokio::time::sleep(*time).await,
+        Disturbance::Wait(time) => tokio::time::sleep(*time).await,
     }
 }
 
@@ -338,7 +340,7 @@ async fn random_changes_end_as_a_fresh_deployment() {
         Some(one) => vec![one.parse().expect("OPERETTA_TEST_SEQUENCES is a number, or one after =")],
         None => (0..wanted.parse().unwrap_or(SEQUENCES)).collect(),
     };
-    let sequences: BTreeMap<String, (Vec<Step>, Value)> = numbers
+    let sequences: BTreeMap<String, (Vec<Disturbance>, Value)> = numbers
         .into_iter()
         .map(|number| {
             let name = format!("mix-{number}");
@@ -393,7 +395,7 @@ async fn random_changes_end_as_a_fresh_deployment() {
                 a.get("instance").is_some_and(is_settled) && b.get("instance").is_some_and(is_settled);
             if a != b || !ready {
                 let _ = writeln!(wrong, "{name} ({spec}):\n{}", differences(a, b));
-                for step in steps.iter().filter(|step| !matches!(step, Step::Wait(_))) {
+                for step in steps.iter().filter(|step| !matches!(step, Disturbance::Wait(_))) {
                     let _ = writeln!(wrong, "    {step:?}");
                 }
                 if !ready {

@@ -11,7 +11,7 @@ use crate::support::ext::{
     Kind, LONG, Scene, condition, copy_folder, fixture, is_ready, kind, list, managers_requests, run_flags,
     watching,
 };
-use crate::support::plans::{Answer, Api, LOOPBACK};
+use crate::support::plans::{Api, LOOPBACK, Reaction};
 use crate::support::{Operetta, eventually, plane, signal};
 
 const WATCHER: Kind = kind("fixtures.operetta.dev/v1", "watchers");
@@ -55,7 +55,7 @@ async fn restart_writes_no_status_of_observing_instances() {
     let asked = || api.calls("GET", "/bookings").len();
     for slowness in [Duration::ZERO, SLOW] {
         api.lift("/");
-        api.always("GET", "/bookings", Answer::Later(slowness));
+        api.always("GET", "/bookings", Reaction::Later(slowness));
         let mark = audit.mark().unwrap();
         signal(running.pid(), Signal::TERM);
         running.wait(LONG).await;
@@ -75,7 +75,7 @@ async fn restart_writes_no_status_of_observing_instances() {
     }
     // A real change is still reported: here that there is no answer.
     api.lift("/");
-    api.always("GET", "/bookings", Answer::DoneAndSilent);
+    api.always("GET", "/bookings", Reaction::DoneAndSilent);
     signal(running.pid(), Signal::TERM);
     running.wait(LONG).await;
     let _running = manager(folder).await;

@@ -305,7 +305,7 @@ async fn users_cannot_forge_protected_fields_of_a_run() {
         assert!(refused.contains(words), "{name} {metadata}: {refused}");
     }
 
-    // The same holds when a run is created, and for the plan of deletions.
+    // The fields are protected when a run is created as well, and in runs of the plan of deletions.
     for (metadata, spec, words) in [
         (json!({"labels": {"operetta.dev/run-of": "x"}}), json!({}), "sets the labels"),
         (json!({"annotations": {"operetta.dev/record": "{}"}}), json!({}), "sets the annotations"),

@@ -15,7 +15,9 @@ use crate::support::ext::{
 };
 use crate::support::faults::case::{Case, Subject};
 use crate::support::faults::{Fault, Rule, Verb, WRITES};
-use crate::support::plans::{Api, Commands, LOOPBACK, PLAN_RUN, RunWatch, Seen, phase, story_of, with_api};
+use crate::support::plans::{
+    Api, Commands, LOOPBACK, PLAN_RUN, RunWatch, UidWatch, phase, story_of, with_api,
+};
 use crate::support::{Operetta, eventually, own_plane, seed, signal};
 use rustix::process::Signal;
 
@@ -69,7 +71,7 @@ pub(crate) async fn outcome(scene: &Scene, kind: Kind, name: &str) -> BTreeMap<S
 
 /// Checks the effects of a Voyage's rollout: two Jobs, each created once, and three items of the API, each
 /// created once.
-pub(crate) async fn effects(scene: &Scene, name: &str, jobs: &Seen, story: &str) {
+pub(crate) async fn effects(scene: &Scene, name: &str, jobs: &UidWatch, story: &str) {
     let prefix = format!("{name}-");
     eventually("the watch of Jobs to show both", LONG, async || {
         let counts = jobs.counts();

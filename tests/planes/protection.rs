@@ -154,7 +154,8 @@ async fn approvals_forged_without_a_binding_never_count() {
     theatre.scene.run_is(&run, "Succeeded").await;
 }
 
-/// The same attack while no manager runs: everything in the cluster when a manager starts was not checked.
+/// Attack: the approvals are forged while no manager runs. What is in the cluster when a manager starts was not
+/// checked.
 #[tokio::test]
 async fn approvals_forged_without_a_manager_never_count() {
     let theatre = Theatre::new().await;

@@ -10,7 +10,7 @@ use crate::support::eventually;
 use crate::support::ext::{CONFIG_MAP, LONG, POD, condition, is_ready, name_of, uid_of};
 use crate::support::faults::case::{Case, Subject};
 use crate::support::faults::{Fault, Rule, Verb};
-use crate::support::plans::{Answer, Api, Commands, PLAN_RUN, phase, story_of};
+use crate::support::plans::{Api, Commands, PLAN_RUN, Reaction, phase, story_of};
 
 const OUTAGE: Subject = Subject {
     folder: "tests/fixtures/packages/plans-outage",
@@ -93,8 +93,8 @@ async fn all_commands_and_requests_are_refused_for_ten_minutes() {
     assert_eq!((said, api.items(&all).iter().filter(|item| item.effects == 1).count()), (3, 3));
 
     case.wire.rule(Rule::on(&[Verb::Get, Verb::Create], Fault::Refused).commands(&[]));
-    api.always("GET", &all, Answer::Cut);
-    api.always("POST", &all, Answer::Is(503, Value::Null));
+    api.always("GET", &all, Reaction::Cut);
+    api.always("POST", &all, Reaction::Is(503, Value::Null));
     case.apply("exec", &spec("two")).await;
     case.apply("post", &spec("post")).await;
     for name in ["exec", "post"] {

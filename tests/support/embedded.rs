@@ -55,7 +55,7 @@ impl Names {
                 let mut out = serde_json::Map::new();
                 for (key, value) in map {
                     let mapped = match (key.as_str(), value) {
-                        // That of a list depends on what else happens in the cluster.
+                        // The resourceVersion of a list depends on what else happens in the cluster.
                         ("resourceVersion", Value::String(_)) if !map.contains_key("uid") => {
                             "<version>".into()
                         }

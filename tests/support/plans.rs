@@ -10,9 +10,9 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-pub use api::{Answer, Api, Call, Item};
+pub use api::{Api, Call, Item, Reaction};
 pub use commands::Commands;
-pub use watch::{RunWatch, Seen, StepWatch};
+pub use watch::{RunWatch, StepWatch, UidWatch};
 
 use super::ext::{Kind, LONG, Scene, condition, kind, name_of};
 use super::{Output, eventually};

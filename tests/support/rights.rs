@@ -96,7 +96,7 @@ pub fn run_flags(plane: &ControlPlane, kubeconfig: &Path, flags: &[&str], packag
 
 /// Starts a manager as its own account that loads the cluster's Operators and impersonates their packages'
 /// accounts.
-pub async fn follow(plane: &ControlPlane, kubeconfig: &Path) -> Operetta {
+pub async fn run_operators(plane: &ControlPlane, kubeconfig: &Path) -> Operetta {
     let args = ["run", "--leader-elect=false", "--impersonate", "--namespace", SYSTEM];
     let mut operetta = Operetta::run_as_user(plane, kubeconfig, &args);
     operetta.wait_for("following the Operators of the cluster", LONG).await;

@@ -1,4 +1,4 @@
-//! What a package would change: printed instead of applying it, or in a few lines before that.
+//! Prints what a package would change: in full instead of applying it, or in a few lines before it is applied.
 
 use std::sync::Arc;
 

@@ -11,7 +11,7 @@ use crate::cli::connect::ClusterOptions;
 use crate::cli::model::name_of;
 use crate::cli::out;
 use crate::cli::show::{Cell, Severity, Table, age};
-use crate::operators::{Observed, Standing, standing};
+use crate::operators::{RevisionStatus, Standing, standing};
 
 /// List the packages that are installed in a cluster
 ///
@@ -56,18 +56,19 @@ pub(super) async fn run(args: &Args) -> End {
         (Some(_), [one]) => one.clone(),
         _ => command::list(&operators),
     };
-    let rows: Vec<(&Value, Observed)> = operators.iter().map(|one| (one, standing(one))).collect();
-    let name = |(operator, _): &(&Value, Observed)| format!("operator.operetta.dev/{}", name_of(operator));
+    let rows: Vec<(&Value, RevisionStatus)> = operators.iter().map(|one| (one, standing(one))).collect();
+    let name =
+        |(operator, _): &(&Value, RevisionStatus)| format!("operator.operetta.dev/{}", name_of(operator));
     let table = table(args.shown.is_wide());
     let text = args.shown.text(&rows, "No packages are installed", &table, name, value);
     Ok(out::all(&text, ExitCode::SUCCESS))
 }
 
-fn table<'o>(wide: bool) -> Table<'static, (&'o Value, Observed)> {
+fn table<'o>(wide: bool) -> Table<'static, (&'o Value, RevisionStatus)> {
     let now = crate::clock::now();
     let text = |value: &Value| Cell::plain(value.as_str().unwrap_or_default());
     Table::new()
-        .column("NAME", |(operator, _): &(&'o Value, Observed)| Cell::plain(name_of(operator)))
+        .column("NAME", |(operator, _): &(&'o Value, RevisionStatus)| Cell::plain(name_of(operator)))
         .column("VERSION", move |(operator, found)| match found.active {
             Some(_) => text(&operator["status"]["version"]),
             None => Cell::plain(""),

@@ -14,7 +14,7 @@ use crate::cli::command::{self, is_yes};
 use crate::cli::connect;
 use crate::cli::out::{self, printable};
 use crate::cli::session::{Common, Session};
-use crate::plan::Verdict;
+use crate::plan::ApprovalDecision;
 
 /// How long an active run may take to ask its question.
 const QUESTION: Duration = Duration::from_secs(3);
@@ -102,7 +102,7 @@ pub(super) async fn approve(args: &ApproveArgs) -> Result<ExitCode, Failure> {
     let target = Target::parse(&args.run)?;
     let session = Session::open(&args.common).await?;
     let by = connect::user(&session.server.cluster).await?;
-    let verdict = if args.reject { Verdict::Reject } else { Verdict::Approve };
+    let verdict = if args.reject { ApprovalDecision::Reject } else { ApprovalDecision::Approve };
     if !args.all {
         let run = asking(&session, target).await?;
         let chosen = choose(&run, args.step.as_deref(), ask)?;
@@ -140,7 +140,7 @@ async fn answer(
     session: &Session,
     mut run: Run,
     chosen: &str,
-    verdict: Verdict,
+    verdict: ApprovalDecision,
     by: &str,
 ) -> Result<String, Failure> {
     for attempt in 1.. {
@@ -157,7 +157,7 @@ async fn answer(
         let done = write(session, &run, &json!({"step": chosen, "verdict": verdict, "by": by})).await;
         match done {
             Ok(_) => {
-                let said = if verdict == Verdict::Reject { "rejected" } else { "approved" };
+                let said = if verdict == ApprovalDecision::Reject { "rejected" } else { "approved" };
                 let text = format!("{said}: run {name}, step {chosen}: {}", run.question(&step));
                 return Ok(format!("{}\n", printable(&text)));
             }
@@ -174,8 +174,8 @@ async fn answer(
 }
 
 /// Asks for confirmation on the terminal.
-fn confirmed(questions: &str, verdict: Verdict) -> Result<bool, Failure> {
-    let verb = if verdict == Verdict::Reject { "Reject" } else { "Approve" };
+fn confirmed(questions: &str, verdict: ApprovalDecision) -> Result<bool, Failure> {
+    let verb = if verdict == ApprovalDecision::Reject { "Reject" } else { "Approve" };
     let answer = command::ask(&format!("These steps ask:\n{questions}{verb} all? [y/N] "))?;
     answer.map(|answer| is_yes(&answer)).ok_or_else(|| {
         Failure::usage(format!("there is no terminal to ask on: add --yes\n{}", questions.trim_end()))

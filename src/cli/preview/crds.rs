@@ -155,8 +155,8 @@ pub(super) async fn dropped(
     Ok(reports)
 }
 
-/// Where the conversion webhook is: as the live CRD says, or else where `operetta manager install` puts it. Whether the manager
-/// serves one, only the manager knows; it refuses a conversion if it does not.
+/// The address of the conversion webhook: that of the live CRD, or else that of `operetta manager install`. Only the manager
+/// knows whether it serves one; if it does not, it refuses a conversion.
 fn webhook(live: Option<&Value>, namespace: &str) -> Value {
     let live = live.filter(|live| live["metadata"]["annotations"][names::CONVERSION].is_string());
     let mut client = live.map(|live| live["spec"]["conversion"]["webhook"]["clientConfig"].clone());

@@ -12,7 +12,7 @@ use super::refs::Refs;
 use crate::api::{ApiKind, Apis, CallError, Class, Gvk};
 use crate::backoff::{Backoff, Retry};
 use crate::children::adoption::{self, Adoption, AdoptionContext, Claimant};
-use crate::children::crds::Record;
+use crate::children::crds::ChildScope;
 use crate::children::plans::{self, Calls, PlanSnapshot, Revision, Stored};
 use crate::children::{
     ActivePackage, DeletionRuns, DryRun, Expect, ItemId, KindOwner, NamespaceScope, Needs, Observed, Paths,
@@ -23,7 +23,7 @@ use crate::cluster::Cluster;
 use crate::manager::{load_revision, send_dry_run};
 use crate::package::Package;
 use crate::plan::{Of, Protection, Recalled};
-use crate::preview::{Answer, InstanceReport, LiveChild, Request, Simulation, Step, adjusted};
+use crate::preview::{InstanceReport, LiveChild, Request, Response, Simulation, SimulationState, adjusted};
 use crate::template::Totals;
 
 /// How often a request is sent again while the server is not available.
@@ -94,9 +94,9 @@ impl Driver {
         let mut simulation = Simulation::new(snapshot, children, &self.shared.reads, manager);
         loop {
             match simulation.advance() {
-                Step::Done(report) => return Ok(*report),
-                Step::Read(needs) => self.read(&mut simulation, needs, &uid).await,
-                Step::DryRun(requests) => {
+                SimulationState::Done(report) => return Ok(*report),
+                SimulationState::Read(needs) => self.read(&mut simulation, needs, &uid).await,
+                SimulationState::DryRun(requests) => {
                     for request in requests {
                         let answer = self.dry_run(&request, &uid).await;
                         let answer =
@@ -130,8 +130,9 @@ impl Driver {
             home.unwrap_or_default(),
         );
         let (own, previous) = self.shared.fleet.children(&uid, &claim);
-        let record = self.shared.live[index].as_ref().map(Record::of);
-        let record = record.into_iter().fold(Record::needed(resource, &self.shared.namespace), Record::and);
+        let record = self.shared.live[index].as_ref().map(ChildScope::of);
+        let record =
+            record.into_iter().fold(ChildScope::needed(resource, &self.shared.namespace), ChildScope::and);
         let scope: &NamespaceScope = &record.namespaces;
         // An object that no version of the package could have rendered in this place is not a child.
         let can_be = |child: &LiveChild| scope.holds(home, &record.kinds, &child.observed.object);
@@ -241,30 +242,30 @@ impl Driver {
 
     /// Sends the dry run of a change. A refusal because of this user's rights counts as unknown: the account
     /// of the package may have them.
-    async fn dry_run(&self, request: &Request, uid: &str) -> Result<Answer, CallError> {
+    async fn dry_run(&self, request: &Request, uid: &str) -> Result<Response, CallError> {
         let answer = self.shared_dry_run(request, uid).await?;
         match &answer {
-            Answer::DryRun(DryRun::Refused(error))
+            Response::DryRun(DryRun::Refused(error))
                 if error.is_unauthorized() && request.check.depends_on.is_empty() =>
             {
                 let gvk = &request.check.desired.object.gvk;
                 self.note(format!("whether the API server accepts changes of {gvk} is not shown"), error);
-                Ok(Answer::DryRun(DryRun::Unknown))
+                Ok(Response::DryRun(DryRun::Unknown))
             }
             _ => Ok(answer),
         }
     }
 
     /// Sends the dry run of a change, unless one of the same shape has passed.
-    async fn shared_dry_run(&self, request: &Request, uid: &str) -> Result<Answer, CallError> {
+    async fn shared_dry_run(&self, request: &Request, uid: &str) -> Result<Response, CallError> {
         let gvk = &request.check.desired.object.gvk;
-        let Some(kind) = self.kind(gvk) else { return Ok(Answer::DryRun(DryRun::Unknown)) };
+        let Some(kind) = self.kind(gvk) else { return Ok(Response::DryRun(DryRun::Unknown)) };
         if !request.is_shared {
             let result = self.send(&kind, request).await?;
             if matches!(result, DryRun::Unknown) {
                 return self.occupied(&kind, request, uid).await;
             }
-            return Ok(Answer::DryRun(result));
+            return Ok(Response::DryRun(result));
         }
         let cell = Arc::clone(self.shapes.lock().await.entry(request.check.shape).or_default());
         let mut is_mine = false;
@@ -275,10 +276,10 @@ impl Driver {
             })
             .await?;
         match first {
-            DryRun::Passed => Ok(Answer::DryRun(DryRun::Passed)),
-            result if is_mine => Ok(Answer::DryRun(result.clone())),
+            DryRun::Passed => Ok(Response::DryRun(DryRun::Passed)),
+            result if is_mine => Ok(Response::DryRun(result.clone())),
             // The first dry run of this shape was refused, perhaps because of the values of that object.
-            _ => Ok(Answer::DryRun(self.send(&kind, request).await?)),
+            _ => Ok(Response::DryRun(self.send(&kind, request).await?)),
         }
     }
 
@@ -310,11 +311,11 @@ impl Driver {
     }
 
     /// Finds out whether an existing object with the name of a new child would become the child.
-    async fn occupied(&self, kind: &ApiKind, request: &Request, uid: &str) -> Result<Answer, CallError> {
+    async fn occupied(&self, kind: &ApiKind, request: &Request, uid: &str) -> Result<Response, CallError> {
         let check = &request.check;
         let object = &check.desired.object;
         if check.expect != Expect::Absent {
-            return Ok(Answer::DryRun(DryRun::Unknown));
+            return Ok(Response::DryRun(DryRun::Unknown));
         }
         let live = match self.shared.cluster.get(kind, object.namespace.as_deref(), &object.name).await {
             Err(error) if error.is_unauthorized() => {
@@ -323,10 +324,10 @@ impl Driver {
             }
             live => live?,
         };
-        let Some(live) = live else { return Ok(Answer::DryRun(DryRun::Unknown)) };
+        let Some(live) = live else { return Ok(Response::DryRun(DryRun::Unknown)) };
         let refused = |why: &str| {
             let message = format!("{object} {why}");
-            Ok(Answer::Occupied(CallError::new(Class::Conflict, 409, "AlreadyExists", message)))
+            Ok(Response::Occupied(CallError::new(Class::Conflict, 409, "AlreadyExists", message)))
         };
         let claimant = Claimant::of(&live);
         let owner = claimant.filter(|claimant| claimant.uid != uid);
@@ -340,9 +341,9 @@ impl Driver {
             Adoption::Refused(why) => refused(&why),
             Adoption::HandedOver => match adoption::controlled(&live) {
                 Some(why) => refused(&why),
-                None => Ok(Answer::Adopt(Arc::new(live))),
+                None => Ok(Response::Adopt(Arc::new(live))),
             },
-            Adoption::Ours | Adoption::Inherited => Ok(Answer::Adopt(Arc::new(live))),
+            Adoption::Ours | Adoption::Inherited => Ok(Response::Adopt(Arc::new(live))),
         }
     }
 }

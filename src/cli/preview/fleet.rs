@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::Scope;
 use crate::api::{ApiKind, Apis, CallError, Gvk, ObjectRef};
-use crate::children::crds::Record;
+use crate::children::crds::ChildScope;
 use crate::children::names::{self, Claim};
 use crate::children::plans::plan_run_kind;
 use crate::children::{KindInfo, Listing, NamespaceScope, Paths};
@@ -149,14 +149,14 @@ impl Reader<'_> {
             uids.insert(uid);
             claims.insert(self.claim(*index, instance));
         }
-        let records: Vec<Record> = self
+        let records: Vec<ChildScope> = self
             .package
             .resources
             .iter()
             .zip(live)
             .map(|(resource, live)| {
-                let needed = Record::needed(resource, self.namespace);
-                live.as_ref().map(Record::of).into_iter().fold(needed, Record::and)
+                let needed = ChildScope::needed(resource, self.namespace);
+                live.as_ref().map(ChildScope::of).into_iter().fold(needed, ChildScope::and)
             })
             .collect();
         let wanted: BTreeSet<&Gvk> = records.iter().flat_map(|record| &record.kinds).collect();

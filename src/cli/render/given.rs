@@ -9,7 +9,9 @@ use serde_json::Value;
 use super::UID;
 use super::scopes::is_namespaced;
 use crate::api::{Gvk, ObjectRef};
-use crate::children::{Item, LookupResult, Observed, Paths, Referred, ResourceSelector, Seen, Select, names};
+use crate::children::{
+    Item, LookupResult, Observed, Paths, RawObject, Referred, ResourceSelector, Select, names,
+};
 use crate::diag::{Diagnostic, Source, Span, did_you_mean};
 use crate::manager::raw::Raw;
 use crate::package::{Child, Package, Resource};
@@ -206,7 +208,7 @@ impl Object {
         }
         let body = Some(&self.raw.body);
         let whole: Paths = Arc::from([Vec::new()]);
-        let seen = Seen { gvk: &self.id.gvk, metadata: &metadata, body, reports: true };
+        let seen = RawObject { gvk: &self.id.gvk, metadata: &metadata, body, reports: true };
         let observed = seen.observe(|_, _| Arc::clone(&whole))?;
         Some(Arc::new(Observed { object: self.id.clone(), owned: Some(Arc::default()), ..observed }))
     }

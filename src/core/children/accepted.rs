@@ -8,9 +8,9 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::accepted_key::AcceptedKey;
 use super::model::{InstanceInput, Observed};
 use super::names;
-use super::record_key::RecordKey;
 
 /// A record with more bytes than this omits the spec.
 const MOST_WITH_SPEC: usize = 128 << 10;
@@ -32,7 +32,7 @@ pub(super) struct AcceptedTarget {
 impl AcceptedTarget {
     /// Reads the record from an instance's annotation. The record is empty if the annotation is about another
     /// instance, or has no valid seal: then its spec has passed no validation.
-    pub(super) fn read(instance: &Value, key: &RecordKey) -> Self {
+    pub(super) fn read(instance: &Value, key: &AcceptedKey) -> Self {
         let meta = &instance["metadata"];
         let uid = meta["uid"].as_str().unwrap_or_default();
         let record = annotation(instance).and_then(|text| key.open(text));
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn record_is_bound_to_one_instance_and_limited_in_size() {
         let mut instance = json!({"metadata": {"uid": "u", "labels": {"a": "b"}}, "spec": {"text": "x"}});
-        let key = RecordKey::new(b"key");
+        let key = AcceptedKey::new(b"key");
         let mut record = AcceptedTarget::read(&instance, &key);
         assert_eq!(record.text(), None);
         record.children.insert("config".into(), "hash".into());

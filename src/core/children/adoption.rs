@@ -8,13 +8,13 @@ use crate::api::{ApiKind, ObjectRef};
 /// What may be done with an object that has the name of a child.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Adoption {
-    /// It is a child of this instance that has lost its labels.
+    /// The object is a child of this instance that has lost its labels.
     Ours,
-    /// It was a child of a previous instance of the same name, and has no ownerReference.
+    /// The object was a child of a previous instance of the same name, and has no ownerReference.
     Inherited,
     /// Another client created it and handed it over, unless the instance that its labels name exists.
     HandedOver,
-    /// It belongs to another owner: the owner, and what to do.
+    /// The object belongs to another owner: the owner, and what to do.
     Refused(String),
 }
 
@@ -23,7 +23,7 @@ pub enum Adoption {
 pub enum Adopted {
     /// A deleted instance of the same name has left it.
     Inherited,
-    /// Others have created it.
+    /// Other clients have created the object and handed it over.
     HandedOver,
 }
 

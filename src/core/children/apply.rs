@@ -146,7 +146,7 @@ fn has_lost_items(desired: &Desired, observed: &Observed) -> bool {
 /// Whether our entry has fields of other managers. If our entry was written since our last apply, another client has
 /// applied under our name, and the next apply removes what it added.
 fn has_foreign_fields(desired: &Desired, observed: &Observed, why: Why) -> bool {
-    observed.mark.applied() == observed.settled.applied()
+    observed.mark.applied() == observed.baseline.applied()
         && owns_extra_fields(desired, observed, why == Why::Recheck)
 }
 

@@ -3,7 +3,7 @@
 //! One call looks at one moment. What can be done now is in [`Decision::actions`]; what waits is in the [`Verdict`], and
 //! an event or [`Decision::again`] brings the next call.
 //!
-//! The stages: [`Snapshot`] is what is known, `target` renders what should be, `diff` compares, `schedule` permits or
+//! The stages: [`Snapshot`] is what is known, `desired` renders what should be, `diff` compares, `write_order` permits or
 //! blocks each write, `prune` removes what nothing desires, `findings` tell what is missing, and the verdict follows.
 
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::desired::target;
 use super::model::{Context, Decision, Input, Origins, ReconcileState, Snapshot, Verdict};
 use super::plans::decide::decide as decide_with_plans;
 use super::plans::delete::{delete, delete_children};
-use super::schedule::Graph;
+use super::write_order::Graph;
 use super::{deletion_runs, prune};
 use crate::template::{Budget, Totals};
 

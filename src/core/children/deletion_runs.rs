@@ -73,7 +73,8 @@ fn is_deleting(run: &PlanRun) -> bool {
 fn answer<'r>(run: &'r PlanRun, status: &RunStatus) -> Option<&'r Approval> {
     let mut counted = status.counted(run).map(|(_, answer)| answer);
     counted.find(|answer| {
-        answer.step == APPROVE && (answer.verdict == plan::Verdict::Reject || !answer.is_by_account())
+        answer.step == APPROVE
+            && (answer.verdict == plan::ApprovalDecision::Reject || !answer.is_by_account())
     })
 }
 
@@ -94,7 +95,7 @@ impl Snapshot {
                     .status
                     .as_ref()
                     .and_then(|status| answer(run, status))
-                    .is_some_and(|answer| answer.verdict == plan::Verdict::Approve)
+                    .is_some_and(|answer| answer.verdict == plan::ApprovalDecision::Approve)
         };
         let child = self.child_of(observed);
         let asks = observed.asking.is_some()
@@ -288,7 +289,7 @@ impl DeletionRuns {
         let has_news = noted != *status;
         let status = &noted;
         let answer = answer(run, status);
-        if let Some(answer) = answer.filter(|answer| answer.verdict == plan::Verdict::Reject) {
+        if let Some(answer) = answer.filter(|answer| answer.verdict == plan::ApprovalDecision::Reject) {
             let message = format!("{} has rejected the deletion", answer.by);
             return Some(self.end(status, Phase::Failed, "Rejected", message));
         }

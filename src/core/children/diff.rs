@@ -18,7 +18,7 @@ pub(super) fn diff(desired: &Desired, observed: Option<&Observed>, is_as_applied
         Difference::Drifted(Drift::FormerPackage)
     } else if !is_as_applied && !is_covered(desired, observed) {
         Difference::Drifted(Drift::FieldsLost)
-    } else if observed.mark != observed.settled {
+    } else if observed.mark != observed.baseline {
         Difference::Drifted(Drift::Unexplained)
     } else if !is_as_applied && owns_extra_fields(desired, observed, true) {
         Difference::Drifted(Drift::ForeignFields)
@@ -48,7 +48,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::children::model::Seen;
+    use crate::children::model::RawObject;
     use crate::children::names;
 
     fn desired(hash: &str) -> Desired {
@@ -75,7 +75,7 @@ mod tests {
         }));
         let gvk = crate::api::Gvk::new("v1", "ConfigMap");
         let metadata = &metadata.unwrap();
-        let seen = Seen { gvk: &gvk, metadata, body: None, reports: false };
+        let seen = RawObject { gvk: &gvk, metadata, body: None, reports: false };
         seen.observe(|_, _| Arc::from([])).unwrap()
     }
 
@@ -92,7 +92,7 @@ mod tests {
         assert_eq!(diff(&desired("h"), Some(&lost), true), Difference::Current, "an apply changes nothing");
         let more = observed("h", &json!({"f:data": {"f:a": {}, "f:b": {}}}));
         assert_eq!(of(&more), Difference::Drifted(Drift::ForeignFields));
-        let changed = Observed { settled: lost.mark.clone(), ..live.clone() };
+        let changed = Observed { baseline: lost.mark.clone(), ..live.clone() };
         assert_eq!(of(&changed), Difference::Drifted(Drift::Unexplained));
         for (hash, is_outdated) in [("h", false), ("other", true)] {
             let terminating = Observed { terminating: true, ..observed(hash, &ours) };

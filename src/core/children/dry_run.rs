@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::model::{Action, Check, Outcome, Why};
+use super::model::{Action, ActionOutcome, Check, Why};
 use crate::api::{CallError, Class};
 
 /// The result of a dry run.
@@ -63,14 +63,14 @@ impl DryRuns {
     }
 
     /// Adds a result. Returns an outcome if the result is a refusal that concerns the change.
-    pub fn add(&mut self, check: &Check, result: DryRun) -> Option<Outcome> {
+    pub fn add(&mut self, check: &Check, result: DryRun) -> Option<ActionOutcome> {
         let DryRun::Refused(error) = result else { return None };
         if !check.depends_on.is_empty() && matches!(error.code, 403 | 404) {
             self.early.push((check.item.clone(), check.depends_on.clone()));
             return None;
         }
         self.is_refused = true;
-        Some(Outcome::DryRunRefused(Box::new(check.clone()), error))
+        Some(ActionOutcome::DryRunRefused(Box::new(check.clone()), error))
     }
 
     /// Whether nothing is written yet, because another instance has the same dry run in flight.

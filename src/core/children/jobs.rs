@@ -1,6 +1,6 @@
 //! A Job that has completed is done until its spec changes, however it vanished.
 //!
-//! That it has completed is recorded on the instance, in the annotation [`names::COMPLETED_JOBS`]. A template's
+//! The completion is recorded on the instance, in the annotation [`names::COMPLETED_JOBS`]. A template's
 //! `ttlSecondsAfterFinished` is applied only once that is recorded, so the API server never removes a Job before its
 //! completion is recorded, even if no manager runs. See
 //! `docs/design/0017-completed-jobs-and-retained-objects.md`.

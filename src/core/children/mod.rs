@@ -5,6 +5,7 @@
 //! missing, and nothing once the cluster equals the target.
 
 mod accepted;
+mod accepted_key;
 pub mod adoption;
 mod apply;
 mod crd_owner;
@@ -27,30 +28,29 @@ pub mod patches;
 pub mod plans;
 mod projection;
 mod prune;
-mod record_key;
 mod refs;
 mod refused;
-mod schedule;
 mod shape;
 mod status;
 #[cfg(test)]
 mod tests;
+mod write_order;
 
+pub use accepted_key::AcceptedKey;
 pub use crd_owner::{former_packages, is_child_crd_value, package_of_crd, package_of_crd_value};
 pub use decide::decide;
 pub use desired::target;
 pub use dry_run::{DryRun, DryRuns};
 pub use model::{
-    Action, ActivePackage, Applied, Apply, Block, Check, ChildError, ChildLine, Context, Decision,
-    DeletionRuns, Desired, DriftFingerprint, Effect, Evaluation, Expect, FieldConflict, FieldProjection,
-    Finding, GENERATED_FOREIGN, GENERATED_MISSING, Generated, Health, Input, InstanceInput, Item, ItemId,
-    KindInfo, KindOwner, Listing, LookupResult, Loss, MAX_CHILDREN, MAX_FIELD_BYTES, NEWEST, NOT_LOADED,
-    Needs, Noted, Observed, Origin, Origins, OscillationGuard, Outcome, Ownership, Paths, Poll, PollRequest,
-    PollResult, RIGHTS_MISSING, ReadError, ReconcileState, Referred, Refusal, Removal, Repair,
-    ResourceSelector, Secret, Seen, Select, Selector, Severity, Snapshot, Status, Summary, Target,
+    Action, ActionOutcome, ActivePackage, Applied, Apply, Block, Check, ChildError, ChildLine, Context,
+    Decision, DeletionRuns, Desired, DriftFingerprint, Effect, Evaluation, Expect, FieldConflict,
+    FieldProjection, Finding, GENERATED_FOREIGN, GENERATED_MISSING, Generated, Health, Input, InstanceInput,
+    Item, ItemId, KindInfo, KindOwner, Listing, LookupResult, Loss, MAX_CHILDREN, MAX_FIELD_BYTES, NEWEST,
+    NOT_LOADED, Needs, Noted, Observed, Origin, Origins, OscillationGuard, Ownership, Paths, Poll,
+    PollRequest, PollResult, RIGHTS_MISSING, RawObject, ReadError, ReconcileState, Referred, Refusal,
+    Removal, Repair, ResourceSelector, Secret, Select, Selector, Severity, Snapshot, Status, Summary, Target,
     TargetChange, Verdict, Wait, Why, WritePolicy, condition, is_covered, kept, owns_extra_fields,
 };
 pub use namespace_scope::NamespaceScope;
-pub use record_key::RecordKey;
 pub use refused::Refused;
 pub use status::patch as status_patch;

@@ -253,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stamp_is_read_as_it_was_sealed() {
+    fn parsed_stamp_equals_the_written_one() {
         for (order, policy, sealed) in [
             (None, DeletionPolicy::Delete, "abc"),
             (Some(0), DeletionPolicy::Delete, "abc.0"),
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn label_values_fit_and_differ() {
+    fn label_values_are_valid_and_distinct() {
         for text in ["", "a", "0", "prod-1", "x.y_z"] {
             assert_eq!(label_value(text), text);
         }

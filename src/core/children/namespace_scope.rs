@@ -14,9 +14,9 @@ const ANY: &str = "*";
 /// The namespaces, beside that of the instance, in which its children may lie.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NamespaceScope {
-    /// All: the instances are cluster-scoped, or nothing is on record.
+    /// All namespaces: the instances are cluster-scoped, or nothing is on record.
     Anywhere,
-    /// These: literals of the templates, and that of the manager.
+    /// These namespaces: literals of the templates, and the namespace of the manager.
     Beyond(BTreeSet<String>),
 }
 

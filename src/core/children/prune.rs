@@ -350,7 +350,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::children::model::{KindInfo, Listing, Seen};
+    use crate::children::model::{KindInfo, Listing, RawObject};
     use crate::template::Totals;
 
     /// A child of the instance at that depth in the graph.
@@ -363,7 +363,7 @@ mod tests {
         }));
         let gvk = Gvk::new("v1", kind);
         let metadata = &metadata.unwrap();
-        let seen = Seen { gvk: &gvk, metadata, body: None, reports: false };
+        let seen = RawObject { gvk: &gvk, metadata, body: None, reports: false };
         seen.observe(|_, _| Arc::from([])).unwrap()
     }
 
@@ -383,7 +383,7 @@ mod tests {
             polls: HashMap::new(),
             namespace_users: BTreeMap::new(),
             plans: None,
-            record_key: super::super::RecordKey::Unread,
+            accepted_key: super::super::AcceptedKey::Unread,
             deletions: None,
             apis: None,
             limits: Totals::NONE,

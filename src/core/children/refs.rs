@@ -4,10 +4,10 @@
 //! that is not served: whatever reads such a ref has no value, and keeps what it has.
 
 mod lookup;
-mod observe;
+mod observation;
 
 pub(super) use lookup::known;
-pub(super) use observe::pod_of;
+pub(super) use observation::pod_of;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use super::model::{
 };
 use super::names;
 use crate::api::Gvk;
-use crate::package::{ForEach, NamespaceRef, NamespaceRefs, Ref, RefTarget};
+use crate::package::{ForEach, NamespaceRef, NamespaceRefs, Ref, RefSource};
 use crate::plan::Phase;
 use crate::template::{EvalError, Live, Scope, Var};
 use crate::{naming, readiness};
@@ -32,7 +32,7 @@ impl Refs {
         let is_running = runs.into_iter().any(|run| run.phase() == Phase::Running);
         for reference in &ctx.origin.resource.refs {
             ctx.budget.about(&format!("refs.{}", reference.id));
-            if let RefTarget::Observe(observation) = &reference.target
+            if let RefSource::Observe(observation) = &reference.target
                 && observation.only_in_runs
                 && !is_running
             {
@@ -121,8 +121,8 @@ impl Refs {
         {
             return Ok(Var::Undefined);
         }
-        if let RefTarget::Observe(observation) = &reference.target {
-            return self.observe(ctx, reference, observation, scope);
+        if let RefSource::Observe(observation) = &reference.target {
+            return self.observation(ctx, reference, observation, scope);
         }
         let Some(gvk) = &reference.gvk else { return Ok(Var::Undefined) };
         let keep = keep(reference, gvk);
@@ -134,7 +134,7 @@ impl Refs {
             keep: keep.clone(),
         };
         match &reference.target {
-            RefTarget::Name(name, namespace_ref) => {
+            RefSource::Name(name, namespace_ref) => {
                 let value = engine.eval_text(name, scope).map_err(failed("name"))?;
                 let Some(Value::String(name)) = &value else {
                     return Err(Problem::invalid("its name is not a string"));
@@ -151,7 +151,7 @@ impl Refs {
                     None => Err(Problem::waiting("RefMissing", format!("{want} does not exist"))),
                 }
             }
-            RefTarget::Select(tree, namespace_refs) => {
+            RefSource::Select(tree, namespace_refs) => {
                 let value = tree.eval(engine, scope).map_err(failed("selector"))?.unwrap_or(Value::Null);
                 // As everywhere in Kubernetes: no selector fits nothing, an empty one everything.
                 if value.is_null() {
@@ -177,7 +177,7 @@ impl Refs {
                 }
                 Ok(Var::List(objects.iter().map(|object| Var::Object(live(object))).collect()))
             }
-            RefTarget::Observe(_) => Ok(Var::Undefined),
+            RefSource::Observe(_) => Ok(Var::Undefined),
         }
     }
 }

@@ -4,22 +4,22 @@
 mod absent;
 mod accepted;
 mod budgets;
+mod deletion;
 mod deletion_runs;
 mod dry_runs;
 mod findings;
-mod going;
 mod jobs;
 mod limits;
-mod marks;
 mod origins;
 mod plans;
+mod policy_annotations;
 mod ready;
 mod render;
 mod retained;
 mod rules;
-mod schedule;
 mod server;
 mod snapshot;
+mod write_order;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::decide_target::decide_target;
-use super::schedule::{Graph, Schedule};
+use super::write_order::{Graph, WriteOrder};
 use super::*;
 use crate::api::{CallError, Gvk, ObjectRef};
 use crate::package::{Files, Package, compile};
@@ -113,7 +113,7 @@ struct World {
     has_plans: bool,
     /// Whether the package is loaded.
     is_loaded: bool,
-    record_key: RecordKey,
+    accepted_key: AcceptedKey,
 }
 
 impl World {
@@ -140,7 +140,7 @@ impl World {
             runs: plans::RunStore::default(),
             has_plans: false,
             is_loaded: true,
-            record_key: RecordKey::new(b"key"),
+            accepted_key: AcceptedKey::new(b"key"),
         }
     }
 
@@ -180,7 +180,7 @@ impl World {
             snapshot.package = Err("it is broken".into());
         }
         snapshot.limits = self.totals;
-        snapshot.record_key = self.record_key.clone();
+        snapshot.accepted_key = self.accepted_key.clone();
         snapshot.plans = self.has_plans.then(|| Box::new(self.runs.snapshot(self.now, &self.instance)));
         snapshot.deletions = Some(Box::new(self.runs.deletions(self.now)));
         snapshot.previous.clone_from(&self.previous);
@@ -224,7 +224,7 @@ impl World {
     }
 
     /// Carries out an action that the server accepts. Returns the outcome.
-    fn act(&mut self, action: Action) -> Outcome {
+    fn act(&mut self, action: Action) -> ActionOutcome {
         self.log.extend(told(&action));
         match action {
             Action::Apply(apply) => {
@@ -252,7 +252,7 @@ impl World {
                 live.readiness = readiness;
                 self.objects.insert(key, live.clone());
                 let applied = Applied { apply: *apply, live: live.into(), adopted, conflict: None };
-                return Outcome::Applied(Box::new(applied));
+                return ActionOutcome::Applied(Box::new(applied));
             }
             Action::Delete(ref observed) => drop(self.remove(&id(&observed.object))),
             Action::Run(ref run) => {
@@ -276,7 +276,7 @@ impl World {
                 }
             },
         }
-        Outcome::Done(action)
+        ActionOutcome::Done(action)
     }
 
     /// The object as the product sees it; `None` if it is no child.
@@ -285,7 +285,7 @@ impl World {
         let metadata = serde_json::from_value(body["metadata"].clone()).unwrap();
         body["metadata"].as_object_mut().unwrap().remove("managedFields");
         let gvk = Gvk::of(&body).unwrap();
-        Seen { gvk: &gvk, metadata: &metadata, body: Some(&body), reports: false }
+        RawObject { gvk: &gvk, metadata: &metadata, body: Some(&body), reports: false }
             .observe(|_, _| Arc::from([vec![]]))
     }
 
@@ -298,7 +298,7 @@ impl World {
         if let Some(present) = self.objects.get(key) {
             observed.readiness = present.readiness.clone();
             if !is_own_write {
-                observed.settled = present.settled.clone();
+                observed.baseline = present.baseline.clone();
             }
         }
         self.objects.insert(key.to_owned(), observed);
@@ -324,21 +324,21 @@ impl World {
 
     /// Carries out a decision.
     fn carry_out(&mut self, actions: Vec<Action>, changes: Vec<TargetChange>) {
-        let outcomes: Vec<Outcome> = actions.into_iter().map(|action| self.act(action)).collect();
+        let outcomes: Vec<ActionOutcome> = actions.into_iter().map(|action| self.act(action)).collect();
         self.state.record_all(&outcomes, changes, self.now);
     }
 
     /// Corrects drift. The conflicting manager is looked up where the apply asks for it.
     fn correct(&mut self, apply: Box<Apply>) {
         let contested = apply.repair.is_frequent;
-        let Outcome::Applied(mut applied) = self.act(Action::Apply(apply)) else { unreachable!() };
+        let ActionOutcome::Applied(mut applied) = self.act(Action::Apply(apply)) else { unreachable!() };
         applied.conflict = contested.then(|| (".data.text".to_owned(), Some("gitops".to_owned())));
-        self.state.record(&Outcome::Applied(applied), self.now);
+        self.state.record(&ActionOutcome::Applied(applied), self.now);
     }
 
     /// The server refuses an action.
     fn refuse(&mut self, action: Action, error: CallError) {
-        self.state.record(&Outcome::Refused(action, error), self.now);
+        self.state.record(&ActionOutcome::Refused(action, error), self.now);
     }
 
     /// Decides and acts until nothing is left to do. Returns the last verdict.

@@ -24,7 +24,7 @@ pub struct Facts<'a> {
     /// Who has named the revision that is to be active.
     pub author: Author,
     /// How far the revision is that is to be active.
-    pub progress: Target,
+    pub progress: RevisionProgress,
     /// The revision that is active, and the version of the package.
     pub active: Option<(&'a str, &'a str)>,
     /// The values that take the place of the package's defaults, if all of them are valid for the active revision.
@@ -105,21 +105,21 @@ pub struct Rollout {
 
 /// How far the revision is that an `Operator` names.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Target {
-    /// It is active, and all instances have it that are to have it.
+pub enum RevisionProgress {
+    /// The revision is active, and all instances have it that are to have it.
     Active {
         /// The instances that keep an earlier revision.
         kept: Kept,
     },
-    /// It is loaded, checked or registered: with what it waits for.
+    /// The revision is loaded, checked or registered. The text is what it waits for.
     Progressing(String),
-    /// It is active, and instances are moved to it.
+    /// The revision is active, and instances are moved to it.
     RollingOut(Rollout),
-    /// It waits until the `Operator` is not paused any more: with how far it is.
+    /// The revision waits until the `Operator` is not paused any more. The text is how far it is.
     Paused(String),
-    /// It cannot be loaded.
+    /// The revision cannot be loaded.
     NotLoaded(Lost),
-    /// It is refused.
+    /// The revision is refused.
     Refused {
         /// The reason, in one word.
         reason: &'static str,
@@ -141,7 +141,7 @@ pub struct Lost {
     pub is_temporary: bool,
 }
 
-impl Target {
+impl RevisionProgress {
     pub(super) fn reason(&self) -> (&'static str, String) {
         match self {
             Self::Active { .. } => ("Active", String::new()),

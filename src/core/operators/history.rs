@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::facts::{Author, Facts, Target, short};
+use super::facts::{Author, Facts, RevisionProgress, short};
 
 /// How many entries the status has at most.
 const MOST: usize = 10;
@@ -31,8 +31,8 @@ pub(super) fn record(current: &Value, facts: &Facts<'_>, now: &str) -> Option<Va
     if last["revision"] == facts.target && last["endedAt"].is_null() {
         let (reason, why) = facts.progress.reason();
         let (result, message) = match &facts.progress {
-            Target::Active { .. } => ("Completed", None),
-            Target::Paused(_) => ("Paused", Some(why)),
+            RevisionProgress::Active { .. } => ("Completed", None),
+            RevisionProgress::Paused(_) => ("Paused", Some(why)),
             progress if progress.is_stalled() => ("Stalled", Some(format!("{reason}: {why}"))),
             _ => ("InProgress", None),
         };

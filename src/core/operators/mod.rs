@@ -17,11 +17,11 @@ pub mod upgrade;
 pub use crd::{crd, kind};
 pub use decide::{Next, next};
 pub use defaults::effective as effective_defaults;
-pub use facts::{Author, Facts, INSTALLER, Lost, MissingRights, NAMED_BY, Rollout, Target};
+pub use facts::{Author, Facts, INSTALLER, Lost, MissingRights, NAMED_BY, RevisionProgress, Rollout};
 pub use objects::{Object, Packed, operator, pack};
 pub use spec::{NamespacesSpec, OperatorSpec, TakeOver};
 pub use status::{
-    CONDITIONS, KUBERNETES_UNSUPPORTED, Observed, Standing, Transition, patch, standing, transition,
+    CONDITIONS, KUBERNETES_UNSUPPORTED, RevisionStatus, Standing, Transition, patch, standing, transition,
 };
 
 /// The label of an `OperatorRevision`: its package.

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::facts::{Facts, PROGRESSING, Target};
+use super::facts::{Facts, PROGRESSING, RevisionProgress};
 use super::history;
 use crate::printable;
 
@@ -73,7 +73,7 @@ pub fn patch(current: &Value, facts: &Facts<'_>, now: &str) -> Option<Value> {
         wanted.insert("revisions".into(), revisions.collect());
     }
     let rollout = match &facts.progress {
-        Target::RollingOut(rollout) => Some(rollout.to_json()),
+        RevisionProgress::RollingOut(rollout) => Some(rollout.to_json()),
         _ => None,
     };
     if rollout.is_some() || !current["upgrade"].is_null() {
@@ -126,9 +126,11 @@ fn conditions(current: &Value, facts: &Facts<'_>, now: &str) -> Value {
     let is_hindered = facts.rights.as_ref().is_some_and(|missing| !missing.manager.is_empty());
     let grave = notes.iter().find(|(reason, _)| [RIGHTS_MISSING, HANDED_OVER].contains(reason));
     let (is_ready, is_stalled, reason, why) = match (&facts.progress, grave) {
-        (Target::Active { .. }, Some((reason, why))) => (false, true, *reason, why.clone()),
-        (Target::Progressing(_), Some((reason, why))) if is_hindered => (false, false, *reason, why.clone()),
-        (Target::Active { .. }, None) => {
+        (RevisionProgress::Active { .. }, Some((reason, why))) => (false, true, *reason, why.clone()),
+        (RevisionProgress::Progressing(_), Some((reason, why))) if is_hindered => {
+            (false, false, *reason, why.clone())
+        }
+        (RevisionProgress::Active { .. }, None) => {
             let reason = notes.first().map_or("Active", |(reason, _)| *reason);
             let also: String = notes.iter().flat_map(|(_, why)| ["; ", why]).collect();
             (true, false, reason, format!("{target} is active{also}"))
@@ -140,7 +142,7 @@ fn conditions(current: &Value, facts: &Facts<'_>, now: &str) -> Value {
     add(READY, is_ready, reason, &message);
     if is_stalled {
         add(STALLED, true, reason, &message);
-    } else if !is_ready && !matches!(facts.progress, Target::Paused(_)) {
+    } else if !is_ready && !matches!(facts.progress, RevisionProgress::Paused(_)) {
         add(RECONCILING, true, reason, &message);
     }
     let is_ours = |c: &Value| {
@@ -188,7 +190,7 @@ fn notes(there: &[Value], facts: &Facts<'_>, package: &str) -> Vec<(&'static str
     }
     let stuck = facts.migration.filter(|(is_stuck, _)| *is_stuck);
     notes.extend(stuck.map(|(_, why)| (MIGRATION_FAILED, why.to_owned())));
-    if let Target::Active { kept } = &facts.progress {
+    if let RevisionProgress::Active { kept } = &facts.progress {
         notes.extend(kept.message().map(|message| (KEPT, message)));
     }
     notes
@@ -229,16 +231,16 @@ pub enum Standing {
     Progressing(String),
     /// The revision is active. The text is what is to be noted, if anything is.
     Active(String),
-    /// It is refused or cannot be loaded: another spec, or a change elsewhere, is needed. The texts are reason and
-    /// message.
+    /// The revision is refused or cannot be loaded: another spec, or a change elsewhere, is needed. The texts are
+    /// reason and message.
     Stalled(String, String),
-    /// It waits, because the Operator is paused. The text is how far it is.
+    /// The revision waits, because the Operator is paused. The text is how far it is.
     Paused(String),
 }
 
 /// What a live `Operator` says of its revision, and the revision that is active.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Observed {
+pub struct RevisionStatus {
     /// How far the named revision is.
     pub standing: Standing,
     /// The active revision.
@@ -277,7 +279,7 @@ pub fn transition(before: &Value, after: &Value) -> Option<Transition> {
 }
 
 /// Reads the status of a live `Operator`.
-pub fn standing(operator: &Value) -> Observed {
+pub fn standing(operator: &Value) -> RevisionStatus {
     let status = &operator["status"];
     let find = |kind: &str| {
         let conditions = status["conditions"].as_array().into_iter().flatten();
@@ -304,5 +306,5 @@ pub fn standing(operator: &Value) -> Observed {
     } else {
         Standing::Progressing(message)
     };
-    Observed { standing, active, reason }
+    RevisionStatus { standing, active, reason }
 }

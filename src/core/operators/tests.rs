@@ -6,7 +6,8 @@ use crate::crd as crds;
 use crate::package::{Files, compile};
 use crate::test_crd::crd_to_properties;
 
-const ACTIVE: Target = Target::Active { kept: Kept { unserved: 0, pinned: 0, paused: 0, busy: 0 } };
+const ACTIVE: RevisionProgress =
+    RevisionProgress::Active { kept: Kept { unserved: 0, pinned: 0, paused: 0, busy: 0 } };
 const NOW: &str = "2026-01-01T00:00:00Z";
 
 #[test]
@@ -34,7 +35,7 @@ fn the_recorded_revision_is_activated_first_after_a_start() {
     }
 }
 
-fn facts(progress: Target, active: Option<(&'static str, &'static str)>) -> Facts<'static> {
+fn facts(progress: RevisionProgress, active: Option<(&'static str, &'static str)>) -> Facts<'static> {
     Facts {
         handed_over: &[],
         generation: 3,
@@ -62,7 +63,7 @@ fn apply(mut current: serde_json::Value, facts: &Facts<'_>) -> serde_json::Value
     current
 }
 
-fn seen(status: &serde_json::Value) -> Observed {
+fn seen(status: &serde_json::Value) -> RevisionStatus {
     standing(&json!({"metadata": {"generation": 3}, "spec": {"revision": "a-2"}, "status": status}))
 }
 
@@ -70,7 +71,7 @@ fn seen(status: &serde_json::Value) -> Observed {
 fn unsupported_kubernetes_is_reported_and_the_revision_stays_active() {
     let of = |unsupported| Facts {
         unsupported,
-        ..facts(Target::Active { kept: Kept::default() }, Some(("a-2", "1.0.0")))
+        ..facts(RevisionProgress::Active { kept: Kept::default() }, Some(("a-2", "1.0.0")))
     };
     let status = apply(json!({}), &of(Some("the package a 1.0.0 requires Kubernetes <1.36")));
     let find = |status: &serde_json::Value, kind: &str| {
@@ -110,7 +111,7 @@ fn missing_rights_are_named_while_they_are_missing() {
     );
     assert_eq!(status["missingRights"], json!(["list secrets in n"]));
     assert!(
-        matches!(seen(&status), Observed { standing: Standing::Stalled(reason, _), active: Some(_), .. } if reason == "RightsMissing"),
+        matches!(seen(&status), RevisionStatus { standing: Standing::Stalled(reason, _), active: Some(_), .. } if reason == "RightsMissing"),
         "the revision is active all the same, and instances are in trouble"
     );
     let status = apply(status, &of(None));
@@ -128,7 +129,8 @@ fn missing_rights_are_named_while_they_are_missing() {
 #[test]
 fn status_shows_the_active_revision_and_what_is_awaited() {
     let foreign = json!({"conditions": [{"type": "Theirs", "status": "True"}]});
-    let status = apply(foreign, &facts(Target::Progressing("its CRDs are being registered".into()), None));
+    let status =
+        apply(foreign, &facts(RevisionProgress::Progressing("its CRDs are being registered".into()), None));
     assert_eq!(seen(&status).standing, Standing::Progressing("a-2: its CRDs are being registered".into()));
     let status = apply(status, &facts(ACTIVE, Some(("a-1", "1.0.0"))));
     assert_eq!(status["activeRevision"], "a-1");
@@ -139,9 +141,10 @@ fn status_shows_the_active_revision_and_what_is_awaited() {
         patch(&status, &other, "2027-01-01T00:00:00Z").unwrap()["targetSince"],
         "2027-01-01T00:00:00Z"
     );
-    let refused = Target::Refused { reason: "CRDRefused", message: "no".into(), is_temporary: false };
+    let refused =
+        RevisionProgress::Refused { reason: "CRDRefused", message: "no".into(), is_temporary: false };
     let status = apply(status, &facts(refused, Some(("a-1", "1.0.0"))));
-    let Observed { standing, active, .. } = seen(&status);
+    let RevisionStatus { standing, active, .. } = seen(&status);
     assert_eq!(standing, Standing::Stalled("CRDRefused".into(), "a-2: no; a-1 stays active".into()));
     assert_eq!(active.as_deref(), Some("a-1"));
     let status = apply(status, &facts(ACTIVE, Some(("a-2", "2.0.0"))));
@@ -150,7 +153,7 @@ fn status_shows_the_active_revision_and_what_is_awaited() {
     assert!(status["conditions"].as_array().unwrap().iter().any(|c| c["type"] == "Theirs"));
     // Nothing is active after a start: the record stays.
     let lost = Lost { reason: "RevisionMissing", message: "gone".into(), is_temporary: false };
-    let status = apply(status, &facts(Target::NotLoaded(lost), None));
+    let status = apply(status, &facts(RevisionProgress::NotLoaded(lost), None));
     assert_eq!(status["activeRevision"], "a-2");
     assert_eq!(seen(&status).active, None);
 }
@@ -196,8 +199,11 @@ fn one_wrong_default_keeps_the_last_valid_ones() {
 
 #[test]
 fn messages_contain_no_unsafe_characters() {
-    let refused =
-        Target::Refused { reason: "SpecInvalid", message: "a\u{1b}\n\u{202e}".into(), is_temporary: false };
+    let refused = RevisionProgress::Refused {
+        reason: "SpecInvalid",
+        message: "a\u{1b}\n\u{202e}".into(),
+        is_temporary: false,
+    };
     let status = apply(json!({}), &facts(refused, Some(("a-1", "1.0.0"))));
     let expected = "a-2: a\\u{1b} \\u{202e}; a-1 stays active";
     assert_eq!(seen(&status).standing, Standing::Stalled("SpecInvalid".into(), expected.into()));
@@ -220,7 +226,7 @@ fn the_crd_is_one_that_the_api_server_accepts() {
 
 fn note(status: &serde_json::Value) -> (String, String) {
     match seen(status) {
-        Observed { standing: Standing::Active(note), reason, .. } => (reason, note),
+        RevisionStatus { standing: Standing::Active(note), reason, .. } => (reason, note),
         other => panic!("{other:?}"),
     }
 }
@@ -228,7 +234,7 @@ fn note(status: &serde_json::Value) -> (String, String) {
 #[test]
 fn problems_beside_an_active_revision_are_reported() {
     let active = || facts(ACTIVE, Some(("a-2", "1.0.0")));
-    let kept = Target::Active { kept: Kept { pinned: 2, paused: 1, ..Kept::default() } };
+    let kept = RevisionProgress::Active { kept: Kept { pinned: 2, paused: 1, ..Kept::default() } };
     let status = apply(json!({}), &Facts { progress: kept, ..active() });
     let expected =
         "a-2 is active; 3 instances keep an earlier revision: 2 pinned by spec.upgrade.pin, 1 paused";
@@ -267,11 +273,12 @@ fn history_records_author_and_result_of_each_revision() {
             .collect()
     };
     let at = |target, progress, active| Facts { target, ..facts(progress, active) };
-    let status = apply(json!({}), &at("a-1", Target::Progressing("its CRDs".into()), None));
+    let status = apply(json!({}), &at("a-1", RevisionProgress::Progressing("its CRDs".into()), None));
     assert_eq!(history(&status), ["a-1 - kubectl-edit InProgress -"]);
     let status = apply(status, &at("a-1", ACTIVE, Some(("a-1", "0.1.0"))));
     assert_eq!(history(&status), ["a-1 - kubectl-edit Completed -"]);
-    let refused = || Target::Refused { reason: "CRDRefused", message: "no".into(), is_temporary: false };
+    let refused =
+        || RevisionProgress::Refused { reason: "CRDRefused", message: "no".into(), is_temporary: false };
     let status = apply(status, &at("a-2", refused(), Some(("a-1", "0.1.0"))));
     assert_eq!(history(&status)[0], "a-2 a-1 kubectl-edit Stalled CRDRefused: no");
     let status = apply(status, &at("a-3", ACTIVE, Some(("a-3", "0.3.0"))));
@@ -295,7 +302,11 @@ fn history_records_author_and_result_of_each_revision() {
     let mut status = status;
     for number in 0..20 {
         let target: &'static str = format!("a-x{number}").leak();
-        let long = Target::Refused { reason: "CRDRefused", message: "é".repeat(5_000), is_temporary: false };
+        let long = RevisionProgress::Refused {
+            reason: "CRDRefused",
+            message: "é".repeat(5_000),
+            is_temporary: false,
+        };
         status = apply(status, &at(target, long, Some(("a-3", "0.3.0"))));
     }
     assert_eq!(status["history"].as_array().unwrap().len(), 10);
@@ -329,7 +340,7 @@ fn changes_of_ready_give_events_and_manager_starts_do_not() {
     let told = |before: &serde_json::Value, after: &serde_json::Value| {
         transition(before, after).map(|event| (event.reason, event.is_warning))
     };
-    let registering = || Target::Progressing("its CRDs are being registered".into());
+    let registering = || RevisionProgress::Progressing("its CRDs are being registered".into());
     let empty = json!({});
     let first = apply(empty.clone(), &facts(registering(), None));
     assert_eq!(told(&empty, &first), None);
@@ -343,6 +354,6 @@ fn changes_of_ready_give_events_and_manager_starts_do_not() {
     assert_eq!(told(&active, &missing), Some(("RightsMissing".into(), true)));
     assert_eq!(told(&missing, &active), Some(("Active".into(), false)));
     let paused = Rollout { is_paused: true, waiting: 1, ..Rollout::default() };
-    let paused = apply(active.clone(), &facts(Target::RollingOut(paused), Some(("a-2", "1.0.0"))));
+    let paused = apply(active.clone(), &facts(RevisionProgress::RollingOut(paused), Some(("a-2", "1.0.0"))));
     assert_eq!(told(&active, &paused), Some(("UpgradePaused".into(), true)));
 }

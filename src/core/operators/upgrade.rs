@@ -38,15 +38,15 @@ enum Health {
     #[default]
     Unready,
     Stalled,
-    /// It is paused: only a person changes it.
+    /// The instance is paused: only a person changes it.
     Paused,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Changing {
-    /// It was ready before it was moved.
+    /// The instance was ready before it was moved.
     Ready,
-    /// It was not ready before it was moved.
+    /// The instance was not ready before it was moved.
     Unready,
 }
 
@@ -199,12 +199,12 @@ pub struct Candidate<K> {
 /// What became of the last attempt to move an instance.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Attempt {
-    /// There was none, or it has succeeded.
+    /// There was no attempt, or the last one has succeeded.
     #[default]
     None,
-    /// It has failed, and may succeed now: others go first.
+    /// The attempt has failed, and may succeed now: others go first.
     Failed,
-    /// It is refused.
+    /// The attempt is refused.
     Refused {
         /// Whether it is tried again now.
         is_due: bool,
@@ -214,11 +214,11 @@ pub enum Attempt {
 /// How many instances keep an earlier revision, by cause. Each is counted once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Kept {
-    /// They are in namespaces that the `Operator` does not serve.
+    /// Instances in namespaces that the `Operator` does not serve.
     pub unserved: usize,
     /// The `Operator` pins them by a label.
     pub pinned: usize,
-    /// They are paused.
+    /// Paused instances.
     pub paused: usize,
     /// A run of a plan is active.
     pub busy: usize,

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::protection::Protection;
-use super::run::{Approval, PlanRun, RunStatus, SeenAnswer, short};
+use super::run::{Approval, PlanRun, RunStatus, SeenApproval, short};
 
 /// What the user name of every `ServiceAccount` begins with.
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
@@ -15,8 +15,11 @@ pub fn note_answers(run: &PlanRun, status: &mut RunStatus, protection: &Protecti
     }
     let ignored = protection.problem(now).map(|problem| short(&problem));
     let new = run.spec.approvals.iter().skip(status.answers.len());
-    let seen =
-        new.map(|answer| SeenAnswer { by: answer.by.clone(), at: now.to_string(), ignored: ignored.clone() });
+    let seen = new.map(|answer| SeenApproval {
+        by: answer.by.clone(),
+        at: now.to_string(),
+        ignored: ignored.clone(),
+    });
     status.answers.extend(seen.collect::<Vec<_>>());
 }
 

@@ -9,24 +9,24 @@ use crate::template::{Engine, EvalError, Scope, Text};
 
 /// What is known of the condition of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
-    /// It has held for long enough.
+pub enum ConditionState {
+    /// The condition has held for long enough.
     Due,
-    /// It holds, and has to hold for this much longer.
+    /// The condition holds, and has to hold for this much longer.
     Holding(Duration),
     /// Its own run has ended a short time ago: it counts again after this time.
     Cooldown(Duration),
-    /// It has no value: it reads something unknown, or an object that the active run still awaits. Or its `for` or `cooldown`
-    /// has none.
+    /// The condition has no value: it reads something unknown, or an object that the active run still awaits; or
+    /// its `for` or `cooldown` has none.
     Unknown,
-    /// It does not hold.
+    /// The condition does not hold.
     Cleared,
 }
 
 /// For how long conditions have held, while this process has watched them.
 #[derive(Debug, Clone, Default)]
 pub struct Conditions {
-    /// By the name of the plan and the position of the trigger.
+    /// The conditions, by the name of the plan and the position of the trigger.
     triggers: HashMap<(String, usize), Watched>,
     last: Option<Duration>,
 }
@@ -81,7 +81,7 @@ impl Conditions {
     /// What is known of the condition of a plan; `None` if it has none. `problems`: what is wrong with each `for` and `cooldown`
     /// is added, also while the condition does not hold. The times are those of this decision: a change of them counts at once,
     /// and time that the condition has held before it counts.
-    pub fn watch(&mut self, watch: &Watch<'_>, problems: &mut Vec<String>) -> Option<Verdict> {
+    pub fn watch(&mut self, watch: &Watch<'_>, problems: &mut Vec<String>) -> Option<ConditionState> {
         let mut found = None;
         for (index, trigger) in watch.plan.triggers.iter().enumerate() {
             let Event::Condition { condition, hold, cooldown, always } = &trigger.event else { continue };
@@ -113,7 +113,7 @@ impl Conditions {
         trigger: usize,
         value: &Result<bool, EvalError>,
         times: Option<(Duration, Duration)>,
-    ) -> Verdict {
+    ) -> ConditionState {
         let watched = self.triggers.entry((watch.plan.name.clone(), trigger)).or_default();
         if watched.ended.as_ref().map(|(uid, _)| uid.as_str()) != watch.ended {
             // After a run of the plan, `for` counts from the end of that run.
@@ -131,33 +131,33 @@ impl Conditions {
                 EvalError::NotYet(_) | EvalError::Undefined(_) | EvalError::Failed(_) | EvalError::Limit(_),
             ) => {
                 (watched.held, watched.holds) = (Duration::ZERO, false);
-                return Verdict::Cleared;
+                return ConditionState::Cleared;
             }
             // Time in which it is unknown does not count; what it has held before does not either.
             Err(EvalError::Unknown { .. }) => {
                 (watched.held, watched.holds) = (Duration::ZERO, false);
-                return Verdict::Unknown;
+                return ConditionState::Unknown;
             }
         }
         watched.holds = true;
-        let Some((hold, cooldown)) = times else { return Verdict::Unknown };
+        let Some((hold, cooldown)) = times else { return ConditionState::Unknown };
         let rest =
             watched.ended.as_ref().map_or(Duration::ZERO, |(_, since)| cooldown.saturating_sub(*since));
         if !rest.is_zero() {
-            return Verdict::Cooldown(rest);
+            return ConditionState::Cooldown(rest);
         }
         let rest = hold.saturating_sub(watched.held);
-        if rest.is_zero() { Verdict::Due } else { Verdict::Holding(rest) }
+        if rest.is_zero() { ConditionState::Due } else { ConditionState::Holding(rest) }
     }
 }
 
-fn rank(verdict: Verdict) -> u8 {
+fn rank(verdict: ConditionState) -> u8 {
     match verdict {
-        Verdict::Due => 0,
-        Verdict::Holding(_) => 1,
-        Verdict::Cooldown(_) => 2,
-        Verdict::Unknown => 3,
-        Verdict::Cleared => 4,
+        ConditionState::Due => 0,
+        ConditionState::Holding(_) => 1,
+        ConditionState::Cooldown(_) => 2,
+        ConditionState::Unknown => 3,
+        ConditionState::Cleared => 4,
     }
 }
 
@@ -191,7 +191,7 @@ mod tests {
         scope: &Scope,
         ended: Option<&str>,
         active: bool,
-    ) -> (Verdict, Vec<String>) {
+    ) -> (ConditionState, Vec<String>) {
         conditions.pass(seconds(at), false);
         let watch = Watch { plan, engine: &ENGINE, scope, scope_always: scope, ended, active };
         let mut problems = Vec::new();
@@ -208,16 +208,16 @@ mod tests {
         };
         let ready = |ready: bool| Var::Json(json!({"ready": ready}));
         let unknown = || Var::Unknown("it is awaited".into());
-        assert_eq!(at(0, ready(true), None, false), Verdict::Cleared);
-        assert_eq!(at(10, ready(false), None, false), Verdict::Holding(seconds(60)));
-        assert_eq!(at(50, ready(false), None, false), Verdict::Holding(seconds(20)));
-        assert_eq!(at(60, unknown(), None, false), Verdict::Unknown);
-        assert_eq!(at(70, ready(false), None, false), Verdict::Holding(seconds(60)));
-        assert_eq!(at(130, ready(false), None, false), Verdict::Due);
-        assert_eq!(at(140, ready(false), None, true), Verdict::Holding(seconds(60)));
-        assert_eq!(at(150, ready(false), Some("run"), false), Verdict::Cooldown(seconds(300)));
-        assert_eq!(at(440, ready(false), Some("run"), false), Verdict::Cooldown(seconds(10)));
-        assert_eq!(at(450, ready(false), Some("run"), false), Verdict::Due);
+        assert_eq!(at(0, ready(true), None, false), ConditionState::Cleared);
+        assert_eq!(at(10, ready(false), None, false), ConditionState::Holding(seconds(60)));
+        assert_eq!(at(50, ready(false), None, false), ConditionState::Holding(seconds(20)));
+        assert_eq!(at(60, unknown(), None, false), ConditionState::Unknown);
+        assert_eq!(at(70, ready(false), None, false), ConditionState::Holding(seconds(60)));
+        assert_eq!(at(130, ready(false), None, false), ConditionState::Due);
+        assert_eq!(at(140, ready(false), None, true), ConditionState::Holding(seconds(60)));
+        assert_eq!(at(150, ready(false), Some("run"), false), ConditionState::Cooldown(seconds(300)));
+        assert_eq!(at(440, ready(false), Some("run"), false), ConditionState::Cooldown(seconds(10)));
+        assert_eq!(at(450, ready(false), Some("run"), false), ConditionState::Due);
     }
 
     #[test]
@@ -232,10 +232,10 @@ mod tests {
             watched(&mut conditions, &plan, at, &scope, ended, false)
         };
         let mut lost = |time: u64, after: &str| at(time, json!({"lost": true, "after": after}), None);
-        let holding = |rest: u64| (Verdict::Holding(seconds(rest)), Vec::new());
+        let holding = |rest: u64| (ConditionState::Holding(seconds(rest)), Vec::new());
         assert_eq!(lost(0, "60s"), holding(60));
         assert_eq!(lost(40, "60s"), holding(20));
-        assert_eq!(lost(40, "30s"), (Verdict::Due, Vec::new()));
+        assert_eq!(lost(40, "30s"), (ConditionState::Due, Vec::new()));
         assert_eq!(lost(50, "1h"), holding(3550));
         // An invalid duration starts nothing; the time goes on counting.
         for (after, why) in [
@@ -243,24 +243,27 @@ mod tests {
             ("-1s", "for: `-1s` is not a duration"),
             ("99999d", "for: `99999d` is longer than ten years"),
         ] {
-            assert_eq!(lost(60, after), (Verdict::Unknown, vec![why.to_owned()]), "{after}");
+            assert_eq!(lost(60, after), (ConditionState::Unknown, vec![why.to_owned()]), "{after}");
         }
         assert_eq!(lost(60, "61s"), holding(1));
-        assert_eq!(lost(61, "61s"), (Verdict::Due, Vec::new()));
+        assert_eq!(lost(61, "61s"), (ConditionState::Due, Vec::new()));
         // An invalid duration is reported before it is needed, and not if the trigger does not count.
         let (verdict, problems) = at(70, json!({"lost": false, "after": 30}), None);
-        assert_eq!((verdict, problems), (Verdict::Cleared, vec!["for: `30` is not a duration".to_owned()]));
-        assert_eq!(at(70, json!({"lost": true}), None), (Verdict::Cleared, Vec::new()));
+        assert_eq!(
+            (verdict, problems),
+            (ConditionState::Cleared, vec!["for: `30` is not a duration".to_owned()])
+        );
+        assert_eq!(at(70, json!({"lost": true}), None), (ConditionState::Cleared, Vec::new()));
         let resting = |rest: &str| json!({"lost": true, "after": "0s", "rest": rest});
-        assert_eq!(at(80, resting("1m"), Some("run")).0, Verdict::Cooldown(seconds(60)));
-        assert_eq!(at(100, resting("30s"), Some("run")).0, Verdict::Cooldown(seconds(10)));
-        assert_eq!(at(110, resting("30s"), Some("run")).0, Verdict::Due);
+        assert_eq!(at(80, resting("1m"), Some("run")).0, ConditionState::Cooldown(seconds(60)));
+        assert_eq!(at(100, resting("30s"), Some("run")).0, ConditionState::Cooldown(seconds(10)));
+        assert_eq!(at(110, resting("30s"), Some("run")).0, ConditionState::Due);
         // A duration that is not known yet is no problem.
         let unknown = Scope::new().with("spec", Var::Vars([("lost".into(), Var::Json(json!(true)))].into()));
         let plan = failover(vec![trigger("spec.lost", Some("{{ refs.a.after }}"), None)]);
         let unknown = unknown.with("refs", Var::Vars([("a".into(), Var::Unknown("not read".into()))].into()));
         let found = watched(&mut Conditions::default(), &plan, 0, &unknown, None, false);
-        assert_eq!(found, (Verdict::Unknown, Vec::new()));
+        assert_eq!(found, (ConditionState::Unknown, Vec::new()));
     }
 
     /// A condition that does not hold says nothing about the time of the other one.
@@ -271,8 +274,8 @@ mod tests {
         let mut conditions = Conditions::default();
         let scope = Scope::new().with("spec", Var::Json(json!({"lost": false, "slow": true})));
         let mut at = |at: u64| watched(&mut conditions, &plan, at, &scope, None, false).0;
-        assert_eq!(at(0), Verdict::Holding(seconds(30)));
-        assert_eq!(at(20), Verdict::Holding(seconds(10)));
-        assert_eq!(at(30), Verdict::Due);
+        assert_eq!(at(0), ConditionState::Holding(seconds(30)));
+        assert_eq!(at(20), ConditionState::Holding(seconds(10)));
+        assert_eq!(at(30), ConditionState::Due);
     }
 }

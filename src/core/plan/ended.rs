@@ -44,7 +44,7 @@ fn between(start: Option<&str>, end: Option<&str>) -> Duration {
     Duration::try_from(end.duration_since(start)).unwrap_or_default()
 }
 
-/// `leaving/sure` for `leaving[prod]/sure`. Keys have no brackets.
+/// The path without item keys: `leaving/sure` for `leaving[prod]/sure`. Keys contain no brackets.
 fn without_keys(path: &str) -> String {
     let mut parts = path.split('[');
     let first = parts.next().unwrap_or_default().to_owned();
@@ -82,7 +82,7 @@ mod tests {
             duration: Duration::from_millis(milliseconds),
         };
         assert_eq!(ended(&before, &next), [of(Some("leaving/sure"), 2_500), of(None, 60_000)]);
-        // It has ended already.
+        // A step or run that had ended before is not measured again.
         let after = PlanRun { status: Some(next.clone()), ..before.clone() };
         assert_eq!(ended(&after, &next), []);
         // A retry takes over steps. The clock may go back.

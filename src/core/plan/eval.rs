@@ -11,9 +11,9 @@ use crate::template::{Engine, EvalError, Expr, Scope, Text};
 /// Why an expression has no value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum NoValue {
-    /// It reads something unknown: the step waits.
+    /// The expression reads something unknown: the step waits.
     Unknown(String),
-    /// It is wrong, for this instance: the step fails.
+    /// The expression is wrong, for this instance: the step fails.
     Wrong(String),
 }
 

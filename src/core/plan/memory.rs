@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 
 use super::history::{LISTED, needed, sorted, start_time};
 use super::run::{
-    Cause, Known, Of, Phase, PlanRun, RECOVER, Recorded, RunSpec, RunStatus, SCHEDULED_AT, StepState,
+    Cause, Known, Of, Phase, PlanRun, RECOVER, RecordedFact, RunSpec, RunStatus, SCHEDULED_AT, StepState,
 };
 use super::start::answered;
 
@@ -42,7 +42,7 @@ pub struct Memory {
     pub active: Option<String>,
     /// The facts that plans have recorded.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub record: BTreeMap<String, Recorded>,
+    pub record: BTreeMap<String, RecordedFact>,
     /// The runs that have begun and that something is still decided from, or that the status lists.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub runs: Vec<RememberedRun>,
@@ -98,14 +98,14 @@ pub fn content_digest(value: &Value) -> String {
 }
 
 /// Whether a record lacks a fact, or has an older one.
-fn is_news(record: &BTreeMap<String, Recorded>, key: &str, fact: &Recorded) -> bool {
+fn is_news(record: &BTreeMap<String, RecordedFact>, key: &str, fact: &RecordedFact) -> bool {
     record.get(key).is_none_or(|known| known.sequence < fact.sequence)
 }
 
 /// Adds facts to a record. Of two facts of one name the newer counts.
 fn add<'f>(
-    record: &mut BTreeMap<String, Recorded>,
-    facts: impl IntoIterator<Item = (&'f String, &'f Recorded)>,
+    record: &mut BTreeMap<String, RecordedFact>,
+    facts: impl IntoIterator<Item = (&'f String, &'f RecordedFact)>,
 ) {
     for (key, fact) in facts {
         if is_news(record, key, fact) {
@@ -176,7 +176,7 @@ impl Memory {
         Self { of, uid: uid.to_owned(), ..Self::default() }
     }
 
-    /// As JSON.
+    /// The memory as JSON: the `spec` of the `InstanceState`.
     pub fn to_json(&self) -> Value {
         serde_json::to_value(self).unwrap_or_default()
     }
@@ -199,7 +199,7 @@ impl Memory {
     }
 
     /// The facts: those that are remembered, and those that active runs have recorded since.
-    pub fn facts<'r>(&self, runs: impl IntoIterator<Item = &'r PlanRun>) -> BTreeMap<String, Recorded> {
+    pub fn facts<'r>(&self, runs: impl IntoIterator<Item = &'r PlanRun>) -> BTreeMap<String, RecordedFact> {
         let mut all = self.record.clone();
         add(&mut all, runs.into_iter().flat_map(|run| &run.status).flat_map(|status| &status.record));
         all
@@ -442,8 +442,8 @@ mod tests {
         RunStatus { phase, cause: Cause::Rollout, origin: Some("o".into()), ..RunStatus::default() }
     }
 
-    fn fact(value: u64, sequence: u64) -> BTreeMap<String, Recorded> {
-        [("a".to_owned(), Recorded { value: json!(value), sequence })].into()
+    fn fact(value: u64, sequence: u64) -> BTreeMap<String, RecordedFact> {
+        [("a".to_owned(), RecordedFact { value: json!(value), sequence })].into()
     }
 
     fn origin() -> (&'static str, String) {
@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_began_without_the_memory_are_strangers() {
+    fn runs_missing_from_the_memory_never_run() {
         let memory = Memory::new(of(), "i");
         let mut taken = run("x-1", None);
         taken.annotations.insert(TAKEN.into(), "an earlier uid".into());
@@ -519,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_whose_status_was_deleted_is_wiped() {
+    fn run_whose_status_was_deleted_counts_as_wiped() {
         let mut first = run("x-1", Some(status(Phase::Running)));
         let memory = Memory::new(of(), "i").with_run(&first, true, Some(origin()));
         first.status = None;
@@ -532,7 +532,7 @@ mod tests {
     }
 
     #[test]
-    fn the_memory_is_bounded() {
+    fn memory_keeps_a_bounded_number_of_runs() {
         let members: Vec<Member> = (0..50).map(|key| Member::new("members", Some(json!(key)))).collect();
         let mut memory = Memory::new(of(), "i");
         for number in 1..=200 {

@@ -81,7 +81,7 @@ impl PlanRun {
 /// Why an instance cannot run what a `PlanRun` asks for.
 #[derive(Debug, Clone, Copy)]
 pub enum Stray<'a> {
-    /// There is no such instance.
+    /// The instance does not exist.
     NoInstance {
         /// The kind of the instance.
         kind: &'a str,
@@ -99,7 +99,7 @@ pub enum Stray<'a> {
     WrongNamespace {
         /// The kind, which is cluster-scoped.
         kind: &'a str,
-        /// Where its runs belong.
+        /// The namespace where runs of the kind belong.
         home: &'a str,
     },
 }

@@ -10,10 +10,10 @@
 //!      stored, and decides again;
 //!   2. otherwise does `progress.effects`, lets `progress.permits` be written, shows `progress.waiting`, and decides again
 //!      after `progress.wake` or when something has changed.
-//! - [`World`] is what a run sees: the variables of expressions, the trait [`Observed`] for children, Jobs and answers.
+//! - [`World`] is what a run sees: the variables of expressions, the trait [`ClusterView`] for children, Jobs and answers.
 //!   Answers are kept by (run, step, attempt) until the step has ended, see [`CallState`].
 //! - [`Stopwatch`] measures `world.elapsed`.
-//! - [`select()`] says which rollout a change of the instance needs: [`Change`] compares the newest [`Origin`] with all in use.
+//! - [`select()`] says which rollout a change of the instance needs: [`Change`] compares the newest [`ComparedOrigin`] with all in use.
 //! - [`Conditions`] watches the conditions of triggers, [`Schedule`] says when a schedule is due.
 //! - [`agenda`] applies the rules between the runs of an instance: `agenda(situation) -> Agenda` says which runs to advance
 //!   with which [`Directive`], what to write (one write, then decide again), and how the cleanup of a deletion stands.
@@ -50,28 +50,28 @@ pub use advance::MAX_STEPS;
 pub use advance::{REMAINING, SHOWN_AFTER, advance, releases};
 pub use answers::note_answers;
 pub use bounded::{MAX_WAITING_PARAMS, bound, too_large_params};
-pub use condition::{Conditions, Verdict as ConditionVerdict, Watch};
+pub use condition::{ConditionState, Conditions, Watch};
 pub use ended::{Ended, ended};
 pub use history::{Summary, history, prunable, sorted, start_time};
 pub use memory::{Memory, Recalled, RememberedRun, content_digest, newer_format};
 pub use missing::{Missing, Stray, stray};
 pub(crate) use names::keyed_digest;
 pub use names::{attempt_name, idempotency_key};
-pub use origin::{Origin, is_other_digest};
+pub use origin::{ComparedOrigin, is_other_digest};
 pub use precedence::{Agenda, Cleanup, NewRun, RunWrite, Situation, agenda, is_exclusive, not_retryable};
 pub use progress::{
     Directive, Effect, Ending, Intent, PatchRequest, Permit, Progress, Request, Verb, Waiting,
 };
 pub use protection::{Protection, SETTLE};
 pub use run::{
-    Approval, AttemptObject, CAUSE, CLEANUP, Cause, DELETE_CHILD, Known, LoopItem, MAX_OUTPUT, MAX_OUTPUTS,
-    MAX_RECORD, Member, Of, PRUNABLE, Phase, PlanRun, RECOVER, RUN_FINALIZER, Recorded, RunSpec, RunStatus,
-    SCHEDULED_AT, SeenAnswer, StepPhase, StepState, TAKEN, Verdict,
+    Approval, ApprovalDecision, AttemptObject, CAUSE, CLEANUP, Cause, DELETE_CHILD, Known, LoopItem,
+    MAX_OUTPUT, MAX_OUTPUTS, MAX_RECORD, Member, Of, PRUNABLE, Phase, PlanRun, RECOVER, RUN_FINALIZER,
+    RecordedFact, RunSpec, RunStatus, SCHEDULED_AT, SeenApproval, StepPhase, StepState, TAKEN,
 };
 pub use schedule::{Due, Schedule, last_scheduled, scheduled_name, scheduled_prefix};
 pub use select::{Change, DEPLOY, Selected, has_rollouts, rollout_children, select};
 pub use start::{Start, answered, resumed, retried, started};
 pub use stopwatch::Stopwatch;
 pub use world::{
-    Answer, CallState, Instance, Job, JobResult, JobState, MemberState, Observed, OtherRun, Pod, World,
+    CallState, ClusterView, Instance, Job, JobResult, JobState, MemberState, OtherRun, Pod, Reply, World,
 };

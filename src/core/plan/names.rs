@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn items_have_their_own_key_or_their_index() {
+    fn loop_keys_come_from_items_or_indices() {
         assert_eq!(item_keys(&[json!(3), json!("a")]), ["3", "a"]);
         assert_eq!(item_keys(&[json!({"name": "prod"}), json!({"name": "dev"})]), ["prod", "dev"]);
         assert_eq!(item_keys(&[json!("a"), json!("a")]), ["0", "1"]);

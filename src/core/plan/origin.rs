@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 /// What a rollout starts from.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Origin<'a> {
+pub struct ComparedOrigin<'a> {
     /// The name of its `ControllerRevision`: equal origins have equal names.
     pub name: &'a str,
     /// The revision of the package.
@@ -25,16 +25,16 @@ pub fn is_other_digest(one: &str, other: &str) -> bool {
     one != other && key(one) == key(other)
 }
 
-impl Origin<'_> {
+impl ComparedOrigin<'_> {
     /// The paths of `spec` in which two origins differ, each as deep as both have maps; lists are compared as a whole.
-    pub fn changed_paths(&self, other: &Origin<'_>) -> Vec<Vec<String>> {
+    pub fn changed_paths(&self, other: &ComparedOrigin<'_>) -> Vec<Vec<String>> {
         let mut found = Vec::new();
         differences(self.spec, other.spec, &mut vec!["spec".to_owned()], &mut found);
         found
     }
 
     /// The ids of the refs whose objects differ.
-    pub fn changed_refs(&self, other: &Origin<'_>) -> Vec<String> {
+    pub fn changed_refs(&self, other: &ComparedOrigin<'_>) -> Vec<String> {
         let digests = self.refs.iter().filter_map(|(id, one)| Some((id, one, other.refs.get(id)?)));
         digests.filter(|(_, one, other)| is_other_digest(one, other)).map(|(id, ..)| id.clone()).collect()
     }
@@ -80,7 +80,7 @@ mod tests {
             (json!({"a": {}}), json!({}), vec!["spec.a"]),
         ] {
             let refs = BTreeMap::new();
-            let origin = |spec| Origin { name: "", revision: "", spec, refs: &refs };
+            let origin = |spec| ComparedOrigin { name: "", revision: "", spec, refs: &refs };
             let found: Vec<_> =
                 origin(&one).changed_paths(&origin(&other)).iter().map(|path| path.join(".")).collect();
             assert_eq!(found, expected);

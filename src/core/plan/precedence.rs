@@ -1,9 +1,9 @@
 //! The rules between the runs of one instance: which of them is active, which waits, ends or begins.
 
 mod cleanup;
+mod new_runs;
 mod order;
 mod protected;
-mod wishes;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::condition::Verdict;
+use super::condition::ConditionState;
 use super::history::sorted;
 use super::missing::{PLAN_MISSING, missing};
-use super::origin::Origin;
+use super::origin::ComparedOrigin;
 use super::progress::{Directive, Ending};
 use super::protection::Protection;
 use super::run::{Cause, Known, Member, Phase, PlanRun, RunStatus};
@@ -56,15 +56,15 @@ pub struct Situation<'a> {
     /// The number of the newest run that the memory has seen.
     pub number: u64,
     /// The instance, its package and what it reads, as they are now.
-    pub newest: Origin<'a>,
+    pub newest: ComparedOrigin<'a>,
     /// The origins that are stored.
-    pub origins: &'a [Origin<'a>],
+    pub origins: &'a [ComparedOrigin<'a>],
     /// The rollout that is needed: see [`super::select()`].
     pub rollout: Option<Selected>,
     /// The lost children, with the plan for their loss.
     pub losses: Vec<(String, Vec<Member>)>,
     /// The plans with conditions, and what is known of them.
-    pub conditions: Vec<(String, Verdict)>,
+    pub conditions: Vec<(String, ConditionState)>,
     /// The plans whose schedule is due, with the name of the run and its time.
     pub due: Vec<(String, String, Timestamp)>,
     /// What is wrong with the parameters of a request, against the schema of its plan.
@@ -167,7 +167,7 @@ pub fn agenda(situation: &Situation<'_>) -> Agenda {
         rules.replace();
         rules.note_answers();
         rules.conclude_rollouts();
-        rules.wishes();
+        rules.create_runs();
         rules.order();
         rules.admit_next();
     }

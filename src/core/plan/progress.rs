@@ -11,7 +11,7 @@ use crate::api::Gvk;
 /// What to do with an active run.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Directive {
-    /// It goes on.
+    /// The run goes on.
     #[default]
     Continue,
     /// Nothing starts, and what is in flight is settled; then the run ends in this way.
@@ -39,7 +39,7 @@ pub struct Ending {
 pub struct Progress {
     /// The new state, if it has changed.
     pub status: Option<RunStatus>,
-    /// The requests that the new state intends. Once it is stored, [`super::Observed::call`] returns them as
+    /// The requests that the new state intends. Once it is stored, [`super::ClusterView::call`] returns them as
     /// [`super::CallState::Intended`], so that exactly what was hashed is sent.
     pub intents: Vec<Intent>,
     /// What may be written now; everything else of the run waits.
@@ -94,9 +94,9 @@ pub struct Permit {
 /// What a step does to a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb {
-    /// It creates or changes it.
+    /// The step creates or changes the member.
     Apply,
-    /// It deletes it.
+    /// The step deletes the member.
     Delete,
 }
 
@@ -114,11 +114,11 @@ pub struct Waiting {
 /// The request of a step.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Request {
-    /// To an HTTP server.
+    /// A request to an HTTP server.
     Http(HttpRequest),
-    /// To a container.
+    /// A command in a container.
     Exec(ExecRequest),
-    /// To the API server.
+    /// A patch of an object by the API server.
     Patch(PatchRequest),
 }
 

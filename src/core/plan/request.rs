@@ -108,14 +108,14 @@ pub enum CallFailure {
     /// Nothing was sent, or it certainly did not arrive: refused connections, names that do not resolve. Says why.
     #[error("{0}")]
     NotSent(String),
-    /// It may have been carried out: the connection was cut, or the time is over. Says why.
+    /// The request may have been carried out: the connection was cut, or the time is over. Says why.
     #[error("{0}")]
     Unanswered(String),
     /// The API server asks to try again, or the connection to it was cut. The call may be repeated without
     /// harm. Says why, and how long the server asks to wait.
     #[error("{0}")]
     TryAgain(String, Option<Duration>),
-    /// It must not be sent, or its answer is not acceptable; a repetition would fail as well. Says why and
+    /// The request must not be sent, or its answer is not acceptable; a repetition would fail as well. Says why and
     /// what to do.
     #[error("{0}")]
     Refused(String),

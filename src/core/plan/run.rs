@@ -87,14 +87,14 @@ pub struct PlanRun {
 /// What the memory of an instance says of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Known {
-    /// Nothing: it is a new request.
+    /// The memory does not name it: it is a new request.
     #[default]
     No,
-    /// It has begun, or is about to.
+    /// The memory names it: it has begun, or is about to.
     Yes,
-    /// It has begun, and the status of its object was deleted while it was active.
+    /// The memory names it, and the status of its object was deleted while it was active.
     Wiped,
-    /// It has ended, and its object says otherwise.
+    /// The memory says that it has ended, and its object says otherwise.
     Altered,
     /// The memory names it, and its object is gone.
     Gone,
@@ -142,8 +142,8 @@ pub struct Of {
 /// An entry of `spec.approvals` as it was seen first. A user cannot set its time.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct SeenAnswer {
-    /// Who answers.
+pub struct SeenApproval {
+    /// The user who answers.
     pub by: String,
     /// When the manager saw it first.
     pub at: String,
@@ -159,8 +159,8 @@ pub struct Approval {
     /// The path of the step.
     pub step: String,
     /// The answer.
-    pub verdict: Verdict,
-    /// Who answers.
+    pub verdict: ApprovalDecision,
+    /// The user who answers.
     pub by: String,
     /// For an approval that another run was given: the question that it answers.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -172,7 +172,7 @@ pub struct Approval {
 
 /// The answer to an approve step.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Verdict {
+pub enum ApprovalDecision {
     /// The user rejects.
     #[default]
     Reject,
@@ -183,10 +183,10 @@ pub enum Verdict {
 /// The phase of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Phase {
-    /// It waits for its turn.
+    /// The run waits for its turn.
     #[default]
     Pending,
-    /// It is active.
+    /// The run is active.
     Running,
     /// A run that takes precedence has interrupted it. A request resumes, a rollout is decided again.
     Interrupted,
@@ -273,7 +273,7 @@ impl Member {
 }
 
 impl std::fmt::Display for Member {
-    /// `members[0]`, or `service`.
+    /// Writes `members[0]`, or `service` for a child without `forEach`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.key {
             None => f.write_str(&self.child),
@@ -343,8 +343,8 @@ pub struct RunStatus {
     /// The children that its steps have come to apply, recorded before they are applied.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub applied: Vec<Member>,
-    /// Those of `applied` that have never existed, as far as it is known: their object was not there when they were recorded,
-    /// nor at any transition since. What has never existed is not lost.
+    /// The members of `applied` that have never existed, as far as is known: their object was not there when they
+    /// were recorded, nor at any transition since. A member that has never existed is not lost.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub uncreated: Vec<Member>,
     /// The children that its steps have deleted and not applied since, recorded before they are deleted.
@@ -352,10 +352,10 @@ pub struct RunStatus {
     pub deleted: Vec<Member>,
     /// The facts that its steps have recorded.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub record: BTreeMap<String, Recorded>,
+    pub record: BTreeMap<String, RecordedFact>,
     /// The entries of `spec.approvals`, in the same order, as they were seen first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub answers: Vec<SeenAnswer>,
+    pub answers: Vec<SeenApproval>,
     /// Approvals that a run which this one replaces was given.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub approvals: Vec<Approval>,
@@ -368,7 +368,7 @@ pub struct RunStatus {
 /// One recorded fact.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Recorded {
+pub struct RecordedFact {
     /// Its value.
     pub value: Value,
     /// Of two values of one fact, the one with the higher number counts.
@@ -378,16 +378,16 @@ pub struct Recorded {
 /// The phase of a step.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum StepPhase {
-    /// It is reached, and it is not decided whether it runs.
+    /// The step is reached, and it is not decided whether it runs.
     #[default]
     Pending,
-    /// It runs.
+    /// The step runs.
     Running,
-    /// It is done.
+    /// The step is done.
     Succeeded,
-    /// Its `when` or `unless` has excluded it.
+    /// The `when` or `unless` of the step has excluded it.
     Skipped,
-    /// It has failed.
+    /// The step has failed.
     Failed,
 }
 
@@ -604,9 +604,9 @@ impl PlanRun {
     }
 
     /// The facts that were stored in it before there were `InstanceState`s.
-    pub(super) fn recorded(&self) -> BTreeMap<String, Recorded> {
+    pub(super) fn recorded(&self) -> BTreeMap<String, RecordedFact> {
         let annotated = self.annotations.get(RECORD).and_then(|text| serde_json::from_str(text).ok());
-        let mut all: BTreeMap<String, Recorded> = annotated.unwrap_or_default();
+        let mut all: BTreeMap<String, RecordedFact> = annotated.unwrap_or_default();
         for (key, fact) in self.status.iter().flat_map(|status| &status.record) {
             if all.get(key).is_none_or(|known| known.sequence <= fact.sequence) {
                 all.insert(key.clone(), fact.clone());
@@ -617,7 +617,7 @@ impl PlanRun {
 }
 
 impl RunStatus {
-    /// As JSON.
+    /// The status as JSON.
     pub fn to_json(&self) -> Value {
         serde_json::to_value(self).unwrap_or_default()
     }

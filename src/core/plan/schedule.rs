@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_lines_are_explained() {
+    fn invalid_schedules_are_explained() {
         for (line, zone, part) in [
             ("0 3 * *", None, "it needs five fields"),
             ("61 3 * * *", None, "is not a cron line"),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::origin::Origin;
+use super::origin::ComparedOrigin;
 use crate::package::plan::{Action, ChangedPath, Event, Plan, Step};
 use crate::template::Expr;
 
@@ -11,9 +11,9 @@ pub struct Change<'a> {
     /// All plans of the resource.
     pub plans: &'a [Plan],
     /// The instance, its package and what it reads, as they are now.
-    pub newest: Origin<'a>,
+    pub newest: ComparedOrigin<'a>,
     /// The origins in use: the one last rolled out, those of rollouts that were started since, those of the children.
-    pub in_use: &'a [Origin<'a>],
+    pub in_use: &'a [ComparedOrigin<'a>],
     /// Whether no rollout has succeeded yet.
     pub initial: bool,
     /// The children whose target has changed through spec, labels, an object ref, CRD defaults, the package or Operetta.

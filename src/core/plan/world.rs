@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::progress::Request;
 use super::request::{CallFailure, ExecReply, HttpReply};
-use super::run::{Member, Of, Phase, Recorded};
+use super::run::{Member, Of, Phase, RecordedFact};
 use crate::template::{Engine, Scope};
 
 /// What a run sees at one moment.
@@ -18,11 +18,11 @@ pub struct World<'a> {
     /// The variables of expressions: all but `run` and `outputs`. `record` is the record of the instance.
     pub scope: &'a Scope,
     /// The record of the instance, see [`super::Memory::facts`].
-    pub record: &'a std::collections::BTreeMap<String, Recorded>,
+    pub record: &'a std::collections::BTreeMap<String, RecordedFact>,
     /// The instance.
     pub instance: &'a Instance,
     /// Children, Jobs, and the answers to requests.
-    pub observed: &'a dyn Observed,
+    pub cluster: &'a dyn ClusterView,
     /// Whether the scope has answers of observations. They were made before the effects that this state shows.
     pub has_observations: bool,
     /// Whether the instance is paused.
@@ -51,7 +51,7 @@ pub struct Instance {
 }
 
 /// What is observed of children, Jobs, other runs and requests.
-pub trait Observed {
+pub trait ClusterView {
     /// The ids of all children, in the order of the graph.
     fn children(&self) -> Vec<String>;
 
@@ -133,11 +133,11 @@ pub struct Pod {
 /// What is known of a Job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JobState {
-    /// Nothing, for that reason.
+    /// Nothing is known of the Job, for this reason.
     Unknown(String),
-    /// There is none of that name.
+    /// No Job has this name.
     Absent,
-    /// It exists.
+    /// The Job exists.
     Found(Job),
 }
 
@@ -163,22 +163,22 @@ pub struct Job {
 /// How a Job ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JobResult {
-    /// It has completed, and its pods are still being read.
+    /// The Job has completed, and its pods are still being read.
     Reading,
-    /// It has completed; with the termination message of its pod.
+    /// The Job has completed; with the termination message of its pod.
     Completed(Option<String>),
-    /// It has failed; says why, with the last lines of its log.
+    /// The Job has failed; says why, with the last lines of its log.
     Failed(String),
 }
 
 /// What is known of a `PlanRun` of another instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OtherRun {
-    /// Nothing, for that reason.
+    /// Nothing is known of the run, for this reason.
     Unknown(String),
-    /// There is none of that name.
+    /// No run has this name.
     Absent,
-    /// It exists.
+    /// The run exists.
     Found {
         /// Its uid.
         uid: String,
@@ -194,21 +194,21 @@ pub enum OtherRun {
 /// What is known of an attempt of a step.
 #[derive(Debug, Clone, Copy)]
 pub enum CallState<'a> {
-    /// Nothing: an earlier process may have sent it.
+    /// This process knows nothing of the request: an earlier process may have sent it.
     Unknown,
     /// This process has stored its intent and not sent the request yet.
     Intended(&'a Request),
-    /// It is sent, and not answered yet.
+    /// The request is sent, and not answered yet.
     InFlight,
-    /// It is answered.
-    Answered(&'a Answer),
-    /// It failed, and has no answer. The request is there if this process has sent it.
+    /// The request is answered.
+    Answered(&'a Reply),
+    /// The request failed, and has no answer. It is given if this process has sent it.
     Failed(&'a CallFailure, Option<&'a Request>),
 }
 
 /// The answer to a request of a step.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Answer {
+pub enum Reply {
     /// The answer of an HTTP server.
     Http(HttpReply),
     /// The result of a command.

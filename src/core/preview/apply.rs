@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::api::ObjectRef;
 use crate::children::fields::{self, FieldSet};
-use crate::children::{Apply, Desired, Observed, Paths, Seen, is_covered, names};
+use crate::children::{Apply, Desired, Observed, Paths, RawObject, is_covered, names};
 use crate::readiness::Readiness;
 
 /// The text in place of a value that the manager would generate.
@@ -112,7 +112,7 @@ pub(super) fn make(
         content["status"] = status.clone();
     }
     let metadata = ObjectMeta::deserialize(&content["metadata"]).ok()?;
-    let seen = Seen { gvk, metadata: &metadata, body: Some(&content), reports: false };
+    let seen = RawObject { gvk, metadata: &metadata, body: Some(&content), reports: false };
     let mut observed = seen.observe(|_, child| reads(child))?;
     observed.owned =
         before.and_then(|before| before.owned.clone()).or_else(|| Some(FieldSet::default().interned()));
@@ -120,6 +120,6 @@ pub(super) fn make(
         observed.foreign = Arc::clone(&before.foreign);
     }
     observed.readiness = Readiness::Ready;
-    observed.settled = observed.mark.clone();
+    observed.baseline = observed.mark.clone();
     Some(Made { observed, content })
 }

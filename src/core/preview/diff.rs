@@ -28,9 +28,9 @@ pub struct FieldChange {
 /// A value as it may be shown.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Shown {
-    /// There is no value.
+    /// The field has no value.
     Absent,
-    /// This value.
+    /// The field has this value.
     Value(Value),
     /// The value may be secret.
     Hidden,
@@ -49,10 +49,10 @@ impl Serialize for Shown {
 /// The fields of a child that differ, sorted by path. Values that may be secret are hidden.
 pub fn differences(before: Option<&Value>, after: &Value) -> Vec<FieldChange> {
     let is_secret = names::may_hold_secrets(after) || before.is_some_and(names::may_hold_secrets);
-    let mut walk = Walk { found: Vec::new(), is_secret, path: String::new() };
+    let mut comparison = Comparison { found: Vec::new(), is_secret, path: String::new() };
     let (before, after) = (before.map(comparable), comparable(after));
-    walk.compare(before.as_ref(), Some(&after));
-    let mut found = walk.found;
+    comparison.compare(before.as_ref(), Some(&after));
+    let mut found = comparison.found;
     found.sort_by(|a, b| a.path.cmp(&b.path));
     found
 }
@@ -86,7 +86,7 @@ fn owner(reference: &Value) -> Value {
     format!("{}/{}{role}", text("kind"), text("name")).into()
 }
 
-struct Walk {
+struct Comparison {
     found: Vec<FieldChange>,
     is_secret: bool,
     path: String,
@@ -102,7 +102,7 @@ fn is_empty(value: Option<&Value>) -> bool {
     }
 }
 
-impl Walk {
+impl Comparison {
     fn compare(&mut self, before: Option<&Value>, after: Option<&Value>) {
         if before == after || is_empty(before) && is_empty(after) || is_same_number(before, after) {
             return;
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn no_value_of_a_secret_is_shown() {
+    fn diff_hides_values_of_secrets() {
         let before = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"labels": {"a": "1"}}, "data": {"k": "c2VjcmV0"}});
         let after = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"labels": {"a": "2"}}, "data": {"k": "b3RoZXI="}});
         assert_eq!(

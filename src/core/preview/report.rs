@@ -59,15 +59,15 @@ pub struct CrdReport {
 /// What is written of a CRD.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum CrdWrite {
-    /// It is created.
+    /// The CRD is created.
     Created,
-    /// It is changed.
+    /// The CRD is changed.
     Updated,
-    /// It stays as it is.
+    /// The CRD stays as it is.
     Unchanged,
     /// The package no longer has it: it stays, and nothing is done about its instances any more.
     Dropped,
-    /// It is refused, and nothing of the package is written.
+    /// The CRD is refused, and nothing of the package is written.
     Refused,
 }
 
@@ -131,21 +131,21 @@ pub struct Change {
 /// What is done to a child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub enum Write {
-    /// It is created.
+    /// The child is created.
     Created,
     /// An object that another client has created becomes the child.
     Adopted,
-    /// It gets another desired object.
+    /// The child gets another desired object.
     Updated,
-    /// It is deleted and created again, because a field is immutable.
+    /// The child is deleted and created again, because a field is immutable.
     Recreated,
     /// Changes of other clients are undone. This has nothing to do with the new revision.
     Repaired,
-    /// It is deleted.
+    /// The child is deleted.
     Pruned,
-    /// It stays, marked as retained.
+    /// The child stays, marked as retained.
     Retained,
-    /// It stays until a person approves its deletion.
+    /// The child stays until a person approves its deletion.
     AwaitsApproval,
     /// Its marks are removed, and it belongs to no instance any more.
     Orphaned,

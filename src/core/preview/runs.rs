@@ -12,7 +12,7 @@ use crate::plan::{DELETE_CHILD, Known, Memory, Phase, PlanRun, RunStatus};
 
 /// The effect of an action on the snapshot.
 pub(super) enum Effect {
-    /// Nothing that the next decision would see.
+    /// The action changes nothing that the next decision would see.
     Ignored,
     /// The snapshot has changed.
     Changed,

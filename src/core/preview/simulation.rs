@@ -14,9 +14,9 @@ use crate::api::{CallError, ObjectRef};
 use crate::children::adoption::Adopted;
 use crate::children::plans::Revision;
 use crate::children::{
-    Action, Applied, Apply, Check, Decision, DryRun, DryRuns, Expect, LookupResult, Needs, Observed, Outcome,
-    Paths, Poll, PollResult, ReconcileState, ResourceSelector, Severity, Snapshot, Verdict, Why, decide,
-    fields, immutable, names, patches,
+    Action, ActionOutcome, Applied, Apply, Check, Decision, DryRun, DryRuns, Expect, LookupResult, Needs,
+    Observed, Paths, Poll, PollResult, ReconcileState, ResourceSelector, Severity, Snapshot, Verdict, Why,
+    decide, fields, immutable, names, patches,
 };
 use crate::package::DeletionPolicy;
 
@@ -48,8 +48,8 @@ pub struct Request {
 
 /// The answer to a [`Request`].
 #[derive(Debug, Clone)]
-pub enum Answer {
-    /// What the dry run shows.
+pub enum Response {
+    /// The result of the dry run.
     DryRun(DryRun),
     /// An object of that name exists and is not adopted, for this reason.
     Occupied(CallError),
@@ -59,7 +59,7 @@ pub enum Answer {
 
 /// What comes next.
 #[derive(Debug)]
-pub enum Step {
+pub enum SimulationState {
     /// Answer each of these with [`Simulation::answer`].
     DryRun(Vec<Request>),
     /// Tell the results of these reads, by `learn_...`.
@@ -84,7 +84,7 @@ pub struct Simulation {
     /// The objects that were written, as they were before.
     before: HashMap<ObjectRef, Option<Value>>,
     /// The answers, by item and hash of the desired object.
-    answers: HashMap<(String, String), Answer>,
+    answers: HashMap<(String, String), Response>,
     /// The shapes that would be recreated, and why.
     recreated: HashMap<u64, CallError>,
     /// Items whose dry run failed only because what they depend on does not exist yet.
@@ -141,24 +141,24 @@ impl Simulation {
     }
 
     /// Goes on until something must be asked, or nothing is left to do.
-    pub fn advance(&mut self) -> Step {
+    pub fn advance(&mut self) -> SimulationState {
         if self.snapshot.is_deleting() {
             self.report.skipped = Some("it is being deleted".to_owned());
-            return Step::Done(Box::new(std::mem::take(&mut self.report)));
+            return SimulationState::Done(Box::new(std::mem::take(&mut self.report)));
         }
         loop {
             let mut decision = decide(&self.snapshot, &self.state, NOW);
             let mut needs = decision.needs.unread(&self.snapshot);
             let polls = std::mem::take(&mut needs.polls);
             if !needs.is_empty() {
-                return Step::Read(needs);
+                return SimulationState::Read(needs);
             }
             if self.add_polls(polls) {
                 continue;
             }
             let requests = self.requests(&decision);
             if !requests.is_empty() {
-                return Step::DryRun(requests);
+                return SimulationState::DryRun(requests);
             }
             self.decisions += 1;
             let checks = std::mem::take(&mut decision.checks);
@@ -169,7 +169,7 @@ impl Simulation {
                 has_moved |= self.carry_out(action);
             }
             if !has_moved {
-                return Step::Done(Box::new(self.finish(&decision)));
+                return SimulationState::Done(Box::new(self.finish(&decision)));
             }
             if self.decisions > DECISIONS + 2 * decision.children.as_ref().map_or(0, Vec::len) {
                 self.report.refused.push(Refused {
@@ -178,13 +178,13 @@ impl Simulation {
                     reason: "Oscillating".to_owned(),
                     message: format!("after {} decisions there is still something to do", self.decisions),
                 });
-                return Step::Done(Box::new(self.finish(&decision)));
+                return SimulationState::Done(Box::new(self.finish(&decision)));
             }
         }
     }
 
     /// Takes the answer to a dry run.
-    pub fn answer(&mut self, check: &Check, answer: Answer) {
+    pub fn answer(&mut self, check: &Check, answer: Response) {
         self.answers.insert((check.item.clone(), check.desired.hash.clone()), answer);
     }
 
@@ -261,7 +261,7 @@ impl Simulation {
         self.live.get(object).and_then(|text| serde_json::from_str(text).ok())
     }
 
-    fn answer_to(&self, item: &str, hash: &str) -> Option<&Answer> {
+    fn answer_to(&self, item: &str, hash: &str) -> Option<&Response> {
         self.answers.get(&(item.to_owned(), hash.to_owned()))
     }
 
@@ -271,16 +271,16 @@ impl Simulation {
         for check in checks {
             let answer = self.answer_to(&check.item, &check.desired.hash).cloned();
             match answer {
-                Some(Answer::DryRun(DryRun::Recreate(refusal))) => {
+                Some(Response::DryRun(DryRun::Recreate(refusal))) => {
                     self.recreated.insert(check.shape, refusal);
                 }
-                Some(Answer::DryRun(DryRun::Refused(error)))
+                Some(Response::DryRun(DryRun::Refused(error)))
                     if !check.depends_on.is_empty() && matches!(error.code, 403 | 404) =>
                 {
                     self.early.insert(check.item.clone());
                 }
-                Some(Answer::DryRun(DryRun::Refused(error))) => {
-                    self.state.record(&Outcome::DryRunRefused(Box::new(check.clone()), error), NOW);
+                Some(Response::DryRun(DryRun::Refused(error))) => {
+                    self.state.record(&ActionOutcome::DryRunRefused(Box::new(check.clone()), error), NOW);
                     is_refused = true;
                 }
                 _ => {}
@@ -294,7 +294,7 @@ impl Simulation {
         let mut runs = DryRuns::default();
         for check in checks {
             let answer = self.answer_to(&check.item, &check.desired.hash);
-            if let Some(Answer::DryRun(result @ DryRun::Refused(_))) = answer {
+            if let Some(Response::DryRun(result @ DryRun::Refused(_))) = answer {
                 // What it depends on may be written by now, though not in the cluster.
                 runs.add(check, result.clone());
             }
@@ -372,13 +372,13 @@ impl Simulation {
         let answer = self.answer_to(&apply.item, &apply.desired.hash).cloned();
         let (mut live, mut adopted) = (self.content(&object), None);
         match answer {
-            Some(Answer::Occupied(error)) => return self.refuse(apply, error),
-            Some(Answer::DryRun(DryRun::Refused(error)))
+            Some(Response::Occupied(error)) => return self.refuse(apply, error),
+            Some(Response::DryRun(DryRun::Refused(error)))
                 if apply.why == Why::Create && !matches!(error.code, 403 | 404) =>
             {
                 return self.refuse(apply, error);
             }
-            Some(Answer::Adopt(value)) if apply.expect == Expect::Absent => {
+            Some(Response::Adopt(value)) if apply.expect == Expect::Absent => {
                 adopted = Some((*value).clone());
             }
             _ => {}
@@ -425,13 +425,13 @@ impl Simulation {
         let item = apply.item.clone();
         let adopted = is_adopted.then_some(Adopted::HandedOver);
         let applied = Applied { apply, live: observed, adopted, conflict: None };
-        self.state.record(&Outcome::Applied(Box::new(applied)), NOW);
+        self.state.record(&ActionOutcome::Applied(Box::new(applied)), NOW);
         self.note(&item, &object, write);
         true
     }
 
     fn refuse(&mut self, apply: Apply, error: CallError) -> bool {
-        self.state.record(&Outcome::Refused(Action::Apply(Box::new(apply)), error), NOW);
+        self.state.record(&ActionOutcome::Refused(Action::Apply(Box::new(apply)), error), NOW);
         true
     }
 

@@ -29,9 +29,9 @@ pub struct Group {
     pub restarts_pods: bool,
     /// The number of objects.
     pub objects: usize,
-    /// Of how many instances.
+    /// The number of instances.
     pub instances: usize,
-    /// One of these instances.
+    /// The name of one of the instances.
     pub example: String,
     /// The fields; where values differ from object to object, those of the first.
     pub fields: Vec<FieldGroup>,

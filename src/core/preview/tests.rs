@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::api::{CallError, Class, Gvk};
-use crate::children::{ActivePackage, DryRun, KindInfo, Seen, Snapshot, names};
+use crate::children::{ActivePackage, DryRun, KindInfo, RawObject, Snapshot, names};
 use crate::package::Package;
 
 /// A package with the `ConfigMap`s `a` and `b`, and `c`, which is not rendered.
@@ -53,7 +53,7 @@ fn live(id: &str) -> LiveChild {
     });
     let metadata = ObjectMeta::deserialize(&object["metadata"]).unwrap();
     let gvk = Gvk::new("v1", "ConfigMap");
-    let seen = Seen { gvk: &gvk, metadata: &metadata, body: Some(&object), reports: false };
+    let seen = RawObject { gvk: &gvk, metadata: &metadata, body: Some(&object), reports: false };
     let observed = seen.observe(|_, _| Arc::from([])).unwrap();
     LiveChild { observed: Arc::new(observed), text: object.to_string().into() }
 }
@@ -75,12 +75,12 @@ fn simulation_of(children: Vec<LiveChild>, change: impl Fn(&mut Value)) -> Simul
 }
 
 /// Answers all dry runs, by the name of the item.
-fn report(mut simulation: Simulation, answer: impl Fn(&str) -> Answer) -> InstanceReport {
+fn report(mut simulation: Simulation, answer: impl Fn(&str) -> Response) -> InstanceReport {
     loop {
         match simulation.advance() {
-            Step::Done(report) => return *report,
-            Step::Read(needs) => panic!("{needs:?}"),
-            Step::DryRun(requests) => {
+            SimulationState::Done(report) => return *report,
+            SimulationState::Read(needs) => panic!("{needs:?}"),
+            SimulationState::DryRun(requests) => {
                 assert!(!requests.is_empty());
                 for request in requests {
                     simulation.answer(&request.check, answer(&request.check.item));
@@ -96,7 +96,7 @@ fn writes(report: &InstanceReport) -> Vec<(&str, Write)> {
 
 #[test]
 fn children_are_updated_created_and_pruned() {
-    let report = report(simulation(vec![live("a"), live("z")]), |_| Answer::DryRun(DryRun::Passed));
+    let report = report(simulation(vec![live("a"), live("z")]), |_| Response::DryRun(DryRun::Passed));
     assert_eq!(
         writes(&report),
         [("a", Write::Updated), ("b", Write::Created), ("z", Write::Pruned)],
@@ -117,7 +117,7 @@ fn children_are_updated_created_and_pruned() {
 fn a_refused_dry_run_holds_back_everything() {
     let refusal = || CallError::new(Class::Permanent, 422, "Invalid", "no".to_owned());
     let report = report(simulation(vec![live("a"), live("z")]), |item| {
-        Answer::DryRun(if item == "a" { DryRun::Refused(refusal()) } else { DryRun::Passed })
+        Response::DryRun(if item == "a" { DryRun::Refused(refusal()) } else { DryRun::Passed })
     });
     assert!(report.changes.is_empty(), "{report:?}");
     let refused: Vec<_> =
@@ -129,8 +129,8 @@ fn a_refused_dry_run_holds_back_everything() {
 fn object_of_another_client_is_refused_and_the_rest_is_not() {
     let occupied = || CallError::new(Class::Conflict, 409, "AlreadyExists", "it exists".to_owned());
     let report = report(simulation(vec![live("a"), live("z")]), |item| match item {
-        "b" => Answer::Occupied(occupied()),
-        _ => Answer::DryRun(DryRun::Passed),
+        "b" => Response::Occupied(occupied()),
+        _ => Response::DryRun(DryRun::Passed),
     });
     // Nothing is pruned before all is applied.
     assert_eq!(writes(&report), [("a", Write::Updated)], "{report:?}");
@@ -141,14 +141,14 @@ fn object_of_another_client_is_refused_and_the_rest_is_not() {
 fn an_immutable_field_recreates_the_object_if_the_package_permits() {
     let refusal = || CallError::new(Class::Permanent, 422, "Invalid", "field is immutable".to_owned());
     let report = report(simulation(vec![live("a")]), |item| {
-        Answer::DryRun(if item == "a" { DryRun::Recreate(refusal()) } else { DryRun::Passed })
+        Response::DryRun(if item == "a" { DryRun::Recreate(refusal()) } else { DryRun::Passed })
     });
     assert_eq!(writes(&report), [("a", Write::Recreated), ("b", Write::Created)], "{report:?}");
 }
 
 #[test]
 fn a_policy_that_was_never_applied_is_noted() {
-    let report = report(simulation(vec![live("c")]), |_| Answer::DryRun(DryRun::Passed));
+    let report = report(simulation(vec![live("c")]), |_| Response::DryRun(DryRun::Passed));
     assert_eq!(
         writes(&report),
         [("a", Write::Created), ("b", Write::Created), ("c", Write::Retained)],
@@ -165,7 +165,7 @@ fn a_pending_edit_is_noted() {
             instance["metadata"]["generation"] = generation.into();
             instance["status"] = json!({"observedGeneration": 4});
         };
-        report(simulation_of(Vec::new(), instance), |_| Answer::DryRun(DryRun::Passed)).notes
+        report(simulation_of(Vec::new(), instance), |_| Response::DryRun(DryRun::Passed)).notes
     };
     assert_eq!(notes(4), [""; 0]);
     let edited = notes(5);
@@ -183,7 +183,7 @@ fn the_diff_of_a_recreated_object_has_no_defaults_of_the_server() {
     child.text = object.to_string().into();
     let refusal = || CallError::new(Class::Permanent, 422, "Invalid", "field is immutable".to_owned());
     let report = report(simulation(vec![child]), |item| {
-        Answer::DryRun(if item == "a" { DryRun::Recreate(refusal()) } else { DryRun::Passed })
+        Response::DryRun(if item == "a" { DryRun::Recreate(refusal()) } else { DryRun::Passed })
     });
     let fields = report.changes[0].fields.iter().map(|field| field.path.as_str());
     let data: Vec<&str> = fields.filter(|path| path.starts_with("data")).collect();

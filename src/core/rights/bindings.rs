@@ -199,7 +199,7 @@ mod tests {
         InUse { revisions: revisions.iter().map(|name| (*name).to_owned()).collect(), ..InUse::default() }
     }
 
-    /// `kind namespace/name` of each.
+    /// The text `kind namespace/name` of each object.
     fn names<'a>(all: impl IntoIterator<Item = &'a Value>) -> Vec<String> {
         let text = |object: &Value| {
             let meta = &object["metadata"];

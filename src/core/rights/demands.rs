@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::objects::Placement;
 use super::rules::{Place, Right, Rights};
 use crate::package::plan::{Action, Http, Step};
-use crate::package::{Call, Package, RefTarget};
+use crate::package::{Call, Package, RefSource};
 use crate::template::UrlPart;
 
 /// How many namespaces a sentence names.
@@ -77,7 +77,7 @@ fn calls(package: &Package) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for resource in &package.resources {
         for reference in &resource.refs {
-            if let RefTarget::Observe(observation) = &reference.target
+            if let RefSource::Observe(observation) = &reference.target
                 && let Call::Http(http) = &observation.call
             {
                 found.extend(hosts(package, http));

@@ -10,7 +10,7 @@ use crate::api::{ApiKind, BuiltIn, Gvk};
 use crate::children::NamespaceScope;
 use crate::package::plan::{Action, Exec, Patch, Step};
 use crate::package::{
-    Call, Child, DeletionPolicy, NamespaceRef, NamespaceRefs, Package, Permission, Ref, RefTarget, Resource,
+    Call, Child, DeletionPolicy, NamespaceRef, NamespaceRefs, Package, Permission, Ref, RefSource, Resource,
 };
 
 /// The verbs on children: the manager watches them, reads one live after a conflict, applies, marks and
@@ -124,10 +124,10 @@ impl Deriver<'_> {
 
     fn reference(&mut self, resource: &Resource, reference: &Ref) {
         let places: Vec<Place> = match &reference.target {
-            RefTarget::Name(_, namespace) => vec![place_of(namespace)],
-            RefTarget::Select(_, NamespaceRefs::All) => vec![Place::Everywhere],
-            RefTarget::Select(_, NamespaceRefs::List(all)) => all.iter().map(place_of).collect(),
-            RefTarget::Observe(observation) => {
+            RefSource::Name(_, namespace) => vec![place_of(namespace)],
+            RefSource::Select(_, NamespaceRefs::All) => vec![Place::Everywhere],
+            RefSource::Select(_, NamespaceRefs::List(all)) => all.iter().map(place_of).collect(),
+            RefSource::Observe(observation) => {
                 if let Call::Exec(exec) = &observation.call {
                     self.exec(resource, exec);
                 }
@@ -281,7 +281,7 @@ pub(super) fn built_in(group: &str, plural: &str) -> Option<ApiKind> {
     })
 }
 
-/// Where objects of a child may be.
+/// The places where objects of a child may be.
 fn places_of(child: &Child) -> Vec<Place> {
     if child.namespaces.are_any() {
         return vec![Place::Everywhere];

@@ -89,7 +89,7 @@ impl Review {
         lines
     }
 
-    /// As JSON.
+    /// The review as JSON.
     pub fn to_json(&self) -> Value {
         json!({"gained": self.gained, "lost": self.lost, "remarkable": self.remarkable,
             "needsConsent": self.needs_consent})

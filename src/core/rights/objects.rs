@@ -89,9 +89,9 @@ pub fn is_of_package(object: &Value, package: &str) -> bool {
 /// Who has made a role, a binding or an account, by its labels.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Owner {
-    /// It gives this package its rights.
+    /// The object gives this package its rights.
     Package(String),
-    /// It is one of the manager's own.
+    /// The object is one of the manager's own.
     Manager,
     /// Something else.
     Other,

@@ -58,7 +58,7 @@ fn rights_cover_all_branches_of_a_template() {
 }
 
 #[test]
-fn refs_are_read_where_they_are() {
+fn refs_need_rights_in_their_namespaces() {
     let refs = "      refs:
         - {id: own, apiVersion: v1, kind: Secret, name: \"{{ spec.a }}\"}
         - {id: manager, apiVersion: v1, kind: ConfigMap, name: c, namespace: \"{{ operator.namespace }}\"}
@@ -243,7 +243,7 @@ fn rights_are_granted_where_they_are_needed() {
 }
 
 #[test]
-fn names_and_verbs_are_grouped() {
+fn rules_group_names_and_verbs() {
     let right = |resource: &str, name: Option<&str>, verb: &str| Right {
         place: Place::Home,
         group: "g".into(),

@@ -31,7 +31,7 @@ pub struct Schema<'a> {
 
 /// The schema of a field.
 pub enum Lookup<'a> {
-    /// It has this schema.
+    /// The field has this schema.
     Known(Schema<'a>),
     /// The field does not exist; these do.
     Unknown(Vec<&'a str>),

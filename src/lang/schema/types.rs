@@ -28,7 +28,7 @@ pub struct Type<'a> {
 /// The content of a value.
 #[derive(Debug, Clone)]
 pub enum Shape<'a> {
-    /// Nothing is known of it.
+    /// Nothing is known of the value.
     Unknown,
     /// Described by a schema.
     Schema(Schema<'a>),
@@ -70,7 +70,7 @@ pub enum Member<'a> {
     Found(Type<'a>),
     /// The map does not have this field, but these.
     Missing(Vec<String>),
-    /// It is not known whether the map has the field, or of which type.
+    /// It is unknown whether the map has the field, or of which type the field is.
     Unknown,
 }
 

@@ -29,8 +29,8 @@ impl Totals {
     /// A budget that allows nothing.
     pub const NONE: Self = Self { fuel: 0, memory: 0, output: 0, bodies: 0 };
 
-    /// Enough for nearly every instance. Larger instances are evaluated one at a time, so that parallel evaluations
-    /// need little memory and none waits long for a processor.
+    /// The limits of the first evaluation, enough for nearly every instance. Larger instances are evaluated one at
+    /// a time, so that parallel evaluations need little memory and none waits long for a processor.
     pub const SMALL: Self = Self { fuel: 2_000_000, memory: 4 << 20, output: 8 << 20, bodies: 1 << 20 };
 
     /// The sum of both.

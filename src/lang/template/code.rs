@@ -38,16 +38,16 @@ pub(super) enum Stmt {
         otherwise: Vec<Stmt>,
     },
     With {
-        assignments: Vec<(Target, Node)>,
+        assignments: Vec<(Assignee, Node)>,
         body: Vec<Stmt>,
     },
     Set {
-        target: Target,
+        target: Assignee,
         value: Node,
     },
     /// `{% set x %}...{% endset %}`; the filter reads [`CAPTURED`].
     SetBlock {
-        target: Target,
+        target: Assignee,
         filter: Option<Node>,
         body: Vec<Stmt>,
     },
@@ -64,7 +64,7 @@ pub(super) const CAPTURED: &str = "\u{0}captured";
 
 #[derive(Debug)]
 pub(super) struct For {
-    pub(super) target: Target,
+    pub(super) target: Assignee,
     pub(super) iter: Node,
     pub(super) filter: Option<Node>,
     pub(super) body: Vec<Stmt>,
@@ -74,11 +74,11 @@ pub(super) struct For {
 }
 
 #[derive(Debug)]
-pub(super) enum Target {
+pub(super) enum Assignee {
     Name(Name),
     /// A field of a namespace.
     Field(Name, Name, Span),
-    List(Vec<Target>, Span),
+    List(Vec<Assignee>, Span),
 }
 
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use crate::diag::{Diagnostic, Source, Span};
 /// Why an evaluation has no value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EvalError {
-    /// It reads an unknown value: one that could not be read, which does not mean that it is empty. The
+    /// The expression reads an unknown value: one that could not be read, which does not mean that it is empty. The
     /// caller keeps the current value.
     Unknown {
         /// The unknown path, for example `refs.tls`.
@@ -20,10 +20,10 @@ pub enum EvalError {
     },
     /// The result is undefined, or an undefined value is used.
     Undefined(Box<Diagnostic>),
-    /// It orders (`<`, `sort`, `min`) undefined or null values, or values of different types. A condition
+    /// The expression orders (`<`, `sort`, `min`) undefined or null values, or values of different types. A condition
     /// that is awaited then counts as not yet true.
     NotYet(Box<Diagnostic>),
-    /// It exceeds one of the [`Limits`](super::Limits).
+    /// The expression exceeds one of the [`Limits`](super::Limits).
     Limit(Box<Diagnostic>),
     /// Any other error.
     Failed(Box<Diagnostic>),

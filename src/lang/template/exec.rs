@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, PoisonError};
 
-use super::code::{CAPTURED, For, Node, Piece, Slot, Stmt, Target};
+use super::code::{Assignee, CAPTURED, For, Node, Piece, Slot, Stmt};
 use super::errors::{Fault, Res};
 use super::eval::Cx;
 use super::value::{LoopVal, Name, Val};
@@ -73,13 +73,13 @@ impl Cx<'_> {
         Ok(())
     }
 
-    fn assign(&mut self, target: &Target, value: Val) -> Res<()> {
+    fn assign(&mut self, target: &Assignee, value: Val) -> Res<()> {
         match target {
-            Target::Name(name) => {
+            Assignee::Name(name) => {
                 self.names.set(name, value);
                 Ok(())
             }
-            Target::Field(namespace, field, span) => {
+            Assignee::Field(namespace, field, span) => {
                 let result = match self.lookup(namespace) {
                     Some(Val::Namespace(namespace)) => {
                         // Put into a list first, because a list refuses values that contain themselves or are
@@ -94,7 +94,7 @@ impl Cx<'_> {
                 };
                 result.map_err(|fault| fault.at(&self.unit.source, *span))
             }
-            Target::List(targets, span) => {
+            Assignee::List(targets, span) => {
                 let at = |fault: Fault, cx: &Self| fault.at(&cx.unit.source, *span);
                 let items = unpack(self, &value).map_err(|fault| at(fault, self))?;
                 if items.len() != targets.len() {
@@ -113,7 +113,7 @@ impl Cx<'_> {
         self.names.get(name).or_else(|| self.scope.get(name)).cloned()
     }
 
-    fn with(&mut self, assignments: &[(Target, Node)], body: &[Stmt], out: &mut Vec<Piece>) -> Res<()> {
+    fn with(&mut self, assignments: &[(Assignee, Node)], body: &[Stmt], out: &mut Vec<Piece>) -> Res<()> {
         self.names.open();
         let mut inner = || -> Res<()> {
             for (target, value) in assignments {
@@ -146,7 +146,7 @@ impl Cx<'_> {
         result
     }
 
-    fn set_block(&mut self, target: &Target, filter: Option<&Node>, body: &[Stmt]) -> Res<()> {
+    fn set_block(&mut self, target: &Assignee, filter: Option<&Node>, body: &[Stmt]) -> Res<()> {
         let captured = self.capture(body)?;
         let value = match filter {
             Some(filter) => self.filtered(filter, &captured)?,

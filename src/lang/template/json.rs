@@ -37,7 +37,7 @@ impl Val {
                 let mut items = Vec::with_capacity(list.items.len());
                 for (index, item) in list.items.iter().enumerate() {
                     if !matches!(item, Self::Omit) {
-                        path.0.push(Step::Index(index));
+                        path.0.push(JsonSegment::Index(index));
                         items.push(item.to_json(run, meter, path)?);
                         path.0.pop();
                     }
@@ -50,7 +50,7 @@ impl Val {
                 for (key, item) in &map.entries {
                     if !matches!(item, Self::Omit) {
                         meter.take(key.len())?;
-                        path.0.push(Step::Key(Arc::clone(key)));
+                        path.0.push(JsonSegment::Key(Arc::clone(key)));
                         entries.insert(key.to_string(), item.to_json(run, meter, path)?);
                         path.0.pop();
                     }
@@ -64,7 +64,7 @@ impl Val {
                     if !matches!(item, Self::Omit) {
                         let key = key.text(run).map_err(|fault| at(fault, path))?;
                         meter.take(key.len())?;
-                        path.0.push(Step::Key(Arc::clone(&key)));
+                        path.0.push(JsonSegment::Key(Arc::clone(&key)));
                         entries.insert(key.to_string(), item.to_json(run, meter, path)?);
                         path.0.pop();
                     }
@@ -169,10 +169,10 @@ impl Meter {
 
 /// The position of a conversion in a value.
 #[derive(Default)]
-pub(super) struct JsonPath(pub(super) Vec<Step>);
+pub(super) struct JsonPath(pub(super) Vec<JsonSegment>);
 
 #[derive(Clone)]
-pub(super) enum Step {
+pub(super) enum JsonSegment {
     Key(Name),
     Index(usize),
 }
@@ -181,8 +181,8 @@ impl fmt::Display for JsonPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (position, step) in self.0.iter().enumerate() {
             match step {
-                Step::Index(index) => write!(f, "[{index}]")?,
-                Step::Key(key) => {
+                JsonSegment::Index(index) => write!(f, "[{index}]")?,
+                JsonSegment::Key(key) => {
                     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-' || c == '<';
                     if key.is_empty() || !key.chars().all(plain) {
                         write!(f, "[{key:?}]")?;

@@ -14,7 +14,7 @@ use regex::RegexBuilder;
 use serde_json::Value;
 
 use super::Engine;
-use super::parse::TextOrigin;
+use super::parse::TextSource;
 use super::text::Expr;
 use crate::diag::{Diagnostic, Location};
 
@@ -83,7 +83,7 @@ impl Engine {
     /// # Errors
     /// It is not a JSONPath, or does not start with the name of a variable.
     pub fn json_path(&self, text: &str, at: &Location) -> Result<(Expr, Option<Search>), Diagnostic> {
-        let place = TextOrigin::within(&at.source, at.span, text);
+        let place = TextSource::within(&at.source, at.span, text);
         let trimmed = text.trim();
         let inner = trimmed.strip_prefix('{').and_then(|inner| inner.strip_suffix('}')).unwrap_or(trimmed);
         let inner = inner.trim();
@@ -118,10 +118,10 @@ impl Engine {
         let mut read: Vec<String> = Vec::with_capacity(names);
         for segment in &query.segments[..names] {
             read.push(match (step(segment), read.is_empty()) {
-                (Some(Step::Key(key)), true) if is_word(&key) => key,
-                (Some(Step::Key(key)), false) if is_word(&key) => format!(".{key}"),
-                (Some(Step::Key(key)), false) => format!("[{}]", Value::from(key)),
-                (Some(Step::Index(index)), false) => format!("[{index}]"),
+                (Some(PlainSegment::Key(key)), true) if is_word(&key) => key,
+                (Some(PlainSegment::Key(key)), false) if is_word(&key) => format!(".{key}"),
+                (Some(PlainSegment::Key(key)), false) => format!("[{}]", Value::from(key)),
+                (Some(PlainSegment::Index(index)), false) => format!("[{index}]"),
                 _ => break,
             });
         }
@@ -130,7 +130,7 @@ impl Engine {
             let message = "a JSONPath starts with the name of a variable".to_owned();
             return Err(error(message, 0).help("write for example .children.web.status"));
         }
-        if let Some(Step::Key(first)) = query.segments.first().and_then(step)
+        if let Some(PlainSegment::Key(first)) = query.segments.first().and_then(step)
             && matches!(first.as_str(), "status" | "metadata")
         {
             let message = format!("a JSONPath starts with a variable, and `{first}` is not one");
@@ -150,15 +150,15 @@ impl Engine {
 }
 
 /// A step that expressions support as well.
-enum Step {
+enum PlainSegment {
     Key(String),
     Index(i64),
 }
 
-fn step(segment: &Segment) -> Option<Step> {
+fn step(segment: &Segment) -> Option<PlainSegment> {
     match segment {
-        Segment::Selector(Selector::Name(name)) => Some(Step::Key(name.clone())),
-        Segment::Selector(Selector::Index(index)) if *index >= 0 => Some(Step::Index(*index)),
+        Segment::Selector(Selector::Name(name)) => Some(PlainSegment::Key(name.clone())),
+        Segment::Selector(Selector::Index(index)) if *index >= 0 => Some(PlainSegment::Index(*index)),
         _ => None,
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::code::{Comparison, Kind, Node, Stmt, Target, Unit};
+use super::code::{Assignee, Comparison, Kind, Node, Stmt, Unit};
 use super::contradictions::{contradict, excludes};
 use super::json::{JsonPath, Meter};
 use super::limits::Run;
@@ -479,13 +479,13 @@ pub(super) fn words(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-fn names(target: &Target, out: &mut BTreeSet<Name>) {
+fn names(target: &Assignee, out: &mut BTreeSet<Name>) {
     match target {
-        Target::Name(name) => {
+        Assignee::Name(name) => {
             out.insert(Arc::clone(name));
         }
-        Target::Field(..) => {}
-        Target::List(targets, _) => targets.iter().for_each(|target| names(target, out)),
+        Assignee::Field(..) => {}
+        Assignee::List(targets, _) => targets.iter().for_each(|target| names(target, out)),
     }
 }
 

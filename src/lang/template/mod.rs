@@ -66,7 +66,7 @@ use errors::{Fault, Res};
 use eval::Cx;
 use json::{JsonPath, Meter};
 use limits::Run;
-use parse::TextOrigin;
+use parse::TextSource;
 use substitute::Substitute;
 use text::{ExprUnit, TextUnit};
 use value::Val;
@@ -126,7 +126,7 @@ impl Engine {
         let mut errors = Vec::new();
         let mut templates = BTreeMap::new();
         for (path, source) in files {
-            let place = TextOrigin::file(source);
+            let place = TextSource::file(source);
             let lowered = parse::template(&source.text, &place, limits.source)
                 .map_err(|error| vec![*error])
                 .and_then(|root| lower::template(&root, &place));
@@ -170,7 +170,7 @@ impl Engine {
 
     /// Compiles an expression (without braces) located at `at`.
     pub fn expression(&self, text: &str, at: &Location) -> Result<Expr, Diagnostic> {
-        let place = TextOrigin::within(&at.source, at.span, text);
+        let place = TextSource::within(&at.source, at.span, text);
         let node = parse::expression(text, &place, self.limits.expression)
             .map_err(|error| *error)
             .and_then(|expr| lower::expression(&expr, &place).map_err(first))?;
@@ -193,7 +193,7 @@ impl Engine {
         if !text.contains("{{") && !text.contains("{%") && !text.contains("{#") {
             return Ok(Text::literal(Value::String(text.to_owned())));
         }
-        let place = TextOrigin::within(&at.source, at.span, text);
+        let place = TextSource::within(&at.source, at.span, text);
         let lowered = parse::template(text, &place, self.limits.expression)
             .map_err(|error| *error)
             .and_then(|root| lower::template(&root, &place).map_err(first))?;

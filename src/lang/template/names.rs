@@ -8,7 +8,7 @@ use super::value::Name;
 /// The variables of `set`, `for`, `with`, macros and partials, by block. `V` is a value, or what is known of one.
 #[derive(Debug, Clone)]
 pub(super) struct Names<V> {
-    /// Innermost last.
+    /// The variables, those of the innermost block last.
     all: Vec<(Name, V)>,
     /// The start of each open block in `all`.
     blocks: Vec<usize>,

@@ -19,7 +19,7 @@ const MAX_BLOCKS: usize = 40;
 
 /// Maps offsets in the parsed text to offsets in the source.
 #[derive(Debug, Clone)]
-pub(super) struct TextOrigin {
+pub(super) struct TextSource {
     pub(super) source: Arc<Source>,
     /// The span of the whole text.
     span: Span,
@@ -27,13 +27,13 @@ pub(super) struct TextOrigin {
     base: Option<usize>,
 }
 
-impl TextOrigin {
-    /// Creates the origin of a whole source.
+impl TextSource {
+    /// The source of a text that is a whole file.
     pub(super) fn file(source: &Arc<Source>) -> Self {
         Self { source: Arc::clone(source), span: Span::new(0, source.text.len()), base: Some(0) }
     }
 
-    /// Creates the origin of a text at `span`, where it may be quoted or folded.
+    /// The source of a text at `span`, where it may be quoted or folded.
     pub(super) fn within(source: &Arc<Source>, span: Span, text: &str) -> Self {
         let start = span.start.min(source.text.len());
         let shown = source.text.get(start..span.end.clamp(start, source.text.len())).unwrap_or_default();
@@ -83,7 +83,7 @@ fn syntax() -> SyntaxConfig {
 /// The statements of a template.
 pub(super) fn template<'a>(
     text: &'a str,
-    place: &TextOrigin,
+    place: &TextSource,
     limit: usize,
 ) -> Result<ast::Stmt<'a>, Box<Diagnostic>> {
     check_length(text, place, limit)?;
@@ -96,7 +96,7 @@ pub(super) fn template<'a>(
 /// An expression.
 pub(super) fn expression<'a>(
     text: &'a str,
-    place: &TextOrigin,
+    place: &TextSource,
     limit: usize,
 ) -> Result<ast::Expr<'a>, Box<Diagnostic>> {
     check_length(text, place, limit)?;
@@ -112,7 +112,7 @@ pub(super) fn expression<'a>(
     minijinja::machinery::parse_expr(text).map_err(|error| Box::new(syntax_error(&error, text, place)))
 }
 
-fn check_length(text: &str, place: &TextOrigin, limit: usize) -> Result<(), Box<Diagnostic>> {
+fn check_length(text: &str, place: &TextSource, limit: usize) -> Result<(), Box<Diagnostic>> {
     if text.len() <= limit {
         return Ok(());
     }
@@ -121,7 +121,7 @@ fn check_length(text: &str, place: &TextOrigin, limit: usize) -> Result<(), Box<
 }
 
 /// Refuses the characters that are reserved for placeholders.
-fn check_characters(text: &str, place: &TextOrigin) -> Result<(), Box<Diagnostic>> {
+fn check_characters(text: &str, place: &TextSource) -> Result<(), Box<Diagnostic>> {
     let escaped = |escape: &str| {
         let at = text.to_ascii_lowercase().find(escape)?;
         Some((at, escape.len()))
@@ -140,7 +140,7 @@ fn check_characters(text: &str, place: &TextOrigin) -> Result<(), Box<Diagnostic
     }
 }
 
-fn syntax_error(error: &minijinja::Error, text: &str, place: &TextOrigin) -> Diagnostic {
+fn syntax_error(error: &minijinja::Error, text: &str, place: &TextSource) -> Diagnostic {
     let message = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
     let span = place.line(text, error.line().unwrap_or(1));
     let diagnostic = Diagnostic::error("template::syntax", message.clone()).at(&place.source, span);
@@ -176,7 +176,7 @@ fn test_before_if(line: &str) -> bool {
     words.windows(3).any(|words| words[2] == "if" && matches!(words[0], "is" | "not"))
 }
 
-fn too_deep(place: &TextOrigin, what: &str, limit: usize, at: (usize, usize)) -> Box<Diagnostic> {
+fn too_deep(place: &TextSource, what: &str, limit: usize, at: (usize, usize)) -> Box<Diagnostic> {
     let message = format!("more than {limit} nested {what}");
     Box::new(
         Diagnostic::error("template::limit", message)
@@ -186,7 +186,7 @@ fn too_deep(place: &TextOrigin, what: &str, limit: usize, at: (usize, usize)) ->
 }
 
 /// Refuses nesting that is too deep for the parser and for recursion over its tree.
-fn check_tokens(text: &str, place: &TextOrigin, in_expression: bool) -> Result<(), Box<Diagnostic>> {
+fn check_tokens(text: &str, place: &TextSource, in_expression: bool) -> Result<(), Box<Diagnostic>> {
     // The length of the chain in each open bracket. The sum of the lengths bounds the depth of the tree.
     let mut chains: Vec<usize> = vec![0];
     // The levels of each open block.

@@ -8,11 +8,11 @@ const NANO: i128 = 1_000_000_000;
 /// The suffix family of a quantity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Family {
-    /// `Ki`, `Mi`, ...
+    /// Powers of 1024: `Ki`, `Mi`, ...
     Binary,
-    /// `m`, none, `k`, `M`, ...
+    /// Powers of 1000: `m`, none, `k`, `M`, ...
     Decimal,
-    /// `e3`
+    /// An exponent: `e3`.
     Exponent,
 }
 
@@ -54,7 +54,7 @@ impl Quantity {
         }
         let scaled = digits.checked_mul(factor)?;
         let unit = unit.checked_mul(divisor)?;
-        // In billionths, rounded away from zero.
+        // The number in billionths, rounded away from zero.
         let whole = (scaled / unit).checked_mul(NANO)?;
         let rest = (scaled % unit).checked_mul(NANO)?;
         let nanos = whole.checked_add(rest / unit)?.checked_add(i128::from(rest % unit != 0))?;

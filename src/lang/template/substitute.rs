@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::code::{Piece, Slot};
 use super::errors::{Fault, FaultKind, Res};
-use super::json::{JsonPath, Meter, Step};
+use super::json::{JsonPath, JsonSegment, Meter};
 use super::limits::{Run, VALUE_BYTES};
 use super::value::{Name, Val};
 use crate::diag::{Diagnostic, Source, Span};
@@ -194,7 +194,7 @@ impl<'a> Substitute<'a> {
             NodeValue::Seq(items) => {
                 let mut out = Vec::with_capacity(items.len());
                 for (index, item) in items.iter().enumerate() {
-                    self.path.0.push(Step::Index(index));
+                    self.path.0.push(JsonSegment::Index(index));
                     out.extend(self.node(item)?);
                     self.path.0.pop();
                 }
@@ -285,7 +285,7 @@ impl<'a> Substitute<'a> {
         let mut merged: Vec<Map<String, Value>> = Vec::new();
         for (key, value) in entries {
             if key.is_merge_key() {
-                self.path.0.push(Step::Key("<<".into()));
+                self.path.0.push(JsonSegment::Key("<<".into()));
                 self.merge(value, &mut merged)?;
                 self.path.0.pop();
                 continue;
@@ -293,7 +293,7 @@ impl<'a> Substitute<'a> {
             let Some(text) = key.as_str() else { continue };
             if !text.contains([OPEN, CLOSE]) {
                 self.meter.take(text.len())?;
-                self.path.0.push(Step::Key(text.into()));
+                self.path.0.push(JsonSegment::Key(text.into()));
                 if let Some(value) = self.node(value)? {
                     self.insert(&mut out, text.to_owned(), value, key)?;
                 }
@@ -301,7 +301,7 @@ impl<'a> Substitute<'a> {
                 continue;
             }
             // The path of an error shows the author's text, not the value of the key, which may be secret.
-            self.path.0.push(Step::Key(self.shown(text)));
+            self.path.0.push(JsonSegment::Key(self.shown(text)));
             let parts = self.parts(text, key.span)?;
             let omitted = match parts.as_slice() {
                 [Part::Slot(slot)] => matches!(self.slot(slot)?, Val::Omit),

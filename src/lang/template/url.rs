@@ -15,11 +15,11 @@ use crate::diag::{Diagnostic, Location};
 /// The part of a URL in which a value is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UrlPart {
-    /// In the scheme, the host or the port.
+    /// The scheme, the host or the port.
     Authority,
-    /// In the path.
+    /// The path.
     Path,
-    /// In the query or the fragment.
+    /// The query or the fragment.
     Query,
 }
 

@@ -34,7 +34,7 @@ const TAKEN: [&str; 5] = [
 ];
 
 #[test]
-fn reads_what_kubectl_reads() {
+fn scalars_have_the_values_that_kubectl_reads() {
     let options = Options { duplicate_keys: Duplicates::Last, ..Options::default() };
     let mut count = 0;
     for line in include_str!("testdata/dialect.jsonl").lines() {

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use tracing::debug;
 
-use super::super::index::Origin;
+use super::super::index::Provenance;
 use super::super::registry::Registered;
 use super::reclaim::{FieldOwnership, Moved};
 use super::{Executor, NOTES, Reply, immutable};
@@ -88,7 +88,7 @@ impl Executor {
     }
 
     pub(super) fn applied(&self, apply: &Apply, reply: Value, adopted: Option<Adopted>) -> Reply {
-        match self.store.learn_child(&apply.desired.object, reply, Origin::OwnWrite) {
+        match self.store.learn_child(&apply.desired.object, reply, Provenance::OwnWrite) {
             Some(observed) => {
                 if !apply.desired.generated.is_empty() {
                     self.effects.proven().insert(observed.uid.clone());

@@ -13,7 +13,9 @@ use super::super::registry::Registered;
 use super::reclaim::FieldOwnership;
 use super::{Executor, immutable, service_addresses};
 use crate::api::{ApiKind, CallError};
-use crate::children::{Check, DryRun, DryRuns, Expect, GENERATED_FOREIGN, GENERATED_MISSING, Outcome, names};
+use crate::children::{
+    ActionOutcome, Check, DryRun, DryRuns, Expect, GENERATED_FOREIGN, GENERATED_MISSING, names,
+};
 use crate::cluster::{Cluster, Trial};
 use crate::package::ConflictPolicy;
 
@@ -42,7 +44,7 @@ impl Executor {
         key: &InstanceKey,
         registered: &Registered,
         checks: &[Check],
-        outcomes: &mut Vec<Outcome>,
+        outcomes: &mut Vec<ActionOutcome>,
     ) -> Result<DryRuns, CallError> {
         let (mut runs, mut mine, mut failed) = (DryRuns::default(), Vec::new(), None);
         for check in checks {
@@ -64,7 +66,7 @@ impl Executor {
         while let Some((check, result)) = running.next().await {
             match result {
                 Ok(result) => outcomes.extend(runs.add(check, result).inspect(|outcome| {
-                    if let Outcome::DryRunRefused(check, error) = outcome {
+                    if let ActionOutcome::DryRunRefused(check, error) = outcome {
                         warn!(object = %check.desired.object, child = %check.item, %error, "a dry run was refused");
                     }
                 })),
@@ -75,7 +77,7 @@ impl Executor {
             return Err(error);
         }
         if runs.is_pending() {
-            outcomes.push(Outcome::DryRunPending);
+            outcomes.push(ActionOutcome::DryRunPending);
         }
         Ok(runs)
     }

@@ -7,7 +7,7 @@ use super::super::index::InstanceKey;
 use super::super::registry::Registered;
 use super::{Executor, NOTES};
 use crate::api::{CallError, Class};
-use crate::children::{Action, Outcome, patches};
+use crate::children::{Action, ActionOutcome, patches};
 
 impl Executor {
     /// Reads the instance live. An instance that is gone leaves the index.
@@ -38,13 +38,13 @@ impl Executor {
         key: &InstanceKey,
         registered: &Registered,
         record: Option<String>,
-    ) -> Result<Outcome, CallError> {
+    ) -> Result<ActionOutcome, CallError> {
         let action = Action::Record(record);
         match self.patch_instance(key, registered, &action).await {
-            Ok(()) => Ok(Outcome::Done(action)),
+            Ok(()) => Ok(ActionOutcome::Done(action)),
             Err(error) if error.class == Class::Permanent => {
                 warn!(instance = %key, %error, "the last accepted target cannot be recorded on the instance");
-                Ok(Outcome::Refused(action, error))
+                Ok(ActionOutcome::Refused(action, error))
             }
             Err(error) => Err(error),
         }

@@ -34,7 +34,7 @@ use super::scheduler::Key;
 use super::store::Store;
 use crate::api::CallError;
 use crate::children::adoption::Adopted;
-use crate::children::{Action, Applied, Apply, Check, FieldConflict, Observed, Outcome, fields, names};
+use crate::children::{Action, ActionOutcome, Applied, Apply, Check, FieldConflict, Observed, fields, names};
 
 /// How many children of one instance are written at once, so that a large instance does not delay others.
 const CALLS_OF_ONE: usize = 8;
@@ -76,7 +76,7 @@ impl Executor {
         instance: &Value,
         checks: &[Check],
         actions: Vec<Action>,
-        outcomes: &mut Vec<Outcome>,
+        outcomes: &mut Vec<ActionOutcome>,
     ) -> Result<(), CallError> {
         let actions = if checks.is_empty() {
             actions
@@ -113,7 +113,7 @@ impl Executor {
         self.explain(key, registered, outcomes).await?;
         let result = self.act_for_runs(key, registered, instance, runs).await;
         if result.as_ref().is_err_and(CallError::is_namespace_terminating) {
-            outcomes.push(Outcome::NamespaceTerminating);
+            outcomes.push(ActionOutcome::NamespaceTerminating);
         }
         result
     }
@@ -137,11 +137,11 @@ impl Executor {
         &self,
         key: &InstanceKey,
         registered: &Registered,
-        outcomes: &mut [Outcome],
+        outcomes: &mut [ActionOutcome],
     ) -> Result<(), CallError> {
         let mut refused = Vec::new();
         for outcome in outcomes {
-            if let Outcome::Refused(_, error) = outcome
+            if let ActionOutcome::Refused(_, error) = outcome
                 && error.is_unauthorized()
             {
                 refused.push(error);
@@ -174,7 +174,7 @@ impl Executor {
         &self,
         applies: Vec<Apply>,
         registered: &Arc<Registered>,
-        outcomes: &mut Vec<Outcome>,
+        outcomes: &mut Vec<ActionOutcome>,
     ) {
         let running = futures::stream::iter(applies)
             .map(|apply| async move {
@@ -183,13 +183,13 @@ impl Executor {
                 match self.apply(&apply, registered).await {
                     Ok(Reply::Done { live, adopted }) => {
                         let live = Arc::from(live);
-                        Outcome::Applied(Box::new(Applied { apply, live, adopted, conflict }))
+                        ActionOutcome::Applied(Box::new(Applied { apply, live, adopted, conflict }))
                     }
-                    Ok(Reply::Again) => Outcome::Conflict,
-                    Ok(Reply::Recreating) => Outcome::Recreating(apply.desired.object),
+                    Ok(Reply::Again) => ActionOutcome::Conflict,
+                    Ok(Reply::Recreating) => ActionOutcome::Recreating(apply.desired.object),
                     Err(error) => {
                         warn!(object = %apply.desired.object, child = %apply.item, class = ?error.class, %error, "an apply failed");
-                        Outcome::Refused(Action::Apply(Box::new(apply)), error)
+                        ActionOutcome::Refused(Action::Apply(Box::new(apply)), error)
                     }
                 }
             })

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use serde_json::Value;
 use tracing::warn;
 
-use super::super::index::{InstanceKey, Origin};
+use super::super::index::{InstanceKey, Provenance};
 use super::super::operators::Settings;
 use super::super::registry::Registered;
 use super::Executor;
 use crate::api::{ApiKind, CallError, Class, Gvk, ObjectRef};
 use crate::children::plans::RunObject;
-use crate::children::{Action, Outcome, guarded, names};
+use crate::children::{Action, ActionOutcome, guarded, names};
 use crate::cluster::Cluster;
 use crate::plan::{DELETE_CHILD, PlanRun};
 
@@ -23,17 +23,17 @@ impl Executor {
         key: &InstanceKey,
         registered: &Registered,
         instance: &Value,
-    ) -> Result<Outcome, CallError> {
+    ) -> Result<ActionOutcome, CallError> {
         if instance["metadata"]["deletionTimestamp"].is_null() {
             self.patch_instance(key, registered, &Action::RemoveFinalizer).await?;
-            return Ok(Outcome::Done(Action::RemoveFinalizer));
+            return Ok(ActionOutcome::Done(Action::RemoveFinalizer));
         }
         match self.release(key, registered, instance).await {
             Err(error) if matches!(error.class, Class::Retry | Class::Permanent) => {
                 warn!(instance = %key, %error, "the finalizer cannot be removed");
-                Ok(Outcome::Refused(Action::RemoveFinalizer, error))
+                Ok(ActionOutcome::Refused(Action::RemoveFinalizer, error))
             }
-            result => result.map(|()| Outcome::Done(Action::RemoveFinalizer)),
+            result => result.map(|()| ActionOutcome::Done(Action::RemoveFinalizer)),
         }
     }
 
@@ -148,7 +148,7 @@ impl Executor {
         }
         object["apiVersion"] = (*reference.gvk.api_version).into();
         object["kind"] = (*reference.gvk.kind).into();
-        self.store.learn_child(&reference, object, Origin::Read);
+        self.store.learn_child(&reference, object, Provenance::Read);
         true
     }
 

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use serde_json::Value;
 use tracing::warn;
 
-use super::super::index::{InstanceKey, Origin};
+use super::super::index::{InstanceKey, Provenance};
 use super::super::registry::Registered;
 use super::{Executor, GOING, NOTES};
 use crate::api::{ApiKind, CallError, Class};
-use crate::children::{Action, Observed, Outcome, patches};
+use crate::children::{Action, ActionOutcome, Observed, patches};
 use crate::cluster::{Cluster, Propagation};
 
 impl Executor {
@@ -20,7 +20,7 @@ impl Executor {
         registered: &Registered,
         instance: &Value,
         actions: Vec<Action>,
-        outcomes: &mut Vec<Outcome>,
+        outcomes: &mut Vec<ActionOutcome>,
     ) -> Result<(), CallError> {
         let uid = &instance["metadata"]["uid"];
         // Children of a previous instance are removed only if this instance is the live one.
@@ -56,12 +56,12 @@ impl Executor {
                 Action::AddFinalizer | Action::Apply(_) | Action::Record(_) | Action::Run(_) => continue,
             };
             outcomes.push(match done {
-                Ok(()) => Outcome::Done(action),
+                Ok(()) => ActionOutcome::Done(action),
                 Err(error) => {
                     if let Some(observed) = action.removed() {
                         warn!(object = %observed.object, class = ?error.class, %error, "a deletion failed");
                     }
-                    Outcome::Refused(action, error)
+                    ActionOutcome::Refused(action, error)
                 }
             });
         }
@@ -99,7 +99,7 @@ impl Executor {
         match cluster.delete(&kind, namespace, &object.name, preconditions, propagation).await {
             // Finalizers or a grace period keep it. Some kinds reply with an object that is gone.
             Ok(reply) if reply["kind"] != "Status" && !reply["metadata"]["deletionTimestamp"].is_null() => {
-                self.store.learn_child(object, reply, Origin::OwnWrite);
+                self.store.learn_child(object, reply, Provenance::OwnWrite);
                 Ok(())
             }
             Ok(_) => {
@@ -136,7 +136,7 @@ impl Executor {
         let object = &observed.object;
         match cluster.get(kind, object.namespace.as_deref(), &object.name).await? {
             Some(live) if live["metadata"]["uid"] == *observed.uid => {
-                self.store.learn_child(object, live, Origin::Read);
+                self.store.learn_child(object, live, Provenance::Read);
             }
             _ => {
                 self.store.index().remove_child(object, &observed.uid, None);
@@ -170,7 +170,7 @@ impl Executor {
                 Ok(())
             }
             Ok(reply) => {
-                self.store.learn_child(object, reply, Origin::OwnWrite);
+                self.store.learn_child(object, reply, Provenance::OwnWrite);
                 Ok(())
             }
             Err(error) if matches!(error.class, Class::NotFound | Class::Conflict) => {

@@ -15,7 +15,7 @@ use crate::children::plans::{
     Call, CallKey, Guard, JobEnd, RunAction, RunEvent, RunObject, RunRef, StateWrite,
 };
 use crate::cluster::{Cluster, Propagation};
-use crate::plan::{Answer, DELETE_CHILD, Intent, JobResult, PatchRequest, Request, request::CallFailure};
+use crate::plan::{DELETE_CHILD, Intent, JobResult, PatchRequest, Reply, Request, request::CallFailure};
 use crate::printable;
 
 /// How many lines of a failed Job's log are shown.
@@ -425,12 +425,12 @@ impl Executor {
         });
     }
 
-    async fn answer(&self, registered: &Registered, request: &Request) -> Result<Answer, CallFailure> {
+    async fn answer(&self, registered: &Registered, request: &Request) -> Result<Reply, CallFailure> {
         let cluster = self.effects.for_children(registered);
         match request {
-            Request::Http(request) => self.effects.http.send(request).await.map(Answer::Http),
-            Request::Exec(request) => cluster.exec(request).await.map(Answer::Exec),
-            Request::Patch(patch) => self.patch(&cluster, patch).await.map(|()| Answer::Patched),
+            Request::Http(request) => self.effects.http.send(request).await.map(Reply::Http),
+            Request::Exec(request) => cluster.exec(request).await.map(Reply::Exec),
+            Request::Patch(patch) => self.patch(&cluster, patch).await.map(|()| Reply::Patched),
         }
     }
 

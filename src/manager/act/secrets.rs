@@ -65,7 +65,7 @@ impl Executor {
         }
         let key = self.effects.proof_key(&self.namespace).await?;
         let is_trusted = live.is_some_and(|live| self.is_trusted(desired, live, key));
-        fill(desired, live, Origin { is_taken, is_trusted }, body)?;
+        fill(desired, live, Trust { is_taken, is_trusted }, body)?;
         let uid = live.and_then(|live| live["metadata"]["uid"].as_str());
         key.sign(desired, uid, body);
         Ok(())
@@ -110,9 +110,9 @@ impl Executor {
     }
 }
 
-/// The origin of a live object with generated values.
+/// How far the generated values of a live object are trusted.
 #[derive(Debug, Clone, Copy)]
-struct Origin {
+struct Trust {
     /// The object was a child of this instance, although its labels may no longer say so.
     is_taken: bool,
     /// Its values are ours: our apply has made the object, or the instance accepts them.
@@ -122,14 +122,14 @@ struct Origin {
 /// Fills in what the desired object leaves open: of a live object the value that it has, which then must not have
 /// changed when the apply arrives. A value in an object that our apply has not made is never taken: the user who put it
 /// there knows it.
-fn fill(desired: &Desired, live: Option<&Value>, origin: Origin, body: &mut Value) -> Result<(), CallError> {
+fn fill(desired: &Desired, live: Option<&Value>, trust: Trust, body: &mut Value) -> Result<(), CallError> {
     let made =
         live.and_then(|live| live["metadata"]["annotations"][names::GENERATED].as_str()).unwrap_or_default();
-    let forgotten = live.is_some_and(|live| is_forgotten(desired, live, origin.is_taken));
+    let forgotten = live.is_some_and(|live| is_forgotten(desired, live, trust.is_taken));
     let there =
         |key: &str| live.and_then(|live| live["data"][key].as_str()).filter(|value| !value.is_empty());
     if let Some(live) = live
-        && !origin.is_trusted
+        && !trust.is_trusted
         && let Some(Generated { key, .. }) =
             desired.generated.iter().find(|generated| there(&generated.key).is_some())
     {
@@ -255,7 +255,7 @@ mod tests {
     use super::*;
     use crate::api::{Gvk, ObjectRef};
 
-    const OURS: Origin = Origin { is_taken: false, is_trusted: true };
+    const OURS: Trust = Trust { is_taken: false, is_trusted: true };
 
     #[test]
     fn values_of_others_are_never_taken() {
@@ -264,7 +264,7 @@ mod tests {
             let mut live = live("a,b", &data);
             live["metadata"]["uid"] = "the-uid".into();
             let mut body = (*desired.body).clone();
-            fill(&desired, Some(&live), Origin { is_taken: true, is_trusted }, &mut body).map(|()| body)
+            fill(&desired, Some(&live), Trust { is_taken: true, is_trusted }, &mut body).map(|()| body)
         };
         let known = json!({"a": "b25l", "b": "dHdv"});
         let error = filled(known.clone(), false).unwrap_err();
@@ -332,7 +332,7 @@ mod tests {
             let live = json!({"metadata": {"resourceVersion": "7", "annotations": annotations,
                 "labels": {names::INSTANCE_UID: uid}}, "data": {"a": "b25l"}});
             let mut body = (*desired.body).clone();
-            fill(&desired, Some(&live), Origin { is_taken, is_trusted: true }, &mut body)
+            fill(&desired, Some(&live), Trust { is_taken, is_trusted: true }, &mut body)
                 .map_err(|error| error.reason)
         };
         assert_eq!(fill(json!({}), "i", false), Err(GENERATED_MISSING.to_owned()));

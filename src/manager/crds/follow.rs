@@ -53,7 +53,7 @@ impl State {
 impl CrdReconciler {
     /// Makes this package of an `Operator` the one that is to be active. Returns `false` if the manager was
     /// given a package of that name.
-    pub(in crate::manager) fn follow(&self, package: &Arc<Package>) -> bool {
+    pub(in crate::manager) fn offer(&self, package: &Arc<Package>) -> bool {
         let mut state = self.lock();
         state.awaited.remove(&package.name);
         let Some(index) = state.index_of(&package.name) else {
@@ -152,8 +152,8 @@ impl CrdReconciler {
         if known.is_active {
             return View { active, migration, handed_over, ..View::default() };
         }
-        let (problems, is_temporary) = match known.verdict() {
-            Some(verdict) => (verdict.problems.clone(), verdict.is_temporary),
+        let (problems, is_temporary) = match known.acceptance() {
+            Some(acceptance) => (acceptance.problems.clone(), acceptance.is_temporary),
             None => (Vec::new(), false),
         };
         // A migration takes its time, which is no refusal.

@@ -10,7 +10,7 @@ use tracing::info;
 use super::effects;
 use super::state::{CRD, CrdReconciler, State};
 use crate::api::CallError;
-use crate::children::crds::{PackageCrds, RIGHTS_LACKING, Record};
+use crate::children::crds::{ChildScope, PackageCrds, RIGHTS_LACKING};
 use crate::children::package_of_crd_value;
 use crate::diag::Diagnostic;
 use crate::manager::rights;
@@ -138,7 +138,7 @@ impl CrdReconciler {
         let homes: BTreeSet<Option<Arc<str>>> =
             instances.iter().map(|name| name.split_once('/').map(|(home, _)| home.into())).collect();
         let clients = &self.effects.clients;
-        let left = Record::of(&live);
+        let left = ChildScope::of(&live);
         let left = Some((&left.kinds, &left.namespaces));
         rights::lacking(clients, &self.store, (package, left), &homes, &self.namespace).await
     }

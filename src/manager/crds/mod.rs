@@ -159,7 +159,7 @@ impl CrdReconciler {
             })
         };
         if let Some((package, histories, claims)) = started {
-            let is_first = |state: &State| state.packages[index].verdict().is_none();
+            let is_first = |state: &State| state.packages[index].acceptance().is_none();
             let outcomes = if claims.is_empty() {
                 Some(effects::reconcile(self, &package, &histories, now).await)
             } else {
@@ -316,10 +316,10 @@ impl CrdReconciler {
         Outcome::Done
     }
 
-    /// Queues packages without a verdict: they may have waited for the verdict of another one.
+    /// Queues packages that were not reconciled yet: they may have waited for another one.
     fn queue_undecided(&self, state: &State) {
         for (index, package) in state.packages.iter().enumerate() {
-            if package.verdict().is_none() {
+            if package.acceptance().is_none() {
                 self.scheduler.queue.add(state.key(index));
             }
         }

@@ -9,7 +9,7 @@ use tracing::{info, warn};
 use super::published::{Change, Published};
 use super::state::{CrdReconciler, First, GATHER, INACTIVE, Labelled, State};
 use crate::api::Gvk;
-use crate::children::crds::{CrdHistory, Record};
+use crate::children::crds::{ChildScope, CrdHistory};
 use crate::manager::owned_kinds::run_kinds;
 use crate::manager::registry::{Registered, Registry};
 use crate::manager::watches::IfOpen;
@@ -61,9 +61,9 @@ impl CrdReconciler {
         let inactive = inactive.map(|p| format!("package {}: {}", p.package.name, p.obstacle())).collect();
         self.effects.health.hindrances().inactive = inactive;
         if is_decided && let Some(first) = state.first.take() {
-            let verdicts = || state.packages.iter().filter_map(|package| package.verdict());
-            let problems = verdicts().flat_map(|verdict| &verdict.problems).cloned().collect();
-            let is_retrying = verdicts().any(|verdict| verdict.is_temporary);
+            let acceptances = || state.packages.iter().filter_map(|package| package.acceptance());
+            let problems = acceptances().flat_map(|acceptance| &acceptance.problems).cloned().collect();
+            let is_retrying = acceptances().any(|acceptance| acceptance.is_temporary);
             // The receiver may be gone.
             let _ = first.send(First { problems, is_retrying });
         }
@@ -201,9 +201,9 @@ impl CrdReconciler {
                     .filter_map(|earlier| Some((Arc::clone(earlier), earlier.position(resource.crd_name())?)))
                     .collect();
                 let records = earlier.iter().map(|(package, index)| &package.resources[*index]);
-                let records = records.map(|resource| Record::needed(resource, &self.namespace));
+                let records = records.map(|resource| ChildScope::needed(resource, &self.namespace));
                 let records = records.chain(crd.info().map(|info| info.record.clone()));
-                let record = records.fold(Record::needed(resource, &self.namespace), Record::and);
+                let record = records.fold(ChildScope::needed(resource, &self.namespace), ChildScope::and);
                 let registered = Registered {
                     crd: resource.crd_name().into(),
                     kind: self.store.kinds.insert(resource.kind.clone()),
@@ -228,7 +228,7 @@ impl CrdReconciler {
         let may_wait = self.scheduler.clock.elapsed() < INACTIVE;
         for (name, labelled) in &state.labelled {
             let is_awaited =
-                state.packages.iter().any(|p| p.verdict().is_none() && p.position(name).is_some())
+                state.packages.iter().any(|p| p.acceptance().is_none() && p.position(name).is_some())
                     || state.awaited.contains(&labelled.package);
             if wanted.contains_key(&**name) || (may_wait && is_awaited) {
                 continue;

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use super::migrations::Migrations;
 use super::published::Published;
 use crate::api::{ApiKind, Gvk};
-use crate::children::crds::{CrdVersion, PackageCrds, Record, lease};
+use crate::children::crds::{ChildScope, CrdVersion, PackageCrds, lease};
 use crate::children::{former_packages, package_of_crd_value};
 use crate::crd;
 use crate::diag::Diagnostic;
@@ -119,7 +119,7 @@ pub(super) struct Labelled {
     pub(super) lease: Option<String>,
     pub(super) former: Arc<[Arc<str>]>,
     pub(super) kind: ApiKind,
-    pub(super) record: Record,
+    pub(super) record: ChildScope,
 }
 
 impl Labelled {
@@ -131,7 +131,7 @@ impl Labelled {
             lease: lease(crd).map(str::to_owned),
             former: former_packages(crd).into_iter().map(Into::into).collect(),
             kind: crd::kind(crd)?,
-            record: Record::of(crd),
+            record: ChildScope::of(crd),
         })
     }
 }
@@ -150,9 +150,9 @@ impl State {
         Key::Package(index, self.packages[index].package.name.as_str().into())
     }
 
-    /// Whether every package has a verdict.
+    /// Whether every package was reconciled once.
     pub(super) fn is_decided(&self) -> bool {
-        self.packages.iter().all(|package| package.verdict().is_some())
+        self.packages.iter().all(|package| package.acceptance().is_some())
     }
 
     /// Whether a package with that CRD is given, active or not.
@@ -180,10 +180,10 @@ impl State {
     /// Whether an earlier package with one of its CRDs is to be reconciled first.
     pub(super) fn is_behind(&self, index: usize) -> bool {
         let package = &self.packages[index];
-        package.verdict().is_none()
+        package.acceptance().is_none()
             && self.packages[..index]
                 .iter()
-                .any(|earlier| earlier.verdict().is_none() && earlier.shares_a_crd(package))
+                .any(|earlier| earlier.acceptance().is_none() && earlier.shares_a_crd(package))
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::state::{CrdReconciler, State};
 use crate::api::{Gvk, ObjectRef};
 use crate::children::ReadError;
-use crate::children::crds::{KindUsage, Record, RecordUsage};
+use crate::children::crds::{ChildScope, ChildScopeUsage, KindUsage};
 use crate::children::plans::RunObject;
 use crate::manager::index::{Index, InstanceKey};
 use crate::manager::owned_kinds;
@@ -18,18 +18,18 @@ impl CrdReconciler {
     pub(super) fn check_records(&self, state: &mut State, index: usize, now: Duration) {
         let State { packages, live, .. } = state;
         let earlier = self.watches.revisions.of(&packages[index].package.name);
-        let usage = |crd: &str, record: &Record, needed: &Record| {
+        let usage = |crd: &str, record: &ChildScope, needed: &ChildScope| {
             let homes = self.store.index().instances_of(crd).map(|key| key.namespace.clone()).collect();
             let state_of = |kind: &Gvk| self.watches.children_state_of_crd(kind, crd, &homes);
             // A run of an earlier revision may still create children.
             let resources =
                 earlier.iter().filter_map(|package| package.resources.get(package.position(crd)?));
-            let earlier = resources.map(|resource| Record::needed(resource, &self.namespace));
-            let needed = earlier.fold(needed.clone(), Record::and);
+            let earlier = resources.map(|resource| ChildScope::needed(resource, &self.namespace));
+            let needed = earlier.fold(needed.clone(), ChildScope::and);
             let has_runs = record.has_runs && self.may_have_runs(crd);
             let usage =
                 usage(&self.store.index(), crd, record, &needed, state_of, |group| live.has_group(group));
-            RecordUsage { has_runs, ..usage }
+            ChildScopeUsage { has_runs, ..usage }
         };
         packages[index].record_usage(self.identity(None), usage, now);
     }
@@ -54,11 +54,11 @@ impl CrdReconciler {
 fn usage(
     index: &Index,
     crd: &str,
-    record: &Record,
-    needed: &Record,
+    record: &ChildScope,
+    needed: &ChildScope,
     state_of: impl Fn(&Gvk) -> WatchState,
     has_group: impl Fn(&str) -> bool,
-) -> RecordUsage {
+) -> ChildScopeUsage {
     let has_children =
         |kind: &Gvk| index.has_child(crd, |_: Option<&InstanceKey>, object: &ObjectRef| object.gvk == *kind);
     let kind_usage = |kind: &Gvk| match state_of(kind) {
@@ -77,7 +77,7 @@ fn usage(
         namespaces.borrow_mut().extend(namespace.map(str::to_owned));
         false
     });
-    RecordUsage {
+    ChildScopeUsage {
         kinds: record.kinds.union(&needed.kinds).map(|kind| (kind.clone(), kind_usage(kind))).collect(),
         namespaces: namespaces.into_inner(),
         has_runs: false,
@@ -91,13 +91,13 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::children::{Observed, Seen, names};
-    use crate::manager::index::Origin;
+    use crate::children::{Observed, RawObject, names};
+    use crate::manager::index::Provenance;
 
     const CRD: &str = "ws.example.org";
 
-    fn record(kinds: &str, namespaces: &str) -> Record {
-        Record::of(&json!({"metadata": {"annotations": {
+    fn record(kinds: &str, namespaces: &str) -> ChildScope {
+        ChildScope::of(&json!({"metadata": {"annotations": {
             names::CHILD_KINDS: kinds, names::CHILD_NAMESPACES: namespaces,
         }}}))
     }
@@ -131,26 +131,26 @@ mod tests {
         }))
         .unwrap();
         let gvk = Gvk::new("g/v1", "Gadget");
-        let seen = Seen { gvk: &gvk, metadata: &metadata, body: None, reports: false };
+        let seen = RawObject { gvk: &gvk, metadata: &metadata, body: None, reports: false };
         seen.observe(|_, _| Arc::from([])).unwrap()
     }
 
     fn put(index: &mut Index, namespace: &str, instance: &str, is_ours: bool) -> ObjectRef {
         let observed = gadget(namespace, instance, is_ours);
         let object = observed.object.clone();
-        index.put_child(observed, Origin::Watch);
+        index.put_child(observed, Provenance::Watch);
         object
     }
 
-    fn left(record: &Record, needed: &Record, index: &Index, has_crds: bool) -> (String, String) {
+    fn left(record: &ChildScope, needed: &ChildScope, index: &Index, has_crds: bool) -> (String, String) {
         left_in(&WatchState::Watching, record, needed, index, has_crds)
     }
 
     /// What is left of a record while the watch of gadgets is in that state.
     fn left_in(
         gadgets: &WatchState,
-        record: &Record,
-        needed: &Record,
+        record: &ChildScope,
+        needed: &ChildScope,
         index: &Index,
         has_crds: bool,
     ) -> (String, String) {
@@ -197,7 +197,7 @@ mod tests {
             object: ObjectRef { gvk: Gvk::new("g/v0", "Gadget"), ..metadata.object.clone() },
             ..metadata
         };
-        index.put_child(in_older(gadget("home", "a", true)), Origin::Watch);
+        index.put_child(in_older(gadget("home", "a", true)), Provenance::Watch);
         let unused = |gadgets: &WatchState| {
             recorded.unused(&newer, &usage(&index, CRD, &recorded, &newer, in_state(gadgets), |_| true))
         };

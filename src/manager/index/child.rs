@@ -48,7 +48,7 @@ impl ChildPart {
 
 /// Where an object came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::manager) enum Origin {
+pub(in crate::manager) enum Provenance {
     /// A list or watch.
     Watch,
     /// The reply to a write of ours.

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::child::{Child, ChildPart, Origin};
+use super::child::{Child, ChildPart, Provenance};
 use super::{Index, InstanceKey, older};
 use crate::api::{Gvk, ObjectRef};
 use crate::children::names;
@@ -15,7 +15,7 @@ impl Index {
     pub(in crate::manager) fn put_child(
         &mut self,
         mut observed: Observed,
-        origin: Origin,
+        provenance: Provenance,
     ) -> Vec<InstanceKey> {
         let mut concerned = Vec::new();
         let kind = observed.object.gvk.clone();
@@ -30,13 +30,13 @@ impl Index {
             if older(&observed.resource_version, &present.resource_version) {
                 // A later event arrived before the reply to our write. The baseline of the write is still valid; it
                 // is no drift.
-                if origin == Origin::OwnWrite && present.uid == observed.uid {
-                    self.replace(Observed { settled: observed.settled, ..(*present).clone() });
+                if provenance == Provenance::OwnWrite && present.uid == observed.uid {
+                    self.replace(Observed { baseline: observed.baseline, ..(*present).clone() });
                 }
                 return concerned;
             }
-            if origin != Origin::OwnWrite && present.uid == observed.uid {
-                observed.settled = present.settled.clone();
+            if provenance != Provenance::OwnWrite && present.uid == observed.uid {
+                observed.baseline = present.baseline.clone();
                 if *present == observed {
                     return concerned;
                 }
@@ -184,7 +184,7 @@ impl Index {
     /// Marks all children of a kind for verification, after its CRD has changed.
     pub(in crate::manager) fn unsettle_kind(&mut self, gvk: &Gvk) {
         for child in self.of_kind(gvk) {
-            self.replace(Observed { settled: DriftFingerprint::Generation(-1, 0), ..(*child).clone() });
+            self.replace(Observed { baseline: DriftFingerprint::Generation(-1, 0), ..(*child).clone() });
         }
     }
 

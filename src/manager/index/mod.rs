@@ -19,7 +19,7 @@ use crate::children::Observed;
 use crate::children::names::{self, Claim};
 use crate::operators::upgrade::Member;
 use child::Child;
-pub(super) use child::{ChildPart, Origin};
+pub(super) use child::{ChildPart, Provenance};
 pub(super) use gone::{Gone, older};
 
 /// The key of an instance: its CRD, namespace and name.
@@ -168,7 +168,7 @@ impl Index {
             return;
         }
         if self.instances.get(key).is_some_and(|instance| instance.generation != generation) {
-            // It was edited again meanwhile.
+            // The instance was edited again meanwhile.
             self.previous.insert(key.clone(), accepted.to_string().into_bytes().into());
         } else {
             self.previous.remove(key);
@@ -275,7 +275,7 @@ impl Index {
         self.by_claim.get(claim)
     }
 
-    /// Which instance has that uid.
+    /// The instance with that uid.
     pub(super) fn by_uid(&self, uid: &str) -> Option<&InstanceKey> {
         self.by_uid.get(uid)
     }

@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::children::Seen;
+use crate::children::RawObject;
 
 fn key(name: &str) -> InstanceKey {
     InstanceKey { crd: "things.example.org".into(), namespace: Some("n".into()), name: name.into() }
@@ -22,7 +22,7 @@ fn child(instance_uid: &str, version: &str) -> Observed {
     }))
     .unwrap();
     let gvk = Gvk::new("v1", "ConfigMap");
-    let seen = Seen { gvk: &gvk, metadata: &metadata, body: None, reports: false };
+    let seen = RawObject { gvk: &gvk, metadata: &metadata, body: None, reports: false };
     seen.observe(|_, _| Arc::from([])).unwrap()
 }
 
@@ -50,7 +50,7 @@ fn a_list_of_one_part_keeps_the_children_of_others() {
         }))
         .unwrap();
         let gvk = Gvk::new("v1", "ConfigMap");
-        let seen = Seen { gvk: &gvk, metadata: &metadata, body: None, reports: false };
+        let seen = RawObject { gvk: &gvk, metadata: &metadata, body: None, reports: false };
         seen.observe(|_, _| Arc::from([])).unwrap()
     };
     let names = |index: &Index| -> Vec<String> {
@@ -58,16 +58,16 @@ fn a_list_of_one_part_keeps_the_children_of_others() {
     };
     let gvk = Gvk::new("v1", "ConfigMap");
     for (name, label) in [("c1", "One.x"), ("c2", "One.x"), ("d1", "Two.x"), ("d2", "Two.x")] {
-        index.put_child(of(name, label), Origin::Watch);
+        index.put_child(of(name, label), Provenance::Watch);
     }
     // Two lists run side by side; each removes only what belongs to it.
     let part = |label: &str| ChildPart { kind: Some(label.into()), namespace: None };
     index.begin_kind(&gvk, part("One.x"));
     index.begin_kind(&gvk, part("Two.x"));
-    index.put_child(of("c1", "One.x"), Origin::Watch);
+    index.put_child(of("c1", "One.x"), Provenance::Watch);
     assert_eq!(index.end_kind(&gvk, &part("One.x")), [key("a")]);
     assert_eq!(names(&index), ["c1", "d1", "d2"]);
-    index.put_child(of("d2", "Two.x"), Origin::Watch);
+    index.put_child(of("d2", "Two.x"), Provenance::Watch);
     assert_eq!(index.end_kind(&gvk, &part("Two.x")), [key("a")]);
     assert_eq!(names(&index), ["c1", "d2"]);
     // A list of one namespace, or of a part that another watch brings, removes no other children.
@@ -103,7 +103,7 @@ fn children_of_a_former_instance_are_known_by_name_and_namespace() {
                 "operetta.dev/instance-uid": uid, "operetta.dev/instance-namespace": home},
         }))
         .unwrap();
-        let seen = Seen {
+        let seen = RawObject {
             gvk: &Gvk::new("rbac/v1", "ClusterRole"),
             metadata: &metadata,
             body: None,
@@ -112,8 +112,8 @@ fn children_of_a_former_instance_are_known_by_name_and_namespace() {
         seen.observe(|_, _| Arc::from([])).unwrap()
     };
     let (one, two) = (put(&mut index, "one", "new", &json!({})), put(&mut index, "two", "other", &json!({})));
-    assert_eq!(index.put_child(role("dead", "one"), Origin::Watch), std::slice::from_ref(&one));
-    assert_eq!(index.put_child(role("other", "two"), Origin::Watch), std::slice::from_ref(&two));
+    assert_eq!(index.put_child(role("dead", "one"), Provenance::Watch), std::slice::from_ref(&one));
+    assert_eq!(index.put_child(role("other", "two"), Provenance::Watch), std::slice::from_ref(&two));
     let previous = |index: &Index, key, uid| -> Vec<String> {
         index.previous_children(key, uid).iter().map(|o| o.object.name.to_string()).collect()
     };
@@ -144,7 +144,7 @@ fn values_that_siblings_share_are_held_once() {
         child
     };
     for (name, instance_uid) in [("d", "uid-a"), ("c", "uid-a"), ("f", "unknown"), ("e", "unknown")] {
-        index.put_child(named(name, instance_uid), Origin::Watch);
+        index.put_child(named(name, instance_uid), Provenance::Watch);
     }
     for (instance_uid, names) in [("uid-a", ["c", "d"]), ("unknown", ["e", "f"])] {
         let children = index.children_of(instance_uid);
@@ -163,9 +163,9 @@ fn values_that_siblings_share_are_held_once() {
 #[test]
 fn a_child_that_is_relabelled_concerns_its_former_instance_too() {
     let mut index = index();
-    assert_eq!(index.put_child(child("uid-a", "2"), Origin::Watch), [key("a")]);
-    assert_eq!(index.put_child(child("nobody", "3"), Origin::Watch), [key("a")]);
-    assert_eq!(index.put_child(child("uid-b", "4"), Origin::Watch), [key("b")]);
-    assert_eq!(index.put_child(child("uid-a", "5"), Origin::Watch), [key("b"), key("a")]);
-    assert_eq!(index.put_child(child("uid-b", "4"), Origin::Watch), []);
+    assert_eq!(index.put_child(child("uid-a", "2"), Provenance::Watch), [key("a")]);
+    assert_eq!(index.put_child(child("nobody", "3"), Provenance::Watch), [key("a")]);
+    assert_eq!(index.put_child(child("uid-b", "4"), Provenance::Watch), [key("b")]);
+    assert_eq!(index.put_child(child("uid-a", "5"), Provenance::Watch), [key("b"), key("a")]);
+    assert_eq!(index.put_child(child("uid-b", "4"), Provenance::Watch), []);
 }

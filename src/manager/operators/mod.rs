@@ -27,7 +27,8 @@ use crate::children::names::NOTES;
 use crate::diag::Diagnostic;
 use crate::operators::upgrade::Kept;
 use crate::operators::{
-    self, Author, Facts, KUBERNETES_UNSUPPORTED, Lost, MissingRights, Next, OperatorSpec, Target, Transition,
+    self, Author, Facts, KUBERNETES_UNSUPPORTED, Lost, MissingRights, Next, OperatorSpec, RevisionProgress,
+    Transition,
 };
 use crate::package::{Package, store};
 use crate::rights::bindings::ROLES_APPLIED;
@@ -91,7 +92,7 @@ impl OperatorReconciler {
         let (target, moves) =
             self.plan_moves(name, &object, target, &view, fleet.as_ref(), &mut known.movement);
         let rollout = match &target {
-            Target::RollingOut(rollout) => Some(rollout.clone()),
+            RevisionProgress::RollingOut(rollout) => Some(rollout.clone()),
             _ => None,
         };
         let is_rolling = rollout.is_some();
@@ -136,16 +137,19 @@ impl OperatorReconciler {
     }
 
     /// Loads the next revision and offers it to the CRDs. Returns how far the named revision is.
-    async fn advance(&self, name: &Arc<str>, object: &Value, known: &mut Known) -> (Target, View) {
+    async fn advance(&self, name: &Arc<str>, object: &Value, known: &mut Known) -> (RevisionProgress, View) {
         let view = self.crds.view(name);
         let spec = match OperatorSpec::parse(object) {
             Ok(spec) => spec,
             Err(message) => {
-                return (Target::Refused { reason: "SpecInvalid", message, is_temporary: false }, view);
+                return (
+                    RevisionProgress::Refused { reason: "SpecInvalid", message, is_temporary: false },
+                    view,
+                );
             }
         };
         if let Err(message) = self.set(name, &spec, &object["status"], &view) {
-            return (Target::Refused { reason: "SpecInvalid", message, is_temporary: false }, view);
+            return (RevisionProgress::Refused { reason: "SpecInvalid", message, is_temporary: false }, view);
         }
         let active = view.active.as_deref().map(revision_name);
         let recorded = object["status"]["activeRevision"].as_str();
@@ -155,12 +159,12 @@ impl OperatorReconciler {
                 Next::Nothing => {
                     // A candidate may have been offered before: the active revision takes its place.
                     if let Some(active) = view.active.as_ref().filter(|_| view.next.is_some()) {
-                        self.crds.follow(active);
-                        return (Target::Active { kept: Kept::default() }, self.crds.view(name));
+                        self.crds.offer(active);
+                        return (RevisionProgress::Active { kept: Kept::default() }, self.crds.view(name));
                     }
-                    return (Target::Active { kept: Kept::default() }, view);
+                    return (RevisionProgress::Active { kept: Kept::default() }, view);
                 }
-                Next::Paused => return (Target::Paused("spec.paused is true".into()), view),
+                Next::Paused => return (RevisionProgress::Paused("spec.paused is true".into()), view),
                 Next::Recorded(recorded) => recorded,
                 Next::Named(named) => named,
             };
@@ -168,10 +172,14 @@ impl OperatorReconciler {
             match self.load_next(name, wanted, is_new, known).await {
                 Ok(package) => {
                     known.retry.reset();
-                    if !self.crds.follow(&package) {
+                    if !self.crds.offer(&package) {
                         let message = "the manager was given a package of that name as a folder".to_owned();
                         return (
-                            Target::Refused { reason: "GivenAsFolder", message, is_temporary: false },
+                            RevisionProgress::Refused {
+                                reason: "GivenAsFolder",
+                                message,
+                                is_temporary: false,
+                            },
                             view,
                         );
                     }
@@ -185,7 +193,7 @@ impl OperatorReconciler {
                         (known.lost, is_lost) = (Some(wanted.to_owned()), true);
                         continue;
                     }
-                    return (Target::NotLoaded(lost), view);
+                    return (RevisionProgress::NotLoaded(lost), view);
                 }
             }
         }
@@ -400,10 +408,10 @@ impl OperatorReconciler {
         &self,
         name: &Arc<str>,
         object: &Value,
-        target: &Target,
+        target: &RevisionProgress,
         since: &mut Option<Duration>,
     ) -> bool {
-        let is_registering = matches!(target, Target::Progressing(_));
+        let is_registering = matches!(target, RevisionProgress::Progressing(_));
         let (meta, status) = (&object["metadata"], &object["status"]);
         let was_active =
             status["activeRevision"].is_string() && status["observedGeneration"] == meta["generation"];
@@ -424,7 +432,7 @@ impl OperatorReconciler {
         &self,
         name: &str,
         object: Value,
-        (progress, rights): (Target, Option<MissingRights>),
+        (progress, rights): (RevisionProgress, Option<MissingRights>),
         view: &View,
         fleet: Option<&Fleet>,
         (unstored, unsupported): (Option<&str>, Option<&str>),
@@ -518,24 +526,28 @@ impl OperatorReconciler {
 
 /// The name of the `OperatorRevision` of a package.
 /// How far the revision is that the spec names.
-fn progress(view: &View, spec: &OperatorSpec) -> Target {
+fn progress(view: &View, spec: &OperatorSpec) -> RevisionProgress {
     let is_named = |package: &&Arc<Package>| revision_name(package) == spec.revision;
     match (&view.next, &view.active) {
-        (None, Some(active)) if is_named(&active) => Target::Active { kept: Kept::default() },
+        (None, Some(active)) if is_named(&active) => RevisionProgress::Active { kept: Kept::default() },
         (Some(next), _) if is_named(&next) && !view.problems.is_empty() => {
             let message = view.problems.iter().map(told).collect::<Vec<_>>().join("; ");
             let is_of_rights = view.problems.iter().all(|problem| problem.code == RIGHTS_LACKING);
             let reason = if is_of_rights { RIGHTS_MISSING } else { "CRDRefused" };
             // The manager tries again all the same; a person must grant them.
             let is_temporary = view.is_temporary && !is_of_rights;
-            Target::Refused { reason, message, is_temporary }
+            RevisionProgress::Refused { reason, message, is_temporary }
         }
         (Some(next), _) if is_named(&next) => {
             let registered = || "its CRDs are being registered".to_owned();
-            Target::Progressing(view.migration.as_ref().map_or_else(registered, |(_, text)| text.clone()))
+            RevisionProgress::Progressing(
+                view.migration.as_ref().map_or_else(registered, |(_, text)| text.clone()),
+            )
         }
-        _ if spec.paused => Target::Paused("spec.paused is true".into()),
-        _ => Target::Progressing("the revision that was active before is being registered first".into()),
+        _ if spec.paused => RevisionProgress::Paused("spec.paused is true".into()),
+        _ => RevisionProgress::Progressing(
+            "the revision that was active before is being registered first".into(),
+        ),
     }
 }
 

@@ -18,7 +18,7 @@ use crate::manager::index::InstanceKey;
 use crate::manager::registry::Registered;
 use crate::manager::scheduler::{Key, Outcome};
 use crate::operators::upgrade::{self, Candidate, Member, Stage};
-use crate::operators::{OperatorSpec, Rollout, Standing, Target};
+use crate::operators::{OperatorSpec, RevisionProgress, Rollout, Standing};
 use crate::package::store;
 use crate::printable;
 
@@ -72,19 +72,19 @@ impl OperatorReconciler {
         &self,
         name: &Arc<str>,
         object: &Value,
-        target: Target,
+        target: RevisionProgress,
         view: &View,
         fleet: Option<&Fleet>,
         movement: &mut Movement,
-    ) -> (Target, Vec<InstanceKey>) {
-        let (Target::Active { .. }, Some(active)) = (&target, &view.active) else {
+    ) -> (RevisionProgress, Vec<InstanceKey>) {
+        let (RevisionProgress::Active { .. }, Some(active)) = (&target, &view.active) else {
             *movement = Movement::default();
             return (target, Vec::new());
         };
         let Some(fleet) = fleet else {
             // After a start the status stays as it is until the instances are listed.
             let is_ready = matches!(crate::operators::standing(object).standing, Standing::Active(_));
-            let listed = Target::Progressing("its instances are being listed".into());
+            let listed = RevisionProgress::Progressing("its instances are being listed".into());
             return (if is_ready { target } else { listed }, Vec::new());
         };
         let now = self.scheduler.clock.elapsed();
@@ -92,7 +92,10 @@ impl OperatorReconciler {
         let (spec, stage) = match self.stage(object, fleet, &active.revision(), (movement, now)) {
             Ok(staged) => staged,
             Err(message) => {
-                return (Target::Refused { reason: "SpecInvalid", message, is_temporary: false }, Vec::new());
+                return (
+                    RevisionProgress::Refused { reason: "SpecInvalid", message, is_temporary: false },
+                    Vec::new(),
+                );
             }
         };
         if stage.is_complete() {
@@ -103,13 +106,16 @@ impl OperatorReconciler {
                     self.scheduler.queue.add(Key::Crd(Arc::clone(&registered.crd)));
                 }
             }
-            return (Target::Active { kept: stage.kept }, Vec::new());
+            return (RevisionProgress::Active { kept: stage.kept }, Vec::new());
         }
         let rollout = self.rollout(&stage, movement);
         if spec.paused {
-            return (Target::Paused(format!("spec.paused is true; {}", rollout.message())), Vec::new());
+            return (
+                RevisionProgress::Paused(format!("spec.paused is true; {}", rollout.message())),
+                Vec::new(),
+            );
         }
-        (Target::RollingOut(rollout), stage.moves)
+        (RevisionProgress::RollingOut(rollout), stage.moves)
     }
 
     /// Computes the next stage from the spec and the instances.

@@ -11,7 +11,7 @@ use tracing::{debug, trace, warn};
 
 use crate::api::{CallError, Class};
 use crate::children::plans::RunAction;
-use crate::children::{self, Action, Decision, Input, Needs, Outcome as Done, Snapshot};
+use crate::children::{self, Action, ActionOutcome, Decision, Input, Needs, Snapshot};
 use crate::cluster::Permit;
 use crate::manager::act::Executor;
 use crate::manager::effects::Effects;
@@ -106,7 +106,7 @@ impl InstanceReconciler {
         let mut large_permit: Option<Permit> = None;
         let mut decisions = 0;
         let mut has_run_moved = false;
-        let mut needs_record_key = false;
+        let mut needs_accepted_key = false;
         while decisions < MAX_DECISIONS {
             // Events of our own writes arrive during the reconcile. The snapshot below includes them.
             self.scheduler.queue.clear_queued(&key.clone().into());
@@ -121,12 +121,12 @@ impl InstanceReconciler {
                 decisions = 0;
                 continue;
             }
-            let needs_key = registered.has_runs || needs_record_key;
+            let needs_key = registered.has_runs || needs_accepted_key;
             let key_error = if needs_key { self.read_key().await.err() } else { None };
             if let Some(error) = key_error.as_ref().filter(|error| error.is_fenced()) {
                 return self.failed(key, error);
             }
-            self.follow_kept(key, &registered);
+            self.load_kept(key, &registered);
             trace!("deciding");
             decisions += 1;
             self.record(state, Progress::Schemas(self.store.schemas()));
@@ -139,8 +139,8 @@ impl InstanceReconciler {
                     continue;
                 }
             };
-            if decided.decision.needs.record_key && !needs_key {
-                needs_record_key = true;
+            if decided.decision.needs.accepted_key && !needs_key {
+                needs_accepted_key = true;
                 continue;
             }
             match self.carry_out(key, &registered, decided, state).await {
@@ -189,15 +189,15 @@ impl InstanceReconciler {
             mut revisions,
             approvals,
             namespace_users: _,
-            record_key: _,
+            accepted_key: _,
             full_budget: _,
         } = std::mem::take(&mut decision.needs);
-        let has_answers = self.watches.observe(key, &polls);
+        let has_answers = self.watches.poll_for(key, &polls);
         let is_read = !polls.is_empty() || !revisions.is_empty();
         let is_gone = is_read && !self.store.index().has_instance(key);
         revisions.extend(self.kept_revision(key, registered).map(Into::into));
-        let has_revisions = self.watches.revisions.follow(key, registered.operator(), &revisions);
-        if self.watches.follow(key, &watches) || has_answers || has_revisions || is_gone {
+        let has_revisions = self.watches.revisions.load_for(key, registered.operator(), &revisions);
+        if self.watches.watch_for(key, &watches) || has_answers || has_revisions || is_gone {
             return self.after_new_reads(key);
         }
         if snapshot.deletions.is_none() && !approvals.is_empty() {
@@ -210,10 +210,10 @@ impl InstanceReconciler {
                 }
             };
         }
-        self.effects.observe(key, Some(&decision));
+        self.effects.notify(key, Some(&decision));
         if let Some(conditions) = &decision.conditions {
             let now = self.scheduler.clock.elapsed();
-            state.decisions.record(&Done::ConditionsWatched(conditions.clone()), now);
+            state.decisions.record(&ActionOutcome::ConditionsWatched(conditions.clone()), now);
         }
         if decision.accepted {
             self.store.index().accept(key, &snapshot.instance);
@@ -262,8 +262,8 @@ impl InstanceReconciler {
         if self.store.index().has_instance(key) {
             return Next::Decide;
         }
-        self.watches.follow(key, &[]);
-        self.watches.observe(key, &[]);
+        self.watches.watch_for(key, &[]);
+        self.watches.poll_for(key, &[]);
         self.watches.revisions.forget(key);
         Next::End(Outcome::Done)
     }
@@ -329,7 +329,7 @@ impl InstanceReconciler {
         self.record(state, Progress::Acted(&result, &outcomes, target_changes));
         self.count_failures(&outcomes);
         match result {
-            Ok(()) if outcomes.iter().any(|outcome| matches!(outcome, Done::DryRunPending)) => {
+            Ok(()) if outcomes.iter().any(|outcome| matches!(outcome, ActionOutcome::DryRunPending)) => {
                 return Next::End(Outcome::Done);
             }
             Ok(()) => self.publish_effects(instance, &outcomes, state),

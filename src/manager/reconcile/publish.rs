@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::InstanceReconciler;
-use crate::children::{Effect, Outcome};
+use crate::children::{ActionOutcome, Effect};
 use crate::manager::state::{InstanceState, Progress};
 
 /// How many objects an Event names.
 const MAX_NAMES: usize = 8;
 
 impl InstanceReconciler {
-    pub(super) fn count_failures(&self, outcomes: &[Outcome]) {
+    pub(super) fn count_failures(&self, outcomes: &[ActionOutcome]) {
         for outcome in outcomes {
-            if let Outcome::Refused(_, error) | Outcome::DryRunRefused(_, error) = outcome {
+            if let ActionOutcome::Refused(_, error) | ActionOutcome::DryRunRefused(_, error) = outcome {
                 self.effects.health.metrics.child_error(error.class);
             }
         }
@@ -22,11 +22,16 @@ impl InstanceReconciler {
 
     /// Publishes an Event for each kind of effect. That only children were created is published at the end
     /// of the reconcile: if the instance is Ready then, one Event says both.
-    pub(super) fn publish_effects(&self, instance: &Value, outcomes: &[Outcome], state: &mut InstanceState) {
+    pub(super) fn publish_effects(
+        &self,
+        instance: &Value,
+        outcomes: &[ActionOutcome],
+        state: &mut InstanceState,
+    ) {
         self.publish_created(state);
         let here = instance["metadata"]["namespace"].as_str();
         let mut effects: BTreeMap<Effect, Vec<_>> = BTreeMap::new();
-        for (effect, object) in outcomes.iter().filter_map(Outcome::effect) {
+        for (effect, object) in outcomes.iter().filter_map(ActionOutcome::effect) {
             effects.entry(effect).or_default().push(object);
         }
         let is_creation = effects.keys().all(|effect| *effect == Effect::Created);

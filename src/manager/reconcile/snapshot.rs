@@ -128,7 +128,7 @@ impl InstanceReconciler {
             namespace_users: BTreeMap::new(),
             plans,
             deletions,
-            record_key: self.effects.record_key(),
+            accepted_key: self.effects.accepted_key(),
             apis: if reads_cluster { self.watches.served_apis() } else { None },
             limits,
         })
@@ -146,9 +146,9 @@ impl InstanceReconciler {
     }
 
     /// Has the revision that the instance keeps loaded.
-    pub(super) fn follow_kept(&self, key: &InstanceKey, registered: &Registered) {
+    pub(super) fn load_kept(&self, key: &InstanceKey, registered: &Registered) {
         if let Some(revision) = self.kept_revision(key, registered) {
-            self.watches.revisions.also_follow(key, registered.operator(), &revision);
+            self.watches.revisions.also_load_for(key, registered.operator(), &revision);
         }
     }
 

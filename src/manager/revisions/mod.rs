@@ -151,11 +151,11 @@ impl Revisions {
     }
 
     /// Adds a revision to those that an instance uses: see [`Self::follow`].
-    pub(super) fn also_follow(self: &Arc<Self>, key: &InstanceKey, package: &str, revision: &str) {
+    pub(super) fn also_load_for(self: &Arc<Self>, key: &InstanceKey, package: &str, revision: &str) {
         let used = self.set().uses.get(key).cloned().unwrap_or_default();
         let mut revisions: BTreeSet<String> = used.iter().map(|name| name.revision.to_string()).collect();
         if revisions.insert(revision.to_owned()) {
-            self.follow(key, package, &revisions);
+            self.load_for(key, package, &revisions);
         }
     }
 
@@ -171,7 +171,7 @@ impl Revisions {
 
     /// Sets the revisions of its package that an instance uses. Returns whether one that is new to the
     /// instance is known already.
-    pub(super) fn follow(
+    pub(super) fn load_for(
         self: &Arc<Self>,
         key: &InstanceKey,
         package: &str,
@@ -216,7 +216,7 @@ impl Revisions {
 
     /// Forgets an instance that is gone.
     pub(super) fn forget(self: &Arc<Self>, key: &InstanceKey) {
-        self.follow(key, "", &BTreeSet::new());
+        self.load_for(key, "", &BTreeSet::new());
     }
 
     /// The earlier revisions of a package that are loaded, for the registry.

@@ -186,7 +186,7 @@ impl Revisions {
 #[derive(Debug, PartialEq, Eq)]
 enum Live {
     Same,
-    /// It differs, and belongs to this manager.
+    /// The object differs, and belongs to this manager.
     Altered,
     /// It differs, and its parts are not in the namespace of this manager. The value is the label that says
     /// where they are.

@@ -24,11 +24,11 @@ impl Watches {
     /// What the server serves, for `cluster` in expressions. Starts to ask for it when it is called first.
     pub(in crate::manager) fn served_apis(self: &Arc<Self>) -> Known {
         let watches = Arc::clone(self);
-        self.apis.get(|| tokio::spawn(async move { follow(&watches).await }))
+        self.apis.get(|| tokio::spawn(async move { keep_asking(&watches).await }))
     }
 }
 
-async fn follow(watches: &Arc<Watches>) {
+async fn keep_asking(watches: &Arc<Watches>) {
     let mut answered = ask(watches).await;
     let kind = ApiKind::built_in("apiregistration.k8s.io/v1", "APIService");
     let kind = watches.store.kinds.insert(kind);

@@ -295,7 +295,7 @@ impl Watches {
 
     /// Sets the objects whose changes queue the instance. Returns whether some of them were not watched for
     /// it before: then they are to be looked up again.
-    pub(super) fn follow(self: &Arc<Self>, key: &InstanceKey, selectors: &[ResourceSelector]) -> bool {
+    pub(super) fn watch_for(self: &Arc<Self>, key: &InstanceKey, selectors: &[ResourceSelector]) -> bool {
         let reader = self.reader(key);
         let mut set = self.set();
         let mut before = set.reads.get(key).cloned().unwrap_or_default();
@@ -332,8 +332,8 @@ impl Watches {
 
     /// Sets the observations that are made for the instance. Returns whether one of them has an answer that
     /// the instance did not see before.
-    pub(super) fn observe(&self, key: &InstanceKey, polls: &[Arc<Poll>]) -> bool {
-        self.polls.follow(key, polls)
+    pub(super) fn poll_for(&self, key: &InstanceKey, polls: &[Arc<Poll>]) -> bool {
+        self.polls.poll_for(key, polls)
     }
 
     /// Repeats the observations of an instance, for the next decision of a step: they are pending until they
@@ -350,11 +350,11 @@ impl Watches {
 
     /// Forgets an instance that is gone.
     pub(super) fn forget(self: &Arc<Self>, key: &InstanceKey) {
-        self.follow(key, &[]);
-        self.observe(key, &[]);
+        self.watch_for(key, &[]);
+        self.poll_for(key, &[]);
         self.revisions.forget(key);
         drop(self.scheduler.take_state(key));
-        self.effects.observe(key, None);
+        self.effects.notify(key, None);
     }
 
     /// Asks discovery again about kinds that were not served.

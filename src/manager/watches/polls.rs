@@ -105,13 +105,13 @@ impl Polls {
 
     /// Sets the observations that are made for the instance. Returns whether one of them has an answer that
     /// the instance did not see before.
-    pub(super) fn follow(self: &Arc<Self>, key: &InstanceKey, polls: &[Arc<Poll>]) -> bool {
+    pub(super) fn poll_for(self: &Arc<Self>, key: &InstanceKey, polls: &[Arc<Poll>]) -> bool {
         let mut set = self.set();
         let before = set.reads.get(key).map(Vec::as_slice).unwrap_or_default();
         if before == polls {
             return false;
         }
-        set.follow(key, polls, |poll, signals| {
+        set.poll_for(key, polls, |poll, signals| {
             let (polls, poll, signals) = (Arc::clone(self), Arc::clone(poll), Arc::clone(signals));
             tokio::spawn(async move {
                 while let Err(panic) =
@@ -299,7 +299,7 @@ impl Set {
     }
 
     /// See [`Polls::follow`]. `spawn`: starts the task of an observation, which its signals wake.
-    fn follow(
+    fn poll_for(
         &mut self,
         key: &InstanceKey,
         polls: &[Arc<Poll>],
@@ -422,28 +422,28 @@ pub(super) mod tests {
     async fn a_waiting_observation_gets_the_next_free_place() {
         let mut set = Set::new(Limits { most: 2, first: 2, few: 2 });
         let [a, b, c, d, last] = ["a", "b", "c", "d", "e"].map(|url| poll("p", url));
-        assert!(!set.follow(&key("first"), &[Arc::clone(&a), Arc::clone(&b)], idle));
+        assert!(!set.poll_for(&key("first"), &[Arc::clone(&a), Arc::clone(&b)], idle));
         let failed = |set: &Set, name: &str, poll: &Arc<Poll>| matches!(set.known(&key(name)).get(poll), Some(PollResult::Failed(why)) if why.contains("waits for a free place"));
         for (name, poll) in [("second", &c), ("third", &d), ("fourth", &last)] {
-            assert!(set.follow(&key(name), std::slice::from_ref(poll), idle), "it is told at once");
+            assert!(set.poll_for(&key(name), std::slice::from_ref(poll), idle), "it is told at once");
             assert!(failed(&set, name, poll) && !is_asked(&mut set, poll));
         }
         // Another package has places of its own.
         let other = poll("q", "a");
-        assert!(!set.follow(&key("other"), std::slice::from_ref(&other), idle));
+        assert!(!set.poll_for(&key("other"), std::slice::from_ref(&other), idle));
         assert!(is_asked(&mut set, &other));
         // A waiting observation that no instance reads any more takes no place.
-        set.follow(&key("second"), &[], idle);
+        set.poll_for(&key("second"), &[], idle);
         assert_eq!(set.begin(&c), None);
         assert!(!is_asked(&mut set, &d));
-        set.follow(&key("first"), std::slice::from_ref(&b), idle);
+        set.poll_for(&key("first"), std::slice::from_ref(&b), idle);
         assert!(is_asked(&mut set, &d) && !is_asked(&mut set, &last));
         // The task of the observation waits for this signal.
         set.sources[&d].signals.wake.notified().await;
-        set.follow(&key("first"), &[], idle);
+        set.poll_for(&key("first"), &[], idle);
         assert!(is_asked(&mut set, &last));
         for name in ["third", "fourth", "other"] {
-            set.follow(&key(name), &[], idle);
+            set.poll_for(&key(name), &[], idle);
         }
         assert!(set.sources.is_empty() && set.reads.is_empty());
         assert_eq!((set.places.taken("p"), set.places.taken("q")), (0, 0));
@@ -453,14 +453,14 @@ pub(super) mod tests {
     async fn a_namespace_does_not_affect_the_observations_of_another() {
         let mut set = Set::new(Limits { most: 4, first: 2, few: 1 });
         let hostile: Vec<_> = (0..10).map(|number| poll_in("hostile", "p", &number.to_string())).collect();
-        set.follow(&key("hostile"), &hostile, idle);
+        set.poll_for(&key("hostile"), &hostile, idle);
         // The hostile namespace has two of four places, and waits with an equal request.
         let own = poll_in("n", "p", "9");
         assert!(!is_asked(&mut set, &hostile[9]));
-        assert!(!set.follow(&key("own"), std::slice::from_ref(&own), idle));
+        assert!(!set.poll_for(&key("own"), std::slice::from_ref(&own), idle));
         assert!(is_asked(&mut set, &own));
-        set.follow(&key("own"), &[], idle);
-        set.follow(&key("hostile"), &[], idle);
+        set.poll_for(&key("own"), &[], idle);
+        set.poll_for(&key("hostile"), &[], idle);
         assert_eq!(set.places.taken("p"), 0);
     }
 
@@ -468,7 +468,7 @@ pub(super) mod tests {
     async fn one_instance_takes_at_most_its_part_of_the_places() {
         let mut set = Set::new(PLACES);
         let many: Vec<_> = (0..1_000).map(|number| poll("p", &number.to_string())).collect();
-        assert!(set.follow(&key("greedy"), &many, idle));
+        assert!(set.poll_for(&key("greedy"), &many, idle));
         assert_eq!(set.sources.len(), MOST_OF_INSTANCE);
         let known = set.known(&key("greedy"));
         assert_eq!(known.len(), 1_000);
@@ -478,7 +478,7 @@ pub(super) mod tests {
             matches!(&known[&many[999]], PollResult::Failed(why) if why.contains("the instance has more than 200"))
         );
         // With fewer observations all are made.
-        assert!(!set.follow(&key("greedy"), &many[900..], idle));
+        assert!(!set.poll_for(&key("greedy"), &many[900..], idle));
         assert_eq!(set.sources.len(), 100);
         assert!(set.known(&key("greedy")).values().all(|result| *result == PollResult::Pending));
         assert!(is_asked(&mut set, &many[999]) && set.places.taken("p") == 100);

@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_list_is_followed_by_changes_and_resumed_there() {
+    async fn watch_continues_after_its_initial_list() {
         let first = vec![
             line("ADDED", "b", "7"),
             // These bookmarks do not end the list: the annotation is missing, or false.

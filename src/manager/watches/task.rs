@@ -22,10 +22,12 @@ use super::resilient::{self, cause, explain, is_expired};
 use super::watch::{Watch, WatchState};
 use crate::api::{ApiKind, CallError, Class, ObjectRef};
 use crate::backoff::{Backoff, Retry};
-use crate::children::{FieldProjection, Observed, ReadError, Referred, ResourceSelector, Seen, Select, kept};
+use crate::children::{
+    FieldProjection, Observed, RawObject, ReadError, Referred, ResourceSelector, Select, kept,
+};
 use crate::clock::Instant;
 use crate::cluster::{Cluster, call_error};
-use crate::manager::index::{InstanceKey, Origin};
+use crate::manager::index::{InstanceKey, Provenance};
 use crate::manager::metrics::OfKind;
 use crate::manager::owned::OwnerField;
 use crate::manager::raw::Raw;
@@ -76,7 +78,7 @@ impl Task {
                     tokio::spawn(async move { watches.place_children() });
                 }
                 Ok(Discovered::Served(found)) => {
-                    let lost = match self.follow(&found, &WatchState::Watching).await {
+                    let lost = match self.list_and_watch(&found, &WatchState::Watching).await {
                         Ok(()) if self.is_ref() => ReadError::KindMissing,
                         // Until discovery finds it again, it is neither served nor known to be gone: its objects may
                         // be there in another version.
@@ -91,7 +93,7 @@ impl Task {
                     retry.reset();
                 }
                 Ok(Discovered::OtherVersion(found)) => {
-                    self.follow_other_version(&found).await;
+                    self.watch_other_version(&found).await;
                     retry.reset();
                 }
                 Ok(Discovered::NotServed) => {
@@ -170,13 +172,13 @@ impl Task {
 
     /// Watches the objects of a kind in another version, until the requested one is served, or neither is: they are
     /// the same objects, though nothing can be applied as requested.
-    async fn follow_other_version(&self, found: &ApiKind) {
+    async fn watch_other_version(&self, found: &ApiKind) {
         let WatchKey { gvk, .. } = &self.key;
         let kinds = &self.watches.store.kinds;
         let served = found.gvk();
         info!(kind = %gvk, served = %served.api_version, "the version is not served: another is watched");
         let state = WatchState::OtherVersion(served.api_version.to_string());
-        let mut following = std::pin::pin!(self.follow(found, &state));
+        let mut following = std::pin::pin!(self.list_and_watch(found, &state));
         let mut retry = Retry::exhausted(DISCOVERY);
         loop {
             let mut nudged = std::pin::pin!(self.watches.discover.notified());
@@ -198,8 +200,8 @@ impl Task {
         }
     }
 
-    /// Lists and watches until the kind is not served any more. Once listed, the watch is in that state.
-    async fn follow(&self, found: &ApiKind, state: &WatchState) -> Result<(), CallError> {
+    /// Lists and watches until the kind is not served any more. Once all is listed, the watch is in `state`.
+    async fn list_and_watch(&self, found: &ApiKind, state: &WatchState) -> Result<(), CallError> {
         let whole = self.reads_content(found, state);
         let mut events = self.events(found, whole)?;
         let mut patience = self.is_ref().then(|| Instant::now() + FIRST_LIST);
@@ -483,7 +485,7 @@ impl Task {
                 Vec::new()
             }
             Event::InitApply(raw) | Event::Apply(raw) => match self.observe(&raw, whole) {
-                Some(observed) => store.index().put_child(observed, Origin::Watch),
+                Some(observed) => store.index().put_child(observed, Provenance::Watch),
                 // Without our labels it is no longer recognized as a child.
                 None => {
                     store.index().remove_child(&self.reference(&raw), uid(&raw), None).into_iter().collect()
@@ -537,7 +539,7 @@ impl Task {
     fn observe(&self, raw: &Raw, whole: bool) -> Option<Observed> {
         let WatchKey { gvk, .. } = &self.key;
         let store = &self.watches.store;
-        let seen = Seen {
+        let seen = RawObject {
             gvk,
             metadata: &raw.metadata,
             body: whole.then_some(&raw.body),

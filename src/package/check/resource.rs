@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::super::plan::Step;
-use super::super::{Child, Package, Ref, RefTarget, Resource, Tree, Yields};
+use super::super::{Child, Package, Ref, RefSource, Resource, Tree, Yields};
 use super::catalog::{Catalog, KindLookup};
 use crate::api::{BuiltIn, Gvk};
 use crate::crd::{self, Lookup};
@@ -115,9 +115,9 @@ impl<'a> Check<'a> {
     fn reference_type(&self, reference: &Ref) -> Type<'a> {
         let object = reference.gvk.as_ref().map_or_else(Type::any, |gvk| self.live(gvk));
         let one = match &reference.target {
-            RefTarget::Name(..) => object,
-            RefTarget::Select(..) => Type::each(Basic::LIST, object),
-            RefTarget::Observe(observation) => {
+            RefSource::Name(..) => object,
+            RefSource::Select(..) => Type::each(Basic::LIST, object),
+            RefSource::Observe(observation) => {
                 let fields = observation.fields().iter().map(|name| ((*name).to_owned(), answer(name)));
                 map(fields.collect::<Vec<_>>(), true)
             }
@@ -144,11 +144,11 @@ impl<'a> Check<'a> {
             self.infer.assume(when);
         }
         match &reference.target {
-            RefTarget::Name(name, _) => {
+            RefSource::Name(name, _) => {
                 self.infer.text(name);
             }
-            RefTarget::Select(tree, _) => self.tree(tree),
-            RefTarget::Observe(_) => {
+            RefSource::Select(tree, _) => self.tree(tree),
+            RefSource::Observe(_) => {
                 for text in reference.target_texts() {
                     self.infer.text(text);
                 }

@@ -23,17 +23,17 @@ pub struct Violation {
 /// The structural violations of an object. The defaults must be applied before, as in the API server. Unknown
 /// fields are violations, because the server drops them. CEL rules are not evaluated.
 pub fn validate(schema: &Value, object: &Value) -> Vec<Violation> {
-    Walk::all(schema, object, ("", true), &Patterns::default())
+    Validator::all(schema, object, ("", true), &Patterns::default())
 }
 
 /// The violations of a part of an object at `path`.
 pub fn validate_part(schema: &Value, value: &Value, path: &str) -> Vec<Violation> {
-    Walk::all(schema, value, (path, false), &Patterns::default())
+    Validator::all(schema, value, (path, false), &Patterns::default())
 }
 
 /// Whether a part of an object has no violations. The patterns of the schema are compiled only once.
 pub(super) fn fits(schema: &Value, value: &Value, patterns: &Patterns) -> bool {
-    Walk::all(schema, value, ("", false), patterns).is_empty()
+    Validator::all(schema, value, ("", false), patterns).is_empty()
 }
 
 /// Compiled patterns. Compiling one takes thousands of times as long as matching a short text.
@@ -65,21 +65,21 @@ impl PartialEq for Patterns {
     }
 }
 
-struct Walk<'p> {
+struct Validator<'p> {
     found: Vec<Violation>,
     patterns: &'p Patterns,
 }
 
-impl<'p> Walk<'p> {
+impl<'p> Validator<'p> {
     fn all(
         schema: &Value,
         value: &Value,
         (path, is_root): (&str, bool),
         patterns: &'p Patterns,
     ) -> Vec<Violation> {
-        let mut walk = Self { found: Vec::new(), patterns };
-        walk.structure(schema, value, path, is_root);
-        walk.found
+        let mut validator = Self { found: Vec::new(), patterns };
+        validator.structure(schema, value, path, is_root);
+        validator.found
     }
 
     fn report(&mut self, path: &str, message: impl Into<String>) {
@@ -330,9 +330,9 @@ impl<'p> Walk<'p> {
         }
         let patterns = self.patterns;
         let faults = |part: &Value| {
-            let mut walk = Walk { found: Vec::new(), patterns };
-            walk.nested(part, value, path);
-            walk.found
+            let mut validator = Validator { found: Vec::new(), patterns };
+            validator.nested(part, value, path);
+            validator.found
         };
         for (name, exactly) in [("anyOf", false), ("oneOf", true)] {
             let parts: Vec<Vec<Violation>> = list(name).iter().map(faults).collect();

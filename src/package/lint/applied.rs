@@ -23,12 +23,12 @@ pub(super) fn check(
         plan.triggers.iter().any(|trigger| matches!(trigger.event, Event::Created) && trigger.when.is_none())
     };
     for plan in resource.plans.iter().filter(is_first) {
-        let mut walk = Walk { resource, outlines, objects, names, applied: BTreeSet::new(), found };
-        walk.steps(&plan.steps, plan.strategy, &format!("plans.{}", plan.name));
+        let mut checker = StepChecker { resource, outlines, objects, names, applied: BTreeSet::new(), found };
+        checker.steps(&plan.steps, plan.strategy, &format!("plans.{}", plan.name));
     }
 }
 
-struct Walk<'a, 'o> {
+struct StepChecker<'a, 'o> {
     resource: &'a Resource,
     outlines: &'a Outlines,
     objects: &'o Objects<'a>,
@@ -37,7 +37,7 @@ struct Walk<'a, 'o> {
     found: &'o mut Vec<Diagnostic>,
 }
 
-impl<'a> Walk<'a, '_> {
+impl<'a> StepChecker<'a, '_> {
     fn steps(&mut self, steps: &'a [Step], strategy: Strategy, path: &str) {
         if strategy == Strategy::Parallel {
             // Parallel steps may run in any order.

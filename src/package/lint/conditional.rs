@@ -13,7 +13,7 @@ pub(super) fn unguarded(engine: &Engine, parts: &Parts) -> Vec<Diagnostic> {
     let mut reads: BTreeMap<usize, Vec<(Role, &ReadPath)>> = BTreeMap::new();
     for ExpressionSite { reads: found, child, role, .. } in parts.expression_sites(engine) {
         let Some(child) = child else { continue };
-        let paths = graph::follow([found], &parts.lets).into_iter().map(|path| (role, path));
+        let paths = graph::expand_lets([found], &parts.lets).into_iter().map(|path| (role, path));
         reads.entry(child).or_default().extend(paths);
     }
     let mut found = Vec::new();
@@ -65,7 +65,7 @@ fn whens<'a>(other: &'a Child, reader: &'a Child) -> impl Iterator<Item = &'a Ex
 fn is_guarded(when: &Expr, other: &Child, paths: &[(Role, &ReadPath)], parts: &Parts) -> bool {
     let asks = || paths.iter().filter(|(role, path)| path.guarded || path.flag || *role == Role::Member);
     let asks_for_it = asks().any(|(_, path)| child_of(path) == Some(&other.id));
-    let wanted = graph::follow([when.reads()], &parts.lets);
+    let wanted = graph::expand_lets([when.reads()], &parts.lets);
     let mut wanted = wanted.iter().filter(|path| path.root != "let").peekable();
     let same = |a: &ReadPath, b: &ReadPath| a.root == b.root && a.segments == b.segments;
     let asks_for_the_same =

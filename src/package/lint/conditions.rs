@@ -12,7 +12,7 @@ use crate::diag::{Diagnostic, Location};
 use crate::expression_sites::Parts;
 use crate::plan::Plan;
 use crate::template::{Engine, Expr, Fact, Mistake, MistakeKind, Purpose, Scope, Segment, Template, Text};
-use crate::{RefTarget, Yields};
+use crate::{RefSource, Yields};
 
 /// Reports conditions and comparisons that have the same result for every instance of a resource.
 pub(super) fn conditions(engine: &Arc<Engine>, parts: &Parts, known: &ResourceInfo) -> Vec<Diagnostic> {
@@ -45,10 +45,10 @@ impl Finder<'_> {
             if let Some(when) = &reference.when {
                 add(self.expression(when, Purpose::Condition), "the ref");
             }
-            if let RefTarget::Name(name, _) = &reference.target {
+            if let RefSource::Name(name, _) = &reference.target {
                 add(self.text(name), "");
             }
-            if let RefTarget::Observe(_) = &reference.target {
+            if let RefSource::Observe(_) = &reference.target {
                 reference.target_texts().into_iter().for_each(|text| add(self.text(text), ""));
             }
         }

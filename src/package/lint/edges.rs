@@ -39,7 +39,7 @@ pub(super) fn self_reads(engine: &Arc<Engine>, parts: &Parts) -> Vec<Diagnostic>
             }
             _ => continue,
         };
-        for path in graph::follow([usage.reads], &parts.lets) {
+        for path in graph::expand_lets([usage.reads], &parts.lets) {
             if id_of(path, "children") == Some(child.id.as_str()) {
                 let message = format!("the child `{}` reads itself", child.id);
                 let warning = Diagnostic::warning("package::self-read", message);
@@ -56,7 +56,7 @@ pub(super) fn retained_reads(engine: &Arc<Engine>, parts: &Parts) -> Vec<Diagnos
     let mut found = Vec::new();
     for usage in parts.expression_sites(engine).iter().filter(|usage| usage.renders()) {
         let Some(child) = usage.child.map(|child| &parts.children[child]) else { continue };
-        for path in graph::follow([usage.reads], &parts.lets) {
+        for path in graph::expand_lets([usage.reads], &parts.lets) {
             let Some(id) = id_of(path, "retained") else { continue };
             if !parts.children.iter().any(|child| child.id == id) {
                 continue; // reported elsewhere
@@ -93,7 +93,8 @@ pub(crate) fn members(
 ) {
     for (child, flat) in parts.children.iter().zip(manifests) {
         let (Some(each), Some(item)) = (&child.for_each, child.item()) else { continue };
-        let lists = |reads: &Reads| graph::follow([reads], &parts.lets).iter().any(|path| path.root == item);
+        let lists =
+            |reads: &Reads| graph::expand_lets([reads], &parts.lets).iter().any(|path| path.root == item);
         constant_list(engine, &each.in_, each.key.as_ref(), found);
         let is_constant = each.in_.reads().paths.is_empty();
         if is_constant && engine.items(&each.in_, &Scope::new()).is_ok_and(|items| items.len() < 2) {
@@ -153,7 +154,7 @@ fn reads(paths: &[&ReadPath], parts: &Parts, item: &str) -> bool {
     paths.iter().any(|path| {
         path.root == item
             || id_of(path, "let").and_then(|name| parts.lets.get(name)).is_some_and(|text| {
-                graph::follow([text.reads()], &parts.lets).iter().any(|path| path.root == item)
+                graph::expand_lets([text.reads()], &parts.lets).iter().any(|path| path.root == item)
             })
             || (path.root == "let"
                 && path.segments.first().is_none_or(|first| !matches!(first, Segment::Key(_))))

@@ -43,7 +43,7 @@ pub(super) fn check(engine: &Engine, outlines: &Outlines, resource: &Resource, f
             let At::Part(value) = root.at(field) else { continue };
             for part in scalars(value) {
                 let Ok(text) = engine.text(part.written().trim_matches(['"', '\'']), &here) else { continue };
-                let reads = graph::follow([text.reads()], &resource.lets);
+                let reads = graph::expand_lets([text.reads()], &resource.lets);
                 if reads.iter().any(|path| STICKY.contains(&path.root.as_str())) {
                     continue;
                 }

@@ -2,7 +2,7 @@
 //! rendering.
 
 use super::sketch::{At, Part, Text};
-use crate::RefTarget as Target;
+use crate::RefSource;
 use crate::Resource;
 use crate::api::{BuiltIn, Gvk};
 use crate::diag::{Location, Source, Span};
@@ -103,7 +103,7 @@ impl<'a> Objects<'a> {
             }
         }
         let refs = resource.refs.iter().filter_map(|reference| match (&reference.gvk, &reference.target) {
-            (Some(gvk), Target::Name(name, _)) => Some((&*gvk.kind, names.pattern(name))),
+            (Some(gvk), RefSource::Name(name, _)) => Some((&*gvk.kind, names.pattern(name))),
             (Some(gvk), _) => Some((&*gvk.kind, Pattern::unknown())),
             _ => None,
         });

@@ -111,7 +111,7 @@ impl<'a> Part<'a> {
     }
 
     /// The document of a partial, if the part is a lone call of a partial without variables.
-    fn followed(self, depth: usize) -> Option<Self> {
+    fn resolved(self, depth: usize) -> Option<Self> {
         if !self.is_computed() {
             return Some(self);
         }
@@ -124,7 +124,7 @@ impl<'a> Part<'a> {
             return None;
         }
         let path = if name.starts_with("templates/") { name.to_owned() } else { format!("templates/{name}") };
-        self.outlines.root(&path)?.followed(depth + 1)
+        self.outlines.root(&path)?.resolved(depth + 1)
     }
 
     /// The value of a key. If the map itself does not have the key, maps that `<<` merges are searched.
@@ -133,7 +133,7 @@ impl<'a> Part<'a> {
     }
 
     fn get_within(self, key: &str, depth: usize) -> At<'a> {
-        let Some(part) = self.followed(depth) else { return At::Open };
+        let Some(part) = self.resolved(depth) else { return At::Open };
         let NodeValue::Map(entries) = &part.node.value else {
             return if part.node.is_null() && !part.has_statements() { At::Absent } else { At::Open };
         };
@@ -175,7 +175,7 @@ impl<'a> Part<'a> {
 
     /// The items of a list; `None` if values may add other items.
     pub(super) fn items(self) -> Option<Vec<Self>> {
-        let part = self.followed(0)?;
+        let part = self.resolved(0)?;
         match &part.node.value {
             NodeValue::Seq(items) if !part.has_statements() => {
                 Some(items.iter().map(|item| part.with(item)).collect())
@@ -187,9 +187,9 @@ impl<'a> Part<'a> {
 
     /// The items of a list in all branches; `None` if values may add others.
     pub(super) fn all_items(self) -> Option<Vec<Self>> {
-        let part = self.followed(0)?;
+        let part = self.resolved(0)?;
         match &part.node.value {
-            NodeValue::Seq(items) => items.iter().map(|item| part.with(item).followed(0)).collect(),
+            NodeValue::Seq(items) => items.iter().map(|item| part.with(item).resolved(0)).collect(),
             NodeValue::Null => Some(Vec::new()),
             _ => None,
         }
@@ -201,7 +201,7 @@ impl<'a> Part<'a> {
     }
 
     fn keys_within(self, depth: usize) -> Option<Vec<Self>> {
-        let part = self.followed(depth)?;
+        let part = self.resolved(depth)?;
         match &part.node.value {
             NodeValue::Map(entries) => {
                 let mut keys = Vec::with_capacity(entries.len());
@@ -225,7 +225,7 @@ impl<'a> Part<'a> {
     }
 
     fn entries_within(self, depth: usize, found: &mut dyn FnMut(&str, Self)) {
-        let Some(part) = self.followed(0).filter(|_| depth < MAX_DEPTH) else { return };
+        let Some(part) = self.resolved(0).filter(|_| depth < MAX_DEPTH) else { return };
         match &part.node.value {
             NodeValue::Map(entries) => {
                 for (key, value) in entries {
@@ -272,7 +272,7 @@ impl<'a> Part<'a> {
     }
 
     fn add_texts(self, texts: &mut Texts, depth: usize) {
-        let Some(part) = self.followed(depth) else {
+        let Some(part) = self.resolved(depth) else {
             texts.open = true;
             return;
         };

@@ -44,7 +44,7 @@ impl Pods<'_> {
 enum Fit {
     Yes,
     Maybe,
-    /// No, because the labels do not have this one.
+    /// The selector does not match, because the labels do not have this one.
     No(String),
 }
 

@@ -10,6 +10,6 @@ mod tree;
 pub(crate) use child::is_secret;
 pub use child::{Child, ForEach, MaxUnavailable, OnImmutableChange, Yields, holds_data};
 pub use package::{Package, Permission};
-pub use refs::{Call, NamespaceRef, NamespaceRefs, Observation, Ref, Target};
+pub use refs::{Call, NamespaceRef, NamespaceRefs, Observation, Ref, RefSource};
 pub use resource::{Condition, Resource, StatusField};
 pub use tree::Tree;

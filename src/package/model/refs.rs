@@ -18,7 +18,7 @@ pub struct Ref {
     /// The kind of the objects; `None` for an observation.
     pub gvk: Option<Gvk>,
     /// What the ref reads.
-    pub target: Target,
+    pub target: RefSource,
     /// The loop, if the ref is a map by key.
     pub for_each: Option<ForEach>,
     /// A condition: the ref is read only while it is true.
@@ -38,7 +38,7 @@ pub struct Ref {
 
 /// What a ref reads.
 #[derive(Debug)]
-pub enum Target {
+pub enum RefSource {
     /// The object with a name.
     Name(Text, NamespaceRef),
     /// All objects with matching labels.
@@ -107,8 +107,8 @@ impl Ref {
     /// The observation, if it is one.
     pub fn observation(&self) -> Option<&Observation> {
         match &self.target {
-            Target::Observe(observation) => Some(observation),
-            Target::Name(..) | Target::Select(..) => None,
+            RefSource::Observe(observation) => Some(observation),
+            RefSource::Name(..) | RefSource::Select(..) => None,
         }
     }
 
@@ -116,17 +116,17 @@ impl Ref {
     pub(crate) fn target_texts(&self) -> Vec<&Text> {
         let mut texts = Vec::new();
         match &self.target {
-            Target::Name(name, namespace) => {
+            RefSource::Name(name, namespace) => {
                 texts.push(name);
                 texts.extend(namespace.text());
             }
-            Target::Select(selector, namespaces) => {
+            RefSource::Select(selector, namespaces) => {
                 selector.texts(&mut texts);
                 if let NamespaceRefs::List(namespaces) = namespaces {
                     texts.extend(namespaces.iter().filter_map(NamespaceRef::text));
                 }
             }
-            Target::Observe(observation) => match &observation.call {
+            RefSource::Observe(observation) => match &observation.call {
                 Call::Exec(exec) => exec.public(&mut texts),
                 Call::Http(http) => http.public(&mut texts),
             },
@@ -142,7 +142,7 @@ impl Ref {
 
     /// Whether its value is a list of objects.
     pub fn is_list(&self) -> bool {
-        matches!(self.target, Target::Select(..))
+        matches!(self.target, RefSource::Select(..))
     }
 }
 

@@ -32,7 +32,7 @@ spec:
 const TOKEN: &str = "{{ refs.token.data.token | b64decode }}";
 
 #[test]
-fn observations_are_checked() {
+fn invalid_observations_are_errors() {
     for (reference, status) in [
         ("http: {url: '{{ defaults.api }}/a'}", "refs.seen.body.a"),
         ("http: {url: '{{ defaults.api }}/a'}, every: 5s, expect: [200, 404]", "refs.seen.headers.etag"),

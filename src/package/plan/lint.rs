@@ -218,7 +218,7 @@ fn recorded(plans: &[Plan], found: &mut Vec<Diagnostic>) {
 /// undefined once the object is adopted.
 fn repeated_facts(visit: &Visit<'_>, lets: &Lets, found: &mut Vec<Diagnostic>) {
     let reads = |expr: &Expr, roots: &[&str]| {
-        graph::follow([expr.reads()], lets).iter().any(|path| roots.contains(&path.root.as_str()))
+        graph::expand_lets([expr.reads()], lets).iter().any(|path| roots.contains(&path.root.as_str()))
     };
     let step = visit.step;
     if step.when.iter().chain(&step.unless).any(|expr| reads(expr, &["record", "retained"])) {
@@ -249,7 +249,7 @@ fn lost_facts(engine: &Engine, parts: &Parts) -> Option<Diagnostic> {
     let sites = parts.expression_sites(engine);
     let mut paths = sites.iter().flat_map(|site| {
         let child = site.child.and_then(|child| parts.children.get(child));
-        graph::follow([site.reads], &parts.lets).into_iter().map(move |path| (child, path))
+        graph::expand_lets([site.reads], &parts.lets).into_iter().map(move |path| (child, path))
     });
     let carries = |(child, path): (Option<&Child>, &ReadPath)| match path.root.as_str() {
         "retained" => true,
@@ -355,7 +355,7 @@ fn origin(engine: &Engine, lets: &Lets, url: &Text, depth: usize, found: &mut Ve
             let is_name = matches!(path.to_string().as_str(), "name" | "namespace" | "instance.metadata.uid");
             root == "let" || TRUSTED.contains(&root) || !in_host && is_name
         };
-        let reads = graph::follow([&value.reads], lets);
+        let reads = graph::expand_lets([&value.reads], lets);
         let Some(path) = reads.iter().find(|path| !is_safe(path)) else { continue };
         let (message, help) = if in_host {
             let message = "is part of the host of the URL, so its author would choose where the request goes";
@@ -387,7 +387,7 @@ fn shell<'a>(engine: &Engine, lets: &Lets, exec: &'a Exec) -> Option<Diagnostic>
     let reads = engine.unfiltered(script, "shell_quote");
     let safe = ["let", "name", "namespace", "defaults", "operator", "cluster"];
     let reads: Vec<&Reads> = reads.iter().collect();
-    let reads = graph::follow(reads, lets);
+    let reads = graph::expand_lets(reads, lets);
     let path = reads.iter().find(|path| !safe.contains(&path.root.as_str()))?;
     let message = format!("`{path}` is part of a shell script: a quote or a `;` in it would be executed");
     Some(Diagnostic::warning("package::shell", message).located(path.location.clone()).help(

@@ -115,7 +115,7 @@ pub enum Event {
         time_zone: Option<Text>,
         /// How late a missed run may start; `None` is any time.
         starting_deadline: Option<Duration>,
-        /// While it is true, no run is due.
+        /// No run is due while this is true.
         suspend: Option<Expr>,
     },
 }
@@ -143,9 +143,9 @@ pub struct Step {
     pub name: String,
     /// The action.
     pub action: Action,
-    /// It is skipped unless this is true.
+    /// The step is skipped unless this is true.
     pub when: Option<Expr>,
-    /// It is skipped if this is true.
+    /// The step is skipped if this is true.
     pub unless: Option<Expr>,
     /// The step runs once for each item of the list.
     pub for_each: Option<Loop>,

@@ -7,23 +7,23 @@ use crate::api::group_of;
 /// The readiness of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Readiness {
-    /// It fulfils its purpose. A finished Pod or Job is ready, too.
+    /// The object fulfils its purpose. A finished Pod or Job is ready, too.
     Ready,
-    /// It is not ready yet.
+    /// The object is not ready yet.
     NotReady {
         /// One `CamelCase` word.
         reason: String,
         /// A sentence that says what is missing.
         message: String,
     },
-    /// It will not become ready without a change.
+    /// The object will not become ready without a change.
     Failed {
         /// One `CamelCase` word.
         reason: String,
         /// A sentence that says what failed.
         message: String,
     },
-    /// It has a deletionTimestamp, so it is neither ready nor gone.
+    /// The object has a deletionTimestamp, so it is neither ready nor gone.
     Terminating,
 }
 
@@ -42,7 +42,7 @@ impl Readiness {
     }
 }
 
-/// Not ready if the object's controller has not yet set `observedGeneration`. Only for kinds whose
+/// Returns not ready if the object's controller has not yet set `observedGeneration`. Only for kinds whose
 /// controllers certainly set it.
 pub(super) fn unseen(object: &Value) -> Option<Readiness> {
     let waits = number(object, "/metadata/generation").is_some()
@@ -72,7 +72,7 @@ impl<'a> Condition<'a> {
         })
     }
 
-    /// Not ready if the condition is about an older generation.
+    /// Returns not ready if the condition is about an older generation.
     pub(super) fn late(self, object: &Value) -> Option<Readiness> {
         let generation = number(object, "/metadata/generation")?;
         let observed = self.observed_generation.filter(|observed| *observed < generation)?;

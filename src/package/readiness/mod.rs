@@ -118,7 +118,7 @@ fn ready_condition(object: &Value) -> Option<Readiness> {
     }
 }
 
-/// Not ready because of a condition that covers only a part of readiness; for kinds without a condition
+/// Returns not ready because of a condition that covers only a part of readiness; for kinds without a condition
 /// Ready.
 fn unmet(object: &Value) -> Option<Readiness> {
     let parts = ["Accepted", "Programmed", "Available"];

@@ -65,7 +65,7 @@ fn pending(object: &Value) -> Readiness {
     }
 }
 
-/// For example `container etcd: ImagePullBackOff`, `containers a, b: not ready`.
+/// Names the containers in a message: `container etcd: ImagePullBackOff`, `containers a, b: not ready`.
 fn containers(names: &[&str], what: &str) -> String {
     let noun = if names.len() == 1 { "container" } else { "containers" };
     format!("{noun} {}: {what}", names.join(", "))

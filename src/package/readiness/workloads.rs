@@ -15,7 +15,7 @@ fn wanted(object: &Value) -> i64 {
     number(object, "/spec/replicas").unwrap_or(1)
 }
 
-/// Not ready with `2 of 3 replicas ready`, if some are missing.
+/// Returns not ready with `2 of 3 replicas ready`, if some are missing.
 fn missing(reason: &str, have: i64, want: i64, what: &str) -> Option<Readiness> {
     let noun = if want == 1 { "replica" } else { "replicas" };
     (have < want).then(|| Readiness::not_ready(reason, format!("{have} of {want} {noun} {what}")))

@@ -352,7 +352,7 @@ fn exposed_secret_data_is_allowed_and_reported() {
 }
 
 #[test]
-fn macros_and_recursion_are_followed() {
+fn secrets_are_tracked_through_macros_and_recursion() {
     let files = [(
         "templates/config.yaml",
         "{% macro show(x) %}v{{ x }}{% endmacro %}\n{% macro round(x, n) %}{{ round(x, n - 1) if n > 0 else x }}{% endmacro %}\n\

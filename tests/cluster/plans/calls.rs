@@ -12,7 +12,7 @@ use crate::support::ext::{
     CONFIG_MAP, EVENT, Kind, LONG, POD, Scene, condition, copy_package, fixture, is_ready, kind, run_flags,
     uid_of, watching,
 };
-use crate::support::plans::{Answer, Commands, LOOPBACK, PLAN_RUN, is_over, phase, story_of, with_api};
+use crate::support::plans::{Commands, LOOPBACK, PLAN_RUN, Reaction, is_over, phase, story_of, with_api};
 use crate::support::{eventually, plane};
 
 const KIND: (&str, Kind) = ("Caller", CALLER);
@@ -53,18 +53,18 @@ async fn a_post_is_sent_once_and_its_answer_recorded() {
 /// Which failures are retried and which are not. All attempts have the same key and together one effect.
 #[tokio::test]
 async fn failed_requests_are_retried_with_one_effect() {
-    let cases: [(&str, Vec<Answer>, &str, usize); 6] = [
+    let cases: [(&str, Vec<Reaction>, &str, usize); 6] = [
         (
             "500 and 503",
-            vec![Answer::Is(500, Value::Null), Answer::Is(503, json!({"why": "busy"}))],
+            vec![Reaction::Is(500, Value::Null), Reaction::Is(503, json!({"why": "busy"}))],
             "Succeeded",
             3,
         ),
-        ("429", vec![Answer::Is(429, Value::Null)], "Succeeded", 2),
-        ("cut before", vec![Answer::Cut], "Succeeded", 2),
-        ("cut after", vec![Answer::DoneAndCut, Answer::DoneAndCut], "Succeeded", 3),
-        ("400", vec![Answer::Is(400, json!({"why": "no seats"}))], "Failed", 1),
-        ("always 500", vec![Answer::Is(500, Value::Null); 9], "Failed", 5),
+        ("429", vec![Reaction::Is(429, Value::Null)], "Succeeded", 2),
+        ("cut before", vec![Reaction::Cut], "Succeeded", 2),
+        ("cut after", vec![Reaction::DoneAndCut, Reaction::DoneAndCut], "Succeeded", 3),
+        ("400", vec![Reaction::Is(400, json!({"why": "no seats"}))], "Failed", 1),
+        ("always 500", vec![Reaction::Is(500, Value::Null); 9], "Failed", 5),
     ];
     for (what, answers, ends, count) in cases {
         let (stage, _) = caller(json!({})).await;
@@ -89,7 +89,7 @@ async fn failed_requests_are_retried_with_one_effect() {
 #[tokio::test]
 async fn without_retries_there_is_one_attempt() {
     let (stage, _) = caller(json!({})).await;
-    api().next("POST", &stage.items("c"), [Answer::Is(503, Value::Null)]);
+    api().next("POST", &stage.items("c"), [Reaction::Is(503, Value::Null)]);
     run(&stage, "once", "Failed").await;
     assert_eq!(api().calls("POST", &stage.items("c")).len(), 1);
 }
@@ -99,7 +99,7 @@ async fn without_retries_there_is_one_attempt() {
 async fn timed_out_request_is_retried_with_the_same_key() {
     let (stage, _) = caller(json!({})).await;
     let items = stage.items("c");
-    api().always("POST", &items, Answer::DoneAndSilent);
+    api().always("POST", &items, Reaction::DoneAndSilent);
     let run = stage.request(KIND, "c", "post-patient", &Value::Null).await;
     eventually("two attempts", LONG, async || match api().calls("POST", &items).len() {
         2.. => Ok(()),
@@ -156,10 +156,10 @@ async fn unreachable_and_forbidden_addresses_are_reported() {
 async fn redirects_large_answers_and_missing_outputs_fail() {
     let (stage, _) = caller(json!({})).await;
     let items = stage.items("c");
-    api().next("GET", &items, [Answer::Is(302, Value::Null)]);
+    api().next("GET", &items, [Reaction::Is(302, Value::Null)]);
     let story = story_of(&run(&stage, "redirect", "Failed").await);
     assert!(story.contains("302"), "{story}");
-    api().next("GET", &items, [Answer::Is(200, json!("x".repeat(2000)))]);
+    api().next("GET", &items, [Reaction::Is(200, json!("x".repeat(2000)))]);
     let story = story_of(&run(&stage, "bounded", "Failed").await);
     assert!(story.contains("1000"), "{story}");
     // The item was created, so it is not created again.
@@ -186,12 +186,12 @@ async fn answers_are_shown_only_by_declared_outputs() {
         ("wrong-path", 200, "Failed", "output `count`"),
         ("wrong-record", 200, "Failed", "record `note`"),
     ] {
-        api().next("GET", &items, [Answer::Is(status, body.clone())]);
+        api().next("GET", &items, [Reaction::Is(status, body.clone())]);
         let story = story_of(&run(&stage, plan, ends).await);
         assert!(story.contains(says), "{plan}, {status}: {story}");
         assert!(!story.contains(CANARY), "{plan}, {status}: {story}");
         // Answer with a body that is not JSON.
-        api().next("GET", &items, [Answer::Is(status, text.clone().into())]);
+        api().next("GET", &items, [Reaction::Is(status, text.clone().into())]);
         let run = stage.request(KIND, "c", plan, &Value::Null).await;
         let story = story_of(&stage.until("its end", PLAN_RUN, &run, is_over).await);
         assert!(!story.contains(CANARY), "{plan}, {status}: {story}");
@@ -259,7 +259,7 @@ async fn command_does_not_run_if_unless_is_true() {
 
 /// Observations are polled at their interval; the status shows them, and children follow.
 #[tokio::test]
-async fn observations_are_polled_and_children_follow() {
+async fn polled_observations_change_children() {
     let (stage, commands) = caller(json!({})).await;
     commands.prints("peers", "[\"a\"]");
     api().put(&format!("/{}/c/watched", stage.namespace()), json!({"n": 1}));
@@ -299,7 +299,7 @@ async fn failed_observations_are_unknown_and_not_empty() {
     stage.ready(CALLER, "c").await;
 
     commands.fails("peers", Some("refused"));
-    api().always("GET", &watched, Answer::Is(503, Value::Null));
+    api().always("GET", &watched, Reaction::Is(503, Value::Null));
     let said = |o: &Value| {
         let told = o["status"]["conditions"].to_string();
         !is_ready(o) && told.contains("peers") && told.contains("item")
@@ -334,7 +334,7 @@ async fn failed_observations_are_unknown_and_not_empty() {
 async fn step_that_reads_an_unknown_waits_until_its_timeout() {
     let (stage, _) = caller(json!({})).await;
     let watched = format!("/{}/c/watched", stage.namespace());
-    api().always("GET", &watched, Answer::Cut);
+    api().always("GET", &watched, Reaction::Cut);
     stage.edit(CALLER, "c", json!({"watch": true})).await;
     let run = stage.request(KIND, "c", "decide", &Value::Null).await;
     let run = stage.run_is(&run, "Failed").await;
@@ -356,8 +356,8 @@ async fn refused_requests_in_mid_run_are_retried_until_accepted() {
     for (plan, reason) in [("post-patient", "503"), ("post-patient", "connection"), ("exec-retried", "exit")]
     {
         match reason {
-            "503" => api().always("POST", &items, Answer::Is(503, Value::Null)),
-            "connection" => api().always("POST", &items, Answer::Cut),
+            "503" => api().always("POST", &items, Reaction::Is(503, Value::Null)),
+            "connection" => api().always("POST", &items, Reaction::Cut),
             _ => commands.fails("flaky", Some("refused")),
         }
         let attempts = || api().calls("POST", &items).len() + commands.calls("flaky").len();
@@ -404,7 +404,7 @@ async fn hanging_calls_of_one_tenant_delay_no_other() {
     let of_hostile = format!("/{}/", hostile.namespace());
     hostile.apply(&super::instance(("Room", HANGING_ROOM), "booked", json!({})).to_string()).await;
     hostile.ready(HANGING_ROOM, "booked").await;
-    api().always("POST", &of_hostile, Answer::DoneAndSilent);
+    api().always("POST", &of_hostile, Reaction::DoneAndSilent);
     let rooms: Vec<Value> = (0..90)
         .map(|number| super::instance(("Room", HANGING_ROOM), &format!("r-{number}"), json!({})))
         .collect();

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{HALL, ROOM, Stage, api};
 use crate::support::eventually;
 use crate::support::ext::{CONFIG_MAP, LONG};
-use crate::support::plans::{Answer, PLAN_RUN};
+use crate::support::plans::{PLAN_RUN, Reaction};
 
 const ROOMS: &str = "rooms.fixtures.operetta.dev";
 const HALLS: &str = "halls.fixtures.operetta.dev";
@@ -31,7 +31,7 @@ async fn cleanup_runs_before_children_are_deleted() {
 async fn deletion_settles_unanswered_requests_first() {
     let stage = Stage::new().await;
     let items = stage.items("r");
-    api().always("POST", &items, Answer::DoneAndSilent);
+    api().always("POST", &items, Reaction::DoneAndSilent);
     stage.create(("Room", ROOM), "r", json!({})).await;
     eventually(
         "the POST",
@@ -94,7 +94,7 @@ async fn cleanup_waits_for_an_unreachable_api() {
     let stage = Stage::new().await;
     let items = stage.items("r");
     stage.ready_with(("Room", ROOM), "r", json!({})).await;
-    api().always("DELETE", &items, Answer::Is(503, Value::Null));
+    api().always("DELETE", &items, Reaction::Is(503, Value::Null));
     stage.kubectl(&["delete", ROOMS, "r", "--wait=false"]).await;
     eventually("attempts", LONG, async || match api().calls("DELETE", &items).len() {
         3.. => Ok(()),
@@ -130,7 +130,7 @@ async fn terminating_namespace_is_not_blocked_by_cleanup() {
 async fn a_deletion_ends_a_run_that_waits() {
     let stage = Stage::new().await;
     let items = stage.items("r");
-    api().next("POST", &items, vec![Answer::Is(503, Value::Null); 200]);
+    api().next("POST", &items, vec![Reaction::Is(503, Value::Null); 200]);
     stage.create(("Room", ROOM), "r", json!({})).await;
     eventually(
         "an attempt",

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::support::eventually;
 use crate::support::ext::{JOB, LONG, POD, Scene, condition, is_pod_ready};
-use crate::support::plans::{Answer, Api, Commands};
+use crate::support::plans::{Api, Commands, Reaction};
 
 fn job(name: &str, annotations: &Value, image: &str) -> String {
     json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": {"backoffLimit": 0, "template": {
@@ -99,7 +99,7 @@ async fn http_api_answers_as_scripted() {
     assert_eq!(send("GET", "/n/items/n1", "").await.as_deref(), Some("200"));
     assert_eq!(send("DELETE", "/n/items/n1", "").await.as_deref(), Some("200"));
     assert_eq!(send("GET", "/n/items/n1", "").await.as_deref(), Some("410"));
-    api.next("POST", "/n/items", [Answer::Is(503, Value::Null), Answer::Cut, Answer::DoneAndCut]);
+    api.next("POST", "/n/items", [Reaction::Is(503, Value::Null), Reaction::Cut, Reaction::DoneAndCut]);
     assert_eq!(send("POST", "/n/items", "l").await.as_deref(), Some("503"));
     assert_eq!(send("POST", "/n/items", "l").await, None);
     assert_eq!(api.items("/n/").len(), 1);

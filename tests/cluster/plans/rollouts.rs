@@ -164,7 +164,7 @@ async fn a_changed_ref_rolls_members_one_by_one() {
 
 /// A record changes children at once and in place, even if its run fails afterwards.
 #[tokio::test]
-async fn children_follow_a_record_even_if_the_run_fails() {
+async fn record_changes_children_even_if_the_run_fails() {
     let stage = Stage::new().await;
     stage.ready_with(KIND, "f", json!({})).await;
     let run = stage.request(KIND, "f", "promote", &json!({"to": 9})).await;

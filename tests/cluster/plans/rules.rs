@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{DESK, Stage, api};
 use crate::support::eventually;
 use crate::support::ext::{CONFIG_MAP, JOB, LONG, condition, is_ready, name_of};
-use crate::support::plans::{ADMIN, Answer, PLAN_RUN, phase, steps, story_of};
+use crate::support::plans::{ADMIN, PLAN_RUN, Reaction, phase, steps, story_of};
 
 const KIND: (&str, crate::support::ext::Kind) = ("Desk", DESK);
 
@@ -139,7 +139,7 @@ async fn second_run_is_refused_queued_or_replaces_the_first() {
 async fn unanswered_request_is_settled_before_another_run_begins() {
     let stage = desk().await;
     let items = stage.items("d");
-    api().always("POST", &items, Answer::DoneAndSilent);
+    api().always("POST", &items, Reaction::DoneAndSilent);
     let post = running(&stage, "post").await;
     eventually(
         "the POST",

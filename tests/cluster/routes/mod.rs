@@ -18,7 +18,7 @@ use crate::support::{OPERETTA, eventually, kubectl_of, plane};
 /// The expected state of a child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
-    /// It is unchanged and desired.
+    /// The child is unchanged and desired.
     Wanted,
     Gone,
     /// It stays, with the annotation for retained children.

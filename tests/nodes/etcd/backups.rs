@@ -155,7 +155,7 @@ async fn s3_backups_are_limited_and_restored_into_a_new_cluster() {
     };
     two(&newest).await;
     if is_long() {
-        // Now by the schedule. Requests at the same moment would be refused, so this comes last.
+        // The schedule also makes backups. Requests at the same moment would be refused, so this comes last.
         let policy = json!({"backupPolicy": {"backupIntervalInSecond": 60}});
         stage.scene.patch(stage.backup, "b", "merge", &json!({"spec": policy})).await;
         newest = stage.newer_backup(&newest).await;

@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::writer::Target;
+use super::writer::Endpoint;
 use super::{CLUSTER, PATIENCE, Stage, durable, names};
 use crate::support::eventually;
 use crate::support::ext::{POD, SECRET, condition};
@@ -214,6 +214,6 @@ async fn without_usable_certificates_nothing_is_replaced() {
 impl Stage {
     /// Starts the client of a cluster, with TLS if there are settings.
     pub(super) async fn writer_with(&self, cluster: &str, tls: Option<Tls>) -> super::Writer {
-        super::Writer::start(Target { tls, ..self.target(cluster).await })
+        super::Writer::start(Endpoint { tls, ..self.endpoint(cluster).await })
     }
 }

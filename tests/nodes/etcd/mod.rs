@@ -26,7 +26,7 @@ use crate::support::ext::{
     uid_of, watching,
 };
 use crate::support::{Operetta, eventually};
-use writer::{Target, Writer};
+use writer::{Endpoint, Writer};
 
 const CLUSTER: Kind = ETCD;
 const BACKUP: Kind = kind("etcd.database.coreos.com/v1beta2", "etcdbackups");
@@ -241,15 +241,15 @@ impl Stage {
     }
 
     /// The address for clients of a cluster.
-    async fn target(&self, cluster: &str) -> Target {
+    async fn endpoint(&self, cluster: &str) -> Endpoint {
         let service = self.scene.get(SERVICE, &format!("{cluster}-client")).await;
         let address = service["spec"]["clusterIP"].as_str().expect("an address").to_owned();
-        Target { address, tls: None }
+        Endpoint { address, tls: None }
     }
 
     /// Starts the client of a cluster.
     async fn writer(&self, cluster: &str) -> Writer {
-        Writer::start(self.target(cluster).await)
+        Writer::start(self.endpoint(cluster).await)
     }
 
     /// Watches from now on that members are replaced one at a time: when a pod is deleted, all others exist

@@ -36,7 +36,7 @@ impl Log {
 
 /// An etcd cluster, as clients reach it.
 #[derive(Clone)]
-pub(super) struct Target {
+pub(super) struct Endpoint {
     /// An address that this machine can reach.
     pub(super) address: String,
     pub(super) tls: Option<Tls>,
@@ -44,7 +44,7 @@ pub(super) struct Target {
 
 /// A client that writes `k/N` = `vN` for one N after another.
 pub(super) struct Writer {
-    pub(super) target: Target,
+    pub(super) endpoint: Endpoint,
     log: Arc<Mutex<Log>>,
     task: JoinHandle<()>,
 }
@@ -56,9 +56,9 @@ impl Drop for Writer {
 }
 
 impl Writer {
-    pub(super) fn start(target: Target) -> Self {
+    pub(super) fn start(endpoint: Endpoint) -> Self {
         let log = Arc::<Mutex<Log>>::default();
-        let (shared, to) = (Arc::clone(&log), target.clone());
+        let (shared, to) = (Arc::clone(&log), endpoint.clone());
         let task = tokio::spawn(async move {
             let mut last = Instant::now();
             for number in 0_u64.. {
@@ -77,7 +77,7 @@ impl Writer {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         });
-        Self { target, log, task }
+        Self { endpoint, log, task }
     }
 
     /// Stops writing. The last write may or may not be stored.
@@ -112,7 +112,7 @@ impl Writer {
             let body =
                 json!({"key": STANDARD.encode(&from), "range_end": STANDARD.encode("k0"), "limit": 5_000});
             let reply =
-                eventually("a read", PATIENCE, async || self.target.call("kv/range", &body).await).await;
+                eventually("a read", PATIENCE, async || self.endpoint.call("kv/range", &body).await).await;
             let text = |value: &Value| {
                 let bytes = STANDARD.decode(value.as_str().unwrap_or_default()).expect("base64");
                 String::from_utf8(bytes).expect("UTF-8")
@@ -152,7 +152,7 @@ impl Writer {
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
-impl Target {
+impl Endpoint {
     /// A call of etcd's JSON API on its own connection: the Service chooses a member for each.
     pub(super) async fn call(&self, what: &str, body: &Value) -> Result<Value, String> {
         let answer = tokio::time::timeout(ATTEMPT, self.attempt(what, body)).await;

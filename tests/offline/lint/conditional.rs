@@ -45,7 +45,7 @@ fn an_unguarded_read_of_a_conditional_child_is_a_warning() {
                 &finding,
             );
         }
-        // Here the other child is in a group.
+        // The other child may be in a group.
         warned(
             &format!(
                 "\n    - crd: crds/web.yaml\n      children:\n        - {{when: {when}, children: [{{id: extra, template: templates/cm.yaml}}]}}\n        - {{id: bare, template: templates/bare.yaml}}"

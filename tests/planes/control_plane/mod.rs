@@ -24,7 +24,7 @@ fn json(text: &str) -> Value {
 }
 
 #[tokio::test]
-async fn is_a_current_kubernetes_with_a_ready_node() {
+async fn control_plane_is_a_current_kubernetes_with_a_ready_node() {
     let plane = plane().await;
     let version = json(&kubectl(&["get", "--raw", "/version"]).await.ok());
     let minor: u32 = version["minor"].as_str().unwrap().parse().unwrap();

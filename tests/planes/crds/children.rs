@@ -113,7 +113,7 @@ async fn a_crd_created_as_a_child_does_not_belong_to_a_package() {
     held(&manager).await;
     assert!(find(CONFIG_MAP, "h-after").await.is_some());
 
-    // The same holds for a manager that starts when all of it exists.
+    // A manager that starts when all of it exists decides the same.
     manager.kill9();
     let mut again = run(&plane, &[&package]);
     watching(&mut again, 2).await;

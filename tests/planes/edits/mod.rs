@@ -151,7 +151,7 @@ async fn each_edit_is_restored_or_kept_without_repeated_writes() {
     manager.stop();
 }
 
-/// A field that the package yields: to an autoscaler while it is listed, and never to nobody.
+/// A yielded field belongs to an autoscaler while the template lists it, and never loses its last owner.
 async fn what_is_yielded(scene: &Scene) {
     let name = |n: usize| format!("y-{n}-scaled");
     for n in 0..3 {

@@ -6,22 +6,22 @@ use crate::support::faults::Fault;
 use crate::support::faults::case::Case;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_before_an_odd_write() {
+async fn instance_resumes_when_killed_before_an_odd_write() {
     lane(&Fault::DieBefore, 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_before_an_even_write() {
+async fn instance_resumes_when_killed_before_an_even_write() {
     lane(&Fault::DieBefore, 2).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_after_an_odd_write() {
+async fn instance_resumes_when_killed_after_an_odd_write() {
     lane(&Fault::DieAfter, 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_after_an_even_write() {
+async fn instance_resumes_when_killed_after_an_even_write() {
     lane(&Fault::DieAfter, 2).await;
 }
 

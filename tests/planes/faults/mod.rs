@@ -33,7 +33,7 @@ fn topic(name: &str) -> String {
 /// `docs/testing.md` must name existing tests for each fault, and for each long form a variable that the file
 /// reads.
 #[test]
-fn the_tables_name_tests_that_are_there() {
+fn fault_tables_name_existing_tests() {
     let doc = crate::support::ext::file("docs/testing.md");
     let mut numbers = std::collections::BTreeSet::new();
     let mut found = 0;
@@ -74,12 +74,12 @@ fn second() -> Value {
 
 /// The states of an undisturbed run after each step, with the creations and deletions of the step.
 struct Reference {
-    deployed: Step,
-    edited: Step,
-    deleted: Step,
+    deployed: Checkpoint,
+    edited: Checkpoint,
+    deleted: Checkpoint,
 }
 
-struct Step {
+struct Checkpoint {
     state: State,
     counts: Counts,
 }
@@ -104,10 +104,13 @@ async fn reference() -> &'static Reference {
                     case.gone("i-calm").await;
                 }
                 case.quiet().await;
-                steps.push(Step { state: case.state("i-calm").await, counts: case.counts(mark, "i-calm") });
+                steps.push(Checkpoint {
+                    state: case.state("i-calm").await,
+                    counts: case.counts(mark, "i-calm"),
+                });
             }
             case.finish(process).await;
-            let [deployed, edited, deleted] = <[Step; 3]>::try_from(steps).ok().expect("three steps");
+            let [deployed, edited, deleted] = <[Checkpoint; 3]>::try_from(steps).ok().expect("three steps");
             assert_eq!(deployed.state.len(), 8, "{:?}", deployed.state.keys());
             assert_eq!(deleted.state.keys().collect::<Vec<_>>(), ["configmaps <name>-kept"]);
             Reference { deployed, edited, deleted }

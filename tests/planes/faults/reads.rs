@@ -340,7 +340,7 @@ async fn objects_of_undiscovered_kinds_are_not_pruned() {
         if code == 503 {
             case.ready("part").await;
         } else {
-            // Now the Job is known, and not desired.
+            // The Job is known again, and not desired.
             case.scene.gone(JOB, "part").await;
         }
         process.stop().await;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use super::schedules::{AT_ONCE, Told, seeds};
-use super::{Counts, Step as Stage};
+use super::{Checkpoint, Counts};
 use crate::support::eventually;
 use crate::support::ext::{
     CLUSTER_ROLE, CONFIG_MAP, DEPLOYMENT, DISRUPTION_BUDGET, INGRESS, LONG, POD, SECRET, SERVICE,
@@ -357,8 +357,8 @@ async fn sweep_up(case: &Case, name: &str) {
 }
 
 /// The states of an undisturbed run after each deed.
-async fn reference(subject: &'static Subject) -> &'static [Stage] {
-    static REFERENCES: [OnceCell<Vec<Stage>>; 3] = [const { OnceCell::const_new() }; 3];
+async fn reference(subject: &'static Subject) -> &'static [Checkpoint] {
+    static REFERENCES: [OnceCell<Vec<Checkpoint>>; 3] = [const { OnceCell::const_new() }; 3];
     let number = ["motley", "webapp", "etcd"].iter().position(|name| *name == subject.name).unwrap();
     let reference = async || {
         let case = Case::of(subject, 0).await;
@@ -370,7 +370,7 @@ async fn reference(subject: &'static Subject) -> &'static [Stage] {
             let mark = case.wire.mark();
             perform(&case, name, deed).await;
             answered(&case, name, deed, matches!(deeds.last(), Some(Deed::Approve))).await;
-            stages.push(Stage { state: case.state(name).await, counts: case.counts(mark, name) });
+            stages.push(Checkpoint { state: case.state(name).await, counts: case.counts(mark, name) });
         }
         case.finish(process).await;
         stages
@@ -468,7 +468,7 @@ async fn storms(subject: &'static Subject) {
     futures::stream::iter(seeds().into_iter().map(run)).buffer_unordered(AT_ONCE).collect::<()>().await;
 }
 
-async fn storm(subject: &'static Subject, seed: u64, stages: &[Stage]) {
+async fn storm(subject: &'static Subject, seed: u64, stages: &[Checkpoint]) {
     let mix = Mix::of(seed);
     let case = Case::of(subject, seed).await.with_deadline(Duration::from_secs(3));
     let mut process: Process = case.start().await;

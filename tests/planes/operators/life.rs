@@ -231,7 +231,7 @@ async fn upgrade_waits_for_an_active_run() {
     let is_one = |operator: &Value| operator["status"]["revisions"][0]["instances"] == 2;
     cluster.until("works", "one revision", is_one).await;
 
-    // Now a rollback in the midst of a run.
+    // A rollback in the midst of a run waits for the run as well.
     scene.patch(CONFIG_MAP, "s", "merge", &json!({"data": {"open": null}})).await;
     let run = start_run().await;
     cluster.operetta(&["rollback", "works"]).await.ok();

@@ -32,7 +32,7 @@ async fn reapplied_operator_changes_no_child() {
         condition(o, "Ready")["status"] != "True" && told.contains("no Operator of the cluster brings it")
     };
     scene.until("unmanaged", package.kind(), "one", unmanaged).await;
-    // Nothing reconciles its spec.
+    // No manager reconciles the spec of the instance.
     scene.patch(package.kind(), "one", "merge", &json!({"spec": {"size": 5}})).await;
     scene.apply(&package.instance("two", &json!({}))).await;
     scene.until("unmanaged", package.kind(), "two", unmanaged).await;
@@ -81,7 +81,7 @@ async fn operator_recreated_during_a_restart_is_loaded() {
     assert_eq!((uid_of(&after), version(&after)), (uid_of(&child), version(&child)), "no child is touched");
 }
 
-/// Fault 19, and what remains afterwards.
+/// Fault 19: an uninstall is refused while there are instances; afterwards nothing remains.
 #[tokio::test]
 async fn uninstall_is_refused_while_there_are_instances() {
     let cluster = Cluster::start().await;

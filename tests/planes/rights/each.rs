@@ -19,7 +19,7 @@ use super::{derived, strict_plane};
 use crate::support::ext::{
     ETCD, Kind, LONG, SITE, Scene, WEB_APP, condition, copy_package, find_in, is_ready, kind, list,
 };
-use crate::support::rights::{SYSTEM, apply, follow, manager, user};
+use crate::support::rights::{SYSTEM, apply, manager, run_operators, user};
 use crate::support::{eventually, kubectl_of, operetta};
 
 pub(super) const OPERATOR: Kind = kind("operetta.dev/v1alpha1", "operators");
@@ -94,7 +94,7 @@ async fn each_missing_right_of_each_package_is_named() {
     let plane = strict_plane().await;
     crate::support::etcd::watch(&plane);
     let kubeconfig = manager(&plane).await;
-    let operetta = follow(&plane, &kubeconfig).await;
+    let operetta = run_operators(&plane, &kubeconfig).await;
     // Two packages have the same name, and so the same Operator.
     let mut by_name = BTreeMap::<String, Vec<&Case>>::new();
     for case in &cases {

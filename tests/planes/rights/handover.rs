@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::revisions::{Shape, Subject};
 use super::strict_plane;
 use crate::support::ext::{CRD, LONG, Scene, condition, find_in, kind, uid_of};
-use crate::support::rights::{follow, manager};
+use crate::support::rights::{manager, run_operators};
 use crate::support::{eventually, kubectl_of};
 
 const OPERATOR: crate::support::ext::Kind = kind("operetta.dev/v1alpha1", "operators");
@@ -17,7 +17,7 @@ const OPERATOR: crate::support::ext::Kind = kind("operetta.dev/v1alpha1", "opera
 async fn new_account_has_rights_before_it_has_the_kind() {
     let plane = strict_plane().await;
     let kubeconfig = manager(&plane).await;
-    let _operetta = follow(&plane, &kubeconfig).await;
+    let _operetta = run_operators(&plane, &kubeconfig).await;
     let subject = |name: &str, scene: Scene| Subject {
         name: name.to_owned(),
         plural: "handeds".to_owned(),

@@ -14,7 +14,7 @@ use crate::support::barrier::Address;
 use crate::support::ext::{
     CONFIG_MAP, Kind, LONG, SITE, Scene, condition, file, kind, list, name_of, uid_of,
 };
-use crate::support::rights::{follow, grant_with, manager, user};
+use crate::support::rights::{grant_with, manager, run_operators, user};
 use crate::support::{Operetta, eventually, kubectl_of};
 
 const SITES: &str = "examples/packages/site";
@@ -71,7 +71,7 @@ async fn account_with_roles_only_serves_named_namespaces() {
     let kubeconfig = manager(&plane).await;
     let (one, two, three) = (Scene::on(&plane).await, Scene::on(&plane).await, Scene::on(&plane).await);
     grant_in(&plane, SITES, &[&one, &two]).await;
-    let operetta = follow(&plane, &kubeconfig).await;
+    let operetta = run_operators(&plane, &kubeconfig).await;
     install(&plane, SITES, &names(&[&one, &two])).await;
     let mut site: Value = serde_json::from_str(
         &kubectl_of(
@@ -137,7 +137,7 @@ async fn account_with_roles_only_serves_named_namespaces() {
     one.until("not served", SITE, "docs", unserved).await;
     one.kubectl(&["delete", "configmap", "docs"]).await;
     drop(operetta);
-    let _operetta = follow(&plane, &kubeconfig).await;
+    let _operetta = run_operators(&plane, &kubeconfig).await;
     repaired(&two, "docs").await;
     assert!(one.find(CONFIG_MAP, "docs").await.is_none(), "nothing repairs it");
     one.kubectl(&["delete", "site", "docs", "--wait=false"]).await;
@@ -150,7 +150,7 @@ async fn package_without_rights_affects_no_other() {
     let plane = strict_plane().await;
     let kubeconfig = manager(&plane).await;
     let scene = Scene::on(&plane).await;
-    let operetta = follow(&plane, &kubeconfig).await;
+    let operetta = run_operators(&plane, &kubeconfig).await;
     // One package has no rights at all: neither its children nor its instances can be listed.
     let here = names(&[&scene]);
     grant_in(&plane, SITES, &[&scene]).await;
@@ -203,7 +203,7 @@ async fn package_without_rights_affects_no_other() {
     // A right that is withdrawn while a watch is open is reported when the watch is opened again.
     revoke_watch(&plane, &scene).await;
     drop(operetta);
-    let operetta = follow(&plane, &kubeconfig).await;
+    let operetta = run_operators(&plane, &kubeconfig).await;
     let expected = BTreeSet::from([format!("watch configmaps in {}", scene.namespace())]);
     until_missing(&plane, "hello", &expected).await;
     is_ready(&operetta, "").await;

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::{derived, strict_plane};
 use crate::support::crd::crd;
 use crate::support::ext::{CRD, Kind, LONG, Scene, condition, find_in, kind};
-use crate::support::rights::{SYSTEM, follow, manager, user};
+use crate::support::rights::{SYSTEM, manager, run_operators, user};
 use crate::support::{Output, eventually, kubectl_of, operetta};
 
 const GROUP: &str = "revisions.example.org";
@@ -284,7 +284,7 @@ async fn account_has_exactly_the_rights_of_its_revision() {
     const CHANGES: u32 = 10;
     let plane = strict_plane().await;
     let kubeconfig = manager(&plane).await;
-    let _operetta = follow(&plane, &kubeconfig).await;
+    let _operetta = run_operators(&plane, &kubeconfig).await;
     let run = async |index: u32| {
         let (name, scene) =
             (format!("subject{}s", char::from(b'a' + u8::try_from(index).unwrap())), Scene::on(&plane).await);
@@ -328,7 +328,7 @@ async fn account_has_exactly_the_rights_of_its_revision() {
 async fn roles_with_former_names_are_replaced() {
     let plane = strict_plane().await;
     let kubeconfig = manager(&plane).await;
-    let _operetta = follow(&plane, &kubeconfig).await;
+    let _operetta = run_operators(&plane, &kubeconfig).await;
     let scene = Scene::on(&plane).await;
     let (revisions, order) = (BTreeMap::new(), Vec::new());
     let (name, plural) = ("formers".to_owned(), "formers".to_owned());
@@ -383,7 +383,7 @@ async fn install(plane: &Arc<ControlPlane>, name: &str, seed: u32) -> (tempfile:
 async fn package_name_gives_no_role_of_another_package() {
     let plane = strict_plane().await;
     let kubeconfig = manager(&plane).await;
-    let operetta_process = follow(&plane, &kubeconfig).await;
+    let operetta_process = run_operators(&plane, &kubeconfig).await;
     let all_of_manager = async || {
         let args = [
             "get",

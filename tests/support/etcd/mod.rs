@@ -54,13 +54,13 @@ pub fn watch(plane: &ControlPlane) {
             let options = KubeConfigOptions::default();
             let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await;
             let client = kube::Client::try_from(config.expect("a configuration")).expect("a client");
-            tokio::join!(follow(client.clone(), POD, pods), follow(client, CONFIG_MAP, founders));
+            tokio::join!(on_change(client.clone(), POD, pods), on_change(client, CONFIG_MAP, founders));
         });
     });
 }
 
 /// Calls `write` with all objects of a kind whenever one of them changes.
-async fn follow(client: kube::Client, kind: Kind, write: fn(&BTreeMap<String, Value>, &Value)) {
+async fn on_change(client: kube::Client, kind: Kind, write: fn(&BTreeMap<String, Value>, &Value)) {
     let api = Api::<DynamicObject>::all_with(client, &kind.resource());
     let mut known = BTreeMap::new();
     let mut events = Box::pin(watcher(api, Config::default().labels("app=etcd")).default_backoff());

@@ -15,7 +15,7 @@ pub enum Verb {
     Apply,
     Patch,
     Delete,
-    /// One of the last four, as a dry run.
+    /// A create, apply, patch or delete as a dry run.
     DryRun,
     /// Discovery of kinds, or of the version.
     Discover,

@@ -90,13 +90,13 @@ pub struct Process {
 }
 
 impl Process {
-    /// Ends it at once, as SIGKILL does.
+    /// Ends the manager at once, as SIGKILL does.
     pub fn kill(mut self) {
         self.life.end();
         drop(self.manager.take());
     }
 
-    /// Ends it gracefully, as SIGTERM does.
+    /// Ends the manager gracefully, as SIGTERM does.
     pub async fn stop(mut self) {
         if let Some(manager) = self.manager.take() {
             manager.stop().await;

@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 
 /// How the API answers a request.
 #[derive(Debug, Clone)]
-pub enum Answer {
+pub enum Reaction {
     /// Answers with this status and body.
     Is(u16, Value),
     /// Answers as without a rule, but after this time.
@@ -53,7 +53,7 @@ pub struct Item {
 #[derive(Default)]
 struct Inner {
     calls: Vec<Call>,
-    rules: Vec<(String, String, VecDeque<Answer>, Option<Answer>)>,
+    rules: Vec<(String, String, VecDeque<Reaction>, Option<Reaction>)>,
     items: BTreeMap<String, Item>,
     keys: BTreeMap<(String, String), (u16, Value)>,
 }
@@ -106,13 +106,13 @@ impl Api {
 
     /// Answers the next requests of a method for paths that begin with `path` with these answers, one after
     /// another.
-    pub fn next(&self, method: &str, path: &str, answers: impl IntoIterator<Item = Answer>) {
+    pub fn next(&self, method: &str, path: &str, answers: impl IntoIterator<Item = Reaction>) {
         let answers = answers.into_iter().collect();
         self.lock().rules.push((method.to_owned(), path.to_owned(), answers, None));
     }
 
     /// Answers all requests of a method for paths that begin with `path` with this answer.
-    pub fn always(&self, method: &str, path: &str, answer: Answer) {
+    pub fn always(&self, method: &str, path: &str, answer: Reaction) {
         self.lock().rules.push((method.to_owned(), path.to_owned(), VecDeque::new(), Some(answer)));
     }
 
@@ -160,7 +160,7 @@ async fn serve(inner: Arc<Mutex<Inner>>, request: Request<Incoming>) -> Result<R
     let rule = {
         let mut inner = inner.lock().unwrap_or_else(PoisonError::into_inner);
         inner.calls.push(call.clone());
-        let matches = |(method, path, _, _): &&mut (String, String, VecDeque<Answer>, Option<Answer>)| {
+        let matches = |(method, path, _, _): &&mut (String, String, VecDeque<Reaction>, Option<Reaction>)| {
             *method == call.method && call.path.starts_with(path.as_str())
         };
         inner
@@ -170,14 +170,14 @@ async fn serve(inner: Arc<Mutex<Inner>>, request: Request<Incoming>) -> Result<R
             .find_map(|(_, _, next, always)| next.pop_front().or_else(|| always.clone()))
     };
     match rule {
-        Some(Answer::Is(status, body)) => return Ok(answer(status, &body)),
-        Some(Answer::Cut) => return Err(Gone),
-        Some(Answer::Later(time)) => tokio::time::sleep(time).await,
-        Some(Answer::DoneAndCut) => {
+        Some(Reaction::Is(status, body)) => return Ok(answer(status, &body)),
+        Some(Reaction::Cut) => return Err(Gone),
+        Some(Reaction::Later(time)) => tokio::time::sleep(time).await,
+        Some(Reaction::DoneAndCut) => {
             carry_out(&inner, &call);
             return Err(Gone);
         }
-        Some(Answer::DoneAndSilent) => {
+        Some(Reaction::DoneAndSilent) => {
             carry_out(&inner, &call);
             let silent = || {
                 let inner = inner.lock().unwrap_or_else(PoisonError::into_inner);

@@ -14,18 +14,18 @@ use super::super::ext::{Kind, Scene, name_of, uid_of};
 use super::{INSTANCE_STATE, PLAN_RUN, is_over, phase, steps};
 
 /// Records every uid that objects of a kind have had, by object name.
-pub struct Seen {
+pub struct UidWatch {
     uids: Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>,
     watch: JoinHandle<()>,
 }
 
-impl Drop for Seen {
+impl Drop for UidWatch {
     fn drop(&mut self) {
         self.watch.abort();
     }
 }
 
-impl Seen {
+impl UidWatch {
     /// How many different objects each name has had.
     pub fn counts(&self) -> BTreeMap<String, usize> {
         let uids = self.uids.lock().unwrap_or_else(PoisonError::into_inner);
@@ -35,14 +35,14 @@ impl Seen {
 
 impl Scene {
     /// Watches all objects of a kind in the namespace from now on.
-    pub async fn watch_uids(&self, kind: Kind) -> Seen {
+    pub async fn watch_uids(&self, kind: Kind) -> UidWatch {
         let uids = Arc::<Mutex<BTreeMap<String, BTreeSet<String>>>>::default();
         let seen = Arc::clone(&uids);
         let watch = watch(self, kind, move |object| {
             let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
             seen.entry(name_of(&object).to_owned()).or_default().insert(uid_of(&object).to_owned());
         });
-        Seen { uids, watch: watch.await }
+        UidWatch { uids, watch: watch.await }
     }
 }
 

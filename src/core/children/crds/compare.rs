@@ -8,9 +8,9 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
+use super::child_scope::{ChildScope, UnusedChildScope};
 use super::conversion::{self, Wanted};
 use super::model::{MANAGER, ManagerIdentity, lease};
-use super::record::{Record, UnusedRecord};
 use crate::api::Gvk;
 use crate::children::crd_owner::{
     former_packages, former_packages_of, is_child_crd_value, package_of_crd_value,
@@ -71,7 +71,7 @@ pub(super) fn compare(
     (package, resource): (&Package, &Resource),
     takes_from: Option<&str>,
     manager: &ManagerIdentity<'_>,
-    unused: &UnusedRecord,
+    unused: &UnusedChildScope,
 ) -> Comparison {
     let name = resource.crd_name();
     if let Some(live) = live {
@@ -212,10 +212,10 @@ fn metadata(
     (package, resource): (&Package, &Resource),
     takes_from: Option<&str>,
     manager: &ManagerIdentity<'_>,
-    unused: &UnusedRecord,
+    unused: &UnusedChildScope,
 ) -> Value {
-    let needed = Record::needed(resource, manager.namespace);
-    let record = live.map(Record::of).into_iter().fold(needed, |needed, mut recorded| {
+    let needed = ChildScope::needed(resource, manager.namespace);
+    let record = live.map(ChildScope::of).into_iter().fold(needed, |needed, mut recorded| {
         // Before the first record of namespaces, no child was created outside the namespace of its instance.
         if live.is_some_and(|live| live["metadata"]["annotations"][names::CHILD_NAMESPACES].is_null()) {
             recorded.namespaces = NamespaceScope::HOME;
@@ -252,7 +252,7 @@ fn metadata(
         }
         Base::Foreign(base) => metadata["annotations"][names::CRD_BASE] = base.as_str().into(),
     }
-    // Not part of the hash: another manager of the same package applies the same text.
+    // The manager's name is not part of the hash: another manager of the same package applies the same text.
     metadata["annotations"][names::MANAGER] = manager.lease.into();
     metadata
 }

@@ -11,7 +11,7 @@ use crate::package::Resource;
 /// What Operetta writes into a CRD about its conversion.
 #[derive(Debug)]
 pub(super) enum Wanted {
-    /// Nothing.
+    /// No conversion.
     Nothing,
     /// This `spec.conversion`, and these rules in the annotation.
     Conversion(Value, Option<String>),

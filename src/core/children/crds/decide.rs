@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::child_scope::UnusedChildScope;
 use super::compare::{Comparison, CrdPatch, compare, is_established, last_writer, names_refused};
 use super::history::CrdHistory;
 use super::losses::{self, LossyInstance};
 use super::model::{CrdInfo, CrdState, ManagerIdentity, WebhookState, has_status, lease};
 use super::package::RIGHTS_LACKING;
-use super::record::UnusedRecord;
 use crate::api::{CallError, Class};
 use crate::children::crd_owner::package_of_crd_value;
 use crate::children::names;
@@ -48,9 +48,9 @@ pub struct CrdSnapshot<'a> {
 /// The dry run of an apply.
 #[derive(Debug)]
 pub enum DryRun {
-    /// It has not been sent.
+    /// The dry run has not been sent.
     NotSent,
-    /// It is not to be sent: the process only reads.
+    /// No dry run is sent: the process only reads.
     Skipped,
     /// The CRD as the server would store it, or why it would not.
     Answered(Result<Box<Value>, CallError>),
@@ -141,7 +141,7 @@ pub fn decide_crd<'a>(snapshot: &'a CrdSnapshot<'_>, history: &CrdHistory, now: 
     };
     // If only an unused part of the record is to be removed, the CRD has not changed.
     let is_same_but_for_record = || {
-        let compared = compare(live, of, *takes_from, &manager, &UnusedRecord::NOTHING);
+        let compared = compare(live, of, *takes_from, &manager, &UnusedChildScope::NOTHING);
         !history.unused().is_nothing() && matches!(compared, Comparison::Same)
     };
     // Another certificate of the webhook is not a change by another client.

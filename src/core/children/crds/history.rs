@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use super::child_scope::{ChildScope, ChildScopeUsage, UnusedChildScope};
 use super::model::{CrdInfo, CrdState, CrdVersion};
-use super::record::{Record, RecordUsage, UnusedRecord};
 use crate::backoff::Backoff;
 
 /// After this many changes by another client within [`WINDOW`], a CRD is left as it is until none comes for
@@ -26,7 +26,7 @@ pub struct CrdHistory {
     /// When the CRD was restored after a change by another client.
     restored_at: Vec<Duration>,
     conflict: Option<Conflict>,
-    unused: UnusedRecord,
+    unused: UnusedChildScope,
     /// When the record is checked next; `None` if it holds no more than the package needs.
     check_record_at: Option<Duration>,
     record_checks: u32,
@@ -98,7 +98,7 @@ impl CrdHistory {
     /// it.
     pub(super) fn hand_over(&mut self, to: &str) {
         (self.handed_over, self.was_ready, self.conflict) = (Some(to.to_owned()), false, None);
-        (self.unused, self.check_record_at) = (UnusedRecord::NOTHING, None);
+        (self.unused, self.check_record_at) = (UnusedChildScope::NOTHING, None);
     }
 
     /// Whether the CRD has been ready.
@@ -107,7 +107,7 @@ impl CrdHistory {
     }
 
     /// The part of the CRD's record that can be removed.
-    pub(crate) fn unused(&self) -> &UnusedRecord {
+    pub(crate) fn unused(&self) -> &UnusedChildScope {
         &self.unused
     }
 
@@ -158,7 +158,7 @@ impl CrdHistory {
     }
 
     /// Remembers the result of a reconcile. `needed`: the record that the templates need.
-    pub(super) fn record(&mut self, outcome: &CrdOutcome, needed: &Record, now: Duration) -> Shown {
+    pub(super) fn record(&mut self, outcome: &CrdOutcome, needed: &ChildScope, now: Duration) -> Shown {
         self.seen.clone_from(&outcome.seen);
         self.spec_written |= outcome.spec_written;
         if let CrdState::HandedOver(to) = &outcome.state {
@@ -176,7 +176,7 @@ impl CrdHistory {
             .filter(|lease| before.as_ref().and_then(|before| before.lease.as_ref()) != Some(lease));
         let mut changed_by = outcome.changed_by.clone();
         if let CrdState::Ready(_) = &outcome.state {
-            self.unused = UnusedRecord::NOTHING;
+            self.unused = UnusedChildScope::NOTHING;
             if before.is_none_or(|before| before.record != info.record) {
                 self.check_record_at = None;
             }
@@ -206,7 +206,7 @@ impl CrdHistory {
     }
 
     /// Remembers a check of the record.
-    pub(super) fn record_check(&mut self, usage: &RecordUsage, needed: &Record, now: Duration) {
+    pub(super) fn record_check(&mut self, usage: &ChildScopeUsage, needed: &ChildScope, now: Duration) {
         self.check_record_at = Some(now + self.until_check());
         self.record_checks = self.record_checks.saturating_add(1);
         if let Some(info) = &self.info {

@@ -3,6 +3,7 @@
 //!
 //! [`decide_crd`] is the decision about one CRD, [`PackageCrds::record`] the only place that changes remembered state.
 
+mod child_scope;
 mod compare;
 mod conversion;
 mod decide;
@@ -11,10 +12,10 @@ mod losses;
 mod model;
 mod package;
 mod plans;
-mod record;
 #[cfg(test)]
 mod tests;
 
+pub use child_scope::{ChildScope, ChildScopeUsage, KindUsage};
 pub use compare::CrdPatch;
 pub use decide::{
     CrdDecision, CrdSnapshot, DryRun, decide_crd, left_behind, migrating, refused, served, unmigrated,
@@ -24,4 +25,3 @@ pub use losses::LossyInstance;
 pub use model::{CrdInfo, CrdState, CrdVersion, MANAGER, ManagerIdentity, WebhookState, lease};
 pub use package::{Finding, MIGRATING, PackageCrds, RIGHTS_LACKING, Wait};
 pub use plans::{PublishedPlan, read as read_plans};
-pub use record::{KindUsage, Record, RecordUsage};

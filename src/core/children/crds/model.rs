@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::record::Record;
+use super::child_scope::ChildScope;
 use crate::children::crd_owner::former_packages;
 use crate::children::names;
 use crate::crd;
@@ -33,7 +33,7 @@ pub enum WebhookState<'a> {
     Foreign,
     /// The manager serves none.
     Absent,
-    /// It has no certificate yet.
+    /// The manager has no certificate yet.
     Starting,
     /// The manager serves it: the `clientConfig` without the path of the kind.
     Up(&'a Value),
@@ -53,7 +53,7 @@ pub enum CrdState {
     Conflicted(CrdInfo),
     /// The package cannot have it. Only a change of the CRD or of the package helps.
     Refused(Diagnostic),
-    /// It was handed over to the package of that name: nothing is to be done about it.
+    /// The CRD was handed over to the package of that name: nothing is to be done about it.
     HandedOver(String),
     /// A request failed. The duration is how long the server asks to wait, if it does.
     Failed(Diagnostic, Option<Duration>),
@@ -69,7 +69,7 @@ pub struct CrdInfo {
     /// Whether the version that the package uses has the status subresource.
     pub has_status: bool,
     /// The kinds and namespaces of children of its instances.
-    pub record: Record,
+    pub record: ChildScope,
     /// The versions, beside the storage version, in which objects may be stored.
     pub outdated: Vec<String>,
     /// The Lease of the manager that it names.
@@ -85,7 +85,7 @@ impl CrdInfo {
             uid: crd["metadata"]["uid"].as_str().unwrap_or_default().to_owned(),
             generation: crd["metadata"]["generation"].as_i64().unwrap_or_default(),
             has_status: has_status(crd, &resource.kind.version),
-            record: Record::of(crd),
+            record: ChildScope::of(crd),
             // The versions of a CRD that another tool applies are the business of that tool.
             outdated: if resource.adopt {
                 Vec::new()

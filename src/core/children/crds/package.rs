@@ -4,11 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::child_scope::{ChildScope, ChildScopeUsage};
 use super::compare::{claimed, taken_by_both};
 use super::history::{CHANGES, CrdHistory, CrdOutcome, WINDOW};
 use super::losses::NARROWED;
 use super::model::{CrdState, CrdVersion, ManagerIdentity};
-use super::record::{Record, RecordUsage};
 use crate::diag::Diagnostic;
 use crate::package::Package;
 
@@ -31,7 +31,7 @@ pub struct PackageCrds {
     /// Whether all its CRDs have been ready: its instances are reconciled from then on.
     pub is_active: bool,
     crds: Vec<CrdHistory>,
-    verdict: Option<Verdict>,
+    acceptance: Option<Acceptance>,
     wait: Wait,
     pending_since: Option<Duration>,
     /// Whether the package was withdrawn: it stays inactive, and nothing is done about its CRDs.
@@ -40,7 +40,7 @@ pub struct PackageCrds {
 
 /// Why a package is not active, or why its CRDs are not as it wants them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verdict {
+pub struct Acceptance {
     /// The problems; none if all is well.
     pub problems: Vec<Diagnostic>,
     /// Whether they may pass without a change of the package or of the CRD.
@@ -50,7 +50,7 @@ pub struct Verdict {
 /// What the next reconcile waits for, beside events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
-    /// Nothing.
+    /// Only an event starts the next reconcile.
     Event,
     /// The backoff after a failure.
     Backoff,
@@ -77,7 +77,7 @@ impl PackageCrds {
             package,
             is_active: false,
             crds,
-            verdict: None,
+            acceptance: None,
             wait: Wait::Event,
             pending_since: None,
             is_withdrawn: false,
@@ -94,7 +94,7 @@ impl PackageCrds {
     /// Withdraws the package: it is inactive from now on, and nothing is done about its CRDs.
     pub fn withdraw(&mut self) {
         (self.is_active, self.is_withdrawn, self.wait) = (false, true, Wait::Event);
-        self.verdict = Some(Verdict { problems: Vec::new(), is_temporary: false });
+        self.acceptance = Some(Acceptance { problems: Vec::new(), is_temporary: false });
         self.crds.fill(CrdHistory::default());
     }
 
@@ -105,7 +105,7 @@ impl PackageCrds {
 
     /// Has the CRDs read again if there were problems: a refusal may be over.
     pub fn read_again(&mut self) {
-        if self.verdict.as_ref().is_some_and(|verdict| !verdict.problems.is_empty()) {
+        if self.acceptance.as_ref().is_some_and(|found| !found.problems.is_empty()) {
             self.wait = Wait::Backoff;
         }
     }
@@ -130,9 +130,9 @@ impl PackageCrds {
         if self.is_withdrawn { None } else { self.package.position(crd) }
     }
 
-    /// The verdict of the last reconcile; `None` before the first.
-    pub fn verdict(&self) -> Option<&Verdict> {
-        self.verdict.as_ref()
+    /// What the last reconcile has found; `None` before the first.
+    pub fn acceptance(&self) -> Option<&Acceptance> {
+        self.acceptance.as_ref()
     }
 
     /// Whether all its CRDs have been ready and exist, but for those that were handed over.
@@ -167,7 +167,7 @@ impl PackageCrds {
 
     /// Why the package is not active.
     pub fn obstacle(&self) -> &str {
-        let first = self.verdict.as_ref().and_then(|verdict| verdict.problems.first());
+        let first = self.acceptance.as_ref().and_then(|found| found.problems.first());
         first.map_or("its CRDs are being registered", |problem| &problem.message)
     }
 
@@ -217,7 +217,7 @@ impl PackageCrds {
             return false;
         }
         let resources = self.package.resources.iter();
-        self.verdict.is_none()
+        self.acceptance.is_none()
             || match self.wait {
                 Wait::Event => false,
                 Wait::Backoff => true,
@@ -249,7 +249,7 @@ impl PackageCrds {
         let (mut findings, mut problems, mut pending) = (Vec::new(), Vec::new(), Vec::new());
         let (mut is_temporary, mut after, mut turn) = (false, None, None);
         for (position, outcome) in outcomes.into_iter().enumerate() {
-            let needed = Record::needed(&self.package.resources[position], manager.namespace);
+            let needed = ChildScope::needed(&self.package.resources[position], manager.namespace);
             let shown = self.crds[position].record(&outcome, &needed, now);
             let other = shown.new_lease.filter(|lease| lease != manager.lease);
             findings.extend(other.map(|lease| Finding::OtherManager(position, lease)));
@@ -302,14 +302,14 @@ impl PackageCrds {
         } else {
             (self.wait, self.pending_since) = (Wait::Event, None);
         }
-        findings.extend(self.judge(Verdict { problems, is_temporary }));
+        findings.extend(self.judge(Acceptance { problems, is_temporary }));
         findings
     }
 
     /// Remembers that other packages have some of its CRDs.
     pub fn record_claims(&mut self, problems: Vec<Diagnostic>, now: Duration) -> Vec<Finding> {
         self.wait = Wait::Until(now + REFUSED);
-        self.judge(Verdict { problems, is_temporary: false })
+        self.judge(Acceptance { problems, is_temporary: false })
     }
 
     /// Remembers that a reconcile has panicked; the queue tries again.
@@ -317,7 +317,7 @@ impl PackageCrds {
         let problem = Diagnostic::error("crd::panic", format!("the reconcile of the CRDs panicked: {panic}"))
             .help("this is a bug of Operetta; the reconcile is tried again");
         self.wait = Wait::Backoff;
-        self.judge(Verdict { problems: vec![problem], is_temporary: true })
+        self.judge(Acceptance { problems: vec![problem], is_temporary: true })
     }
 
     /// Remembers that a CRD is gone. Returns whether it was served before.
@@ -329,13 +329,13 @@ impl PackageCrds {
     pub fn record_usage(
         &mut self,
         manager: ManagerIdentity<'_>,
-        usage: impl Fn(&str, &Record, &Record) -> RecordUsage,
+        usage: impl Fn(&str, &ChildScope, &ChildScope) -> ChildScopeUsage,
         now: Duration,
     ) {
         for (position, crd) in self.crds.iter_mut().enumerate().filter(|_| self.is_active) {
             let Some(info) = crd.info().filter(|_| crd.is_check_due(now)) else { continue };
             let resource = &self.package.resources[position];
-            let needed = Record::needed(resource, manager.namespace);
+            let needed = ChildScope::needed(resource, manager.namespace);
             let usage = usage(resource.crd_name(), &info.record, &needed);
             crd.record_check(&usage, &needed, now);
         }
@@ -357,17 +357,17 @@ impl PackageCrds {
     }
 
     fn has_reported(&self, problem: &Diagnostic) -> bool {
-        self.verdict.as_ref().is_some_and(|verdict| {
-            verdict.problems.iter().any(|reported| reported.message == problem.message)
+        self.acceptance.as_ref().is_some_and(|acceptance| {
+            acceptance.problems.iter().any(|reported| reported.message == problem.message)
         })
     }
 
-    /// Keeps the verdict and returns its problems if they have changed. The process that starts the manager
-    /// reports the first verdict.
-    fn judge(&mut self, verdict: Verdict) -> Vec<Finding> {
-        let before = self.verdict.replace(verdict.clone());
-        let is_news = before.is_some_and(|before| before.problems != verdict.problems);
-        let problems = verdict.problems.into_iter().filter(|_| is_news);
+    /// Keeps the acceptance and returns its problems if they have changed. The process that starts the manager
+    /// reports the first acceptance.
+    fn judge(&mut self, acceptance: Acceptance) -> Vec<Finding> {
+        let before = self.acceptance.replace(acceptance.clone());
+        let is_news = before.is_some_and(|before| before.problems != acceptance.problems);
+        let problems = acceptance.problems.into_iter().filter(|_| is_news);
         problems.map(Finding::Problem).collect()
     }
 }

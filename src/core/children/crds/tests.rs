@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
+use super::child_scope::UnusedChildScope;
 use super::compare::{Comparison, compare};
 use super::model::has_status;
-use super::record::UnusedRecord;
 use super::*;
 use crate::api::{CallError, Class, Gvk};
 use crate::children::names;
@@ -95,7 +95,7 @@ fn compared(package: &Package, live: Option<&Value>) -> Comparison {
 }
 
 fn taken(package: &Package, live: Option<&Value>, from: Option<&str>) -> Comparison {
-    compare(live, (package, &package.resources[0]), from, &OURS, &UnusedRecord::NOTHING)
+    compare(live, (package, &package.resources[0]), from, &OURS, &UnusedChildScope::NOTHING)
 }
 
 fn patch(package: &Package, live: Option<&Value>) -> CrdPatch {
@@ -498,7 +498,7 @@ fn unused_record_entries_are_removed_and_a_refusal_is_harmless() {
         let listed = kinds.map(|kind| (kind, KindUsage::Listed { has_children }));
         crds.record_usage(
             OURS,
-            |_, _, _| RecordUsage { kinds: listed.clone().into(), ..RecordUsage::default() },
+            |_, _, _| ChildScopeUsage { kinds: listed.clone().into(), ..ChildScopeUsage::default() },
             now,
         );
         assert_eq!(crds.is_read_due(version, true, now), !has_children);
@@ -535,10 +535,10 @@ fn a_deleted_crd_is_created_again_once_it_is_gone() {
 fn changed_problems_are_reported_and_shared_kinds_refused() {
     let package = Arc::new(package(false));
     let (mut crds, other) = (crds(&package), self::crds(&package));
-    assert!(crds.is_read_due(|_| None, false, NOW) && crds.verdict().is_none());
+    assert!(crds.is_read_due(|_| None, false, NOW) && crds.acceptance().is_none());
     let foreign = live(&plain_crd(), false, &[entry("kubectl", "Apply", &SPEC)]);
     assert_eq!(turn(&mut crds, Some(&foreign), NOW), (false, Vec::new()), "the starter reports the first");
-    assert_eq!(crds.verdict().unwrap().problems[0].code, "crd::foreign");
+    assert_eq!(crds.acceptance().unwrap().problems[0].code, "crd::foreign");
     assert_eq!(crds.wait(), Wait::Until(NOW + Duration::from_secs(300)));
     assert_eq!(turn(&mut crds, Some(&foreign), NOW), (false, Vec::new()));
     let claims = crds.claims([&other].into_iter(), &|_, _, _| false);
@@ -546,7 +546,7 @@ fn changed_problems_are_reported_and_shared_kinds_refused() {
     assert_eq!(crds.record_claims(claims.clone(), NOW), [Finding::Problem(claims[0].clone())]);
     assert_eq!(crds.record_claims(claims, NOW), []);
     assert_eq!(crds.record_panic("at 1").len(), 1);
-    assert_eq!((crds.wait(), crds.verdict().unwrap().is_temporary), (Wait::Backoff, true));
+    assert_eq!((crds.wait(), crds.acceptance().unwrap().is_temporary), (Wait::Backoff, true));
     // A CRD that the server does not establish is a problem after a while.
     let mut pending = ready(&package);
     pending["status"].take();
@@ -567,13 +567,13 @@ fn turns_of_a_migration_follow_each_other_without_failure() {
         vec![CrdOutcome { state, seen: None, changed_by: None, spec_written: false }]
     };
     assert_eq!(crds.record(outcome(), OURS, NOW), []);
-    assert_eq!((crds.wait(), crds.verdict()), (Wait::Until(NOW + wait), None));
-    // A migration that takes long gets a verdict, and its turns go on.
+    assert_eq!((crds.wait(), crds.acceptance()), (Wait::Until(NOW + wait), None));
+    // A migration that takes long is reported, and its turns go on.
     let later = NOW + Duration::from_secs(120);
     crds.record(outcome(), OURS, later);
     assert_eq!(crds.wait(), Wait::Until(later + wait));
-    let verdict = crds.verdict().unwrap();
-    assert!(verdict.is_temporary && verdict.problems[0].code == MIGRATING, "{verdict:?}");
+    let acceptance = crds.acceptance().unwrap();
+    assert!(acceptance.is_temporary && acceptance.problems[0].code == MIGRATING, "{acceptance:?}");
 }
 
 /// After a restart the revision that was active before comes first, while its successor has already begun a

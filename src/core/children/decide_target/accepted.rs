@@ -7,14 +7,14 @@ use std::time::Duration;
 use super::work::Work;
 use crate::api::ObjectRef;
 use crate::children::accepted::{AcceptedTarget, annotation, there};
+use crate::children::accepted_key::AcceptedKey;
 use crate::children::apply::failure;
 use crate::children::desired::target;
 use crate::children::model::{
     AS_ACCEPTED, Action, Context, Difference, Drift, Failure, Finding, InstanceInput, Item, Origin, Origins,
     ReconcileState, Target, Why,
 };
-use crate::children::record_key::RecordKey;
-use crate::children::schedule;
+use crate::children::write_order;
 
 impl Work {
     /// Restores and repairs the last accepted target where a change is not made. Returns the record of it, or
@@ -27,9 +27,9 @@ impl Work {
         unchanged: &HashSet<usize>,
         at: (&ReconcileState, Duration),
     ) -> Option<AcceptedTarget> {
-        let key = &ctx.snapshot.record_key;
-        self.needs.record_key = !key.is_usable();
-        if let RecordKey::Unreadable(why) = key {
+        let key = &ctx.snapshot.accepted_key;
+        self.needs.accepted_key = !key.is_usable();
+        if let AcceptedKey::Unreadable(why) = key {
             self.findings.push(Finding::RecordUnknown { message: why.to_string() });
         }
         let mut record = AcceptedTarget::read(&ctx.snapshot.instance, key);
@@ -96,7 +96,7 @@ impl Work {
             Some(Difference::Drifted(drift)) => {
                 handled.insert(desired.object.clone());
                 self.report_conflict(item, at);
-                if let Some(block) = schedule::repair_block(item, drift, at.0, at.1) {
+                if let Some(block) = write_order::repair_block(item, drift, at.0, at.1) {
                     return self.wake(block.ends_after());
                 }
                 if drift == Drift::FieldsLost { Why::Repair } else { Why::Recheck }
@@ -145,7 +145,7 @@ impl Work {
         if !self.actions.is_empty() {
             return;
         }
-        let key = &ctx.snapshot.record_key;
+        let key = &ctx.snapshot.accepted_key;
         let annotation = annotation(&ctx.snapshot.instance);
         let wanted = match record {
             Some(record) if is_lasting(ctx, target, state) => record.text(),

@@ -13,25 +13,25 @@ use crate::children::model::{
     Action, Block, Context, Decision, Desired, Difference, Evaluation, Finding, Input, Item, Observed,
     ReconcileState, Status, Target, TargetChange, Verdict, Why, lines,
 };
-use crate::children::schedule::{self, Gates, Permit, Schedule};
+use crate::children::write_order::{self, Gates, Permit, WriteOrder};
 use crate::children::{jobs, names, prune};
 use crate::plan::PlanRun;
 use crate::template::{EvalError, Exceeded};
 
 use work::Work;
 
-/// Decides about the target of an instance that is not being deleted, whose children come in the order of a schedule.
+/// Decides about the target of an instance that is not being deleted, whose children come in a given order.
 pub(in crate::children) fn decide_target(
     ctx: &Context<'_>,
     target: &Target,
-    schedule: &dyn Schedule,
+    order: &dyn WriteOrder,
     (state, now): (&ReconcileState, Duration),
 ) -> Decision {
     if let Some(exceeded) = ctx.budget.exceeded() {
         return stopped(ctx, target, exceeded);
     }
     let pause = pause(ctx, target);
-    let work = Work::of(ctx, target, schedule, pause.is_some(), (state, now));
+    let work = Work::of(ctx, target, order, pause.is_some(), (state, now));
     let verdict = match pause {
         None => verdict::verdict(ctx, target, &work.actions, &work.findings),
         Some(Pause::Asked) => verdict::paused(&work.findings),
@@ -77,17 +77,17 @@ impl Work {
     fn of(
         ctx: &Context<'_>,
         target: &Target,
-        schedule: &dyn Schedule,
+        order: &dyn WriteOrder,
         is_paused: bool,
         at: (&ReconcileState, Duration),
     ) -> Self {
-        let mut work = Self { findings: schedule.findings(), ..Self::default() };
+        let mut work = Self { findings: order.findings(), ..Self::default() };
         for (number, error) in &target.open {
-            let is_awaiting = schedule.awaited_by_child(*number).is_some();
+            let is_awaiting = order.awaited_by_child(*number).is_some();
             let finding = if is_awaiting { Finding::no_value_yet } else { Finding::no_value };
             work.findings.push(finding(ctx.origins.child_id(*number), error, target));
         }
-        let unchanged = work.write(ctx, target, schedule, is_paused, at);
+        let unchanged = work.write(ctx, target, order, is_paused, at);
         if is_paused {
             work.findings.extend(Finding::unknown_refs(target, &work.findings));
             let undesired = prune::undesired(ctx.snapshot, &identities(target));
@@ -104,7 +104,7 @@ impl Work {
             || (!unchanged.is_empty() && target.items.iter().any(is_refused));
         let record = if keeps_accepted { work.maintain_accepted(ctx, target, &unchanged, at) } else { None };
         work.findings.extend(Finding::unknown_refs(target, &work.findings));
-        work.prune(ctx, target, schedule, at);
+        work.prune(ctx, target, order, at);
         work.add(prune::outdated_notes(target, at.0, at.1));
         work.finalizer(ctx, target);
         work.record_accepted(ctx, target, record, at.0);
@@ -118,11 +118,11 @@ impl Work {
         &mut self,
         ctx: &Context<'_>,
         target: &Target,
-        schedule: &dyn Schedule,
+        order: &dyn WriteOrder,
         is_paused: bool,
         at: (&ReconcileState, Duration),
     ) -> HashSet<usize> {
-        let limits = schedule::max_unavailable(ctx, target, &mut self.findings);
+        let limits = write_order::max_unavailable(ctx, target, &mut self.findings);
         let items: Vec<_> = in_order(target).map(|(i, item)| (i, item, item.difference(at.0))).collect();
         let is_change = |difference: &Option<Difference>| difference.is_some_and(Difference::is_change);
         let changes: Vec<_> = items
@@ -130,7 +130,7 @@ impl Work {
             .filter(|(_, item, difference)| is_change(difference) && !item.is_later)
             .map(|(_, item, _)| *item)
             .collect();
-        let mut gates = Gates::new(ctx, schedule, target, &changes, &limits, at);
+        let mut gates = Gates::new(ctx, order, target, &changes, &limits, at);
         gates.is_paused = is_paused;
         let mut unchanged = HashSet::new();
         for (position, item, difference) in &items {
@@ -138,7 +138,7 @@ impl Work {
                 (Ok(desired), Some(difference)) => (desired, *difference),
                 (Err(error), _) => {
                     unchanged.insert(*position);
-                    self.findings.push(match schedule.awaited(item) {
+                    self.findings.push(match order.awaited(item) {
                         // It has no value because what it reads does not exist yet.
                         Some(block) => Finding::waiting(item, block),
                         None => Finding::no_value(&item.name, error, target),
@@ -209,11 +209,11 @@ impl Work {
         &mut self,
         ctx: &Context<'_>,
         target: &Target,
-        schedule: &dyn Schedule,
+        order: &dyn WriteOrder,
         (state, now): (&ReconcileState, Duration),
     ) {
         let undesired = prune::undesired(ctx.snapshot, &identities(target));
-        let block = schedule.awaited_by_pruning();
+        let block = order.awaited_by_pruning();
         let is_applying = self.actions.iter().any(|action| matches!(action, Action::Apply(_)));
         if undesired.is_empty() {
             self.findings.extend(prune::kinds_not_listed(ctx.snapshot, ctx.origins));
@@ -319,7 +319,7 @@ fn stopped(ctx: &Context<'_>, target: &Target, exceeded: Exceeded) -> Decision {
 
 /// Why nothing is written.
 enum Pause {
-    /// The annotation, or `paused` of the package, asks for it.
+    /// The annotation of the instance, or `paused` of the package, asks for the pause.
     Asked,
     /// Whether `paused` holds is not known.
     Unknown(Verdict),

@@ -106,7 +106,7 @@ struct Building<'a> {
 /// Which origin the items of a child have that are not recorded.
 enum Unrecorded {
     OfNewest,
-    /// These have `previous`, all others the newest.
+    /// The named items have the origin `previous`, all others the newest.
     OfPrevious(HashSet<String>),
     /// The target of `previous` is not known.
     Unknown,
@@ -317,7 +317,7 @@ impl<'a> Building<'a> {
         let engine = &self.ctx.origins.at(origin).package.engine;
         let mut seen = BTreeSet::new();
         let values = engine.items(&each.in_, scope)?;
-        // Without a condition all of them are children.
+        // Without a condition all values are children.
         if values.len() > MAX_CHILDREN && child.group_when.is_none() && child.when.is_none() {
             return Err(ChildError::TooMany);
         }

@@ -53,7 +53,7 @@ fn lost_item_below(value: &Value, node: Option<&Node>, others: Option<&Node>) ->
             let (below, theirs) = (node.and_then(|n| n.field(name)), others.and_then(|o| o.field(name)));
             lost_item_below(value, below, theirs)
         }),
-        // Where others have no item, none is in the way.
+        // If other managers own no item of the list, none is in the way.
         Value::Array(items) if others.is_some_and(|others| others.items().next().is_some()) => {
             let empty = Node::default();
             items.iter().zip(match_items(items, node.unwrap_or(&empty))).any(|(item, found)| match found {

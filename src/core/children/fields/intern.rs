@@ -70,7 +70,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn equal_sets_are_shared() {
+    fn equal_field_sets_share_one_allocation() {
         let set = || FieldSet::parse(&json!({"f:spec": {"f:replicas": {}}})).unwrap().interned();
         let (a, b) = (set(), set());
         assert!(Arc::ptr_eq(&a, &b));

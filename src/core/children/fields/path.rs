@@ -76,9 +76,9 @@ impl Key {
 /// Whether an item has all key fields of a [`Key::Item`], or only some.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fit {
-    /// It has all key fields, and they are equal.
+    /// The item has all key fields, and they are equal.
     Exact,
-    /// It has some key fields, and these are equal.
+    /// The item has some key fields, and these are equal.
     Partial,
 }
 

@@ -16,19 +16,19 @@ use super::set::{FieldSet, Node, is_our_apply, is_update};
 /// object, as dotted paths. `items`: whether items of lists are included. An item in place of one of ours is
 /// not: it is moved into our entry, for the next apply to remove it.
 pub fn excess(desired: &Value, owned: &FieldSet, keep: &[String], items: bool) -> Vec<FieldPath> {
-    let mut walk = Walk { keep, items, trail: Vec::new(), found: Vec::new() };
-    walk.below(&owned.root, desired);
-    walk.found
+    let mut search = Search { keep, items, trail: Vec::new(), found: Vec::new() };
+    search.below(&owned.root, desired);
+    search.found
 }
 
-struct Walk<'a> {
+struct Search<'a> {
     keep: &'a [String],
     items: bool,
     trail: Vec<&'a Key>,
     found: Vec<FieldPath>,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> Search<'a> {
     fn below(&mut self, node: &'a Node, desired: &Value) {
         match desired {
             Value::Object(map) => {

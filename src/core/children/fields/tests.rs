@@ -439,7 +439,7 @@ fn owned_fields_cover_the_desired_object() {
 }
 
 #[test]
-fn sets_are_read_and_hashed() {
+fn field_sets_are_parsed_and_hashed() {
     assert_eq!(FieldSet::parse(&json!([])), Err(FieldsError::NotAMap));
     assert_eq!(FieldSet::parse(&json!({"f:a": 1})), Err(FieldsError::NotAMap));
     assert_eq!(FieldSet::parse(&json!({"a": {}})), Err(FieldsError::Key { key: "a".into() }));

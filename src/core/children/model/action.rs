@@ -102,9 +102,9 @@ pub struct WritePolicy {
 /// What an apply does about an object of its name that another client created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ownership {
-    /// It is refused, unless the object itself permits its adoption.
+    /// The apply is refused, unless the object itself permits its adoption.
     Own,
-    /// It adopts the object.
+    /// The apply adopts the object.
     Adopt,
 }
 

@@ -11,7 +11,7 @@ pub enum Block {
     Run(String),
     /// The instance is paused.
     Paused,
-    /// It is lost, and its `onLoss` has that value.
+    /// The item is lost, and its `onLoss` has that value.
     Lost(Loss),
     /// `maxUnavailable` members are unavailable. Names the first, and why it is; `None` if no number is known.
     MaxUnavailable(Option<String>),
@@ -34,9 +34,9 @@ pub enum Block {
 pub enum Loss {
     /// The plan of that name restores it.
     Plan(String),
-    /// `onLoss` decides nothing.
+    /// `onLoss` of the child has no value that decides it.
     Undecided {
-        /// Why it decides nothing.
+        /// Why `onLoss` decides nothing.
         why: String,
         /// Whether what `onLoss` reads may become known.
         is_unknown: bool,

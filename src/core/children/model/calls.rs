@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use crate::plan::request::CallFailure;
-use crate::plan::{Answer, JobResult, Request};
+use crate::plan::{JobResult, Reply, Request};
 
 /// How a Job ended; `None` while it runs.
 pub(in crate::children) fn job_end(job: &Value) -> Option<JobEnd> {
@@ -39,11 +39,11 @@ pub struct CallKey {
 pub enum Call {
     /// Its intent is stored, and it is not sent yet.
     Intended(Request),
-    /// It is sent, and not answered yet.
+    /// The request is sent, and not answered yet.
     InFlight,
-    /// It is answered.
-    Answered(Answer),
-    /// It failed, and has no answer.
+    /// The request is answered.
+    Answered(Reply),
+    /// The request failed, and has no answer. It is given if this process has sent it.
     Failed(CallFailure, Option<Request>),
 }
 
@@ -71,8 +71,8 @@ impl fmt::Debug for SecretOutputs {
 /// How a Job ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JobEnd {
-    /// It has completed.
+    /// The Job has completed.
     Completed,
-    /// It has failed, for the reason that its condition gives.
+    /// The Job has failed, for the reason that its condition gives.
     Failed(String),
 }

@@ -17,32 +17,33 @@ pub const MAX_FIELD_BYTES: usize = 4 << 20;
 pub enum ChildError {
     /// An expression or template of it has no value.
     Eval(EvalError),
-    /// What it renders cannot be a child.
+    /// The rendered object cannot be a child.
     Invalid {
         /// What is wrong, and where.
         message: String,
     },
-    /// The server does not serve its kind, now or any more.
+    /// The server does not serve the kind of the object, now or any more.
     KindMissing {
         /// The kind asked for.
         gvk: Gvk,
     },
-    /// The server does not serve its kind, or in another version only, and it is known what may have been meant.
+    /// The server does not serve the kind of the object, or serves it in another version only, and it is known what
+    /// may have been meant.
     KindNotServed {
-        /// What it serves, and what to do.
+        /// What the server serves, and what to do.
         reason: String,
     },
-    /// It reads a child whose `when` is false.
+    /// The child reads another one whose `when` is false.
     DependencyAbsent {
         /// The child that it reads, and what to do.
         message: String,
     },
-    /// Objects of its kind cannot be read.
+    /// Objects of the kind cannot be read.
     KindUnknown {
-        /// Why.
+        /// Why the objects cannot be read.
         reason: String,
     },
-    /// More children than an instance may have.
+    /// The instance has more children than an instance may have.
     TooMany,
 }
 

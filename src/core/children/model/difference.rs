@@ -7,11 +7,11 @@ pub(in crate::children) enum Difference {
     Current,
     /// There is no live object.
     Missing,
-    /// It was last applied with another desired object.
+    /// The object was last applied with another desired object.
     Outdated,
-    /// It was last applied with this desired object, and has changed since.
+    /// The object was last applied with this desired object, and has changed since.
     Drifted(Drift),
-    /// It is being deleted: nothing can be applied until it is gone.
+    /// The object is being deleted: nothing can be applied until it is gone.
     Terminating {
         /// Whether it was last applied with another desired object.
         is_outdated: bool,
@@ -27,7 +27,7 @@ pub(in crate::children) enum Drift {
     ForeignFields,
     /// Another client changed the object, and metadata cannot show whether the change concerns what we apply.
     Unexplained,
-    /// It was applied for a package that has handed the kind over since.
+    /// The object was applied for a package that has handed the kind over since.
     FormerPackage,
 }
 

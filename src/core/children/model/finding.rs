@@ -130,11 +130,11 @@ pub(in crate::children) enum Remedy {
 /// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
-    /// It does not pass by itself.
+    /// The finding does not pass by itself.
     Stalled,
-    /// It may pass by itself.
+    /// The finding may pass by itself.
     Waiting,
-    /// It does not affect Ready.
+    /// The finding does not affect Ready.
     Pending,
 }
 

@@ -1,5 +1,5 @@
 //! The data that the stages of a decision share. A file here imports other files of this folder and helpers without state
-//! (`names`, `fields`, `record_key`), never a stage; a stage imports from here, and never from one above it.
+//! (`names`, `fields`, `accepted_key`), never a stage; a stage imports from here, and never from one above it.
 
 mod action;
 mod block;
@@ -51,7 +51,7 @@ pub(super) use job::Completion;
 pub(super) use job::is_job;
 pub use needs::Needs;
 pub(super) use observed::once;
-pub use observed::{DriftFingerprint, Noted, Observed, Paths, Seen, kept};
+pub use observed::{DriftFingerprint, Noted, Observed, Paths, RawObject, kept};
 pub use origins::{InstanceInput, ItemId, NEWEST, Origin, Origins};
 pub use oscillation::{OscillationGuard, TargetChange};
 pub(super) use plans::NoPackage;
@@ -65,7 +65,7 @@ pub use selector::Selector;
 pub use snapshot::{ActivePackage, KindInfo, KindOwner, Listing, Snapshot};
 pub(super) use state::{AS_ACCEPTED, Failure, share};
 pub use state::{
-    Applied, Effect, FieldConflict, GENERATED_FOREIGN, GENERATED_MISSING, Outcome, RIGHTS_MISSING,
+    ActionOutcome, Applied, Effect, FieldConflict, GENERATED_FOREIGN, GENERATED_MISSING, RIGHTS_MISSING,
     ReconcileState,
 };
 pub(super) use status::{Condition, FAILED, NAMED, Projection, RECONCILING, STALLED, standard};

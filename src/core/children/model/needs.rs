@@ -24,8 +24,8 @@ pub struct Needs {
     pub approvals: Vec<Arc<Observed>>,
     /// Namespaces whose users are to be found. Nothing is awaited: with the answers the instance is decided again.
     pub namespace_users: Vec<String>,
-    /// Whether [`Snapshot::record_key`] is to be read.
-    pub record_key: bool,
+    /// Whether [`Snapshot::accepted_key`] is to be read.
+    pub accepted_key: bool,
     /// Whether the small budget of the snapshot is not enough. The decision does not count.
     pub full_budget: bool,
 }
@@ -40,7 +40,7 @@ impl Needs {
             revisions,
             approvals,
             namespace_users,
-            record_key,
+            accepted_key,
             full_budget,
         } = other;
         if !watches.is_empty() {
@@ -53,7 +53,7 @@ impl Needs {
         self.revisions.extend(revisions);
         self.approvals.extend(approvals);
         self.namespace_users.extend(namespace_users);
-        self.record_key |= record_key;
+        self.accepted_key |= accepted_key;
         self.full_budget |= full_budget;
     }
 
@@ -86,13 +86,13 @@ impl Needs {
             revisions,
             approvals,
             namespace_users,
-            record_key,
+            accepted_key,
             full_budget,
         } = self;
         let are_lists_empty = watches.is_empty() && polls.is_empty() && revisions.is_empty();
         are_lists_empty
             && approvals.is_empty()
             && namespace_users.is_empty()
-            && !(*fresh_polls || *record_key || *full_budget)
+            && !(*fresh_polls || *accepted_key || *full_budget)
     }
 }

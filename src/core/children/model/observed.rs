@@ -55,7 +55,7 @@ pub struct Observed {
     /// Changes when another client changes what may be ours.
     pub mark: DriftFingerprint,
     /// The fingerprint after our last apply, or when it was first observed. A different `mark` shows a foreign change.
-    pub settled: DriftFingerprint,
+    pub baseline: DriftFingerprint,
     /// Hash of what makes it unavailable when it changes, if its child has `maxUnavailable`.
     pub spec_hash: Option<Box<str>>,
     /// For a Pod: its annotation about containers whose image the last apply changed.
@@ -86,7 +86,7 @@ pub struct Observed {
 /// time, in seconds, when our entry of managedFields was last written: another client may apply under our name.
 #[derive(Debug, Clone, PartialEq)]
 pub enum DriftFingerprint {
-    /// `metadata.generation`: every change of the spec.
+    /// `metadata.generation`, which every change of the spec increases, and when our entry was last written.
     Generation(i64, i64),
     /// For a kind without generation, our entry of managedFields: a change or removal of one of our fields removes it from
     /// the entry.
@@ -131,7 +131,7 @@ impl Observed {
     /// Whether we have never applied it, as far as is known: others have put it there with the labels of a child. The
     /// loss of our entry alone does not count.
     pub fn is_of_others(&self) -> bool {
-        !self.is_made_by_us() && self.settled.applied() == 0
+        !self.is_made_by_us() && self.baseline.applied() == 0
     }
 
     /// Whether its annotations say that it is retained, or that its deletion needs approval.
@@ -155,7 +155,7 @@ impl Observed {
 pub type Paths = Arc<[Vec<String>]>;
 
 /// An object from a watch or a reply.
-pub struct Seen<'a> {
+pub struct RawObject<'a> {
     /// Kind of the object.
     pub gvk: &'a Gvk,
     /// Its metadata, managedFields included.
@@ -166,7 +166,7 @@ pub struct Seen<'a> {
     pub reports: bool,
 }
 
-impl Seen<'_> {
+impl RawObject<'_> {
     /// The compact form; `None` for an object that is no child of ours. `reads` tells what expressions read
     /// of a child, by operator and child id; no path means nothing.
     ///
@@ -224,7 +224,7 @@ impl Seen<'_> {
             desired: desired.map(Into::into),
             owned,
             foreign,
-            settled: mark.clone(),
+            baseline: mark.clone(),
             mark,
             spec_hash: annotation(names::SPEC_HASH).map(Into::into),
             replaced: annotation(containers::ANNOTATION).map(Into::into),
@@ -353,7 +353,7 @@ mod tests {
     fn seen(meta: Value, body: Option<&Value>, reads: &[Vec<String>]) -> Option<Observed> {
         let meta: ObjectMeta = serde_json::from_value(meta).unwrap();
         let gvk = Gvk::new("v1", "Pod");
-        Seen { gvk: &gvk, metadata: &meta, body, reports: false }.observe(|_, _| reads.into())
+        RawObject { gvk: &gvk, metadata: &meta, body, reports: false }.observe(|_, _| reads.into())
     }
 
     fn meta() -> Value {

@@ -51,7 +51,7 @@ pub struct InstanceInput {
     spec: Value,
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     labels: Map<String, Value>,
-    /// Without those of Operetta, which are always taken from the live instance.
+    /// The annotations, except Operetta's own, which are always taken from the live instance.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     annotations: Map<String, Value>,
 }
@@ -246,7 +246,7 @@ impl<'a> Origins<'a> {
         let (mut numbers, mut indices) = (Vec::new(), HashMap::new());
         for (index, child) in origin.resource.children.iter().enumerate() {
             let ids = || std::iter::once(&child.id).chain(&child.renamed_from).map(String::as_str);
-            // Of two children that have become one, the second stays by itself.
+            // If two children have become one, the second stays a child of its own.
             let known = ids().filter_map(|id| self.number(id)).find(|number| !indices.contains_key(number));
             let number = known.unwrap_or_else(|| self.children());
             if number == self.children() {
@@ -410,7 +410,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_item_id_is_read_as_it_is_written() {
+    fn item_id_keeps_child_and_key() {
         for (child, key) in [("a", None), ("a", Some("0")), ("members", Some("x[0]")), ("a", Some("]"))] {
             let id = ItemId::new(child, key);
             assert_eq!((id.child(), id.key()), (child, key), "{id}");

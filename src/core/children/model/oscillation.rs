@@ -107,7 +107,7 @@ mod tests {
     use crate::api::Gvk;
 
     #[test]
-    fn ten_changes_pass_and_the_next_waits() {
+    fn eleventh_change_within_the_window_waits() {
         let mut changes = OscillationGuard::default();
         let object = ObjectRef { gvk: Gvk::new("v1", "Pod"), namespace: None, name: "a".into() };
         let change = |input| TargetChange { object: object.clone(), what: "a".into(), input };

@@ -69,22 +69,22 @@ pub struct KeyProblem {
 /// An earlier revision of a package.
 #[derive(Debug, Clone)]
 pub enum Revision {
-    /// It is loaded.
+    /// The revision is loaded.
     Loaded(Arc<Package>),
-    /// It is not stored, or what is stored cannot be loaded. Says why.
+    /// The revision is not stored, or what is stored cannot be loaded. Says why.
     Missing(Arc<str>),
-    /// Whether it is stored is not known: it cannot be read. Says why.
+    /// The store cannot be read, so it is unknown whether it has the revision. Says why.
     Unreadable(Arc<str>),
 }
 
 /// Why the package of a revision is not available.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::children) enum NoPackage {
-    /// It is being loaded.
+    /// The package is being loaded.
     Loading,
-    /// It cannot be loaded, for that reason.
+    /// The package cannot be loaded, for this reason.
     Missing(Arc<str>),
-    /// It cannot be read, for that reason.
+    /// The package cannot be read, for this reason.
     Unreadable(Arc<str>),
 }
 
@@ -139,7 +139,7 @@ pub struct InstanceMemory {
     pub is_unwritten: bool,
     /// Why the memory is lost. Nothing is decided then until a person says how to go on.
     pub lost: Option<String>,
-    /// Whether it is not lost: a newer version of Operetta has written it, and must decide.
+    /// Whether the memory is not lost, but written by a newer version of Operetta, which must decide.
     pub is_newer: bool,
     /// The message of an Event when the memory is written.
     pub note: Option<&'static str>,

@@ -27,22 +27,22 @@ pub struct Poll {
 /// The request of an observation.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum PollRequest {
-    /// To an HTTP server.
+    /// A request to an HTTP server.
     Http(HttpRequest),
-    /// To a container.
+    /// A command in a container.
     Exec(ExecRequest),
 }
 
 /// What is known of an observation.
 #[derive(Debug, Clone, PartialEq)]
 pub enum PollResult {
-    /// It has not been made, or is to be made again.
+    /// The request has not been made, or is to be made again.
     Pending,
-    /// It has been pending for longer than the status waits for it in silence.
+    /// The request has been pending for longer than the status waits for it in silence.
     Delayed,
     /// The answer, as far as it is read.
     Known(Arc<Value>),
-    /// It failed. Says why, without anything of the answer.
+    /// The request failed. Says why, without anything of the answer.
     Failed(String),
 }
 

@@ -79,11 +79,11 @@ pub struct Referred {
 /// What is known of the objects of a selector.
 #[derive(Debug, Clone)]
 pub enum LookupResult {
-    /// These exist, by namespace and name.
+    /// These objects exist, by namespace and name.
     Known(Vec<Arc<Referred>>),
-    /// They are being listed for the first time.
+    /// The objects are being listed for the first time.
     Pending,
-    /// They cannot be read now.
+    /// The objects cannot be read now.
     Unknown(ReadError),
 }
 

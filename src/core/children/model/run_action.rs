@@ -169,7 +169,7 @@ pub struct StateWrite {
 pub struct RunEvent {
     /// Whether it is a warning.
     pub is_warning: bool,
-    /// In camel case.
+    /// The reason of the Event, in camel case.
     pub reason: &'static str,
     /// A sentence.
     pub message: String,

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_fit_as_they_do_at_the_server() {
+    fn selectors_match_labels_as_on_the_server() {
         let labels: BTreeMap<String, String> = [("app".into(), "web".into())].into();
         let fits = |value: Value| Selector::parse(&value).unwrap().fits(Some(&labels));
         let one = |operator: &str, key: &str, values: &[&str]| json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}]});

@@ -14,8 +14,8 @@ use super::plans::{PlanSnapshot, Revision};
 use super::poll::{Poll, PollResult};
 use super::refs::{LookupResult, ResourceSelector};
 use crate::api::{Apis, Gvk, ObjectRef};
+use crate::children::accepted_key::AcceptedKey;
 use crate::children::names;
-use crate::children::record_key::RecordKey;
 use crate::package::{Child, DeletionPolicy, Package, Resource};
 use crate::template::Totals;
 
@@ -52,7 +52,7 @@ pub struct Snapshot {
     /// What is known of the runs that delete its `Ask` children; `None` if they are not watched yet.
     pub deletions: Option<Box<DeletionRuns>>,
     /// The key of the record of the last accepted target.
-    pub record_key: RecordKey,
+    pub accepted_key: AcceptedKey,
     /// What the API server serves, or why that is not known; `None` until it has answered.
     pub apis: Option<Result<Arc<Apis>, String>>,
     /// What all evaluations of one decision may use together.
@@ -98,8 +98,8 @@ impl KindOwner {
         Self { package: package.into(), former: Arc::default() }
     }
 
-    /// The name in the hashes of desired objects. That of the first owner, so that a handover changes no hash: nothing is
-    /// rolled out because of another name.
+    /// The package's name in the hashes of desired objects: the name of the first owner, so that a handover changes
+    /// no hash and nothing is rolled out because of another name.
     pub fn hashed_name(&self) -> &str {
         self.former.first().unwrap_or(&self.package)
     }
@@ -131,13 +131,13 @@ pub struct KindInfo {
 /// Whether the objects of a kind are known.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Listing {
-    /// They are listed and watched.
+    /// The objects are listed and watched.
     Listed,
-    /// They are listed in another version than the package names. Says which.
+    /// The objects are listed in another version than the package names. Says which.
     OtherVersion(String),
     /// The server does not serve the kind: what exists is unknown, but nothing of it can be deleted. Says what to do.
     NotServed(String),
-    /// They cannot be listed, for that reason: what exists is unknown.
+    /// The objects cannot be listed, for this reason: what exists is unknown.
     Unreadable(String),
 }
 
@@ -185,7 +185,7 @@ impl Snapshot {
             namespace_users: BTreeMap::new(),
             plans: None,
             deletions: None,
-            record_key: RecordKey::Unneeded,
+            accepted_key: AcceptedKey::Unneeded,
             apis: None,
             limits: Totals::FULL,
         }

@@ -1,5 +1,5 @@
 //! What is remembered of an instance between decisions. Only [`ReconcileState::record`] changes it: decisions read
-//! it, and what carries out an action reports an [`Outcome`]. Losing it costs at most a request that changes nothing.
+//! it, and what carries out an action reports an [`ActionOutcome`]. Losing it costs at most a request that changes nothing.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -48,7 +48,7 @@ pub const RIGHTS_MISSING: &str = "RightsMissing";
 
 /// What an action came to, or what else changes the state of an instance.
 #[derive(Debug)]
-pub enum Outcome {
+pub enum ActionOutcome {
     /// A child was applied.
     Applied(Box<Applied>),
     /// An action that is no apply was carried out.
@@ -116,7 +116,7 @@ impl Effect {
     }
 }
 
-impl Outcome {
+impl ActionOutcome {
     /// What was done to which object; `None` if nothing has changed.
     pub fn effect(&self) -> Option<(Effect, &ObjectRef)> {
         let (effect, object) = match self {
@@ -150,7 +150,8 @@ impl Outcome {
 /// An action that failed.
 #[derive(Debug, Clone)]
 pub struct Failure {
-    /// The hash of the desired object, or the uid of the live one, that it is about. It does not apply to another.
+    /// The hash of the desired object, or the uid of the live one, that the refusal is about. The refusal does not
+    /// apply to another.
     hash: String,
     /// What the server said.
     pub error: CallError,
@@ -160,7 +161,7 @@ pub struct Failure {
     count: u32,
     /// The uid of the live object that it is about.
     uid: Option<Box<str>>,
-    /// The resourceVersion that it is about, if a user may have corrected a later one.
+    /// The resourceVersion that the refusal is about, if a user may have corrected a later one.
     version: Option<Box<str>>,
     /// What the refused write was permitted to do; `None` for an action that is no apply.
     pub(in crate::children) policy: Option<WritePolicy>,
@@ -366,28 +367,28 @@ impl ReconcileState {
     }
 
     /// Records what the actions of one decision came to, and which of its changes of the target were carried out.
-    pub fn record_all(&mut self, outcomes: &[Outcome], mut changes: Vec<TargetChange>, now: Duration) {
+    pub fn record_all(&mut self, outcomes: &[ActionOutcome], mut changes: Vec<TargetChange>, now: Duration) {
         for outcome in outcomes {
             self.record(outcome, now);
         }
         let changed: HashSet<&ObjectRef> = outcomes
             .iter()
-            .filter_map(Outcome::effect)
+            .filter_map(ActionOutcome::effect)
             .filter(|(effect, _)| matches!(effect, Effect::Updated | Effect::Deleted | Effect::Retained))
             .map(|(_, object)| object)
             .collect();
         changes.retain(|change| changed.contains(&change.object));
-        self.record(&Outcome::TargetChanged(changes), now);
+        self.record(&ActionOutcome::TargetChanged(changes), now);
     }
 
     /// Records an outcome.
-    pub fn record(&mut self, outcome: &Outcome, now: Duration) {
-        if let Outcome::Refused(_, error) | Outcome::DryRunRefused(_, error) = outcome {
+    pub fn record(&mut self, outcome: &ActionOutcome, now: Duration) {
+        if let ActionOutcome::Refused(_, error) | ActionOutcome::DryRunRefused(_, error) = outcome {
             self.is_namespace_terminating |= error.is_namespace_terminating();
         }
         match outcome {
-            Outcome::Applied(applied) => self.applied(applied, now),
-            Outcome::Refused(Action::Apply(apply), error) => {
+            ActionOutcome::Applied(applied) => self.applied(applied, now),
+            ActionOutcome::Refused(Action::Apply(apply), error) => {
                 let about = (&*apply.desired.hash, Some(apply.policy));
                 let mut failure = Failure::next(self.applies.get(&apply.item), about, error.clone(), now);
                 failure.uid = uid_of(&apply.expect);
@@ -396,29 +397,29 @@ impl ReconcileState {
                 failure.version = apply.version.clone().filter(|_| is_mendable);
                 self.applies.insert(apply.item.clone(), failure);
             }
-            Outcome::DryRunRefused(check, error) => {
+            ActionOutcome::DryRunRefused(check, error) => {
                 let about = (&*check.desired.hash, Some(check.policy));
                 let mut failure = Failure::next(self.applies.get(&check.item), about, error.clone(), now);
                 failure.uid = uid_of(&check.expect);
                 failure.is_dry_run = true;
                 self.applies.insert(check.item.clone(), failure);
             }
-            Outcome::NamespaceTerminating => self.is_namespace_terminating = true,
-            Outcome::ConditionsWatched(conditions) => {
+            ActionOutcome::NamespaceTerminating => self.is_namespace_terminating = true,
+            ActionOutcome::ConditionsWatched(conditions) => {
                 self.conditions = (!conditions.is_empty()).then(|| Box::new(conditions.clone()));
             }
-            Outcome::Done(Action::Record(_)) => self.unrecorded = None,
-            Outcome::Refused(Action::Record(record), _) => self.unrecorded.clone_from(record),
-            Outcome::Done(Action::RemoveFinalizer) => self.finalizer = None,
-            Outcome::Refused(Action::RemoveFinalizer, error) => {
+            ActionOutcome::Done(Action::Record(_)) => self.unrecorded = None,
+            ActionOutcome::Refused(Action::Record(record), _) => self.unrecorded.clone_from(record),
+            ActionOutcome::Done(Action::RemoveFinalizer) => self.finalizer = None,
+            ActionOutcome::Refused(Action::RemoveFinalizer, error) => {
                 self.finalizer = Some(Failure::next(self.finalizer.as_ref(), ("", None), error.clone(), now));
             }
-            Outcome::Done(action) => {
+            ActionOutcome::Done(action) => {
                 if let Some(observed) = action.removed() {
                     self.removals.remove(&(observed.object.clone(), discriminant(action)));
                 }
             }
-            Outcome::Refused(action, error) => {
+            ActionOutcome::Refused(action, error) => {
                 if let Some(observed) = action.removed() {
                     let Observed { object, uid, .. } = &**observed;
                     let key = (object.clone(), discriminant(action));
@@ -426,20 +427,20 @@ impl ReconcileState {
                     self.removals.insert(key, failure);
                 }
             }
-            Outcome::TargetAccepted => {
+            ActionOutcome::TargetAccepted => {
                 self.applies.retain(|item, _| !item.ends_with(AS_ACCEPTED));
                 self.unrecorded = None;
             }
-            Outcome::TargetChanged(changes) => self.oscillation.note(changes, now),
-            Outcome::SchemasChanged => {
+            ActionOutcome::TargetChanged(changes) => self.oscillation.note(changes, now),
+            ActionOutcome::SchemasChanged => {
                 self.applies.clear();
                 self.unmatched.clear();
             }
-            Outcome::Settled(objects) => self.settled(objects, now),
-            Outcome::Recreating(object) => {
+            ActionOutcome::Settled(objects) => self.forget_gone(objects, now),
+            ActionOutcome::Recreating(object) => {
                 self.recreating.insert(object.clone());
             }
-            Outcome::Conflict | Outcome::DryRunPending => {}
+            ActionOutcome::Conflict | ActionOutcome::DryRunPending => {}
         }
     }
 
@@ -462,7 +463,7 @@ impl ReconcileState {
     }
 
     /// Forgets objects that no longer exist.
-    fn settled(&mut self, objects: &[Arc<Observed>], now: Duration) {
+    fn forget_gone(&mut self, objects: &[Arc<Observed>], now: Duration) {
         self.oscillation.sweep(now);
         let exists: HashSet<&ObjectRef> = objects.iter().map(|o| &o.object).collect();
         self.removals.retain(|(object, _), _| exists.contains(object));

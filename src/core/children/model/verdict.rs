@@ -22,7 +22,7 @@ pub enum Verdict {
         /// What is awaited, with the name of the child.
         message: String,
     },
-    /// It makes no progress by itself.
+    /// The instance makes no progress by itself.
     Stalled {
         /// The reason, in camel case.
         reason: String,
@@ -49,15 +49,15 @@ pub enum Verdict {
 /// The state of an instance, in one word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Health {
-    /// It equals its target, and is ready.
+    /// The instance equals its target, and is ready.
     Ready,
-    /// On the way to its target.
+    /// The instance is on the way to its target.
     Reconciling,
-    /// It does not get further by itself.
+    /// The instance does not get further by itself.
     Stalled,
     /// A user has paused it.
     Paused,
-    /// It is being deleted.
+    /// The instance is being deleted.
     Deleting,
 }
 

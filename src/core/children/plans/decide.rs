@@ -7,9 +7,9 @@ use super::lost::{losses, lost, mark_lost, recreated};
 use super::past::{Ordered, Past, until_remembered};
 use super::permits::{deletions, permit_applies};
 use super::recover;
+use super::run_order::{Kept, RunOrder};
 use super::runs::Runs;
 use super::runs::abandon::abandon;
-use super::schedule::{Kept, RunSchedule};
 use crate::children::decide_target::{decide_target, is_paused};
 use crate::children::desired::target;
 use crate::children::model::{
@@ -70,8 +70,8 @@ pub(in crate::children) fn decide(
     let unreached = (!is_rolled_out).then(|| outcome.awaited());
     let pruning = (!is_rolled_out || outcome.active.is_some()).then(|| outcome.awaited());
     let findings = std::mem::take(&mut outcome.findings);
-    let schedule = RunSchedule::new(origins, &target, unreached, kept, pruning, findings);
-    let mut decision = decide_target(&ctx, &target, &schedule, at);
+    let order = RunOrder::new(origins, &target, unreached, kept, pruning, findings);
+    let mut decision = decide_target(&ctx, &target, &order, at);
     decision.needs.revisions.clone_from(&past.revisions);
     if decision.evaluation.exceeded.is_some() {
         return decision;

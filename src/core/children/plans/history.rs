@@ -173,8 +173,13 @@ pub(super) struct StoredOrigin {
 
 impl StoredOrigin {
     /// The origin as plans are selected by it.
-    pub(super) fn selectable(&self) -> plan::Origin<'_> {
-        plan::Origin { name: &self.name, revision: &self.revision, spec: &self.spec, refs: &self.refs }
+    pub(super) fn compared(&self) -> plan::ComparedOrigin<'_> {
+        plan::ComparedOrigin {
+            name: &self.name,
+            revision: &self.revision,
+            spec: &self.spec,
+            refs: &self.refs,
+        }
     }
 }
 
@@ -216,9 +221,9 @@ impl NewOrigin {
     }
 
     /// The origin as plans are selected by it.
-    pub(super) fn selectable(&self) -> plan::Origin<'_> {
+    pub(super) fn compared(&self) -> plan::ComparedOrigin<'_> {
         let spec = &self.data["instance"]["spec"];
-        plan::Origin { name: &self.name, revision: &self.revision, spec, refs: &self.refs }
+        plan::ComparedOrigin { name: &self.name, revision: &self.revision, spec, refs: &self.refs }
     }
 }
 

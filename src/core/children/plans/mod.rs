@@ -6,12 +6,12 @@ pub(super) mod delete;
 mod effects;
 mod history;
 mod lost;
-mod observed;
 mod past;
 mod permits;
 mod recover;
+mod run_order;
+mod run_view;
 mod runs;
-mod schedule;
 mod secrets;
 mod state;
 

@@ -172,8 +172,8 @@ impl<'a> Past<'a> {
     }
 
     /// All stored origins.
-    pub(super) fn stored(&self) -> Vec<plan::Origin<'_>> {
-        self.used.iter().chain(&self.unused).map(StoredOrigin::selectable).collect()
+    pub(super) fn stored(&self) -> Vec<plan::ComparedOrigin<'_>> {
+        self.used.iter().chain(&self.unused).map(StoredOrigin::compared).collect()
     }
 
     /// The digests that the origin at a position was rolled out with.
@@ -249,7 +249,7 @@ impl<'a> Past<'a> {
             .map(|(item, _)| item.clone())
             .collect();
         let recorded = recorded.into_iter().map(|(item, position)| (item, position.unwrap_or(NEWEST)));
-        // Without plans nothing would apply absent items again.
+        // Without plans no step would apply absent items again.
         let has_plans = !newest.resource.plans.is_empty();
         let absent = if has_plans { self.history.absent() } else { Vec::new() };
         let origins = Origins::new(newest, earlier, recorded, previous)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::history::item_id;
-use super::schedule::Kept;
+use super::run_order::Kept;
 use crate::children::model::{Action, Context, Observed, Target};
 use crate::children::prune;
 use crate::plan::{self, Verb};

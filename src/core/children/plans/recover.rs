@@ -19,7 +19,7 @@ use crate::plan::{
 
 /// The step that asks.
 const ASK: &str = "approve";
-/// What is asked.
+/// The question that the person answers.
 const QUESTION: &str = "Take the children as they are, as if the present spec had been rolled out (approve), or start as a new \
                         instance (reject)? The facts that plans recorded are lost either way.";
 
@@ -83,7 +83,7 @@ fn next(
     };
     let ended = answered(status, &answer.by, plans);
     match answer.verdict {
-        plan::Verdict::Approve => {
+        plan::ApprovalDecision::Approve => {
             let origin = NewOrigin::of(&current, BTreeMap::new(), &plans.state.memory);
             let memory = as_it_is(snapshot, plans, &naming, (run, &origin));
             let revision = naming.revision(&origin.name, &origin.data, 1);
@@ -93,7 +93,7 @@ fn next(
                 RunAction::store(run, &ended, Vec::new()),
             ]
         }
-        plan::Verdict::Reject => {
+        plan::ApprovalDecision::Reject => {
             let memory = Memory::new(naming.of(), current.uid());
             vec![plans.remember(&memory), RunAction::store(run, &ended, Vec::new())]
         }

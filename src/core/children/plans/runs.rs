@@ -2,7 +2,7 @@
 
 pub(super) mod abandon;
 mod reasons;
-mod tell;
+mod report;
 pub(super) mod tidy;
 mod triggers;
 
@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 
 use super::effects::Naming;
 use super::history::{History, NewOrigin, StoredOrigin};
-use super::observed::Seen;
 use super::recover::unneeded;
+use super::run_view::RunView;
 use super::runs::reasons::Reasons;
 use crate::children::model::{
     Action, Context, Decision, Finding, Guard, NEWEST, Needs, Origin, PlanSnapshot, ReconcileState,
@@ -28,7 +28,7 @@ use crate::crd;
 use crate::package::plan::Plan;
 use crate::plan::{
     self, Agenda, Cause, Change, Cleanup, Conditions, Directive, Instance, Known, Member, NewRun, Permit,
-    Phase, PlanRun, Progress, RECOVER, RUN_FINALIZER, Recorded, RunWrite, SCHEDULED_AT, SHOWN_AFTER,
+    Phase, PlanRun, Progress, RECOVER, RUN_FINALIZER, RecordedFact, RunWrite, SCHEDULED_AT, SHOWN_AFTER,
     Selected, Situation, TAKEN, World,
 };
 use crate::template::{Budget, Expr, Totals};
@@ -39,7 +39,7 @@ pub(super) struct Runs<'a> {
     target: &'a Target,
     plans: &'a PlanSnapshot,
     history: &'a History<'a>,
-    record: BTreeMap<String, Recorded>,
+    record: BTreeMap<String, RecordedFact>,
     naming: Naming<'a>,
     is_paused: bool,
     /// How the active runs go on, computed once a decision, by name.
@@ -160,9 +160,9 @@ impl<'a> Runs<'a> {
         let in_use: Vec<_> = used
             .iter()
             .map(|origin| {
-                let selectable = origin.selectable();
-                let revision = if is_other_package(origin) { &current.revision } else { selectable.revision };
-                plan::Origin { revision, ..selectable }
+                let compared = origin.compared();
+                let revision = if is_other_package(origin) { &current.revision } else { compared.revision };
+                plan::ComparedOrigin { revision, ..compared }
             })
             .collect();
         let engine = &origin.package.engine;
@@ -173,7 +173,7 @@ impl<'a> Runs<'a> {
         plan::select(&Change {
             unfinished: unfinished.and_then(|run| Some(run.status.as_ref()?.plans.as_slice())),
             plans: &origin.resource.plans,
-            newest: current.selectable(),
+            newest: current.compared(),
             in_use: &in_use,
             initial,
             changed_children: changed,
@@ -188,7 +188,7 @@ impl<'a> Runs<'a> {
         losses: BTreeMap<String, Vec<Member>>,
         awaited: &[Member],
         current: &NewOrigin,
-        stored: &[plan::Origin<'_>],
+        stored: &[plan::ComparedOrigin<'_>],
         now: Duration,
     ) {
         let resource = self.ctx.origin.resource;
@@ -213,7 +213,7 @@ impl<'a> Runs<'a> {
             paused: self.is_paused,
             active: self.plans.state.memory.active.as_deref(),
             number: self.plans.state.memory.number,
-            newest: current.selectable(),
+            newest: current.compared(),
             origins: stored,
             rollout,
             losses: losses.into_iter().collect(),
@@ -227,8 +227,8 @@ impl<'a> Runs<'a> {
         self.fail_misnamed();
         self.fail_strangers();
         self.restore_altered();
-        self.follow(agenda, current);
-        self.tell(&reasons);
+        self.carry_out(agenda, current);
+        self.report(&reasons);
     }
 
     /// Ends the runs that name the instance by another resource.
@@ -268,7 +268,7 @@ impl<'a> Runs<'a> {
     }
 
     /// Carries out what the rules between runs demand.
-    fn follow(&mut self, agenda: Agenda, current: &NewOrigin) {
+    fn carry_out(&mut self, agenda: Agenda, current: &NewOrigin) {
         self.wake = [self.wake, agenda.wake].into_iter().flatten().min();
         self.cleanup = agenda.cleanup;
         for (name, why) in &agenda.waiting {
@@ -477,7 +477,7 @@ impl<'a> Runs<'a> {
         }
         // With the placeholder in place of a secret a step would send a wrong request.
         if *directive == Directive::Continue
-            && let Some(message) = self.seen(run).unread_secrets()
+            && let Some(message) = self.run_view(run).unread_secrets()
         {
             self.waits = true;
             return self.waits_at(run, "", &message);
@@ -527,8 +527,8 @@ impl<'a> Runs<'a> {
         self.in_world(run, |world| plan::advance(run, plans, world, directive))
     }
 
-    fn seen<'s>(&'s self, run: &'s PlanRun) -> Seen<'s> {
-        Seen {
+    fn run_view<'s>(&'s self, run: &'s PlanRun) -> RunView<'s> {
+        RunView {
             ctx: self.ctx,
             target: self.target,
             plans: self.plans,
@@ -556,7 +556,7 @@ impl<'a> Runs<'a> {
     }
 
     fn in_world<T>(&self, run: &PlanRun, f: impl FnOnce(&World<'_>) -> T) -> T {
-        let seen = self.seen(run);
+        let view = self.run_view(run);
         let (position, origin) = self.origin_of(run);
         let instance = Instance {
             of: self.naming.of(),
@@ -569,7 +569,7 @@ impl<'a> Runs<'a> {
             scope: &self.target.scope_at(position).with_budget(self.budget_of(run)),
             record: &self.record,
             instance: &instance,
-            observed: &seen,
+            cluster: &view,
             has_observations: !self.target.refs.polls.is_empty(),
             paused: self.is_paused,
             namespace_terminating: self.state.is_namespace_terminating(),

@@ -59,7 +59,7 @@ pub fn recall(stored: Stored<'_>, runs: Vec<PlanRun>) -> (InstanceMemory, Recall
         return (known, recalled);
     }
     let known = match parsed {
-        // It is left of a former instance.
+        // The memory is left of a former instance.
         Some(Ok(memory)) if memory.has_ended && memory.uid != uid => {
             InstanceMemory { memory: Memory::new(of.clone(), uid), ..InstanceMemory::default() }
         }
@@ -132,7 +132,7 @@ impl PlanSnapshot {
     }
 
     /// The facts of the instance. What a PlanRun says and the memory does not confirm is no fact.
-    pub(super) fn facts(&self) -> BTreeMap<String, plan::Recorded> {
+    pub(super) fn facts(&self) -> BTreeMap<String, plan::RecordedFact> {
         self.state.memory.facts(self.runs.iter().filter(|run| run.known == plan::Known::Yes))
     }
 

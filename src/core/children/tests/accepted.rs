@@ -53,7 +53,9 @@ impl Refusing {
             }
             for action in runs.permitted(decision.actions) {
                 outcomes.push(match &action {
-                    Action::Apply(apply) if is_refused(&apply.desired) => Outcome::Refused(action, error()),
+                    Action::Apply(apply) if is_refused(&apply.desired) => {
+                        ActionOutcome::Refused(action, error())
+                    }
                     _ => world.act(action),
                 });
             }
@@ -123,7 +125,7 @@ fn missing_children_of_unknown_origin_are_named() {
     // from.
     let mut record = it.record();
     record.as_object_mut().unwrap().remove("origin").unwrap();
-    it.put_record(&it.world.record_key.seal(&record.to_string()).unwrap());
+    it.put_record(&it.world.accepted_key.seal(&record.to_string()).unwrap());
     it.world.restart();
     let Verdict::Stalled { message, .. } = it.delete("a-a") else { panic!("not stalled") };
     assert!(message.contains("missing until a change is accepted: a ("), "{message}");
@@ -169,7 +171,7 @@ fn change_and_accepted_target_back_off_separately() {
             outcomes.push(match &action {
                 Action::Apply(apply) if &*apply.desired.object.name == "a-a" => {
                     tried.entry(apply.item.clone()).or_default().push(world.now);
-                    Outcome::Refused(action, refusal(409, "Conflict", "another manager holds it"))
+                    ActionOutcome::Refused(action, refusal(409, "Conflict", "another manager holds it"))
                 }
                 _ => world.act(action),
             });
@@ -204,10 +206,10 @@ fn forged_record_renders_nothing() {
     let spec = json!({"text": "forged", "size": 1});
     let hash = World::settled(package.clone(), &spec).objects["ConfigMap/a-0"].desired.clone().unwrap();
     let record = json!({"uid": "uid-1", "children": {"m[0]": hash}, "origin": {"spec": spec}}).to_string();
-    let sealed = RecordKey::new(b"key").seal(&record).unwrap();
+    let sealed = AcceptedKey::new(b"key").seal(&record).unwrap();
     for (annotation, is_made) in [
         (record.clone(), false),
-        (RecordKey::new(b"another").seal(&record).unwrap(), false),
+        (AcceptedKey::new(b"another").seal(&record).unwrap(), false),
         (sealed.replace("forged", "another"), false),
         // With a valid proof the forged spec is rendered: that is what the proof prevents.
         (sealed, true),
@@ -250,23 +252,23 @@ fn record_without_proof_is_replaced_and_no_child_changes() {
 #[test]
 fn record_is_kept_and_not_used_without_its_key() {
     let mut it = Refusing::new(true);
-    let key = std::mem::replace(&mut it.world.record_key, RecordKey::Unread);
+    let key = std::mem::replace(&mut it.world.accepted_key, AcceptedKey::Unread);
     let annotations = it.world.instance["metadata"]["annotations"].clone();
-    assert!(it.world.decide().needs.record_key);
-    it.world.record_key = RecordKey::Unreadable("Secret x cannot be read".into());
+    assert!(it.world.decide().needs.accepted_key);
+    it.world.accepted_key = AcceptedKey::Unreadable("Secret x cannot be read".into());
     let Verdict::Stalled { message, .. } = it.delete("a-a") else { panic!("not stalled") };
     assert!(message.contains("not restored until a change is accepted: Secret x"), "{message}");
-    assert!(it.world.decide().needs.record_key);
+    assert!(it.world.decide().needs.accepted_key);
     assert!(it.world.log.is_empty(), "{:?}", it.world.log);
     assert_eq!(it.world.instance["metadata"]["annotations"], annotations);
-    it.world.record_key = key;
+    it.world.accepted_key = key;
     it.settle();
     assert_eq!(it.world.log, ["Restore a as last accepted"]);
-    assert!(!it.world.decide().needs.record_key);
+    assert!(!it.world.decide().needs.accepted_key);
     // The removal of the record needs no key.
-    it.world.record_key = RecordKey::Unread;
+    it.world.accepted_key = AcceptedKey::Unread;
     it.world.edit(json!({"text": "good", "stop": false}));
     it.settle();
     assert_eq!(it.world.log, ["Record false"]);
-    assert!(!World::settled(two(), &json!({"text": "x", "stop": false})).decide().needs.record_key);
+    assert!(!World::settled(two(), &json!({"text": "x", "stop": false})).decide().needs.accepted_key);
 }

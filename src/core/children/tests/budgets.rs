@@ -71,7 +71,7 @@ fn a_thousand_ordinary_children_are_within_the_budget() {
     assert!(used.fuel * 5 < Totals::FULL.fuel, "{used:?}");
     assert!(used.memory * 5 < Totals::FULL.memory, "{used:?}");
     assert!(used.output * 5 < Totals::FULL.output, "{used:?}");
-    // They are written in portions.
+    // The children are written in portions.
     assert!(decision.evaluation.is_partial && decision.actions.len() > 100, "{}", decision.actions.len());
     let mut world = World::new(thousand(&config("{{ name }}-{{ i }}")), &json!({"size": 999}));
     assert_eq!(world.settle(), Verdict::Ready { children: 1_000 });

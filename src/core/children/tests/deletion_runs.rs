@@ -39,7 +39,7 @@ fn pending(world: &World) -> String {
 }
 
 #[test]
-fn a_run_names_the_object_and_asks_once() {
+fn deletion_run_names_its_object_and_is_created_once() {
     let world = asking();
     let run = run(&world);
     let uid = &*world.objects["ConfigMap/a-c"].uid;

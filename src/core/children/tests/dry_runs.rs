@@ -49,6 +49,6 @@ fn refused_or_pending_dry_runs_hold_the_whole_change() {
     runs.wait();
     assert!(runs.is_pending() && runs.permitted(decision.actions.clone()).is_empty());
     let outcome = runs.add(&decision.checks[0], DryRun::Refused(refusal(403, "Forbidden", "no rights")));
-    assert!(matches!(outcome, Some(Outcome::DryRunRefused(check, _)) if check.item == "ns"));
+    assert!(matches!(outcome, Some(ActionOutcome::DryRunRefused(check, _)) if check.item == "ns"));
     assert!(!runs.is_pending() && runs.permitted(decision.actions).is_empty());
 }

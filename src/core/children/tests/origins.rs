@@ -13,14 +13,14 @@ struct Rollout {
     lost: Vec<(ItemId, String)>,
 }
 
-/// A schedule that writes what the rollout has reached, in the order of the graph, and what is missing of the
+/// An order that writes what the rollout has reached, in the order of the graph, and what is missing of the
 /// rest.
-struct Step<'t> {
+struct RolloutOrder<'t> {
     graph: Graph<'t>,
     reached: &'t [&'static str],
 }
 
-impl Schedule for Step<'_> {
+impl WriteOrder for RolloutOrder<'_> {
     fn awaited(&self, item: &Item) -> Option<Block> {
         if self.reached.contains(&&*item.name) {
             return self.graph.awaited(item);
@@ -62,8 +62,8 @@ impl Rollout {
 
     fn decide(&self) -> Decision {
         self.with(|ctx, target| {
-            let schedule = Step { graph: Graph::of(ctx.origins, target), reached: &self.reached };
-            let decision = decide_target(ctx, target, &schedule, (&self.world.state, self.world.now));
+            let order = RolloutOrder { graph: Graph::of(ctx.origins, target), reached: &self.reached };
+            let decision = decide_target(ctx, target, &order, (&self.world.state, self.world.now));
             Decision { checks: Vec::new(), ..decision }
         })
     }
@@ -114,7 +114,7 @@ fn members_that_a_run_has_not_reached_keep_their_origin() {
     rollout.reached = vec!["m[1]", "m[3]"];
     rollout.settle();
     assert_eq!(rollout.world.log, ["Create m[3]", "Update m[1]"]);
-    // In the order of the newest origin.
+    // The items come in the order of the newest origin.
     let origins: Vec<usize> = rollout.items().iter().map(|(_, origin, _)| *origin).collect();
     assert_eq!(origins, [1, 0, 1, 0]);
     // What is not reached is enforced as it was: drift is repaired, and what is gone comes back.
@@ -147,7 +147,7 @@ fn item_of_an_earlier_origin_stays_until_pruning_is_permitted() {
     let Verdict::Reconciling { message, .. } = rollout.settle() else { panic!("not reconciling") };
     assert_eq!(message, "the deletion of ConfigMap n/a-1 waits for the end of the run a-1");
     assert_eq!(rollout.world.names(), ["a-0", "a-1"]);
-    // Without a run there is one origin.
+    // Without a run all items have one origin.
     assert_eq!(rollout.world.settle(), Verdict::Ready { children: 1 });
     assert_eq!(rollout.world.names(), ["a-0"]);
 }

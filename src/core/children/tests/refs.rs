@@ -87,7 +87,7 @@ fn an_optional_object_that_is_absent_is_undefined() {
 }
 
 #[test]
-fn a_forbidden_ref_changes_nothing() {
+fn forbidden_ref_keeps_children_as_they_are() {
     let mut world = World::new(reader(), &json!({"host": "a"}));
     world.foreign = vec![foreign("a-tls", json!({"crt": "one"})), foreign("extra", json!({"x": "y"}))];
     assert_eq!(world.settle(), Verdict::Ready { children: 3 });
@@ -181,7 +181,7 @@ fn spec_cannot_move_a_ref_out_of_the_namespace() {
 }
 
 #[test]
-fn a_selector_gives_a_list() {
+fn selector_ref_yields_a_list() {
     let package = package(
         "refs:\n  - {id: pods, apiVersion: v1, kind: Pod, selector: {app: web}}\nchildren:\n  - id: m\n    template: templates/m.yaml\n    forEach: {in: refs.pods, as: pod, key: pod.metadata.name}\n",
         &[("m", config("{{ name }}-{{ pod.metadata.name }}"))],

@@ -175,7 +175,7 @@ fn child_that_cannot_be_rendered_holds_back_only_pruning() {
 /// A value that does not exist yet is awaited. A comparison that can never hold an answer is a mistake, which
 /// somebody has to correct.
 #[test]
-fn a_when_that_compares_text_with_a_number_is_a_mistake() {
+fn when_that_compares_text_with_a_number_stalls() {
     for (when, expected) in
         [("'5' > spec.size", "RenderFailed"), ("children.b.data.n > 1", "DependencyNotReady")]
     {
@@ -254,7 +254,7 @@ fn refused_dry_run_holds_the_whole_change() {
         let mut other = World::new(two_ordered(), &json!({}));
         other.untried = true;
         let check = other.decide().checks.into_iter().find(|check| check.item == "b").unwrap();
-        Outcome::DryRunRefused(Box::new(check), error)
+        ActionOutcome::DryRunRefused(Box::new(check), error)
     };
     world.state.record(&refused, world.now);
     let verdict = world.settle();

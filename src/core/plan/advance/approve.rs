@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::super::eval::string;
-use super::super::run::{Approval, Cause, Verdict, short};
+use super::super::run::{Approval, ApprovalDecision, Cause, short};
 use super::step::Acted;
-use super::{APPROVAL, At, Failure, Walk};
+use super::{APPROVAL, Advancer, At, Failure};
 use crate::package::plan::{Action, Step};
 
 /// The users whose approvals a step has.
@@ -17,7 +17,7 @@ struct Given {
     others: BTreeSet<String>,
 }
 
-impl Walk<'_> {
+impl Advancer<'_> {
     pub(super) fn approve(&mut self, step: &Step, path: &str, at: &At<'_>, expired: bool) -> Acted {
         let Action::Approve { message, count, not_requester, service_accounts, groups } = &step.action else {
             return Acted::done();
@@ -52,7 +52,7 @@ impl Walk<'_> {
         let own =
             self.status.counted(self.run).filter(|(index, answer)| *index >= asked && answer.step == path);
         let answers: Vec<&Approval> = carried.chain(own.map(|(_, answer)| answer)).collect();
-        if let Some(answer) = answers.iter().find(|answer| answer.verdict == Verdict::Reject) {
+        if let Some(answer) = answers.iter().find(|answer| answer.verdict == ApprovalDecision::Reject) {
             let message = format!("{} has rejected: {question}", answer.by);
             return Acted::Failed(Failure::new(path, "Rejected", message));
         }

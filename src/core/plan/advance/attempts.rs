@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::super::eval::NoValue;
 use super::super::run::short;
 use super::step::{Acted, has_attempts};
-use super::{At, Failure, Walk, millis};
+use super::{Advancer, At, Failure, millis};
 use crate::backoff::Backoff;
 use crate::package::plan::{Action, Retries, Step};
 
@@ -21,17 +21,17 @@ const PATCHING: Retries =
 
 /// What is known of an attempt.
 pub(super) enum Attempt {
-    /// It has ended, with this outcome.
+    /// The attempt has ended, with this outcome.
     Ended(Acted),
-    /// It has failed.
+    /// The attempt has failed.
     Failed(Failure),
-    /// It counts as not made.
+    /// The attempt counts as not made.
     Void,
     /// Its outcome is open.
     Open,
 }
 
-impl Walk<'_> {
+impl Advancer<'_> {
     pub(super) fn attempts<'p>(&mut self, step: &'p Step, path: &str, at: &At<'p>, expired: bool) -> Acted {
         let state = self.state(path);
         if !state.is_some_and(|state| state.in_flight) {

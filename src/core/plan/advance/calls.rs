@@ -8,14 +8,14 @@ use super::super::progress::Request;
 use super::super::render;
 use super::super::request::{CallFailure, ExecReply, HttpReply};
 use super::super::run::short;
-use super::super::world::{Answer, CallState};
+use super::super::world::{CallState, Reply};
 use super::attempts::{Attempt, Blocked};
 use super::step::Acted;
-use super::{At, Failure, Walk};
+use super::{Advancer, At, Failure};
 use crate::package::plan::{Action, Expect, Step};
 use crate::template::Var;
 
-impl Walk<'_> {
+impl Advancer<'_> {
     /// Renders the request of an attempt, and intends it.
     pub(super) fn intend_call(
         &mut self,
@@ -26,7 +26,7 @@ impl Walk<'_> {
     ) -> Result<(), Blocked> {
         let unanswered = self.state(path).is_some_and(|state| state.unanswered);
         // A request that may have been carried out is repeated as it was.
-        let last = match self.world.observed.call(path, attempt.saturating_sub(1)) {
+        let last = match self.world.cluster.call(path, attempt.saturating_sub(1)) {
             CallState::Failed(_, Some(request @ Request::Http(_))) if unanswered => Some(request.clone()),
             _ => None,
         };
@@ -76,7 +76,7 @@ impl Walk<'_> {
     /// What became of the request of the last attempt.
     pub(super) fn poll_call(&mut self, step: &Step, path: &str, at: &At<'_>, expired: bool) -> Attempt {
         let attempt = self.state(path).map_or(1, |state| state.attempt);
-        match self.world.observed.call(path, attempt) {
+        match self.world.cluster.call(path, attempt) {
             CallState::InFlight => {
                 self.progress.in_flight = true;
                 self.wait_for(step, path, at, "InFlight", "the request is not answered yet");
@@ -168,14 +168,14 @@ impl Walk<'_> {
         Attempt::Open
     }
 
-    fn judge(&mut self, step: &Step, path: &str, at: &At<'_>, answer: &Answer) -> Attempt {
+    fn judge(&mut self, step: &Step, path: &str, at: &At<'_>, answer: &Reply) -> Attempt {
         let variables = match answer {
-            Answer::Http(reply) => http_variables(reply),
-            Answer::Exec(reply) => exec_variables(reply),
-            Answer::Patched => Vec::new(),
+            Reply::Http(reply) => http_variables(reply),
+            Reply::Exec(reply) => exec_variables(reply),
+            Reply::Patched => Vec::new(),
         };
         let is_expected = match (&step.expect, answer) {
-            (Some(Expect::Statuses(statuses)), Answer::Http(reply)) => statuses.contains(&reply.status),
+            (Some(Expect::Statuses(statuses)), Reply::Http(reply)) => statuses.contains(&reply.status),
             (Some(Expect::Holds(expr)), _) => {
                 let mut scope = self.scope(step, path, at);
                 for (name, value) in &variables {
@@ -197,15 +197,15 @@ impl Walk<'_> {
                     }
                 }
             }
-            (_, Answer::Http(reply)) => (200..300).contains(&reply.status),
-            (_, Answer::Exec(reply)) => reply.exit_code == 0,
-            (_, Answer::Patched) => true,
+            (_, Reply::Http(reply)) => (200..300).contains(&reply.status),
+            (_, Reply::Exec(reply)) => reply.exit_code == 0,
+            (_, Reply::Patched) => true,
         };
         if is_expected {
             return Attempt::Ended(Acted::Done(variables));
         }
         Attempt::Failed(match answer {
-            Answer::Http(reply) => {
+            Reply::Http(reply) => {
                 let message = format!("the server answered {}", reply.status);
                 let may_pass = reply.status == 429 || reply.status >= 500;
                 Failure {
@@ -214,14 +214,14 @@ impl Walk<'_> {
                     ..Failure::new(path, "UnexpectedAnswer", message)
                 }
             }
-            Answer::Exec(reply) => {
+            Reply::Exec(reply) => {
                 let shows_secrets = matches!(&step.action, Action::Exec(exec) if exec.stdin.is_some());
                 let last = reply.stderr.trim().lines().last().filter(|_| !shows_secrets).unwrap_or_default();
                 let detail = if last.is_empty() { String::new() } else { format!(": {}", short(last)) };
                 let message = format!("the command ended with exit code {}{detail}", reply.exit_code);
                 Failure::retryable(path, "CommandFailed", message)
             }
-            Answer::Patched => Failure::new(path, "UnexpectedAnswer", "the patch was not expected"),
+            Reply::Patched => Failure::new(path, "UnexpectedAnswer", "the patch was not expected"),
         })
     }
 }

@@ -7,10 +7,10 @@ use super::super::progress::{Permit, Verb};
 use super::super::run::{LoopItem, Member, StepPhase};
 use super::simple::not_true;
 use super::step::Acted;
-use super::{At, Failure, Flow, REMAINING, Walk};
+use super::{Advancer, At, Failure, Flow, REMAINING};
 use crate::package::plan::{Action, Members, Step};
 
-impl<'a> Walk<'a> {
+impl<'a> Advancer<'a> {
     pub(super) fn apply(
         &mut self,
         step: &Step,
@@ -54,7 +54,7 @@ impl<'a> Walk<'a> {
         for (member, is_named) in members {
             let is_named = *is_named;
             let known = self.applied.contains(member) && !self.status.has_deleted(member);
-            let state = self.world.observed.member(member);
+            let state = self.world.cluster.member(member);
             if !known {
                 if self.hold {
                     message.get_or_insert_with(|| format!("{member} is not applied yet"));
@@ -104,7 +104,7 @@ impl<'a> Walk<'a> {
         let mut dependencies = BTreeSet::new();
         let mut queue: Vec<String> = named.iter().map(|members| members.child.clone()).collect();
         while let Some(child) = queue.pop() {
-            for dependency in self.world.observed.dependencies(&child) {
+            for dependency in self.world.cluster.dependencies(&child) {
                 if dependencies.insert(dependency.clone()) {
                     queue.push(dependency);
                 }
@@ -115,9 +115,9 @@ impl<'a> Walk<'a> {
             dependencies.retain(|child| !by_steps.contains(child.as_str()));
         }
         let mut found: Vec<(Member, bool)> = Vec::new();
-        let target = |child: &str| self.world.observed.target(child).map_err(NoValue::Unknown);
+        let target = |child: &str| self.world.cluster.target(child).map_err(NoValue::Unknown);
         if !dependencies.is_empty() {
-            for child in self.world.observed.children() {
+            for child in self.world.cluster.children() {
                 if dependencies.contains(&child) {
                     let members = target(&child)?.into_iter().map(|key| Member::new(child.clone(), key));
                     found.extend(members.map(|member| (member, false)));
@@ -185,7 +185,7 @@ impl<'a> Walk<'a> {
                     self.status.deleted.push(member.clone());
                 }
             }
-            let state = self.world.observed.member(member);
+            let state = self.world.cluster.member(member);
             if !state.exists {
                 continue;
             }
@@ -220,7 +220,7 @@ impl<'a> Walk<'a> {
         for members in named {
             let keys = match &members.key {
                 Some(text) => vec![Some(value(self.world.engine, text, &scope, "the key of the member")?)],
-                None => self.world.observed.existing(&members.child).map_err(NoValue::Unknown)?,
+                None => self.world.cluster.existing(&members.child).map_err(NoValue::Unknown)?,
             };
             for member in keys.into_iter().map(|key| Member::new(members.child.clone(), key)) {
                 if !found.contains(&member) {
@@ -247,8 +247,8 @@ impl<'a> Walk<'a> {
         let before = *state.applied_before.get_or_insert(before);
         let by_steps: HashSet<Member> = self.status.applied.iter().take(before).cloned().collect();
         let mut members = Vec::new();
-        for child in self.world.observed.children() {
-            match self.world.observed.target(&child) {
+        for child in self.world.cluster.children() {
+            match self.world.cluster.target(&child) {
                 Ok(keys) => {
                     members.extend(keys.into_iter().map(|key| (Member::new(child.clone(), key), false)));
                 }
@@ -306,7 +306,7 @@ impl<'a> Walk<'a> {
                 }
             },
         };
-        Ok(self.world.observed.pod(&exec.child.child, key.as_ref(), ordinal).map_err(NoValue::Unknown))
+        Ok(self.world.cluster.pod(&exec.child.child, key.as_ref(), ordinal).map_err(NoValue::Unknown))
     }
 }
 

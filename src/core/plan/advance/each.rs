@@ -5,14 +5,14 @@ use serde_json::Value;
 use super::super::eval::NoValue;
 use super::super::names::item_keys;
 use super::super::run::{LoopItem, StepPhase, short};
-use super::{At, Failure, Flow, Walk};
+use super::{Advancer, At, Failure, Flow};
 use crate::package::plan::{Loop, Step};
 use crate::template::Var;
 
 /// The most bytes of the list of a loop.
 const MAX_ITEMS_BYTES: usize = 128 << 10;
 
-impl Walk<'_> {
+impl Advancer<'_> {
     pub(super) fn each<'p>(&mut self, step: &'p Step, each: &'p Loop, path: &str, at: &At<'p>) -> Flow {
         if let Some(flow) = self.ended(step, path) {
             return flow;
@@ -30,9 +30,9 @@ impl Walk<'_> {
             },
         };
         let paths: Vec<String> = items.iter().map(|item| format!("{path}[{}]", item.key)).collect();
-        let flow = self.side_by_side(&paths, each.max_parallel.max(1), |walk, index| {
+        let flow = self.side_by_side(&paths, each.max_parallel.max(1), |advancer, index| {
             let scope = at.scope.with(&each.as_, Var::Json(items[index].value.clone()));
-            walk.one(step, &paths[index], &At { scope, ..at.clone() })
+            advancer.one(step, &paths[index], &At { scope, ..at.clone() })
         });
         match &flow {
             Flow::Done => self.end(path, StepPhase::Succeeded),

@@ -11,7 +11,7 @@ use super::super::run::{AttemptObject, short};
 use super::super::world::{Job, JobResult, JobState};
 use super::attempts::Attempt;
 use super::step::Acted;
-use super::{At, Failure, Walk};
+use super::{Advancer, At, Failure};
 use crate::package::plan::{Action, Step};
 
 /// Annotation of a Job: the `ttlSecondsAfterFinished` that it gets once its result is recorded.
@@ -29,7 +29,7 @@ const NOT_STARTING: &str = "NotStarting";
 /// How many objects of attempts a step remembers.
 const MOST_OBJECTS: usize = 10;
 
-impl Walk<'_> {
+impl Advancer<'_> {
     /// Intends the object of an attempt: its name is stored before it is created.
     pub(super) fn intend_object(&mut self, path: &str, attempt: u32) {
         let name = attempt_name(&self.world.instance.of.name, &self.stored.id, path, attempt);
@@ -57,7 +57,7 @@ impl Walk<'_> {
             let message = format!("Job {name} was deleted before its result was read");
             Attempt::Failed(Failure::retryable(path, "JobGone", message))
         };
-        let job = match self.world.observed.job(&name) {
+        let job = match self.world.cluster.job(&name) {
             JobState::Unknown(why) => {
                 self.progress.in_flight = true;
                 self.wait_for(step, path, at, "Unknown", &format!("Job {name}: {why}"));

@@ -25,7 +25,7 @@ pub(crate) use step::SECRET;
 
 use super::answers::note_answers;
 use super::progress::{Directive, Effect, Intent, Permit, Progress, Request, Waiting};
-use super::run::{Cause, Member, Phase, PlanRun, Recorded, RunStatus, StepPhase, StepState, short};
+use super::run::{Cause, Member, Phase, PlanRun, RecordedFact, RunStatus, StepPhase, StepState, short};
 use super::world::{JobState, World};
 use crate::package::plan::{CleanupFailure, Plan, Step, Strategy};
 use crate::template::Scope;
@@ -53,26 +53,26 @@ pub fn advance(run: &PlanRun, plans: &[Plan], world: &World<'_>, directive: &Dir
     let Some(stored) = run.status.as_ref().filter(|status| status.phase == Phase::Running) else {
         return Progress::default();
     };
-    let mut walk = Walk::new(run, stored, plans, world, directive);
-    note_answers(run, &mut walk.status, world.protection, world.now);
+    let mut advancer = Advancer::new(run, stored, plans, world, directive);
+    note_answers(run, &mut advancer.status, world.protection, world.now);
     let flow = match directive {
         Directive::Abandon(_) => {
-            walk.delete_jobs();
+            advancer.delete_jobs();
             Flow::Waiting
         }
-        Directive::Continue | Directive::Settle(_) => walk.run(),
+        Directive::Continue | Directive::Settle(_) => advancer.run(),
     };
-    walk.finish(flow, directive)
+    advancer.finish(flow, directive)
 }
 
 /// The result of a walk over a step, or over several.
 #[derive(Debug, Clone, PartialEq)]
 enum Flow {
-    /// What follows may start.
+    /// The step has ended: what follows may start.
     Done,
-    /// It goes on later.
+    /// The step goes on later.
     Waiting,
-    /// It has failed, and so has what it is part of.
+    /// The step has failed, and with it the phase or plan that it is part of.
     Failed(Failure),
 }
 
@@ -110,7 +110,7 @@ impl Failure {
     }
 }
 
-/// What steps side by side or one after another share.
+/// What the steps of one list share, whether they run side by side or one after another.
 #[derive(Clone)]
 struct At<'p> {
     /// The prefix of their paths: `grow[0]/`.
@@ -128,7 +128,7 @@ struct At<'p> {
 }
 
 #[allow(clippy::struct_excessive_bools)] // each is a fact of its own
-struct Walk<'a> {
+struct Advancer<'a> {
     run: &'a PlanRun,
     stored: &'a RunStatus,
     plans: &'a [Plan],
@@ -156,7 +156,7 @@ struct Walk<'a> {
     progress: Progress,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> Advancer<'a> {
     fn new(
         run: &'a PlanRun,
         stored: &'a RunStatus,
@@ -238,7 +238,7 @@ impl<'a> Walk<'a> {
             Strategy::Parallel => {
                 let paths: Vec<String> =
                     steps.iter().map(|step| format!("{}{}", at.prefix, step.name)).collect();
-                self.side_by_side(&paths, usize::MAX, |walk, index| walk.step(&steps[index], at))
+                self.side_by_side(&paths, usize::MAX, |advancer, index| advancer.step(&steps[index], at))
             }
         }
     }
@@ -349,7 +349,7 @@ impl<'a> Walk<'a> {
         let may_be_new =
             |member: &&Member| !self.applied.contains(*member) || was_uncreated.contains(*member);
         let applied = self.status.applied.iter().filter(may_be_new);
-        let uncreated = applied.filter(|member| !self.world.observed.member(member).exists);
+        let uncreated = applied.filter(|member| !self.world.cluster.member(member).exists);
         self.status.uncreated = uncreated.cloned().collect();
     }
 
@@ -357,7 +357,7 @@ impl<'a> Walk<'a> {
     fn delete_jobs(&mut self) {
         for step in self.stored.steps.iter().filter(|step| !step.phase.is_final()) {
             let Some(object) = step.objects.last().filter(|_| step.in_flight) else { continue };
-            match self.world.observed.job(&object.name) {
+            match self.world.cluster.job(&object.name) {
                 JobState::Unknown(why) => {
                     self.wait_in_flight(&step.path, "JobUnknown", why);
                 }
@@ -452,7 +452,7 @@ impl<'a> Walk<'a> {
         let known = self.world.record.values().chain(self.status.record.values());
         let sequence = known.map(|fact| fact.sequence).max().unwrap_or_default() + 1;
         self.fresh.insert(key.to_owned(), value.clone());
-        self.status.record.insert(key.to_owned(), Recorded { value, sequence });
+        self.status.record.insert(key.to_owned(), RecordedFact { value, sequence });
     }
 
     /// Whether failures of the run's cleanup hold the deletion: then its steps have no default timeout.
@@ -478,7 +478,7 @@ pub fn releases(status: &RunStatus, world: &World<'_>) -> Vec<Effect> {
             step.objects.len().saturating_sub(usize::from(step.in_flight && !status.phase.is_final()));
         for object in &step.objects[..settled] {
             let Some(uid) = &object.uid else { continue };
-            if let JobState::Found(job) = world.observed.job(&object.name)
+            if let JobState::Found(job) = world.cluster.job(&object.name)
                 && job.uid == *uid
                 && job.result.is_some()
                 && !job.has_ttl

@@ -9,10 +9,10 @@ use super::super::run::{AttemptObject, Phase};
 use super::super::world::OtherRun;
 use super::attempts::Attempt;
 use super::step::Acted;
-use super::{At, Failure, Walk};
+use super::{Advancer, At, Failure};
 use crate::package::plan::{Call, RECORDED, Step};
 
-impl Walk<'_> {
+impl Advancer<'_> {
     pub(super) fn poll_run(
         &mut self,
         step: &Step,
@@ -36,7 +36,7 @@ impl Walk<'_> {
             let message = format!("PlanRun {name} was deleted before it ended");
             Attempt::Failed(Failure::retryable(path, "RunGone", message))
         };
-        match self.world.observed.run(&of, &name) {
+        match self.world.cluster.run(&of, &name) {
             OtherRun::Unknown(why) => {
                 self.wait_for(step, path, at, "Unknown", &format!("PlanRun {name}: {why}"));
                 Attempt::Open

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value, json};
 
 use super::super::run::StepPhase;
-use super::{At, Walk};
+use super::{Advancer, At};
 use crate::package::plan::{Action, OnFailure, RAN, Step};
 use crate::template::{Scope, Var};
 
-impl Walk<'_> {
+impl Advancer<'_> {
     /// The variables of a step.
     pub(super) fn scope(&self, step: &Step, path: &str, at: &At<'_>) -> Scope {
         let attempt = self.state(path).map_or(1, |state| state.attempt.max(1));
@@ -33,7 +33,7 @@ impl Walk<'_> {
         scope.with("outputs", Var::Json(Value::Object(self.visible_outputs(path, at))))
     }
 
-    /// The outputs that a step sees, and its own: by name, and below the name of the step.
+    /// The outputs of the steps that a step sees, and its own outputs: by name, and below the name of the step.
     pub(super) fn own_outputs(
         &self,
         path: &str,
@@ -48,7 +48,8 @@ impl Walk<'_> {
         all
     }
 
-    /// The outputs of the steps of the plan: those of the same item, else those further outward.
+    /// The outputs of the steps of the plan. If several items of loops have an output, the item that contains the
+    /// step counts.
     fn visible_outputs(&self, path: &str, at: &At<'_>) -> Map<String, Value> {
         let mut all = Map::new();
         if self.has_outputs || runs_plans(&at.plan.steps) {
@@ -118,7 +119,7 @@ impl Walk<'_> {
         }
         let is_secret = |value: &Value| value == super::step::SECRET;
         if outputs.values().any(is_secret)
-            && let Some(secrets) = self.world.observed.secrets(path)
+            && let Some(secrets) = self.world.cluster.secrets(path)
         {
             let secrets: BTreeMap<String, Value> = secrets.into_iter().collect();
             for (name, value) in &mut outputs {

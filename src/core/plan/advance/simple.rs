@@ -6,7 +6,7 @@ use super::super::eval::{NoValue, duration, holds, string};
 use super::super::progress::Waiting;
 use super::super::run::short;
 use super::step::Acted;
-use super::{At, Failure, Flow, Walk};
+use super::{Advancer, At, Failure, Flow};
 use crate::package::plan::{Call, RECORDED, Step, Strategy, Until, written_duration};
 use crate::template::Text;
 
@@ -18,7 +18,7 @@ pub(super) fn not_true(text: Option<&str>) -> String {
     }
 }
 
-impl Walk<'_> {
+impl Advancer<'_> {
     pub(super) fn phase<'p>(
         &mut self,
         step: &'p Step,
@@ -29,7 +29,7 @@ impl Walk<'_> {
         expired: bool,
     ) -> Acted {
         let inner = At { prefix: format!("{path}/"), ..at.clone() };
-        self.within(step, path, at, expired, |walk| walk.steps(strategy, steps, &inner))
+        self.within(step, path, at, expired, |advancer| advancer.steps(strategy, steps, &inner))
     }
 
     pub(super) fn inline<'p>(
@@ -56,7 +56,7 @@ impl Walk<'_> {
             }
         };
         let (depth, prefix) = (at.depth + 1, format!("{path}/"));
-        let walk = |walk: &mut Self| walk.plan(&call.plan, prefix.clone(), params, depth);
+        let walk = |advancer: &mut Self| advancer.plan(&call.plan, prefix.clone(), params, depth);
         match self.within(step, path, at, expired, walk) {
             Acted::Done(_) => {
                 Acted::Done(vec![(RECORDED, Value::Object(self.recorded(&call.plan, &prefix)))])
@@ -100,8 +100,8 @@ impl Walk<'_> {
         }
     }
 
-    /// What the steps within a step wait for: the first that says more than that nothing is started any more. `before`: how
-    /// many waits were known before them.
+    /// What the steps within a step wait for: the first message that says more than that no step is started any
+    /// more. `before`: how many waits were known before those of these steps.
     fn inner_reason(&self, path: &str, before: usize) -> String {
         let says_more = |waiting: &&Waiting| !["Settling", "Paused"].contains(&waiting.reason);
         if let Some(waiting) = self.progress.waiting.iter().skip(before).find(says_more) {

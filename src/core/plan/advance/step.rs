@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::super::eval::{NoValue, duration, truthy};
 use super::super::progress::Effect;
 use super::super::run::{MAX_OUTPUT, MAX_OUTPUTS, MAX_RECORD, StepPhase, short};
-use super::{At, Failure, Flow, MAX_STEPS, SHOWN_AFTER, Walk, millis};
+use super::{Advancer, At, Failure, Flow, MAX_STEPS, SHOWN_AFTER, millis};
 use crate::package::plan::{Action, OnFailure, Output, Step, written_duration};
 use crate::template::{EvalError, Scope, Var};
 
@@ -18,13 +18,13 @@ pub(crate) const SECRET: &str = "(secret)";
 /// The result of the action of a step.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Acted {
-    /// It is done. The variables of its answer: `body`, `message`, `stdout`.
+    /// The action is done. The variables of its answer: `body`, `message`, `stdout`.
     Done(Vec<(&'static str, Value)>),
     /// Its `when` has excluded it.
     Skipped,
-    /// It goes on later.
+    /// The action goes on later.
     Waiting,
-    /// It has failed for good.
+    /// The action has failed for good.
     Failed(Failure),
 }
 
@@ -34,7 +34,7 @@ impl Acted {
     }
 }
 
-impl Walk<'_> {
+impl Advancer<'_> {
     /// Walks one step, or the items of its loop.
     pub(super) fn step<'p>(&mut self, step: &'p Step, at: &At<'p>) -> Flow {
         let path = format!("{}{}", at.prefix, step.name);
@@ -332,7 +332,7 @@ impl Walk<'_> {
         if secret.is_empty() {
             return true;
         }
-        if self.world.observed.secrets(path).is_none() {
+        if self.world.cluster.secrets(path).is_none() {
             self.progress.effects.push(Effect::StoreSecrets { step: path.to_owned(), values: secret });
             self.wait_in_flight(path, "StoringSecrets", "secret outputs are being stored");
             return false;

@@ -105,13 +105,13 @@ fn condition_name(user: &str) -> String {
 /// How a stored policy or binding compares with what it should be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Integrity {
-    /// It is as it should be, or of a newer manager.
+    /// The object is as it should be, or of a newer manager.
     Whole,
-    /// It is of an older manager.
+    /// An older manager has written the object.
     Outdated,
-    /// It is not there.
+    /// The object does not exist.
     Missing,
-    /// It checks less, or something else.
+    /// The object checks less, or something else.
     Altered,
 }
 

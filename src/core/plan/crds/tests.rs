@@ -93,7 +93,7 @@ fn each_manager_has_an_exemption_of_its_own() {
 
 #[test]
 fn statuses_that_the_engine_stores_fit_the_schema() {
-    use crate::plan::{Member, Phase, Recorded, RunStatus, StepPhase, StepState};
+    use crate::plan::{Member, Phase, RecordedFact, RunStatus, StepPhase, StepState};
     let crd = plan_run();
     let schema = crd::schema_of(&crd, crd::VERSION).unwrap();
     let member = |key| Member::new("members", key);
@@ -120,7 +120,7 @@ fn statuses_that_the_engine_stores_fit_the_schema() {
             started_at: Some("2026-01-01T00:00:00Z".to_owned()),
             lost: vec![member(None), member(Some(0.into())), member(Some("a".into()))],
             steps: steps.map(step).to_vec(),
-            record: [("primary".to_owned(), Recorded { value: 1.into(), sequence: 2 })].into(),
+            record: [("primary".to_owned(), RecordedFact { value: 1.into(), sequence: 2 })].into(),
             ..RunStatus::default()
         };
         let run = serde_json::json!({

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use super::super::condition::Verdict;
+use super::super::condition::ConditionState;
 use super::super::progress::{Directive, Ending};
 use super::super::run::{Cause, Known, Phase, PlanRun, RunStatus};
 use super::super::start::{Start, answered, resumed, retried, started};
@@ -122,7 +122,7 @@ impl<'a> Rules<'a> {
         let is_new = run.phase() == Phase::Pending && run.spec.retry_of.is_none();
         if is_new && cause == Cause::Condition {
             let verdict = situation.conditions.iter().find(|(plan, _)| *plan == run.spec.plan);
-            if verdict.is_none_or(|(_, verdict)| *verdict == Verdict::Cleared) {
+            if verdict.is_none_or(|(_, verdict)| *verdict == ConditionState::Cleared) {
                 return self.end(run, Phase::Cancelled, CLEARED, "the condition does not hold any more");
             }
         }

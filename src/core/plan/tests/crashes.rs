@@ -14,7 +14,7 @@ struct Maker {
     random: fastrand::Rng,
     names: usize,
     /// Steps whose first attempts fail.
-    replies: Vec<(String, Vec<Result<Answer, crate::plan::request::CallFailure>>)>,
+    replies: Vec<(String, Vec<Result<Reply, crate::plan::request::CallFailure>>)>,
     failing_jobs: Vec<String>,
 }
 

@@ -29,7 +29,7 @@ struct Manager {
     namespace_terminating: bool,
     paused: bool,
     losses: Vec<(String, Vec<Member>)>,
-    conditions: Vec<(String, ConditionVerdict)>,
+    conditions: Vec<(String, ConditionState)>,
     now: i64,
     created: usize,
     rolls_out: bool,
@@ -102,10 +102,10 @@ impl Manager {
             self.specs.keys().map(|name| (name, revision(name))).collect();
         let stored = |name: &str| {
             let (name, spec) = self.specs.get_key_value(name)?;
-            Some(Origin { name, revision: &revisions[name], spec, refs: &refs })
+            Some(ComparedOrigin { name, revision: &revisions[name], spec, refs: &refs })
         };
-        let in_store: Vec<Origin<'_>> = self.specs.keys().filter_map(|name| stored(name)).collect();
-        let newest = Origin { name: &name, revision: &self.revision, spec: &self.spec, refs: &refs };
+        let in_store: Vec<ComparedOrigin<'_>> = self.specs.keys().filter_map(|name| stored(name)).collect();
+        let newest = ComparedOrigin { name: &name, revision: &self.revision, spec: &self.spec, refs: &refs };
         let started: Vec<&PlanRun> = runs
             .iter()
             .filter(|run| {
@@ -113,7 +113,7 @@ impl Manager {
             })
             .collect();
         let last = started.iter().rposition(|run| run.phase() == Phase::Succeeded);
-        let in_use: Vec<Origin<'_>> = started[last.unwrap_or_default()..]
+        let in_use: Vec<ComparedOrigin<'_>> = started[last.unwrap_or_default()..]
             .iter()
             .filter_map(|run| stored(run.status.as_ref()?.origin.as_ref()?))
             .collect();

@@ -48,10 +48,10 @@ fn selected_after(
         BTreeMap::from([("tls".to_owned(), value["tls"].to_string())])
     };
     let all: Vec<_> = std::iter::once(&newest).chain(in_use).map(|value| refs(value)).collect();
-    let origins: Vec<Origin<'_>> = std::iter::once(&newest)
+    let origins: Vec<ComparedOrigin<'_>> = std::iter::once(&newest)
         .chain(in_use)
         .zip(&all)
-        .map(|(value, refs)| Origin {
+        .map(|(value, refs)| ComparedOrigin {
             name: "",
             revision: value["revision"].as_str().unwrap_or("1"),
             spec: &value["spec"],

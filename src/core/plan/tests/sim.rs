@@ -29,14 +29,14 @@ pub(super) struct Cluster {
     pub(super) created_jobs: Vec<(String, u32, String)>,
     pub(super) runs: BTreeMap<String, OtherRun>,
     /// The answers of the server to the nth request of a step; without one 200.
-    pub(super) replies: HashMap<String, Vec<Result<Answer, CallFailure>>>,
+    pub(super) replies: HashMap<String, Vec<Result<Reply, CallFailure>>>,
     /// Requests as the servers have seen them: step, idempotency key, body.
     pub(super) requests: Vec<(String, String, String)>,
     /// Members that do not become ready when they are written.
     pub(super) stuck: Vec<Member>,
     pub(super) refs: BTreeMap<String, Var>,
     /// What the server has answered, by idempotency key.
-    pub(super) by_key: HashMap<String, Result<Answer, CallFailure>>,
+    pub(super) by_key: HashMap<String, Result<Reply, CallFailure>>,
     pub(super) uid: u64,
     pub(super) deleted: Vec<Member>,
     pub(super) writes: Vec<Member>,
@@ -46,7 +46,7 @@ pub(super) struct Cluster {
 #[derive(Default)]
 pub(super) struct Memory {
     intents: HashMap<(String, u32), Request>,
-    answers: HashMap<(String, u32), (Result<Answer, CallFailure>, Request)>,
+    answers: HashMap<(String, u32), (Result<Reply, CallFailure>, Request)>,
     watch: Stopwatch,
     secrets: HashMap<String, serde_json::Map<String, Value>>,
 }
@@ -59,7 +59,7 @@ pub(super) struct Sim {
     pub(super) now: Duration,
     pub(super) paused: bool,
     /// Facts of earlier runs.
-    pub(super) remembered: BTreeMap<String, Recorded>,
+    pub(super) remembered: BTreeMap<String, RecordedFact>,
     pub(super) protection: Protection,
     /// Whether the instance has observations.
     pub(super) observes: bool,
@@ -76,7 +76,7 @@ pub(super) struct Sim {
 
 struct View<'a>(&'a Cluster, &'a Memory);
 
-impl Observed for View<'_> {
+impl ClusterView for View<'_> {
     fn children(&self) -> Vec<String> {
         self.0.target.iter().map(|(child, _)| child.clone()).collect()
     }
@@ -142,15 +142,15 @@ impl Observed for View<'_> {
     }
 }
 
-pub(super) fn status(code: u16, body: Value) -> Result<Answer, CallFailure> {
-    Ok(Answer::Http(HttpReply { status: code, headers: Vec::new(), body, retry_after: None }))
+pub(super) fn status(code: u16, body: Value) -> Result<Reply, CallFailure> {
+    Ok(Reply::Http(HttpReply { status: code, headers: Vec::new(), body, retry_after: None }))
 }
 
-pub(super) fn exit(exit_code: i32, stdout: &str) -> Result<Answer, CallFailure> {
-    Ok(Answer::Exec(ExecReply { exit_code, stdout: stdout.into(), stderr: "no".into() }))
+pub(super) fn exit(exit_code: i32, stdout: &str) -> Result<Reply, CallFailure> {
+    Ok(Reply::Exec(ExecReply { exit_code, stdout: stdout.into(), stderr: "no".into() }))
 }
 
-pub(super) fn cut() -> Result<Answer, CallFailure> {
+pub(super) fn cut() -> Result<Reply, CallFailure> {
     Err(CallFailure::Unanswered("the connection was cut".into()))
 }
 
@@ -222,7 +222,7 @@ impl Sim {
         self.run.status.as_ref().unwrap()
     }
 
-    fn facts(&self) -> BTreeMap<String, Recorded> {
+    fn facts(&self) -> BTreeMap<String, RecordedFact> {
         let memory =
             crate::plan::Memory { record: self.remembered.clone(), ..crate::plan::Memory::default() };
         memory.facts([&self.run])
@@ -275,7 +275,7 @@ impl Sim {
             scope: &scope,
             record: &self.facts(),
             instance: &instance,
-            observed: &View(&self.cluster, &self.memory),
+            cluster: &View(&self.cluster, &self.memory),
             has_observations: self.observes,
             paused: self.paused,
             namespace_terminating: false,
@@ -342,14 +342,14 @@ impl Sim {
                         (key.1.clone(), body, status(200, json!({"id": "b-1"})))
                     }
                     Request::Exec(exec) => (String::new(), exec.command.join(" "), exit(0, "[1]")),
-                    Request::Patch(patch) => (String::new(), patch.merge.to_string(), Ok(Answer::Patched)),
+                    Request::Patch(patch) => (String::new(), patch.merge.to_string(), Ok(Reply::Patched)),
                 };
                 let reply = self.cluster.replies.get(step).and_then(|replies| replies.get(before)).cloned();
                 let mut reply = reply.unwrap_or(default);
                 if !key.is_empty() {
                     if let Some(known) = self.cluster.by_key.get(&key) {
                         reply = known.clone();
-                    } else if matches!(&reply, Ok(Answer::Http(reply)) if reply.status < 429) {
+                    } else if matches!(&reply, Ok(Reply::Http(reply)) if reply.status < 429) {
                         self.cluster.by_key.insert(key.clone(), reply.clone());
                     }
                 }

@@ -10,23 +10,21 @@ use crate::template::limits::Run;
 use crate::template::ops;
 use crate::template::value::{Flags, Val};
 
-type Answer = Res<bool>;
-
-pub(super) fn defined(_: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {
+pub(super) fn defined(_: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<bool> {
     Ok(!input.is_absent())
 }
 
-pub(super) fn undefined(_: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {
+pub(super) fn undefined(_: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<bool> {
     Ok(input.is_absent())
 }
 
-pub(super) fn known(_: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {
+pub(super) fn known(_: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<bool> {
     Ok(!matches!(input, Val::Unknown(_)))
 }
 
 /// Whether a live object has a flag. For a map or list of objects: whether all objects have it, not counting
 /// those that are only kept.
-fn flag(input: &Val, name: &str, pick: fn(Flags) -> bool) -> Answer {
+fn flag(input: &Val, name: &str, pick: fn(Flags) -> bool) -> Res<bool> {
     let is_kept =
         |value: &Val| matches!(value, Val::Live(live) if live.flags.is_some_and(|flags| flags.kept));
     // All objects are tested, because one unknown object makes the result unknown, wherever it is in the
@@ -48,64 +46,64 @@ fn flag(input: &Val, name: &str, pick: fn(Flags) -> bool) -> Answer {
     }
 }
 
-pub(super) fn ready(_: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {
+pub(super) fn ready(_: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<bool> {
     flag(input, "ready", |flags| flags.ready)
 }
 
-pub(super) fn current(_: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {
+pub(super) fn current(_: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<bool> {
     flag(input, "current", |flags| flags.current)
 }
 
 /// Whether the converted value has a certain type.
-fn is(run: &Run<'_>, input: &Val, kind: fn(&Val) -> bool) -> Answer {
+fn is(run: &Run<'_>, input: &Val, kind: fn(&Val) -> bool) -> Res<bool> {
     Ok(kind(&*input.known()?.resolved(run)?))
 }
 
-pub(super) fn none(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {
+pub(super) fn none(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<bool> {
     is(run, input, |value| matches!(value, Val::Null))
 }
 
-pub(super) fn boolean(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {
+pub(super) fn boolean(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<bool> {
     is(run, input, |value| matches!(value, Val::Bool(_)))
 }
 
-pub(super) fn is_true(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {
+pub(super) fn is_true(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<bool> {
     is(run, input, |value| matches!(value, Val::Bool(true)))
 }
 
-pub(super) fn is_false(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {
+pub(super) fn is_false(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<bool> {
     is(run, input, |value| matches!(value, Val::Bool(false)))
 }
 
-pub(super) fn number(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {
+pub(super) fn number(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<bool> {
     is(run, input, |value| matches!(value, Val::Int(_) | Val::Float(_)))
 }
 
-pub(super) fn integer(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {
+pub(super) fn integer(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<bool> {
     is(run, input, |value| matches!(value, Val::Int(_)))
 }
 
-pub(super) fn float(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {
+pub(super) fn float(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<bool> {
     is(run, input, |value| matches!(value, Val::Float(_)))
 }
 
-pub(super) fn string(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {
+pub(super) fn string(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<bool> {
     is(run, input, |value| matches!(value, Val::Str(_)))
 }
 
-pub(super) fn sequence(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {
+pub(super) fn sequence(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<bool> {
     is(run, input, |value| matches!(value, Val::List(_)))
 }
 
-pub(super) fn mapping(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {
+pub(super) fn mapping(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<bool> {
     is(run, input, |value| matches!(value, Val::Map(_) | Val::Keyed(_)))
 }
 
-pub(super) fn iterable(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {
+pub(super) fn iterable(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<bool> {
     is(run, input, |value| matches!(value, Val::Map(_) | Val::Keyed(_) | Val::List(_)))
 }
 
-pub(super) fn empty(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {
+pub(super) fn empty(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<bool> {
     match &*input.defined()?.resolved(run)? {
         Val::Str(text) => Ok(text.is_empty()),
         Val::List(list) => Ok(list.items.is_empty()),
@@ -122,80 +120,80 @@ fn whole(run: &Run<'_>, input: &Val) -> Res<i128> {
     }
 }
 
-pub(super) fn odd(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {
+pub(super) fn odd(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<bool> {
     Ok(whole(run, input)? % 2 != 0)
 }
 
-pub(super) fn even(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {
+pub(super) fn even(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<bool> {
     Ok(whole(run, input)? % 2 == 0)
 }
 
-pub(super) fn divisibleby(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Answer {
+pub(super) fn divisibleby(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Res<bool> {
     match whole(run, args.need(0)?)? {
         0 => Err(Fault::failed("division by zero")),
         by => Ok(whole(run, input)? % by == 0),
     }
 }
 
-pub(super) fn startingwith(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Answer {
+pub(super) fn startingwith(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Res<bool> {
     Ok(input.defined()?.text(run)?.starts_with(&*args.need_text(run, 0)?))
 }
 
-pub(super) fn endingwith(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Answer {
+pub(super) fn endingwith(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Res<bool> {
     Ok(input.defined()?.text(run)?.ends_with(&*args.need_text(run, 0)?))
 }
 
-pub(super) fn lower(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {
+pub(super) fn lower(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<bool> {
     Ok(!input.defined()?.text(run)?.chars().any(char::is_uppercase))
 }
 
-pub(super) fn upper(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {
+pub(super) fn upper(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<bool> {
     Ok(!input.defined()?.text(run)?.chars().any(char::is_lowercase))
 }
 
 /// Compares with the argument. Operands may be undefined: the operators handle that.
-fn compare(run: &Run<'_>, op: Comparison, input: &Val, args: &Args<'_>) -> Answer {
+fn compare(run: &Run<'_>, op: Comparison, input: &Val, args: &Args<'_>) -> Res<bool> {
     ops::compare(run, op, input, args.get(0).unwrap_or(&Val::Undefined))
 }
 
-pub(super) fn eq(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Answer {
+pub(super) fn eq(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Res<bool> {
     compare(run, Comparison::Eq, input, args)
 }
 
-pub(super) fn ne(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Answer {
+pub(super) fn ne(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Res<bool> {
     compare(run, Comparison::Ne, input, args)
 }
 
-pub(super) fn lt(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Answer {
+pub(super) fn lt(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Res<bool> {
     compare(run, Comparison::Lt, input, args)
 }
 
-pub(super) fn le(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Answer {
+pub(super) fn le(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Res<bool> {
     compare(run, Comparison::Le, input, args)
 }
 
-pub(super) fn gt(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Answer {
+pub(super) fn gt(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Res<bool> {
     compare(run, Comparison::Gt, input, args)
 }
 
-pub(super) fn ge(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Answer {
+pub(super) fn ge(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Res<bool> {
     compare(run, Comparison::Ge, input, args)
 }
 
-pub(super) fn is_in(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Answer {
+pub(super) fn is_in(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Res<bool> {
     compare(run, Comparison::In, input, args)
 }
 
-pub(super) fn is_filter(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {
+pub(super) fn is_filter(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<bool> {
     Ok(super::filter(&input.defined()?.text(run)?).is_some())
 }
 
-pub(super) fn is_test(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Answer {
+pub(super) fn is_test(run: &Run<'_>, input: &Val, _: &Args<'_>) -> Res<bool> {
     Ok(super::test(&input.defined()?.text(run)?).is_some())
 }
 
 /// Without an argument: whether the text is a version. With one: whether the version meets the requirement.
-pub(super) fn semver(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Answer {
+pub(super) fn semver(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Res<bool> {
     let Some(requirement) = args.text(run, 0)? else {
         return Ok(match &*input.resolved(run)? {
             Val::Version(_) => true,

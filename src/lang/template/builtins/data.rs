@@ -50,7 +50,7 @@ fn written_bytes(value: &serde_json::Value, indent: usize, depth: usize) -> usiz
     }
 }
 
-/// Compact, with sorted keys: the same value gives the same text.
+/// Writes compact JSON with sorted keys: the same value gives the same text.
 pub(super) fn to_json(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Res<Val> {
     let value = json(run, input)?;
     let indent = match args.get(0) {

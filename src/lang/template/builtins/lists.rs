@@ -337,7 +337,7 @@ fn extreme(run: &Run<'_>, input: &Val, args: &Args<'_>, wanted: Ordering) -> Res
     Ok(best.map_or(Val::Undefined, |(_, item)| item))
 }
 
-/// Each value once. Case-sensitive by default, because dropping `A` in favour of `a` would lose data.
+/// Keeps each value once. Case-sensitive by default, because dropping `A` in favour of `a` would lose data.
 pub(super) fn unique(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Res<Val> {
     let case_sensitive = args.flag(0, true)?;
     let path = args.text(run, 1)?;
@@ -360,7 +360,7 @@ pub(super) fn unique(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Res<Val> {
     new_list(run, out)
 }
 
-/// Maps of `grouper` and `list`, sorted by `grouper`.
+/// Groups items into maps of `grouper` and `list`, sorted by `grouper`.
 pub(super) fn groupby(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Res<Val> {
     let path = args.need_text(run, 0)?;
     let mut rows = Vec::new();

@@ -235,7 +235,7 @@ macro_rules! test {
     };
 }
 
-/// Sorted by name.
+/// All filters, sorted by name.
 static FILTERS: &[Filter] = &[
     filter!("abs", numbers::abs, 0,),
     filter!("attr", lists::attr, 1, "key"),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::paths::Paths;
-use super::{Goal, MAX_OPEN, MAX_PARTIALS, Placed, Value, Walk, folded};
+use super::{Goal, MAX_OPEN, MAX_PARTIALS, Placed, Tracer, Value, folded};
 use crate::diag::{Diagnostic, Span};
 use crate::template::code::{Kind, Node, Unit};
 use crate::template::errors::near;
@@ -13,7 +13,7 @@ use crate::template::taint::{Level, MAX_DEPTH, Position, TaintTree};
 use crate::template::text::TextUnit;
 use crate::template::value::Name;
 
-impl<'e> Walk<'e> {
+impl<'e> Tracer<'e> {
     pub(super) fn variable(&mut self, name: &Name, span: Span, guarded: bool) -> Value {
         let Some(known) = self.names.get(name) else { return self.outside(name, span, guarded) };
         let Value { paths, taint } = known.clone();
@@ -46,7 +46,7 @@ impl<'e> Walk<'e> {
         if self.open.len() >= MAX_OPEN || self.open.contains(&open) {
             return self.anything();
         }
-        self.inside(open, unit, Vec::new(), |walk| walk.text(unit))
+        self.inside(open, unit, Vec::new(), |tracer| tracer.text(unit))
     }
 
     /// Walks another text with its own variables.
@@ -82,7 +82,7 @@ impl<'e> Walk<'e> {
         if template.is_none() {
             self.missing(&path, span);
         }
-        let Some(template) = template.filter(|_| self.follows(&path, vars.is_empty())) else {
+        let Some(template) = template.filter(|_| self.enters(&path, vars.is_empty())) else {
             for (_, value) in &given {
                 self.add(&value.paths, false);
             }
@@ -90,7 +90,8 @@ impl<'e> Walk<'e> {
         };
         let unit = &template.unit;
         let yaml = std::mem::replace(&mut self.yaml, true);
-        let out = self.inside(path, unit, given, |walk| walk.collect(true, |walk| walk.unit_body(unit)));
+        let out =
+            self.inside(path, unit, given, |tracer| tracer.collect(true, |tracer| tracer.unit_body(unit)));
         self.yaml = yaml;
         let mut found = TaintTree::default();
         for Placed { positions, tree, location } in out {
@@ -112,7 +113,7 @@ impl<'e> Walk<'e> {
     }
 
     /// Whether a partial is walked now.
-    fn follows(&mut self, path: &str, without_variables: bool) -> bool {
+    fn enters(&mut self, path: &str, without_variables: bool) -> bool {
         if let Goal::Secrets(..) = self.goal {
             return self.open.len() < MAX_OPEN;
         }
@@ -147,17 +148,17 @@ impl<'e> Walk<'e> {
         self.open.push("macro".to_owned());
         let hidden = self.names.open_macro();
         let control = self.control.take();
-        let out = self.collect(false, |walk| {
+        let out = self.collect(false, |tracer| {
             let mut args = args.into_iter();
             for (name, default) in &def.params {
                 let tree = match (args.next().flatten(), default) {
                     (Some(tree), _) => tree,
-                    (None, Some(default)) => walk.read(default, false),
+                    (None, Some(default)) => tracer.read(default, false),
                     (None, None) => TaintTree::default(),
                 };
-                walk.names.push(Arc::clone(name), tree.into());
+                tracer.names.push(Arc::clone(name), tree.into());
             }
-            walk.stmts(&def.body);
+            tracer.stmts(&def.body);
         });
         self.control = control;
         self.names.close_macro(hidden);

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use super::{Value, Walk};
+use super::{Tracer, Value};
 use crate::diag::Span;
 use crate::template::code::{Binary, Comparison, Kind, Node};
 use crate::template::reads::Segment;
 use crate::template::taint::{GENERATED, Level, MAX_DEPTH, Shape, Taint, TaintTree, filters};
 use crate::template::value::{Name, Val};
 
-impl<'e> Walk<'e> {
+impl<'e> Tracer<'e> {
     /// The taint of an expression whose value is read as a whole. `guarded` says that the value may be missing.
     pub(super) fn read(&mut self, node: &'e Node, guarded: bool) -> TaintTree {
         let value = self.eval(node, guarded);

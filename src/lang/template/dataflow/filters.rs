@@ -1,7 +1,7 @@
 //! Filters and methods: the paths of their results, and what of their input they read.
 
 use super::paths::{Form, Paths};
-use super::{Value, Walk};
+use super::{Tracer, Value};
 use crate::diag::{Location, Span};
 use crate::template::builtins;
 use crate::template::code::{Kind, Node};
@@ -9,7 +9,7 @@ use crate::template::reads::Segment;
 use crate::template::taint::{Level, Taint, TaintTree, filters};
 use crate::template::value::{Name, Val};
 
-impl<'e> Walk<'e> {
+impl<'e> Tracer<'e> {
     pub(super) fn filtered(
         &mut self,
         name: &str,

@@ -40,39 +40,39 @@ const MAX_ROUNDS: usize = 8;
 impl Engine {
     /// The paths that a unit reads, and errors about missing partials.
     pub(super) fn reads_of_unit(&self, unit: &Unit) -> (Reads, Vec<Diagnostic>) {
-        let mut walk = Walk::new(self, unit, Goal::Reads);
-        walk.unit_body(unit);
-        (walk.reads, walk.errors)
+        let mut tracer = Tracer::new(self, unit, Goal::Reads);
+        tracer.unit_body(unit);
+        (tracer.reads, tracer.errors)
     }
 
     /// The paths that an expression of a unit reads.
     pub(super) fn reads_of_node(&self, node: &Node, unit: &Unit) -> (Reads, Vec<Diagnostic>) {
-        let mut walk = Walk::new(self, unit, Goal::Reads);
-        walk.read(node, false);
-        (walk.reads, walk.errors)
+        let mut tracer = Tracer::new(self, unit, Goal::Reads);
+        tracer.read(node, false);
+        (tracer.reads, tracer.errors)
     }
 
     /// The taint of the value of an expression.
     pub fn taint_of(&self, expr: &Expr, scope: &TaintScope<'_>) -> TaintTree {
-        let Some(mut walk) = Walk::for_secrets(self, &expr.0.unit, scope) else {
+        let Some(mut tracer) = Tracer::for_secrets(self, &expr.0.unit, scope) else {
             return TaintTree::default();
         };
-        let tree = walk.eval(&expr.0.node, false).taint;
-        walk.finished(tree)
+        let tree = tracer.eval(&expr.0.node, false).taint;
+        tracer.finished(tree)
     }
 
     /// The taint of the value of a string of `operator.yaml`.
     pub fn taint_of_text(&self, text: &Text, scope: &TaintScope<'_>) -> TaintTree {
         let TextUnit::Template(unit) = &*text.0 else { return TaintTree::default() };
-        let Some(mut walk) = Walk::for_secrets(self, unit, scope) else { return TaintTree::default() };
-        let tree = walk.text(unit);
-        walk.finished(tree)
+        let Some(mut tracer) = Tracer::for_secrets(self, unit, scope) else { return TaintTree::default() };
+        let tree = tracer.text(unit);
+        tracer.finished(tree)
     }
 
     /// The values in the document of a template that may be secret.
     pub fn taint_of_template(&self, template: &Template, scope: &TaintScope<'_>) -> Vec<Inserted> {
-        let walk = Walk::for_secrets(self, &template.unit, scope);
-        walk.map(|mut walk| walk.document(&template.unit)).unwrap_or_default()
+        let tracer = Tracer::for_secrets(self, &template.unit, scope);
+        tracer.map(|mut tracer| tracer.document(&template.unit)).unwrap_or_default()
     }
 }
 
@@ -99,7 +99,7 @@ impl Value {
 /// What is collected. Reads are known before the variables are, so `let`s and macros are not followed for them.
 enum Goal<'e> {
     Reads,
-    /// In a scope; the taint is that of everything that is not visited.
+    /// The secrets in this scope. The taint is that of everything that is not visited.
     Secrets(&'e TaintScope<'e>, Taint),
 }
 
@@ -110,7 +110,7 @@ struct Placed {
     location: Location,
 }
 
-struct Walk<'e> {
+struct Tracer<'e> {
     engine: &'e Engine,
     unit: &'e Unit,
     goal: Goal<'e>,
@@ -142,7 +142,7 @@ struct Walk<'e> {
 /// The variable, the steps, whether it is guarded and a flag, the file and the position of a read.
 type ReadKey = (String, Vec<Segment>, bool, bool, String, usize);
 
-impl<'e> Walk<'e> {
+impl<'e> Tracer<'e> {
     fn new(engine: &'e Engine, unit: &'e Unit, goal: Goal<'e>) -> Self {
         Self {
             engine,
@@ -166,7 +166,7 @@ impl<'e> Walk<'e> {
         }
     }
 
-    /// The walk of a unit for secrets; `None` if it reads none.
+    /// A tracer of the secrets in a unit; `None` if the unit reads none.
     fn for_secrets(engine: &'e Engine, unit: &'e Unit, scope: &'e TaintScope<'e>) -> Option<Self> {
         Some(Self::new(engine, unit, Goal::Secrets(scope, scope.reached(&unit.reads)?)))
     }
@@ -211,7 +211,7 @@ impl<'e> Walk<'e> {
             return self.eval(node, false).taint;
         }
         let yaml = std::mem::replace(&mut self.yaml, false);
-        let out = self.collect(false, |walk| walk.unit_body(unit));
+        let out = self.collect(false, |tracer| tracer.unit_body(unit));
         self.yaml = yaml;
         folded(&out)
     }
@@ -219,7 +219,7 @@ impl<'e> Walk<'e> {
     /// The tainted values that a template inserts.
     fn document(&mut self, unit: &'e Unit) -> Vec<Inserted> {
         self.yaml = true;
-        let out = self.collect(true, |walk| walk.unit_body(unit));
+        let out = self.collect(true, |tracer| tracer.unit_body(unit));
         if self.is_exhausted() {
             let location = Location::new(&unit.source, Span::default());
             let taint = self.anything().any();
@@ -253,10 +253,10 @@ impl<'e> Walk<'e> {
     fn unit_body(&mut self, unit: &'e Unit) {
         let start = self.out.len();
         let names = self.names.clone();
-        self.stable(|walk| {
-            walk.out.truncate(start);
-            walk.names = names.clone();
-            walk.stmts(&unit.body);
+        self.stable(|tracer| {
+            tracer.out.truncate(start);
+            tracer.names = names.clone();
+            tracer.stmts(&unit.body);
         });
         if self.scope().is_none() {
             self.uncalled(unit);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Walk;
+use super::Tracer;
 use crate::diag::Location;
 use crate::template::reads::{ReadPath, Segment};
 use crate::template::value::Name;
@@ -38,7 +38,7 @@ pub(super) enum Form {
     Elements,
     /// A list of pairs of a key and the value at the paths.
     Pairs,
-    /// One such pair.
+    /// One pair of a key and the value at the paths.
     Pair,
     /// Too many paths: they are recorded and not followed further.
     Recorded,
@@ -98,7 +98,7 @@ impl Paths {
     }
 }
 
-impl Walk<'_> {
+impl Tracer<'_> {
     /// Records that the value at the paths is read; with `flag`, only its state.
     pub(super) fn add(&mut self, paths: &Paths, flag: bool) {
         for path in &paths.all {

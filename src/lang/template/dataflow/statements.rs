@@ -1,13 +1,13 @@
 //! Statements: branches, loops and assignments.
 
 use super::paths::{Form, Paths};
-use super::{Value, Walk, folded};
+use super::{Tracer, Value, folded};
 use crate::diag::Span;
-use crate::template::code::{CAPTURED, For, Node, Stmt, Target};
+use crate::template::code::{Assignee, CAPTURED, For, Node, Stmt};
 use crate::template::names::Merged;
 use crate::template::taint::{Level, MAX_DEPTH, Taint, TaintTree};
 
-impl<'e> Walk<'e> {
+impl<'e> Tracer<'e> {
     pub(super) fn stmts(&mut self, stmts: &'e [Stmt]) {
         for stmt in stmts {
             if self.is_exhausted() {
@@ -55,10 +55,10 @@ impl<'e> Walk<'e> {
 
     /// The output of statements as one value, passed through a filter.
     fn captured(&mut self, filter: Option<&'e Node>, body: &'e [Stmt]) -> TaintTree {
-        let out = self.collect(false, |walk| {
-            walk.names.open();
-            walk.stmts(body);
-            walk.names.close();
+        let out = self.collect(false, |tracer| {
+            tracer.names.open();
+            tracer.stmts(body);
+            tracer.names.close();
         });
         let Some(filter) = filter else { return folded(&out) };
         self.names.open();
@@ -98,41 +98,41 @@ impl<'e> Walk<'e> {
         let element = Value { paths, taint: iterated.taint.elements() };
         let start = self.out.len();
         let outer = self.control.clone();
-        self.stable(|walk| {
-            walk.out.truncate(start);
-            walk.control = Taint::higher(outer.clone(), told.clone());
-            walk.names.open();
-            walk.assign(&def.target, element.clone());
+        self.stable(|tracer| {
+            tracer.out.truncate(start);
+            tracer.control = Taint::higher(outer.clone(), told.clone());
+            tracer.names.open();
+            tracer.assign(&def.target, element.clone());
             if let Some(filter) = &def.filter {
-                let told = walk.read(filter, true).truth();
-                walk.control = Taint::higher(walk.control.clone(), told);
+                let told = tracer.read(filter, true).truth();
+                tracer.control = Taint::higher(tracer.control.clone(), told);
             }
             let state = ["previtem", "nextitem"].map(|name| (name.to_owned(), element.taint.clone()));
-            let state = TaintTree::map(state).with(walk.control.clone());
-            walk.names.push("loop".into(), state.into());
-            walk.stmts(&def.body);
-            walk.names.close();
+            let state = TaintTree::map(state).with(tracer.control.clone());
+            tracer.names.push("loop".into(), state.into());
+            tracer.stmts(&def.body);
+            tracer.names.close();
         });
         self.control = outer;
         self.branches(told, &def.otherwise, &[]);
     }
 
-    fn assign(&mut self, target: &'e Target, value: Value) {
+    fn assign(&mut self, target: &'e Assignee, value: Value) {
         let Value { mut paths, taint } = value;
         let taint = taint.with(self.control.clone()).limited(MAX_DEPTH);
         match target {
-            Target::Name(name) => {
+            Assignee::Name(name) => {
                 if paths.form == Form::Pair {
                     self.add(&paths, false);
                     paths = Paths::default();
                 }
                 self.names.set(name, Value { paths, taint });
             }
-            Target::Field(_, field, _) => {
+            Assignee::Field(_, field, _) => {
                 self.add(&paths, false);
                 self.set_field(field, taint);
             }
-            Target::List(targets, _) => {
+            Assignee::List(targets, _) => {
                 let is_pair = paths.form == Form::Pair && targets.len() == 2;
                 if !is_pair {
                     self.add(&paths, false);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::Infer;
 use crate::diag::{Location, Source, Span};
 use crate::schema::{Basic, Field, Fields, Shape, Type, literal_basic};
-use crate::template::code::{For, Kind, Node, Stmt, Target, Unit};
+use crate::template::code::{Assignee, For, Kind, Node, Stmt, Unit};
 use crate::template::names::Names;
 use crate::template::substitute::{CLOSE, OPEN};
 use crate::yaml::{self, Duplicates, Merge, NodeValue, Style};
@@ -182,11 +182,11 @@ impl<'a> Infer<'a> {
         }
     }
 
-    fn assign(&mut self, target: &'a Target, ty: Type<'a>) {
+    fn assign(&mut self, target: &'a Assignee, ty: Type<'a>) {
         match target {
-            Target::Name(name) => self.names.set(name, ty),
-            Target::Field(..) => {}
-            Target::List(targets, _) => {
+            Assignee::Name(name) => self.names.set(name, ty),
+            Assignee::Field(..) => {}
+            Assignee::List(targets, _) => {
                 let items = match &ty.shape {
                     Shape::List(items) if items.len() == targets.len() => items.to_vec(),
                     _ => vec![Type::any(); targets.len()],

@@ -10,8 +10,8 @@ use minijinja::machinery::ast;
 use minijinja::value::ValueKind;
 
 use super::builtins;
-use super::code::{Binary, Comparison, For, Kind, MacroDef, Node, Stmt, Target};
-use super::parse::TextOrigin;
+use super::code::{Assignee, Binary, Comparison, For, Kind, MacroDef, Node, Stmt};
+use super::parse::TextSource;
 use super::value::{Name, Val};
 use crate::diag::{Diagnostic, Span};
 
@@ -21,7 +21,7 @@ pub(super) struct Lowered {
     pub(super) macros: Vec<MacroDef>,
 }
 
-pub(super) fn template(root: &ast::Stmt<'_>, place: &TextOrigin) -> Result<Lowered, Vec<Diagnostic>> {
+pub(super) fn template(root: &ast::Stmt<'_>, place: &TextSource) -> Result<Lowered, Vec<Diagnostic>> {
     let children = match root {
         ast::Stmt::Template(template) => template.children.as_slice(),
         other => std::slice::from_ref(other),
@@ -44,25 +44,25 @@ pub(super) fn template(root: &ast::Stmt<'_>, place: &TextOrigin) -> Result<Lower
     if lower.errors.is_empty() { Ok(Lowered { body, macros }) } else { Err(lower.errors) }
 }
 
-pub(super) fn expression(expr: &ast::Expr<'_>, place: &TextOrigin) -> Result<Node, Vec<Diagnostic>> {
+pub(super) fn expression(expr: &ast::Expr<'_>, place: &TextSource) -> Result<Node, Vec<Diagnostic>> {
     let mut lower = Lower::new(place);
     let node = lower.expr(expr);
     if lower.errors.is_empty() { Ok(node) } else { Err(lower.errors) }
 }
 
 struct Lower<'p> {
-    place: &'p TextOrigin,
+    place: &'p TextSource,
     errors: Vec<Diagnostic>,
     /// Each macro's index and parameters.
     macros: BTreeMap<String, (usize, Vec<Name>)>,
-    /// For each enclosing `for`, whether its body reads `loop`.
+    /// Whether the body of each enclosing `for` reads `loop`.
     loops: Vec<bool>,
 }
 
 type MjSpan = minijinja::machinery::Span;
 
 impl<'p> Lower<'p> {
-    fn new(place: &'p TextOrigin) -> Self {
+    fn new(place: &'p TextSource) -> Self {
         Self { place, errors: Vec::new(), macros: BTreeMap::new(), loops: Vec::new() }
     }
 
@@ -219,33 +219,33 @@ impl<'p> Lower<'p> {
         self.error(span, format!("`{{% {statement} %}}` is not supported"), help);
     }
 
-    fn target(&mut self, target: &ast::Expr<'_>, fields: bool) -> Target {
+    fn target(&mut self, target: &ast::Expr<'_>, fields: bool) -> Assignee {
         let span = self.span(target.span());
         match target {
             ast::Expr::Var(var) => {
                 if matches!(var.id, "omit" | "null") {
                     self.error(span, format!("`{}` cannot be set", var.id), "choose another name");
                 }
-                Target::Name(var.id.into())
+                Assignee::Name(var.id.into())
             }
             #[allow(clippy::single_match_else)] // In the style of the other arms.
             ast::Expr::GetAttr(attr) if fields => match &attr.expr {
-                ast::Expr::Var(var) => Target::Field(var.id.into(), attr.name.into(), span),
+                ast::Expr::Var(var) => Assignee::Field(var.id.into(), attr.name.into(), span),
                 _ => {
                     self.error(
                         span,
                         "only fields of a namespace can be set",
                         "`{% set ns = namespace(x=1) %}`",
                     );
-                    Target::Name("".into())
+                    Assignee::Name("".into())
                 }
             },
             ast::Expr::List(list) => {
-                Target::List(list.items.iter().map(|item| self.target(item, fields)).collect(), span)
+                Assignee::List(list.items.iter().map(|item| self.target(item, fields)).collect(), span)
             }
             _ => {
                 self.error(span, "this cannot be assigned to", "");
-                Target::Name("".into())
+                Assignee::Name("".into())
             }
         }
     }

@@ -102,7 +102,7 @@ fn expensive_templates_are_refused() {
         "{% set a = namespace(l=[1], m=[1]) %}{% for i in range(64) %}{% set a.l = [a.l, a.l] %}{% set a.m = [a.m, a.m] %}{% endfor %}a: {{ a.l == a.m }}".to_owned(),
         "{% set a = namespace(l=[1], m=[1]) %}{% for i in range(64) %}{% set a.l = [a.l, a.l] %}{% set a.m = [a.m, a.m] %}{% endfor %}a: {{ [a.l, a.m] | sort | length }}".to_owned(),
         "{% set ns = namespace(l=[1]) %}{% for i in range(64) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}a: {{ ns.l | pprint }}".to_owned(),
-        // These are endlessly deep.
+        // These values are endlessly deep.
         "{% set ns = namespace(l=1) %}{% for i in range(100000) %}{% set ns.l = [ns.l] %}{% endfor %}a: 1".to_owned(),
         "{% set ns = namespace(l=1) %}{% for i in range(100000) %}{% set ns.l = {'a': ns.l} %}{% endfor %}a: 1".to_owned(),
         "{% macro m() %}{{ m() }}{% endmacro %}a: {{ m() }}".to_owned(),

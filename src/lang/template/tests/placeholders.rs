@@ -2,7 +2,7 @@ use super::*;
 use crate::api::Gvk;
 
 #[test]
-fn positions_decide_types() {
+fn position_of_a_placeholder_decides_its_type() {
     for (text, expected) in [
         // A placeholder alone as a plain scalar gives the native value.
         ("x: {{ spec.size }}", json!({"x": 3})),

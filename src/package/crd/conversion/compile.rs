@@ -234,10 +234,11 @@ impl<'a> Pair<'a> {
         }
         self.overlaps();
         if self.problems.is_empty() {
-            let mut walk = Walk { pair: self, own: Vec::new(), hub: Vec::new(), found: Vec::new() };
-            let (own, hub) = (walk.pair.own.schema, walk.pair.hub.schema);
-            walk.both(own, hub, &mut Path::new());
-            let Walk { own, hub, found, .. } = walk;
+            let mut comparison =
+                SchemaComparison { pair: self, own: Vec::new(), hub: Vec::new(), found: Vec::new() };
+            let (own, hub) = (comparison.pair.own.schema, comparison.pair.hub.schema);
+            comparison.both(own, hub, &mut Path::new());
+            let SchemaComparison { own, hub, found, .. } = comparison;
             let count = found.len();
             for (message, help) in found.into_iter().take(REPORTED) {
                 self.report(None, message, help);
@@ -412,7 +413,7 @@ impl<'a> Pair<'a> {
 }
 
 /// Compares two schemas, except for the fields that rules handle.
-struct Walk<'a, 'b> {
+struct SchemaComparison<'a, 'b> {
     pair: &'b Pair<'a>,
     /// Objects that only this version has and all of whose fields rules handle.
     own: Vec<Path>,
@@ -420,7 +421,7 @@ struct Walk<'a, 'b> {
     found: Vec<(String, Option<String>)>,
 }
 
-impl Walk<'_, '_> {
+impl SchemaComparison<'_, '_> {
     /// Compares two objects at a path that both versions have.
     fn both(&mut self, own: &Value, hub: &Value, path: &mut Path) {
         let empty = Map::new();

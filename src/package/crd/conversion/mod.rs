@@ -56,7 +56,7 @@ pub struct Conversion {
 /// The reason why an object cannot be converted.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ConvertError {
-    /// It is not an object of the kind.
+    /// The input is not an object of the kind.
     #[error("{path}: must be {expected}")]
     Malformed {
         /// The path of the malformed field.

@@ -17,7 +17,7 @@ const DEPTH: usize = 100;
 pub(super) enum Node<'a> {
     /// A part of the given text, not parsed.
     Part(&'a str),
-    /// Other text, not parsed.
+    /// Text that is not a part of the given text, not parsed.
     Own(Rc<str>),
     /// An object, sorted by key.
     Object(Vec<(String, Node<'a>)>),

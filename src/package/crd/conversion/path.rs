@@ -24,7 +24,7 @@ pub(super) type Path = Vec<Segment>;
 /// One step of a path in an object.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(untagged)]
-pub(super) enum Step {
+pub(super) enum PlaceSegment {
     /// A field, or a key of a map.
     Key(String),
     /// The item of a list at an index.
@@ -46,4 +46,4 @@ pub(super) fn show(path: &[Segment]) -> String {
 }
 
 /// A place in an object.
-pub(super) type Place = Vec<Step>;
+pub(super) type Place = Vec<PlaceSegment>;

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use serde_json::Value;
 
 use super::node::Node;
-use super::path::{Place, Segment, Step};
+use super::path::{Place, PlaceSegment, Segment};
 
 /// The places of a path in an object where the parent exists. Items of lists are given by their index.
 pub(super) fn places(object: &Node<'_>, path: &[Segment]) -> Vec<Place> {
@@ -19,25 +19,25 @@ fn expand(here: Option<&Node<'_>>, path: &[Segment], above: &mut Place, found: &
         found.push(above.clone());
         return;
     };
-    let mut below = |step: Step, value: Option<&Node<'_>>| {
+    let mut below = |step: PlaceSegment, value: Option<&Node<'_>>| {
         above.push(step);
         expand(value, rest, above, found);
         above.pop();
     };
     match (first, here) {
         (Segment::Key(key), Some(map @ Node::Object(_))) => match map.get(key) {
-            Some(value) => below(Step::Key(key.clone()), Some(value)),
-            None if rest.is_empty() => below(Step::Key(key.clone()), None),
+            Some(value) => below(PlaceSegment::Key(key.clone()), Some(value)),
+            None if rest.is_empty() => below(PlaceSegment::Key(key.clone()), None),
             None => {}
         },
         (Segment::Each { .. }, Some(Node::Array(items))) => {
             for (index, item) in items.iter().enumerate() {
-                below(Step::Index(index), Some(item));
+                below(PlaceSegment::Index(index), Some(item));
             }
         }
         (Segment::Each { .. }, Some(Node::Object(map))) => {
             for (key, value) in map {
-                below(Step::Key(key.clone()), Some(value));
+                below(PlaceSegment::Key(key.clone()), Some(value));
             }
         }
         _ => {}
@@ -45,27 +45,27 @@ fn expand(here: Option<&Node<'_>>, path: &[Segment], above: &mut Place, found: &
 }
 
 /// The value at a place.
-pub(super) fn get<'n, 'a>(object: &'n Node<'a>, place: &[Step]) -> Option<&'n Node<'a>> {
+pub(super) fn get<'n, 'a>(object: &'n Node<'a>, place: &[PlaceSegment]) -> Option<&'n Node<'a>> {
     place.iter().try_fold(object, |here, step| match (step, here) {
-        (Step::Key(key), _) => here.get(key),
-        (Step::Index(index), Node::Array(items)) => items.get(*index),
+        (PlaceSegment::Key(key), _) => here.get(key),
+        (PlaceSegment::Index(index), Node::Array(items)) => items.get(*index),
         _ => None,
     })
 }
 
-fn get_mut<'n, 'a>(object: &'n mut Node<'a>, place: &[Step]) -> Option<&'n mut Node<'a>> {
+fn get_mut<'n, 'a>(object: &'n mut Node<'a>, place: &[PlaceSegment]) -> Option<&'n mut Node<'a>> {
     place.iter().try_fold(object, |here, step| match (step, here) {
-        (Step::Key(key), here) => here.get_mut(key),
-        (Step::Index(index), Node::Array(items)) => items.get_mut(*index),
+        (PlaceSegment::Key(key), here) => here.get_mut(key),
+        (PlaceSegment::Index(index), Node::Array(items)) => items.get_mut(*index),
         _ => None,
     })
 }
 
 /// Removes and returns the value at a place.
-pub(super) fn take<'a>(object: &mut Node<'a>, place: &[Step]) -> Option<Node<'a>> {
+pub(super) fn take<'a>(object: &mut Node<'a>, place: &[PlaceSegment]) -> Option<Node<'a>> {
     let (last, above) = place.split_last()?;
     match last {
-        Step::Key(key) => get_mut(object, above)?.remove(key),
+        PlaceSegment::Key(key) => get_mut(object, above)?.remove(key),
         _ => None,
     }
 }
@@ -74,7 +74,7 @@ pub(super) fn take<'a>(object: &mut Node<'a>, place: &[Step]) -> Option<Node<'a>
 /// object that was created, or the value if it cannot be put there.
 pub(super) fn put<'a>(
     object: &mut Node<'a>,
-    place: &[Step],
+    place: &[PlaceSegment],
     value: Node<'a>,
 ) -> Result<Option<usize>, Node<'a>> {
     let mut here = object;
@@ -82,18 +82,18 @@ pub(super) fn put<'a>(
     for (depth, step) in place.iter().enumerate() {
         let is_last = depth + 1 == place.len();
         here = match (here, step) {
-            (here @ Node::Object(_), Step::Key(key)) if is_last => {
+            (here @ Node::Object(_), PlaceSegment::Key(key)) if is_last => {
                 here.insert(key, value);
                 return Ok(created);
             }
-            (Node::Object(map), Step::Key(key)) => {
+            (Node::Object(map), PlaceSegment::Key(key)) => {
                 let (at, is_new) = Node::entry(map, key);
                 if is_new {
                     created.get_or_insert(depth + 1);
                 }
                 &mut map[at].1
             }
-            (Node::Array(items), Step::Index(index)) if *index < items.len() => &mut items[*index],
+            (Node::Array(items), PlaceSegment::Index(index)) if *index < items.len() => &mut items[*index],
             _ => return Err(value),
         };
     }
@@ -107,11 +107,11 @@ fn key_values(item: &Node<'_>, keys: &[String]) -> Option<Vec<Value>> {
 }
 
 /// Replaces the indices of list items in a place by the values of their keys, where the path names keys.
-pub(super) fn identified(object: &Node<'_>, path: &[Segment], place: &[Step]) -> Place {
-    let identity = |depth: usize, segment: &Segment, step: &Step| -> Option<Step> {
+pub(super) fn identified(object: &Node<'_>, path: &[Segment], place: &[PlaceSegment]) -> Place {
+    let identity = |depth: usize, segment: &Segment, step: &PlaceSegment| -> Option<PlaceSegment> {
         let Segment::Each { each } = segment else { return None };
-        let (Step::Index(_), false) = (step, each.is_empty()) else { return None };
-        Some(Step::Item(key_values(get(object, &place[..=depth])?, each)?))
+        let (PlaceSegment::Index(_), false) = (step, each.is_empty()) else { return None };
+        Some(PlaceSegment::Item(key_values(get(object, &place[..=depth])?, each)?))
     };
     path.iter()
         .zip(place)
@@ -130,11 +130,16 @@ pub(super) struct Finder {
 impl Finder {
     /// Replaces the keys of list items in a place by their indices; `None` if an item does not exist any
     /// more.
-    pub(super) fn located(&mut self, object: &Node<'_>, path: &[Segment], place: &[Step]) -> Option<Place> {
+    pub(super) fn located(
+        &mut self,
+        object: &Node<'_>,
+        path: &[Segment],
+        place: &[PlaceSegment],
+    ) -> Option<Place> {
         let mut found = Place::new();
         for (segment, step) in path.iter().zip(place) {
             let step = match (segment, step) {
-                (Segment::Each { each }, Step::Item(values)) => {
+                (Segment::Each { each }, PlaceSegment::Item(values)) => {
                     if !self.lists.contains_key(&found) {
                         let Node::Array(items) = get(object, &found)? else { return None };
                         let mut positions = HashMap::new();
@@ -145,7 +150,7 @@ impl Finder {
                         }
                         self.lists.insert(found.clone(), positions);
                     }
-                    Step::Index(*self.lists.get(&found)?.get(values)?)
+                    PlaceSegment::Index(*self.lists.get(&found)?.get(values)?)
                 }
                 (_, step) => step.clone(),
             };
@@ -156,12 +161,12 @@ impl Finder {
 }
 
 /// Whether a place belongs to a path.
-pub(super) fn is_of(path: &[Segment], place: &[Step]) -> bool {
+pub(super) fn is_of(path: &[Segment], place: &[PlaceSegment]) -> bool {
     path.len() == place.len()
         && path.iter().zip(place).all(|(segment, step)| match (segment, step) {
-            (Segment::Key(key), Step::Key(own)) => key == own,
-            (Segment::Each { each }, Step::Item(values)) => each.len() == values.len(),
-            (Segment::Each { .. }, Step::Key(_) | Step::Index(_)) => true,
+            (Segment::Key(key), PlaceSegment::Key(own)) => key == own,
+            (Segment::Each { each }, PlaceSegment::Item(values)) => each.len() == values.len(),
+            (Segment::Each { .. }, PlaceSegment::Key(_) | PlaceSegment::Index(_)) => true,
             (Segment::Key(_), _) => false,
         })
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::kept::Kept;
 use super::node::{self, Node};
-use super::path::{Path, Place, Segment, Step};
+use super::path::{Path, Place, PlaceSegment, Segment};
 use super::places::{self, Finder, work};
 use super::rules::{Field, Only};
 use crate::crd::validate::{Patterns, fits};
@@ -178,9 +178,9 @@ fn has_fraction(value: &Value) -> bool {
 }
 
 /// The fields of a path; list steps are skipped.
-fn keys(path: &[Segment]) -> impl Iterator<Item = Step> {
+fn keys(path: &[Segment]) -> impl Iterator<Item = PlaceSegment> {
     path.iter().filter_map(|segment| match segment {
-        Segment::Key(key) => Some(Step::Key(key.clone())),
+        Segment::Key(key) => Some(PlaceSegment::Key(key.clone())),
         Segment::Each { .. } => None,
     })
 }

@@ -3,7 +3,7 @@
 use super::super::pattern;
 
 #[test]
-fn patterns_follow_go_syntax() {
+fn patterns_have_go_syntax() {
     let cases = [
         (r"^[\d.]+$", "1.2", Some(true)),
         (r"^[\w-]+$", "a_b-c", Some(true)),

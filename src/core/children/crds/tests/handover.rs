@@ -64,12 +64,12 @@ fn former_package_stays_active_after_a_handover() {
     assert_eq!(turn(&mut crds, Some(&handed_over), NOW), (false, Vec::new()));
     assert!(crds.is_complete() && !crds.keeps("ws.example.org") && crds.had("ws.example.org").is_none());
     assert_eq!(crds.handed_over().collect::<Vec<_>>(), [("ws.example.org", "q")]);
-    assert_eq!(crds.verdict().unwrap().problems, []);
+    assert_eq!(crds.acceptance().unwrap().problems, []);
     // A manager that starts later finds the same.
     let mut later = self::crds(&package);
     turn(&mut later, Some(&handed_over), NOW);
     assert!(later.is_complete() && !later.keeps("ws.example.org"));
-    // It gets the CRD back.
+    // The former package gets the CRD back.
     turn(&mut later, Some(&ready(&package)), NOW);
     assert!(later.keeps("ws.example.org") && later.handed_over().next().is_none());
 }

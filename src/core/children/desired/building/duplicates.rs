@@ -8,7 +8,7 @@ use crate::children::model::{ChildError, Context, Item};
 
 /// Two items that render the same object would overwrite each other for ever. Neither is applied, and the live object is
 /// left unchanged. If the items have different origins, the object belongs to the newer one once a rollout has recorded it;
-/// until then the schedule blocks that item.
+/// until then the write order blocks that item.
 pub(super) fn resolve_duplicates(ctx: &Context<'_>, items: &mut Vec<Item>) {
     let mut first: HashMap<ObjectRef, usize> = HashMap::new();
     let mut duplicates: Vec<(usize, usize)> = Vec::new();

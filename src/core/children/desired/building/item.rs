@@ -173,7 +173,7 @@ fn terminating(observed: &Observed) -> String {
 /// Whether the live object is as last applied with this desired object.
 fn is_as_applied(desired: &Desired, observed: &Observed) -> bool {
     observed.desired.as_deref() == Some(&desired.hash)
-        && observed.mark == observed.settled
+        && observed.mark == observed.baseline
         && !is_of_former_package(desired, observed)
         && is_covered(desired, observed)
         && !owns_extra_fields(desired, observed, true)

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::plan::{Cause, ConditionVerdict, PlanRun, RunStatus};
+use crate::plan::{Cause, ConditionState, PlanRun, RunStatus};
 
 /// Why runs are wanted at this moment.
 pub(super) struct Reasons {
@@ -18,9 +18,9 @@ impl Reasons {
     pub(super) fn of(
         is_rollout_needed: bool,
         losses: impl Iterator<Item = String>,
-        conditions: &[(String, ConditionVerdict)],
+        conditions: &[(String, ConditionState)],
     ) -> Self {
-        let is_cleared = |(_, verdict): &&(String, ConditionVerdict)| *verdict == ConditionVerdict::Cleared;
+        let is_cleared = |(_, verdict): &&(String, ConditionState)| *verdict == ConditionState::Cleared;
         let cleared = conditions.iter().filter(is_cleared).map(|(plan, _)| plan.clone()).collect();
         Self { is_rollout_needed, losses: losses.collect(), cleared }
     }

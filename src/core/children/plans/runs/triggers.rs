@@ -48,7 +48,7 @@ impl Runs<'_> {
         &mut self,
         now: Duration,
         awaited: &[Member],
-    ) -> Vec<(String, plan::ConditionVerdict)> {
+    ) -> Vec<(String, plan::ConditionState)> {
         let (origin, scope_always) = (self.ctx.origin, &self.target.scope);
         let scope = &self.scope_without(awaited);
         self.conditions.pass(now, self.is_paused);

@@ -15,9 +15,9 @@ use super::*;
 /// An event that happens once, at any moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Event {
-    /// Another `spec.size`.
+    /// A user edits `spec.size`.
     Size(u64),
-    /// Another `spec.text`.
+    /// A user edits `spec.text`.
     Text(&'static str),
     /// The member with this number is lost.
     Lose(u64),

@@ -131,7 +131,7 @@ fn a_step_says_why_an_apply_is_refused() {
             for action in decision.actions {
                 outcomes.push(match &action {
                     Action::Apply(apply) if &*apply.desired.object.name == "a-1" => {
-                        Outcome::Refused(action, refusal(403, "Forbidden", "exceeded quota: q"))
+                        ActionOutcome::Refused(action, refusal(403, "Forbidden", "exceeded quota: q"))
                     }
                     _ => world.act(action),
                 });
@@ -166,11 +166,11 @@ fn a_recorded_member_that_was_never_created_is_not_lost() {
     settle_without(&mut world, "a-2");
     assert_eq!(world.phases()[1], ("deploy".into(), Phase::Cancelled));
     world.restart();
-    // It is created like any other child now.
+    // The member is created like any other child now.
     world.settle();
     assert!(!is_failed_over(&world), "{:?}", world.phases());
     assert_eq!(world.log, ["Create m[2]"]);
-    // From now on it can be lost.
+    // A member that has existed can be lost.
     world.remove("ConfigMap/a-2");
     world.settle();
     assert!(is_failed_over(&world), "{:?}", world.phases());
@@ -385,7 +385,7 @@ plans:
             for action in decision.actions {
                 outcomes.push(match &action {
                     Action::Apply(_) => {
-                        Outcome::Refused(action, refusal(403, "Forbidden", "exceeded quota: q"))
+                        ActionOutcome::Refused(action, refusal(403, "Forbidden", "exceeded quota: q"))
                     }
                     _ => world.act(action),
                 });

@@ -91,7 +91,7 @@ fn an_unknown_ref_starts_no_run() {
     world.restart();
     world.settle();
     world.lost.clear();
-    // The same content in a new object.
+    // A new object with the same content starts no run.
     let mut again = (*secret("one")).clone();
     Arc::make_mut(&mut again.value)["metadata"]["uid"] = "another".into();
     world.foreign.push(Arc::new(again));

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::*;
 use crate::children::model::{Call, SecretOutputs};
-use crate::plan::{Answer, request::HttpReply};
+use crate::plan::{Reply, request::HttpReply};
 
 fn package_of(steps: &str) -> Arc<Package> {
     let resource = format!(
@@ -47,7 +47,7 @@ fn secret_outputs_are_stored_once_and_read_back_after_a_restart() {
     let reply =
         HttpReply { status: 200, headers: Vec::new(), body: json!({"token": "s3cret"}), retry_after: None };
     let key = CallKey { run: "uid-mine".into(), step: "login".into(), attempt: 1 };
-    let answer = Arc::new(Call::Answered(Answer::Http(reply)));
+    let answer = Arc::new(Call::Answered(Reply::Http(reply)));
     world.store().calls.requests.insert(key, answer);
     world.store().log.clear();
     for _ in 0..10 {
@@ -103,7 +103,7 @@ fn secret_outputs_are_dropped_once_no_run_can_read_them() {
     let answer = |world: &mut World, run: &str, step: &str, status: u16| {
         let body = json!({"token": "s3cret"});
         let reply = HttpReply { status, headers: Vec::new(), body, retry_after: None };
-        let answered = Call::Answered(Answer::Http(reply));
+        let answered = Call::Answered(Reply::Http(reply));
         let is_it = |key: &&CallKey| &*key.run == run && &*key.step == step;
         let last =
             world.store().calls.requests.keys().filter(is_it).map(|key| key.attempt).max().unwrap_or(0);
@@ -151,7 +151,7 @@ fn a_command_runs_in_the_pod_that_its_controller_owns() {
 }
 
 #[test]
-fn an_action_shows_no_secret_output() {
+fn debug_output_of_actions_hides_secret_outputs() {
     let values = SecretOutputs(serde_json::Map::from_iter([("a".to_owned(), json!("s3cret"))]));
     assert!(!format!("{values:?}").contains("s3cret"));
 }

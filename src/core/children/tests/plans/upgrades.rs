@@ -117,7 +117,7 @@ fn nothing_is_changed_while_the_revision_of_a_run_is_missing() {
     world.loads(&old, Revision::Loaded(Arc::clone(&old)));
     world.settle();
     assert_eq!(world.texts(), ["old", "old"]);
-    // Or a person gives the run up: then the new revision is rolled out.
+    // If a person gives the run up, the new revision is rolled out.
     world.store().revisions = missing;
     world.store().runs.get_mut("mine").unwrap()["spec"]["cancel"] = true.into();
     world.settle();
@@ -216,13 +216,13 @@ fn a_run_finishes_though_the_new_revision_has_no_plans() {
     assert_eq!(world.settle(), Verdict::Ready { children: 2 });
     assert_eq!(world.phase("work"), Phase::Succeeded);
     assert_eq!(world.recorded("note"), "old");
-    // Then the graph is the rollout.
+    // Without plans the dependency graph is the rollout.
     assert_eq!(world.texts(), ["new", "new"]);
     assert!(world.decide().needs.revisions.is_empty(), "the earlier revision is not needed any more");
     world.edit(json!({"text": "newer"}));
     assert_eq!(world.settle(), Verdict::Ready { children: 2 });
     assert_eq!(world.texts(), ["newer", "newer"]);
-    // With the instance everything goes.
+    // The deletion of the instance removes everything of its runs.
     world.instance["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
     world.settle();
     assert!(world.objects.is_empty(), "{:?}", world.log);

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::Manager;
 use crate::plan::{
-    Approval, Cause, ConditionVerdict, Member, Phase, Recorded, StepPhase, StepState, Verdict,
+    Approval, ApprovalDecision, Cause, ConditionState, Member, Phase, RecordedFact, StepPhase, StepState,
 };
 
 #[test]
@@ -96,8 +96,12 @@ fn runs_that_await_approval_block_no_run_and_do_not_alternate() {
     manager.asks("two");
     manager.settle();
     assert_eq!(manager.active(), ["two"]);
-    let yes =
-        Approval { step: "sure".into(), verdict: Verdict::Approve, by: "ann".into(), ..Approval::default() };
+    let yes = Approval {
+        step: "sure".into(),
+        verdict: ApprovalDecision::Approve,
+        by: "ann".into(),
+        ..Approval::default()
+    };
     manager.run_mut("one").spec.approvals.push(yes);
     manager.settle();
     assert_eq!(manager.active(), ["one"]);
@@ -114,7 +118,7 @@ fn uninterruptible_run_keeps_its_place_while_it_awaits_approval() {
     manager.spec = json!({"size": 2});
     manager.settle();
     assert_eq!(manager.active(), ["one"]);
-    // The same holds for a rollout.
+    // A rollout that may not be interrupted keeps its place as well.
     let mut manager = Manager::new();
     manager.plans.iter_mut().for_each(|plan| plan.interruptible = false);
     manager.spec = json!({"size": 2});
@@ -131,13 +135,13 @@ fn uninterruptible_run_keeps_its_place_while_it_awaits_approval() {
 #[test]
 fn a_condition_runs_its_plan_and_a_half_done_run_is_resumed() {
     let mut manager = Manager::new();
-    manager.conditions = vec![("failover".into(), ConditionVerdict::Due)];
+    manager.conditions = vec![("failover".into(), ConditionState::Due)];
     manager.settle();
     assert_eq!(manager.active(), ["x-2"]);
     let status = manager.run_mut("x-2").status.as_mut().unwrap();
-    status.record.insert("primary".into(), Recorded { value: json!(1), sequence: 1 });
+    status.record.insert("primary".into(), RecordedFact { value: json!(1), sequence: 1 });
     status.steps = vec![StepState { path: "a".into(), phase: StepPhase::Failed, ..StepState::default() }];
-    manager.conditions = vec![("failover".into(), ConditionVerdict::Cleared)];
+    manager.conditions = vec![("failover".into(), ConditionState::Cleared)];
     manager.end("x-2", Phase::Failed);
     manager.settle();
     assert!(manager.active().is_empty());
@@ -173,7 +177,7 @@ fn request_of_higher_priority_goes_before_a_waiting_rollout() {
     manager.spec = json!({"size": 2});
     manager.settle();
     assert_eq!(manager.active(), ["x-2"]);
-    // Without a priority it waits, and says for whom.
+    // Without a priority the run waits, and says for whom.
     manager.create("first", "repair");
     manager.settle();
     assert_eq!(manager.active(), ["x-2"]);

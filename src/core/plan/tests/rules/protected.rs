@@ -2,7 +2,7 @@
 
 use super::{Manager, note_plan, triggered};
 use crate::package::plan::Event;
-use crate::plan::{Approval, CAUSE, Phase, Protection, TAKEN, Verdict};
+use crate::plan::{Approval, ApprovalDecision, CAUSE, Phase, Protection, TAKEN};
 
 fn broken() -> Protection {
     Protection { broken: Some("the policy is missing".into()), ..Protection::default() }
@@ -13,7 +13,7 @@ fn no_new_run_is_admitted_while_a_policy_is_missing() {
     let mut manager = Manager::new();
     manager.protection = broken();
     manager.create("asked", "repair");
-    // Nobody has checked this annotation either.
+    // The annotation was not checked either.
     manager.create("forged", "restore");
     manager.run_mut("forged").annotations.insert(CAUSE.into(), "Loss".into());
     manager.settle();
@@ -71,8 +71,12 @@ fn an_answer_to_a_run_that_waits_is_recorded_as_not_checked() {
     manager.settle();
     assert_eq!(manager.active(), ["two"]);
     manager.protection = broken();
-    let yes =
-        Approval { step: "sure".into(), verdict: Verdict::Approve, by: "eve".into(), ..Approval::default() };
+    let yes = Approval {
+        step: "sure".into(),
+        verdict: ApprovalDecision::Approve,
+        by: "eve".into(),
+        ..Approval::default()
+    };
     manager.run_mut("one").spec.approvals.push(yes.clone());
     manager.settle();
     manager.protection = Protection::default();

@@ -64,7 +64,7 @@ fn a_taken_run_without_status_never_runs() {
     }
     manager.settle();
     assert!(manager.active().is_empty());
-    // The same for a run whose status is deleted while it runs.
+    // A run whose status is deleted while it runs never runs again either.
     manager.create("one", "repair");
     manager.settle();
     manager.run_mut("one").status = None;
@@ -73,7 +73,7 @@ fn a_taken_run_without_status_never_runs() {
 }
 
 #[test]
-fn wrong_requests_fail_with_a_reason() {
+fn invalid_requests_fail_with_a_reason() {
     let mut manager = Manager::new();
     manager.create("params", "repair");
     manager.run_mut("params").spec.params = json!("wrong");
@@ -127,7 +127,7 @@ fn thousands_of_requests_delay_no_loss() {
     assert!(turns.is_some());
 }
 
-/// As with backups: `take` is requested twice while the run of the schedule, which calls it, is active.
+/// Backups are such plans: `take` is requested twice while the run of the schedule, which calls it, is active.
 #[test]
 fn requests_of_a_plan_that_a_schedule_calls_wait_for_each_other() {
     let mut manager = Manager::new();

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::Manager;
-use crate::plan::{Approval, Cause, Member, Phase, StepPhase, StepState, Verdict};
+use crate::plan::{Approval, ApprovalDecision, Cause, Member, Phase, StepPhase, StepState};
 
 #[test]
 fn a_newer_spec_replaces_a_rollout_and_a_newer_revision_follows() {
@@ -54,8 +54,12 @@ fn an_approval_carries_over_to_a_rollout_that_asks_the_same() {
     manager.spec = json!({"size": 2});
     manager.settle();
     manager.asks("x-2");
-    let yes =
-        Approval { step: "sure".into(), verdict: Verdict::Approve, by: "ann".into(), ..Approval::default() };
+    let yes = Approval {
+        step: "sure".into(),
+        verdict: ApprovalDecision::Approve,
+        by: "ann".into(),
+        ..Approval::default()
+    };
     manager.run_mut("x-2").spec.approvals.push(yes);
     manager.spec = json!({"size": 3});
     manager.settle();

@@ -29,7 +29,7 @@ fn interruption_settles_what_is_in_flight_first() {
     sim.settle();
     assert_eq!(sim.status().phase, Phase::Interrupted);
     assert_eq!((sim.phase_of("book"), sim.phase_of("slow")), (Some(StepPhase::Succeeded), None));
-    // It resumes, and is interrupted in its Job.
+    // The run resumes, and is interrupted in its Job.
     sim.directive = Directive::Continue;
     sim.status_mut().phase = Phase::Running;
     sim.cluster.job_results.insert("slow".into(), vec![JobResult::Reading]);
@@ -180,7 +180,7 @@ fn waiting_time_of_a_step_survives_restarts() {
             break;
         }
         sim.now += wake.unwrap().min(Duration::from_secs(20));
-        // It dies every two minutes.
+        // The manager dies every two minutes.
         if sim.now.checked_sub(from).unwrap().as_secs().is_multiple_of(120) {
             sim.restart();
         }

@@ -8,7 +8,7 @@ use super::super::build::{
 use super::super::sim::{Sim, status};
 use super::member;
 use crate::package::plan::OnFailure;
-use crate::plan::{JobResult, Phase, Recorded, StepPhase, retried};
+use crate::plan::{JobResult, Phase, RecordedFact, StepPhase, retried};
 
 #[test]
 fn loops_store_their_list_and_run_their_items_in_order() {
@@ -169,7 +169,7 @@ fn retry_knows_facts_that_the_failed_run_recorded() {
     let mut sim = Sim::new(vec![plan("deploy", steps), inner]);
     sim.cluster.replies.insert("go/tell".into(), vec![status(400, json!(null))]);
     assert_eq!(sim.finish().phase, Phase::Failed);
-    let known = Recorded { value: json!(2), sequence: 1 };
+    let known = RecordedFact { value: json!(2), sequence: 1 };
     assert_eq!(sim.status().record["primary"], known);
     let status = retried(&sim.run, jiff::Timestamp::UNIX_EPOCH);
     assert!(status.record.is_empty());

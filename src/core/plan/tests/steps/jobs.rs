@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::super::build::{StepBuild, apply, http, job, phase, plan};
 use super::super::sim::Sim;
-use crate::plan::{JobResult, Phase, Recorded};
+use crate::plan::{JobResult, Phase, RecordedFact};
 
 #[test]
 fn a_job_runs_once_and_hands_over_its_outputs() {
@@ -18,7 +18,7 @@ fn a_job_runs_once_and_hands_over_its_outputs() {
     assert_eq!(sim.finish().phase, Phase::Succeeded);
     assert_eq!(sim.cluster.created_jobs.len(), 1);
     assert_eq!(sim.status().step("add").unwrap().outputs["id"], json!(7));
-    assert_eq!(sim.status().record["member"], Recorded { value: json!(7), sequence: 1 });
+    assert_eq!(sim.status().record["member"], RecordedFact { value: json!(7), sequence: 1 });
     assert!(sim.status().step("add").unwrap().objects[0].uid.is_some());
     // Its result was recorded before it got a TTL.
     assert!(sim.cluster.jobs.values().all(|job| job.has_ttl));

@@ -8,7 +8,8 @@ use super::super::build::{StepBuild, apply, approve, exec, job, note, pause, pha
 use super::super::sim::{Sim, exit};
 use crate::package::plan::{Action, Step};
 use crate::plan::{
-    Approval, JobResult, Member, MemberState, Phase, Protection, SHOWN_AFTER, StepPhase, Verdict, answered,
+    Approval, ApprovalDecision, JobResult, Member, MemberState, Phase, Protection, SHOWN_AFTER, StepPhase,
+    answered,
 };
 use crate::template::Var;
 
@@ -44,12 +45,12 @@ fn approvals_are_bound_to_their_question() {
 
     let mut sim = Sim::new(vec![plan("deploy", vec![approve("sure", "Delete {{ name }}?", 1)])]);
     sim.settle();
-    sim.run.spec.approvals.push(Approval { verdict: Verdict::Reject, ..yes("bob") });
+    sim.run.spec.approvals.push(Approval { verdict: ApprovalDecision::Reject, ..yes("bob") });
     assert_eq!(sim.finish().message, "step `sure`: bob has rejected: Delete x?");
 }
 
 fn yes(by: &str) -> Approval {
-    Approval { step: "sure".into(), verdict: Verdict::Approve, by: by.into(), ..Approval::default() }
+    Approval { step: "sure".into(), verdict: ApprovalDecision::Approve, by: by.into(), ..Approval::default() }
 }
 
 const ACCOUNT: &str = "system:serviceaccount:team-a:default";
@@ -77,7 +78,7 @@ fn approvals_by_service_accounts_count_only_if_the_step_says_so() {
     assert_eq!(asking(true).finish().phase, Phase::Succeeded);
     // A rejection by an account counts.
     let mut sim = asking(false);
-    sim.run.spec.approvals.push(Approval { verdict: Verdict::Reject, ..yes(ACCOUNT) });
+    sim.run.spec.approvals.push(Approval { verdict: ApprovalDecision::Reject, ..yes(ACCOUNT) });
     assert_eq!(sim.finish().reason, "Rejected");
 }
 
@@ -141,7 +142,7 @@ fn answers_that_the_api_server_has_not_checked_never_count() {
     sim.settle();
     sim.protection.broken = Some("the policy is missing".into());
     sim.run.spec.approvals.push(yes("eve"));
-    sim.run.spec.approvals.push(Approval { verdict: Verdict::Reject, ..yes("eve") });
+    sim.run.spec.approvals.push(Approval { verdict: ApprovalDecision::Reject, ..yes("eve") });
     let message = sim.settle().waiting[0].message.clone();
     assert!(message.ends_with("but answers do not count now: the policy is missing"), "{message}");
     sim.protection = Protection::default();

@@ -13,7 +13,7 @@ use crate::package::Resource;
 
 /// The kinds and namespaces that children of a CRD's instances have, or had.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Record {
+pub struct ChildScope {
     /// Their kinds.
     pub kinds: BTreeSet<Gvk>,
     /// Their namespaces.
@@ -24,7 +24,7 @@ pub struct Record {
 
 /// The part of a record that can be taken out.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct UnusedRecord {
+pub struct UnusedChildScope {
     kinds: BTreeSet<Gvk>,
     /// The recorded namespaces, if the namespaces of the templates are enough for all existing children.
     namespaces: Option<NamespaceScope>,
@@ -32,8 +32,8 @@ pub struct UnusedRecord {
     runs: bool,
 }
 
-impl UnusedRecord {
-    /// Nothing can be taken out.
+impl UnusedChildScope {
+    /// The part of a record in which everything is used.
     pub(crate) const NOTHING: Self = Self { kinds: BTreeSet::new(), namespaces: None, runs: false };
 
     /// Whether nothing can be taken out.
@@ -44,7 +44,7 @@ impl UnusedRecord {
 
 /// What the children of a CRD's instances use of its record.
 #[derive(Debug, Clone, Default)]
-pub struct RecordUsage {
+pub struct ChildScopeUsage {
     /// The use of each kind in the record and in the templates; a kind that is missing here counts as unlisted.
     pub kinds: BTreeMap<Gvk, KindUsage>,
     /// The namespaces of children that are not in the namespace of their instance.
@@ -70,7 +70,7 @@ pub enum KindUsage {
     Unlisted,
 }
 
-impl Record {
+impl ChildScope {
     /// The record on a CRD.
     pub fn of(crd: &Value) -> Self {
         let annotation = |name: &str| crd["metadata"]["annotations"][name].as_str();
@@ -103,7 +103,7 @@ impl Record {
 
     /// The record without its unused part. The namespaces stay if another client has added to them since.
     #[must_use]
-    pub fn without(mut self, unused: &UnusedRecord) -> Self {
+    pub fn without(mut self, unused: &UnusedChildScope) -> Self {
         self.kinds.retain(|kind| !unused.kinds.contains(kind));
         if unused.namespaces.as_ref() == Some(&self.namespaces) {
             self.namespaces = NamespaceScope::HOME;
@@ -114,7 +114,7 @@ impl Record {
 
     /// The part that neither the templates need nor an existing child uses. The children of a kind that cannot be listed
     /// are not known, so it stays.
-    pub fn unused(&self, needed: &Self, usage: &RecordUsage) -> UnusedRecord {
+    pub fn unused(&self, needed: &Self, usage: &ChildScopeUsage) -> UnusedChildScope {
         let usage_of = |kind: &Gvk| usage.kinds.get(kind).copied().unwrap_or(KindUsage::Unlisted);
         let is_listed = |kind: &Gvk| matches!(usage_of(kind), KindUsage::Listed { .. });
         let is_unused = |kind: &Gvk| {
@@ -135,7 +135,7 @@ impl Record {
         let is_needed = |namespace: &String| needed.namespaces.has(namespace);
         let is_unused = is_wider && is_known && usage.namespaces.iter().all(is_needed);
         let runs = self.has_runs && !needed.has_runs && !usage.has_runs;
-        UnusedRecord { kinds, namespaces: is_unused.then(|| self.namespaces.clone()), runs }
+        UnusedChildScope { kinds, namespaces: is_unused.then(|| self.namespaces.clone()), runs }
     }
 
     /// Whether it holds more than the templates need.
@@ -150,25 +150,25 @@ mod tests {
 
     use super::*;
 
-    fn record(kinds: &str, namespaces: &str) -> Record {
-        Record::of(&json!({"metadata": {"annotations": {
+    fn record(kinds: &str, namespaces: &str) -> ChildScope {
+        ChildScope::of(&json!({"metadata": {"annotations": {
             names::CHILD_KINDS: kinds, names::CHILD_NAMESPACES: namespaces,
         }}}))
     }
 
-    fn usage(kinds: &[(&str, &str, KindUsage)], namespaces: &[&str]) -> RecordUsage {
+    fn usage(kinds: &[(&str, &str, KindUsage)], namespaces: &[&str]) -> ChildScopeUsage {
         let kinds = kinds.iter().map(|(of, kind, usage)| (Gvk::new(*of, *kind), *usage)).collect();
         let namespaces = namespaces.iter().map(|name| (*name).to_owned()).collect();
-        RecordUsage { kinds, namespaces, has_runs: false }
+        ChildScopeUsage { kinds, namespaces, has_runs: false }
     }
 
     #[test]
     fn runs_stay_on_record_while_objects_of_them_may_be_left() {
-        let recorded = Record::of(&json!({"metadata": {"annotations": {names::HAS_RUNS: "true"}}}));
-        let needed = Record { has_runs: false, ..recorded.clone() };
+        let recorded = ChildScope::of(&json!({"metadata": {"annotations": {names::HAS_RUNS: "true"}}}));
+        let needed = ChildScope { has_runs: false, ..recorded.clone() };
         assert!(recorded.has_runs && recorded.exceeds(&needed));
         for has_runs in [true, false] {
-            let usage = RecordUsage { has_runs, ..RecordUsage::default() };
+            let usage = ChildScopeUsage { has_runs, ..ChildScopeUsage::default() };
             assert_eq!(recorded.clone().without(&recorded.unused(&needed, &usage)).has_runs, has_runs);
             assert!(recorded.unused(&recorded, &usage).is_nothing(), "the package has plans");
         }

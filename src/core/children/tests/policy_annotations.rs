@@ -71,7 +71,7 @@ fn an_undesired_child_annotated_as_retained_loses_its_owner_reference() {
     assert_eq!(world.settle(), Verdict::Ready { children: 0 });
     assert_eq!(world.log, ["Retain a-c"]);
     assert!(!world.c().owner_reference);
-    // The same for an instance that is deleted and has to wait for something else.
+    // An instance that is deleted and has to wait for something else behaves in the same way.
     let mut world = World::settled(on(""), &json!({"host": "x"}));
     world.instance["metadata"]["finalizers"] = json!([names::FINALIZER]);
     world.keep(true);

@@ -188,7 +188,7 @@ fn objects_of_a_former_child_id_belong_to_the_renamed_child() {
 
 /// A kind of a higher order cannot be listed: the objects that it may depend on are kept, and the condition names it.
 #[test]
-fn an_unlisted_kind_delays_the_deletion_of_its_dependencies() {
+fn unlisted_kind_delays_the_deletion_of_its_dependencies() {
     let package = package(
         "children:\n  - {id: a, template: templates/a.yaml}\n  - {id: b, template: templates/b.yaml, dependsOn: [a]}\n  - {id: c, template: templates/c.yaml, dependsOn: [b]}\n",
         &[
@@ -346,7 +346,7 @@ fn an_unlisted_kind_is_not_reported_as_pruned() {
 fn refuse(world: &mut World) {
     let check = world.decide().checks.remove(0);
     let error = refusal(422, "Invalid", "spec.x: field is immutable");
-    world.state.record(&Outcome::DryRunRefused(Box::new(check), error), world.now);
+    world.state.record(&ActionOutcome::DryRunRefused(Box::new(check), error), world.now);
 }
 
 /// The world with another package: its objects, and what is remembered, stay.
@@ -389,7 +389,7 @@ fn refused_deletion_does_not_delay_marking_as_retained() {
     let mut world = world("");
     let observed = Arc::new(world.objects.values().next().unwrap().clone());
     let error = refusal(403, "Forbidden", "no");
-    world.state.record(&Outcome::Refused(Action::Delete(Arc::clone(&observed)), error), world.now);
+    world.state.record(&ActionOutcome::Refused(Action::Delete(Arc::clone(&observed)), error), world.now);
     let is_refused = |action: &Action| world.state.removal_failure(action).is_some();
     assert!(is_refused(&Action::Delete(Arc::clone(&observed))));
     assert!(!is_refused(&Action::Retain(observed)));

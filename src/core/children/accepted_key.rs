@@ -16,18 +16,18 @@ const AFTER: &str = "\",";
 
 /// The key of the proofs of records.
 #[derive(Debug, Clone)]
-pub enum RecordKey {
-    /// It has not been read.
+pub enum AcceptedKey {
+    /// The key has not been read.
     Unread,
-    /// It cannot be read, for that reason.
+    /// The key cannot be read, for this reason.
     Unreadable(Arc<str>),
-    /// It is read.
+    /// The key.
     Known(hmac::Key),
     /// Nothing is written to a cluster, so records count without a proof.
     Unneeded,
 }
 
-impl RecordKey {
+impl AcceptedKey {
     /// The key with these bytes.
     pub fn new(bytes: &[u8]) -> Self {
         Self::Known(hmac::Key::new(hmac::HMAC_SHA256, bytes))
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn record_counts_only_with_a_proof_of_this_key() {
-        let key = RecordKey::new(b"key");
+        let key = AcceptedKey::new(b"key");
         let record = r#"{"children":{"a":"h"},"uid":"u"}"#;
         let sealed = key.seal(record).unwrap();
         let json: serde_json::Value = serde_json::from_str(&sealed).unwrap();
@@ -89,16 +89,16 @@ mod tests {
             sealed.replace("{\"proof", "{ \"proof"),
             sealed.replace(json["proof"].as_str().unwrap(), ""),
             sealed.replace(json["proof"].as_str().unwrap(), "AAAA"),
-            RecordKey::new(b"other").seal(record).unwrap(),
+            AcceptedKey::new(b"other").seal(record).unwrap(),
             String::new(),
         ];
         for text in forged {
             assert_eq!(key.open(&text), None, "{text}");
         }
-        for key in [RecordKey::Unread, RecordKey::Unreadable("why".into())] {
+        for key in [AcceptedKey::Unread, AcceptedKey::Unreadable("why".into())] {
             assert_eq!((key.seal(record), key.open(&sealed)), (None, None));
         }
-        let unneeded = RecordKey::Unneeded;
+        let unneeded = AcceptedKey::Unneeded;
         assert_eq!(unneeded.open(&sealed).as_deref(), Some(record));
         assert_eq!(unneeded.open(&unneeded.seal(record).unwrap()).as_deref(), Some(record));
     }

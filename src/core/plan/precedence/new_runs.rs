@@ -1,10 +1,10 @@
-//! The runs that the manager itself creates: rollouts, for losses, conditions and schedules.
+//! The runs that the manager itself creates: rollouts, and runs for losses, conditions and schedules.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::super::condition::Verdict;
+use super::super::condition::ConditionState;
 use super::super::run::{Cause, Member, Phase, PlanRun};
 use super::super::select::DEPLOY;
 use super::{CLEARED, NEWER_REVISION, NewRun, REFS_CHANGED, Rules, RunWrite, is_exclusive};
@@ -81,7 +81,7 @@ impl<'a> Rules<'a> {
     }
 
     /// Creates the run that is needed most.
-    pub(super) fn wishes(&mut self) {
+    pub(super) fn create_runs(&mut self) {
         // Runs that are created now would wait, and could not be distinguished from those that others create.
         if self.situation.paused || self.unprotected().is_some() {
             return;
@@ -183,11 +183,11 @@ impl<'a> Rules<'a> {
                 continue;
             }
             match verdict {
-                Verdict::Due => {
+                ConditionState::Due => {
                     wanted.get_or_insert(new);
                 }
-                Verdict::Holding(rest) | Verdict::Cooldown(rest) => self.wake_after(*rest),
-                Verdict::Unknown | Verdict::Cleared => {}
+                ConditionState::Holding(rest) | ConditionState::Cooldown(rest) => self.wake_after(*rest),
+                ConditionState::Unknown | ConditionState::Cleared => {}
             }
         }
         wanted

@@ -14,12 +14,12 @@ use super::effects::{outputs_key, outputs_name, outputs_selector};
 use super::lost::is_recreating;
 use crate::api::{Gvk, ObjectRef, controller_uid};
 use crate::children::model::{
-    Call, CallKey, Context, FieldProjection, Item, NEWEST, Observed as LiveObject, PlanSnapshot, Problem,
-    ReconcileState, Referred, ResourceSelector, Select, Selector, Target, job_end, typed_key,
+    Call, CallKey, Context, FieldProjection, Item, NEWEST, Observed, PlanSnapshot, Problem, ReconcileState,
+    Referred, ResourceSelector, Select, Selector, Target, job_end, typed_key,
 };
 use crate::children::names;
 use crate::children::refs::{known, pod_of};
-use crate::children::schedule::turn_holder;
+use crate::children::write_order::turn_holder;
 use crate::plan::advance::{SECRET, START_LIMIT, STARTING};
 use crate::plan::{
     self, CallState, Job, JobResult, JobState, Member, MemberState, Of, OtherRun, PlanRun, Pod,
@@ -27,7 +27,7 @@ use crate::plan::{
 use crate::readiness::{self, Readiness};
 
 /// The instance as one run sees it.
-pub(super) struct Seen<'a> {
+pub(super) struct RunView<'a> {
     pub(super) ctx: &'a Context<'a>,
     pub(super) target: &'a Target,
     pub(super) plans: &'a PlanSnapshot,
@@ -40,7 +40,7 @@ pub(super) struct Seen<'a> {
     pub(super) wants: &'a RefCell<Vec<ResourceSelector>>,
 }
 
-impl<'a> Seen<'a> {
+impl<'a> RunView<'a> {
     fn items(&self, child: &str) -> impl Iterator<Item = &Item> + use<'_, 'a> {
         let number = self.ctx.origins.number(child);
         self.target.items.iter().filter(move |item| Some(item.child) == number)
@@ -50,10 +50,10 @@ impl<'a> Seen<'a> {
         self.items(&member.child).find(|item| item.key == member.key)
     }
 
-    fn live(&self, member: &Member) -> Option<&LiveObject> {
+    fn live(&self, member: &Member) -> Option<&Observed> {
         let key = member.key.as_ref().map(names::key_text);
         let number = self.ctx.origins.number(&member.child)?;
-        let is_it = |o: &LiveObject| {
+        let is_it = |o: &Observed| {
             o.is_made_by_us()
                 && self.ctx.origins.number(&o.child) == Some(number)
                 && o.key.as_deref() == key.as_deref()
@@ -157,7 +157,7 @@ impl<'a> Seen<'a> {
     }
 }
 
-impl plan::Observed for Seen<'_> {
+impl plan::ClusterView for RunView<'_> {
     fn children(&self) -> Vec<String> {
         self.ctx.origin.resource.children.iter().map(|child| child.id.clone()).collect()
     }
@@ -240,7 +240,7 @@ impl plan::Observed for Seen<'_> {
             }
             let object = &observed.object;
             if object.gvk.is("v1", "Pod") {
-                // With a key this very pod is used, ready or not.
+                // A step that names a key gets exactly that pod, ready or not.
                 if key.is_some() || item.ready.is_ok() {
                     return Ok(pod(object, observed.uid.to_string()));
                 }
@@ -318,7 +318,7 @@ fn pod(object: &ObjectRef, uid: String) -> Pod {
     Pod { namespace, name: object.name.to_string(), uid }
 }
 
-fn held_by(live: &LiveObject) -> String {
+fn held_by(live: &Observed) -> String {
     match &live.held_by[..] {
         [] => "is being deleted".to_owned(),
         finalizers => format!("is being deleted, held by finalizer {}", finalizers.join(", ")),

@@ -1,8 +1,8 @@
-//! The schedule and the gates over targets, without a cluster.
+//! The order of writes and the gates over targets, without a cluster.
 
 use super::*;
 use crate::children::model::{Difference, Drift};
-use crate::children::schedule::{Gates, Permit, max_unavailable};
+use crate::children::write_order::{Gates, Permit, max_unavailable};
 
 /// Two members that depend on `a`, two that depend on those key by key, and `last`, which depends on all of these.
 fn chain() -> Arc<Package> {
@@ -65,10 +65,10 @@ fn child_waits_for_its_dependencies_key_by_key() {
     });
 }
 
-/// A schedule by which nothing may be created or changed.
+/// An order by which nothing may be created or changed.
 struct Closed;
 
-impl Schedule for Closed {
+impl WriteOrder for Closed {
     fn awaited(&self, _: &Item) -> Option<Block> {
         Some(Block::Run("step 1".into()))
     }
@@ -78,10 +78,10 @@ impl Schedule for Closed {
     }
 }
 
-/// A schedule by which everything may be created or changed.
+/// An order by which everything may be created or changed.
 struct Open;
 
-impl Schedule for Open {
+impl WriteOrder for Open {
     fn awaited(&self, _: &Item) -> Option<Block> {
         None
     }
@@ -91,10 +91,10 @@ impl Schedule for Open {
     }
 }
 
-/// A schedule by which everything may be created or changed, and steps name all members.
+/// An order by which everything may be created or changed, and steps name all members.
 struct Named;
 
-impl Schedule for Named {
+impl WriteOrder for Named {
     fn awaited(&self, _: &Item) -> Option<Block> {
         None
     }
@@ -115,14 +115,14 @@ fn gates_say_what_blocks_each_write() {
     let mut world = World::settled(members("    maxUnavailable: 1\n"), &json!({"size": 3, "text": "x"}));
     world.edit(json!({"size": 3, "text": "y"}));
     let permits = |world: &World,
-                   schedule: &dyn Schedule,
+                   order: &dyn WriteOrder,
                    prepare: &dyn Fn(&mut Target, &mut Gates<'_>),
                    asked: &[(usize, Difference)]| {
         world.with(|ctx, mut target| {
             let limits = max_unavailable(ctx, &target, &mut Vec::new());
             let items = target.items.clone();
             let changes: Vec<&Item> = items.iter().collect();
-            let mut gates = Gates::new(ctx, schedule, &target, &changes, &limits, (&world.state, world.now));
+            let mut gates = Gates::new(ctx, order, &target, &changes, &limits, (&world.state, world.now));
             prepare(&mut target, &mut gates);
             let permit = |(index, difference): &(usize, Difference)| {
                 let item = &target.items[*index];
@@ -146,7 +146,7 @@ fn gates_say_what_blocks_each_write() {
     assert_eq!(permits(&world, &Open, &same, &[(2, missing), (0, outdated)]), ["now", &third]);
     // A step that names the member is not blocked.
     assert_eq!(permits(&world, &Named, &same, &asked), ["now"; 4]);
-    // A schedule blocks changes, and no repair.
+    // An order blocks changes, and no repair.
     let run = r#"Run("step 1")"#;
     assert_eq!(permits(&world, &Closed, &same, &asked), [run, run, run, "now"]);
     let lost = |target: &mut Target, _: &mut Gates<'_>| {
@@ -175,7 +175,7 @@ fn gates_say_what_blocks_each_write() {
     let check = refused.decide().checks.remove(0);
     refused
         .state
-        .record(&Outcome::DryRunRefused(Box::new(check), refusal(422, "Invalid", "no")), refused.now);
+        .record(&ActionOutcome::DryRunRefused(Box::new(check), refusal(422, "Invalid", "no")), refused.now);
     assert_eq!(permits(&refused, &Open, &same, &asked), ["DryRun", "DryRun", "now"]);
 }
 

@@ -12,7 +12,7 @@ use crate::plan::{self, Cause, Phase, PlanRun};
 
 impl Runs<'_> {
     /// Adds what the status and the conditions say about runs.
-    pub(super) fn tell(&mut self, reasons: &Reasons) {
+    pub(super) fn report(&mut self, reasons: &Reasons) {
         let plans = &self.ctx.origin.resource.plans;
         let active = self.history.exclusive(plans);
         let started: Vec<&PlanRun> =
@@ -37,7 +37,7 @@ impl Runs<'_> {
         });
         undone.dedup_by_key(|run| &run.name);
         let mut failed: Vec<(&PlanRun, bool)> = undone.iter().map(|run| (*run, true)).collect();
-        // Of each plan the newest run counts; the newest failure is named first.
+        // Only the newest run of each plan counts; the newest failure is named first.
         let mut seen = BTreeSet::new();
         for run in started.iter().filter(|run| run.cause() != Cause::Rollout && is_known(run)) {
             let is_told = || undone.iter().any(|undone| undone.name == run.name);

@@ -24,7 +24,7 @@ const EXEC_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Refs {
     /// The value of an observation.
-    pub(super) fn observe(
+    pub(super) fn observation(
         &mut self,
         ctx: &Context<'_>,
         reference: &Ref,

@@ -1,12 +1,12 @@
-//! The schedule of the writes of an instance with plans: what no rollout has reached waits for the run that comes to it.
+//! The order of the writes of an instance with plans: what no rollout has reached waits for the run that comes to it.
 
 use std::collections::HashSet;
 
 use crate::children::model::{Block, Finding, Item, NEWEST, Origins, Target};
-use crate::children::schedule::{Graph, Schedule};
+use crate::children::write_order::{Graph, WriteOrder};
 
 /// The graph of dependencies, within what runs have reached.
-pub(super) struct RunSchedule<'t> {
+pub(super) struct RunOrder<'t> {
     graph: Graph<'t>,
     origins: &'t Origins<'t>,
     /// What the items wait for that no rollout has reached; `None` if the newest origin is rolled out.
@@ -33,7 +33,7 @@ pub(super) struct Kept {
     pub(super) awaited: String,
 }
 
-impl<'t> RunSchedule<'t> {
+impl<'t> RunOrder<'t> {
     pub(super) fn new(
         origins: &'t Origins<'t>,
         target: &'t Target,
@@ -51,7 +51,7 @@ impl<'t> RunSchedule<'t> {
     }
 }
 
-impl Schedule for RunSchedule<'_> {
+impl WriteOrder for RunOrder<'_> {
     fn awaited(&self, item: &Item) -> Option<Block> {
         if self.kept.permitted.contains(&item.name) {
             return self.graph.awaited(item);

@@ -1,7 +1,7 @@
 //! Whether a child may be written now, or what blocks it.
 //!
-//! A [`Schedule`] says in which order children are created and changed: the graph of dependencies, or the current step of a
-//! run. [`Gates`] adds the limits that apply to every schedule. Repairing drift is never subject to a schedule.
+//! A [`WriteOrder`] says in which order children are created and changed: the graph of dependencies, or the current step of a
+//! run. [`Gates`] adds the limits that apply to every order. Repairing drift is never subject to an order.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -18,14 +18,14 @@ use crate::package::MaxUnavailable;
 /// Whether a child may be written now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Permit {
-    /// It may.
+    /// The child may be written.
     Now,
-    /// It may not, for that reason.
+    /// The child may not be written, for this reason.
     Blocked(Block),
 }
 
 /// In which order children are created and changed.
-pub(crate) trait Schedule {
+pub(crate) trait WriteOrder {
     /// What must come before the item is created or gets a new desired object; `None` if nothing. It is also asked about
     /// items that have no value.
     fn awaited(&self, item: &Item) -> Option<Block>;
@@ -44,13 +44,13 @@ pub(crate) trait Schedule {
         false
     }
 
-    /// The findings of the schedule itself.
+    /// The findings of the order itself.
     fn findings(&self) -> Vec<Finding> {
         Vec::new()
     }
 }
 
-/// The schedule of the dependency graph: a child waits until those that it depends on are ready.
+/// The order of the dependency graph: a child waits until those that it depends on are ready.
 pub(crate) struct Graph<'t> {
     origins: &'t Origins<'t>,
     target: &'t Target,
@@ -102,7 +102,7 @@ impl<'t> Graph<'t> {
         let same = key.and_then(|key| self.by_key.get(&(dependency, key)).copied());
         let blocking = match same {
             Some(one) => (!one.is_settled()).then_some(one),
-            // In a group it does not depend on other keys.
+            // Within a group, a child does not depend on members with other keys.
             None if is_in_group && key.is_some() => None,
             None => self.unready.get(&dependency).copied(),
         };
@@ -110,7 +110,7 @@ impl<'t> Graph<'t> {
     }
 }
 
-impl Schedule for Graph<'_> {
+impl WriteOrder for Graph<'_> {
     fn awaited(&self, item: &Item) -> Option<Block> {
         self.awaited_by((item.origin, item.child), item.key.as_ref(), true).map(Block::Dependency)
     }
@@ -120,10 +120,10 @@ impl Schedule for Graph<'_> {
     }
 }
 
-/// Everything that may block a write: a schedule, and limits that apply to every schedule.
+/// Everything that may block a write: a [`WriteOrder`], and limits that apply to every order.
 pub(super) struct Gates<'a> {
     ctx: &'a Context<'a>,
-    schedule: &'a dyn Schedule,
+    order: &'a dyn WriteOrder,
     state: &'a ReconcileState,
     now: Duration,
     /// Whether a dry run of one of the changes was refused, so that none of them is made.
@@ -138,7 +138,7 @@ impl<'a> Gates<'a> {
     /// `changes`: all items that are to be created or changed; `limits`: see [`max_unavailable`].
     pub(super) fn new(
         ctx: &'a Context<'a>,
-        schedule: &'a dyn Schedule,
+        order: &'a dyn WriteOrder,
         target: &Target,
         changes: &[&Item],
         limits: &BTreeMap<usize, usize>,
@@ -149,7 +149,7 @@ impl<'a> Gates<'a> {
             failure.is_some_and(|failure| failure.is_dry_run && failure.rest(now).is_some())
         });
         let turns = limits.iter().map(|(child, limit)| (*child, Turns::of(target, *child, *limit))).collect();
-        Self { ctx, schedule, state, now, is_dry_run_refused, is_paused: false, turns }
+        Self { ctx, order, state, now, is_dry_run_refused, is_paused: false, turns }
     }
 
     /// Whether an item that differs may be written now. A create or update that is permitted uses up one of the members
@@ -161,7 +161,7 @@ impl<'a> Gates<'a> {
             _ if item.is_later => Some(Block::Size),
             Difference::Drifted(drift) => repair_block(item, drift, self.state, self.now),
             _ if self.is_dry_run_refused => Some(Block::DryRun),
-            _ => self.schedule.awaited(item),
+            _ => self.order.awaited(item),
         };
         let backoff = || failure(self.ctx, target, item, self.state)?.rest(self.now).map(Block::Backoff);
         let blocked = blocked.or_else(backoff).or_else(|| self.limit(item, difference));
@@ -178,7 +178,7 @@ impl<'a> Gates<'a> {
         let mut turns = self.turns.get_mut(&item.child).filter(|_| !is_update || !item.stays_available());
         if is_update
             && let Some(turns) = turns.as_ref().filter(|turns| turns.left == 0)
-            && !self.schedule.is_named(item)
+            && !self.order.is_named(item)
         {
             return Some(Block::MaxUnavailable(turns.holder.clone()));
         }
