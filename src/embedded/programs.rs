@@ -95,6 +95,11 @@ pub trait Programs: Debug + Send {
         true
     }
 
+    /// Whether [`Programs::ready`] depends on more than the pod, so that the kubelet must ask again after every other call.
+    fn has_readiness(&self) -> bool {
+        false
+    }
+
     /// The pod has ended, or is deleted.
     fn stop(&mut self, pod: &Value, objects: &dyn Objects, now: Timestamp);
 

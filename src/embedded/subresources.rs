@@ -260,6 +260,7 @@ impl Api {
         let mut programs = self.take_programs();
         let exec = Exec { pod: &pod, container: &container, command, stdin, now };
         let result = programs.exec(&exec, self);
+        self.controllers.kubelet.is_stirred |= programs.has_readiness();
         self.programs = programs;
         Ok(result)
     }
@@ -272,6 +273,7 @@ impl Api {
     pub fn call(&mut self, call: &Call<'_>) -> Result<Reply, String> {
         let mut programs = self.take_programs();
         let reply = programs.call(call, self);
+        self.controllers.kubelet.is_stirred |= programs.has_readiness();
         self.programs = programs;
         reply
     }

@@ -125,6 +125,10 @@ pub(crate) fn convert(kind: &Kind, value: &mut Value) -> Outcome<()> {
         // A group writes empty fields that the other does not have.
         crate::decode::decode(kind.typed(), value).ok();
     }
+    if kind.plural == "horizontalpodautoscalers" && value["apiVersion"] != kind.api_version() {
+        crate::autoscalers::convert(value, kind.version == "v1");
+        crate::decode::decode(kind.typed(), value).ok();
+    }
     value["apiVersion"] = kind.api_version().into();
     if let Some(custom) = kind.custom() {
         custom.settle(value);

@@ -98,6 +98,8 @@ pub(crate) struct Kubelet {
     /// Pods that wait for a node or an object.
     pub(crate) blocked: BTreeSet<Arc<str>>,
     pub(crate) addresses: u32,
+    /// Whether programs were asked something that may have made other pods ready or not.
+    pub(crate) is_stirred: bool,
 }
 
 /// A pod whose containers were started.

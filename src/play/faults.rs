@@ -149,6 +149,10 @@ impl Programs for Faulty {
         self.inner.ready(pod, objects, now)
     }
 
+    fn has_readiness(&self) -> bool {
+        self.inner.has_readiness()
+    }
+
     fn stop(&mut self, pod: &Value, objects: &dyn Objects, now: Timestamp) {
         self.inner.stop(pod, objects, now);
     }

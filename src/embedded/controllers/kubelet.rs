@@ -24,6 +24,7 @@ const HEALTHY: SignedDuration = SignedDuration::from_secs(600);
 fn with_programs<T>(api: &mut Api, ask: impl FnOnce(&mut dyn Programs, &Api) -> T) -> T {
     let mut programs = api.take_programs();
     let answer = ask(&mut *programs, api);
+    api.controllers.kubelet.is_stirred |= programs.has_readiness();
     api.programs = programs;
     answer
 }
@@ -175,13 +176,19 @@ fn progress(api: &mut Api, key: &str, mut pod: Value, now: Timestamp) -> Option<
         pod = get(api, &PODS, key)?;
     }
     let readies = run.course.ready_after.map(|span| plus(run.started, span));
-    let is_ready = readies.is_some_and(|readies| readies <= now);
+    let may_be_ready = run.waits.is_none() && readies.is_some_and(|readies| readies <= now);
+    let is_ready = may_be_ready && {
+        let mut programs = api.take_programs();
+        let is_ready = programs.ready(&pod, api, now);
+        api.programs = programs;
+        is_ready
+    };
     let (state, due) = match (&is_over, run.waits) {
         (Some(end), _) => (State::Ended(end.clone()), None),
         (None, Some((until, seconds))) => (State::BackOff { seconds }, Some(until)),
         (None, None) => {
             let ends = run.course.ends_after.map(|span| plus(run.started, span));
-            let next = if is_ready { ends } else { earlier(readies, ends) };
+            let next = if may_be_ready { ends } else { earlier(readies, ends) };
             (State::Running { since: run.started, ready: is_ready }, next)
         }
     };

@@ -45,6 +45,10 @@ impl Api {
         let mut controllers = std::mem::take(&mut self.controllers);
         let seen = controllers.observe(&self.store);
         controllers.wake(now);
+        if std::mem::take(&mut controllers.kubelet.is_stirred) {
+            let running = controllers.kubelet.runs.keys().map(|key| (Controller::Pods, key.clone()));
+            controllers.work.extend(running);
+        }
         let work = std::mem::take(&mut controllers.work);
         let garbage = std::mem::take(&mut controllers.garbage);
         let is_bare = controllers.is_bare;

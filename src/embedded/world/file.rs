@@ -204,6 +204,11 @@ impl File {
         Ok(None)
     }
 
+    /// Whether the readiness of a pod may change without a change of the pod.
+    pub(super) fn has_readiness(&self) -> bool {
+        self.rules.pods.iter().any(|rule| rule.ready_when.is_some())
+    }
+
     pub(super) fn ready(
         &mut self,
         pod: &Value,

@@ -110,6 +110,10 @@ impl Programs for World {
         self.first(|file, now| file.ready(pod, objects, now)).is_ok_and(|ready| ready.unwrap_or(true))
     }
 
+    fn has_readiness(&self) -> bool {
+        self.files.iter().any(File::has_readiness)
+    }
+
     fn stop(&mut self, pod: &Value, objects: &dyn Objects, now: Timestamp) {
         self.now = now;
         self.files.iter_mut().for_each(|file| file.stop(pod));

@@ -52,7 +52,7 @@ impl State {
         let mut others = self.packages.iter();
         let awaited = others.find(|other| *other.package.name == *to && other.keeps(crd));
         let was_ours = package.crds()[position].info().is_some();
-        is_shown || awaited.is_none_or(|other| !was_ours && other.verdict().is_none())
+        is_shown || awaited.is_none_or(|other| !was_ours && other.acceptance().is_none())
     }
 }
 
