@@ -157,7 +157,9 @@ fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> &'a str {
 /// The headers that name a user as whom a request acts.
 fn impersonating(headers: &HeaderMap) -> Vec<(String, String)> {
     let named = headers.iter().filter(|(name, _)| name.as_str().starts_with("impersonate-"));
-    named.filter_map(|(name, value)| Some((name.as_str().to_owned(), value.to_str().ok()?.to_owned()))).collect()
+    named
+        .filter_map(|(name, value)| Some((name.as_str().to_owned(), value.to_str().ok()?.to_owned())))
+        .collect()
 }
 
 /// The refusal of a request in a form that is not read or written here, such as Protobuf: clients then use JSON.
@@ -207,26 +209,5 @@ mod tests {
         assert_eq!(code("application/json", PROTOBUF), Some(415));
         assert_eq!(code("application/json", "application/apply-patch+yaml"), None);
         assert!(refuse_media("", PROTOBUF, true).is_none());
-    }
-
-    #[test]
-    fn impersonated_accounts_have_their_groups() {
-        let acting = |headers: &[(&'static str, &'static str)]| {
-            let headers = headers
-                .iter()
-                .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
-            acting(&User::default(), &headers.collect())
-        };
-        let account = acting(&[("impersonate-user", "system:serviceaccount:n:a")]).unwrap();
-        assert_eq!(
-            account.groups,
-            ["system:serviceaccounts", "system:serviceaccounts:n", "system:authenticated"]
-        );
-        let user = acting(&[("impersonate-user", "u"), ("impersonate-group", "g")]).unwrap();
-        assert_eq!(
-            (user.name.as_str(), user.groups),
-            ("u", vec!["g".to_owned(), "system:authenticated".to_owned()])
-        );
-        assert!(acting(&[("impersonate-group", "g")]).is_err());
     }
 }

@@ -1,5 +1,6 @@
 //! `operetta test`: plays the cases of packages.
 
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -50,7 +51,7 @@ pub(super) struct Args {
 enum Format {
     /// A JSON document
     Json,
-    /// JUnit's XML
+    /// The XML of `JUnit`
     Junit,
 }
 
@@ -157,7 +158,13 @@ fn summary(args: &Args, suites: &[Suite], ended: &[Ended], skipped: usize, took:
     };
     let parts = ["child", "plan", "step"].map(|what| (what, count(what)));
     let parts = parts.into_iter().filter(|(_, (all, _))| *all > 0).map(|(what, (all, missed))| {
-        let what = if what == "child" { "children" } else if what == "plan" { "plans" } else { "steps" };
+        let what = if what == "child" {
+            "children"
+        } else if what == "plan" {
+            "plans"
+        } else {
+            "steps"
+        };
         format!("{} of {all} {what}", all - missed)
     });
     out::line(format!("reached: {}", parts.collect::<Vec<_>>().join(", ")));
@@ -191,7 +198,7 @@ fn document(all: &[Tested]) -> String {
                 "name": name(&tested.suites, ended),
                 "passed": ended.failure.is_none(),
                 "virtualSeconds": ended.passed.as_secs_f64(),
-                "failure": ended.failure.as_ref().map(|failure| failure.to_string()),
+                "failure": ended.failure.as_ref().map(ToString::to_string),
             })
         });
         json!({
@@ -208,8 +215,9 @@ fn junit(all: &[Tested]) -> String {
     let mut text = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n");
     for tested in all {
         let failures = tested.ended.iter().filter(|ended| ended.failure.is_some()).count();
-        text += &format!(
-            "  <testsuite name=\"{}\" tests=\"{}\" failures=\"{failures}\" time=\"{:.3}\">\n",
+        let _ = writeln!(
+            text,
+            "  <testsuite name=\"{}\" tests=\"{}\" failures=\"{failures}\" time=\"{:.3}\">",
             xml(&tested.folder),
             tested.ended.len(),
             tested.took.as_secs_f64(),
@@ -222,10 +230,11 @@ fn junit(all: &[Tested]) -> String {
                 xml(name(&tested.suites, ended)),
                 ended.passed.as_secs_f64(),
             );
-            text += &match &ended.failure {
-                None => format!("{head}/>\n"),
-                Some(failure) => format!(
-                    "{head}>\n      <failure message=\"{}\">{}</failure>\n    </testcase>\n",
+            let _ = match &ended.failure {
+                None => writeln!(text, "{head}/>"),
+                Some(failure) => writeln!(
+                    text,
+                    "{head}>\n      <failure message=\"{}\">{}</failure>\n    </testcase>",
                     xml(&failure.message),
                     xml(&failure.to_string()),
                 ),

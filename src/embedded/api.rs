@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use operetta_lang::diag::Diagnostic;
 use serde_json::Value;
 
 use crate::access::{self, Rights, Token};
@@ -156,6 +157,11 @@ impl Api {
     /// Says what programs do. Pods that run already keep their course.
     pub fn set_programs(&mut self, programs: Box<dyn Programs>) {
         self.programs = programs;
+    }
+
+    /// What went wrong in the description of the programs.
+    pub fn faults(&self) -> Vec<Diagnostic> {
+        self.programs.faults()
     }
 
     /// The programs, while they are asked something.

@@ -43,8 +43,8 @@ mod table;
 mod validate;
 mod versions;
 mod watch;
-mod world;
 mod work;
+mod world;
 mod write;
 
 pub use api::Api;

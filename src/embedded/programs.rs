@@ -4,6 +4,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use operetta_lang::diag::Diagnostic;
 use serde_json::Value;
 
 /// Reads objects of the cluster.
@@ -93,6 +94,11 @@ pub trait Programs: Debug + Send {
     /// at a pod that runs, once [`Course::ready_after`] has passed.
     fn ready(&mut self, _pod: &Value, _objects: &dyn Objects, _now: Timestamp) -> bool {
         true
+    }
+
+    /// What went wrong in the description of the programs, as far as it was asked.
+    fn faults(&self) -> Vec<Diagnostic> {
+        Vec::new()
     }
 
     /// Whether [`Programs::ready`] depends on more than the pod, so that the kubelet must ask again after every other call.

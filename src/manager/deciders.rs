@@ -44,7 +44,8 @@ impl Deciders {
         // The semaphore is never closed, so this does not fail.
         let permit = Arc::clone(semaphore).acquire_owned().await.ok();
         let span = Span::current();
-        if tokio::runtime::Handle::current().runtime_flavor() == tokio::runtime::RuntimeFlavor::CurrentThread {
+        if tokio::runtime::Handle::current().runtime_flavor() == tokio::runtime::RuntimeFlavor::CurrentThread
+        {
             return span.in_scope(decide);
         }
         let decided = tokio::task::spawn_blocking(move || {

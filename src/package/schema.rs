@@ -52,7 +52,10 @@ fn of<T: JsonSchema>(file: SchemaOf, title: &str) -> Value {
     let mut schema = generator.into_root_schema_for::<T>().to_value();
     tidy(&mut schema);
     if let Value::Object(schema) = &mut schema {
-        schema.insert("$id".to_owned(), format!("https://operetta.dev/schemas/{}.schema.json", file.name()).into());
+        schema.insert(
+            "$id".to_owned(),
+            format!("https://operetta.dev/schemas/{}.schema.json", file.name()).into(),
+        );
         schema.insert("title".to_owned(), title.into());
     }
     schema

@@ -202,16 +202,14 @@ pub enum Reply {
 
 impl Decode for Reply {
     fn decode(node: &Node, decoder: &mut Decoder) -> Option<Self> {
-        match (&node.value, node.as_str()) {
+        let code = match &node.value {
+            NodeValue::Number(number) => number.as_u64().and_then(|code| u16::try_from(code).ok()),
+            _ => None,
+        };
+        match (code, node.as_str()) {
+            (Some(code @ 400..=599), _) => Some(Self::Code(code)),
             (_, Some("lost")) => Some(Self::Lost),
             (_, Some("cut")) => Some(Self::Cut),
-            (NodeValue::Number(number), _) => match number.as_u64().and_then(|code| u16::try_from(code).ok()) {
-                Some(code @ 400..=599) => Some(Self::Code(code)),
-                _ => {
-                    decoder.mismatch(node, "a status code from 400 to 599, lost, or cut");
-                    None
-                }
-            },
             _ => {
                 decoder.mismatch(node, "a status code from 400 to 599, lost, or cut");
                 None
@@ -275,9 +273,11 @@ pub enum Manifest {
 
 impl Decode for Manifests {
     fn decode(node: &Node, decoder: &mut Decoder) -> Option<Self> {
-        let one = |node: &Node, decoder: &mut Decoder| match &node.value {
-            NodeValue::Map(_) => Some(Manifest::Object(decoder.place(node, node.to_json()))),
-            _ => At::<String>::decode(node, decoder).map(Manifest::File),
+        let one = |node: &Node, decoder: &mut Decoder| {
+            if let NodeValue::Map(_) = &node.value {
+                return Some(Manifest::Object(decoder.place(node, node.to_json())));
+            }
+            At::<String>::decode(node, decoder).map(Manifest::File)
         };
         match &node.value {
             NodeValue::Seq(items) => {

@@ -46,7 +46,12 @@ pub(super) fn play(suite: &Suite, case: &Case, place: (usize, usize)) -> Ended {
         Ok(runtime) => runtime,
         Err(error) => {
             let failure = Diagnostic::error("test::machine", format!("the case cannot be played: {error}"));
-            return Ended { place, failure: Some(Box::new(failure)), passed: Duration::ZERO, reached: super::Reached::new() };
+            return Ended {
+                place,
+                failure: Some(Box::new(failure)),
+                passed: Duration::ZERO,
+                reached: super::Reached::new(),
+            };
         }
     };
     let ended = runtime.block_on(async {
@@ -54,7 +59,14 @@ pub(super) fn play(suite: &Suite, case: &Case, place: (usize, usize)) -> Ended {
         let began = Instant::now();
         let mut play = match Play::start(suite, case).await {
             Ok(play) => play,
-            Err(failure) => return Ended { place, failure: Some(failure), passed: began.elapsed(), reached: super::Reached::new() },
+            Err(failure) => {
+                return Ended {
+                    place,
+                    failure: Some(failure),
+                    passed: began.elapsed(),
+                    reached: super::Reached::new(),
+                };
+            }
         };
         let limit = tokio::time::timeout(DAY, play.steps(case)).await;
         let failure = limit.unwrap_or_else(|_| {
@@ -155,8 +167,11 @@ impl Play {
         self.server.read(|api| self.watcher().note(api));
     }
 
-    /// Fails if an invariant did not hold.
+    /// Fails if an invariant did not hold, or the world has a mistake.
     fn invariants(&self) -> Result<(), Failure> {
+        if let Some(fault) = self.server.read(operetta_embedded::Api::faults).into_iter().next() {
+            return Err(Box::new(fault));
+        }
         let Some((invariant, why)) = self.watcher().violated.clone() else { return Ok(()) };
         let word = if invariant.is_never { "never" } else { "always" };
         let text = &invariant.expression.text;
@@ -184,7 +199,10 @@ impl Play {
             Action::Patch(address, patch) => {
                 let (kind, namespace) = self.kind(address, at).await?;
                 let namespace = namespace.as_deref();
-                self.cluster.merge_patch(&kind, namespace, &address.name, None, patch, FIELD_MANAGER).await.map(drop)
+                self.cluster
+                    .merge_patch(&kind, namespace, &address.name, None, patch, FIELD_MANAGER)
+                    .await
+                    .map(drop)
             }
             Action::Delete(address) => {
                 let (kind, namespace) = self.kind(address, at).await?;
@@ -195,7 +213,10 @@ impl Play {
                 };
                 let text = |key: &str| object["metadata"][key].as_str().unwrap_or_default();
                 let version = (text("uid"), text("resourceVersion"));
-                self.cluster.delete(&kind, namespace, &address.name, version, Propagation::Background).await.map(drop)
+                self.cluster
+                    .delete(&kind, namespace, &address.name, version, Propagation::Background)
+                    .await
+                    .map(drop)
             }
             Action::Run { plan, params, of } => self.run(plan, params.as_ref(), of.as_ref(), at).await?,
             Action::Approve { plan, of } => return self.approve(plan, of.as_ref(), at).await,
@@ -251,7 +272,11 @@ impl Play {
     }
 
     /// The kind of an address, and its namespace if the kind has one.
-    async fn kind(&self, address: &Address, at: &Location) -> Result<(Arc<ApiKind>, Option<String>), Failure> {
+    async fn kind(
+        &self,
+        address: &Address,
+        at: &Location,
+    ) -> Result<(Arc<ApiKind>, Option<String>), Failure> {
         let api_version = self.watcher().kinds.api_version(&address.kind).map(str::to_owned);
         let Some(api_version) = api_version else {
             return Err(failed(at, format!("the API server serves no kind {}", address.kind)));
@@ -274,9 +299,10 @@ impl Play {
             Ok(applied) => applied,
             Err(error) => return Ok(Err(error)),
         };
-        let is_instance = self.packages[0].resources.iter().any(|resource| {
-            resource.kind.group == kind.group && resource.kind.kind == kind.kind
-        });
+        let is_instance = self.packages[0]
+            .resources
+            .iter()
+            .any(|resource| resource.kind.group == kind.group && resource.kind.kind == kind.kind);
         let mut watcher = self.watcher();
         if is_instance && watcher.subject.is_none() {
             watcher.subject = Some(Subject {
@@ -335,18 +361,26 @@ impl Play {
     async fn approve(&self, plan: &str, of: Option<&Address>, at: &Location) -> Result<(), Failure> {
         let address = self.of(of, at)?;
         let asks = |run: &Value| {
-            run["spec"]["plan"] == plan && run["spec"]["of"]["name"] == *address.name && question(run).is_some()
+            run["spec"]["plan"] == plan
+                && run["spec"]["of"]["name"] == *address.name
+                && question(run).is_some()
         };
         let find = || self.server.read(|api| self.watcher().find_run(api, asks));
         let Some(run) = self.until(PATIENCE, find).await else {
-            return Err(failed(at, format!("no run of plan {plan} has asked within {} s", PATIENCE.as_secs())));
+            return Err(failed(
+                at,
+                format!("no run of plan {plan} has asked within {} s", PATIENCE.as_secs()),
+            ));
         };
         let mut approvals = run["spec"]["approvals"].as_array().cloned().unwrap_or_default();
         approvals.push(json!({"step": question(&run), "verdict": "Approve", "by": USER}));
         let (namespace, name) = (run["metadata"]["namespace"].as_str(), run["metadata"]["name"].as_str());
         let patch = json!({"spec": {"approvals": approvals}});
         let kind = plan_run_kind();
-        let done = self.cluster.merge_patch(&kind, namespace, name.unwrap_or_default(), None, &patch, FIELD_MANAGER).await;
+        let done = self
+            .cluster
+            .merge_patch(&kind, namespace, name.unwrap_or_default(), None, &patch, FIELD_MANAGER)
+            .await;
         done.map(drop).map_err(|error| failed(at, format!("the API server refuses the approval: {error}")))
     }
 
@@ -387,10 +421,13 @@ impl Play {
                 if now >= deadline || since.is_some() {
                     let length = |of: Duration| crate::package::plan::written_duration(of);
                     let message = match since {
-                        Some(since) => format!("it held for {} of {}", length(now - since), length(expect.holds_for)),
+                        Some(since) => {
+                            format!("it held for {} of {}", length(now - since), length(expect.holds_for))
+                        }
                         None => format!("it does not hold within {}", length(expect.within)),
                     };
-                    let lines: Vec<String> = problems.iter().flat_map(super::expect::Problem::lines).collect();
+                    let lines: Vec<String> =
+                        problems.iter().flat_map(super::expect::Problem::lines).collect();
                     let message = format!("{message}, {} after the start", self.passed());
                     return Err(Box::new(
                         Diagnostic::error("test::expect", message).located(at.clone()).help(lines.join("\n")),

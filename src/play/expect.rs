@@ -22,7 +22,10 @@ pub(super) enum Why {
     Missing,
     /// It exists, and should not.
     Present,
-    Count { expected: u64, found: usize },
+    Count {
+        expected: u64,
+        found: usize,
+    },
     Differs(Vec<Difference>),
     /// Why an expression does not hold.
     Untrue(String),
@@ -51,7 +54,8 @@ pub(super) fn evaluate(engine: &Engine, check: &Check, view: &View<'_>) -> Said 
 /// All that is not as expected.
 pub(super) fn problems(engine: &Engine, expect: &Expect, view: &View<'_>) -> Vec<Problem> {
     let mut all = Vec::new();
-    let mut add = |what: &str, why: Option<Why>| all.extend(why.map(|why| Problem { what: what.to_owned(), why }));
+    let mut add =
+        |what: &str, why: Option<Why>| all.extend(why.map(|why| Problem { what: what.to_owned(), why }));
     if let Some(partial) = &expect.instance {
         add("instance", of_object(partial, view.instance().as_ref()));
     }
@@ -180,16 +184,14 @@ fn flat_run(run: &Value) -> Value {
 fn in_order(expected: &[&Value], found: &[Value], what: &str, add: &mut impl FnMut(&str, Option<Why>)) {
     let mut rest = found;
     for part in expected {
-        match rest.iter().position(|one| differences(part, Some(one), "").is_empty()) {
-            Some(at) => rest = &rest[at + 1..],
-            None => {
-                // The nearest one says more than that none fits.
-                let same = rest.iter().rev().find(|one| one["plan"] == part["plan"]);
-                let why = same.map_or(Why::Missing, |one| Why::Differs(differences(part, Some(one), "")));
-                add(&format!("{what} {part}"), Some(why));
-                return;
-            }
-        }
+        let Some(at) = rest.iter().position(|one| differences(part, Some(one), "").is_empty()) else {
+            // The nearest one says more than that none fits.
+            let same = rest.iter().rev().find(|one| one["plan"] == part["plan"]);
+            let why = same.map_or(Why::Missing, |one| Why::Differs(differences(part, Some(one), "")));
+            add(&format!("{what} {part}"), Some(why));
+            return;
+        };
+        rest = &rest[at + 1..];
     }
 }
 

@@ -11,6 +11,7 @@ use operetta_embedded::{Call, Course, Exec, ExecResult, Objects, Programs, Reply
 use serde_json::{Value, json};
 use tower::BoxError;
 
+use crate::diag::Diagnostic;
 use crate::package::test_file::Reply;
 
 /// Requests that fail.
@@ -129,7 +130,9 @@ fn refusal(code: u16) -> Response<Body> {
     });
     let mut response = Response::new(Body::from(status.to_string().into_bytes()));
     *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    response.headers_mut().insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
+    response
+        .headers_mut()
+        .insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
     response
 }
 
@@ -149,6 +152,10 @@ impl Programs for Faulty {
         self.inner.ready(pod, objects, now)
     }
 
+    fn faults(&self) -> Vec<Diagnostic> {
+        self.inner.faults()
+    }
+
     fn has_readiness(&self) -> bool {
         self.inner.has_readiness()
     }
@@ -159,7 +166,10 @@ impl Programs for Faulty {
 
     fn exec(&mut self, exec: &Exec<'_>, objects: &dyn Objects) -> ExecResult {
         let fault = self.faults.with(|state| {
-            let fault = state.commands.iter_mut().find(|fault| fault.left > 0 && exec.command.starts_with(&fault.words))?;
+            let fault = state
+                .commands
+                .iter_mut()
+                .find(|fault| fault.left > 0 && exec.command.starts_with(&fault.words))?;
             fault.left -= 1;
             Some(fault.clone())
         });

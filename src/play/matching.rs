@@ -112,7 +112,10 @@ mod tests {
     #[test]
     fn items_that_are_maps_are_found_and_others_are_the_whole_list() {
         let found = json!({"conditions": [{"type": "A", "status": "True"}, {"type": "B", "status": "False"}], "list": [1, 2]});
-        assert!(paths(&json!({"conditions": [{"type": "B", "status": "False"}], "list": [1, 2]}), &found).is_empty());
+        assert!(
+            paths(&json!({"conditions": [{"type": "B", "status": "False"}], "list": [1, 2]}), &found)
+                .is_empty()
+        );
         let wrong = json!({"conditions": [{"type": "B", "status": "True"}, {"type": "C"}], "list": [1]});
         assert_eq!(paths(&wrong, &found), ["conditions[B].status", "conditions[]", "list"]);
         // Two equal expectations need two items.

@@ -34,7 +34,12 @@ pub(crate) struct Ended {
 }
 
 /// Plays cases, as many at once as the machine has processors, and tells of each as it ends.
-pub(crate) fn play(suites: &[Suite], selected: &[(usize, usize)], threads: usize, ended: impl Fn(&Ended) + Sync) -> Vec<Ended> {
+pub(crate) fn play(
+    suites: &[Suite],
+    selected: &[(usize, usize)],
+    threads: usize,
+    ended: impl Fn(&Ended) + Sync,
+) -> Vec<Ended> {
     let next = AtomicUsize::new(0);
     let all = Mutex::new(Vec::new());
     std::thread::scope(|scope| {

@@ -114,11 +114,15 @@ pub(crate) fn load(folder: &Path, package: &Arc<Package>) -> Result<Vec<Suite>, 
         vec![Diagnostic::error("test::none", message).help("`operetta test --init` writes a first file")]
     })?;
     let mut files: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
-    files.retain(|path| path.extension().is_some_and(|ext| ext == "yaml") && path.file_name().is_some_and(|name| name != WORLD));
+    files.retain(|path| {
+        path.extension().is_some_and(|ext| ext == "yaml")
+            && path.file_name().is_some_and(|name| name != WORLD)
+    });
     files.sort();
     let (mut suites, mut errors) = (Vec::new(), Vec::new());
     for file in files {
-        let mut loader = Loader { folder: tests.clone(), errors: Vec::new(), engine: Engine::empty(), package };
+        let mut loader =
+            Loader { folder: tests.clone(), errors: Vec::new(), engine: Engine::empty(), package };
         match loader.file(&file) {
             Some(suite) if loader.errors.is_empty() => suites.push(suite),
             _ => errors.append(&mut loader.errors),
@@ -135,7 +139,9 @@ struct Loader<'a> {
 }
 
 fn read(path: &Path) -> Result<Arc<Source>, Diagnostic> {
-    let unreadable = |why: String| Diagnostic::error("test::unreadable", format!("{} cannot be read: {why}", path.display()));
+    let unreadable = |why: String| {
+        Diagnostic::error("test::unreadable", format!("{} cannot be read: {why}", path.display()))
+    };
     let metadata = fs::metadata(path).map_err(|error| unreadable(error.to_string()))?;
     if metadata.len() > FILE {
         return Err(unreadable(format!("it has {} bytes; {FILE} are allowed", metadata.len())));
@@ -157,10 +163,10 @@ impl Loader<'_> {
         for folder in file.packages.unwrap_or_default() {
             packages.extend(self.package(&folder));
         }
-        let world = self.world(file.world);
+        let world = self.world(file.world.as_ref());
         let all: Vec<Invariant> = self.invariants(file.always, file.never);
         let before: Vec<Step> =
-            file.before.unwrap_or_default().into_iter().filter_map(|step| self.step(step)).collect();
+            file.before.unwrap_or_default().into_iter().filter_map(|step| self.step(&step)).collect();
         let mut names = BTreeSet::new();
         let mut cases = Vec::new();
         for case in file.cases.0.unwrap_or_default() {
@@ -171,7 +177,7 @@ impl Loader<'_> {
                 self.errors.push(name.error("test::name", format!("two cases are named {:?}", name.value)));
             }
             let mut steps = before.clone();
-            steps.extend(case.steps.0.unwrap_or_default().into_iter().filter_map(|step| self.step(step)));
+            steps.extend(case.steps.0.unwrap_or_default().into_iter().filter_map(|step| self.step(&step)));
             cases.push(Case { name: name.value, location: name.at, invariants, steps });
         }
         if cases.is_empty() {
@@ -193,8 +199,8 @@ impl Loader<'_> {
         }
     }
 
-    fn world(&mut self, named: Option<At<String>>) -> Option<World> {
-        let path = self.folder.join(named.as_ref().map_or(WORLD, |name| name.value.as_str()));
+    fn world(&mut self, named: Option<&At<String>>) -> Option<World> {
+        let path = self.folder.join(named.map_or(WORLD, |name| name.value.as_str()));
         if named.is_none() && !path.exists() {
             return None;
         }
@@ -202,7 +208,11 @@ impl Loader<'_> {
         World::parse(&[source]).map_err(|errors| self.errors.extend(errors)).ok()
     }
 
-    fn invariants(&mut self, always: Option<Vec<Expression>>, never: Option<Vec<Expression>>) -> Vec<Invariant> {
+    fn invariants(
+        &mut self,
+        always: Option<Vec<Expression>>,
+        never: Option<Vec<Expression>>,
+    ) -> Vec<Invariant> {
         let always = always.into_iter().flatten().map(|expression| (expression, false));
         let never = never.into_iter().flatten().map(|expression| (expression, true));
         let all = always.chain(never).filter_map(|(expression, is_never)| {
@@ -217,7 +227,8 @@ impl Loader<'_> {
         let reads: BTreeSet<String> = expr.reads().paths.iter().map(|path| path.root.clone()).collect();
         if let Some(unknown) = reads.iter().find(|root| !VARIABLES.contains(&root.as_str())) {
             let known = VARIABLES.join(", ");
-            let mut error = Diagnostic::error("test::variable", format!("there is no variable `{unknown}` here"));
+            let mut error =
+                Diagnostic::error("test::variable", format!("there is no variable `{unknown}` here"));
             error = error.located(at).help(match did_you_mean(unknown, VARIABLES) {
                 Some(near) => format!("did you mean `{near}`?"),
                 None => format!("there are {known}"),
@@ -232,7 +243,7 @@ impl Loader<'_> {
         Some(Check { expr, reads: Arc::new(reads), kinds, text, location: at })
     }
 
-    fn step(&mut self, at: At<format::Step>) -> Option<Step> {
+    fn step(&mut self, at: &At<format::Step>) -> Option<Step> {
         let location = at.at.clone();
         let wrong = |message: &str| at.error("test::step", message);
         let step = at.value.clone();
@@ -249,14 +260,22 @@ impl Loader<'_> {
             step.upgrade.is_some(),
         ];
         if given.iter().filter(|given| **given).count() != 1 {
-            let error = wrong("a step is one of apply, patch, delete, run, approve, expect, wait, break, restart and upgrade");
+            let error = wrong(
+                "a step is one of apply, patch, delete, run, approve, expect, wait, break, restart and upgrade",
+            );
             return self.fail(error);
         }
         let stray = [
             (step.with.is_some() != step.patch.is_some(), "`patch` and `with` belong together"),
             (step.params.is_some() && step.run.is_none(), "`params` belongs to `run`"),
-            (step.of.is_some() && step.run.is_none() && step.approve.is_none(), "`of` belongs to `run` and `approve`"),
-            ((step.within.is_some() || step.holds_for.is_some()) && step.expect.is_none(), "`within` and `for` belong to `expect`"),
+            (
+                step.of.is_some() && step.run.is_none() && step.approve.is_none(),
+                "`of` belongs to `run` and `approve`",
+            ),
+            (
+                (step.within.is_some() || step.holds_for.is_some()) && step.expect.is_none(),
+                "`within` and `for` belong to `expect`",
+            ),
             (
                 step.refused.is_some() && !(given[0] || given[1] || given[2] || given[3]),
                 "`refused` belongs to `apply`, `patch`, `delete` and `run`",
@@ -274,7 +293,11 @@ impl Loader<'_> {
         } else if let Some(delete) = step.delete {
             Action::Delete(delete.value)
         } else if let Some(run) = step.run {
-            Action::Run { plan: run.value, params: step.params.map(|params| Value::Object(params.value.0)), of }
+            Action::Run {
+                plan: run.value,
+                params: step.params.map(|params| Value::Object(params.value.0)),
+                of,
+            }
         } else if let Some(approve) = step.approve {
             Action::Approve { plan: approve.value, of }
         } else if let Some(expect) = step.expect {
@@ -284,7 +307,7 @@ impl Loader<'_> {
         } else if let Some(wait) = step.wait {
             Action::Wait(wait.value.0)
         } else if let Some(breakage) = step.breakage {
-            Action::Break(self.breakage(breakage)?)
+            Action::Break(self.breakage(&breakage)?)
         } else if let Some(folder) = step.upgrade {
             Action::Upgrade(self.package(&folder)?)
         } else {
@@ -315,15 +338,28 @@ impl Loader<'_> {
             }
         }
         for object in &all {
-            let has = |pointer: &str| object.value.pointer(pointer).is_some_and(|value| value.as_str().is_some_and(|t| !t.is_empty()));
+            let has = |pointer: &str| {
+                object
+                    .value
+                    .pointer(pointer)
+                    .is_some_and(|value| value.as_str().is_some_and(|t| !t.is_empty()))
+            };
             if !["/apiVersion", "/kind", "/metadata/name"].iter().all(|pointer| has(pointer)) {
-                self.errors.push(object.error("manifest::incomplete", "a manifest needs apiVersion, kind and metadata.name as strings"));
+                self.errors.push(object.error(
+                    "manifest::incomplete",
+                    "a manifest needs apiVersion, kind and metadata.name as strings",
+                ));
             }
         }
         Some(all)
     }
 
-    fn expect(&mut self, expect: At<format::Expect>, within: Duration, holds_for: Duration) -> Option<Expect> {
+    fn expect(
+        &mut self,
+        expect: At<format::Expect>,
+        within: Duration,
+        holds_for: Duration,
+    ) -> Option<Expect> {
         let location = expect.at.clone();
         let expect = expect.value;
         let mut objects = Vec::new();
@@ -334,7 +370,8 @@ impl Loader<'_> {
                 return self.fail(error);
             };
             if matches!(partial, Partial::Count(_)) != (address.name == "*") {
-                let error = name.error("test::count", "KIND/* is a number of objects, and KIND/NAME one object");
+                let error =
+                    name.error("test::count", "KIND/* is a number of objects, and KIND/NAME one object");
                 return self.fail(error);
             }
             objects.push((name, address, partial));
@@ -343,8 +380,12 @@ impl Loader<'_> {
             let list = list.unwrap_or_default().into_iter();
             list.map(|map| At { value: Value::Object(map.value.0), at: map.at, path: map.path }).collect()
         };
-        let that: Vec<Check> =
-            expect.that.unwrap_or_default().into_iter().filter_map(|expression| self.check(expression)).collect();
+        let that: Vec<Check> = expect
+            .that
+            .unwrap_or_default()
+            .into_iter()
+            .filter_map(|expression| self.check(expression))
+            .collect();
         let found = Expect {
             instance: expect.instance.map(|instance| instance.value),
             children: expect.children.map(|children| children.0).unwrap_or_default(),
@@ -361,7 +402,12 @@ impl Loader<'_> {
         }
         for (name, _) in &found.children {
             let id = name.value.split('[').next().unwrap_or_default();
-            let mut known = self.package.resources.iter().flat_map(|resource| &resource.children).map(|child| child.id.as_str());
+            let mut known = self
+                .package
+                .resources
+                .iter()
+                .flat_map(|resource| &resource.children)
+                .map(|child| child.id.as_str());
             if !known.clone().any(|known| known == id) {
                 let mut error = name.error("test::child", format!("the package has no child `{id}`"));
                 if let Some(near) = did_you_mean(id, known.by_ref()) {
@@ -383,13 +429,14 @@ impl Loader<'_> {
         Some(found)
     }
 
-    fn breakage(&mut self, breakage: At<format::Break>) -> Option<Break> {
+    fn breakage(&mut self, breakage: &At<format::Break>) -> Option<Break> {
         let wrong = |message: &str| breakage.error("test::break", message);
         let given = breakage.value.clone();
         let times = given.times.map_or(1, |times| times.0);
         if let Some(exec) = given.exec {
             if given.verb.is_some() || given.resource.is_some() || given.answer.is_some() {
-                let error = wrong("`break` is about commands (exec) or about requests (verb, resource, answer)");
+                let error =
+                    wrong("`break` is about commands (exec) or about requests (verb, resource, answer)");
                 return self.fail(error);
             }
             let exit_code = given.exit_code.map_or(1, |code| code.0);

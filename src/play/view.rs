@@ -122,7 +122,10 @@ impl View<'_> {
         let order = |run: &Value| {
             let meta = &run["metadata"];
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-            (text(&meta["creationTimestamp"]), meta["uid"].as_str().map(|uid| uid.rsplit('-').next().unwrap_or_default().to_owned()))
+            (
+                text(&meta["creationTimestamp"]),
+                meta["uid"].as_str().map(|uid| uid.rsplit('-').next().unwrap_or_default().to_owned()),
+            )
         };
         runs.sort_by_key(order);
         runs
@@ -138,7 +141,8 @@ impl View<'_> {
         if reads("children") {
             let mut children: BTreeMap<String, Vec<(Option<String>, Live)>> = BTreeMap::new();
             let resources = self.packages.iter().flat_map(|package| &package.resources);
-            let resource = resources.into_iter().find(|r| self.subject.is_some_and(|s| s.kind == r.kind.kind));
+            let resource =
+                resources.into_iter().find(|r| self.subject.is_some_and(|s| s.kind == r.kind.kind));
             let declared = resource.map(|resource| &resource.children).into_iter().flatten();
             let each: BTreeSet<&str> =
                 declared.clone().filter(|child| child.for_each.is_some()).map(|child| &*child.id).collect();
@@ -162,7 +166,10 @@ impl View<'_> {
             scope.set("runs", Var::Json(Value::Array(self.runs())));
         }
         if reads("pods") {
-            scope.set("pods", Var::List(self.list("Pod", "").into_iter().map(|pod| Var::Object(live(pod))).collect()));
+            scope.set(
+                "pods",
+                Var::List(self.list("Pod", "").into_iter().map(|pod| Var::Object(live(pod))).collect()),
+            );
         }
         if reads("objects") {
             let lists = kinds.iter().filter(|kind| self.kinds.api_version(kind).is_some()).map(|kind| {
@@ -173,7 +180,8 @@ impl View<'_> {
         }
         if reads("deleted") {
             let lists = kinds.iter().filter(|kind| self.kinds.api_version(kind).is_some()).map(|kind| {
-                let names = self.deleted.iter().filter(|(of, ..)| of == kind).map(|(_, _, name, _)| name.as_str());
+                let names =
+                    self.deleted.iter().filter(|(of, ..)| of == kind).map(|(_, _, name, _)| name.as_str());
                 (kind.clone(), Var::Json(names.collect()))
             });
             scope.set("deleted", Var::Vars(lists.collect()));

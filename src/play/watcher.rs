@@ -31,7 +31,12 @@ pub(super) struct Watcher {
 }
 
 impl Watcher {
-    pub(super) fn new(kinds: Kinds, packages: Vec<Arc<Package>>, invariants: &[Invariant], tracks_deletions: bool) -> Self {
+    pub(super) fn new(
+        kinds: Kinds,
+        packages: Vec<Arc<Package>>,
+        invariants: &[Invariant],
+        tracks_deletions: bool,
+    ) -> Self {
         Self {
             kinds,
             packages,

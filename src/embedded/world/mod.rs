@@ -110,6 +110,10 @@ impl Programs for World {
         self.first(|file, now| file.ready(pod, objects, now)).is_ok_and(|ready| ready.unwrap_or(true))
     }
 
+    fn faults(&self) -> Vec<Diagnostic> {
+        World::faults(self).to_vec()
+    }
+
     fn has_readiness(&self) -> bool {
         self.files.iter().any(File::has_readiness)
     }
