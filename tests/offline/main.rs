@@ -6,6 +6,7 @@
 
 mod archives;
 mod argocd;
+mod cases;
 #[path = "../support/crd.rs"]
 #[allow(dead_code, reason = "the other tests use all of it")]
 mod crd;
