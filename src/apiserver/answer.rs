@@ -41,9 +41,10 @@ impl Server {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        let user = match acting(user, request.headers()) {
+        let acting = self.lock().acting_user(user, &impersonation(request.headers()));
+        let user = match acting {
             Ok(user) => user,
-            Err(message) => return status(StatusCode::BAD_REQUEST, "BadRequest", &message),
+            Err(refusal) => return self.to_http(refusal),
         };
         if let Some(target) = exec::Target::of(request.uri()) {
             return self.exec(&mut request, target, &user);
@@ -145,26 +146,10 @@ fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> &'a str {
     headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
-/// The user as whom a request acts.
-fn acting(user: &User, headers: &HeaderMap) -> Result<User, String> {
-    let name = header(headers, &HeaderName::from_static("impersonate-user"));
-    let groups = headers.get_all("impersonate-group").iter();
-    let groups: Vec<String> = groups.filter_map(|group| group.to_str().ok()).map(str::to_owned).collect();
-    if name.is_empty() {
-        return if groups.is_empty() {
-            Ok(user.clone())
-        } else {
-            Err("requested groups without impersonating a user".to_owned())
-        };
-    }
-    let mut acting = User { name: name.to_owned(), groups };
-    let account = name.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'));
-    if let Some((namespace, _)) = account.filter(|_| acting.groups.is_empty()) {
-        acting.groups.push("system:serviceaccounts".to_owned());
-        acting.groups.push(format!("system:serviceaccounts:{namespace}"));
-    }
-    acting.groups.push("system:authenticated".to_owned());
-    Ok(acting)
+/// The headers that name another user, with names in lower case.
+fn impersonation(headers: &HeaderMap) -> Vec<(String, String)> {
+    let all = headers.iter().filter(|(name, _)| name.as_str().starts_with("impersonate-"));
+    all.filter_map(|(name, value)| Some((name.to_string(), value.to_str().ok()?.to_owned()))).collect()
 }
 
 /// The refusal of a request in a form that is not read or written here, such as Protobuf: clients then use JSON.
@@ -214,26 +199,5 @@ mod tests {
         assert_eq!(code("application/json", PROTOBUF), Some(415));
         assert_eq!(code("application/json", "application/apply-patch+yaml"), None);
         assert!(refuse_media("", PROTOBUF, true).is_none());
-    }
-
-    #[test]
-    fn impersonated_accounts_have_their_groups() {
-        let acting = |headers: &[(&'static str, &'static str)]| {
-            let headers = headers
-                .iter()
-                .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
-            acting(&User::default(), &headers.collect())
-        };
-        let account = acting(&[("impersonate-user", "system:serviceaccount:n:a")]).unwrap();
-        assert_eq!(
-            account.groups,
-            ["system:serviceaccounts", "system:serviceaccounts:n", "system:authenticated"]
-        );
-        let user = acting(&[("impersonate-user", "u"), ("impersonate-group", "g")]).unwrap();
-        assert_eq!(
-            (user.name.as_str(), user.groups),
-            ("u", vec!["g".to_owned(), "system:authenticated".to_owned()])
-        );
-        assert!(acting(&[("impersonate-group", "g")]).is_err());
     }
 }

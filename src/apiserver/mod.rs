@@ -126,10 +126,7 @@ impl Server {
 
 /// The user of clients in the process and of those that have the token: may do everything.
 fn admin() -> User {
-    User {
-        name: "operetta:dev".to_owned(),
-        groups: vec!["system:masters".to_owned(), "system:authenticated".to_owned()],
-    }
+    User { name: "operetta:dev".to_owned(), ..User::default() }
 }
 
 #[cfg(test)]

@@ -1,15 +1,19 @@
 //! The API: one value that answers requests.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::Value;
 
+use crate::access::{self, Rights, Token};
 use crate::kinds::{Kind, Kinds};
+use crate::policy::Policies;
 use crate::programs::{Obedient, Objects, Programs};
 use crate::request::{Query, Request, Response, Route, segments};
 use crate::status::{Failure, Outcome};
 use crate::store::Store;
+use crate::versions::Converter;
 use crate::work::Controllers;
 use crate::{discovery, openapi, read, subresources, write};
 
@@ -26,6 +30,16 @@ pub struct Api {
     pub(crate) controllers: Controllers,
     /// What programs do.
     pub(crate) programs: Box<dyn Programs>,
+    /// The roles and bindings as they were when they were last read.
+    pub(crate) rights: Option<Arc<Rights>>,
+    /// The policies as they were when they were last read.
+    pub(crate) policies: Option<Arc<Policies>>,
+    /// What answers for conversion webhooks.
+    pub(crate) converter: Option<Arc<dyn Converter>>,
+    /// The newest change of a cluster role when aggregated roles were last computed.
+    pub(crate) aggregated: u64,
+    /// The tokens that were given out.
+    pub(crate) tokens: HashMap<String, Token>,
 }
 
 impl Default for Api {
@@ -37,6 +51,11 @@ impl Default for Api {
             addresses: 0,
             controllers: Controllers::default(),
             programs: Box::new(Obedient),
+            rights: None,
+            policies: None,
+            converter: None,
+            aggregated: 0,
+            tokens: HashMap::new(),
         }
     }
 }
@@ -76,13 +95,18 @@ pub(crate) fn key(namespace: &str, name: &str) -> String {
     format!("{namespace}/{name}")
 }
 
+/// Whether objects of the kind are answered and not stored.
+fn is_review(kind: &Kind) -> bool {
+    matches!(&*kind.group, "authorization.k8s.io" | "authentication.k8s.io")
+}
+
 /// A time as objects have it.
 pub(crate) fn time(now: Timestamp) -> String {
     now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 impl Api {
-    /// An API with the namespaces that every cluster has.
+    /// An API with the namespaces and roles that every cluster has.
     pub fn new(now: Timestamp) -> Self {
         let mut api = Self::default();
         for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
@@ -100,6 +124,7 @@ impl Api {
                 now,
             );
         }
+        access::seed(&mut api, now);
         api
     }
 
@@ -120,6 +145,12 @@ impl Api {
         std::mem::replace(&mut self.programs, Box::new(Obedient))
     }
 
+    /// Sets what answers for the conversion webhooks of CRDs. Without it, versions differ in their schema only.
+    pub fn set_converter(&mut self, converter: Arc<dyn Converter>) {
+        self.converter = Some(converter);
+        crate::crd::serve_all(self);
+    }
+
     /// Answers a request at a time.
     pub fn handle(&mut self, request: &Request<'_>, now: Timestamp) -> Response {
         let (path, query) = request.uri.split_once('?').unwrap_or((request.uri, ""));
@@ -138,6 +169,7 @@ impl Api {
         now: Timestamp,
     ) -> Outcome<Response> {
         let parts = segments(path);
+        access::admit(self, request, path, &parts, &query)?;
         let parts_ref: Vec<&str> = parts.iter().map(String::as_str).collect();
         let (group, version, rest) = match &parts_ref[..] {
             ["api", version, ..] if parts.len() > 2 => ("", *version, &parts[2..]),
@@ -158,7 +190,10 @@ impl Api {
             return Err(Failure::no_path());
         }
         let mut context = Context { kind, route, query, request, now: time(now), warnings: Vec::new() };
-        let mut response = self.dispatch(&mut context)?;
+        let mut response = match self.dispatch(&mut context) {
+            Ok(response) => response,
+            Err(failure) => Response::json(failure.code, &failure.to_json()),
+        };
         response.warnings.append(&mut context.warnings);
         Ok(response)
     }
@@ -189,7 +224,12 @@ impl Api {
             ("get", "" | "status") => read::get(self, context),
             ("list", _) => read::list(self, context),
             ("watch", _) => read::watch(self, context),
+            ("create", "") if is_review(&kind) => {
+                let object = write::read_new(self, context)?;
+                access::review(self, context, object)
+            }
             ("create", "") => write::create(self, context),
+            ("create", "token") => access::create_token(self, context),
             ("update", "" | "status" | "finalize") => write::update(self, context),
             ("patch", "" | "status" | "finalize") => write::patch(self, context),
             ("delete", "") => write::delete(self, context),
@@ -207,7 +247,7 @@ impl Api {
         let kind = &context.kind;
         let object = self.store.get(&kind.storage(), &context.key());
         let object = object.ok_or_else(|| Failure::not_found(kind, context.name()))?;
-        Ok(crate::versions::read(kind, object))
+        crate::versions::read(kind, object)
     }
 
     /// A value that no other object has: the same requests get the same ones.
@@ -250,7 +290,7 @@ impl Objects for Api {
         let kind =
             self.kinds.iter().find(|known| known.kind == kind && known.api_version() == api_version)?;
         let object = self.store.get(&kind.storage(), &key(namespace, name))?;
-        Some(crate::versions::read(kind, object))
+        crate::versions::read(kind, object).ok()
     }
 
     fn objects(&self, api_version: &str, kind: &str, namespace: &str) -> Vec<Value> {
@@ -258,6 +298,6 @@ impl Objects for Api {
         let Some(kind) = kind else { return Vec::new() };
         let prefix = if namespace.is_empty() { String::new() } else { key(namespace, "") };
         let objects = self.store.range(&kind.storage(), &prefix, None);
-        objects.map(|(_, object)| crate::versions::read(kind, object)).collect()
+        objects.filter_map(|(_, object)| crate::versions::read(kind, object).ok()).collect()
     }
 }

@@ -1,5 +1,9 @@
 //! The body of a request as an object: read, pruned and defaulted.
 
+use std::collections::HashSet;
+
+use operetta_lang::diag::Source;
+use operetta_lang::yaml::{Duplicates, Node, Options};
 use serde_json::{Map, Value, json};
 
 use crate::api::Context;
@@ -39,7 +43,8 @@ fn validation(context: &Context<'_>) -> Outcome<Validation> {
 /// Reads the body of a request that creates or replaces an object.
 pub(crate) fn read(context: &mut Context<'_>, body: &[u8]) -> Outcome<Value> {
     let kind = context.kind.clone();
-    let value: Value = parse(body)?;
+    let parsed = parse(body, context.request.content_type).map_err(|why| unreadable(&kind, &why))?;
+    let value = parsed.value;
     let text = |field: &str| value[field].as_str().unwrap_or_default();
     let (version, name) = (text("apiVersion"), text("kind"));
     if kind.custom().is_some() && name.is_empty() {
@@ -80,30 +85,145 @@ pub(crate) fn read(context: &mut Context<'_>, body: &[u8]) -> Outcome<Value> {
         let object = value["metadata"]["name"].as_str().unwrap_or_default();
         return Err(Failure::invalid(&kind.group, name, object, &[fault]));
     }
+    match validation(context)? {
+        Validation::Warn => context.warnings.extend(parsed.duplicates),
+        Validation::Strict if !parsed.duplicates.is_empty() => {
+            let why = format!("strict decoding error: {}", strictly(&parsed.duplicates));
+            return Err(Failure::bad_request(cannot_be_handled(&kind, &why)));
+        }
+        _ => {}
+    }
     settle(context, value, None)
 }
 
-fn parse(body: &[u8]) -> Outcome<Value> {
-    let value: Value = match serde_json::from_slice(body) {
-        Ok(value) => value,
-        Err(error) => yaml(body).ok_or_else(|| {
-            Failure::bad_request(format!("couldn't get version/kind; json parse error: {error}"))
-        })?,
-    };
-    Ok(value)
+/// A body as a value, and the keys that it has twice.
+struct Parsed {
+    value: Value,
+    duplicates: Vec<String>,
 }
 
-/// A body in YAML.
-fn yaml(body: &[u8]) -> Option<Value> {
-    let text = std::str::from_utf8(body).ok()?;
-    crate::yaml(text)
+/// Why a body cannot be read.
+enum Unreadable {
+    Json(String),
+    Yaml(String),
+}
+
+fn unreadable(kind: &Kind, why: &Unreadable) -> Box<Failure> {
+    Failure::bad_request(match why {
+        Unreadable::Json(error) => format!("couldn't get version/kind; json parse error: {error}"),
+        Unreadable::Yaml(error) => {
+            format!("the object provided is unrecognized (must be of type {}): yaml: {error}", kind.kind)
+        }
+    })
+}
+
+/// Duplicate keys as strict reading reports them.
+fn strictly(duplicates: &[String]) -> String {
+    if duplicates.iter().any(|text| text.starts_with("duplicate")) {
+        return duplicates.join(", ");
+    }
+    format!("yaml: unmarshal errors:\n  {}", duplicates.join("\n  "))
+}
+
+fn parse(body: &[u8], content_type: &str) -> Result<Parsed, Unreadable> {
+    match serde_json::from_slice(body) {
+        Ok(value) if keys(&value) == colons(body) => Ok(Parsed { value, duplicates: Vec::new() }),
+        Ok(value) => Ok(Parsed { duplicates: duplicate_fields(body), value }),
+        Err(_) if content_type.contains("yaml") => yaml(body).map_err(Unreadable::Yaml),
+        Err(error) => Err(Unreadable::Json(error.to_string())),
+    }
+}
+
+/// The number of keys of a value.
+fn keys(value: &Value) -> usize {
+    match value {
+        Value::Object(map) => map.len() + map.values().map(keys).sum::<usize>(),
+        Value::Array(items) => items.iter().map(keys).sum(),
+        _ => 0,
+    }
+}
+
+/// The number of colons outside of texts, which is the number of keys that JSON has written out.
+fn colons(json: &[u8]) -> usize {
+    let (mut count, mut in_text, mut escaped) = (0, false, false);
+    for byte in json {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = true,
+            b'"' => in_text = !in_text,
+            b':' if !in_text => count += 1,
+            _ => {}
+        }
+    }
+    count
+}
+
+/// The fields that a body in JSON has twice. Its text is read as YAML, which keeps both.
+fn duplicate_fields(body: &[u8]) -> Vec<String> {
+    let source = Source::new("body", String::from_utf8_lossy(body));
+    let options = Options { duplicate_keys: Duplicates::Keep, ..Options::default() };
+    let documents = operetta_lang::yaml::parse(&source, &options).unwrap_or_default();
+    let mut found = Vec::new();
+    if let Some(document) = documents.first() {
+        twice(document, "", &mut |_, path| found.push(format!("duplicate field {path:?}")));
+    }
+    found
+}
+
+fn yaml(body: &[u8]) -> Result<Parsed, String> {
+    let text = std::str::from_utf8(body).map_err(|error| error.to_string())?;
+    let source = Source::new("body", text);
+    let options = Options { duplicate_keys: Duplicates::Keep, ..Options::default() };
+    let documents = operetta_lang::yaml::parse(&source, &options).map_err(|error| {
+        let line = error.location.as_ref().map_or(1, |at| at.source.line_col(at.span.start).0);
+        format!("line {line}: {}", error.message)
+    })?;
+    let mut parsed = Parsed { value: Value::Null, duplicates: Vec::new() };
+    if let Some(document) = documents.first() {
+        parsed.value = document.to_json();
+        twice(document, "", &mut |key, _| {
+            let (line, _) = source.line_col(key.span.start);
+            let name = key.as_str().unwrap_or_default();
+            parsed.duplicates.push(format!("line {line}: key {name:?} already set in map"));
+        });
+    }
+    Ok(parsed)
+}
+
+/// Finds the keys that a map has more than once, with their paths.
+fn twice(node: &Node, path: &str, found: &mut dyn FnMut(&Node, &str)) {
+    let mut seen = HashSet::new();
+    for (key, value) in node.as_map().unwrap_or_default() {
+        let name = key.as_str().unwrap_or_default();
+        let path = if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+        if !seen.insert(name) {
+            found(key, &path);
+        }
+        twice(value, &path, found);
+    }
+    for (at, item) in node.as_seq().unwrap_or_default().iter().enumerate() {
+        twice(item, &format!("{path}[{at}]"), found);
+    }
 }
 
 /// Reads the configuration of an apply. Nothing is defaulted: only what is written is owned.
 pub(crate) fn apply_config(context: &mut Context<'_>) -> Outcome<Value> {
     let kind = context.kind.clone();
-    let mut value = parse(context.request.body)
-        .map_err(|_| Failure::bad_request("error decoding YAML: the body is no object"))?;
+    let parsed = parse(context.request.body, context.request.content_type).map_err(|why| {
+        let (Unreadable::Json(why) | Unreadable::Yaml(why)) = why;
+        Failure::bad_request(format!("error decoding YAML: error converting YAML to JSON: yaml: {why}"))
+    })?;
+    match validation(context)? {
+        Validation::Warn => context.warnings.extend(parsed.duplicates),
+        Validation::Strict if !parsed.duplicates.is_empty() => {
+            return Err(Failure::bad_request(format!(
+                "error strict decoding YAML: error converting YAML to JSON: {}",
+                strictly(&parsed.duplicates)
+            )));
+        }
+        _ => {}
+    }
+    let mut value = parsed.value;
     let text = |field: &str| value[field].as_str().unwrap_or_default();
     let (version, name) = (text("apiVersion"), text("kind"));
     if version != kind.api_version() || name != kind.kind {

@@ -96,18 +96,18 @@ fn finish(api: &mut Api, place: &Place, now: &str) {
     let Some((kind, key, object)) = stored(api, place).filter(|(_, _, object)| object.is_deleting) else {
         return;
     };
-    let value = versions::read(&kind, &object);
+    let Ok(value) = versions::read(&kind, &object) else { return };
     let below: Vec<Place> = api.store.below(&object.uid).cloned().collect();
     if has_finalizer(&value, "orphan") {
         for (kind, key, child) in below.iter().filter_map(|place| stored(api, place)).collect::<Vec<_>>() {
-            let mut child = versions::read(&kind, &child);
+            let Ok(mut child) = versions::read(&kind, &child) else { continue };
             without_owners(&mut child, |uid| uid == &*object.uid);
             write::put_as_collector(api, &kind, &key, child, now);
         }
         release(api, &kind, &key, value, "orphan");
     } else if has_finalizer(&value, "foregroundDeletion") {
         let blocks = below.iter().filter_map(|place| stored(api, place)).any(|(kind, _, child)| {
-            let child = versions::read(&kind, &child);
+            let child = child.value();
             let owners = child["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
             owners.iter().any(|owner| owner["uid"] == *object.uid && owner["blockOwnerDeletion"] == true)
         });
@@ -135,7 +135,7 @@ fn check_owners(api: &mut Api, place: &Place, now: &str) {
     if is_solid {
         let gone: Vec<Box<str>> = object.owners.iter().filter(|uid| !exists(uid)).cloned().collect();
         if !gone.is_empty() {
-            let mut value = versions::read(&kind, &object);
+            let Ok(mut value) = versions::read(&kind, &object) else { return };
             without_owners(&mut value, |uid| gone.iter().any(|gone| **gone == *uid));
             write::put_as_collector(api, &kind, &key, value, now);
         }

@@ -6,9 +6,11 @@
 // A failure is large and rare, so results hold it in a box.
 #![allow(clippy::unnecessary_box_returns)]
 
+mod access;
 mod api;
 mod body;
 mod controllers;
+mod cel;
 mod crd;
 mod decode;
 mod defaults;
@@ -22,6 +24,7 @@ mod meta;
 mod openapi;
 mod patching;
 mod pods;
+mod policy;
 mod programs;
 mod protobuf;
 mod quantity;
@@ -48,14 +51,9 @@ pub use programs::{Call, Course, Exec, ExecResult, Obedient, Objects, Programs, 
 pub use protobuf::from_protobuf;
 pub use request::{Body, Request, Response, User};
 pub use status::Failure;
+pub use versions::Converter;
 pub use watch::Watch;
 pub use world::World;
-
-/// A body in YAML.
-fn yaml(text: &str) -> Option<serde_json::Value> {
-    let _ = text;
-    None
-}
 
 #[cfg(test)]
 mod recorded;

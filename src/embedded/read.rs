@@ -49,10 +49,10 @@ pub(crate) fn get(api: &mut Api, context: &mut Context<'_>) -> Outcome<Response>
     too_new(api, context)?;
     match Form::of(context.request.accept) {
         Form::Whole if versions::is_current(&kind, object) => Ok(Response::text(200, object.json.clone())),
-        Form::Whole => Ok(Response::json(200, &versions::read(&kind, object))),
-        Form::Metadata => Ok(Response::json(200, &meta::partial(&versions::read(&kind, object)))),
+        Form::Whole => Ok(Response::json(200, &versions::read(&kind, object)?)),
+        Form::Metadata => Ok(Response::json(200, &meta::partial(&versions::read(&kind, object)?))),
         Form::Table => {
-            let value = versions::read(&kind, object);
+            let value = versions::read(&kind, object)?;
             let version = value["metadata"]["resourceVersion"].clone();
             let mut table = table::table(&kind, &[value], &context.query, &context.now, true);
             table["metadata"] = json!({"resourceVersion": version});
@@ -204,22 +204,22 @@ pub(crate) fn item(kind: &Kind, mut value: Value) -> Value {
 pub(crate) fn list(api: &mut Api, context: &mut Context<'_>) -> Outcome<Response> {
     let kind = context.kind.clone();
     let (found, mut list) = select(api, context)?;
-    let values = |found: Vec<(Arc<str>, Arc<Object>)>| -> Vec<Value> {
+    let values = |found: Vec<(Arc<str>, Arc<Object>)>| -> Outcome<Vec<Value>> {
         found.iter().map(|(_, object)| versions::read(&kind, object)).collect()
     };
     match Form::of(context.request.accept) {
         Form::Whole => {
             list["items"] =
-                values(found).into_iter().map(|value| item(&kind, value)).collect::<Vec<_>>().into();
+                values(found)?.into_iter().map(|value| item(&kind, value)).collect::<Vec<_>>().into();
         }
         Form::Metadata => {
             list["kind"] = "PartialObjectMetadataList".into();
             list["apiVersion"] = "meta.k8s.io/v1".into();
-            list["items"] = values(found).iter().map(meta::partial).collect::<Vec<_>>().into();
+            list["items"] = values(found)?.iter().map(meta::partial).collect::<Vec<_>>().into();
         }
         Form::Table => {
             let meta = list["metadata"].take();
-            list = table::table(&kind, &values(found), &context.query, &context.now, true);
+            list = table::table(&kind, &values(found)?, &context.query, &context.now, true);
             list["metadata"] = meta;
         }
     }

@@ -1,16 +1,54 @@
 //! Requests as they arrive, and what they ask for.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 use crate::status::{Failure, Outcome};
 
 /// Who sends a request.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct User {
     /// The name.
     pub name: String,
-    /// The groups.
+    /// The uid; often empty.
+    pub uid: String,
+    /// The groups. An authenticated user is in `system:authenticated`.
     pub groups: Vec<String>,
+    /// What else is known about the user.
+    pub extra: BTreeMap<String, Vec<String>>,
+}
+
+/// The group whose members may do everything.
+const MASTERS: &str = "system:masters";
+
+impl Default for User {
+    /// A user who may do everything.
+    fn default() -> Self {
+        Self {
+            name: "system:admin".to_owned(),
+            uid: String::new(),
+            groups: vec![MASTERS.to_owned(), "system:authenticated".to_owned()],
+            extra: BTreeMap::new(),
+        }
+    }
+}
+
+impl User {
+    /// A user without a name.
+    pub(crate) fn nobody() -> Self {
+        Self { name: String::new(), uid: String::new(), groups: Vec::new(), extra: BTreeMap::new() }
+    }
+
+    pub(crate) fn is_master(&self) -> bool {
+        self.groups.iter().any(|group| group == MASTERS)
+    }
+
+    /// The namespace and name, if it is a `ServiceAccount`.
+    pub(crate) fn service_account(&self) -> Option<(&str, &str)> {
+        let (namespace, name) = self.name.strip_prefix("system:serviceaccount:")?.split_once(':')?;
+        (!namespace.is_empty() && !name.is_empty() && !name.contains(':')).then_some((namespace, name))
+    }
 }
 
 /// A request, as it arrives over HTTP.
@@ -114,7 +152,7 @@ impl Query {
 }
 
 /// Decodes `%20`, and `+` in queries.
-fn decoded(text: &str, is_query: bool) -> String {
+pub(crate) fn decoded(text: &str, is_query: bool) -> String {
     let mut out = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();
     while let Some(byte) = bytes.next() {

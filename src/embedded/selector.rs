@@ -240,6 +240,23 @@ impl Requirement {
     }
 }
 
+/// Whether labels fit a selector as objects have it: `matchLabels` and `matchExpressions`.
+pub(crate) fn labels_match(selector: &Value, labels: &Value) -> bool {
+    let exact = selector["matchLabels"].as_object().into_iter().flatten();
+    let rules = selector["matchExpressions"].as_array().into_iter().flatten();
+    exact.clone().all(|(key, value)| labels.get(key) == Some(value))
+        && rules.clone().all(|rule| {
+            let label = labels.get(rule["key"].as_str().unwrap_or_default());
+            let listed = || rule["values"].as_array().is_some_and(|all| label.is_some_and(|label| all.contains(label)));
+            match rule["operator"].as_str().unwrap_or_default() {
+                "In" => listed(),
+                "NotIn" => !listed(),
+                "Exists" => label.is_some(),
+                _ => label.is_none(),
+            }
+        })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

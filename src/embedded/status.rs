@@ -60,6 +60,11 @@ impl Fault {
         Self::new(FaultKind::Invalid, path, Some(value.into()), detail)
     }
 
+    /// An invalid value that is not shown.
+    pub(crate) fn invalid_field(path: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self::new(FaultKind::Invalid, path, None, detail)
+    }
+
     /// An invalid value that is shown in the order and with the names of Go's fields.
     pub(crate) fn shown(path: impl Into<String>, value: String, detail: impl Into<String>) -> Self {
         Self { value: Some(value), ..Self::new(FaultKind::Invalid, path, None, detail) }
@@ -104,6 +109,14 @@ impl Fault {
         self.kind == FaultKind::TypeInvalid && self.value.as_deref() == Some("\"null\"")
     }
 
+    /// Whether rules of the schema are not evaluated with such a fault.
+    pub(crate) fn is_blocking(&self) -> bool {
+        matches!(
+            self.kind,
+            FaultKind::NotSupported | FaultKind::Required | FaultKind::TooLong | FaultKind::TooMany | FaultKind::TypeInvalid
+        )
+    }
+
     fn reason(&self) -> &'static str {
         match self.kind {
             FaultKind::Required => "FieldValueRequired",
@@ -135,7 +148,7 @@ impl Fault {
         format!("{name}{value}{detail}")
     }
 
-    fn message(&self) -> String {
+    pub(crate) fn message(&self) -> String {
         format!("{}: {}", self.path, self.body())
     }
 }
@@ -225,6 +238,25 @@ impl Failure {
             format!("{} {name:?} is forbidden: {why}", kind.resource())
         };
         Self::new(403, "Forbidden", message).about(kind, name)
+    }
+
+    /// A write that a policy denies.
+    pub(crate) fn refused(kind: &Kind, name: &str, why: &str, (code, reason): (u16, &'static str)) -> Box<Self> {
+        let mut failure = Self::forbidden(kind, name, why);
+        (failure.code, failure.reason) = (code, reason);
+        if let Some(details) = &mut failure.details {
+            details["causes"] = json!([{"message": why}]);
+        }
+        failure
+    }
+
+    /// A request that its user may not send.
+    pub(crate) fn denied(group: &str, resource: &str, name: &str, why: &str) -> Box<Self> {
+        let full = if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") };
+        let what = if name.is_empty() { full } else { format!("{full} {name:?}") };
+        let mut failure = Self::new(403, "Forbidden", format!("{what} is forbidden: {why}"));
+        failure.details = Some(details(&[("name", name), ("group", group), ("kind", resource)]));
+        failure
     }
 
     pub(crate) fn expired(message: impl Into<String>) -> Box<Self> {

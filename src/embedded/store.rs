@@ -89,6 +89,8 @@ pub(crate) struct Store {
     places: HashMap<Box<str>, Place>,
     /// The objects with an owner, by its uid; those that have none and can be adopted are below the empty uid.
     below: HashMap<Box<str>, BTreeSet<Place>>,
+    /// The version of the last change of each resource.
+    latest: HashMap<Arc<str>, u64>,
 }
 
 impl Store {
@@ -216,7 +218,13 @@ impl Store {
         self.objects.get_key_value(name).map_or_else(|| name.into(), |(known, _)| known.clone())
     }
 
+    /// The version of the last change of a resource.
+    pub(crate) fn latest(&self, resource: &str) -> u64 {
+        self.latest.get(resource).copied().unwrap_or_default()
+    }
+
     fn note(&mut self, event: Event) {
+        self.latest.insert(event.resource.clone(), event.version);
         self.history.push_back(event);
         if self.history.len() > HISTORY {
             self.compact(self.history.len() - HISTORY);

@@ -292,11 +292,6 @@ fn bumps_generation(kind: &Kind, subresource: &str, live: &Value, object: &Value
     false
 }
 
-/// What is stored differs from what is answered.
-pub(crate) fn for_storage(kind: &Kind, object: &mut Value) {
-    let _ = (kind, object);
-}
-
 /// Whether a deletion is allowed.
 pub(crate) fn admit_delete(kind: &Kind, object: &Value) -> Outcome<()> {
     let name = crate::meta::text(object, "name");

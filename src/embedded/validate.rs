@@ -4,7 +4,6 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
-use crate::api::Api;
 use crate::kinds::Kind;
 use crate::meta;
 use crate::status::Fault;
@@ -12,21 +11,26 @@ use crate::status::Fault;
 type Faults = Vec<Fault>;
 
 /// What is wrong with a new object.
-pub(crate) fn create(api: &Api, kind: &Kind, object: &Value) -> Faults {
+pub(crate) fn create(kind: &Kind, object: &Value) -> Faults {
     let mut faults = Vec::new();
     if let Some(custom) = kind.custom() {
-        return crate::crd::validate(custom, "", object);
+        return crate::crd::validate(custom, "", None, object, &mut Vec::new());
     }
-    let _ = api;
     always(kind, object, &mut faults);
     faults
 }
 
 /// What is wrong with the next state of an object.
-pub(crate) fn update(kind: &Kind, subresource: &str, live: &Value, object: &Value) -> Faults {
+pub(crate) fn update(
+    kind: &Kind,
+    subresource: &str,
+    live: &Value,
+    object: &Value,
+    warnings: &mut Vec<String>,
+) -> Faults {
     let mut faults = Vec::new();
     if let Some(custom) = kind.custom() {
-        return crate::crd::validate(custom, subresource, object);
+        return crate::crd::validate(custom, subresource, Some(live), object, warnings);
     }
     if subresource == "status" {
         counts(kind, &object["status"], &mut faults);
@@ -211,6 +215,9 @@ fn always(kind: &Kind, object: &Value, faults: &mut Faults) {
         }
         "rolebindings.rbac.authorization.k8s.io" | "clusterrolebindings.rbac.authorization.k8s.io" => {
             bindings(object, kind.namespaced, faults);
+        }
+        "validatingadmissionpolicies.admissionregistration.k8s.io" => {
+            faults.extend(crate::policy::faults(&object["spec"]));
         }
         "customresourcedefinitions.apiextensions.k8s.io" => faults.extend(crate::crd::check(object)),
         _ => {}
@@ -659,6 +666,13 @@ fn rules(object: &Value, namespaced: bool, faults: &mut Faults) {
                     "namespaced rules cannot apply to non-resource URLs",
                 ));
             }
+            if ["apiGroups", "resources", "resourceNames"].iter().any(|field| !is_empty(&rule[*field])) {
+                faults.push(Fault::invalid(
+                    format!("{path}.nonResourceURLs"),
+                    rule["nonResourceURLs"].clone(),
+                    "rules cannot apply to both regular resources and non-resource URLs",
+                ));
+            }
             continue;
         }
         if is_empty(&rule["apiGroups"]) {
@@ -689,6 +703,10 @@ fn bindings(object: &Value, namespaced: bool, faults: &mut Faults) {
         let path = format!("subjects[{at}]");
         if text(&subject["name"]).is_empty() {
             faults.push(Fault::required(format!("{path}.name"), ""));
+        }
+        if !["ServiceAccount", "User", "Group"].contains(&text(&subject["kind"])) {
+            let kinds = ["ServiceAccount", "User", "Group"];
+            faults.push(Fault::not_supported(format!("{path}.kind"), subject["kind"].clone(), &kinds));
         }
         if subject["kind"] == "ServiceAccount" && !namespaced && text(&subject["namespace"]).is_empty() {
             faults.push(Fault::required(format!("{path}.namespace"), ""));

@@ -1,8 +1,12 @@
-//! Objects in the version that is asked for. Versions of a CRD differ in their schema only.
+//! Objects in the version that is asked for. Versions of a CRD differ in their schema only, unless it names a webhook.
 
-use serde_json::{Map, Value};
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
 
 use crate::kinds::Kind;
+use crate::status::{Failure, Outcome};
 use crate::store::Object;
 
 /// Fields of events, in their old and their new group.
@@ -15,11 +19,72 @@ const EVENT_FIELDS: [(&str, &str); 6] = [
     ("count", "deprecatedCount"),
 ];
 
+/// Answers what a conversion webhook of a CRD is asked.
+pub trait Converter: Debug + Send + Sync {
+    /// Answers a `ConversionReview` with a request by one with a response. `crd` is the name of the CRD.
+    ///
+    /// # Errors
+    ///
+    /// Why there is no answer.
+    fn convert(&self, crd: &str, review: &Value) -> Result<Value, String>;
+}
+
 /// A stored object in the version of a kind.
-pub(crate) fn read(kind: &Kind, object: &Object) -> Value {
+pub(crate) fn read(kind: &Kind, object: &Object) -> Outcome<Value> {
     let mut value = object.value();
-    convert(kind, &mut value);
-    value
+    convert(kind, &mut value)?;
+    Ok(value)
+}
+
+/// The object as it is stored. With a webhook, that is always in the version of storage.
+pub(crate) fn for_storage(kind: &Kind, object: &Value) -> Outcome<Value> {
+    let mut stored = object.clone();
+    if let Some(hook) = kind.custom().and_then(|custom| custom.hook.as_ref()) {
+        ask(kind, hook, &hook.storage, &mut stored)?;
+    }
+    Ok(stored)
+}
+
+/// A webhook that converts the objects of a CRD.
+#[derive(Debug, Clone)]
+pub(crate) struct Hook {
+    pub(crate) converter: Arc<dyn Converter>,
+    /// The version of storage.
+    pub(crate) storage: String,
+}
+
+/// Lets a webhook convert an object to a version. Only labels and annotations of its metadata can change.
+fn ask(kind: &Kind, hook: &Hook, version: &str, value: &mut Value) -> Outcome<()> {
+    let wanted = format!("{}/{version}", kind.group);
+    if value["apiVersion"] == *wanted {
+        return Ok(());
+    }
+    let uid = value["metadata"]["uid"].clone();
+    let review = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview",
+        "request": {"uid": uid, "desiredAPIVersion": wanted, "objects": [value]}});
+    let failed = |why: &str| {
+        let from = value["apiVersion"].as_str().unwrap_or_default();
+        Failure::internal(format!("conversion webhook for {from}, Kind={} failed: {why}", kind.kind))
+    };
+    let answer = hook.converter.convert(&kind.resource(), &review).map_err(|why| failed(&why))?;
+    let response = &answer["response"];
+    if response["result"]["status"] != "Success" {
+        return Err(failed(response["result"]["message"].as_str().unwrap_or("no result")));
+    }
+    let mut converted = response["convertedObjects"][0].clone();
+    if converted["apiVersion"] != *wanted || converted["kind"] != value["kind"] {
+        return Err(failed("the converted object has another version or kind"));
+    }
+    let mut meta = value["metadata"].clone();
+    for field in ["labels", "annotations"] {
+        match converted["metadata"].get(field) {
+            Some(found) => meta[field] = found.clone(),
+            None => drop(meta.as_object_mut().and_then(|meta| meta.remove(field))),
+        }
+    }
+    converted["metadata"] = meta;
+    *value = converted;
+    Ok(())
 }
 
 /// A stored object with the fields by which it is selected: those of events have the names of the old group.
@@ -43,7 +108,10 @@ pub(crate) fn is_current(kind: &Kind, object: &Object) -> bool {
 }
 
 /// Converts an object to the version of a kind.
-pub(crate) fn convert(kind: &Kind, value: &mut Value) {
+pub(crate) fn convert(kind: &Kind, value: &mut Value) -> Outcome<()> {
+    if let Some(hook) = kind.custom().and_then(|custom| custom.hook.as_ref()) {
+        ask(kind, hook, &kind.version, value)?;
+    }
     if kind.plural == "events" && value["apiVersion"] != kind.api_version() {
         event(value, kind.group.is_empty());
         // A group writes empty fields that the other does not have.
@@ -53,6 +121,7 @@ pub(crate) fn convert(kind: &Kind, value: &mut Value) {
     if let Some(custom) = kind.custom() {
         custom.settle(value);
     }
+    Ok(())
 }
 
 fn event(value: &mut Value, to_old: bool) {

@@ -120,7 +120,10 @@ impl Watch {
     }
 
     fn event(&mut self, kind: &str, object: &Object, now: &str) -> Value {
-        let value = versions::read(&self.kind, object);
+        let value = match versions::read(&self.kind, object) {
+            Ok(value) => value,
+            Err(failure) => return json!({"type": "ERROR", "object": failure.to_json()}),
+        };
         let object = match self.form {
             Form::Whole => value,
             Form::Metadata => meta::partial(&value),

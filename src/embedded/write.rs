@@ -12,7 +12,8 @@ use crate::meta;
 use crate::request::{Query, Response, manager};
 use crate::status::{Failure, Outcome, details};
 use crate::store::Object;
-use crate::{body, last_applied, patching, strategy, validate, versions};
+use crate::policy::{self, Write};
+use crate::{access, body, last_applied, patching, strategy, validate, versions};
 
 /// Creates an object.
 pub(crate) fn create(api: &mut Api, context: &mut Context<'_>) -> Outcome<Response> {
@@ -21,6 +22,14 @@ pub(crate) fn create(api: &mut Api, context: &mut Context<'_>) -> Outcome<Respon
     let managed = updated(api, context, None, &mut object);
     let stored = store_new(api, context, object, &managed, is_dry)?;
     Ok(Response::json(201, &stored))
+}
+
+/// Reads an object that is answered and not stored, with its managers.
+pub(crate) fn read_new(api: &Api, context: &mut Context<'_>) -> Outcome<Value> {
+    let mut object = body::read(context, context.request.body)?;
+    let managed = updated(api, context, None, &mut object);
+    put_managed(&mut object, &managed);
+    Ok(object)
 }
 
 /// The schemas of the versions of a kind, for the sets of its managers.
@@ -81,6 +90,10 @@ fn store_new(
     is_dry: bool,
 ) -> Outcome<Value> {
     let kind = context.kind.clone();
+    if context.request.method != "POST" {
+        access::admit_create(api, context)?;
+    }
+    access::admit_rights(api, context, None, &object)?;
     let meta = &object["metadata"];
     if meta["resourceVersion"].as_str().is_some_and(|version| !version.is_empty()) {
         return Err(Failure::plain(500, "resourceVersion should not be set on objects to be created"));
@@ -117,13 +130,15 @@ fn store_new(
     meta::admit_namespace(api, context, &name)?;
     strategy::prepare_create(api, &kind, &mut object, &context.now);
     context.warnings.extend(strategy::warnings(&kind, &object));
-    let mut faults = validate::create(api, &kind, &object);
+    let mut faults = validate::create(&kind, &object);
     faults.extend(meta::check(&kind, &object));
     if !faults.is_empty() {
         return Err(Failure::invalid(&kind.group, &kind.kind, &name, &faults));
     }
     put_managed(&mut object, managed);
     let key = key(context.namespace(), &name);
+    let write = Write { operation: "CREATE", name: &name, object: &object, old: &Value::Null, is_dry };
+    policy::admit(api, context, write)?;
     if api.store.get(&kind.storage(), &key).is_some() {
         let is_deleting = !object_is_live(api, &kind, &key);
         return Err(Failure::already_exists(&kind, &name, is_deleting));
@@ -131,8 +146,20 @@ fn store_new(
     if is_dry {
         return Ok(object);
     }
-    api.store.put(&kind.storage(), &key, &mut object);
+    let mut stored = versions::for_storage(&kind, &object)?;
+    api.store.put(&kind.storage(), &key, &mut stored);
+    let object = returned(&kind, object, stored)?;
     crate::crd::changed(api, &kind, Some(&object));
+    Ok(object)
+}
+
+/// An object after it was stored: a webhook converts it back.
+fn returned(kind: &Kind, mut object: Value, mut stored: Value) -> Outcome<Value> {
+    if kind.custom().is_some_and(|custom| custom.hook.is_some()) {
+        versions::convert(kind, &mut stored)?;
+        return Ok(stored);
+    }
+    object["metadata"]["resourceVersion"] = stored["metadata"]["resourceVersion"].take();
     Ok(object)
 }
 
@@ -207,18 +234,21 @@ fn save(
         None => updated(api, context, Some(live), &mut object),
     };
     meta::carry_over(live, &mut object);
+    access::admit_rights(api, context, Some(live), &object)?;
     strategy::prepare_update(api, &kind, context.subresource(), live, &mut object);
     let mut faults = meta::check(&kind, &object);
+    let sub = context.subresource().to_owned();
     let of_meta = meta::check_update(live, &object);
     // The rules of built-in kinds check the metadata once more.
     if kind.custom().is_none() {
         faults.extend(of_meta.clone());
     }
     faults.extend(of_meta);
-    faults.extend(validate::update(&kind, context.subresource(), live, &object));
+    faults.extend(validate::update(&kind, &sub, live, &object, &mut context.warnings));
     if !faults.is_empty() {
         return Err(Failure::invalid(&kind.group, &kind.kind, &name, &faults));
     }
+    policy::admit(api, context, Write { operation: "UPDATE", name: &name, object: &object, old: live, is_dry })?;
     if object["metadata"]["generation"] != live["metadata"]["generation"] || kind.custom().is_some() {
         context.warnings.extend(strategy::warnings(&kind, &object));
     }
@@ -238,10 +268,9 @@ fn save(
         api.store.remove(&kind.storage(), &key);
         crate::crd::changed(api, &kind, None);
     } else {
-        let mut stored = object.clone();
-        strategy::for_storage(&kind, &mut stored);
+        let mut stored = versions::for_storage(&kind, &object)?;
         api.store.put(&kind.storage(), &key, &mut stored);
-        object["metadata"]["resourceVersion"] = stored["metadata"]["resourceVersion"].clone();
+        object = returned(&kind, object, stored)?;
         crate::crd::changed(api, &kind, Some(&object));
     }
     Ok((object, is_gone))
@@ -421,6 +450,7 @@ pub(crate) fn delete(api: &mut Api, context: &mut Context<'_>) -> Outcome<Respon
     let Some(object) = api.store.get(&kind.storage(), &key).cloned() else {
         return Err(Failure::not_found(&kind, context.name()));
     };
+    admit_delete(api, context, &object, options.is_dry)?;
     let (mut last, is_gone) = delete_one(api, &kind, &key, &object, &options, &context.now)?;
     if is_gone && !options.is_dry {
         last["metadata"]["resourceVersion"] = api.store.version().to_string().into();
@@ -452,12 +482,20 @@ pub(crate) fn delete_collection(api: &mut Api, context: &mut Context<'_>) -> Out
     let (found, mut list) = crate::read::select(api, context)?;
     let mut items = Vec::new();
     for (key, object) in found {
+        admit_delete(api, context, &object, options.is_dry)?;
         let (last, _) = delete_one(api, &kind, &key, &object, &options, &context.now)?;
         items.push(crate::read::item(&kind, last));
     }
     list["items"] = items.into();
     list["metadata"]["resourceVersion"] = api.store.version().to_string().into();
     Ok(Response::json(200, &list))
+}
+
+/// Refuses a deletion that a policy denies.
+fn admit_delete(api: &mut Api, context: &mut Context<'_>, object: &Object, is_dry: bool) -> Outcome<()> {
+    let old = versions::read(&context.kind, object)?;
+    let name = meta::text(&old, "name").to_owned();
+    policy::admit(api, context, Write { operation: "DELETE", name: &name, object: &Value::Null, old: &old, is_dry })
 }
 
 /// The options of a deletion.
@@ -549,7 +587,7 @@ pub(crate) fn delete_one(
     options: &DeleteOptions,
     now: &str,
 ) -> Outcome<(Value, bool)> {
-    let mut value = versions::read(kind, object);
+    let mut value = versions::read(kind, object)?;
     options.check(kind, &value)?;
     strategy::admit_delete(kind, &value)?;
 
@@ -570,8 +608,7 @@ pub(crate) fn delete_one(
         return Ok((if strategy::is_graceful(kind) { value } else { before }, true));
     }
     if value != before {
-        let mut stored = value.clone();
-        strategy::for_storage(kind, &mut stored);
+        let mut stored = versions::for_storage(kind, &value)?;
         api.store.put(&kind.storage(), key, &mut stored);
         value["metadata"]["resourceVersion"] = stored["metadata"]["resourceVersion"].clone();
         crate::crd::changed(api, kind, Some(&value));
@@ -581,7 +618,7 @@ pub(crate) fn delete_one(
 
 /// Replaces an object on behalf of the garbage collector, as an update of its fields.
 pub(crate) fn put_as_collector(api: &mut Api, kind: &Arc<Kind>, key: &str, mut new: Value, now: &str) {
-    let Some(mut old) = api.store.get(&kind.storage(), key).map(|object| versions::read(kind, object)) else {
+    let Some(Ok(mut old)) = api.store.get(&kind.storage(), key).map(|object| versions::read(kind, object)) else {
         return;
     };
     let mut managed = Managed::parse(&take_managed(&mut old)).unwrap_or_default();
@@ -599,13 +636,14 @@ pub(crate) fn put_as_collector(api: &mut Api, kind: &Arc<Kind>, key: &str, mut n
 }
 
 /// Replaces an object on behalf of a controller, without its managers.
-pub(crate) fn put(api: &mut Api, kind: &Arc<Kind>, key: &str, mut value: Value) {
+pub(crate) fn put(api: &mut Api, kind: &Arc<Kind>, key: &str, value: Value) {
     if meta::is_released(kind, &value) {
         api.store.remove(&kind.storage(), key);
         crate::crd::changed(api, kind, None);
         return;
     }
-    strategy::for_storage(kind, &mut value);
+    // What no webhook converts stays in its version: controllers cannot tell anybody.
+    let mut value = versions::for_storage(kind, &value).unwrap_or(value);
     api.store.put(&kind.storage(), key, &mut value);
     crate::crd::changed(api, kind, Some(&value));
 }

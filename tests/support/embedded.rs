@@ -12,7 +12,7 @@ pub(crate) struct Names {
     known: BTreeMap<String, String>,
 }
 
-static PATTERNS: LazyLock<[(Regex, &str); 14]> = LazyLock::new(|| {
+static PATTERNS: LazyLock<[(Regex, &str); 16]> = LazyLock::new(|| {
     [
         (r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "uid"),
         (r"20[0-9]{2}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?Z", "time"),
@@ -20,6 +20,8 @@ static PATTERNS: LazyLock<[(Regex, &str); 14]> = LazyLock::new(|| {
         (r"generated-[bcdfghjklmnpqrstvwxz2456789]{5}", "generated"),
         (r#"patch: Invalid value: \"(\\.|[^\"\\])*\""#, "patched"),
         (r#"^Invalid value: \"\{(\\.|[^\"\\])*\""#, "patched"),
+        (r"compilation failed: (.|\n)*", "why"),
+        (r"yaml: line [0-9]+: .*", "why"),
         (r"continue key is not valid: .*", "why"),
         (r"(error decoding patch|json parse error): .*", "why"),
         (r"in record \([0-9]+\)", "why"),
@@ -62,7 +64,8 @@ impl Names {
                         }
                         ("continue", Value::String(_)) => "<token>".into(),
                         ("nodePort" | "healthCheckNodePort", Value::Number(_)) => "<port>".into(),
-                        ("managedFields" | "causes", Value::Array(items)) => {
+                        ("token", Value::String(text)) if text.len() > 30 => "<opaque>".into(),
+                        ("managedFields" | "causes" | "WARNINGS" | "resourceRules" | "nonResourceRules", Value::Array(items)) => {
                             let mut items: Vec<Value> = items.iter().map(|item| self.map(item)).collect();
                             items.sort_by_key(Value::to_string);
                             items.into()
@@ -96,6 +99,24 @@ impl Names {
         }
         text
     }
+}
+
+/// The headers of a step that is sent in the name of a `user`.
+pub(crate) fn headers(step: &Value) -> Vec<(String, String)> {
+    let user = &step["user"];
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let mut headers = Vec::new();
+    for (field, header) in [("name", "impersonate-user"), ("uid", "impersonate-uid")] {
+        headers.extend(user[field].as_str().map(|value| (header.to_owned(), value.to_owned())));
+    }
+    for group in user["groups"].as_array().into_iter().flatten() {
+        headers.push(("impersonate-group".to_owned(), text(group)));
+    }
+    for (key, values) in user["extra"].as_object().into_iter().flatten() {
+        let values = values.as_array().into_iter().flatten();
+        headers.extend(values.map(|value| (format!("impersonate-extra-{key}"), text(value))));
+    }
+    headers
 }
 
 /// A text with the values of earlier answers: `${name.path}`.

@@ -1,7 +1,10 @@
 //! Kinds of CRDs: their schemas, and their names while they are established and deleted.
 
 mod names;
+mod rules;
 mod validate;
+
+use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
@@ -10,6 +13,7 @@ use crate::decode;
 use crate::kinds::{Kind, Source};
 use crate::schema::{Arena, Id, Typed, definition};
 use crate::status::Fault;
+use crate::versions::Hook;
 
 pub(crate) use names::{begin_delete, check, default_names, prepare, tick};
 
@@ -25,12 +29,21 @@ pub(crate) struct Custom {
     pub(crate) version: Value,
     pub(crate) names: Value,
     pub(crate) selectable: Vec<String>,
+    /// The rules of the schema, if it has any.
+    rules: Option<Arc<rules::Rules>>,
+    /// What converts its objects, if it is a webhook.
+    pub(crate) hook: Option<Hook>,
     /// Whether all objects were stored by this version and schema.
     pub(crate) is_first: bool,
 }
 
 impl Custom {
-    fn new(crd: &Value, version: &Value, is_first: bool) -> Self {
+    fn new(crd: &Value, version: &Value, is_first: bool, old: Option<&Self>, hook: Option<Hook>) -> Self {
+        // Compiling takes longer than all else.
+        let rules = match old.filter(|old| old.version["schema"] == version["schema"]) {
+            Some(old) => old.rules.clone(),
+            None => rules::compile(&version["schema"]["openAPIV3Schema"], "").0.map(Arc::new),
+        };
         let schema = version["schema"]["openAPIV3Schema"].clone();
         let (arena, id) = Arena::custom(&schema);
         let selectable = version["selectableFields"].as_array().into_iter().flatten();
@@ -38,6 +51,8 @@ impl Custom {
             arena,
             id,
             schema,
+            rules,
+            hook,
             has_status: version["subresources"]["status"].is_object(),
             version: version.clone(),
             names: crd["status"]["acceptedNames"].clone(),
@@ -103,23 +118,48 @@ fn lost(schema: &Value, value: &Value, is_root: bool, path: &str, found: &mut Ve
     }
 }
 
-/// What is wrong with a custom resource.
-pub(crate) fn validate(custom: &Custom, subresource: &str, object: &Value) -> Vec<Fault> {
+/// What is wrong with a custom resource by its schema. `live` is its state before.
+fn structural(custom: &Custom, subresource: &str, live: Option<&Value>, object: &Value) -> Vec<Fault> {
     if subresource == "status" {
         let schema = &custom.schema["properties"]["status"];
         return match object.get("status").filter(|_| schema.is_object()) {
-            Some(status) => validate::check(schema, status, false, "status", ""),
+            Some(status) => {
+                let old = live.and_then(|live| live.get("status"));
+                validate::check(schema, status, old, false, "status", "")
+            }
             None => Vec::new(),
         };
     }
-    validate::check(&custom.schema, object, true, "", "")
+    validate::check(&custom.schema, object, live, true, "", "")
+}
+
+/// What is wrong with a custom resource. Rules that were broken before an update only make warnings.
+pub(crate) fn validate(
+    custom: &Custom,
+    subresource: &str,
+    live: Option<&Value>,
+    object: &Value,
+    warnings: &mut Vec<String>,
+) -> Vec<Fault> {
+    let mut faults = structural(custom, subresource, live, object);
+    let Some(rules) = &custom.rules else { return faults };
+    if faults.iter().any(Fault::is_blocking) {
+        let why = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
+        faults.push(Fault::invalid("<nil>", Value::Null, why));
+        return faults;
+    }
+    let mut found = rules::Findings::default();
+    rules.evaluate(rules::At { schema: &custom.schema, value: object, old: live, is_root: true }, "", &mut found);
+    faults.extend(found.faults);
+    warnings.extend(found.warnings.iter().map(Fault::message));
+    faults
 }
 
 /// Where an apply has left nulls that the schema does not allow.
 pub(crate) fn nulls(custom: &Custom, subresource: &str, object: &Value) -> Vec<Fault> {
     let mut object = object.clone();
     fill_nulls(&custom.schema, &mut object);
-    let faults = validate(custom, subresource, &object);
+    let faults = structural(custom, subresource, None, &object);
     if faults.iter().any(Fault::is_about_null) { faults } else { Vec::new() }
 }
 
@@ -166,6 +206,14 @@ pub(crate) fn changed(api: &mut Api, kind: &Kind, object: Option<&Value>) {
 /// The resource of CRDs.
 pub(crate) const CRDS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 
+/// Serves all CRDs again.
+pub(crate) fn serve_all(api: &mut Api) {
+    let all: Vec<Value> = api.store.range(CRDS, "", None).map(|(_, crd)| crd.value()).collect();
+    for crd in all {
+        serve(api, crate::meta::text(&crd, "name"), &crd);
+    }
+}
+
 /// Serves the versions of a CRD that is established.
 fn serve(api: &mut Api, name: &str, crd: &Value) {
     let conditions = crd["status"]["conditions"].as_array().into_iter().flatten();
@@ -182,14 +230,18 @@ fn serve(api: &mut Api, name: &str, crd: &Value) {
     // Objects that exist were stored by other schemas, unless nothing about the versions changed.
     let has_objects = api.store.range(name, "", None).next().is_some();
     api.kinds.remove(&group, &plural);
+    let hook = api.converter.clone().filter(|_| spec["conversion"]["strategy"] == "Webhook").map(|converter| {
+        let mut versions = spec["versions"].as_array().into_iter().flatten();
+        let storage = versions.find(|version| version["storage"] == true);
+        Hook { converter, storage: storage.map(|version| text(&version["name"])).unwrap_or_default() }
+    });
     for version in
         spec["versions"].as_array().into_iter().flatten().filter(|version| version["served"] == true)
     {
-        let same = old
-            .as_ref()
-            .and_then(|old| old.custom())
+        let before = old.as_ref().and_then(|old| old.custom());
+        let same = before
             .is_some_and(|custom| custom.is_first && custom.version["schema"] == version["schema"]);
-        let custom = Custom::new(crd, version, !has_objects || same);
+        let custom = Custom::new(crd, version, !has_objects || same, before, hook.clone());
         let mut verbs =
             vec!["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
         if is_deleting {

@@ -56,6 +56,9 @@ pub(crate) fn check(object: &Value) -> Vec<Fault> {
         } else if schema["type"].is_null() {
             let path = if versions.len() == 1 { "spec.validation.openAPIV3Schema".to_owned() } else { path };
             faults.push(Fault::required(format!("{path}.type"), "must not be empty at the root"));
+        } else {
+            let path = if versions.len() == 1 { "spec.validation.openAPIV3Schema" } else { &*path };
+            faults.extend(super::rules::compile(schema, path).1);
         }
     }
     if versions.iter().filter(|version| version["storage"] == true).count() != 1 {

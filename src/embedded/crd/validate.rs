@@ -8,11 +8,29 @@ use serde_json::{Map, Value};
 
 use crate::status::Fault;
 
-/// What of a value breaks its schema. `name` is its path in messages, `path` the path of faults.
-pub(super) fn check(schema: &Value, value: &Value, is_root: bool, path: &str, name: &str) -> Vec<Fault> {
+/// What of a value breaks its schema. `name` is its path in messages, `path` the path of faults. What an update has not
+/// changed is not checked.
+pub(super) fn check(
+    schema: &Value,
+    value: &Value,
+    old: Option<&Value>,
+    is_root: bool,
+    path: &str,
+    name: &str,
+) -> Vec<Fault> {
     let mut walk = Walk { faults: Vec::new() };
-    walk.value(schema, value, is_root, path, name);
+    walk.value(schema, value, old, is_root, path, name);
     walk.faults
+}
+
+/// The item of the old list that has the keys of `item`, if the list is a map.
+pub(super) fn counterpart<'a>(schema: &Value, old: &'a Value, item: &Value) -> Option<&'a Value> {
+    if schema["x-kubernetes-list-type"] != "map" {
+        return None;
+    }
+    let keys = schema["x-kubernetes-list-map-keys"].as_array()?;
+    let same = |old: &&Value| keys.iter().filter_map(Value::as_str).all(|key| old[key] == item[key]);
+    old.as_array()?.iter().find(same)
 }
 
 struct Walk {
@@ -38,7 +56,18 @@ fn type_of(value: &Value) -> &'static str {
 }
 
 impl Walk {
-    fn value(&mut self, schema: &Value, value: &Value, is_root: bool, path: &str, name: &str) {
+    fn value(
+        &mut self,
+        schema: &Value,
+        value: &Value,
+        old: Option<&Value>,
+        is_root: bool,
+        path: &str,
+        name: &str,
+    ) {
+        if old == Some(value) {
+            return;
+        }
         let int_or_string = schema["x-kubernetes-int-or-string"] == true;
         if value.is_null() && schema["nullable"] == true {
             return;
@@ -71,8 +100,8 @@ impl Walk {
         match value {
             Value::String(text) => self.text(schema, text, path, name),
             Value::Number(_) => self.number(schema, value, path, name),
-            Value::Array(items) => self.list(schema, items, path, name),
-            Value::Object(map) => self.object(schema, map, is_root, path, name),
+            Value::Array(items) => self.list(schema, items, old, path, name),
+            Value::Object(map) => self.object(schema, map, old, is_root, path, name),
             _ => {}
         }
         self.combined(schema, value, path, name);
@@ -125,7 +154,7 @@ impl Walk {
         }
     }
 
-    fn list(&mut self, schema: &Value, items: &[Value], path: &str, name: &str) {
+    fn list(&mut self, schema: &Value, items: &[Value], old: Option<&Value>, path: &str, name: &str) {
         let length = items.len();
         if let Some(most) = schema["maxItems"].as_u64().filter(|most| length as u64 > *most) {
             self.faults.push(Fault::too_many(path, length, most));
@@ -164,12 +193,22 @@ impl Walk {
         }
         if schema["items"].is_object() {
             for (at, item) in items.iter().enumerate() {
-                self.value(&schema["items"], item, false, &format!("{path}[{at}]"), &format!("{name}[{at}]"));
+                let old = old.and_then(|old| counterpart(schema, old, item));
+                let (path, name) = (format!("{path}[{at}]"), format!("{name}[{at}]"));
+                self.value(&schema["items"], item, old, false, &path, &name);
             }
         }
     }
 
-    fn object(&mut self, schema: &Value, map: &Map<String, Value>, is_root: bool, path: &str, name: &str) {
+    fn object(
+        &mut self,
+        schema: &Value,
+        map: &Map<String, Value>,
+        old: Option<&Value>,
+        is_root: bool,
+        path: &str,
+        name: &str,
+    ) {
         let length = map.len();
         if let Some(most) = schema["maxProperties"].as_u64().filter(|most| length as u64 > *most) {
             self.faults.push(Fault::too_many(path, length, most));
@@ -201,14 +240,15 @@ impl Walk {
             let below = schema["properties"].get(field);
             let below = below.or_else(|| Some(&schema["additionalProperties"]).filter(|s| s.is_object()));
             if let Some(below) = below {
-                self.value(below, value, false, &join(path, field), &join(name, field));
+                let old = old.and_then(|old| old.get(field));
+                self.value(below, value, old, false, &join(path, field), &join(name, field));
             }
         }
     }
 
     fn combined(&mut self, schema: &Value, value: &Value, path: &str, name: &str) {
         let parts = |key: &str| schema[key].as_array().map(Vec::as_slice).unwrap_or_default();
-        let faults = |part: &Value| check(part, value, false, path, name);
+        let faults = |part: &Value| check(part, value, None, false, path, name);
         for part in parts("allOf") {
             self.faults.extend(faults(part));
         }

@@ -100,7 +100,7 @@ async fn fixtures_are_answers_of_the_real_server() {
 fn with_body(step: &Value, line: &str) -> String {
     let raw: BTreeMap<String, &RawValue> = serde_json::from_str(line).unwrap();
     let mut fields: Vec<String> = Vec::new();
-    for key in ["do", "type", "accept", "as", "ignore", "wait", "body", "code", "answer"] {
+    for key in ["do", "type", "accept", "user", "as", "ignore", "wait", "body", "code", "answer"] {
         let value = match (key, raw.get(key)) {
             ("body", Some(body)) => body.get().to_owned(),
             _ if step[key].is_null() => continue,
@@ -136,7 +136,10 @@ async fn real(
         .uri(&uri)
         .header("content-type", step["type"].as_str().unwrap_or("application/json"))
         .header("accept", step["accept"].as_str().unwrap_or("application/json"))
-        .header("user-agent", AGENT)
+        .header("user-agent", AGENT);
+    let request = names::headers(step)
+        .into_iter()
+        .fold(request, |request, (name, value)| request.header(name, value))
         .body(kube::client::Body::from(body.into_bytes()))
         .unwrap();
     let response = client.send(request).await.unwrap();

@@ -1,0 +1,191 @@
+//! Who may do what: RBAC, impersonation, reviews of access and tokens.
+
+mod bootstrap;
+mod impersonation;
+mod review;
+mod rights;
+mod token;
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::api::{Api, Context};
+use crate::cel::{Scope, authorizer};
+use crate::kinds::Kind;
+use crate::request::{Query, Request, Route, User};
+use crate::status::{Failure, Outcome};
+
+pub(crate) use bootstrap::{aggregate, seed};
+pub(crate) use review::{create as review, user_info};
+pub(crate) use rights::{Attributes, Decision, RBAC, Rights};
+pub(crate) use token::{Token, create as create_token};
+
+impl Api {
+    /// The roles and bindings of now. They are read again only after one of them has changed.
+    pub(crate) fn rights(&mut self) -> Arc<Rights> {
+        if let Some(rights) = self.rights.as_ref().filter(|rights| rights.version == Rights::latest(&self.store)) {
+            return rights.clone();
+        }
+        let rights = Arc::new(Rights::read(&self.store));
+        self.rights = Some(rights.clone());
+        rights
+    }
+}
+
+/// Refuses a request that its user may not send.
+pub(crate) fn admit(api: &mut Api, request: &Request<'_>, path: &str, parts: &[String], query: &Query) -> Outcome<()> {
+    let user = request.user;
+    if user.is_master() {
+        return Ok(());
+    }
+    let parts_ref: Vec<&str> = parts.iter().map(String::as_str).collect();
+    let (group, version, rest) = match &parts_ref[..] {
+        ["api", version, ..] if parts.len() > 2 => ("", *version, &parts[2..]),
+        ["apis", group, version, ..] if parts.len() > 3 => (*group, *version, &parts[3..]),
+        _ => {
+            let verb = match request.method {
+                "HEAD" => "get".to_owned(),
+                method => method.to_lowercase(),
+            };
+            let wanted = Attributes { verb: &verb, path: Some(path), ..Attributes::default() };
+            return require(api, user, &wanted);
+        }
+    };
+    let route = Route::parse(group, version, &rest[..rest.len().min(5)]).or_else(|| Route::parse(group, version, &rest[..rest.len().min(3)]));
+    let Some(route) = route else { return Ok(()) };
+    let name = route.name.as_deref();
+    let selected = query.get("fieldSelector").and_then(|fields| {
+        fields.split(',').find_map(|field| field.strip_prefix("metadata.name=")).map(|name| name.trim_start_matches('='))
+    });
+    let verb = match (request.method, name) {
+        ("GET" | "HEAD", Some(_)) => "get",
+        ("GET" | "HEAD", None) if query.flag("watch") => "watch",
+        ("GET" | "HEAD", None) => "list",
+        ("POST", _) => "create",
+        ("PUT", _) => "update",
+        ("PATCH", _) => "patch",
+        ("DELETE", Some(_)) => "delete",
+        _ => "deletecollection",
+    };
+    let name = name.or_else(|| selected.filter(|_| matches!(verb, "list" | "watch"))).unwrap_or_default();
+    require(api, user, &attributes(&route, verb, name))
+}
+
+/// A request of a route as attributes. A namespace is in itself.
+fn attributes<'a>(route: &'a Route, verb: &'a str, name: &'a str) -> Attributes<'a> {
+    let is_namespace = route.group.is_empty() && route.plural == "namespaces";
+    Attributes {
+        verb,
+        group: &route.group,
+        resource: &route.plural,
+        subresource: route.subresource.as_deref().unwrap_or_default(),
+        namespace: route.namespace.as_deref().unwrap_or(if is_namespace { name } else { "" }),
+        name,
+        path: None,
+    }
+}
+
+/// Gives a policy the variables that ask about the rights of the sender.
+pub(crate) fn authorizer_of(rights: Arc<Rights>, user: &User, route: &Route, name: &str, scope: &mut Scope<'_>) {
+    let about = attributes(route, "", name);
+    scope.set("authorizer.requestResource", authorizer(rights.clone(), user, &about));
+    scope.set("authorizer", authorizer(rights, user, &Attributes::default()));
+}
+
+/// Refuses what a user may not do.
+pub(crate) fn require(api: &mut Api, user: &User, wanted: &Attributes<'_>) -> Outcome<()> {
+    let decision = api.rights().decide(user, wanted);
+    if decision.allowed { Ok(()) } else { Err(denied(user, wanted, &decision)) }
+}
+
+fn denied(user: &User, wanted: &Attributes<'_>, decision: &Decision) -> Box<Failure> {
+    let Attributes { verb, group, resource, subresource, namespace, name, path } = wanted;
+    let reason = if decision.reason.is_empty() { String::new() } else { format!(": {}", decision.reason) };
+    let who = format!("User {:?} cannot {verb}", user.name);
+    if let Some(path) = path {
+        let mut failure = Failure::new(403, "Forbidden", format!("forbidden: {who} path {path:?}{reason}"));
+        failure.set_details(serde_json::json!({}));
+        return failure;
+    }
+    let slash = if subresource.is_empty() { "" } else { "/" };
+    let place =
+        if namespace.is_empty() { "at the cluster scope".to_owned() } else { format!("in the namespace {namespace:?}") };
+    let why = format!("{who} resource \"{resource}{slash}{subresource}\" in API group {group:?} {place}{reason}");
+    Failure::denied(group, resource, name, &why)
+}
+
+/// A write that makes an object although its verb is another one.
+pub(crate) fn admit_create(api: &mut Api, context: &Context<'_>) -> Outcome<()> {
+    if context.request.user.is_master() {
+        return Ok(());
+    }
+    let wanted = attributes(&context.route, "create", context.name());
+    require(api, context.request.user, &wanted)
+}
+
+/// Nobody gives rights that they do not have, unless they may escalate or bind.
+pub(crate) fn admit_rights(api: &mut Api, context: &Context<'_>, live: Option<&Value>, object: &Value) -> Outcome<()> {
+    let kind = context.kind.clone();
+    let user = context.request.user;
+    if kind.group != RBAC || user.is_master() || live.is_some_and(|live| is_same_but_garbage(live, object)) {
+        return Ok(());
+    }
+    let name = crate::meta::text(object, "name").to_owned();
+    let namespace = context.namespace().to_owned();
+    let rights = api.rights();
+    let (verb, resource, role) = if kind.plural.ends_with("bindings") {
+        let (role_kind, role) = rights::role_ref(object);
+        ("bind", if role_kind == "Role" { "roles" } else { "clusterroles" }, role)
+    } else {
+        ("escalate", &*kind.plural, context.name())
+    };
+    let wanted =
+        Attributes { verb, group: RBAC, resource, namespace: &namespace, name: role, ..Attributes::default() };
+    if rights.decide(user, &wanted).allowed {
+        return Ok(());
+    }
+    let given;
+    let rules = if verb == "escalate" {
+        given = rights::Rule::all(object);
+        &given[..]
+    } else {
+        let (role_kind, role) = rights::role_ref(object);
+        rights.role(role_kind, role, &namespace).map_err(|_| Failure::not_found(&kind, role))?
+    };
+    confirm(&rights, user, (&kind, &name, &namespace), rules)
+}
+
+fn confirm(rights: &Rights, user: &User, (kind, name, namespace): (&Kind, &str, &str), rules: &[rights::Rule]) -> Outcome<()> {
+    let (own, errors) = rights.rules_for(user, namespace);
+    let missing = rights::missing(&own, rules);
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let groups: Vec<String> = user.groups.iter().map(|group| format!("{group:?}")).collect();
+    let errors =
+        if errors.is_empty() { String::new() } else { format!("; resolution errors: [{}]", rights::aggregate(&errors)) };
+    let why = format!(
+        "user {:?} (groups=[{}]) is attempting to grant RBAC permissions not currently held:\n{}{errors}",
+        user.name,
+        groups.join(" "),
+        missing.join("\n")
+    );
+    Err(Failure::forbidden(kind, name, &why))
+}
+
+/// Whether only what the garbage collector looks at was changed.
+fn is_same_but_garbage(live: &Value, object: &Value) -> bool {
+    let bare = |value: &Value| {
+        let mut value = value.clone();
+        if let Some(meta) = value["metadata"].as_object_mut() {
+            for field in ["ownerReferences", "finalizers", "managedFields", "resourceVersion"] {
+                meta.remove(field);
+            }
+        }
+        value
+    };
+    let changed = live["metadata"]["ownerReferences"] != object["metadata"]["ownerReferences"]
+        || live["metadata"]["finalizers"] != object["metadata"]["finalizers"];
+    changed && bare(live) == bare(object)
+}

@@ -1,0 +1,257 @@
+//! Expressions in CEL: compiled once, and evaluated with a bound on the steps.
+
+mod authorizer;
+mod check;
+mod value;
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Mutex;
+
+use kube_cel::KubeCelExt;
+use kube_cel::cel::common::ast::{CallExpr, EntryExpr, Expr, IdedExpr};
+use kube_cel::cel::context::{Context, VariableResolver};
+use kube_cel::cel::parser::Parser;
+use kube_cel::cel::{ExecutionError, Value as Cel};
+
+pub(crate) use authorizer::authorizer;
+pub(crate) use check::{Environment, Type};
+pub(crate) use value::{plain, typed};
+
+/// The steps of loops that one evaluation may take.
+const STEPS: u32 = 200_000;
+/// The longest expression, in bytes.
+const MAX_LENGTH: usize = 64 << 10;
+/// The depth of brackets.
+const MAX_DEPTH: usize = 100;
+
+/// A compiled expression.
+#[derive(Debug)]
+pub(crate) struct Program {
+    expr: IdedExpr,
+    /// The names of the variables that are read.
+    names: Vec<String>,
+}
+
+thread_local! {
+    static LEFT: Cell<u32> = const { Cell::new(0) };
+    // Registering the functions takes longer than most evaluations.
+    static ROOT: Context<'static> = root();
+}
+
+/// All functions.
+fn root() -> Context<'static> {
+    let mut context = Context::default().with_all();
+    authorizer::register(&mut context);
+    context.add_function("@tick", || -> Result<bool, ExecutionError> {
+        LEFT.with(|left| match left.get().checked_sub(1) {
+            Some(rest) => {
+                left.set(rest);
+                Ok(true)
+            }
+            None => Err(ExecutionError::function_error("@tick", OUT_OF_STEPS)),
+        })
+    });
+    context.add_function("type", |value: Cel| -> String { value.type_of().to_string() });
+    context
+}
+
+const OUT_OF_STEPS: &str = "operation cancelled: actual cost limit exceeded";
+
+impl Program {
+    /// Compiles an expression whose variables are known.
+    pub(crate) fn compile(text: &str, environment: &Environment<'_>) -> Result<(Self, Type), String> {
+        let failed = |why: &str| format!("compilation failed: ERROR: <input>:1:1: {why}\n | {text}\n | ^");
+        let mut depth = 0_usize;
+        for byte in text.bytes() {
+            match byte {
+                b'(' | b'[' | b'{' => depth += 1,
+                b')' | b']' | b'}' => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            if depth > MAX_DEPTH || text.len() > MAX_LENGTH {
+                return Err(failed("expression recursion limit exceeded"));
+            }
+        }
+        let mut expr = Parser::default()
+            .enable_optional_syntax(true)
+            .parse(text)
+            .map_err(|errors| failed(&format!("Syntax error: {errors}")))?;
+        let mut names = Vec::new();
+        prepare(&mut expr, &mut names).map_err(|why| failed(&why))?;
+        let found = environment.infer(&expr).map_err(|why| failed(&why))?;
+        Ok((Self { expr, names }, found))
+    }
+
+    /// Whether the expression reads a variable.
+    pub(crate) fn reads(&self, name: &str) -> bool {
+        self.names.iter().any(|known| known == name)
+    }
+
+    /// Evaluates with values of the variables.
+    pub(crate) fn evaluate(&self, scope: &Scope<'_>) -> Result<Cel, String> {
+        LEFT.set(STEPS);
+        scope.run(&self.expr)
+    }
+}
+
+/// A constant expression.
+fn evaluate_constant(text: &str) -> Option<Cel> {
+    let (program, _) = Program::compile(text, &Environment::default()).ok()?;
+    program.evaluate(&Scope::default()).ok()
+}
+
+/// The values of variables: given ones, and expressions that are evaluated when they are first read.
+#[derive(Default)]
+pub(crate) struct Scope<'a> {
+    given: BTreeMap<&'static str, Cel>,
+    lazy: Option<&'a BTreeMap<String, Program>>,
+    known: Mutex<HashMap<String, Result<Cel, String>>>,
+}
+
+impl<'a> Scope<'a> {
+    pub(crate) fn new(lazy: Option<&'a BTreeMap<String, Program>>) -> Self {
+        Self { lazy, ..Self::default() }
+    }
+
+    pub(crate) fn set(&mut self, name: &'static str, value: Cel) {
+        self.given.insert(name, value);
+    }
+
+    fn run(&self, expr: &IdedExpr) -> Result<Cel, String> {
+        ROOT.with(|root| {
+            let context = Context::Child { parent: root, variables: BTreeMap::new(), resolver: Some(self) };
+            Cel::resolve(expr, &context).map_err(|error| self.shown(&error))
+        })
+    }
+
+    /// An error with the words of the API server.
+    fn shown(&self, error: &ExecutionError) -> String {
+        match error {
+            ExecutionError::NoSuchKey(key) => format!("no such key: {key}"),
+            ExecutionError::NoSuchOverload
+            | ExecutionError::ValuesNotComparable(..)
+            | ExecutionError::UnsupportedBinaryOperator(..)
+            | ExecutionError::UnsupportedUnaryOperator(..) => "no such overload".to_owned(),
+            ExecutionError::DivisionByZero(_) => "division by zero".to_owned(),
+            ExecutionError::RemainderByZero(_) => "modulus by zero".to_owned(),
+            ExecutionError::Overflow(..) => "integer overflow".to_owned(),
+            ExecutionError::IndexOutOfBounds(at) => format!("index out of bounds: {}", text(at)),
+            ExecutionError::UndeclaredReference(name) => {
+                let known = self.known.lock().ok();
+                let why = known.and_then(|known| known.get(name.as_str())?.clone().err());
+                why.unwrap_or_else(|| format!("no such attribute(s): {name}"))
+            }
+            ExecutionError::FunctionError { function, message } => match &**function {
+                "int" | "uint" | "double" if message.starts_with("string parse") => {
+                    format!("type conversion error from 'string' to '{function}'")
+                }
+                "quantity" => {
+                    let pattern = "'^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
+                    format!("quantities must match the regular expression {pattern}")
+                }
+                _ => message.clone(),
+            },
+            other => other.to_string(),
+        }
+    }
+}
+
+impl VariableResolver for Scope<'_> {
+    fn resolve(&self, name: &str) -> Option<Cel> {
+        if let Some(value) = self.given.get(name) {
+            return Some(value.clone());
+        }
+        if check::TYPES.contains(&name) {
+            return Some(Cel::String(name.to_owned().into()));
+        }
+        let program = self.lazy?.get(name)?;
+        if let Some(known) = self.known.lock().ok()?.get(name) {
+            return known.clone().ok();
+        }
+        let value = self.run(&program.expr);
+        self.known.lock().ok()?.insert(name.to_owned(), value.clone());
+        value.ok()
+    }
+}
+
+/// A value as a text in messages.
+pub(crate) fn text(value: &Cel) -> String {
+    match value {
+        Cel::String(text) => text.to_string(),
+        Cel::Int(number) => number.to_string(),
+        other => format!("{other:?}"),
+    }
+}
+
+/// The name under which a variable of a policy is known: `variables.NAME`.
+pub(crate) fn variable(name: &str) -> String {
+    format!("variables.{name}")
+}
+
+fn expression(expr: Expr) -> IdedExpr {
+    IdedExpr { id: 0, expr }
+}
+
+fn call(name: &str, args: Vec<IdedExpr>) -> IdedExpr {
+    expression(Expr::Call(CallExpr { func_name: name.to_owned(), target: None, args }))
+}
+
+/// Prepares an expression: loops count their steps, and variables of policies become
+/// names of their own. What cannot be evaluated is refused.
+fn prepare(expr: &mut IdedExpr, names: &mut Vec<String>) -> Result<(), String> {
+    match &mut expr.expr {
+        Expr::Unspecified => return Err("the expression is empty".to_owned()),
+        Expr::Struct(found) => {
+            return Err(format!("undeclared reference to '{}' (in container '')", found.type_name));
+        }
+        Expr::Literal(_) => {}
+        Expr::Ident(name) => names.push(name.clone()),
+        Expr::Select(select) => {
+            if matches!(&select.operand.expr, Expr::Ident(name) if name == "variables") && !select.test {
+                let name = variable(&select.field);
+                names.push(name.clone());
+                expr.expr = Expr::Ident(name);
+                return Ok(());
+            }
+            if matches!(&select.operand.expr, Expr::Ident(name) if name == "authorizer") && select.field == "requestResource" {
+                expr.expr = Expr::Ident("authorizer.requestResource".to_owned());
+                return Ok(());
+            }
+            prepare(&mut select.operand, names)?;
+        }
+        Expr::List(list) => list.elements.iter_mut().try_for_each(|item| prepare(item, names))?,
+        Expr::Map(map) => {
+            for entry in &mut map.entries {
+                if let EntryExpr::MapEntry(entry) = &mut entry.expr {
+                    prepare(&mut entry.key, names)?;
+                    prepare(&mut entry.value, names)?;
+                }
+            }
+        }
+        Expr::Call(found) => {
+            if let Some(target) = &mut found.target {
+                prepare(target, names)?;
+            }
+            found.args.iter_mut().try_for_each(|arg| prepare(arg, names))?;
+        }
+        Expr::Comprehension(found) => {
+            if found.iter_var2.is_some() {
+                return Err("macros with two variables are not supported by the embedded API".to_owned());
+            }
+            for part in [
+                &mut found.iter_range,
+                &mut found.accu_init,
+                &mut found.loop_cond,
+                &mut found.loop_step,
+                &mut found.result,
+            ] {
+                prepare(part, names)?;
+            }
+            let condition = std::mem::take(&mut found.loop_cond);
+            found.loop_cond = call("_&&_", vec![call("@tick", Vec::new()), condition]);
+        }
+    }
+    Ok(())
+}
+
