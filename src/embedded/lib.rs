@@ -9,8 +9,8 @@
 mod access;
 mod api;
 mod body;
-mod controllers;
 mod cel;
+mod controllers;
 mod crd;
 mod decode;
 mod defaults;
@@ -42,8 +42,8 @@ mod table;
 mod validate;
 mod versions;
 mod watch;
-mod world;
 mod work;
+mod world;
 mod write;
 
 pub use api::Api;

@@ -247,7 +247,9 @@ pub(crate) fn labels_match(selector: &Value, labels: &Value) -> bool {
     exact.clone().all(|(key, value)| labels.get(key) == Some(value))
         && rules.clone().all(|rule| {
             let label = labels.get(rule["key"].as_str().unwrap_or_default());
-            let listed = || rule["values"].as_array().is_some_and(|all| label.is_some_and(|label| all.contains(label)));
+            let listed = || {
+                rule["values"].as_array().is_some_and(|all| label.is_some_and(|label| all.contains(label)))
+            };
             match rule["operator"].as_str().unwrap_or_default() {
                 "In" => listed(),
                 "NotIn" => !listed(),

@@ -113,7 +113,11 @@ impl Fault {
     pub(crate) fn is_blocking(&self) -> bool {
         matches!(
             self.kind,
-            FaultKind::NotSupported | FaultKind::Required | FaultKind::TooLong | FaultKind::TooMany | FaultKind::TypeInvalid
+            FaultKind::NotSupported
+                | FaultKind::Required
+                | FaultKind::TooLong
+                | FaultKind::TooMany
+                | FaultKind::TypeInvalid
         )
     }
 
@@ -241,7 +245,12 @@ impl Failure {
     }
 
     /// A write that a policy denies.
-    pub(crate) fn refused(kind: &Kind, name: &str, why: &str, (code, reason): (u16, &'static str)) -> Box<Self> {
+    pub(crate) fn refused(
+        kind: &Kind,
+        name: &str,
+        why: &str,
+        (code, reason): (u16, &'static str),
+    ) -> Box<Self> {
         let mut failure = Self::forbidden(kind, name, why);
         (failure.code, failure.reason) = (code, reason);
         if let Some(details) = &mut failure.details {

@@ -9,10 +9,10 @@ use crate::fields::manager::{Rules, unchanged};
 use crate::fields::{Conflicts, Managed, Owner, Set, check};
 use crate::kinds::Kind;
 use crate::meta;
+use crate::policy::{self, Write};
 use crate::request::{Query, Response, manager};
 use crate::status::{Failure, Outcome, details};
 use crate::store::Object;
-use crate::policy::{self, Write};
 use crate::{access, body, last_applied, patching, strategy, validate, versions};
 
 /// Creates an object.
@@ -248,7 +248,11 @@ fn save(
     if !faults.is_empty() {
         return Err(Failure::invalid(&kind.group, &kind.kind, &name, &faults));
     }
-    policy::admit(api, context, Write { operation: "UPDATE", name: &name, object: &object, old: live, is_dry })?;
+    policy::admit(
+        api,
+        context,
+        Write { operation: "UPDATE", name: &name, object: &object, old: live, is_dry },
+    )?;
     if object["metadata"]["generation"] != live["metadata"]["generation"] || kind.custom().is_some() {
         context.warnings.extend(strategy::warnings(&kind, &object));
     }
@@ -495,7 +499,11 @@ pub(crate) fn delete_collection(api: &mut Api, context: &mut Context<'_>) -> Out
 fn admit_delete(api: &mut Api, context: &mut Context<'_>, object: &Object, is_dry: bool) -> Outcome<()> {
     let old = versions::read(&context.kind, object)?;
     let name = meta::text(&old, "name").to_owned();
-    policy::admit(api, context, Write { operation: "DELETE", name: &name, object: &Value::Null, old: &old, is_dry })
+    policy::admit(
+        api,
+        context,
+        Write { operation: "DELETE", name: &name, object: &Value::Null, old: &old, is_dry },
+    )
 }
 
 /// The options of a deletion.
@@ -618,7 +626,8 @@ pub(crate) fn delete_one(
 
 /// Replaces an object on behalf of the garbage collector, as an update of its fields.
 pub(crate) fn put_as_collector(api: &mut Api, kind: &Arc<Kind>, key: &str, mut new: Value, now: &str) {
-    let Some(Ok(mut old)) = api.store.get(&kind.storage(), key).map(|object| versions::read(kind, object)) else {
+    let Some(Ok(mut old)) = api.store.get(&kind.storage(), key).map(|object| versions::read(kind, object))
+    else {
         return;
     };
     let mut managed = Managed::parse(&take_managed(&mut old)).unwrap_or_default();

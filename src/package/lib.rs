@@ -40,10 +40,10 @@ mod status_types;
 pub mod store;
 mod tarball;
 mod template_scan;
-pub mod world;
 #[cfg(test)]
 #[path = "../../tests/support/crd.rs"]
 mod test_crd;
+pub mod world;
 
 // Makes the modules of the crate `operetta-lang` available under `crate::`.
 use operetta_lang::{api, diag, naming, printable, template, yaml};

@@ -65,7 +65,10 @@ impl Names {
                         ("continue", Value::String(_)) => "<token>".into(),
                         ("nodePort" | "healthCheckNodePort", Value::Number(_)) => "<port>".into(),
                         ("token", Value::String(text)) if text.len() > 30 => "<opaque>".into(),
-                        ("managedFields" | "causes" | "WARNINGS" | "resourceRules" | "nonResourceRules", Value::Array(items)) => {
+                        (
+                            "managedFields" | "causes" | "WARNINGS" | "resourceRules" | "nonResourceRules",
+                            Value::Array(items),
+                        ) => {
                             let mut items: Vec<Value> = items.iter().map(|item| self.map(item)).collect();
                             items.sort_by_key(Value::to_string);
                             items.into()

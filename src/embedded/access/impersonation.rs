@@ -50,7 +50,8 @@ fn impersonate(api: &mut Api, sender: &User, headers: &[(String, String)]) -> Ou
     if user.groups.is_empty()
         && let Some((namespace, _)) = user.service_account()
     {
-        user.groups = vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")];
+        user.groups =
+            vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")];
     }
     let own = if user.name == ANONYMOUS { UNAUTHENTICATED } else { AUTHENTICATED };
     if !user.groups.iter().any(|group| group == own || group == UNAUTHENTICATED) {
@@ -67,7 +68,9 @@ const UNAUTHENTICATED: &str = "system:unauthenticated";
 fn check(api: &mut Api, sender: &User, user: &User) -> Outcome<()> {
     let base = Attributes { verb: "impersonate", ..Attributes::default() };
     let identity = match user.service_account() {
-        Some((namespace, name)) => Attributes { resource: "serviceaccounts", namespace, name, ..base.clone() },
+        Some((namespace, name)) => {
+            Attributes { resource: "serviceaccounts", namespace, name, ..base.clone() }
+        }
         None => Attributes { resource: "users", name: &user.name, ..base.clone() },
     };
     require(api, sender, &identity)?;
@@ -75,8 +78,14 @@ fn check(api: &mut Api, sender: &User, user: &User) -> Outcome<()> {
         require(api, sender, &Attributes { resource: "groups", name: group, ..base.clone() })?;
     }
     let base = Attributes { group: "authentication.k8s.io", ..base };
-    for (key, value) in user.extra.iter().flat_map(|(key, values)| values.iter().map(move |value| (key, value))) {
-        require(api, sender, &Attributes { resource: "userextras", subresource: key, name: value, ..base.clone() })?;
+    for (key, value) in
+        user.extra.iter().flat_map(|(key, values)| values.iter().map(move |value| (key, value)))
+    {
+        require(
+            api,
+            sender,
+            &Attributes { resource: "userextras", subresource: key, name: value, ..base.clone() },
+        )?;
     }
     if !user.uid.is_empty() {
         require(api, sender, &Attributes { resource: "uids", name: &user.uid, ..base })?;

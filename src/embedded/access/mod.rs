@@ -24,7 +24,9 @@ pub(crate) use token::{Token, create as create_token};
 impl Api {
     /// The roles and bindings of now. They are read again only after one of them has changed.
     pub(crate) fn rights(&mut self) -> Arc<Rights> {
-        if let Some(rights) = self.rights.as_ref().filter(|rights| rights.version == Rights::latest(&self.store)) {
+        if let Some(rights) =
+            self.rights.as_ref().filter(|rights| rights.version == Rights::latest(&self.store))
+        {
             return rights.clone();
         }
         let rights = Arc::new(Rights::read(&self.store));
@@ -34,7 +36,13 @@ impl Api {
 }
 
 /// Refuses a request that its user may not send.
-pub(crate) fn admit(api: &mut Api, request: &Request<'_>, path: &str, parts: &[String], query: &Query) -> Outcome<()> {
+pub(crate) fn admit(
+    api: &mut Api,
+    request: &Request<'_>,
+    path: &str,
+    parts: &[String],
+    query: &Query,
+) -> Outcome<()> {
     let user = request.user;
     if user.is_master() {
         return Ok(());
@@ -52,11 +60,15 @@ pub(crate) fn admit(api: &mut Api, request: &Request<'_>, path: &str, parts: &[S
             return require(api, user, &wanted);
         }
     };
-    let route = Route::parse(group, version, &rest[..rest.len().min(5)]).or_else(|| Route::parse(group, version, &rest[..rest.len().min(3)]));
+    let route = Route::parse(group, version, &rest[..rest.len().min(5)])
+        .or_else(|| Route::parse(group, version, &rest[..rest.len().min(3)]));
     let Some(route) = route else { return Ok(()) };
     let name = route.name.as_deref();
     let selected = query.get("fieldSelector").and_then(|fields| {
-        fields.split(',').find_map(|field| field.strip_prefix("metadata.name=")).map(|name| name.trim_start_matches('='))
+        fields
+            .split(',')
+            .find_map(|field| field.strip_prefix("metadata.name="))
+            .map(|name| name.trim_start_matches('='))
     });
     let verb = match (request.method, name) {
         ("GET" | "HEAD", Some(_)) => "get",
@@ -87,7 +99,13 @@ fn attributes<'a>(route: &'a Route, verb: &'a str, name: &'a str) -> Attributes<
 }
 
 /// Gives a policy the variables that ask about the rights of the sender.
-pub(crate) fn authorizer_of(rights: Arc<Rights>, user: &User, route: &Route, name: &str, scope: &mut Scope<'_>) {
+pub(crate) fn authorizer_of(
+    rights: Arc<Rights>,
+    user: &User,
+    route: &Route,
+    name: &str,
+    scope: &mut Scope<'_>,
+) {
     let about = attributes(route, "", name);
     scope.set("authorizer.requestResource", authorizer(rights.clone(), user, &about));
     scope.set("authorizer", authorizer(rights, user, &Attributes::default()));
@@ -109,9 +127,13 @@ fn denied(user: &User, wanted: &Attributes<'_>, decision: &Decision) -> Box<Fail
         return failure;
     }
     let slash = if subresource.is_empty() { "" } else { "/" };
-    let place =
-        if namespace.is_empty() { "at the cluster scope".to_owned() } else { format!("in the namespace {namespace:?}") };
-    let why = format!("{who} resource \"{resource}{slash}{subresource}\" in API group {group:?} {place}{reason}");
+    let place = if namespace.is_empty() {
+        "at the cluster scope".to_owned()
+    } else {
+        format!("in the namespace {namespace:?}")
+    };
+    let why =
+        format!("{who} resource \"{resource}{slash}{subresource}\" in API group {group:?} {place}{reason}");
     Failure::denied(group, resource, name, &why)
 }
 
@@ -125,7 +147,12 @@ pub(crate) fn admit_create(api: &mut Api, context: &Context<'_>) -> Outcome<()> 
 }
 
 /// Nobody gives rights that they do not have, unless they may escalate or bind.
-pub(crate) fn admit_rights(api: &mut Api, context: &Context<'_>, live: Option<&Value>, object: &Value) -> Outcome<()> {
+pub(crate) fn admit_rights(
+    api: &mut Api,
+    context: &Context<'_>,
+    live: Option<&Value>,
+    object: &Value,
+) -> Outcome<()> {
     let kind = context.kind.clone();
     let user = context.request.user;
     if kind.group != RBAC || user.is_master() || live.is_some_and(|live| is_same_but_garbage(live, object)) {
@@ -140,8 +167,14 @@ pub(crate) fn admit_rights(api: &mut Api, context: &Context<'_>, live: Option<&V
     } else {
         ("escalate", &*kind.plural, context.name())
     };
-    let wanted =
-        Attributes { verb, group: RBAC, resource, namespace: &namespace, name: role, ..Attributes::default() };
+    let wanted = Attributes {
+        verb,
+        group: RBAC,
+        resource,
+        namespace: &namespace,
+        name: role,
+        ..Attributes::default()
+    };
     if rights.decide(user, &wanted).allowed {
         return Ok(());
     }
@@ -156,15 +189,23 @@ pub(crate) fn admit_rights(api: &mut Api, context: &Context<'_>, live: Option<&V
     confirm(&rights, user, (&kind, &name, &namespace), rules)
 }
 
-fn confirm(rights: &Rights, user: &User, (kind, name, namespace): (&Kind, &str, &str), rules: &[rights::Rule]) -> Outcome<()> {
+fn confirm(
+    rights: &Rights,
+    user: &User,
+    (kind, name, namespace): (&Kind, &str, &str),
+    rules: &[rights::Rule],
+) -> Outcome<()> {
     let (own, errors) = rights.rules_for(user, namespace);
     let missing = rights::missing(&own, rules);
     if missing.is_empty() {
         return Ok(());
     }
     let groups: Vec<String> = user.groups.iter().map(|group| format!("{group:?}")).collect();
-    let errors =
-        if errors.is_empty() { String::new() } else { format!("; resolution errors: [{}]", rights::aggregate(&errors)) };
+    let errors = if errors.is_empty() {
+        String::new()
+    } else {
+        format!("; resolution errors: [{}]", rights::aggregate(&errors))
+    };
     let why = format!(
         "user {:?} (groups=[{}]) is attempting to grant RBAC permissions not currently held:\n{}{errors}",
         user.name,

@@ -50,16 +50,27 @@ fn invalid(fault: Fault) -> Box<Failure> {
 
 /// The user that a review asks about.
 fn subject(spec: &Value) -> Outcome<User> {
-    let texts = |value: &Value| value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
+    let texts = |value: &Value| {
+        value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+    };
     let text = |field: &str| spec[field].as_str().unwrap_or_default().to_owned();
     let user = User {
         name: text("user"),
         uid: text("uid"),
         groups: texts(&spec["groups"]),
-        extra: spec["extra"].as_object().into_iter().flatten().map(|(key, values)| (key.clone(), texts(values))).collect(),
+        extra: spec["extra"]
+            .as_object()
+            .into_iter()
+            .flatten()
+            .map(|(key, values)| (key.clone(), texts(values)))
+            .collect(),
     };
     if user.name.is_empty() && user.groups.is_empty() {
-        return Err(invalid(Fault::invalid("spec.user", "", "at least one of user or group must be specified")));
+        return Err(invalid(Fault::invalid(
+            "spec.user",
+            "",
+            "at least one of user or group must be specified",
+        )));
     }
     Ok(user)
 }
@@ -69,7 +80,11 @@ fn access(api: &mut Api, user: &User, spec: &Value) -> Outcome<Value> {
     if about.is_object() == path.is_object() {
         let why = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
         let fault = if about.is_object() {
-            Fault::invalid("spec.nonResourceAttributes", path.clone(), "cannot be specified in combination with resourceAttributes")
+            Fault::invalid(
+                "spec.nonResourceAttributes",
+                path.clone(),
+                "cannot be specified in combination with resourceAttributes",
+            )
         } else {
             Fault::invalid("spec.resourceAttributes", Value::Null, why)
         };
@@ -108,10 +123,18 @@ fn rules(api: &mut Api, user: &User, spec: &Value) -> Outcome<Value> {
     }
     let shown = |fields: &[(&str, &Vec<String>)]| -> Value {
         let fields = fields.iter().filter(|(_, items)| !items.is_empty());
-        fields.map(|(name, items)| ((*name).to_owned(), (*items).clone().into())).collect::<Map<_, _>>().into()
+        fields
+            .map(|(name, items)| ((*name).to_owned(), (*items).clone().into()))
+            .collect::<Map<_, _>>()
+            .into()
     };
     let of_resources = rules.iter().filter(|rule| !rule.resources.is_empty()).map(|rule| {
-        shown(&[("verbs", &rule.verbs), ("apiGroups", &rule.groups), ("resources", &rule.resources), ("resourceNames", &rule.names)])
+        shown(&[
+            ("verbs", &rule.verbs),
+            ("apiGroups", &rule.groups),
+            ("resources", &rule.resources),
+            ("resourceNames", &rule.names),
+        ])
     });
     let of_paths = rules.iter().filter(|rule| !rule.urls.is_empty());
     let of_paths = of_paths.map(|rule| shown(&[("verbs", &rule.verbs), ("nonResourceURLs", &rule.urls)]));

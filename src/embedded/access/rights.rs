@@ -67,7 +67,9 @@ impl Rule {
         }
         let is_resource = |rule: &String| {
             let (resource, sub) = rule.split_once('/').unwrap_or((rule, ""));
-            rule == "*" || sub == wanted.subresource && (resource == wanted.resource || resource == "*" && !sub.is_empty())
+            rule == "*"
+                || sub == wanted.subresource
+                    && (resource == wanted.resource || resource == "*" && !sub.is_empty())
         };
         (has(&self.groups, "*") || has(&self.groups, wanted.group))
             && self.resources.iter().any(is_resource)
@@ -96,14 +98,19 @@ impl Rule {
             }
         }
         for url in &self.urls {
-            out.extend(self.verbs.iter().map(|verb| Self { verbs: one(verb), urls: one(url), ..Self::default() }));
+            out.extend(self.verbs.iter().map(|verb| Self {
+                verbs: one(verb),
+                urls: one(url),
+                ..Self::default()
+            }));
         }
         out
     }
 
     /// Whether this rule allows all that `one`, which is the result of a split, allows.
     fn covers(&self, one: &Self) -> bool {
-        let all = |own: &[String], wanted: &[String]| has(own, "*") || wanted.iter().all(|item| has(own, item));
+        let all =
+            |own: &[String], wanted: &[String]| has(own, "*") || wanted.iter().all(|item| has(own, item));
         let resource = |path: &String| {
             has(&self.resources, path)
                 || path.split_once('/').is_some_and(|(_, sub)| has(&self.resources, &format!("*/{sub}")))
@@ -111,7 +118,8 @@ impl Rule {
         all(&self.verbs, &one.verbs)
             && all(&self.groups, &one.groups)
             && (has(&self.resources, "*") || one.resources.iter().all(resource))
-            && (self.names.is_empty() || !one.names.is_empty() && one.names.iter().all(|name| has(&self.names, name)))
+            && (self.names.is_empty()
+                || !one.names.is_empty() && one.names.iter().all(|name| has(&self.names, name)))
             && one.urls.iter().all(|path| self.urls.iter().any(|url| url == path || url_covers(url, path)))
     }
 
@@ -145,7 +153,8 @@ pub(crate) fn missing(own: &[&Rule], wanted: &[Rule]) -> Vec<String> {
         }
         let same = compact.iter_mut().find(|known| {
             one.urls.is_empty()
-                && (&known.groups, &known.resources, &known.names) == (&one.groups, &one.resources, &one.names)
+                && (&known.groups, &known.resources, &known.names)
+                    == (&one.groups, &one.resources, &one.names)
         });
         match same {
             Some(known) => known.verbs.extend(one.verbs),
@@ -235,7 +244,8 @@ impl Rights {
         let places = if namespace.is_empty() { vec![""] } else { vec!["", namespace] };
         for place in places {
             for binding in self.bindings.get(place).into_iter().flatten() {
-                let Some(subject) = binding.subjects.iter().find(|subject| is_subject(user, subject, place)) else {
+                let Some(subject) = binding.subjects.iter().find(|subject| is_subject(user, subject, place))
+                else {
                     continue;
                 };
                 match self.role(&binding.role_kind, &binding.role, place) {
@@ -332,11 +342,13 @@ fn subject_shown(subject: &Value, namespace: &str) -> String {
 
 /// The rules that an aggregated role gets: those of the roles that its selectors choose, by name.
 pub(crate) fn aggregated(role: &Value, all: &[Value]) -> Vec<Value> {
-    let selectors: Vec<&Value> = role["aggregationRule"]["clusterRoleSelectors"].as_array().into_iter().flatten().collect();
+    let selectors: Vec<&Value> =
+        role["aggregationRule"]["clusterRoleSelectors"].as_array().into_iter().flatten().collect();
     let mut rules: Vec<Value> = Vec::new();
     for selector in selectors {
         let chosen = all.iter().filter(|other| {
-            other["metadata"]["name"] != role["metadata"]["name"] && labels_match(selector, &other["metadata"]["labels"])
+            other["metadata"]["name"] != role["metadata"]["name"]
+                && labels_match(selector, &other["metadata"]["labels"])
         });
         for rule in chosen.flat_map(|other| other["rules"].as_array().into_iter().flatten()) {
             if !rules.contains(rule) {

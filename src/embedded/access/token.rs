@@ -86,8 +86,11 @@ pub(crate) fn create(api: &mut Api, context: &mut Context<'_>) -> Outcome<Respon
     }
     let seconds = spec["expirationSeconds"].as_i64().unwrap_or_default();
     if seconds < 600 {
-        let fault =
-            Fault::invalid("spec.expirationSeconds", seconds, "may not specify a duration less than 10 minutes");
+        let fault = Fault::invalid(
+            "spec.expirationSeconds",
+            seconds,
+            "may not specify a duration less than 10 minutes",
+        );
         return Err(Failure::invalid("authentication.k8s.io", "TokenRequest", "", &[fault]));
     }
     let meta = &account["metadata"];

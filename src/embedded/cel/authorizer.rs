@@ -102,16 +102,19 @@ pub(super) fn register(context: &mut Context<'_>) {
     // Rules of RBAC know no selectors.
     field("fieldSelector", |_, _| {});
     field("labelSelector", |_, _| {});
-    context.add_function("serviceAccount", |This(this): This<Cel>, namespace: Arc<String>, name: Arc<String>| {
-        let mut question = question(&this)?;
-        let groups = ["system:serviceaccounts", "system:authenticated"].map(str::to_owned);
-        question.user = Arc::new(User {
-            name: format!("system:serviceaccount:{namespace}:{name}"),
-            groups: groups.into_iter().chain([format!("system:serviceaccounts:{namespace}")]).collect(),
-            ..User::nobody()
-        });
-        Ok::<Cel, ExecutionError>(Cel::Opaque(Arc::new(question)))
-    });
+    context.add_function(
+        "serviceAccount",
+        |This(this): This<Cel>, namespace: Arc<String>, name: Arc<String>| {
+            let mut question = question(&this)?;
+            let groups = ["system:serviceaccounts", "system:authenticated"].map(str::to_owned);
+            question.user = Arc::new(User {
+                name: format!("system:serviceaccount:{namespace}:{name}"),
+                groups: groups.into_iter().chain([format!("system:serviceaccounts:{namespace}")]).collect(),
+                ..User::nobody()
+            });
+            Ok::<Cel, ExecutionError>(Cel::Opaque(Arc::new(question)))
+        },
+    );
     context.add_function("check", |This(this): This<Cel>, verb: Arc<String>| {
         let question = question(&this)?;
         let wanted = Attributes {
@@ -127,7 +130,9 @@ pub(super) fn register(context: &mut Context<'_>) {
         Ok::<Cel, ExecutionError>(Cel::Opaque(Arc::new(Answer(answer))))
     });
     context.add_function("allowed", |This(this): This<Cel>| decision(&this).map(|decision| decision.allowed));
-    context.add_function("reason", |This(this): This<Cel>| decision(&this).map(|decision| Arc::new(decision.reason)));
+    context.add_function("reason", |This(this): This<Cel>| {
+        decision(&this).map(|decision| Arc::new(decision.reason))
+    });
     context.add_function("errored", |This(this): This<Cel>| decision(&this).map(|_| false));
     context.add_function("error", |This(this): This<Cel>| decision(&this).map(|_| Arc::new(String::new())));
 }

@@ -49,8 +49,7 @@ impl Type {
                     let text = serde_json::json!({"type": "string"});
                     schema["properties"]["apiVersion"] = text.clone();
                     schema["properties"]["kind"] = text.clone();
-                    schema["properties"]["metadata"] =
-                        serde_json::json!({"type": "object", "properties": {"name": text, "generateName": text}});
+                    schema["properties"]["metadata"] = serde_json::json!({"type": "object", "properties": {"name": text, "generateName": text}});
                 }
                 Self::Object(schema.into())
             }
@@ -78,7 +77,9 @@ impl Type {
 
     /// Whether an operator may get both types.
     fn fits(&self, other: &Self) -> bool {
-        !(self.is_scalar() && (other.is_scalar() && self != other || matches!(other, Self::List(_) | Self::Map(_) | Self::Object(_))))
+        !(self.is_scalar()
+            && (other.is_scalar() && self != other
+                || matches!(other, Self::List(_) | Self::Map(_) | Self::Object(_))))
     }
 
     /// A type for values of both.
@@ -172,7 +173,10 @@ impl<'a> Environment<'a> {
             Type::Map(_) => Type::String,
             Type::Dyn => Type::Dyn,
             other => {
-                return Err(format!("expression of type '{}' cannot be range of a comprehension", other.name()));
+                return Err(format!(
+                    "expression of type '{}' cannot be range of a comprehension",
+                    other.name()
+                ));
             }
         };
         let start = self.infer(&found.accu_init)?;
@@ -216,7 +220,10 @@ fn result(name: &str, mut args: Vec<Type>) -> Found {
             _ => Ok(Type::Bool),
         },
         "_+_" | "_-_" | "_*_" | "_/_" | "_%_" => match &args[..] {
-            [a, b] if !(a.fits(b) && b.fits(a)) || matches!((a, name), (Type::Bool, _) | (Type::String, "_-_" | "_*_")) => {
+            [a, b]
+                if !(a.fits(b) && b.fits(a))
+                    || matches!((a, name), (Type::Bool, _) | (Type::String, "_-_" | "_*_")) =>
+            {
                 mismatch(&args)
             }
             _ => Ok(args.into_iter().reduce(Type::join).unwrap_or(Type::Dyn)),
@@ -247,30 +254,154 @@ fn result(name: &str, mut args: Vec<Type>) -> Found {
 }
 
 /// The names of types, which are compared with the result of `type`.
-pub(super) const TYPES: [&str; 9] = ["int", "uint", "double", "bool", "string", "bytes", "list", "map", "null_type"];
+pub(super) const TYPES: [&str; 9] =
+    ["int", "uint", "double", "bool", "string", "bytes", "list", "map", "null_type"];
 
 const BOOLS: [&str; 38] = [
-    "@in", "@tick", "startsWith", "endsWith", "matches", "contains", "isSorted", "isQuantity", "isInteger",
-    "isGreaterThan", "isLessThan", "sets.contains", "sets.equivalent", "sets.intersects", "isSemver", "isIP", "isCIDR",
-    "ip.isCanonical", "isLoopback", "isUnspecified", "isLinkLocalMulticast", "isLinkLocalUnicast", "isGlobalUnicast",
-    "containsIP", "containsCIDR", "hasValue", "allowed", "errored", "isURL",
-    "bool", "exists", "all", "exists_one", "isIPv4", "isIPv6", "isCIDRv4", "isCIDRv6", "has",
+    "@in",
+    "@tick",
+    "startsWith",
+    "endsWith",
+    "matches",
+    "contains",
+    "isSorted",
+    "isQuantity",
+    "isInteger",
+    "isGreaterThan",
+    "isLessThan",
+    "sets.contains",
+    "sets.equivalent",
+    "sets.intersects",
+    "isSemver",
+    "isIP",
+    "isCIDR",
+    "ip.isCanonical",
+    "isLoopback",
+    "isUnspecified",
+    "isLinkLocalMulticast",
+    "isLinkLocalUnicast",
+    "isGlobalUnicast",
+    "containsIP",
+    "containsCIDR",
+    "hasValue",
+    "allowed",
+    "errored",
+    "isURL",
+    "bool",
+    "exists",
+    "all",
+    "exists_one",
+    "isIPv4",
+    "isIPv6",
+    "isCIDRv4",
+    "isCIDRv6",
+    "has",
 ];
 
 const TEXTS: [&str; 17] = [
-    "string", "charAt", "lowerAscii", "upperAscii", "replace", "substring", "trim", "join", "strings.quote", "format",
-    "base64.encode", "find", "jsonpatch.escapeKey", "reason", "error", "getScheme", "getHost",
+    "string",
+    "charAt",
+    "lowerAscii",
+    "upperAscii",
+    "replace",
+    "substring",
+    "trim",
+    "join",
+    "strings.quote",
+    "format",
+    "base64.encode",
+    "find",
+    "jsonpatch.escapeKey",
+    "reason",
+    "error",
+    "getScheme",
+    "getHost",
 ];
 
 const OTHERS: [&str; 85] = [
-    "type", "_[?_]", "_?._", "-_", "uint", "bytes", "timestamp", "duration", "dyn", "min", "max", "sum", "slice", "sort",
-    "flatten", "distinct", "first", "last", "lists.range", "reverse", "quantity", "asInteger", "asApproximateFloat",
-    "sign", "add", "sub", "semver", "major", "minor", "patch", "ip", "cidr", "family", "prefixLength", "masked",
-    "base64.decode", "optional.none", "optional.of", "optional.ofNonZeroValue", "value", "or", "orValue", "optMap",
-    "optFlatMap", "validate", "getFullYear", "getMonth", "getDayOfYear", "getDayOfMonth", "getDate", "getDayOfWeek",
-    "getHours", "getMinutes", "getSeconds", "getMilliseconds", "format.named", "format.dns1123Label",
-    "format.dns1123Subdomain", "format.dns1035Label", "format.dns1035LabelPrefix", "format.dns1123LabelPrefix",
-    "format.dns1123SubdomainPrefix", "format.qualifiedName", "format.labelValue", "format.uri", "format.uuid",
-    "format.byte", "format.date", "format.datetime", "group", "resource", "subresource", "namespace", "name", "check",
-    "path", "serviceAccount", "fieldSelector", "labelSelector", "map", "filter", "@list", "@accu", "unwrap", "unwrapOpt",
+    "type",
+    "_[?_]",
+    "_?._",
+    "-_",
+    "uint",
+    "bytes",
+    "timestamp",
+    "duration",
+    "dyn",
+    "min",
+    "max",
+    "sum",
+    "slice",
+    "sort",
+    "flatten",
+    "distinct",
+    "first",
+    "last",
+    "lists.range",
+    "reverse",
+    "quantity",
+    "asInteger",
+    "asApproximateFloat",
+    "sign",
+    "add",
+    "sub",
+    "semver",
+    "major",
+    "minor",
+    "patch",
+    "ip",
+    "cidr",
+    "family",
+    "prefixLength",
+    "masked",
+    "base64.decode",
+    "optional.none",
+    "optional.of",
+    "optional.ofNonZeroValue",
+    "value",
+    "or",
+    "orValue",
+    "optMap",
+    "optFlatMap",
+    "validate",
+    "getFullYear",
+    "getMonth",
+    "getDayOfYear",
+    "getDayOfMonth",
+    "getDate",
+    "getDayOfWeek",
+    "getHours",
+    "getMinutes",
+    "getSeconds",
+    "getMilliseconds",
+    "format.named",
+    "format.dns1123Label",
+    "format.dns1123Subdomain",
+    "format.dns1035Label",
+    "format.dns1035LabelPrefix",
+    "format.dns1123LabelPrefix",
+    "format.dns1123SubdomainPrefix",
+    "format.qualifiedName",
+    "format.labelValue",
+    "format.uri",
+    "format.uuid",
+    "format.byte",
+    "format.date",
+    "format.datetime",
+    "group",
+    "resource",
+    "subresource",
+    "namespace",
+    "name",
+    "check",
+    "path",
+    "serviceAccount",
+    "fieldSelector",
+    "labelSelector",
+    "map",
+    "filter",
+    "@list",
+    "@accu",
+    "unwrap",
+    "unwrapOpt",
 ];

@@ -214,7 +214,9 @@ fn prepare(expr: &mut IdedExpr, names: &mut Vec<String>) -> Result<(), String> {
                 expr.expr = Expr::Ident(name);
                 return Ok(());
             }
-            if matches!(&select.operand.expr, Expr::Ident(name) if name == "authorizer") && select.field == "requestResource" {
+            if matches!(&select.operand.expr, Expr::Ident(name) if name == "authorizer")
+                && select.field == "requestResource"
+            {
                 expr.expr = Expr::Ident("authorizer.requestResource".to_owned());
                 return Ok(());
             }
@@ -254,4 +256,3 @@ fn prepare(expr: &mut IdedExpr, names: &mut Vec<String>) -> Result<(), String> {
     }
     Ok(())
 }
-

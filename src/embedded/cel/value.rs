@@ -63,8 +63,28 @@ fn call(function: &str, text: &str) -> Option<Cel> {
 }
 
 const KEYWORDS: [&str; 22] = [
-    "true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import", "let",
-    "loop", "package", "namespace", "return", "var", "void", "while", "__",
+    "true",
+    "false",
+    "null",
+    "in",
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+    "while",
+    "__",
 ];
 
 /// The name of a field as expressions write it.
@@ -75,5 +95,8 @@ pub(crate) fn escaped(name: &str) -> String {
     if !name.contains(['-', '.', '/']) && !name.contains("__") {
         return name.to_owned();
     }
-    name.replace("__", "__underscores__").replace('.', "__dot__").replace('-', "__dash__").replace('/', "__slash__")
+    name.replace("__", "__underscores__")
+        .replace('.', "__dot__")
+        .replace('-', "__dash__")
+        .replace('/', "__slash__")
 }

@@ -77,7 +77,11 @@ fn send(
     body: &Value,
     now: Timestamp,
 ) -> Result<Value, String> {
-    let user = User { name: format!("system:{agent}"), groups: vec!["system:masters".to_owned()], ..User::default() };
+    let user = User {
+        name: format!("system:{agent}"),
+        groups: vec!["system:masters".to_owned()],
+        ..User::default()
+    };
     let body = body.to_string();
     let request = Request {
         method,

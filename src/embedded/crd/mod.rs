@@ -149,7 +149,11 @@ pub(crate) fn validate(
         return faults;
     }
     let mut found = rules::Findings::default();
-    rules.evaluate(rules::At { schema: &custom.schema, value: object, old: live, is_root: true }, "", &mut found);
+    rules.evaluate(
+        rules::At { schema: &custom.schema, value: object, old: live, is_root: true },
+        "",
+        &mut found,
+    );
     faults.extend(found.faults);
     warnings.extend(found.warnings.iter().map(Fault::message));
     faults
@@ -230,17 +234,18 @@ fn serve(api: &mut Api, name: &str, crd: &Value) {
     // Objects that exist were stored by other schemas, unless nothing about the versions changed.
     let has_objects = api.store.range(name, "", None).next().is_some();
     api.kinds.remove(&group, &plural);
-    let hook = api.converter.clone().filter(|_| spec["conversion"]["strategy"] == "Webhook").map(|converter| {
-        let mut versions = spec["versions"].as_array().into_iter().flatten();
-        let storage = versions.find(|version| version["storage"] == true);
-        Hook { converter, storage: storage.map(|version| text(&version["name"])).unwrap_or_default() }
-    });
+    let hook =
+        api.converter.clone().filter(|_| spec["conversion"]["strategy"] == "Webhook").map(|converter| {
+            let mut versions = spec["versions"].as_array().into_iter().flatten();
+            let storage = versions.find(|version| version["storage"] == true);
+            Hook { converter, storage: storage.map(|version| text(&version["name"])).unwrap_or_default() }
+        });
     for version in
         spec["versions"].as_array().into_iter().flatten().filter(|version| version["served"] == true)
     {
         let before = old.as_ref().and_then(|old| old.custom());
-        let same = before
-            .is_some_and(|custom| custom.is_first && custom.version["schema"] == version["schema"]);
+        let same =
+            before.is_some_and(|custom| custom.is_first && custom.version["schema"] == version["schema"]);
         let custom = Custom::new(crd, version, !has_objects || same, before, hook.clone());
         let mut verbs =
             vec!["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];

@@ -44,21 +44,30 @@ pub(super) fn compile(schema: &Value, path: &str) -> (Option<Rules>, Vec<Fault>)
 }
 
 /// `uncorrelated` is the schema above it whose items have no counterpart in the old object.
-fn level(schema: &Value, path: &str, is_root: bool, uncorrelated: Option<&str>, faults: &mut Vec<Fault>) -> Option<Rules> {
+fn level(
+    schema: &Value,
+    path: &str,
+    is_root: bool,
+    uncorrelated: Option<&str>,
+    faults: &mut Vec<Fault>,
+) -> Option<Rules> {
     let mut rules = Rules::default();
     for (name, below) in schema["properties"].as_object().into_iter().flatten() {
-        if let Some(found) = level(below, &format!("{path}.properties[{name}]"), false, uncorrelated, faults) {
+        if let Some(found) = level(below, &format!("{path}.properties[{name}]"), false, uncorrelated, faults)
+        {
             rules.properties.insert(name.clone(), found);
         }
     }
     if schema["additionalProperties"].is_object() {
         let below = format!("{path}.additionalProperties");
-        rules.additional = level(&schema["additionalProperties"], &below, false, uncorrelated, faults).map(Box::new);
+        rules.additional =
+            level(&schema["additionalProperties"], &below, false, uncorrelated, faults).map(Box::new);
     }
     if schema["items"].is_object() {
         let is_map = schema["x-kubernetes-list-type"] == "map";
         let uncorrelated = uncorrelated.or_else(|| (!is_map).then_some(path));
-        rules.items = level(&schema["items"], &format!("{path}.items"), false, uncorrelated, faults).map(Box::new);
+        rules.items =
+            level(&schema["items"], &format!("{path}.items"), false, uncorrelated, faults).map(Box::new);
     }
     for (at, rule) in schema["x-kubernetes-validations"].as_array().into_iter().flatten().enumerate() {
         let path = format!("{path}.x-kubernetes-validations[{at}]");
@@ -111,7 +120,8 @@ fn one(
     let program = program?;
     let reads_old = program.reads("oldSelf");
     if reads_old && let Some(above) = uncorrelated {
-        let why = format!("oldSelf cannot be used on the uncorrelatable portion of the schema within {above}");
+        let why =
+            format!("oldSelf cannot be used on the uncorrelatable portion of the schema within {above}");
         faults.push(Fault::invalid(format!("{path}.rule"), text("rule"), why));
     }
     if old_is_optional && !reads_old {
@@ -139,7 +149,11 @@ fn check(schema: &Value, rule: &Value, path: &str, faults: &mut Vec<Fault>) {
     }
     let message = text("message");
     if !message.is_empty() && message.trim().is_empty() {
-        faults.push(Fault::invalid(format!("{path}.message"), message, "message must be non-empty if specified"));
+        faults.push(Fault::invalid(
+            format!("{path}.message"),
+            message,
+            "message must be non-empty if specified",
+        ));
     } else if message.trim().contains('\n') {
         faults.push(Fault::invalid(format!("{path}.message"), message, "must not contain line breaks"));
     } else if text("rule").trim().contains('\n') && message.is_empty() {
@@ -178,7 +192,9 @@ fn steps(path: &str) -> Vec<String> {
 fn exists(schema: &Value, path: &str) -> bool {
     let mut at = schema;
     for name in steps(path) {
-        let Some(below) = at["properties"].get(&name).or_else(|| at.get("additionalProperties")) else { return false };
+        let Some(below) = at["properties"].get(&name).or_else(|| at.get("additionalProperties")) else {
+            return false;
+        };
         at = below;
     }
     true
@@ -286,9 +302,15 @@ impl Rule {
             Ok(_) => {}
             Err(why) => {
                 let why = if why.starts_with("no such overload") {
-                    format!("'{why}': call arguments did not match a supported operator, function or macro signature for rule: {}", self.shown)
+                    format!(
+                        "'{why}': call arguments did not match a supported operator, function or macro signature for rule: {}",
+                        self.shown
+                    )
                 } else if why.starts_with("operation cancelled") {
-                    format!("'{why}': no further validation rules will be run due to call cost exceeds limit for rule: {}", self.shown)
+                    format!(
+                        "'{why}': no further validation rules will be run due to call cost exceeds limit for rule: {}",
+                        self.shown
+                    )
                 } else {
                     format!("{why} evaluating rule: {}", self.shown)
                 };
@@ -300,7 +322,8 @@ impl Rule {
             Ok(Cel::String(text)) => Some(text.trim().to_owned()),
             _ => None,
         });
-        let detail = detail.filter(|text| !text.is_empty() && text.len() <= MAX_MESSAGE && !text.contains('\n'));
+        let detail =
+            detail.filter(|text| !text.is_empty() && text.len() <= MAX_MESSAGE && !text.contains('\n'));
         let detail = detail.unwrap_or_else(|| self.default_message.clone());
         let path = if self.path.is_empty() { shown_path(path).to_owned() } else { join(path, &self.path) };
         let is_collection = matches!(kind, "object" | "array");

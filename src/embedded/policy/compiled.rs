@@ -116,8 +116,13 @@ impl Policy {
             let made = Some(text(found, "messageExpression")).filter(|text| !text.is_empty());
             Validation {
                 expression: condition(&expression, &environment),
-                message: if message.is_empty() { format!("failed expression: {expression}") } else { message.to_owned() },
-                message_expression: made.map(|text| Program::compile(text, &environment).map(|(program, _)| program)),
+                message: if message.is_empty() {
+                    format!("failed expression: {expression}")
+                } else {
+                    message.to_owned()
+                },
+                message_expression: made
+                    .map(|text| Program::compile(text, &environment).map(|(program, _)| program)),
                 reason: text(found, "reason").to_owned(),
                 text: expression,
             }
@@ -168,7 +173,10 @@ pub(crate) fn faults(spec: &Value) -> Vec<Fault> {
     for (at, found) in items(&spec["validations"]).iter().enumerate() {
         let expression = text(found, "expression");
         if expression.trim().is_empty() {
-            faults.push(Fault::required(format!("spec.validations[{at}].expression"), "expression is not specified"));
+            faults.push(Fault::required(
+                format!("spec.validations[{at}].expression"),
+                "expression is not specified",
+            ));
         } else if let Err(why) = condition(expression, &environment) {
             faults.push(Fault::invalid(format!("spec.validations[{at}].expression"), expression, why));
         }

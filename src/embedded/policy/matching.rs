@@ -14,17 +14,29 @@ pub(super) fn matches(api: &Api, context: &Context<'_>, write: &Write<'_>, const
     let is_one = |rule: &&Value| rule_matches(api, context, write, rule, is_equivalent);
     // Bindings need no rules: they only narrow what the policy is about.
     let included = rules("resourceRules");
-    (included.is_empty() && constraints["resourceRules"].is_null() || included.iter().any(|rule| is_one(&rule)))
+    (included.is_empty() && constraints["resourceRules"].is_null()
+        || included.iter().any(|rule| is_one(&rule)))
         && !rules("excludeResourceRules").iter().any(|rule| is_one(&rule))
         && namespace_matches(api, context, &constraints["namespaceSelector"])
         && object_matches(write, &constraints["objectSelector"])
 }
 
 fn has(rule: &Value, field: &str, wanted: impl Fn(&str) -> bool) -> bool {
-    rule[field].as_array().into_iter().flatten().filter_map(Value::as_str).any(|item| item == "*" || wanted(item))
+    rule[field]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .any(|item| item == "*" || wanted(item))
 }
 
-fn rule_matches(api: &Api, context: &Context<'_>, write: &Write<'_>, rule: &Value, is_equivalent: bool) -> bool {
+fn rule_matches(
+    api: &Api,
+    context: &Context<'_>,
+    write: &Write<'_>,
+    rule: &Value,
+    is_equivalent: bool,
+) -> bool {
     let kind = &context.kind;
     let sub = context.subresource();
     let version = |wanted: &str| {
@@ -33,7 +45,8 @@ fn rule_matches(api: &Api, context: &Context<'_>, write: &Write<'_>, rule: &Valu
     let resources = rule["resources"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let resource = |wanted: &str| {
         let (resource, below) = wanted.split_once('/').unwrap_or((wanted, ""));
-        (resource == "*" || resource == kind.plural) && (below == sub || below == "*" || wanted == "*" && sub.is_empty())
+        (resource == "*" || resource == kind.plural)
+            && (below == sub || below == "*" || wanted == "*" && sub.is_empty())
     };
     let scope = match rule["scope"].as_str() {
         Some("Cluster") => !kind.namespaced,

@@ -54,7 +54,8 @@ impl Api {
             let all = values(POLICIES).map(|policy| {
                 let name = meta::text(&policy, "name").to_owned();
                 let known = before.all.get(&name).filter(|known| known.spec == policy["spec"]);
-                let policy = known.cloned().unwrap_or_else(|| Arc::new(Policy::compile(&name, &policy["spec"])));
+                let policy =
+                    known.cloned().unwrap_or_else(|| Arc::new(Policy::compile(&name, &policy["spec"])));
                 (name, policy)
             });
             Arc::new(Policies { all: all.collect(), bindings: values(BINDINGS).collect(), version })
@@ -84,12 +85,20 @@ pub(crate) fn admit(api: &mut Api, context: &mut Context<'_>, write: Write<'_>) 
 }
 
 /// Checks a write by a policy that matches it.
-fn check(api: &mut Api, context: &mut Context<'_>, write: &Write<'_>, policy: &Policy, binding: &Value) -> Outcome<()> {
+fn check(
+    api: &mut Api,
+    context: &mut Context<'_>,
+    write: &Write<'_>,
+    policy: &Policy,
+    binding: &Value,
+) -> Outcome<()> {
     let denial = Denial { policy: &policy.name, binding: meta::text(binding, "name") };
     let params = match params(api, context, policy, &binding["spec"]["paramRef"]) {
         Ok(params) => params,
         Err(_) if policy.ignores_failures => return Ok(()),
-        Err(why) => return Err(denial.failure(context, write, &format!("failed to configure binding: {why}"), "")),
+        Err(why) => {
+            return Err(denial.failure(context, write, &format!("failed to configure binding: {why}"), ""));
+        }
     };
     for params in params {
         let mut scope = Scope::new(Some(&policy.variables));
@@ -117,7 +126,8 @@ fn check(api: &mut Api, context: &mut Context<'_>, write: &Write<'_>, policy: &P
         }
         for validation in &policy.validations {
             let Some(message) = validation.check(&scope, policy.ignores_failures) else { continue };
-            let actions = binding["spec"]["validationActions"].as_array().map(Vec::as_slice).unwrap_or_default();
+            let actions =
+                binding["spec"]["validationActions"].as_array().map(Vec::as_slice).unwrap_or_default();
             if actions.iter().any(|action| action == "Warn") {
                 context.warnings.push(format!(
                     "Validation failed for ValidatingAdmissionPolicy '{}' with binding '{}': {message}",
@@ -162,9 +172,10 @@ fn params(api: &Api, context: &Context<'_>, policy: &Policy, of: &Value) -> Resu
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let api_version = text(&wanted["apiVersion"]);
     let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
-    let kind = api.kinds.iter().find(|kind| {
-        kind.group == group && kind.version == version && wanted["kind"] == *kind.kind
-    });
+    let kind = api
+        .kinds
+        .iter()
+        .find(|kind| kind.group == group && kind.version == version && wanted["kind"] == *kind.kind);
     let kind = kind.ok_or_else(|| "failed to find resource referenced by paramKind".to_owned())?;
     let given = text(&of["namespace"]);
     let namespace = match (kind.namespaced, given.is_empty()) {
@@ -173,7 +184,12 @@ fn params(api: &Api, context: &Context<'_>, policy: &Policy, of: &Value) -> Resu
         (true, false) => given,
     };
     let found: Vec<Value> = match of["name"].as_str().filter(|name| !name.is_empty()) {
-        Some(name) => api.store.get(&kind.storage(), &key(&namespace, name)).into_iter().map(|found| found.value()).collect(),
+        Some(name) => api
+            .store
+            .get(&kind.storage(), &key(&namespace, name))
+            .into_iter()
+            .map(|found| found.value())
+            .collect(),
         None => {
             let all = api.store.range(&kind.storage(), "", None);
             all.filter(|(place, _)| place.starts_with(&key(&namespace, "")))
@@ -225,9 +241,11 @@ impl Validation {
             Ok(true) => None,
             Ok(false) => {
                 let made = self.message_expression.as_ref().and_then(|message| message.as_ref().ok());
-                let made = made.and_then(|program| program.evaluate(scope).ok()).map(|text| crate::cel::text(&text));
+                let made =
+                    made.and_then(|program| program.evaluate(scope).ok()).map(|text| crate::cel::text(&text));
                 let made = made.map(|text| text.trim().to_owned());
-                let made = made.filter(|text| !text.is_empty() && !text.contains('\n') && text.len() <= 5 << 10);
+                let made =
+                    made.filter(|text| !text.is_empty() && !text.contains('\n') && text.len() <= 5 << 10);
                 Some(made.unwrap_or_else(|| self.message.clone()))
             }
             Err(_) if ignores_failures => None,
