@@ -106,7 +106,7 @@ fn finish(api: &mut Api, place: &Place, now: &str) {
         }
         release(api, &kind, &key, value, "orphan");
     } else if has_finalizer(&value, "foregroundDeletion") {
-        let blocks = below.iter().filter_map(|place| stored(api, place)).any(|(kind, _, child)| {
+        let blocks = below.iter().filter_map(|place| stored(api, place)).any(|(_, _, child)| {
             let child = child.value();
             let owners = child["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
             owners.iter().any(|owner| owner["uid"] == *object.uid && owner["blockOwnerDeletion"] == true)

@@ -57,3 +57,6 @@ pub use world::World;
 
 #[cfg(test)]
 mod recorded;
+
+#[cfg(test)]
+mod access_tests;

@@ -35,9 +35,18 @@ impl Default for User {
 }
 
 impl User {
-    /// A user without a name.
-    pub(crate) fn nobody() -> Self {
-        Self { name: String::new(), uid: String::new(), groups: Vec::new(), extra: BTreeMap::new() }
+    /// A `ServiceAccount`.
+    pub(crate) fn account(namespace: &str, name: &str) -> Self {
+        Self {
+            name: format!("system:serviceaccount:{namespace}:{name}"),
+            uid: String::new(),
+            groups: vec![
+                "system:serviceaccounts".to_owned(),
+                format!("system:serviceaccounts:{namespace}"),
+                "system:authenticated".to_owned(),
+            ],
+            extra: BTreeMap::new(),
+        }
     }
 
     pub(crate) fn is_master(&self) -> bool {

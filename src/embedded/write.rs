@@ -498,7 +498,7 @@ pub(crate) fn delete_collection(api: &mut Api, context: &mut Context<'_>) -> Out
 /// Refuses a deletion that a policy denies.
 fn admit_delete(api: &mut Api, context: &mut Context<'_>, object: &Object, is_dry: bool) -> Outcome<()> {
     let old = versions::read(&context.kind, object)?;
-    let name = meta::text(&old, "name").to_owned();
+    let name = context.name().to_owned();
     policy::admit(
         api,
         context,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::api::{Api, Context};
-use crate::cel::{Scope, authorizer};
+use crate::cel::{Authority, Question};
 use crate::kinds::Kind;
 use crate::request::{Query, Request, Route, User};
 use crate::status::{Failure, Outcome};
@@ -98,17 +98,47 @@ fn attributes<'a>(route: &'a Route, verb: &'a str, name: &'a str) -> Attributes<
     }
 }
 
-/// Gives a policy the variables that ask about the rights of the sender.
-pub(crate) fn authorizer_of(
+/// Answers the questions of policies about the rights of a user.
+#[derive(Debug)]
+struct Asked {
     rights: Arc<Rights>,
-    user: &User,
-    route: &Route,
-    name: &str,
-    scope: &mut Scope<'_>,
-) {
+    user: User,
+}
+
+impl Authority for Asked {
+    fn decide(&self, question: &Question) -> (bool, String) {
+        let wanted = Attributes {
+            verb: &question.verb,
+            group: &question.group,
+            resource: &question.resource,
+            subresource: &question.subresource,
+            namespace: &question.namespace,
+            name: &question.name,
+            path: question.path.as_deref(),
+        };
+        let Decision { allowed, reason } = self.rights.decide(&self.user, &wanted);
+        (allowed, reason)
+    }
+
+    fn of_account(&self, namespace: &str, name: &str) -> Arc<dyn Authority> {
+        Arc::new(Self { rights: self.rights.clone(), user: User::account(namespace, name) })
+    }
+}
+
+/// The variables of policies that ask about the rights of the sender: `authorizer` and `authorizer.requestResource`.
+pub(crate) fn questions(rights: Arc<Rights>, user: &User, route: &Route, name: &str) -> [Question; 2] {
+    let authority: Arc<dyn Authority> = Arc::new(Asked { rights, user: user.clone() });
     let about = attributes(route, "", name);
-    scope.set("authorizer.requestResource", authorizer(rights.clone(), user, &about));
-    scope.set("authorizer", authorizer(rights, user, &Attributes::default()));
+    [Attributes::default(), about].map(|about| Question {
+        authority: authority.clone(),
+        verb: String::new(),
+        group: about.group.to_owned(),
+        resource: about.resource.to_owned(),
+        subresource: about.subresource.to_owned(),
+        namespace: about.namespace.to_owned(),
+        name: about.name.to_owned(),
+        path: None,
+    })
 }
 
 /// Refuses what a user may not do.

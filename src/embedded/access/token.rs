@@ -1,4 +1,4 @@
-//! Tokens of ServiceAccounts: opaque texts that only this API knows.
+//! Tokens of service accounts: opaque texts that only this API knows.
 
 use std::sync::Arc;
 
@@ -46,14 +46,9 @@ impl Token {
     fn user(&self) -> User {
         let id = format!("JTI={}", self.id);
         User {
-            name: format!("system:serviceaccount:{}:{}", self.namespace, self.name),
             uid: self.uid.clone(),
-            groups: vec![
-                "system:serviceaccounts".to_owned(),
-                format!("system:serviceaccounts:{}", self.namespace),
-                "system:authenticated".to_owned(),
-            ],
             extra: [("authentication.kubernetes.io/credential-id".to_owned(), vec![id])].into(),
+            ..User::account(&self.namespace, &self.name)
         }
     }
 }

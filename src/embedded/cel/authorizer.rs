@@ -1,6 +1,6 @@
 //! The variable `authorizer` of policies: asks whether a user may do something.
 
-use std::fmt;
+use std::fmt::{self, Debug};
 use std::sync::Arc;
 
 use kube_cel::cel::context::Context;
@@ -8,25 +8,31 @@ use kube_cel::cel::extractors::This;
 use kube_cel::cel::objects::Opaque;
 use kube_cel::cel::{ExecutionError, Value as Cel};
 
-use crate::access::{Attributes, Decision, Rights};
-use crate::request::User;
+/// Knows what a user may do.
+pub(crate) trait Authority: Debug + Send + Sync {
+    /// Whether the user may do it, and why.
+    fn decide(&self, question: &Question) -> (bool, String);
+
+    /// The same for a `ServiceAccount`.
+    fn of_account(&self, namespace: &str, name: &str) -> Arc<dyn Authority>;
+}
 
 /// A question about rights, as far as it is asked.
 #[derive(Clone)]
-struct Question {
-    rights: Arc<Rights>,
-    user: Arc<User>,
-    group: String,
-    resource: String,
-    subresource: String,
-    namespace: String,
-    name: String,
-    path: Option<String>,
+pub(crate) struct Question {
+    pub(crate) authority: Arc<dyn Authority>,
+    pub(crate) verb: String,
+    pub(crate) group: String,
+    pub(crate) resource: String,
+    pub(crate) subresource: String,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) path: Option<String>,
 }
 
-impl fmt::Debug for Question {
+impl Debug for Question {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "authorizer of {:?}", self.user.name)
+        self.authority.fmt(f)
     }
 }
 
@@ -46,7 +52,10 @@ impl Opaque for Question {
 
 /// The answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Answer(Decision);
+struct Answer {
+    allowed: bool,
+    reason: String,
+}
 
 impl Opaque for Answer {
     fn runtime_type_name(&self) -> &'static str {
@@ -54,18 +63,10 @@ impl Opaque for Answer {
     }
 }
 
-/// The authorizer for a user, who is asked about `about`.
-pub(crate) fn authorizer(rights: Arc<Rights>, user: &User, about: &Attributes<'_>) -> Cel {
-    Cel::Opaque(Arc::new(Question {
-        rights,
-        user: Arc::new(user.clone()),
-        group: about.group.to_owned(),
-        resource: about.resource.to_owned(),
-        subresource: about.subresource.to_owned(),
-        namespace: about.namespace.to_owned(),
-        name: about.name.to_owned(),
-        path: None,
-    }))
+impl From<Question> for Cel {
+    fn from(question: Question) -> Self {
+        Self::Opaque(Arc::new(question))
+    }
 }
 
 fn question(value: &Cel) -> Result<Question, ExecutionError> {
@@ -76,9 +77,9 @@ fn question(value: &Cel) -> Result<Question, ExecutionError> {
     .ok_or(ExecutionError::NoSuchOverload)
 }
 
-fn decision(value: &Cel) -> Result<Decision, ExecutionError> {
+fn answer(value: &Cel) -> Result<Answer, ExecutionError> {
     match value {
-        Cel::Opaque(found) => found.downcast_ref::<Answer>().map(|answer| answer.0.clone()),
+        Cel::Opaque(found) => found.downcast_ref::<Answer>().cloned(),
         _ => None,
     }
     .ok_or(ExecutionError::NoSuchOverload)
@@ -90,7 +91,7 @@ pub(super) fn register(context: &mut Context<'_>) {
         context.add_function(name, move |This(this): This<Cel>, text: Arc<String>| {
             let mut question = question(&this)?;
             set(&mut question, text.to_string());
-            Ok::<Cel, ExecutionError>(Cel::Opaque(Arc::new(question)))
+            Ok::<Cel, ExecutionError>(question.into())
         });
     };
     field("group", |question, text| question.group = text);
@@ -106,33 +107,19 @@ pub(super) fn register(context: &mut Context<'_>) {
         "serviceAccount",
         |This(this): This<Cel>, namespace: Arc<String>, name: Arc<String>| {
             let mut question = question(&this)?;
-            let groups = ["system:serviceaccounts", "system:authenticated"].map(str::to_owned);
-            question.user = Arc::new(User {
-                name: format!("system:serviceaccount:{namespace}:{name}"),
-                groups: groups.into_iter().chain([format!("system:serviceaccounts:{namespace}")]).collect(),
-                ..User::nobody()
-            });
-            Ok::<Cel, ExecutionError>(Cel::Opaque(Arc::new(question)))
+            question.authority = question.authority.of_account(&namespace, &name);
+            Ok::<Cel, ExecutionError>(question.into())
         },
     );
     context.add_function("check", |This(this): This<Cel>, verb: Arc<String>| {
-        let question = question(&this)?;
-        let wanted = Attributes {
-            verb: &verb,
-            group: &question.group,
-            resource: &question.resource,
-            subresource: &question.subresource,
-            namespace: &question.namespace,
-            name: &question.name,
-            path: question.path.as_deref(),
-        };
-        let answer = question.rights.decide(&question.user, &wanted);
-        Ok::<Cel, ExecutionError>(Cel::Opaque(Arc::new(Answer(answer))))
+        let mut question = question(&this)?;
+        question.verb = verb.to_string();
+        let (allowed, reason) = question.authority.decide(&question);
+        Ok::<Cel, ExecutionError>(Cel::Opaque(Arc::new(Answer { allowed, reason })))
     });
-    context.add_function("allowed", |This(this): This<Cel>| decision(&this).map(|decision| decision.allowed));
-    context.add_function("reason", |This(this): This<Cel>| {
-        decision(&this).map(|decision| Arc::new(decision.reason))
-    });
-    context.add_function("errored", |This(this): This<Cel>| decision(&this).map(|_| false));
-    context.add_function("error", |This(this): This<Cel>| decision(&this).map(|_| Arc::new(String::new())));
+    context.add_function("allowed", |This(this): This<Cel>| answer(&this).map(|answer| answer.allowed));
+    context
+        .add_function("reason", |This(this): This<Cel>| answer(&this).map(|answer| Arc::new(answer.reason)));
+    context.add_function("errored", |This(this): This<Cel>| answer(&this).map(|_| false));
+    context.add_function("error", |This(this): This<Cel>| answer(&this).map(|_| Arc::new(String::new())));
 }

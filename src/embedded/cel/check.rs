@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use kube_cel::cel::common::ast::{ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue};
 use serde_json::Value;
 
-use super::value::escaped;
+use super::names::{PLAIN, TYPES, escaped, variable};
 
 /// The type of an expression.
 #[derive(Debug, Clone, PartialEq)]
@@ -57,7 +57,7 @@ impl Type {
         }
     }
 
-    fn name(&self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Dyn => "dyn",
             Self::Bool => "bool",
@@ -126,6 +126,11 @@ impl<'a> Environment<'a> {
             }),
             Expr::Ident(name) if TYPES.contains(&&**name) && self.get(name).is_none() => Ok(Type::Dyn),
             Expr::Ident(name) => self.get(name).cloned().ok_or_else(|| undeclared(name)),
+            Expr::Select(select) if matches!(&select.operand.expr, Expr::Ident(name) if name == "variables") =>
+            {
+                let found = self.get(&variable(&select.field)).cloned();
+                found.ok_or_else(|| format!("undefined field '{}'", select.field))
+            }
             Expr::Select(select) => {
                 let found = field(&self.infer(&select.operand)?, &select.field)?;
                 Ok(if select.test { Type::Bool } else { found })
@@ -163,11 +168,15 @@ impl<'a> Environment<'a> {
                 }
                 result(&name, args)
             }
-            Expr::Struct(_) | Expr::Unspecified => Err("the expression is not supported".to_owned()),
+            Expr::Struct(found) => Err(undeclared(&found.type_name)),
+            Expr::Unspecified => Err("the expression is empty".to_owned()),
         }
     }
 
     fn loops(&self, found: &ComprehensionExpr) -> Found {
+        if found.iter_var2.is_some() {
+            return Err("macros with two variables are not supported by the embedded API".to_owned());
+        }
         let item = match self.infer(&found.iter_range)? {
             Type::List(item) => *item,
             Type::Map(_) => Type::String,
@@ -195,7 +204,9 @@ fn field(of: &Type, name: &str) -> Found {
     match of {
         Type::Object(schema) => {
             let mut properties = schema["properties"].as_object().into_iter().flatten();
-            let found = properties.find(|(known, _)| escaped(known) == name);
+            let is_plain = schema[PLAIN] == true;
+            let found =
+                properties.find(|(known, _)| if is_plain { *known == name } else { escaped(known) == name });
             found.map(|(_, below)| Type::of(below, false)).ok_or_else(|| format!("undefined field '{name}'"))
         }
         Type::Map(value) => Ok((**value).clone()),
@@ -252,10 +263,6 @@ fn result(name: &str, mut args: Vec<Type>) -> Found {
         name => Err(undeclared(name)),
     }
 }
-
-/// The names of types, which are compared with the result of `type`.
-pub(super) const TYPES: [&str; 9] =
-    ["int", "uint", "double", "bool", "string", "bytes", "list", "map", "null_type"];
 
 const BOOLS: [&str; 38] = [
     "@in",

@@ -2,6 +2,7 @@
 
 mod authorizer;
 mod check;
+mod names;
 mod value;
 
 use std::cell::Cell;
@@ -9,13 +10,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Mutex;
 
 use kube_cel::KubeCelExt;
-use kube_cel::cel::common::ast::{CallExpr, EntryExpr, Expr, IdedExpr};
+use kube_cel::cel::common::ast::{CallExpr, EntryExpr, Expr, IdedExpr, LiteralValue};
 use kube_cel::cel::context::{Context, VariableResolver};
 use kube_cel::cel::parser::Parser;
 use kube_cel::cel::{ExecutionError, Value as Cel};
 
-pub(crate) use authorizer::authorizer;
+pub(crate) use authorizer::{Authority, Question};
 pub(crate) use check::{Environment, Type};
+pub(crate) use names::{PLAIN, variable};
 pub(crate) use value::{plain, typed};
 
 /// The steps of loops that one evaluation may take.
@@ -78,8 +80,8 @@ impl Program {
             .parse(text)
             .map_err(|errors| failed(&format!("Syntax error: {errors}")))?;
         let mut names = Vec::new();
-        prepare(&mut expr, &mut names).map_err(|why| failed(&why))?;
         let found = environment.infer(&expr).map_err(|why| failed(&why))?;
+        prepare(&mut expr, &mut names);
         Ok((Self { expr, names }, found))
     }
 
@@ -162,7 +164,7 @@ impl VariableResolver for Scope<'_> {
         if let Some(value) = self.given.get(name) {
             return Some(value.clone());
         }
-        if check::TYPES.contains(&name) {
+        if names::TYPES.contains(&name) {
             return Some(Cel::String(name.to_owned().into()));
         }
         let program = self.lazy?.get(name)?;
@@ -184,11 +186,6 @@ pub(crate) fn text(value: &Cel) -> String {
     }
 }
 
-/// The name under which a variable of a policy is known: `variables.NAME`.
-pub(crate) fn variable(name: &str) -> String {
-    format!("variables.{name}")
-}
-
 fn expression(expr: Expr) -> IdedExpr {
     IdedExpr { id: 0, expr }
 }
@@ -197,50 +194,51 @@ fn call(name: &str, args: Vec<IdedExpr>) -> IdedExpr {
     expression(Expr::Call(CallExpr { func_name: name.to_owned(), target: None, args }))
 }
 
-/// Prepares an expression: loops count their steps, and variables of policies become
-/// names of their own. What cannot be evaluated is refused.
-fn prepare(expr: &mut IdedExpr, names: &mut Vec<String>) -> Result<(), String> {
+/// Prepares an expression that was checked: loops count their steps, and variables of policies become names of their own.
+fn prepare(expr: &mut IdedExpr, names: &mut Vec<String>) {
     match &mut expr.expr {
-        Expr::Unspecified => return Err("the expression is empty".to_owned()),
-        Expr::Struct(found) => {
-            return Err(format!("undeclared reference to '{}' (in container '')", found.type_name));
-        }
-        Expr::Literal(_) => {}
+        Expr::Unspecified | Expr::Struct(_) | Expr::Literal(_) => {}
         Expr::Ident(name) => names.push(name.clone()),
         Expr::Select(select) => {
             if matches!(&select.operand.expr, Expr::Ident(name) if name == "variables") && !select.test {
                 let name = variable(&select.field);
                 names.push(name.clone());
                 expr.expr = Expr::Ident(name);
-                return Ok(());
+                return;
             }
             if matches!(&select.operand.expr, Expr::Ident(name) if name == "authorizer")
                 && select.field == "requestResource"
             {
                 expr.expr = Expr::Ident("authorizer.requestResource".to_owned());
-                return Ok(());
+                return;
             }
-            prepare(&mut select.operand, names)?;
+            prepare(&mut select.operand, names);
+            // Selecting a field of what is no map is an error, and so is indexing it.
+            if !select.test {
+                let field = expression(Expr::Literal(LiteralValue::String(select.field.as_str().into())));
+                *expr = call("_[_]", vec![std::mem::take(&mut *select.operand), field]);
+            }
         }
-        Expr::List(list) => list.elements.iter_mut().try_for_each(|item| prepare(item, names))?,
+        Expr::List(list) => list.elements.iter_mut().for_each(|item| prepare(item, names)),
         Expr::Map(map) => {
             for entry in &mut map.entries {
                 if let EntryExpr::MapEntry(entry) = &mut entry.expr {
-                    prepare(&mut entry.key, names)?;
-                    prepare(&mut entry.value, names)?;
+                    prepare(&mut entry.key, names);
+                    prepare(&mut entry.value, names);
                 }
             }
         }
         Expr::Call(found) => {
-            if let Some(target) = &mut found.target {
-                prepare(target, names)?;
+            // The operator for fields fails where the one for keys finds nothing.
+            if found.func_name == "_?._" {
+                "_[?_]".clone_into(&mut found.func_name);
             }
-            found.args.iter_mut().try_for_each(|arg| prepare(arg, names))?;
+            if let Some(target) = &mut found.target {
+                prepare(target, names);
+            }
+            found.args.iter_mut().for_each(|arg| prepare(arg, names));
         }
         Expr::Comprehension(found) => {
-            if found.iter_var2.is_some() {
-                return Err("macros with two variables are not supported by the embedded API".to_owned());
-            }
             for part in [
                 &mut found.iter_range,
                 &mut found.accu_init,
@@ -248,11 +246,10 @@ fn prepare(expr: &mut IdedExpr, names: &mut Vec<String>) -> Result<(), String> {
                 &mut found.loop_step,
                 &mut found.result,
             ] {
-                prepare(part, names)?;
+                prepare(part, names);
             }
             let condition = std::mem::take(&mut found.loop_cond);
             found.loop_cond = call("_&&_", vec![call("@tick", Vec::new()), condition]);
         }
     }
-    Ok(())
 }

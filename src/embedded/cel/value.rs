@@ -9,6 +9,8 @@ use kube_cel::cel::Value as Cel;
 use kube_cel::cel::objects::Map;
 use serde_json::Value;
 
+use super::names::escaped;
+
 /// A value without a schema, as policies see it.
 pub(crate) fn plain(value: &Value) -> Cel {
     typed(value, &Value::Null, false)
@@ -60,43 +62,4 @@ fn with_format(text: &str, schema: &Value) -> Cel {
 /// A time or a duration.
 fn call(function: &str, text: &str) -> Option<Cel> {
     super::evaluate_constant(&format!("{function}({text:?})"))
-}
-
-const KEYWORDS: [&str; 22] = [
-    "true",
-    "false",
-    "null",
-    "in",
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-    "while",
-    "__",
-];
-
-/// The name of a field as expressions write it.
-pub(crate) fn escaped(name: &str) -> String {
-    if KEYWORDS.contains(&name) {
-        return format!("__{name}__");
-    }
-    if !name.contains(['-', '.', '/']) && !name.contains("__") {
-        return name.to_owned();
-    }
-    name.replace("__", "__underscores__")
-        .replace('.', "__dot__")
-        .replace('-', "__dash__")
-        .replace('/', "__slash__")
 }

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use kube_cel::cel::Value as Cel;
 use serde_json::{Value, json};
 
-use crate::cel::{Environment, Program, Scope, Type, variable};
+use crate::cel::{Environment, PLAIN, Program, Scope, Type, variable};
 use crate::status::Fault;
 
 /// A policy.
@@ -51,7 +51,7 @@ fn request() -> Type {
         let text = json!({"type": "string"});
         let of = |names: &[&str]| {
             let fields = names.iter().map(|name| ((*name).to_owned(), text.clone()));
-            json!({"type": "object", "properties": fields.collect::<serde_json::Map<_, _>>()})
+            json!({"type": "object", PLAIN: true, "properties": fields.collect::<serde_json::Map<_, _>>()})
         };
         let kind = of(&["group", "version", "kind"]);
         let resource = of(&["group", "version", "resource"]);
@@ -99,7 +99,7 @@ fn text<'a>(value: &'a Value, field: &str) -> &'a str {
 fn condition(expression: &str, environment: &Environment<'_>) -> Compiled {
     match Program::compile(expression, environment)? {
         (program, Type::Bool | Type::Dyn) => Ok(program),
-        _ => Err("must evaluate to bool".to_owned()),
+        (_, other) => Err(format!("must evaluate to bool but got {}", other.name())),
     }
 }
 
@@ -184,7 +184,7 @@ pub(crate) fn faults(spec: &Value) -> Vec<Fault> {
         let why = match Program::compile(message, &environment) {
             _ if message.is_empty() => continue,
             Ok((_, Type::String | Type::Dyn)) => continue,
-            Ok(_) => "must evaluate to string".to_owned(),
+            Ok((_, other)) => format!("must evaluate to string but got {}", other.name()),
             Err(why) => why,
         };
         faults.push(Fault::invalid(format!("spec.validations[{at}].messageExpression"), message, why));

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use crate::access::{authorizer_of, user_info};
+use crate::access::{questions, user_info};
 use crate::api::{Api, Context, key};
 use crate::cel::{Scope, plain};
 use crate::meta;
@@ -108,7 +108,9 @@ fn check(
         scope.set("params", plain(&params));
         scope.set("namespaceObject", plain(&matching::namespace(api, context)));
         let (rights, user) = (api.rights(), context.request.user);
-        authorizer_of(rights, user, &context.route, write.name, &mut scope);
+        let [authorizer, about] = questions(rights, user, &context.route, write.name);
+        scope.set("authorizer", authorizer.into());
+        scope.set("authorizer.requestResource", about.into());
         let mut skips = false;
         let mut broken = Vec::new();
         for (name, condition) in &policy.conditions {
@@ -159,7 +161,9 @@ impl Denial<'_> {
             "RequestEntityTooLarge" => (413, "RequestEntityTooLarge"),
             _ => (422, "Invalid"),
         };
-        Failure::refused(&context.kind, write.name, &why, (code, reason))
+        // A deletion of many names none of them.
+        let name = if write.name.is_empty() { "Unknown" } else { write.name };
+        Failure::refused(&context.kind, name, &why, (code, reason))
     }
 }
 
@@ -183,20 +187,13 @@ fn params(api: &Api, context: &Context<'_>, policy: &Policy, of: &Value) -> Resu
         (true, true) => context.namespace().to_owned(),
         (true, false) => given,
     };
-    let found: Vec<Value> = match of["name"].as_str().filter(|name| !name.is_empty()) {
-        Some(name) => api
-            .store
-            .get(&kind.storage(), &key(&namespace, name))
-            .into_iter()
-            .map(|found| found.value())
-            .collect(),
-        None => {
-            let all = api.store.range(&kind.storage(), "", None);
-            all.filter(|(place, _)| place.starts_with(&key(&namespace, "")))
-                .map(|(_, found)| found.value())
-                .filter(|found| labels_match(&of["selector"], &found["metadata"]["labels"]))
-                .collect()
-        }
+    let found: Vec<Value> = if let Some(name) = of["name"].as_str().filter(|name| !name.is_empty()) {
+        let found = api.store.get(&kind.storage(), &key(&namespace, name));
+        found.into_iter().map(|found| found.value()).collect()
+    } else {
+        let prefix = key(&namespace, "");
+        let all = api.store.range(&kind.storage(), &prefix, None).map(|(_, found)| found.value());
+        all.filter(|found| labels_match(&of["selector"], &found["metadata"]["labels"])).collect()
     };
     if found.is_empty() && of["parameterNotFoundAction"] != "Allow" {
         return Err("no params found for policy binding with `Deny` parameterNotFoundAction".to_owned());
