@@ -9,13 +9,13 @@ use crate::facts::{claims, is_terminal, volume_of};
 use crate::programs::Course;
 use crate::store::{Change, Event, Object, Place, Store};
 
-/// A controller: what looks after the objects of a resource. Those that create come before those that carry out.
+/// A controller: what looks after the objects of a resource, in the order in which they act.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Controller {
     CronJobs,
     Jobs,
-    Deployments,
     ReplicaSets,
+    Deployments,
     StatefulSets,
     DaemonSets,
     Claims,

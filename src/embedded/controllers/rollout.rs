@@ -131,7 +131,8 @@ impl Rollout {
         if total >= most { size } else { size + (most - total).min(wanted - size) }
     }
 
-    /// Annotates the new ReplicaSet, or creates it if that is asked for. Returns false if the server refused it.
+    /// Annotates the new ReplicaSet, or creates it if that is asked for. Returns false if that ends this step: the server
+    /// refused it, or the Deployment has changed and is looked at again.
     pub(super) fn ensure(&mut self, api: &mut Api, create: bool) -> bool {
         let next = 1 + self.old.iter().map(revision).max().unwrap_or(0);
         if let Some(mut set) = self.new.take() {
@@ -152,10 +153,11 @@ impl Rollout {
             if !is_known {
                 self.put_condition("Progressing", "True", "FoundNewReplicaSet", &found);
             }
+            self.new = Some(set);
             if is_revised || !is_known {
                 self.write(api);
+                return false;
             }
-            self.new = Some(set);
             return true;
         }
         !create || self.create(api, next)
@@ -197,7 +199,7 @@ impl Rollout {
             self.put_condition("Progressing", "True", "NewReplicaSetCreated", &message);
         }
         self.write(api);
-        true
+        false
     }
 
     /// Copies the annotations of the Deployment, and raises the revision.

@@ -54,14 +54,10 @@ pub(super) fn sync(api: &mut Api, key: &str, now: Timestamp) -> Option<Timestamp
         set: &set,
         now,
     };
-    let is_own = |pod: &Value| ordinal(&set, pod).is_some();
-    let mut pods: Vec<Value> = pods.into_iter().filter(is_own).collect();
-    if !is_deleting(&set) {
-        sync.run(api, &pods);
-        // What was created counts in the status, what is gone does not.
-        pods = claim(api, (&STATEFUL_SETS, &set), &PODS, now).into_iter().filter(is_own).collect();
-    }
-    let status = sync.status(&pods, revisions.collisions);
+    let pods: Vec<Value> = pods.into_iter().filter(|pod| ordinal(&set, pod).is_some()).collect();
+    let deleted = if is_deleting(&set) { 0 } else { sync.run(api, &pods).unwrap_or(0) };
+    // The status is about the pods as they were before this step.
+    let status = sync.status(&pods, revisions.collisions, deleted);
     let mut in_use: BTreeSet<&str> = pods.iter().map(revision).collect();
     in_use.extend([name(&sync.current), name(&sync.update)]);
     revisions.clean(api, &set, &in_use, now);
@@ -92,7 +88,8 @@ impl Sync<'_> {
     }
 
     /// One step: creates, replaces or deletes pods. Unless the policy is `Parallel`, the first pod that is not ready stops it.
-    fn run(&self, api: &mut Api, pods: &[Value]) -> Option<()> {
+    /// Returns the number of pods that were deleted to be updated.
+    fn run(&self, api: &mut Api, pods: &[Value]) -> Option<i64> {
         let wanted = self.start()..self.start() + self.replicas();
         let find = |number: i64| pods.iter().find(|pod| ordinal(self.set, pod) == Some(number));
         for number in wanted.clone() {
@@ -136,13 +133,13 @@ impl Sync<'_> {
             let pod = find(number)?;
             if revision(pod) != name(&self.update) && !is_deleting(pod) {
                 let _ = client::delete(api, MANAGER, &PODS, pod, None, self.now);
-                return None;
+                return Some(1);
             }
             if is_bad(&pod) {
                 return None;
             }
         }
-        Some(())
+        None
     }
 
     /// Looks after one replica. Returns whether those after it have to wait.
@@ -176,9 +173,6 @@ impl Sync<'_> {
         let revision = if is_current { &self.current } else { &self.update };
         let pod_name = self.pod_name(at);
         let mut pod = parts::pod(&STATEFUL_SETS, self.set, &template(revision));
-        if let Some(meta) = pod["metadata"].as_object_mut() {
-            meta.remove("generateName");
-        }
         pod["metadata"]["name"] = pod_name.clone().into();
         for (label, value) in [
             ("statefulset.kubernetes.io/pod-name", pod_name.clone()),
@@ -193,7 +187,7 @@ impl Sync<'_> {
         pod
     }
 
-    fn status(&self, pods: &[Value], collisions: i64) -> Value {
+    fn status(&self, pods: &[Value], collisions: i64, deleted: i64) -> Value {
         let count = |test: &dyn Fn(&Value) -> bool| {
             i64::try_from(pods.iter().filter(|pod| test(pod)).count()).unwrap_or(0)
         };
@@ -208,7 +202,7 @@ impl Sync<'_> {
             "replicas": replicas,
             "readyReplicas": ready,
             "availableReplicas": count(&|pod| self.is_available(pod)),
-            "currentReplicas": if is_complete { updated } else { current },
+            "currentReplicas": if is_complete { updated } else { current - deleted },
             "updatedReplicas": updated,
             "currentRevision": name(if is_complete { &self.update } else { &self.current }),
             "updateRevision": name(&self.update),

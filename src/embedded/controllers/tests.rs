@@ -2,6 +2,7 @@
 
 mod jobs;
 mod pods;
+mod real;
 mod sets;
 
 use std::collections::BTreeMap;

@@ -208,3 +208,63 @@ fn a_scheduler_of_the_user_can_bind_pods() {
     cluster.pass(2);
     assert_eq!(cluster.get(&format!("{PODS}/own"))["status"]["phase"], "Running");
 }
+
+#[test]
+fn a_namespace_that_is_deleted_takes_all_workloads_along() {
+    let mut cluster = Cluster::with(&[("load", ready_after(0))]);
+    cluster.create("/api/v1/namespaces", &json!({"metadata": {"name": "shop"}}));
+    let apps = "/apis/apps/v1/namespaces/shop";
+    cluster.create(&format!("{apps}/deployments"), &deployment("web", 2));
+    let mut db = stateful_set("db", 1);
+    db["spec"]["volumeClaimTemplates"] = json!([{"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}}}}]);
+    cluster.create(&format!("{apps}/statefulsets"), &db);
+    let job = json!({"metadata": {"name": "load"}, "spec": {"template": {"spec":
+        {"restartPolicy": "Never", "containers": [{"name": "main", "image": "image:1"}]}}}});
+    cluster.create("/apis/batch/v1/namespaces/shop/jobs", &job);
+    cluster.pass(5);
+    assert_eq!(cluster.names("/api/v1/namespaces/shop/pods").len(), 4);
+    cluster.send("DELETE", "/api/v1/namespaces/shop", &Value::Null);
+    cluster.pass(5);
+    assert!(!cluster.names("/api/v1/namespaces").contains(&"shop".to_owned()));
+    assert!(cluster.names("/api/v1/persistentvolumes").is_empty());
+    assert_eq!(cluster.api.next_due(), None);
+}
+
+#[test]
+fn a_claim_can_wait_for_its_pod_grow_and_use_a_volume_that_exists() {
+    let mut cluster = Cluster::new();
+    let class = json!({"metadata": {"name": "late"}, "provisioner": "x.y/z", "volumeBindingMode": "WaitForFirstConsumer",
+        "allowVolumeExpansion": true});
+    cluster.create("/apis/storage.k8s.io/v1/storageclasses", &class);
+    let claims = "/api/v1/namespaces/default/persistentvolumeclaims";
+    let claim = |name: &str, class: &str| {
+        json!({"metadata": {"name": name}, "spec": {"storageClassName": class, "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}}}})
+    };
+    cluster.create(claims, &claim("data", "late"));
+    cluster.create(claims, &claim("own", ""));
+    cluster.settle();
+    assert!(cluster.items(claims).iter().all(|claim| claim["status"]["phase"] == "Pending"));
+    let mut web = pod("web");
+    web["spec"]["volumes"] = json!([{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]);
+    cluster.create(PODS, &web);
+    let volume = json!({"metadata": {"name": "disk"}, "spec": {"capacity": {"storage": "2Gi"}, "accessModes": ["ReadWriteOnce"],
+        "hostPath": {"path": "/disk"}}});
+    cluster.create("/api/v1/persistentvolumes", &volume);
+    cluster.pass(2);
+    assert_eq!(conditions(&cluster.get(&format!("{PODS}/web")))["Ready"], "True ");
+    let own = cluster.get(&format!("{claims}/own"));
+    assert_eq!(
+        (&own["spec"]["volumeName"], &own["status"]["capacity"]["storage"]),
+        (&json!("disk"), &json!("2Gi"))
+    );
+    let grow = json!({"spec": {"resources": {"requests": {"storage": "3Gi"}}}});
+    cluster.patch(&format!("{claims}/data"), &grow);
+    cluster.settle();
+    assert_eq!(cluster.get(&format!("{claims}/data"))["status"]["capacity"]["storage"], "3Gi");
+    // A volume of the user is kept.
+    cluster.send("DELETE", &format!("{claims}/own"), &Value::Null);
+    cluster.settle();
+    assert_eq!(cluster.get("/api/v1/persistentvolumes/disk")["status"]["phase"], "Released");
+}
