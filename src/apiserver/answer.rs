@@ -7,32 +7,20 @@ use futures::stream;
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, USER_AGENT, WARNING};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use http_body::{Body, Frame};
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Full, LengthLimitError, Limited, StreamBody};
+use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited, StreamBody};
 use operetta_embedded as embedded;
 use operetta_embedded::{User, Watch};
-use serde_json::json;
 use tokio::sync::watch;
 use tower::BoxError;
 
+use super::reply::{Answer, boxed, status};
 use super::{Server, exec};
-
-/// The body of a response.
-pub(super) type Answer = UnsyncBoxBody<Bytes, io::Error>;
 
 const JSON: &str = "application/json";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
 /// The largest body of a request, as in kube-apiserver.
 const MAX_REQUEST: usize = 3 << 20;
-
-pub(super) fn boxed<B>(body: B) -> Answer
-where
-    B: Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<BoxError>,
-{
-    body.map_err(io::Error::other).boxed_unsync()
-}
 
 impl Server {
     /// Answers a request of a user.
@@ -169,16 +157,6 @@ fn refuse_media(accept: &str, content: &str, is_empty: bool) -> Option<Response<
         return Some(status(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", &message));
     }
     None
-}
-
-/// A refusal as the API server writes it.
-pub(super) fn status(code: StatusCode, reason: &str, message: &str) -> Response<Answer> {
-    let body = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-        "message": message, "reason": reason, "code": code.as_u16()});
-    let mut response = Response::new(boxed(Full::new(Bytes::from(body.to_string()))));
-    *response.status_mut() = code;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ use tokio_rustls::TlsAcceptor;
 use tower::BoxError;
 use tracing::debug;
 
-use super::answer::status;
+use super::reply::status;
 use super::{Server, admin};
 use crate::local::kubeconfig;
 use crate::manager::accept;

@@ -23,6 +23,7 @@ mod client;
 mod exec;
 mod listen;
 mod outside;
+mod reply;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
