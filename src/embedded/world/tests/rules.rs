@@ -274,3 +274,28 @@ fn readiness_follows_the_state() {
     play.start(&other);
     assert!(play.ready("a") && play.ready("b"));
 }
+
+#[test]
+fn worlds_of_several_packages_play_together() {
+    let header = "apiVersion: operetta.dev/v1alpha1\nkind: World\nper: '{{ pod.metadata.labels.app }}'\n";
+    let world = |name: &str, rules: &str| Source::new(name, format!("{header}{rules}"));
+    let count = "stdout: '{{ pods | length }}'";
+    let first =
+        world("a.yaml", &format!("exec: [{{command: [a], {count}}}, {{command: [both], stdout: a}}]"));
+    let second =
+        world("b.yaml", &format!("exec: [{{command: [b], {count}}}, {{command: [both], stdout: b}}]"));
+    let world = World::parse(&[first.clone(), second]).unwrap();
+    let mut play = Play { world, objects: Fake::default(), seconds: 0 };
+    let mut labelled = pod("a");
+    labelled["metadata"]["labels"] = json!({"app": "x"});
+    play.start(&labelled);
+    assert_eq!(["a", "b", "both"].map(|command| play.prints("a", command)), ["1", "1", "a"]);
+    assert!(play.exec("a", "none").stderr.ends_with("in container c: a.yaml, b.yaml\n"));
+    let wrong = [Source::new("c.yaml", "x: 1"), first, Source::new("d.yaml", "")];
+    let errors = World::parse(&wrong).unwrap_err();
+    let files: Vec<_> = errors.iter().filter_map(|error| error.location.as_ref()).collect();
+    assert!(
+        ["c.yaml", "d.yaml"].iter().all(|name| files.iter().any(|at| at.source.name == *name)),
+        "{errors:?}"
+    );
+}
