@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use serde_json::{Map, Value};
 
 use crate::facts::{claims, is_terminal, volume_of};
 use crate::programs::Course;
@@ -56,8 +57,12 @@ pub(crate) struct Controllers {
     due: BTreeMap<(Controller, Arc<str>), Timestamp>,
     pub(crate) by_time: BTreeSet<(Timestamp, Controller, Arc<str>)>,
     pub(crate) garbage: BTreeSet<Place>,
-    /// Services by the namespace and the first label that they select.
-    services: BTreeMap<String, BTreeSet<Arc<str>>>,
+    /// Services and budgets by the namespace and the first label that they select.
+    selecting: BTreeMap<String, BTreeSet<(Controller, Arc<str>)>>,
+    /// Pods by their namespace and each label.
+    labelled: BTreeMap<String, BTreeSet<Arc<str>>>,
+    /// Volumes that no claim has.
+    pub(crate) free_volumes: BTreeSet<Arc<str>>,
     pub(crate) kubelet: Kubelet,
     pub(crate) job_failures: BTreeMap<Box<str>, Failures>,
 }
@@ -181,18 +186,26 @@ impl Controllers {
             }
         }
         match &*event.resource {
-            "pods" => self.note_pod(store, namespace, event),
-            "services" => self.note_service(namespace, event),
+            "pods" => self.note_pod(namespace, event),
+            "services" => self.note_selector(Controller::Endpoints, &["spec", "selector"], event),
+            "poddisruptionbudgets.policy" => {
+                self.note_selector(Controller::Budgets, &["spec", "selector", "matchLabels"], event);
+            }
             "configmaps" | "secrets" | "persistentvolumeclaims" => self.retry_pods(&format!("{namespace}/")),
             "nodes" => {
                 self.retry_pods("");
                 self.note_all(store, "daemonsets.apps", "");
             }
-            "persistentvolumes" | "storageclasses.storage.k8s.io" => {
-                let waiting = store.range("persistentvolumeclaims", "", None);
-                let waiting = waiting.filter(|(_, claim)| !claim.json.contains("\"volumeName\""));
-                self.work.extend(waiting.map(|(key, _)| (Controller::Claims, key.clone())));
+            "persistentvolumes" => {
+                let is_taken = event.object.value()["spec"]["claimRef"]["uid"].is_string();
+                if is_taken || event.change == Change::Deleted {
+                    self.free_volumes.remove(&event.key);
+                } else {
+                    self.free_volumes.insert(event.key.clone());
+                    self.note_unbound(store);
+                }
             }
+            "storageclasses.storage.k8s.io" => self.note_unbound(store),
             _ => {}
         }
         if &*event.resource == "jobs.batch" && event.change == Change::Deleted {
@@ -243,15 +256,34 @@ impl Controllers {
         self.work.extend(waiting.map(|key| (Controller::Pods, key.clone())));
     }
 
-    fn note_pod(&mut self, store: &Store, namespace: &str, event: &Event) {
-        for object in event.old.iter().chain([&event.object]) {
-            for (key, value) in &object.labels {
-                if let Some(services) = self.services.get(&format!("{namespace}/{key}={value}")) {
-                    self.work.extend(services.iter().map(|key| (Controller::Endpoints, key.clone())));
+    /// Claims that have no volume look for one.
+    fn note_unbound(&mut self, store: &Store) {
+        let waiting = store.range("persistentvolumeclaims", "", None);
+        let waiting = waiting.filter(|(_, claim)| !claim.json.contains("\"volumeName\""));
+        self.work.extend(waiting.map(|(key, _)| (Controller::Claims, key.clone())));
+    }
+
+    fn note_pod(&mut self, namespace: &str, event: &Event) {
+        let old = event.old.iter().map(|old| (old, false));
+        for (object, is_new) in old.chain([(&event.object, event.change != Change::Deleted)]) {
+            let labels = object.labels.iter().map(|(key, value)| format!("{namespace}/{key}={value}"));
+            for label in labels {
+                if let Some(all) = self.selecting.get(&label) {
+                    self.work.extend(all.iter().cloned());
+                }
+                if is_new {
+                    self.labelled.entry(label).or_default().insert(event.key.clone());
+                } else if let Some(all) = self.labelled.get_mut(&label) {
+                    all.remove(&event.key);
+                    if all.is_empty() {
+                        self.labelled.remove(&label);
+                    }
                 }
             }
+            if let Some(all) = self.selecting.get(&format!("{namespace}/")) {
+                self.work.extend(all.iter().cloned());
+            }
         }
-        self.note_all(store, "poddisruptionbudgets.policy", namespace);
         if event.object.json.contains("\"persistentVolumeClaim\"") {
             let ends = event.change == Change::Deleted || is_terminal(&event.object.value());
             let claims = if ends { claims(&event.object.value()) } else { Vec::new() };
@@ -261,21 +293,35 @@ impl Controllers {
         }
     }
 
-    fn note_service(&mut self, namespace: &str, event: &Event) {
-        for (object, is_new) in event.old.iter().map(|old| (old, false)).chain([(&event.object, true)]) {
+    /// Notes which pods an object selects: by their first label, or all of the namespace.
+    fn note_selector(&mut self, controller: Controller, path: &[&str], event: &Event) {
+        let namespace = event.key.split('/').next().unwrap_or_default();
+        let old = event.old.iter().map(|old| (old, false));
+        for (object, is_new) in old.chain([(&event.object, event.change != Change::Deleted)]) {
             let value = object.value();
-            let Some((key, label)) = value["spec"]["selector"].as_object().and_then(|map| map.iter().next())
-            else {
-                continue;
-            };
-            let label = format!("{namespace}/{key}={}", label.as_str().unwrap_or_default());
-            let all = self.services.entry(label).or_default();
-            if is_new && event.change != Change::Deleted {
-                all.insert(event.key.clone());
+            let labels = path.iter().fold(&value, |at, step| &at[step]).as_object();
+            let first = labels.and_then(|labels| labels.iter().next());
+            let label = first.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()));
+            let all = self.selecting.entry(format!("{namespace}/{}", label.unwrap_or_default())).or_default();
+            if is_new {
+                all.insert((controller, event.key.clone()));
             } else {
-                all.remove(&event.key);
+                all.remove(&(controller, event.key.clone()));
             }
         }
+    }
+
+    /// The pods of a namespace that may have all of these labels: those that have one of them. `None` if all may.
+    pub(crate) fn labelled(
+        &self,
+        namespace: &str,
+        labels: Option<&Map<String, Value>>,
+    ) -> Option<BTreeSet<Arc<str>>> {
+        let labels = labels.into_iter().flatten();
+        let sets = labels.map(|(key, value)| {
+            self.labelled.get(&format!("{namespace}/{key}={}", value.as_str().unwrap_or_default()))
+        });
+        sets.min_by_key(|set| set.map_or(0, BTreeSet::len)).map(|set| set.cloned().unwrap_or_default())
     }
 
     /// Adds the work whose time has come.

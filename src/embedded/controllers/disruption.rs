@@ -5,22 +5,20 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::client::{self, BUDGETS, MANAGER, PODS, REPLICA_SETS, Resource, STATEFUL_SETS, get, list};
+use super::client::{self, BUDGETS, MANAGER, REPLICA_SETS, Resource, STATEFUL_SETS, get};
+use super::ownership::selected;
 use super::parts::{parse_time, scaled, seconds_after};
 use crate::api::{Api, key};
 use crate::facts::{is_deleting, is_ready, is_terminal, items, name, namespace, number, text};
 use crate::subresources::budget_condition;
-use crate::validate::selects;
 
 /// Seconds after which a pod that was to be evicted and still is there counts again.
 const CONFIRMED: i64 = 120;
 
 pub(super) fn sync(api: &mut Api, key: &str, now: Timestamp) -> Option<Timestamp> {
     let mut budget = get(api, &BUDGETS, key)?;
-    let pods: Vec<Value> = list(api, &PODS, namespace(&budget))
-        .into_iter()
-        .filter(|pod| selects(&budget["spec"]["selector"], &pod["metadata"]["labels"]) && !is_terminal(pod))
-        .collect();
+    let mut pods = selected(api, namespace(&budget), &budget["spec"]["selector"]);
+    pods.retain(|pod| !is_terminal(pod));
     let (expected, desired) = expected(api, &budget, &pods);
     let mut disrupted = Map::new();
     let mut due: Option<Timestamp> = None;

@@ -5,23 +5,20 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::client::{self, MANAGER, PODS, SERVICES, SLICES, get};
+use super::client::{self, MANAGER, SERVICES, SLICES, get};
+use super::ownership::selected;
 use super::parts::owner;
 use crate::api::{Api, time};
 use crate::facts::{is_deleting, is_ready, is_terminal, items, name, namespace, text, uid};
 
 pub(super) fn sync(api: &mut Api, key: &str, now: Timestamp) -> Option<Timestamp> {
     let service = get(api, &SERVICES, key)?;
-    let selector = service["spec"]["selector"].as_object().filter(|selector| !selector.is_empty())?;
-    if service["spec"]["type"] == "ExternalName" || is_deleting(&service) {
+    let selector = &service["spec"]["selector"];
+    let selects = selector.as_object().is_some_and(|selector| !selector.is_empty());
+    if !selects || service["spec"]["type"] == "ExternalName" || is_deleting(&service) {
         return None;
     }
-    let prefix = format!("{}/", namespace(&service));
-    let selected = api
-        .store
-        .range(PODS.name, &prefix, None)
-        .filter(|(_, pod)| selector.iter().all(|(label, value)| pod.label(label) == Some(text(value))));
-    let pods: Vec<Value> = selected.map(|(_, pod)| pod.value()).collect();
+    let pods = selected(api, namespace(&service), &json!({"matchLabels": selector}));
     let pods = pods.iter().filter(|pod| !is_terminal(pod) && pod["status"]["podIP"].is_string());
     let endpoints: Vec<Value> = pods.clone().map(|pod| endpoint(&service, pod)).collect();
     let ports = ports(&service, pods);

@@ -80,12 +80,15 @@ pub(super) fn is_finished(job: &Value) -> bool {
 }
 
 pub(super) fn sync(api: &mut Api, key: &str, now: Timestamp) -> Option<Timestamp> {
-    let job = get(api, &JOBS, key)?;
+    let Some(job) = get(api, &JOBS, key) else {
+        api.controllers.job_failures.remove(key);
+        return None;
+    };
     if job["spec"]["managedBy"].as_str().is_some_and(|by| by != "kubernetes.io/job-controller") {
         return None;
     }
     if is_finished(&job) {
-        api.controllers.job_failures.remove(uid(&job));
+        api.controllers.job_failures.remove(key);
         return expire(api, &job, now);
     }
     let pods = claim(api, (&JOBS, &job), &PODS, now);
@@ -254,7 +257,7 @@ impl Sync {
     }
 
     fn note_failures(&self, api: &mut Api, new_done: i64, new_failed: i64) -> Failures {
-        let failures = api.controllers.job_failures.entry(uid(&self.job).into()).or_default();
+        let failures = api.controllers.job_failures.entry(key_of(&self.job).into()).or_default();
         if new_done > 0 {
             *failures = Failures::default();
         } else if new_failed > 0 {

@@ -66,6 +66,7 @@ pub(super) fn sync(api: &mut Api, key: &str, now: Timestamp) -> Option<Timestamp
                 last: None,
                 since: parse_time(&pod["status"]["startTime"]).unwrap_or(now),
                 address: "",
+                unready: "",
             };
             let status = report.status(&pod, now);
             client::set_status(api, KUBELET, &PODS, &mut pod, status, now);
@@ -125,14 +126,7 @@ fn end(api: &mut Api, key: &str, mut pod: Value, now: Timestamp) -> Option<Times
         let code = if pod["spec"]["restartPolicy"] == "Always" { 0 } else { 143 };
         let end = End { started: run.started, finished: now, code, message: String::new() };
         stop(api, key, now);
-        let state = State::Ended(end);
-        let report = Report {
-            state,
-            restarts: run.restarts,
-            last: run.last.as_ref(),
-            since: run.since,
-            address: &run.address,
-        };
+        let report = report(&run, State::Ended(end));
         status = report.status(&pod, now);
     } else {
         status["phase"] = "Failed".into();
@@ -206,7 +200,15 @@ fn progress(api: &mut Api, key: &str, mut pod: Value, now: Timestamp) -> Option<
 }
 
 fn report(run: &Run, state: State) -> Report<'_> {
-    Report { state, restarts: run.restarts, last: run.last.as_ref(), since: run.since, address: &run.address }
+    Report {
+        state,
+        restarts: run.restarts,
+        last: run.last.as_ref(),
+        since: run.since,
+        address: &run.address,
+        // The message of containers that end is about their end.
+        unready: if run.course.ends_after.is_none() { &run.course.message } else { "" },
+    }
 }
 
 /// Ends a pod that ran for too long.

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::client::{self, MANAGER, Resource, get};
+use super::client::{self, MANAGER, PODS, Resource, get};
 use super::parts::{is_controlled_by, owner};
 use crate::api::Api;
 use crate::facts::{is_deleting, name, namespace, uid};
@@ -47,4 +47,13 @@ pub(super) fn claim(
     }
     claimed.sort_by(|a, b| name(a).cmp(name(b)));
     claimed
+}
+
+/// The pods of a namespace that a label selector selects, by name.
+pub(super) fn selected(api: &Api, namespace: &str, selector: &Value) -> Vec<Value> {
+    let fits = |pod: &Value| selects(selector, &pod["metadata"]["labels"]);
+    match api.controllers.labelled(namespace, selector["matchLabels"].as_object()) {
+        Some(keys) => keys.iter().filter_map(|key| get(api, &PODS, key)).filter(fits).collect(),
+        None => client::list(api, &PODS, namespace).into_iter().filter(fits).collect(),
+    }
 }

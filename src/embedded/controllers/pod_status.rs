@@ -37,6 +37,8 @@ pub(super) struct Report<'a> {
     /// When the kubelet saw the pod.
     pub(super) since: Timestamp,
     pub(super) address: &'a str,
+    /// Why the containers are not ready.
+    pub(super) unready: &'a str,
 }
 
 impl Report<'_> {
@@ -82,7 +84,8 @@ impl Report<'_> {
     fn conditions(&self, pod: &Value, phase: &str, now: Timestamp) -> Vec<Value> {
         let names: Vec<&str> =
             items(&pod["spec"]["containers"]).iter().map(|one| text(&one["name"])).collect();
-        let unready = format!("containers with unready status: [{}]", names.join(" "));
+        let why = if self.unready.is_empty() { String::new() } else { format!(": {}", self.unready) };
+        let unready = format!("containers with unready status: [{}]{why}", names.join(" "));
         let is_ready = matches!(self.state, State::Running { ready: true, .. });
         let gates = items(&pod["spec"]["readinessGates"]).iter().map(|gate| text(&gate["conditionType"]));
         let closed: Vec<&str> = gates.filter(|gate| !has_condition(pod, gate)).collect();

@@ -3,10 +3,10 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::client::{self, CLAIMS, CLASSES, MANAGER, PODS, VOLUMES, get, list};
+use super::client::{self, CLAIMS, CLASSES, MANAGER, PODS, VOLUMES, get};
 use super::parts::without_zeros;
 use crate::api::{Api, key, time};
-use crate::facts::{claims, is_deleting, is_terminal, items, name, namespace, text, uid, volume_of};
+use crate::facts::{is_deleting, is_terminal, items, name, namespace, text, uid, volume_of};
 use crate::quantity;
 
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
@@ -14,9 +14,9 @@ const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 pub(super) fn sync_claim(api: &mut Api, key: &str, now: Timestamp) -> Option<Timestamp> {
     let mut claim = get(api, &CLAIMS, key)?;
     if is_deleting(&claim) {
-        let is_used = list(api, &PODS, namespace(&claim))
-            .iter()
-            .any(|pod| !is_terminal(pod) && claims(pod).iter().any(|used| used == name(&claim)));
+        let is_used = api.store.range(PODS.name, &format!("{}/", namespace(&claim)), None).any(|(_, pod)| {
+            pod.json.contains(&format!("\"claimName\":\"{}\"", name(&claim))) && !is_terminal(&pod.value())
+        });
         if !is_used {
             release(api, &CLAIMS, &mut claim, "kubernetes.io/pvc-protection", now);
         }
@@ -70,7 +70,7 @@ fn fitting(api: &Api, claim: &Value) -> Option<Value> {
             && (spec["selector"].is_null()
                 || crate::validate::selects(&spec["selector"], &volume["metadata"]["labels"]))
     };
-    let free = list(api, &VOLUMES, "").into_iter().filter(fits);
+    let free = api.controllers.free_volumes.iter().filter_map(|key| get(api, &VOLUMES, key)).filter(fits);
     free.min_by_key(|volume| {
         (volume["spec"]["claimRef"].is_null(), size(&volume["spec"]["capacity"]["storage"]))
     })

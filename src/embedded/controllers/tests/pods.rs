@@ -37,6 +37,19 @@ fn a_pod_has_the_status_of_a_kubelet() {
 }
 
 #[test]
+fn a_pod_that_is_not_ready_says_why() {
+    let sick = Course { message: "no leader".to_owned(), ..Course::default() };
+    let mut cluster = Cluster::with(&[("db", sick)]);
+    cluster.create(PODS, &pod("db"));
+    cluster.pass(5);
+    let db = cluster.get(&format!("{PODS}/db"));
+    let ready =
+        db["status"]["conditions"].as_array().unwrap().iter().find(|known| known["type"] == "Ready").unwrap();
+    assert_eq!(ready["message"], "containers with unready status: [main]: no leader");
+    assert_eq!(cluster.api.next_due(), None);
+}
+
+#[test]
 fn a_pod_that_no_node_fits_waits_for_one() {
     let mut cluster = Cluster::new();
     let mut picky = pod("picky");
@@ -267,4 +280,25 @@ fn a_claim_can_wait_for_its_pod_grow_and_use_a_volume_that_exists() {
     cluster.send("DELETE", &format!("{claims}/own"), &Value::Null);
     cluster.settle();
     assert_eq!(cluster.get("/api/v1/persistentvolumes/disk")["status"]["phase"], "Released");
+}
+
+#[test]
+fn controllers_that_missed_events_look_at_all_objects() {
+    let mut cluster = Cluster::with(&[("load", ready_after(0))]);
+    cluster.create(DEPLOYMENTS, &deployment("web", 2));
+    let job = json!({"metadata": {"name": "load"}, "spec": {"template": {"spec":
+        {"restartPolicy": "Never", "containers": [{"name": "main", "image": "image:1"}]}}}});
+    cluster.create(JOBS, &job);
+    cluster.create(PODS, &pod("bare"));
+    cluster.pass(5);
+    cluster.send("DELETE", &format!("{DEPLOYMENTS}/web"), &json!({"propagationPolicy": "Foreground"}));
+    cluster.send("DELETE", &format!("{JOBS}/load"), &json!({"propagationPolicy": "Background"}));
+    cluster.send("DELETE", &format!("{PODS}/bare?gracePeriodSeconds=0"), &Value::Null);
+    cluster.create(DEPLOYMENTS, &deployment("new", 1));
+    cluster.api.store.compact(10_000);
+    cluster.pass(5);
+    let pods = cluster.names(PODS);
+    assert!(pods.len() == 1 && pods[0].starts_with("new-"), "{pods:?}");
+    assert_eq!(cluster.names(DEPLOYMENTS), ["new"]);
+    assert!(cluster.api.controllers.kubelet.runs.len() == 1 && cluster.api.next_due().is_none());
 }

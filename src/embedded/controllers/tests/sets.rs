@@ -327,3 +327,39 @@ fn pods_go_with_their_owner_after_their_grace_period() {
     assert!(cluster.names(PODS).is_empty() && cluster.names(REPLICA_SETS).is_empty());
     assert!(cluster.names(DEPLOYMENTS).is_empty());
 }
+
+#[test]
+fn templates_in_any_form_come_to_rest() {
+    let mut cluster = Cluster::new();
+    let odd = |name: &str| {
+        let mut template = template(name, "image:1");
+        template["metadata"]["annotations"] = json!({});
+        template["metadata"]["creationTimestamp"] = Value::Null;
+        template["spec"]["nodeSelector"] = json!({});
+        template["spec"]["initContainers"] = json!([{"name": "init", "image": "image:1"}]);
+        template["spec"]["volumes"] = json!([{"name": "tmp", "emptyDir": {}}]);
+        let main = &mut template["spec"]["containers"][0];
+        main["env"] = json!([{"name": "A", "value": ""}]);
+        main["resources"] =
+            json!({"limits": {"cpu": "1000m", "memory": 1_048_576}, "requests": {"cpu": 0.5}});
+        main["readinessProbe"] = json!({"tcpSocket": {"port": 80}});
+        template
+    };
+    let mut web = deployment("web", 1);
+    web["spec"]["template"] = odd("web");
+    web["metadata"]["annotations"] = json!({"a": "b"});
+    let mut db = with_claims("db", 1);
+    db["spec"]["template"] = odd("db");
+    let agent = json!({"metadata": {"name": "agent"}, "spec": {"selector": {"matchLabels": {"app": "agent"}}, "template": odd("agent")}});
+    cluster.create(DEPLOYMENTS, &web);
+    cluster.create(SETS, &db);
+    cluster.create("/apis/apps/v1/namespaces/default/daemonsets", &agent);
+    cluster.pass(10);
+    assert!(cluster.items(PODS).iter().all(|pod| conditions(pod)["Ready"] == "True "));
+    assert_eq!(cluster.names(PODS).len(), 3);
+    assert_eq!((cluster.names(REPLICA_SETS).len(), cluster.api.next_due()), (1, None));
+    cluster.patch(&format!("{DEPLOYMENTS}/web"), &json!({"metadata": {"annotations": {"a": "c"}}}));
+    cluster.pass(10);
+    assert_eq!(cluster.items(REPLICA_SETS)[0]["metadata"]["annotations"]["a"], "c");
+    assert_eq!(cluster.names(REPLICA_SETS).len(), 1);
+}
