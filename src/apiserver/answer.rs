@@ -29,7 +29,8 @@ impl Server {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        let acting = self.lock().acting_user(user, &impersonation(request.headers()));
+        let (method, uri) = (request.method().as_str(), request.uri().to_string());
+        let acting = self.lock().acting_user(user, method, &uri, &impersonation(request.headers()));
         let user = match acting {
             Ok(user) => user,
             Err(refusal) => return self.to_http(refusal),

@@ -66,6 +66,20 @@ fn default_roles_are_there_and_aggregated() {
     }
 }
 
+const LIST: &str = "/api/v1/namespaces/default/configmaps";
+
+fn header(name: &str, value: &str) -> (String, String) {
+    (name.to_owned(), value.to_owned())
+}
+
+/// The message with which `anna` is refused.
+fn refusal(api: &mut Api, headers: &[(String, String)]) -> String {
+    let refused = api.acting_user(&user("anna"), "GET", LIST, headers).unwrap_err();
+    let Body::Text(text) = refused.body else { panic!("a watch") };
+    let status: Value = serde_json::from_str(&text).unwrap();
+    status["message"].as_str().unwrap().to_owned()
+}
+
 #[test]
 fn impersonation_needs_the_verb_for_each_part() {
     let mut api = settled();
@@ -73,27 +87,47 @@ fn impersonation_needs_the_verb_for_each_part() {
         {"apiGroups": ["authentication.k8s.io"], "resources": ["userextras/a/b"], "verbs": ["impersonate"]}]);
     give(&mut api, "acts", "anna", &rules);
     let anna = user("anna");
-    let header = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     let bob = [header("impersonate-user", "bob"), header("impersonate-extra-a%2fb", "x y")];
-    let acting = api.acting_user(&anna, &bob).unwrap();
+    let acting = api.acting_user(&anna, "GET", LIST, &bob).unwrap();
     assert_eq!((acting.name.as_str(), &acting.groups[..]), ("bob", &["system:authenticated".to_owned()][..]));
     assert_eq!(acting.extra["a/b"], ["x y"]);
-    for (headers, what) in [
-        (vec![header("impersonate-user", "carl")], "users"),
-        (vec![header("impersonate-user", "bob"), header("impersonate-group", "system:masters")], "groups"),
-        (vec![header("impersonate-user", "bob"), header("impersonate-uid", "1")], "uids"),
-        (vec![header("impersonate-user", "system:serviceaccount:a:b")], "serviceaccounts"),
-        (vec![header("impersonate-user", "bob"), header("impersonate-extra-other", "x")], "userextras/other"),
+    for (name, value, mode) in [
+        ("impersonate-group", "system:masters", "user-info"),
+        ("impersonate-uid", "1", "user-info"),
+        ("impersonate-extra-other", "x", "user-info"),
+        ("impersonate-user", "carl", "user-info"),
+        ("impersonate-user", "system:serviceaccount:a:b", "serviceaccount"),
     ] {
-        let refused = api.acting_user(&anna, &headers).unwrap_err();
-        let Body::Text(text) = refused.body else { panic!("a watch") };
-        assert!(
-            refused.code == 403 && text.contains(&format!("cannot impersonate resource \\\"{what}\\\"")),
-            "{text}"
+        let mut headers = vec![header(name, value)];
+        if name != "impersonate-user" {
+            headers.push(header("impersonate-user", "bob"));
+        }
+        let message = refusal(&mut api, &headers);
+        let wanted = format!(
+            "configmaps is forbidden: User \"anna\" cannot impersonate-on:{mode}:list resource \"configmaps\" in API group \"\" in the namespace \"default\""
         );
+        assert_eq!(message, wanted);
     }
-    assert_eq!(api.acting_user(&anna, &[]).unwrap(), anna);
-    assert!(api.acting_user(&anna, &[header("impersonate-group", "a")]).is_err());
+    assert_eq!(api.acting_user(&anna, "GET", LIST, &[]).unwrap(), anna);
+    assert!(
+        refusal(&mut api, &[header("impersonate-group", "a")]).contains("without impersonating a user name")
+    );
+}
+
+#[test]
+fn constrained_impersonation_is_for_requests_of_its_kind() {
+    let mut api = settled();
+    let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["impersonate-on:user-info:list"]},
+        {"apiGroups": ["authentication.k8s.io"], "resources": ["users"], "verbs": ["impersonate:user-info"], "resourceNames": ["bob"]}]);
+    give(&mut api, "acts", "anna", &rules);
+    let bob = [header("impersonate-user", "bob")];
+    assert_eq!(api.acting_user(&user("anna"), "GET", LIST, &bob).unwrap().name, "bob");
+    assert!(api.acting_user(&user("anna"), "DELETE", LIST, &bob).is_err());
+    let message = refusal(&mut api, &[header("impersonate-user", "carl")]);
+    assert_eq!(
+        message,
+        "users.authentication.k8s.io \"carl\" is forbidden: User \"anna\" cannot impersonate:user-info resource \"users\" in API group \"authentication.k8s.io\" at the cluster scope"
+    );
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The API: one value that answers requests.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -108,6 +109,23 @@ pub(crate) fn time(now: Timestamp) -> String {
 impl Api {
     /// An API with the namespaces and roles that every cluster has.
     pub fn new(now: Timestamp) -> Self {
+        thread_local! {
+            // Many APIs begin at one time, and making the roles takes longer than most that is done with them.
+            static LAST: RefCell<Option<(Timestamp, Store, u64)>> = const { RefCell::new(None) };
+        }
+        let last = LAST.with_borrow(|last| last.clone().filter(|(time, ..)| *time == now));
+        let (_, store, generated) = last.unwrap_or_else(|| {
+            let fresh = Self::fresh(now);
+            let made = (now, fresh.store, fresh.generated);
+            LAST.set(Some(made.clone()));
+            made
+        });
+        let aggregated = store.latest(access::CLUSTER_ROLES);
+        Self { store, generated, aggregated, ..Self::default() }
+    }
+
+    /// A new API whose objects are made now.
+    fn fresh(now: Timestamp) -> Self {
         let mut api = Self::default();
         for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
             let body = serde_json::json!({"metadata": {"name": name}}).to_string();

@@ -149,6 +149,9 @@ fn special(definition: &str, map: &mut Map<String, Value>) {
             put(map, "apiGroup", "rbac.authorization.k8s.io".into());
         }
         "rbac.v1.RoleRef" => put(map, "apiGroup", "rbac.authorization.k8s.io".into()),
+        "autoscaling.v1.HorizontalPodAutoscalerSpec" => {
+            put(map, "targetCPUUtilizationPercentage", 80.into());
+        }
         "autoscaling.v2.HorizontalPodAutoscalerSpec"
             if map.get("metrics").and_then(Value::as_array).is_none_or(Vec::is_empty) =>
         {

@@ -8,6 +8,7 @@
 
 mod access;
 mod api;
+mod autoscalers;
 mod body;
 mod cel;
 mod controllers;

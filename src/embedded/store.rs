@@ -78,7 +78,7 @@ pub(crate) type Place = (Arc<str>, Arc<str>);
 const ADOPTABLE: [&str; 3] = ["pods", "replicasets.apps", "controllerrevisions.apps"];
 
 /// All objects.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Store {
     version: u64,
     objects: BTreeMap<Arc<str>, Objects>,

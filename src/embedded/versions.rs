@@ -37,12 +37,20 @@ pub(crate) fn read(kind: &Kind, object: &Object) -> Outcome<Value> {
 }
 
 /// The object as it is stored. With a webhook, that is always in the version of storage.
-pub(crate) fn for_storage(kind: &Kind, object: &Value) -> Outcome<Value> {
-    let mut stored = object.clone();
-    if let Some(hook) = kind.custom().and_then(|custom| custom.hook.as_ref()) {
-        ask(kind, hook, &hook.storage, &mut stored)?;
+pub(crate) fn for_storage(kind: &Kind, mut object: Value) -> Outcome<Value> {
+    if let Some(hook) = hook(kind) {
+        ask(kind, hook, &hook.storage, &mut object)?;
     }
-    Ok(stored)
+    Ok(object)
+}
+
+/// Converts an object that was just stored back to the version in which it came.
+pub(crate) fn from_storage(kind: &Kind, object: &mut Value) -> Outcome<()> {
+    if hook(kind).is_some() { convert(kind, object) } else { Ok(()) }
+}
+
+fn hook(kind: &Kind) -> Option<&Hook> {
+    kind.custom()?.hook.as_ref()
 }
 
 /// A webhook that converts the objects of a CRD.
@@ -109,12 +117,16 @@ pub(crate) fn is_current(kind: &Kind, object: &Object) -> bool {
 
 /// Converts an object to the version of a kind.
 pub(crate) fn convert(kind: &Kind, value: &mut Value) -> Outcome<()> {
-    if let Some(hook) = kind.custom().and_then(|custom| custom.hook.as_ref()) {
+    if let Some(hook) = hook(kind) {
         ask(kind, hook, &kind.version, value)?;
     }
     if kind.plural == "events" && value["apiVersion"] != kind.api_version() {
         event(value, kind.group.is_empty());
         // A group writes empty fields that the other does not have.
+        crate::decode::decode(kind.typed(), value).ok();
+    }
+    if kind.plural == "horizontalpodautoscalers" && value["apiVersion"] != kind.api_version() {
+        crate::autoscalers::convert(value, kind.version == "v1");
         crate::decode::decode(kind.typed(), value).ok();
     }
     value["apiVersion"] = kind.api_version().into();

@@ -146,20 +146,16 @@ fn store_new(
     if is_dry {
         return Ok(object);
     }
-    let mut stored = versions::for_storage(&kind, &object)?;
-    api.store.put(&kind.storage(), &key, &mut stored);
-    let object = returned(&kind, object, stored)?;
+    let object = store(api, &kind, &key, object)?;
     crate::crd::changed(api, &kind, Some(&object));
     Ok(object)
 }
 
-/// An object after it was stored: a webhook converts it back.
-fn returned(kind: &Kind, mut object: Value, mut stored: Value) -> Outcome<Value> {
-    if kind.custom().is_some_and(|custom| custom.hook.is_some()) {
-        versions::convert(kind, &mut stored)?;
-        return Ok(stored);
-    }
-    object["metadata"]["resourceVersion"] = stored["metadata"]["resourceVersion"].take();
+/// Stores an object. Returns it as it is answered: a webhook converts it to the version of storage and back.
+fn store(api: &mut Api, kind: &Kind, key: &str, object: Value) -> Outcome<Value> {
+    let mut object = versions::for_storage(kind, object)?;
+    api.store.put(&kind.storage(), key, &mut object);
+    versions::from_storage(kind, &mut object)?;
     Ok(object)
 }
 
@@ -272,9 +268,7 @@ fn save(
         api.store.remove(&kind.storage(), &key);
         crate::crd::changed(api, &kind, None);
     } else {
-        let mut stored = versions::for_storage(&kind, &object)?;
-        api.store.put(&kind.storage(), &key, &mut stored);
-        object = returned(&kind, object, stored)?;
+        object = store(api, &kind, &key, object)?;
         crate::crd::changed(api, &kind, Some(&object));
     }
     Ok((object, is_gone))
@@ -616,9 +610,7 @@ pub(crate) fn delete_one(
         return Ok((if strategy::is_graceful(kind) { value } else { before }, true));
     }
     if value != before {
-        let mut stored = versions::for_storage(kind, &value)?;
-        api.store.put(&kind.storage(), key, &mut stored);
-        value["metadata"]["resourceVersion"] = stored["metadata"]["resourceVersion"].clone();
+        value = store(api, kind, key, value)?;
         crate::crd::changed(api, kind, Some(&value));
     }
     Ok((value, false))
@@ -651,8 +643,8 @@ pub(crate) fn put(api: &mut Api, kind: &Arc<Kind>, key: &str, value: Value) {
         crate::crd::changed(api, kind, None);
         return;
     }
-    // What no webhook converts stays in its version: controllers cannot tell anybody.
-    let mut value = versions::for_storage(kind, &value).unwrap_or(value);
-    api.store.put(&kind.storage(), key, &mut value);
-    crate::crd::changed(api, kind, Some(&value));
+    // What a webhook does not convert stays as it was: a controller has nobody to tell.
+    if let Ok(value) = store(api, kind, key, value) {
+        crate::crd::changed(api, kind, Some(&value));
+    }
 }

@@ -15,7 +15,7 @@ use super::rights::aggregated;
 /// What a new server makes: `generate/roles.py`.
 static ROLES: &[u8] = include_bytes!("../data/roles.z");
 
-const CLUSTER_ROLES: &str = "clusterroles.rbac.authorization.k8s.io";
+pub(crate) const CLUSTER_ROLES: &str = "clusterroles.rbac.authorization.k8s.io";
 
 /// Makes the roles and bindings of every cluster.
 pub(crate) fn seed(api: &mut Api, now: Timestamp) {
@@ -35,7 +35,6 @@ pub(crate) fn seed(api: &mut Api, now: Timestamp) {
         let key = key(meta::text(&object, "namespace"), meta::text(&object, "name"));
         write::put(api, &kind, &key, object);
     }
-    api.aggregated = api.store.latest(CLUSTER_ROLES);
 }
 
 /// The recorded objects, with the rules of aggregated roles.

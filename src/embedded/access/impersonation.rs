@@ -3,15 +3,23 @@
 use std::collections::BTreeMap;
 
 use crate::api::Api;
-use crate::request::{Response, User, decoded};
+use crate::request::{Query, Response, User, decoded, segments};
 use crate::status::{Failure, Outcome};
 
-use super::{Attributes, require};
+use super::{Attributes, asked, require};
 
 const USER: &str = "impersonate-user";
 const GROUP: &str = "impersonate-group";
 const UID: &str = "impersonate-uid";
 const EXTRA: &str = "impersonate-extra-";
+
+const ANONYMOUS: &str = "system:anonymous";
+const AUTHENTICATED: &str = "system:authenticated";
+const UNAUTHENTICATED: &str = "system:unauthenticated";
+const NODE: &str = "system:node:";
+
+/// The group of users and what belongs to them.
+const AUTHENTICATION: &str = "authentication.k8s.io";
 
 impl Api {
     /// The user in whose name a request is handled: that of its `Impersonate-*` headers, otherwise the sender. Names of headers
@@ -20,17 +28,30 @@ impl Api {
     /// # Errors
     ///
     /// The response to send if the sender may not act as this user.
-    pub fn acting_user(&mut self, sender: &User, headers: &[(String, String)]) -> Result<User, Response> {
+    pub fn acting_user(
+        &mut self,
+        sender: &User,
+        method: &str,
+        uri: &str,
+        headers: &[(String, String)],
+    ) -> Result<User, Response> {
         if !headers.iter().any(|(name, _)| name.starts_with("impersonate-")) {
             return Ok(sender.clone());
         }
-        impersonate(self, sender, headers).map_err(|failure| Response::json(failure.code, &failure.to_json()))
+        let user = wanted(headers).and_then(|mut user| {
+            check(self, sender, &user, method, uri)?;
+            complete(&mut user);
+            Ok(user)
+        });
+        user.map_err(|failure| Response::json(failure.code, &failure.to_json()))
     }
 }
 
-fn impersonate(api: &mut Api, sender: &User, headers: &[(String, String)]) -> Outcome<User> {
+/// The user that headers name.
+fn wanted(headers: &[(String, String)]) -> Outcome<User> {
     let all = |wanted: &str| {
-        headers.iter().filter(|(name, _)| name == wanted).map(|(_, value)| value.clone()).collect::<Vec<_>>()
+        let headers = headers.iter().filter(|(name, _)| name == wanted);
+        headers.map(|(_, value)| value.clone()).collect::<Vec<_>>()
     };
     let mut user = User {
         name: all(USER).into_iter().next().unwrap_or_default(),
@@ -44,51 +65,81 @@ fn impersonate(api: &mut Api, sender: &User, headers: &[(String, String)]) -> Ou
         }
     }
     if user.name.is_empty() {
-        return Err(Failure::internal("headers of impersonation without Impersonate-User"));
+        return Err(Failure::bad_request(format!("requested {user:?} without impersonating a user name")));
     }
-    check(api, sender, &user)?;
+    Ok(user)
+}
+
+/// Adds the groups that a user has by the name.
+fn complete(user: &mut User) {
     if user.groups.is_empty()
-        && let Some((namespace, _)) = user.service_account()
+        && let Some((namespace, name)) = user.service_account()
     {
-        user.groups =
-            vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")];
+        user.groups = User::account(namespace, name).groups;
     }
     let own = if user.name == ANONYMOUS { UNAUTHENTICATED } else { AUTHENTICATED };
     if !user.groups.iter().any(|group| group == own || group == UNAUTHENTICATED) {
         user.groups.push(own.to_owned());
     }
-    Ok(user)
 }
 
-const ANONYMOUS: &str = "system:anonymous";
-const AUTHENTICATED: &str = "system:authenticated";
-const UNAUTHENTICATED: &str = "system:unauthenticated";
+/// The way in which a request may be sent for a user without the verb `impersonate`.
+fn mode(user: &User) -> Option<&'static str> {
+    let only_name = user.uid.is_empty() && user.groups.is_empty() && user.extra.is_empty();
+    if user.service_account().is_some() {
+        only_name.then_some("serviceaccount")
+    } else if user.name.starts_with(NODE) {
+        only_name.then_some("arbitrary-node")
+    } else {
+        Some("user-info")
+    }
+}
 
-/// Refuses a sender who may not act as a user.
-fn check(api: &mut Api, sender: &User, user: &User) -> Outcome<()> {
-    let base = Attributes { verb: "impersonate", ..Attributes::default() };
-    let identity = match user.service_account() {
-        Some((namespace, name)) => {
+/// Refuses a sender who may not send this request as a user: neither constrained to requests like it, nor at all.
+fn check(api: &mut Api, sender: &User, user: &User, method: &str, uri: &str) -> Outcome<()> {
+    if sender.is_master() {
+        return Ok(());
+    }
+    let constrained = mode(user).map(|mode| {
+        let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
+        asked(method, path, &segments(path), &Query::parse(query), |wanted| {
+            let verb = format!("impersonate-on:{mode}:{}", wanted.verb);
+            require(api, sender, &Attributes { verb: &verb, ..wanted.clone() })
+        })?;
+        check_parts(api, sender, user, &format!("impersonate:{mode}"))
+    });
+    match constrained {
+        Some(Ok(())) => Ok(()),
+        // The first reason counts.
+        Some(Err(failure)) => check_parts(api, sender, user, "impersonate").map_err(|_| failure),
+        None => check_parts(api, sender, user, "impersonate"),
+    }
+}
+
+/// Refuses a sender who lacks a verb for a part of a user.
+fn check_parts(api: &mut Api, sender: &User, user: &User, verb: &str) -> Outcome<()> {
+    let is_constrained = verb != "impersonate";
+    let extra = Attributes { verb, group: AUTHENTICATION, ..Attributes::default() };
+    let base = Attributes { group: if is_constrained { AUTHENTICATION } else { "" }, ..extra.clone() };
+    let identity = match (user.service_account(), user.name.strip_prefix(NODE)) {
+        (Some((namespace, name)), _) => {
             Attributes { resource: "serviceaccounts", namespace, name, ..base.clone() }
         }
-        None => Attributes { resource: "users", name: &user.name, ..base.clone() },
+        (None, Some(name)) if is_constrained => Attributes { resource: "nodes", name, ..base.clone() },
+        _ => Attributes { resource: "users", name: &user.name, ..base.clone() },
     };
     require(api, sender, &identity)?;
+    if !user.uid.is_empty() {
+        require(api, sender, &Attributes { resource: "uids", name: &user.uid, ..extra.clone() })?;
+    }
     for group in &user.groups {
         require(api, sender, &Attributes { resource: "groups", name: group, ..base.clone() })?;
     }
-    let base = Attributes { group: "authentication.k8s.io", ..base };
-    for (key, value) in
-        user.extra.iter().flat_map(|(key, values)| values.iter().map(move |value| (key, value)))
-    {
-        require(
-            api,
-            sender,
-            &Attributes { resource: "userextras", subresource: key, name: value, ..base.clone() },
-        )?;
-    }
-    if !user.uid.is_empty() {
-        require(api, sender, &Attributes { resource: "uids", name: &user.uid, ..base })?;
+    for (key, values) in &user.extra {
+        for value in values {
+            let part = Attributes { resource: "userextras", subresource: key, name: value, ..extra.clone() };
+            require(api, sender, &part)?;
+        }
     }
     Ok(())
 }

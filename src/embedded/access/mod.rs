@@ -16,7 +16,7 @@ use crate::kinds::Kind;
 use crate::request::{Query, Request, Route, User};
 use crate::status::{Failure, Outcome};
 
-pub(crate) use bootstrap::{aggregate, seed};
+pub(crate) use bootstrap::{CLUSTER_ROLES, aggregate, seed};
 pub(crate) use review::{create as review, user_info};
 pub(crate) use rights::{Attributes, Decision, RBAC, Rights};
 pub(crate) use token::{Token, create as create_token};
@@ -43,34 +43,39 @@ pub(crate) fn admit(
     parts: &[String],
     query: &Query,
 ) -> Outcome<()> {
-    let user = request.user;
-    if user.is_master() {
+    if request.user.is_master() {
         return Ok(());
     }
+    asked(request.method, path, parts, query, |wanted| require(api, request.user, wanted))
+}
+
+/// Calls `then` with what a request asks for.
+fn asked<T>(
+    method: &str,
+    path: &str,
+    parts: &[String],
+    query: &Query,
+    then: impl FnOnce(&Attributes<'_>) -> T,
+) -> T {
     let parts_ref: Vec<&str> = parts.iter().map(String::as_str).collect();
     let (group, version, rest) = match &parts_ref[..] {
         ["api", version, ..] if parts.len() > 2 => ("", *version, &parts[2..]),
         ["apis", group, version, ..] if parts.len() > 3 => (*group, *version, &parts[3..]),
-        _ => {
-            let verb = match request.method {
-                "HEAD" => "get".to_owned(),
-                method => method.to_lowercase(),
-            };
-            let wanted = Attributes { verb: &verb, path: Some(path), ..Attributes::default() };
-            return require(api, user, &wanted);
-        }
+        _ => ("", "", &[][..]),
     };
+    // What follows a subresource is part of it.
     let route = Route::parse(group, version, &rest[..rest.len().min(5)])
         .or_else(|| Route::parse(group, version, &rest[..rest.len().min(3)]));
-    let Some(route) = route else { return Ok(()) };
+    let Some(route) = route else {
+        let verb = if method == "HEAD" { "get".to_owned() } else { method.to_lowercase() };
+        return then(&Attributes { verb: &verb, path: Some(path), ..Attributes::default() });
+    };
     let name = route.name.as_deref();
     let selected = query.get("fieldSelector").and_then(|fields| {
-        fields
-            .split(',')
-            .find_map(|field| field.strip_prefix("metadata.name="))
-            .map(|name| name.trim_start_matches('='))
+        let mut fields = fields.split(',').filter_map(|field| field.strip_prefix("metadata.name="));
+        fields.next().map(|name| name.trim_start_matches('='))
     });
-    let verb = match (request.method, name) {
+    let verb = match (method, name) {
         ("GET" | "HEAD", Some(_)) => "get",
         ("GET" | "HEAD", None) if query.flag("watch") => "watch",
         ("GET" | "HEAD", None) => "list",
@@ -81,7 +86,7 @@ pub(crate) fn admit(
         _ => "deletecollection",
     };
     let name = name.or_else(|| selected.filter(|_| matches!(verb, "list" | "watch"))).unwrap_or_default();
-    require(api, user, &attributes(&route, verb, name))
+    then(&attributes(&route, verb, name))
 }
 
 /// A request of a route as attributes. A namespace is in itself.

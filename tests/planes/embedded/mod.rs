@@ -162,8 +162,8 @@ async fn real(
         .get_all("warning")
         .iter()
         .map(|header| {
-            let text = header.to_str().unwrap().trim_start_matches("299 - \"").trim_end_matches('"');
-            text.replace("\\\"", "\"")
+            let text = header.to_str().unwrap().trim_start_matches("299 - \"");
+            text.strip_suffix('"').unwrap_or(text).replace("\\\"", "\"")
         })
         .collect();
     if !warnings.is_empty() && answer.is_object() {
