@@ -7,18 +7,14 @@ use futures::stream;
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, USER_AGENT, WARNING};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use http_body::{Body, Frame};
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Full, LengthLimitError, Limited, StreamBody};
+use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited, StreamBody};
 use operetta_embedded as embedded;
 use operetta_embedded::{User, Watch};
-use serde_json::json;
 use tokio::sync::watch;
 use tower::BoxError;
 
+use super::reply::{Answer, boxed, status};
 use super::{Server, exec};
-
-/// The body of a response.
-pub(super) type Answer = UnsyncBoxBody<Bytes, io::Error>;
 
 const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
@@ -27,14 +23,6 @@ const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 /// The largest body of a request, as in kube-apiserver.
 const MAX_REQUEST: usize = 3 << 20;
 
-pub(super) fn boxed<B>(body: B) -> Answer
-where
-    B: Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<BoxError>,
-{
-    body.map_err(io::Error::other).boxed_unsync()
-}
-
 impl Server {
     /// Answers a request of a user.
     pub(super) async fn answer<B>(&self, mut request: Request<B>, user: &User) -> Response<Answer>
@@ -42,9 +30,8 @@ impl Server {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        let headers = impersonating(request.headers());
-        let path = request.uri().path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
-        let acting = self.lock().acting_user(user, request.method().as_str(), path, &headers);
+        let (method, uri) = (request.method().as_str(), request.uri().to_string());
+        let acting = self.lock().acting_user(user, method, &uri, &impersonation(request.headers()));
         let user = match acting {
             Ok(user) => user,
             Err(refusal) => return self.to_http(refusal),
@@ -154,12 +141,10 @@ fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> &'a str {
     headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
-/// The headers that name a user as whom a request acts.
-fn impersonating(headers: &HeaderMap) -> Vec<(String, String)> {
-    let named = headers.iter().filter(|(name, _)| name.as_str().starts_with("impersonate-"));
-    named
-        .filter_map(|(name, value)| Some((name.as_str().to_owned(), value.to_str().ok()?.to_owned())))
-        .collect()
+/// The headers that name another user, with names in lower case.
+fn impersonation(headers: &HeaderMap) -> Vec<(String, String)> {
+    let all = headers.iter().filter(|(name, _)| name.as_str().starts_with("impersonate-"));
+    all.filter_map(|(name, value)| Some((name.to_string(), value.to_str().ok()?.to_owned()))).collect()
 }
 
 /// The refusal of a request in a form that is not read or written here, such as Protobuf: clients then use JSON.
@@ -179,16 +164,6 @@ fn refuse_media(accept: &str, content: &str, is_empty: bool) -> Option<Response<
         return Some(status(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", &message));
     }
     None
-}
-
-/// A refusal as the API server writes it.
-pub(super) fn status(code: StatusCode, reason: &str, message: &str) -> Response<Answer> {
-    let body = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-        "message": message, "reason": reason, "code": code.as_u16()});
-    let mut response = Response::new(boxed(Full::new(Bytes::from(body.to_string()))));
-    *response.status_mut() = code;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response
 }
 
 #[cfg(test)]

@@ -10,8 +10,8 @@ use hyper_util::rt::TokioIo;
 use kube::client::Body;
 use tower::BoxError;
 
-use super::answer::{Answer, boxed};
 use super::exec::wants_upgrade;
+use super::reply::{Answer, boxed};
 use super::{Server, admin};
 
 /// The size of the buffers of an upgraded connection.

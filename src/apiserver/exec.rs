@@ -18,7 +18,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Message, Role};
 use tracing::debug;
 
-use super::answer::{Answer, boxed, status};
+use super::reply::{Answer, boxed, status};
 use super::{Server, admin};
 
 /// The protocols in the order in which they are preferred. Version 5 can say that the input ends.

@@ -13,6 +13,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use jiff::{SignedDuration, Timestamp};
+use operetta_embedded::User;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
 };
@@ -24,7 +25,7 @@ use tokio_rustls::TlsAcceptor;
 use tower::BoxError;
 use tracing::debug;
 
-use super::answer::status;
+use super::reply::status;
 use super::{Server, admin};
 use crate::local::kubeconfig;
 use crate::manager::accept;
@@ -115,10 +116,11 @@ async fn connection(server: Server, acceptor: TlsAcceptor, token: Arc<str>, stre
     let service = service_fn(move |request: Request<Incoming>| {
         let (server, token) = (server.clone(), Arc::clone(&token));
         async move {
-            if !has_token(request.headers(), &token) {
-                return Ok::<_, Infallible>(status(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized"));
-            }
-            Ok(server.answer(request, &admin()).await)
+            let user = server.user_of(request.headers(), &token);
+            Ok::<_, Infallible>(match user {
+                Some(user) => server.answer(request, &user).await,
+                None => status(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized"),
+            })
         }
     });
     let served = http1::Builder::new().serve_connection(TokioIo::new(stream), service).with_upgrades();
@@ -127,13 +129,17 @@ async fn connection(server: Server, acceptor: TlsAcceptor, token: Arc<str>, stre
     }
 }
 
-/// Whether a request has the token. The time that this takes depends on its length only.
-fn has_token(headers: &HeaderMap, token: &str) -> bool {
-    let given = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
-    given.is_some_and(|given| {
-        let differences = given.bytes().zip(token.bytes()).fold(0, |all, (a, b)| all | (a ^ b));
-        given.len() == token.len() && differences == 0
-    })
+impl Server {
+    /// The user whose token a request has: that of the kubeconfig, or one of a `ServiceAccount`.
+    fn user_of(&self, headers: &HeaderMap, token: &str) -> Option<User> {
+        let given = headers.get(AUTHORIZATION)?.to_str().ok()?.strip_prefix("Bearer ")?;
+        if are_equal(given, token) { Some(admin()) } else { self.lock().user_of_token(given, self.now()) }
+    }
+}
+
+/// Compares tokens in a time that depends on their lengths only.
+fn are_equal(a: &str, b: &str) -> bool {
+    a.len() == b.len() && a.bytes().zip(b.bytes()).fold(0, |all, (a, b)| all | (a ^ b)) == 0
 }
 
 /// A server's TLS, and the PEM of the CA that signed its certificate.
@@ -167,15 +173,16 @@ mod tests {
 
     #[test]
     fn only_the_whole_token_is_accepted() {
-        let has = |value: &str| {
+        let server = Server::new(|| Timestamp::UNIX_EPOCH);
+        let user = |value: &str| {
             let headers = HeaderMap::from_iter([(AUTHORIZATION, value.parse().unwrap())]);
-            has_token(&headers, "abc")
+            server.user_of(&headers, "abc").map(|user| user.name)
         };
-        assert!(has("Bearer abc"));
+        assert_eq!(user("Bearer abc").as_deref(), Some("operetta:dev"));
         for wrong in ["Bearer ab", "Bearer abcd", "Bearer abd", "Basic abc", "abc", ""] {
-            assert!(!has(wrong), "{wrong}");
+            assert_eq!(user(wrong), None, "{wrong}");
         }
-        assert!(!has_token(&HeaderMap::new(), "abc"));
+        assert_eq!(server.user_of(&HeaderMap::new(), "abc"), None);
     }
 
     #[tokio::test]

@@ -23,6 +23,7 @@ mod client;
 mod exec;
 mod listen;
 mod outside;
+mod reply;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -157,11 +158,7 @@ impl Server {
 
 /// The user of clients in the process and of those that have the token: may do everything.
 fn admin() -> User {
-    User {
-        name: "operetta:dev".to_owned(),
-        groups: vec!["system:masters".to_owned(), "system:authenticated".to_owned()],
-        ..User::default()
-    }
+    User { name: "operetta:dev".to_owned(), ..User::default() }
 }
 
 #[cfg(test)]

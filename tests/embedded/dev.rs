@@ -93,7 +93,7 @@ async fn failure_exits_with_1_and_the_cause() {
 }
 
 /// Copies a folder.
-fn copy(from: &Path, to: &Path) {
+pub(crate) fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap().flatten() {
         let to = to.join(entry.file_name());

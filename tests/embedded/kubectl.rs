@@ -19,14 +19,14 @@ pub(crate) async fn program() -> PathBuf {
 }
 
 /// kubectl with the kubeconfig of a running `operetta dev`.
-struct Kubectl {
+pub(crate) struct Kubectl {
     program: PathBuf,
     kubeconfig: String,
     cache: tempfile::TempDir,
 }
 
 impl Kubectl {
-    async fn of(dev: &Operetta) -> Self {
+    pub(crate) async fn of(dev: &Operetta) -> Self {
         let program = program().await;
         let told = dev.output();
         let kubeconfig = told.lines().find_map(|line| line.strip_prefix("export KUBECONFIG=")).unwrap();
@@ -34,7 +34,7 @@ impl Kubectl {
     }
 
     /// Runs it; the output, or all output if it fails.
-    async fn try_run(&self, line: &str, input: &str) -> Result<String, String> {
+    pub(crate) async fn try_run(&self, line: &str, input: &str) -> Result<String, String> {
         let mut child = Command::new(&self.program)
             .args(line.split(' ').map(|word| word.replace('~', " ")))
             .env("KUBECONFIG", &self.kubeconfig)
@@ -55,7 +55,7 @@ impl Kubectl {
     }
 
     /// Runs it with this input; its output must contain all of these words.
-    async fn says(&self, line: &str, input: &str, words: &[&str]) -> String {
+    pub(crate) async fn says(&self, line: &str, input: &str, words: &[&str]) -> String {
         let said = self.try_run(line, input).await.unwrap_or_else(|error| panic!("kubectl {line}: {error}"));
         for word in words {
             assert!(said.contains(word), "kubectl {line}: no {word} in\n{said}");

@@ -9,3 +9,4 @@ mod support;
 mod dev;
 mod kubectl;
 mod readme;
+mod workloads;

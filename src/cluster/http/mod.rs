@@ -175,8 +175,8 @@ impl HttpClient {
         exchange_on(TokioIo::new(stream), target, outgoing, request.max_bytes, is_sent).await
     }
 
-    /// The answer of what takes the place of the network, if something does. A server that it does not know is reached over
-    /// the network only if the person who runs the manager allows this target.
+    /// The answer of what takes the place of the network, if something does. A target that the person who runs the manager
+    /// allows explicitly is reached over the network.
     async fn ask_outside(
         &self,
         target: &Target,
@@ -185,6 +185,9 @@ impl HttpClient {
         is_sent: &AtomicBool,
     ) -> Option<Result<(Parts, Bytes), CallFailure>> {
         let outside = self.0.cluster.outside.as_ref()?;
+        if self.0.allowed.iter().any(|allowed| allowed.names(&target.host)) {
+            return None;
+        }
         let mut request = outgoing.clone();
         let scheme = if target.is_tls { "https" } else { "http" };
         *request.uri_mut() = match format!("{scheme}://{}{}", target.authority, target.path).parse() {
@@ -192,29 +195,16 @@ impl HttpClient {
             Err(_) => return Some(Err(CallFailure::Refused("the URL cannot be sent".into()))),
         };
         is_sent.store(true, Ordering::SeqCst);
-        match outside.call(request).await {
-            Ok(answer) => {
-                let (parts, body) = answer.into_parts();
-                Some(if body.len() > max_bytes {
-                    Err(too_large(target, parts.status, max_bytes))
-                } else {
-                    Ok((parts, body))
-                })
+        Some(match outside.call(request).await {
+            Ok(answer) if answer.body().len() > max_bytes => {
+                Err(too_large(target, answer.status(), max_bytes))
             }
+            Ok(answer) => Ok(answer.into_parts()),
             Err(why) => {
                 is_sent.store(false, Ordering::SeqCst);
-                let is_allowed = !self.0.allowed.is_empty() && self.is_allowed(target).await;
-                (!is_allowed).then_some(Err(CallFailure::NotSent(why)))
+                Err(CallFailure::NotSent(why))
             }
-        }
-    }
-
-    /// Whether all addresses of a host are among those that are allowed explicitly.
-    async fn is_allowed(&self, target: &Target) -> bool {
-        let Ok(addresses) = lookup_host((target.host.as_str(), target.port)).await else { return false };
-        let rules = AddressRules { allowed: &self.0.allowed, servers: &[] };
-        let mut addresses = addresses.map(|address| rules.allows(&target.host, address.ip())).peekable();
-        addresses.peek().is_some() && addresses.all(|is_allowed| is_allowed)
+        })
     }
 
     /// A connection to one of the host's addresses, all of which must be allowed.

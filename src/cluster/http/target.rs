@@ -40,6 +40,15 @@ impl FromStr for AllowedTarget {
 }
 
 impl AllowedTarget {
+    /// Whether a host is allowed as it is written, without resolving its name.
+    pub(super) fn names(&self, host: &str) -> bool {
+        let ip = if host == "localhost" { Ok(Ipv4Addr::LOCALHOST.into()) } else { host.parse() };
+        match self {
+            Self::Host(name) => name == host,
+            Self::Network(..) => ip.is_ok_and(|ip| self.covers(host, ip)),
+        }
+    }
+
     fn covers(&self, host: &str, ip: IpAddr) -> bool {
         match self {
             Self::Host(name) => name == host,
@@ -189,7 +198,7 @@ impl AddressRules<'_> {
     /// Checks an address that a host has.
     pub(super) fn check(&self, host: &str, ip: IpAddr) -> Result<(), String> {
         let Some(kind) = self.forbidden(ip) else { return Ok(()) };
-        if self.allows(host, ip) {
+        if self.allowed.iter().any(|target| target.covers(host, ip)) {
             return Ok(());
         }
         let of = if host.parse() == Ok(ip) { String::new() } else { format!("{host} has the address ") };
@@ -197,11 +206,6 @@ impl AddressRules<'_> {
             "{of}{ip}, {kind}: not called unless the manager runs with --allow-call-to {}",
             canonical(ip)
         ))
-    }
-
-    /// Whether an address is allowed explicitly.
-    pub(super) fn allows(&self, host: &str, ip: IpAddr) -> bool {
-        self.allowed.iter().any(|target| target.covers(host, ip))
     }
 
     fn forbidden(&self, ip: IpAddr) -> Option<&'static str> {

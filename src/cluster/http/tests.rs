@@ -406,7 +406,7 @@ impl super::super::Outside for Simulated {
 }
 
 #[tokio::test]
-async fn simulated_servers_are_asked_before_the_network() {
+async fn simulated_servers_answer_unless_a_target_is_allowed() {
     let cluster = || Cluster { outside: Some(Arc::new(Simulated)), ..no_cluster() };
     let client = client_of(cluster(), &[]);
     let mut request = get("http://a.example/see?x");
@@ -417,7 +417,7 @@ async fn simulated_servers_are_asked_before_the_network() {
     request.hosts = vec!["b.example".into()];
     assert!(matches!(client.send(&request).await, Err(CallFailure::Refused(_))));
 
-    // What they do not know is reached only if it is allowed explicitly.
+    // The network is reached only if the target is allowed explicitly.
     let (url, _) = serve().await;
     let error = client.send(&get(format!("{url}/json"))).await.unwrap_err();
     assert!(matches!(&error, CallFailure::NotSent(why) if why.contains("no server at")), "{error}");

@@ -66,6 +66,7 @@ impl Api {
                 gc::namespaces(self, &text);
             }
             gc::collect(self, &garbage, &text);
+            crate::access::aggregate(self, now);
         }
         if !is_bare {
             for (controller, key) in work {

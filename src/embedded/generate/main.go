@@ -269,16 +269,21 @@ func shape(t reflect.Type) string {
 	return name(t)
 }
 
+// inlined are the types whose fields are those of another in JSON, but not in Protobuf.
+var inlined = map[string]reflect.Type{}
+
 func numbers(t reflect.Type) (out string) {
 	for i := 0; i < t.NumField(); i++ {
 		f := t.Field(i)
 		tag := strings.Split(f.Tag.Get("protobuf"), ",")
 		key := strings.Split(f.Tag.Get("json"), ",")[0]
-		if len(tag) < 2 {
+		isInlined := f.Anonymous && f.Type.Kind() == reflect.Struct
+		if len(tag) < 2 || key == "" && !isInlined {
 			continue
 		}
 		if key == "" {
 			key = "-"
+			inlined[name(f.Type)] = f.Type
 		}
 		if shape(f.Type) == "" {
 			fmt.Fprintln(os.Stderr, "no shape:", t, f.Name)
@@ -339,6 +344,15 @@ func main() {
 			says[name] = property.Description
 		}
 		words = append(words, n+" "+text(says))
+	}
+	for len(inlined) > 0 {
+		for n, t := range inlined {
+			delete(inlined, n)
+			if types[n] == nil {
+				types[n] = t
+				wire = append(wire, n+" -"+numbers(t))
+			}
+		}
 	}
 	for gvk, t := range kinds {
 		object := reflect.New(t)

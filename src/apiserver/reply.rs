@@ -1,0 +1,33 @@
+//! Bodies of responses, and refusals.
+
+use std::io;
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Response, StatusCode};
+use http_body::Body;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full};
+use serde_json::json;
+use tower::BoxError;
+
+/// The body of a response.
+pub(super) type Answer = UnsyncBoxBody<Bytes, io::Error>;
+
+pub(super) fn boxed<B>(body: B) -> Answer
+where
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    body.map_err(io::Error::other).boxed_unsync()
+}
+
+/// A refusal as the API server writes it.
+pub(super) fn status(code: StatusCode, reason: &str, message: &str) -> Response<Answer> {
+    let body = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": message, "reason": reason, "code": code.as_u16()});
+    let mut response = Response::new(boxed(Full::new(Bytes::from(body.to_string()))));
+    *response.status_mut() = code;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}

@@ -1,0 +1,108 @@
+//! Workloads, commands and calls on the embedded API, as the packages that ship use them.
+
+use crate::dev::{dev, end};
+use crate::kubectl::Kubectl;
+use crate::support::ext::LONG;
+
+#[tokio::test]
+async fn an_etcd_cluster_is_resized_and_repaired_by_commands() {
+    let temporary = tempfile::tempdir().unwrap();
+    let example = "examples/etcd/example-etcd-cluster.yaml";
+    let mut dev = dev(&["operators/etcd", "--apply", example, "--plain"], temporary.path());
+    dev.wait_for("etcdclusters/default/example-etcd-cluster: Ready", LONG).await;
+    let kubectl = Kubectl::of(&dev).await;
+    let cluster = "etcdcluster/example-etcd-cluster";
+    let ready = async |size: usize| {
+        let line = format!("wait --for=jsonpath={{.status.readyMembers}}={size} {cluster} --timeout=60s");
+        kubectl.says(&line, "", &["condition met"]).await;
+        kubectl
+            .says(&format!("wait --for=condition=Ready {cluster} --timeout=60s"), "", &["condition met"])
+            .await;
+        let members = kubectl.says("exec example-etcd-cluster-0 -- etcdctl member list", "", &[]).await;
+        assert_eq!(members.matches("example-etcd-cluster-0.").count(), 2, "{members}");
+        assert_eq!(members.matches("clientURLs").count(), size, "{members}");
+    };
+    kubectl.says("exec example-etcd-cluster-0 -- etcdctl put a b", "", &["OK"]).await;
+    for size in [5, 3] {
+        let line = format!("patch {cluster} --type=merge -p {{\"spec\":{{\"size\":{size}}}}}");
+        kubectl.says(&line, "", &["patched"]).await;
+        ready(size).await;
+    }
+    kubectl.says("delete pod example-etcd-cluster-1", "", &["deleted"]).await;
+    kubectl.says("wait --for=create pod/example-etcd-cluster-1 --timeout=60s", "", &["condition met"]).await;
+    ready(3).await;
+    kubectl.says("exec example-etcd-cluster-1 -- etcdctl get a", "", &["b"]).await;
+    let failed = kubectl.try_run("exec example-etcd-cluster-1 -- nonsense", "").await.unwrap_err();
+    assert!(failed.contains("nonsense") && failed.contains("exit code 127"), "{failed}");
+    let missing = kubectl.try_run("exec none -- true", "").await.unwrap_err();
+    assert!(missing.contains("pods \"none\" not found"), "{missing}");
+    kubectl.says("logs example-etcd-cluster-0", "", &["serving client traffic"]).await;
+    end(dev, temporary.path()).await;
+}
+
+#[tokio::test]
+async fn a_web_application_is_scaled_and_restored() {
+    let temporary = tempfile::tempdir().unwrap();
+    let example = "examples/webapp/minimal.yaml";
+    let mut dev = dev(&["operators/webapp", "--apply", example, "--plain"], temporary.path());
+    dev.wait_for("webapps/default/hello: Ready", LONG).await;
+    let kubectl = Kubectl::of(&dev).await;
+    kubectl.says("scale webapp hello --replicas=5", "", &["scaled"]).await;
+    kubectl.says("wait --for=jsonpath={.spec.replicas}=5 deployment/hello --timeout=60s", "", &["met"]).await;
+    kubectl.says("rollout status deployment/hello --timeout=60s", "", &["successfully rolled out"]).await;
+    kubectl.says("get deployment hello", "", &["5/5"]).await;
+    kubectl.says("delete deployment hello", "", &["deleted"]).await;
+    kubectl
+        .says("wait --for=condition=Available deployment/hello --timeout=60s", "", &["condition met"])
+        .await;
+    // Some commands send Protobuf.
+    kubectl.says("create deployment web --image=nginx --replicas=2", "", &["created"]).await;
+    kubectl.says("rollout status deployment/web --timeout=60s", "", &["successfully rolled out"]).await;
+    kubectl.says("rollout restart deployment/web", "", &["restarted"]).await;
+    kubectl.says("rollout status deployment/web --timeout=60s", "", &["successfully rolled out"]).await;
+    kubectl.says("create job work --image=busybox", "", &["created"]).await;
+    kubectl.says("wait --for=condition=Complete job/work --timeout=60s", "", &["condition met"]).await;
+    kubectl.says("auth can-i create pods", "", &["yes"]).await;
+    let denied =
+        kubectl.try_run("auth can-i create pods --as=system:serviceaccount:default:default", "").await;
+    assert_eq!(denied.unwrap_err().trim(), "no");
+    kubectl.says("auth whoami", "", &["operetta:dev", "system:masters"]).await;
+    end(dev, temporary.path()).await;
+}
+
+#[tokio::test]
+async fn a_world_answers_http_calls() {
+    let temporary = tempfile::tempdir().unwrap();
+    let example = "examples/flight-ticket/my-flight-ticket.yaml";
+    let mut dev = dev(&["operators/flight-ticket", "--apply", example, "--until-ready"], temporary.path());
+    assert!(dev.wait(LONG).await.success(), "{}", dev.output());
+}
+
+#[tokio::test]
+async fn a_changed_world_is_played_and_a_broken_one_is_not() {
+    let (temporary, package) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    crate::dev::copy(std::path::Path::new("operators/webapp"), package.path());
+    let world = package.path().join("tests/world.yaml");
+    let folder = package.path().to_str().unwrap();
+    let text = |answer: &str| {
+        format!(
+            "apiVersion: operetta.dev/v1alpha1\nkind: World\nexec:\n- {{command: [hi], stdout: {answer}}}\n"
+        )
+    };
+    std::fs::write(&world, text("one")).unwrap();
+    let mut dev = dev(&[folder, "--apply", "examples/webapp/minimal.yaml", "--plain"], temporary.path());
+    dev.wait_for("webapps/default/hello: Ready", LONG).await;
+    let kubectl = Kubectl::of(&dev).await;
+    kubectl.says("exec deployment/hello -- hi", "", &["one"]).await;
+    std::fs::write(&world, text("[")).unwrap();
+    dev.wait_for("the worlds cannot be reloaded", LONG).await;
+    kubectl.says("exec deployment/hello -- hi", "", &["one"]).await;
+    std::fs::write(&world, text("two")).unwrap();
+    dev.wait_for("reloaded the worlds", LONG).await;
+    kubectl.says("exec deployment/hello -- hi", "", &["two"]).await;
+    end(dev, temporary.path()).await;
+    std::fs::write(&world, text("[")).unwrap();
+    let mut broken = crate::dev::dev(&[folder], temporary.path());
+    assert_eq!(broken.wait(LONG).await.code(), Some(1));
+    assert!(broken.output().contains("world.yaml:4"), "{}", broken.output());
+}
