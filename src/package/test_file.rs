@@ -54,9 +54,9 @@ manifest! {
         "packages" packages: Option<Vec<At<String>>>,
         /// The steps before those of each case.
         "before" before: Option<Vec<At<Step>>>,
-        /// Expressions that hold after every write of each case.
+        /// Expressions that hold at any time of each case.
         "always" always: Option<Vec<Expression>>,
-        /// Expressions that hold after no write of any case.
+        /// Expressions that hold at no time of any case.
         "never" never: Option<Vec<Expression>>,
         /// The cases.
         "cases" cases: Must<Vec<Case>>,
@@ -68,9 +68,9 @@ manifest! {
     pub struct Case {
         /// What the case shows; unique in the file.
         "name" name: Must<At<String>>,
-        /// Expressions that hold after every write.
+        /// Expressions that hold at any time.
         "always" always: Option<Vec<Expression>>,
-        /// Expressions that hold after no write.
+        /// Expressions that hold at no time.
         "never" never: Option<Vec<Expression>>,
         /// The steps.
         "steps" steps: Must<Vec<At<Step>>>,
