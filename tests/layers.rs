@@ -19,7 +19,7 @@ const LAYERS: [(&str, &[&str]); 4] = [
     ("src/lang", &["printable", "diag", "api", "naming", "backoff", "yaml", "schema", "template"]),
     ("src/package", &["crd", "readiness"]),
     ("src/core", &["operators", "plan", "children", "rights", "preview"]),
-    ("src", &["clock", "cluster", "manager", "apiserver", "cli"]),
+    ("src", &["clock", "cluster", "manager", "apiserver", "play", "cli"]),
 ];
 
 /// Circles between files that are left: the folder, how many files each of its circles has, and the reason. Other files
@@ -159,6 +159,7 @@ fn every_dependency_is_used() {
                 "src/cluster",
                 "src/manager",
                 "src/apiserver",
+                "src/play",
                 "src/cli",
                 "src/lib.rs",
                 "src/main.rs",

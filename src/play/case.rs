@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::Ended;
+use super::ended::Ended;
 use super::faults::{CommandFault, Faults, Faulty, RequestFault};
 use super::suite::{Action, Break, Case, Expect, Step, Suite};
 use super::view::{Kinds, Subject};
-use super::watcher::Watcher;
+use super::watcher::{Reached, Watcher};
 use crate::api::{ApiKind, CallError, Gvk};
 use crate::apiserver::Server;
 use crate::children::plans::plan_run_kind;
@@ -50,7 +50,7 @@ pub(super) fn play(suite: &Suite, case: &Case, place: (usize, usize)) -> Ended {
                 place,
                 failure: Some(Box::new(failure)),
                 passed: Duration::ZERO,
-                reached: super::Reached::new(),
+                reached: Reached::new(),
             };
         }
     };
@@ -64,7 +64,7 @@ pub(super) fn play(suite: &Suite, case: &Case, place: (usize, usize)) -> Ended {
                     place,
                     failure: Some(failure),
                     passed: began.elapsed(),
-                    reached: super::Reached::new(),
+                    reached: Reached::new(),
                 };
             }
         };

@@ -4,6 +4,7 @@
 //! nothing depends on speed.
 
 mod case;
+mod ended;
 mod expect;
 mod faults;
 mod matching;
@@ -13,25 +14,13 @@ mod watcher;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
-use crate::diag::Diagnostic;
 use crate::package::Resource;
 use crate::package::plan::{Action, Step};
 
+pub(crate) use ended::Ended;
 pub(crate) use suite::{Suite, load};
 pub(crate) use watcher::Reached;
-
-/// How a case has ended.
-#[derive(Debug)]
-pub(crate) struct Ended {
-    /// The index of the suite and of the case in it.
-    pub place: (usize, usize),
-    pub failure: Option<Box<Diagnostic>>,
-    /// The time that has passed in the play.
-    pub passed: Duration,
-    pub reached: Reached,
-}
 
 /// Plays cases, as many at once as the machine has processors, and tells of each as it ends.
 pub(crate) fn play(
