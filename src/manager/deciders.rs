@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Semaphore;
 use tracing::Span;
 
@@ -77,8 +78,7 @@ mod tests {
     /// How long a test waits for what must not happen.
     const NEVER: Duration = Duration::from_millis(50);
 
-    /// On a runtime with one thread, which a decision on it would block.
-    #[tokio::test]
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn decisions_that_do_not_end_hold_up_nothing_else() {
         let deciders = Arc::new(Deciders::default());
         let (end, ends) = mpsc::channel::<()>();
