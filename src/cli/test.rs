@@ -1,5 +1,7 @@
 //! `operetta test`: plays the cases of packages.
 
+mod explore;
+
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -23,6 +25,8 @@ use crate::play::{self, Ended, Reached, Suite};
   operetta test operators/*
   operetta test operators/etcd --case resize           # the cases whose name contains this
   operetta test operators/etcd -o junit > report.xml
+  operetta test operators/etcd --explore --for 5m      # with kills, lost answers, refusals and ended watches
+  operetta test operators/etcd --replay operetta-schedule.json
 
 Exit codes: 0 all cases pass; 1 a case fails, or a file has mistakes; 2 wrong usage.")]
 pub(super) struct Args {
@@ -45,6 +49,39 @@ pub(super) struct Args {
     /// List the children, plans and steps that no case has reached
     #[arg(long)]
     coverage: bool,
+
+    #[command(flatten)]
+    explore: ExploreArgs,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Exploration")]
+struct ExploreArgs {
+    /// Play the cases under schedules: the manager is killed at a write, answers are lost or refused, watches end
+    ///
+    /// Each must end as without disturbance. First each disturbance of each write alone, then several at random.
+    #[arg(long)]
+    explore: bool,
+
+    /// How many schedules are played at most
+    #[arg(long, value_name = "COUNT", default_value_t = 1000, requires = "explore")]
+    schedules: usize,
+
+    /// How long schedules are played at most, such as 60s
+    #[arg(long = "for", value_name = "DURATION", value_parser = super::command::duration, requires = "explore")]
+    time: Option<Duration>,
+
+    /// The seed of the order and of what is random
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, requires = "explore")]
+    seed: u64,
+
+    /// Where the schedule of the first failure is stored
+    #[arg(long, value_name = "FILE", default_value = "operetta-schedule.json", requires = "explore")]
+    save: PathBuf,
+
+    /// Play the stored schedule of a failure again
+    #[arg(long, value_name = "FILE", conflicts_with = "explore")]
+    replay: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -72,6 +109,9 @@ pub(super) fn run(args: &Args) -> ExitCode {
         is_ok &= broken.is_empty();
         for package in packages {
             match play::load(folder, &package) {
+                Ok(suites) if args.explore.explore || args.explore.replay.is_some() => {
+                    is_ok &= explore::run(&args.explore, args.case.as_deref(), folder, &suites, threads);
+                }
                 Ok(suites) => all.push(test(args, folder, suites, threads)),
                 Err(errors) => {
                     out::report(&errors);

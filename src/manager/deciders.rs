@@ -45,8 +45,8 @@ impl Deciders {
         // The semaphore is never closed, so this does not fail.
         let permit = Arc::clone(semaphore).acquire_owned().await.ok();
         let span = Span::current();
-        if tokio::runtime::Handle::current().runtime_flavor() == tokio::runtime::RuntimeFlavor::CurrentThread
-        {
+        // A runtime with one thread is that of a play, or of a test: nothing else waits, and its clock must not move meanwhile.
+        if Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread {
             return span.in_scope(decide);
         }
         let decided = tokio::task::spawn_blocking(move || {

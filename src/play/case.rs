@@ -6,11 +6,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 use operetta_embedded::{Obedient, Programs};
 use serde_json::{Value, json};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::end::End;
 use super::ended::Ended;
-use super::faults::{CommandFault, Faults, Faulty, RequestFault};
+use super::faults::{CommandFault, Disturbance, Faults, Faulty, RequestFault};
 use super::suite::{Action, Break, Case, Expect, Step, Suite};
 use super::view::{Kinds, Subject};
 use super::watcher::{Reached, Watcher};
@@ -39,42 +41,59 @@ const PATIENCE: Duration = Duration::from_secs(600);
 /// Why a play has failed.
 type Failure = Box<Diagnostic>;
 
-/// Plays a case in a cluster of its own.
-pub(super) fn play(suite: &Suite, case: &Case, place: (usize, usize)) -> Ended {
+/// How long nothing must change at the end until two ends are compared, and how long that is awaited.
+const SETTLED: Duration = Duration::from_secs(120);
+const SETTLES: Duration = Duration::from_secs(1800);
+
+/// Plays a case in a cluster of its own. With a schedule it goes on until nothing changes.
+pub(super) fn play(
+    suite: &Suite,
+    case: &Case,
+    place: (usize, usize),
+    schedule: Option<&[Disturbance]>,
+) -> Ended {
+    let nothing = |failure| Ended {
+        place,
+        failure: Some(failure),
+        passed: Duration::ZERO,
+        reached: Reached::new(),
+        writes: 0,
+        struck: Vec::new(),
+        end: End::new(),
+    };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
     let runtime = match runtime {
         Ok(runtime) => runtime,
         Err(error) => {
             let failure = Diagnostic::error("test::machine", format!("the case cannot be played: {error}"));
-            return Ended {
-                place,
-                failure: Some(Box::new(failure)),
-                passed: Duration::ZERO,
-                reached: Reached::new(),
-            };
+            return nothing(Box::new(failure));
         }
     };
     let ended = runtime.block_on(async {
+        // What is random in the manager is the same in each play.
+        fastrand::seed(1);
         clock::set_virtual(Timestamp::from_second(BEGINNING).unwrap_or_default());
         let began = Instant::now();
-        let mut play = match Play::start(suite, case).await {
-            Ok(play) => play,
-            Err(failure) => {
-                return Ended {
-                    place,
-                    failure: Some(failure),
-                    passed: began.elapsed(),
-                    reached: Reached::new(),
-                };
+        let mut play = Play::new(suite, case);
+        play.faults.schedule(schedule.unwrap_or_default());
+        let whole = async {
+            play.start_manager(&case.location).await?;
+            play.steps(case).await?;
+            if schedule.is_some() {
+                play.settle(&case.location).await?;
             }
+            Ok(())
         };
-        let limit = tokio::time::timeout(DAY, play.steps(case)).await;
+        let limit = tokio::time::timeout(DAY, whole).await;
         let failure = limit.unwrap_or_else(|_| {
             let message = "the case has not ended within a day of its own time";
             Err(Box::new(Diagnostic::error("test::day", message).located(case.location.clone())))
         });
+        let end =
+            if schedule.is_some() { play.server.read(|api| play.watcher().end(api)) } else { End::new() };
         let reached = std::mem::take(&mut play.watcher().reached);
-        Ended { place, failure: failure.err(), passed: began.elapsed(), reached }
+        let (writes, struck) = play.faults.struck();
+        Ended { place, failure: failure.err(), passed: began.elapsed(), reached, writes, struck, end }
     });
     // Tasks of the manager that still wait have nobody to answer to.
     runtime.shutdown_background();
@@ -103,7 +122,7 @@ fn programs(suite: &Suite, faults: &Faults) -> Box<dyn Programs> {
 }
 
 impl Play {
-    async fn start(suite: &Suite, case: &Case) -> Result<Self, Failure> {
+    fn new(suite: &Suite, case: &Case) -> Self {
         let server = Server::new(clock::now);
         let faults = Faults::default();
         server.with(|api, _| api.set_programs(programs(suite, &faults)));
@@ -117,7 +136,7 @@ impl Play {
         let watcher = Arc::new(Mutex::new(watcher));
         let seen = Arc::clone(&watcher);
         server.observe(move |api| seen.lock().unwrap_or_else(PoisonError::into_inner).look(api));
-        let mut play = Self {
+        Self {
             server,
             cluster,
             faults,
@@ -127,9 +146,7 @@ impl Play {
             manager: None,
             began: Instant::now(),
             _controllers: controllers,
-        };
-        play.start_manager(&case.location).await?;
-        Ok(play)
+        }
     }
 
     fn watcher(&self) -> MutexGuard<'_, Watcher> {
@@ -137,8 +154,14 @@ impl Play {
     }
 
     async fn start_manager(&mut self, at: &Location) -> Result<(), Failure> {
-        let cluster = Cluster::over(self.faults.client(self.server.client()), self.server.outside());
-        let started = Manager::start(cluster, self.packages.clone(), Config::default()).await;
+        let started = loop {
+            let cluster = Cluster::over(self.faults.client(self.server.client()), self.server.outside());
+            tokio::select! {
+                biased;
+                () = self.faults.killed() => {}
+                started = Manager::start(cluster, self.packages.clone(), Config::default()) => break started,
+            }
+        };
         let manager = started.map_err(|error| failed(at, format!("the manager does not start: {error}")))?;
         if let Some(problem) = manager.problems.first() {
             return Err(Box::new(problem.clone()));
@@ -222,7 +245,11 @@ impl Play {
             Action::Approve { plan, of } => return self.approve(plan, of.as_ref(), at).await,
             Action::Expect(expect) => return self.expect(expect, at).await,
             Action::Wait(length) => {
-                tokio::time::sleep(*length).await;
+                let end = Instant::now() + *length;
+                let mut changes = self.server.changes();
+                while Instant::now() < end {
+                    self.turn(&mut changes, end, at).await?;
+                }
                 return Ok(());
             }
             Action::Break(Break::Commands { words, exit_code, stderr, times }) => {
@@ -358,19 +385,24 @@ impl Play {
     }
 
     /// Approves the first question of the newest run of a plan, as soon as there is one.
-    async fn approve(&self, plan: &str, of: Option<&Address>, at: &Location) -> Result<(), Failure> {
+    async fn approve(&mut self, plan: &str, of: Option<&Address>, at: &Location) -> Result<(), Failure> {
         let address = self.of(of, at)?;
         let asks = |run: &Value| {
             run["spec"]["plan"] == plan
                 && run["spec"]["of"]["name"] == *address.name
                 && question(run).is_some()
         };
-        let find = || self.server.read(|api| self.watcher().find_run(api, asks));
-        let Some(run) = self.until(PATIENCE, find).await else {
-            return Err(failed(
-                at,
-                format!("no run of plan {plan} has asked within {} s", PATIENCE.as_secs()),
-            ));
+        let (mut changes, deadline) = (self.server.changes(), Instant::now() + PATIENCE);
+        let run = loop {
+            changes.mark_unchanged();
+            if let Some(run) = self.server.read(|api| self.watcher().find_run(api, asks)) {
+                break run;
+            }
+            if Instant::now() >= deadline {
+                let message = format!("no run of plan {plan} has asked within {} s", PATIENCE.as_secs());
+                return Err(failed(at, message));
+            }
+            self.turn(&mut changes, deadline, at).await?;
         };
         let mut approvals = run["spec"]["approvals"].as_array().cloned().unwrap_or_default();
         approvals.push(json!({"step": question(&run), "verdict": "Approve", "by": USER}));
@@ -384,24 +416,40 @@ impl Play {
         done.map(drop).map_err(|error| failed(at, format!("the API server refuses the approval: {error}")))
     }
 
-    /// Waits until something is found.
-    async fn until<T>(&self, within: Duration, find: impl Fn() -> Option<T>) -> Option<T> {
-        let deadline = Instant::now() + within;
-        let mut changes = self.server.changes();
+    /// Waits for a change or a time, and starts the manager again if it was killed.
+    async fn turn(
+        &mut self,
+        changes: &mut watch::Receiver<()>,
+        until: Instant,
+        at: &Location,
+    ) -> Result<(), Failure> {
+        tokio::select! {
+            biased;
+            () = self.faults.killed() => {
+                self.manager = None;
+                self.start_manager(at).await?;
+            }
+            _ = changes.changed() => {}
+            () = tokio::time::sleep_until(until) => {}
+        }
+        Ok(())
+    }
+
+    /// Waits until nothing changes any more.
+    async fn settle(&mut self, at: &Location) -> Result<(), Failure> {
+        let (mut changes, limit) = (self.server.changes(), Instant::now() + SETTLES);
         loop {
             changes.mark_unchanged();
-            let found = find();
-            if found.is_some() || Instant::now() >= deadline {
-                return found;
-            }
-            tokio::select! {
-                _ = changes.changed() => {}
-                () = tokio::time::sleep_until(deadline) => {}
+            let quiet = Instant::now() + SETTLED;
+            self.turn(&mut changes, quiet, at).await?;
+            self.invariants()?;
+            if Instant::now() >= quiet || Instant::now() >= limit {
+                return Ok(());
             }
         }
     }
 
-    async fn expect(&self, expect: &Expect, at: &Location) -> Result<(), Failure> {
+    async fn expect(&mut self, expect: &Expect, at: &Location) -> Result<(), Failure> {
         let deadline = Instant::now() + expect.within;
         let mut changes = self.server.changes();
         let mut since: Option<Instant> = None;
@@ -435,18 +483,19 @@ impl Play {
                 }
                 deadline
             };
-            tokio::select! {
-                _ = changes.changed() => {}
-                () = tokio::time::sleep_until(next) => {}
-            }
+            self.turn(&mut changes, next, at).await?;
         }
     }
 }
 
-/// The path of the step that asks.
+/// The path of the step of a run that asks.
 fn question(run: &Value) -> Option<&str> {
-    let steps = run["status"]["steps"].as_array()?;
-    steps.iter().find(|step| step["phase"] == "Asking")?["path"].as_str()
+    let run = &run["status"];
+    let is_over =
+        ["Succeeded", "Failed", "Cancelled", "Superseded"].iter().any(|phase| run["phase"] == *phase);
+    let steps = run["steps"].as_array().filter(|_| !is_over)?;
+    let asks = |step: &&Value| step["asked"].is_u64() && step["finishedAt"].is_null();
+    steps.iter().find(asks)?["path"].as_str()
 }
 
 fn failed(at: &Location, message: impl Into<String>) -> Failure {

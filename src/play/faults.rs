@@ -3,12 +3,16 @@
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bytes::Bytes;
+use futures::StreamExt as _;
 use http::{Method, Request, Response, StatusCode};
-use http_body_util::BodyExt;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, BodyStream, StreamBody};
 use jiff::Timestamp;
 use kube::client::Body;
 use operetta_embedded::{Call, Course, Exec, ExecResult, Objects, Programs, Reply as HttpReply};
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 use tower::BoxError;
 
 use crate::diag::Diagnostic;
@@ -33,14 +37,95 @@ pub(super) struct CommandFault {
     pub left: u32,
 }
 
+/// One thing that goes wrong in a schedule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Disturbance {
+    /// The number of the write of the manager, from 1.
+    pub write: u64,
+    pub what: What,
+}
+
+/// What happens to a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum What {
+    /// The manager ends before it is sent.
+    KillBefore,
+    /// It is carried out, and the manager ends before the answer.
+    KillAfter,
+    /// It is carried out, and the answer is lost.
+    Lost,
+    /// It is not carried out, and the connection breaks.
+    Cut,
+    /// The answer is 409.
+    Conflict,
+    /// The answer is 429.
+    Busy,
+    /// The answer is 500.
+    Broken,
+    /// It is carried out, and all watches end.
+    Watches,
+}
+
+impl What {
+    pub(crate) const ALL: [Self; 8] = [
+        Self::KillBefore,
+        Self::KillAfter,
+        Self::Lost,
+        Self::Cut,
+        Self::Conflict,
+        Self::Busy,
+        Self::Broken,
+        Self::Watches,
+    ];
+
+    /// The word in files of schedules.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::KillBefore => "killBefore",
+            Self::KillAfter => "killAfter",
+            Self::Lost => "lost",
+            Self::Cut => "cut",
+            Self::Conflict => "conflict",
+            Self::Busy => "busy",
+            Self::Broken => "broken",
+            Self::Watches => "watches",
+        }
+    }
+
+    /// What happened, for people.
+    pub(crate) fn story(self) -> &'static str {
+        match self {
+            Self::KillBefore => "the manager is killed before it sends this, and started again",
+            Self::KillAfter => "the manager is killed when this is carried out, and started again",
+            Self::Lost => "this is carried out, and its answer is lost",
+            Self::Cut => "this is not carried out: the connection breaks",
+            Self::Conflict => "this is answered with 409",
+            Self::Busy => "this is answered with 429",
+            Self::Broken => "this is answered with 500",
+            Self::Watches => "this is carried out, and all watches end",
+        }
+    }
+}
+
 /// The faults of a play. Clones are the same.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Faults(Arc<Mutex<State>>);
+pub(super) struct Faults(Arc<Mutex<State>>, Arc<Signals>);
+
+#[derive(Debug, Default)]
+struct Signals {
+    killed: Notify,
+    watches_end: Notify,
+}
 
 #[derive(Debug, Default)]
 struct State {
     requests: Vec<RequestFault>,
     commands: Vec<CommandFault>,
+    schedule: Vec<Disturbance>,
+    /// The writes of managers so far.
+    writes: u64,
+    /// The disturbances that have struck, with the request that each has struck.
+    struck: Vec<(Disturbance, String)>,
     /// Whether the manager has been killed: nothing that it sends arrives.
     generation: u64,
 }
@@ -61,6 +146,39 @@ impl Faults {
     /// Cuts off all clients that were made before.
     pub(super) fn cut(&self) {
         self.with(|state| state.generation += 1);
+    }
+
+    pub(super) fn schedule(&self, schedule: &[Disturbance]) {
+        self.with(|state| state.schedule = schedule.to_vec());
+    }
+
+    /// How many writes the managers have sent, and what has struck.
+    pub(super) fn struck(&self) -> (u64, Vec<(Disturbance, String)>) {
+        self.with(|state| (state.writes, state.struck.clone()))
+    }
+
+    /// Waits until a disturbance kills the manager.
+    pub(super) async fn killed(&self) {
+        self.1.killed.notified().await;
+    }
+
+    fn kill(&self) {
+        self.cut();
+        self.1.killed.notify_one();
+    }
+
+    /// Counts a write, and says what happens to it.
+    fn of_write(&self, method: &Method, path: &str) -> Option<What> {
+        if *method == Method::GET || path.contains("/events") || path.ends_with("reviews") {
+            return None;
+        }
+        self.with(|state| {
+            state.writes += 1;
+            let write = state.writes;
+            let found = *state.schedule.iter().find(|disturbance| disturbance.write == write)?;
+            state.struck.push((found, format!("{method} {path}")));
+            Some(found.what)
+        })
     }
 
     fn of_request(&self, method: &Method, path: &str) -> Option<Reply> {
@@ -94,9 +212,36 @@ impl Faults {
                 if faults.with(|state| state.generation) != generation {
                     return std::future::pending().await;
                 }
-                let fault = faults.of_request(request.method(), request.uri().path());
+                let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+                let send = async |request| {
+                    let answer = inner.send(request).await.map_err(BoxError::from)?;
+                    Ok(if is_watch { faults.ending(answer) } else { answer.map(boxed) })
+                };
+                let disturbed = faults.of_write(request.method(), request.uri().path());
+                let fault = match disturbed {
+                    None => faults.of_request(request.method(), request.uri().path()),
+                    Some(What::Lost) => Some(Reply::Lost),
+                    Some(What::Cut) => Some(Reply::Cut),
+                    Some(What::Conflict) => Some(Reply::Code(409)),
+                    Some(What::Busy) => Some(Reply::Code(429)),
+                    Some(What::Broken) => Some(Reply::Code(500)),
+                    Some(What::KillBefore) => {
+                        faults.kill();
+                        return std::future::pending().await;
+                    }
+                    Some(What::KillAfter) => {
+                        let _ = send(request).await?;
+                        faults.kill();
+                        return std::future::pending().await;
+                    }
+                    Some(What::Watches) => {
+                        let answer = send(request).await?;
+                        faults.1.watches_end.notify_waiters();
+                        return Ok(answer);
+                    }
+                };
                 match fault {
-                    None => inner.send(request).await.map_err(BoxError::from),
+                    None => send(request).await,
                     Some(Reply::Code(code)) => Ok(refusal(code)),
                     Some(Reply::Cut) => Err(BoxError::from(broken())),
                     Some(Reply::Lost) => {
@@ -111,11 +256,34 @@ impl Faults {
     }
 }
 
+impl Faults {
+    /// The answer to a watch, which ends when all watches end.
+    fn ending(&self, answer: Response<Body>) -> Response<Answer> {
+        let signals = Arc::clone(&self.1);
+        answer.map(|body| {
+            let end = async move { signals.watches_end.notified().await };
+            let frames = BodyStream::new(body).take_until(Box::pin(end));
+            boxed(StreamBody::new(frames))
+        })
+    }
+}
+
+/// The body of an answer.
+type Answer = UnsyncBoxBody<Bytes, BoxError>;
+
+fn boxed<B>(body: B) -> Answer
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    body.map_err(Into::into).boxed_unsync()
+}
+
 fn broken() -> io::Error {
     io::Error::new(io::ErrorKind::ConnectionReset, "connection reset by peer")
 }
 
-fn refusal(code: u16) -> Response<Body> {
+fn refusal(code: u16) -> Response<Answer> {
     let reason = match code {
         403 => "Forbidden",
         409 => "Conflict",
@@ -128,7 +296,7 @@ fn refusal(code: u16) -> Response<Body> {
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code, "reason": reason,
         "message": "this request fails, as the test says",
     });
-    let mut response = Response::new(Body::from(status.to_string().into_bytes()));
+    let mut response = Response::new(boxed(Body::from(status.to_string().into_bytes())));
     *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     response
         .headers_mut()

@@ -4,8 +4,10 @@
 //! nothing depends on speed.
 
 mod case;
+mod end;
 mod ended;
 mod expect;
+mod explore;
 mod faults;
 mod matching;
 mod suite;
@@ -19,6 +21,8 @@ use crate::package::Resource;
 use crate::package::plan::{Action, Step};
 
 pub(crate) use ended::Ended;
+pub(crate) use explore::{Limits, Story, explore, replay};
+pub(crate) use faults::{Disturbance, What};
 pub(crate) use suite::{Suite, load};
 pub(crate) use watcher::Reached;
 
@@ -35,7 +39,7 @@ pub(crate) fn play(
         for _ in 0..threads.clamp(1, selected.len().max(1)) {
             scope.spawn(|| {
                 while let Some(&(suite, case)) = selected.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let result = case::play(&suites[suite], &suites[suite].cases[case], (suite, case));
+                    let result = case::play(&suites[suite], &suites[suite].cases[case], (suite, case), None);
                     ended(&result);
                     all.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(result);
                 }

@@ -97,6 +97,12 @@ impl View<'_> {
     /// The children of the instance: their id, their key, and the object.
     pub(super) fn children(&self) -> Vec<(String, Option<String>, Value)> {
         let Some(subject) = self.subject else { return Vec::new() };
+        // An instance that was made again has another uid; what the first one has left is found by the uid of that one.
+        let instance = self.instance();
+        let uid = instance
+            .as_ref()
+            .and_then(|instance| instance["metadata"]["uid"].as_str())
+            .unwrap_or(&subject.uid);
         let resources = self.packages.iter().flat_map(|package| &package.resources);
         let kinds: BTreeSet<_> =
             resources.flat_map(|resource| &resource.children).flat_map(|child| &child.kinds).collect();
@@ -104,7 +110,7 @@ impl View<'_> {
         for gvk in kinds {
             for object in self.objects.objects(&gvk.api_version, &gvk.kind, "") {
                 let labels = &object["metadata"]["labels"];
-                if labels[names::INSTANCE_UID] != *subject.uid {
+                if labels[names::INSTANCE_UID] != *uid {
                     continue;
                 }
                 let Some(id) = labels[names::CHILD].as_str().map(str::to_owned) else { continue };

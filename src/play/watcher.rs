@@ -6,6 +6,7 @@ use std::sync::Arc;
 use operetta_embedded::Objects;
 use serde_json::Value;
 
+use super::end::End;
 use super::expect::{Problem, Said, evaluate, problems};
 use super::suite::{Expect, Invariant};
 use super::view::{Identity, Kinds, Subject, View};
@@ -105,6 +106,10 @@ impl Watcher {
 
     pub(super) fn find_run(&self, objects: &dyn Objects, fits: impl Fn(&Value) -> bool) -> Option<Value> {
         self.view(objects).runs().into_iter().rev().find(fits)
+    }
+
+    pub(super) fn end(&self, objects: &dyn Objects) -> End {
+        super::end::of(&self.view(objects))
     }
 
     /// Notes what is there.
