@@ -130,9 +130,16 @@ impl Play {
         let controlled = server.clone();
         controllers.spawn(async move { controlled.run().await });
         let cluster = Cluster::over(server.client(), server.outside());
-        let tracks = case.invariants.iter().any(|invariant| invariant.expression.reads.contains("deleted"))
-            || case.steps.iter().any(|step| matches!(&step.action, Action::Expect(expect) if expect.that.iter().any(|check| check.reads.contains("deleted"))));
-        let watcher = Watcher::new(Kinds::default(), suite.packages.clone(), &case.invariants, tracks);
+        let expected = case.steps.iter().flat_map(|step| match &step.action {
+            Action::Expect(expect) => &expect.that[..],
+            _ => &[],
+        });
+        let checks = case.invariants.iter().map(|invariant| &invariant.expression).chain(expected);
+        let tracked = checks
+            .filter(|check| check.reads.contains("deleted"))
+            .flat_map(|check| check.kinds.iter().cloned());
+        let tracked = tracked.collect();
+        let watcher = Watcher::new(Kinds::default(), suite.packages.clone(), &case.invariants, tracked);
         let watcher = Arc::new(Mutex::new(watcher));
         let seen = Arc::clone(&watcher);
         server.observe(move |api| seen.lock().unwrap_or_else(PoisonError::into_inner).look(api));
@@ -455,7 +462,6 @@ impl Play {
         let mut since: Option<Instant> = None;
         loop {
             changes.mark_unchanged();
-            self.note();
             self.invariants()?;
             let problems = self.server.read(|api| self.watcher().problems(expect, api));
             let now = Instant::now();

@@ -41,10 +41,6 @@ impl Kinds {
     pub(super) fn api_version(&self, kind: &str) -> Option<&str> {
         self.0.get(kind).map(String::as_str)
     }
-
-    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.keys().map(String::as_str)
-    }
 }
 
 /// The instance that a case is about.

@@ -28,7 +28,8 @@ pub(super) struct Watcher {
     engine: Engine,
     present: BTreeSet<Identity>,
     deleted: BTreeSet<Identity>,
-    tracks_deletions: bool,
+    /// The kinds of which it remembers what is no longer there.
+    tracked: BTreeSet<String>,
 }
 
 impl Watcher {
@@ -36,7 +37,7 @@ impl Watcher {
         kinds: Kinds,
         packages: Vec<Arc<Package>>,
         invariants: &[Invariant],
-        tracks_deletions: bool,
+        tracked: BTreeSet<String>,
     ) -> Self {
         Self {
             kinds,
@@ -48,7 +49,7 @@ impl Watcher {
             engine: Engine::empty(),
             present: BTreeSet::new(),
             deleted: BTreeSet::new(),
-            tracks_deletions,
+            tracked,
         }
     }
 
@@ -64,7 +65,7 @@ impl Watcher {
 
     /// Is called after every write.
     pub(super) fn look(&mut self, objects: &dyn Objects) {
-        if self.tracks_deletions {
+        if !self.tracked.is_empty() {
             self.track(objects);
         }
         if self.violated.is_some() {
@@ -89,10 +90,10 @@ impl Watcher {
     fn track(&mut self, objects: &dyn Objects) {
         let mut present = BTreeSet::new();
         let view = self.view(objects);
-        for kind in self.kinds.names() {
+        for kind in &self.tracked {
             for object in view.list(kind, "") {
                 let text = |key: &str| object["metadata"][key].as_str().unwrap_or_default().to_owned();
-                present.insert((kind.to_owned(), text("namespace"), text("name"), text("uid")));
+                present.insert((kind.clone(), text("namespace"), text("name"), text("uid")));
             }
         }
         let gone: Vec<Identity> = self.present.difference(&present).cloned().collect();

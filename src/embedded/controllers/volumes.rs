@@ -15,7 +15,10 @@ pub(super) fn sync_claim(api: &mut Api, key: &str, now: Timestamp) -> Option<Tim
     let mut claim = get(api, &CLAIMS, key)?;
     if is_deleting(&claim) {
         let is_used = api.store.range(PODS.name, &format!("{}/", namespace(&claim)), None).any(|(_, pod)| {
-            pod.json.contains(&format!("\"claimName\":\"{}\"", name(&claim))) && !is_terminal(&pod.value())
+            let names_it = pod.json.contains(&format!("\"claimName\":\"{}\"", name(&claim)));
+            // The kubelet starts no pod whose claim is being deleted.
+            let uses_it = |pod: &Value| !is_terminal(pod) && pod["spec"]["nodeName"].is_string();
+            names_it && uses_it(&pod.value())
         });
         if !is_used {
             release(api, &CLAIMS, &mut claim, "kubernetes.io/pvc-protection", now);
