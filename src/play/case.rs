@@ -170,10 +170,15 @@ impl Play {
             }
         };
         let manager = started.map_err(|error| failed(at, format!("the manager does not start: {error}")))?;
-        if let Some(problem) = manager.problems.first() {
+        if let Some(problem) = manager.problems.first().filter(|_| !manager.is_retrying) {
             return Err(Box::new(problem.clone()));
         }
         self.manager = Some(manager);
+        self.discover(at).await
+    }
+
+    /// Asks which kinds are served.
+    async fn discover(&self, at: &Location) -> Result<(), Failure> {
         let apis = self.cluster.discover().await.map_err(|error| failed(at, error.to_string()))?;
         self.watcher().kinds = Kinds::of(&apis);
         Ok(())
@@ -295,19 +300,33 @@ impl Play {
         }
     }
 
-    async fn served(&self, gvk: &Gvk, at: &Location) -> Result<Arc<ApiKind>, Failure> {
-        match self.discovered.find(&self.cluster, gvk).await {
-            Ok(Some(kind)) => Ok(kind),
-            Ok(None) => {
-                Err(failed(at, format!("the API server serves no {} of {}", gvk.kind, gvk.api_version)))
+    /// A kind. That of a package may come later, if a request of the manager has failed.
+    async fn served(&mut self, gvk: &Gvk, at: &Location) -> Result<Arc<ApiKind>, Failure> {
+        let (mut changes, deadline) = (self.server.changes(), Instant::now() + PATIENCE);
+        loop {
+            changes.mark_unchanged();
+            let found = self.discovered.find(&self.cluster, gvk).await;
+            if let Some(kind) = found.map_err(|error| failed(at, error.to_string()))? {
+                if self.watcher().kinds.api_version(&gvk.kind).is_none() {
+                    self.discover(at).await?;
+                }
+                return Ok(kind);
             }
-            Err(error) => Err(failed(at, error.to_string())),
+            let is_ours = self.packages.iter().flat_map(|package| &package.resources);
+            let is_ours = { is_ours }.any(|resource| resource.kind.kind == *gvk.kind);
+            if !is_ours || Instant::now() >= deadline {
+                return Err(failed(
+                    at,
+                    format!("the API server serves no {} of {}", gvk.kind, gvk.api_version),
+                ));
+            }
+            self.turn(&mut changes, deadline, at).await?;
         }
     }
 
     /// The kind of an address, and its namespace if the kind has one.
     async fn kind(
-        &self,
+        &mut self,
         address: &Address,
         at: &Location,
     ) -> Result<(Arc<ApiKind>, Option<String>), Failure> {
@@ -362,7 +381,7 @@ impl Play {
     }
 
     async fn run(
-        &self,
+        &mut self,
         plan: &str,
         params: Option<&Value>,
         of: Option<&Address>,
