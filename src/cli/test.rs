@@ -51,37 +51,7 @@ pub(super) struct Args {
     coverage: bool,
 
     #[command(flatten)]
-    explore: ExploreArgs,
-}
-
-#[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Exploration")]
-struct ExploreArgs {
-    /// Play the cases under schedules: the manager is killed at a write, answers are lost or refused, watches end
-    ///
-    /// Each must end as without disturbance. First each disturbance of each write alone, then several at random.
-    #[arg(long)]
-    explore: bool,
-
-    /// How many schedules are played at most
-    #[arg(long, value_name = "COUNT", default_value_t = 1000, requires = "explore")]
-    schedules: usize,
-
-    /// How long schedules are played at most, such as 60s
-    #[arg(long = "for", value_name = "DURATION", value_parser = super::command::duration, requires = "explore")]
-    time: Option<Duration>,
-
-    /// The seed of the order and of what is random
-    #[arg(long, value_name = "NUMBER", default_value_t = 1, requires = "explore")]
-    seed: u64,
-
-    /// Where the schedule of the first failure is stored
-    #[arg(long, value_name = "FILE", default_value = "operetta-schedule.json", requires = "explore")]
-    save: PathBuf,
-
-    /// Play the stored schedule of a failure again
-    #[arg(long, value_name = "FILE", conflicts_with = "explore")]
-    replay: Option<PathBuf>,
+    explore: explore::Args,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -109,7 +79,7 @@ pub(super) fn run(args: &Args) -> ExitCode {
         is_ok &= broken.is_empty();
         for package in packages {
             match play::load(folder, &package) {
-                Ok(suites) if args.explore.explore || args.explore.replay.is_some() => {
+                Ok(suites) if args.explore.is_wanted() => {
                     is_ok &= explore::run(&args.explore, args.case.as_deref(), folder, &suites, threads);
                 }
                 Ok(suites) => all.push(test(args, folder, suites, threads)),

@@ -51,15 +51,15 @@ fn compare(expected: &Value, found: Option<&Value>, path: &str, all: &mut Vec<Di
 fn compare_items(part: &[Value], whole: &[Value], path: &str, all: &mut Vec<Difference>) {
     let mut taken = vec![false; whole.len()];
     for expected in part {
-        let nearest = whole
-            .iter()
-            .enumerate()
-            .filter(|(index, _)| !taken[*index])
-            .map(|(index, item)| (index, differences(expected, Some(item), &label(path, item, index))))
-            .min_by_key(|(_, differences)| (differences.len(), !same_name(expected, &whole[0])));
+        let free = whole.iter().enumerate().filter(|(index, _)| !taken[*index]);
+        let compared = free.map(|(index, item)| {
+            let found = differences(expected, Some(item), &label(path, item, index));
+            (index, found, !same_name(expected, item))
+        });
+        let nearest = compared.min_by_key(|(_, found, is_other)| (found.len(), *is_other));
         match nearest {
-            Some((index, found)) if found.is_empty() => taken[index] = true,
-            Some((_, found)) if found.len() < expected.as_object().map_or(1, serde_json::Map::len) => {
+            Some((index, found, _)) if found.is_empty() => taken[index] = true,
+            Some((_, found, _)) if found.len() < expected.as_object().map_or(1, serde_json::Map::len) => {
                 all.extend(found);
             }
             _ => all.push(Difference { path: format!("{path}[]"), expected: expected.clone(), found: None }),

@@ -1,21 +1,57 @@
 //! `operetta test --explore` and `--replay`.
 
 use std::fs;
-use std::path::Path;
-use std::time::Instant;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::ExploreArgs;
 use crate::cli::out;
 use crate::play::{self, Disturbance, Limits, Story, Suite, What};
 
 /// The largest file of a schedule, in bytes.
 const FILE: u64 = 1 << 20;
 
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Exploration")]
+pub(super) struct Args {
+    /// Play the cases under schedules: the manager is killed at a write, answers are lost or refused, watches end
+    ///
+    /// Each must end as without disturbance. First each disturbance of each write alone, then several at random.
+    #[arg(long)]
+    explore: bool,
+
+    /// How many schedules are played at most
+    #[arg(long, value_name = "COUNT", default_value_t = 1000, requires = "explore")]
+    schedules: usize,
+
+    /// How long schedules are played at most, such as 60s
+    #[arg(long = "for", value_name = "DURATION", value_parser = crate::cli::command::duration, requires = "explore")]
+    time: Option<Duration>,
+
+    /// The seed of the order and of what is random
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, requires = "explore")]
+    seed: u64,
+
+    /// Where the schedule of the first failure is stored
+    #[arg(long, value_name = "FILE", default_value = "operetta-schedule.json", requires = "explore")]
+    save: PathBuf,
+
+    /// Play the stored schedule of a failure again
+    #[arg(long, value_name = "FILE", conflicts_with = "explore")]
+    replay: Option<PathBuf>,
+}
+
+impl Args {
+    /// Whether the cases are explored or replayed, and not only played.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.explore || self.replay.is_some()
+    }
+}
+
 /// Explores a package, or plays a stored schedule. Returns whether nothing failed.
 pub(super) fn run(
-    args: &ExploreArgs,
+    args: &Args,
     filter: Option<&str>,
     folder: &Path,
     suites: &[Suite],
