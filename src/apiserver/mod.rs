@@ -15,7 +15,7 @@
 //! # }
 //! ```
 //!
-//! There are no threads, sockets or clocks of its own but in [`Server::listen`], so a [`Server`] works on a current-thread
+//! There are no threads, sockets or clocks of its own but in [`Listener`], so a [`Server`] works on a current-thread
 //! runtime whose time is paused. All waits are tokio's timers, with lengths that are differences of the given time.
 
 mod answer;

@@ -126,7 +126,7 @@ manifest! {
     pub struct Expect {
         /// The instance that was applied first, in part; or `absent`.
         "instance" instance: Option<At<Partial>>,
-        /// The children of that instance, by the id of the child or by ID[KEY]: in part, `absent`, or how many there are.
+        /// The children of that instance, by the id of the child or with its key in brackets after it: in part, `absent`, or how many there are.
         "children" children: Option<Named<Partial>>,
         /// Other objects, by KIND/NAME or NAMESPACE/KIND/NAME: in part, or `absent`. KIND/* is how many there are.
         "objects" objects: Option<Named<Partial>>,

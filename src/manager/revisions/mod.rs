@@ -150,7 +150,7 @@ impl Revisions {
         std::iter::once(package).chain(former).cloned().collect()
     }
 
-    /// Adds a revision to those that an instance uses: see [`Self::follow`].
+    /// Adds a revision to those that an instance uses: see [`Self::load_for`].
     pub(super) fn also_load_for(self: &Arc<Self>, key: &InstanceKey, package: &str, revision: &str) {
         let used = self.set().uses.get(key).cloned().unwrap_or_default();
         let mut revisions: BTreeSet<String> = used.iter().map(|name| name.revision.to_string()).collect();
@@ -159,7 +159,7 @@ impl Revisions {
         }
     }
 
-    /// What is known of the revisions that an instance uses, as far as [`Self::follow`] was called for it.
+    /// What is known of the revisions that an instance uses, as far as [`Self::load_for`] was called for it.
     pub(super) fn known(&self, key: &InstanceKey) -> BTreeMap<Arc<str>, Revision> {
         let set = self.set();
         let known = |name: &Name| match &set.entries.get(name)?.state {

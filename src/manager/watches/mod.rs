@@ -281,7 +281,7 @@ impl Watches {
         self.apis.note_change();
     }
 
-    /// What is known of what an instance reads, as far as [`Self::follow`] was called for it.
+    /// What is known of what an instance reads, as far as [`Self::watch_for`] was called for it.
     pub(super) fn known(&self, key: &InstanceKey) -> BTreeMap<ResourceSelector, LookupResult> {
         let set = self.set();
         let Some(Reads { reader, selectors }) = set.reads.get(key) else { return BTreeMap::new() };
@@ -325,7 +325,7 @@ impl Watches {
         has_new
     }
 
-    /// What is known of what an instance observes, as far as [`Self::observe`] was called for it.
+    /// What is known of what an instance observes, as far as [`Self::poll_for`] was called for it.
     pub(super) fn observations(&self, key: &InstanceKey) -> HashMap<Arc<Poll>, PollResult> {
         self.polls.known(key)
     }

@@ -97,7 +97,7 @@ impl Polls {
         self.set.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is known of what an instance observes, as far as [`Self::follow`] was called for it.
+    /// What is known of what an instance observes, as far as [`Self::poll_for`] was called for it.
     pub(super) fn known(&self, key: &InstanceKey) -> HashMap<Arc<Poll>, PollResult> {
         let set = self.set();
         set.known(key)
@@ -298,7 +298,7 @@ impl Set {
         made.chain(refused).collect()
     }
 
-    /// See [`Polls::follow`]. `spawn`: starts the task of an observation, which its signals wake.
+    /// See [`Polls::poll_for`]. `spawn`: starts the task of an observation, which its signals wake.
     fn poll_for(
         &mut self,
         key: &InstanceKey,

@@ -10,7 +10,7 @@ use crate::plan::{Action, Plan};
 use crate::template::{Engine, Known, Pattern, PatternPart};
 use crate::template_scan::Outlines;
 
-/// Whether a group is built in. Of the kinds of built-in groups, only those in [`pods`] create pods.
+/// Whether a group is built in. Of the kinds of built-in groups, only those in `lint::pods` create pods.
 pub(crate) fn is_built_in(gvk: &Gvk) -> bool {
     let group = gvk.group();
     !group.contains('.') || group.ends_with(".k8s.io")

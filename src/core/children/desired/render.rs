@@ -1,6 +1,6 @@
 //! Rendering a child: `(child, origin) -> Desired`, or the reason why it has no value.
 //!
-//! The [`Origin`] is a parameter, see [`Origins`].
+//! The `Origin` is a parameter, see `model::origins`.
 
 use std::sync::Arc;
 

@@ -16,7 +16,7 @@ pub struct Desired {
     /// What is applied, with labels, annotations and owner; without preconditions. All writers share it,
     /// because it may be large. An object that needs no apply keeps only its owner.
     pub body: Arc<Value>,
-    /// Hash of the body with the [`names::Stamp`], which its annotation carries.
+    /// Hash of the body with the `names::Stamp`, which its annotation carries.
     pub hash: String,
     /// Keys of a Secret's data that have no value in the body: the live value is kept, or a new one is
     /// generated.
@@ -42,7 +42,7 @@ pub struct Generated {
 pub enum Secret {
     /// A password with this number of characters.
     Password(usize),
-    /// The certificate of [`names::TLS`], generated together with the key.
+    /// The certificate of `names::TLS`, generated together with the key.
     Certificate(Arc<Certificate>),
     /// The private key of the certificate.
     PrivateKey,

@@ -13,7 +13,7 @@ pub(in crate::children) const FAILED: &str = "StatusFailed";
 /// How many objects a condition names.
 pub(in crate::children) const NAMED: usize = 5;
 
-/// A status as it should be. Times are left to [`patch`], which knows the present status.
+/// A status as it should be. Times are left to `children::status::patch`, which knows the present status.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Status {
     pub(in crate::children) generation: i64,
