@@ -51,7 +51,7 @@ pub(super) struct Args {
     coverage: bool,
 
     #[command(flatten)]
-    explore: explore::Args,
+    explore: explore::ExploreArgs,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -14,7 +14,7 @@ const FILE: u64 = 1 << 20;
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Exploration")]
-pub(super) struct Args {
+pub(super) struct ExploreArgs {
     /// Play the cases under schedules: the manager is killed at a write, answers are lost or refused, watches end
     ///
     /// Each must end as without disturbance. First each disturbance of each write alone, then several at random.
@@ -42,7 +42,7 @@ pub(super) struct Args {
     replay: Option<PathBuf>,
 }
 
-impl Args {
+impl ExploreArgs {
     /// Whether the cases are explored or replayed, and not only played.
     pub(super) fn is_wanted(&self) -> bool {
         self.explore || self.replay.is_some()
@@ -51,7 +51,7 @@ impl Args {
 
 /// Explores a package, or plays a stored schedule. Returns whether nothing failed.
 pub(super) fn run(
-    args: &Args,
+    args: &ExploreArgs,
     filter: Option<&str>,
     folder: &Path,
     suites: &[Suite],
