@@ -100,7 +100,7 @@ impl Server {
         answer
     }
 
-    /// The events of a watch, each on a line, until it ends. Nothing is computed that nobody reads.
+    /// The events of a watch, each on a line, until it ends. An event is computed when the client reads.
     fn follow(&self, watch: Watch) -> Answer {
         let changes = self.0.changes.subscribe();
         let state = Following { server: self.clone(), watch, changes };

@@ -9,6 +9,7 @@ use http::{Request, Response, StatusCode, Uri};
 use http_body_util::Empty;
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
+use operetta_embedded::decoded;
 use operetta_embedded::{ExecResult, Failure, User};
 use serde_json::{Value, json};
 use tokio_tungstenite::WebSocketStream;
@@ -54,7 +55,7 @@ impl Target {
         let (mut has_stdin, mut is_terminal) = (false, false);
         for pair in uri.query().unwrap_or_default().split('&') {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let value = decoded(value);
+            let value = decoded(value, true);
             match key {
                 "container" => target.container = value,
                 "command" => target.command.push(value),
@@ -67,23 +68,6 @@ impl Target {
         target.has_stdin = has_stdin && !is_terminal;
         Some(target)
     }
-}
-
-fn decoded(text: &str) -> String {
-    let mut out = Vec::with_capacity(text.len());
-    let mut bytes = text.bytes();
-    while let Some(byte) = bytes.next() {
-        match byte {
-            b'+' => out.push(b' '),
-            b'%' => {
-                let hex: Vec<u8> = bytes.by_ref().take(2).collect();
-                let hex = std::str::from_utf8(&hex).unwrap_or_default();
-                out.extend(u8::from_str_radix(hex, 16).ok());
-            }
-            byte => out.push(byte),
-        }
-    }
-    String::from_utf8_lossy(&out).into_owned()
 }
 
 /// Whether a request asks for a WebSocket.

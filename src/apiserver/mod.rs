@@ -23,7 +23,7 @@ mod client;
 mod exec;
 mod listen;
 mod outside;
-mod reply;
+pub(crate) mod reply;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -79,12 +79,13 @@ impl Server {
         result
     }
 
-    /// Reads the API. Nobody is woken.
+    /// Reads the API, and wakes neither controllers nor watches.
     pub fn read<T>(&self, read: impl FnOnce(&Api) -> T) -> T {
         read(&self.lock())
     }
 
-    /// Is told after each write, of clients and of controllers, before anything else happens. It must not use this server.
+    /// Sets the observer, which is called after each request that writes and each turn of the controllers, before any other
+    /// request is answered. The observer must not use this server.
     pub fn observe(&self, observer: impl FnMut(&Api) + Send + 'static) {
         *self.0.observer.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(observer));
     }

@@ -12,9 +12,9 @@ use serde_json::json;
 use tower::BoxError;
 
 /// The body of a response.
-pub(super) type Answer = UnsyncBoxBody<Bytes, io::Error>;
+pub(crate) type Answer = UnsyncBoxBody<Bytes, io::Error>;
 
-pub(super) fn boxed<B>(body: B) -> Answer
+pub(crate) fn boxed<B>(body: B) -> Answer
 where
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
@@ -23,7 +23,7 @@ where
 }
 
 /// A refusal as the API server writes it.
-pub(super) fn status(code: StatusCode, reason: &str, message: &str) -> Response<Answer> {
+pub(crate) fn status(code: StatusCode, reason: &str, message: &str) -> Response<Answer> {
     let body = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
         "message": message, "reason": reason, "code": code.as_u16()});
     let mut response = Response::new(boxed(Full::new(Bytes::from(body.to_string()))));

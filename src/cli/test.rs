@@ -79,10 +79,14 @@ pub(super) fn run(args: &Args) -> ExitCode {
         is_ok &= broken.is_empty();
         for package in packages {
             match play::load(folder, &package) {
-                Ok(suites) if args.explore.is_wanted() => {
-                    is_ok &= explore::run(&args.explore, args.case.as_deref(), folder, &suites, threads);
+                Ok(suites) => {
+                    let selected = select(&suites, args.case.as_deref());
+                    if args.explore.is_wanted() {
+                        is_ok &= explore::run(&args.explore, folder, &suites, &selected, threads);
+                    } else {
+                        all.push(test(args, folder, suites, &selected, threads));
+                    }
                 }
-                Ok(suites) => all.push(test(args, folder, suites, threads)),
                 Err(errors) => {
                     out::report(&errors);
                     out::note(format!("error: the tests of {} cannot be read", folder.display()));
@@ -100,23 +104,29 @@ pub(super) fn run(args: &Args) -> ExitCode {
     if is_ok { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn test(args: &Args, folder: &Path, suites: Vec<Suite>, threads: usize) -> Tested {
+/// The cases whose name contains a text.
+fn select(suites: &[Suite], text: Option<&str>) -> Vec<(usize, usize)> {
+    let cases = suites.iter().enumerate().flat_map(|(suite, one)| {
+        one.cases.iter().enumerate().map(move |(case, one)| ((suite, case), &one.name))
+    });
+    cases.filter(|(_, name)| text.is_none_or(|text| name.contains(text))).map(|(place, _)| place).collect()
+}
+
+fn test(
+    args: &Args,
+    folder: &Path,
+    suites: Vec<Suite>,
+    selected: &[(usize, usize)],
+    threads: usize,
+) -> Tested {
     let folder = folder.display().to_string();
-    let mut selected = Vec::new();
-    for (suite, cases) in suites.iter().map(|suite| &suite.cases).enumerate() {
-        for (case, one) in cases.iter().enumerate() {
-            if args.case.as_ref().is_none_or(|text| one.name.contains(text.as_str())) {
-                selected.push((suite, case));
-            }
-        }
-    }
     let is_text = args.output.is_none();
     let skipped = suites.iter().map(|suite| suite.cases.len()).sum::<usize>() - selected.len();
     if is_text {
         out::line(format!("\n{folder}: {}", counted(selected.len(), "case")));
     }
     let started = Instant::now();
-    let ended = play::play(&suites, &selected, threads, |ended| {
+    let ended = play::play(&suites, selected, threads, |ended| {
         if is_text {
             let word = if ended.failure.is_some() { "FAILED" } else { "ok" };
             out::line(format!("test {} ... {word} ({})", name(&suites, ended), passed(ended)));

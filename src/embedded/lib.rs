@@ -50,7 +50,7 @@ mod write;
 pub use api::Api;
 pub use programs::{Call, Course, Exec, ExecResult, Obedient, Objects, Programs, Reply};
 pub use protobuf::from_protobuf;
-pub use request::{Body, Request, Response, User};
+pub use request::{Body, Request, Response, User, decoded};
 pub use status::Failure;
 pub use versions::Converter;
 pub use watch::Watch;

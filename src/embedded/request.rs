@@ -160,22 +160,23 @@ impl Query {
     }
 }
 
-/// Decodes `%20`, and `+` in queries.
-pub(crate) fn decoded(text: &str, is_query: bool) -> String {
-    let mut out = Vec::with_capacity(text.len());
-    let mut bytes = text.bytes();
-    while let Some(byte) = bytes.next() {
-        match byte {
-            b'+' if is_query => out.push(b' '),
-            b'%' => {
-                let hex: Vec<u8> = bytes.by_ref().take(2).collect();
-                let hex = std::str::from_utf8(&hex).unwrap_or_default();
-                out.extend(u8::from_str_radix(hex, 16).ok());
+/// Text without percent-encoding; in a query, `+` is a space.
+pub fn decoded(text: &str, is_query: bool) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, after)) = rest.split_first() {
+        let hex = |at: usize| after.get(at).and_then(|&digit| char::from(digit).to_digit(16));
+        rest = after;
+        match (byte, hex(0), hex(1)) {
+            (b'%', Some(high), Some(low)) => {
+                bytes.extend(u8::try_from(high * 16 + low));
+                rest = &after[2..];
             }
-            byte => out.push(byte),
+            (b'+', ..) if is_query => bytes.push(b' '),
+            _ => bytes.push(byte),
         }
     }
-    String::from_utf8_lossy(&out).into_owned()
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// What a path of an object, a list or a subresource names.

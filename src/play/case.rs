@@ -18,14 +18,14 @@ use super::view::{Kinds, Subject};
 use super::watcher::{Reached, Watcher};
 use crate::api::{ApiKind, CallError, Gvk};
 use crate::apiserver::Server;
-use crate::children::plans::plan_run_kind;
+use crate::children::plans::{approval_patch, plan_run_kind, run_request};
 use crate::clock;
 use crate::cluster::{Cluster, Kinds as Discovered, Propagation};
 use crate::diag::{Diagnostic, Location};
 use crate::manager::{Config, Manager};
 use crate::package::Package;
 use crate::package::test_file::Address;
-use crate::plan::{Of, PRUNABLE};
+use crate::plan::{Of, PlanRun};
 
 /// The field manager of the steps.
 const FIELD_MANAGER: &str = "operetta-test";
@@ -46,12 +46,9 @@ const SETTLED: Duration = Duration::from_secs(120);
 const SETTLES: Duration = Duration::from_secs(1800);
 
 /// Plays a case in a cluster of its own. With a schedule it goes on until nothing changes.
-pub(super) fn play(
-    suite: &Suite,
-    case: &Case,
-    place: (usize, usize),
-    schedule: Option<&[Disturbance]>,
-) -> Ended {
+pub(super) fn play(suites: &[Suite], place: (usize, usize), schedule: Option<&[Disturbance]>) -> Ended {
+    let suite = &suites[place.0];
+    let case = &suite.cases[place.1];
     let nothing = |failure| Ended {
         place,
         failure: Some(failure),
@@ -160,8 +157,11 @@ impl Play {
         self.watcher.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Starts a manager. Nothing that one before it sends arrives any more.
     async fn start_manager(&mut self, at: &Location) -> Result<(), Failure> {
+        self.manager = None;
         let started = loop {
+            self.faults.cut();
             let cluster = Cluster::over(self.faults.client(self.server.client()), self.server.outside());
             tokio::select! {
                 biased;
@@ -274,16 +274,11 @@ impl Play {
                 self.faults.add_requests(RequestFault { verb, resource, answer: *answer, left: *times });
                 return Ok(());
             }
-            Action::RestartManager => {
-                self.faults.cut();
-                self.manager = None;
-                return self.start_manager(at).await;
-            }
+            Action::RestartManager => return self.start_manager(at).await,
             Action::Upgrade(package) => {
                 if let Some(manager) = self.manager.take() {
                     manager.stop().await;
                 }
-                self.faults.cut();
                 self.packages[0] = Arc::clone(package);
                 self.watcher().packages.clone_from(&self.packages);
                 return self.start_manager(at).await;
@@ -395,18 +390,10 @@ impl Play {
             resource: kind.plural.clone(),
             name: address.name.clone(),
         };
-        let runs = plan_run_kind();
         let namespace = namespace.unwrap_or_else(|| Config::default().namespace);
-        let mut body = json!({
-            "apiVersion": runs.api_version(), "kind": runs.kind,
-            "metadata": {
-                "generateName": format!("{}-{plan}-", address.name), "namespace": namespace, "annotations": {PRUNABLE: "true"},
-            },
-            "spec": {"of": of, "plan": plan, "requestedBy": USER},
-        });
-        if let Some(params) = params {
-            body["spec"]["params"] = params.clone();
-        }
+        let spec = json!({"plan": plan, "params": params, "requestedBy": USER});
+        let body = run_request(&of, &namespace, spec);
+        let runs = plan_run_kind();
         Ok(self.cluster.create(&runs, Some(&namespace), &body, FIELD_MANAGER).await.map(drop))
     }
 
@@ -430,10 +417,8 @@ impl Play {
             }
             self.turn(&mut changes, deadline, at).await?;
         };
-        let mut approvals = run["spec"]["approvals"].as_array().cloned().unwrap_or_default();
-        approvals.push(json!({"step": question(&run), "verdict": "Approve", "by": USER}));
+        let patch = approval_patch(&run, &json!({"step": question(&run), "verdict": "Approve", "by": USER}));
         let (namespace, name) = (run["metadata"]["namespace"].as_str(), run["metadata"]["name"].as_str());
-        let patch = json!({"spec": {"approvals": approvals}});
         let kind = plan_run_kind();
         let done = self
             .cluster
@@ -451,10 +436,7 @@ impl Play {
     ) -> Result<(), Failure> {
         tokio::select! {
             biased;
-            () = self.faults.killed() => {
-                self.manager = None;
-                self.start_manager(at).await?;
-            }
+            () = self.faults.killed() => self.start_manager(at).await?,
             _ = changes.changed() => {}
             () = tokio::time::sleep_until(until) => {}
         }
@@ -514,13 +496,9 @@ impl Play {
 }
 
 /// The path of the step of a run that asks.
-fn question(run: &Value) -> Option<&str> {
-    let run = &run["status"];
-    let is_over =
-        ["Succeeded", "Failed", "Cancelled", "Superseded"].iter().any(|phase| run["phase"] == *phase);
-    let steps = run["steps"].as_array().filter(|_| !is_over)?;
-    let asks = |step: &&Value| step["asked"].is_u64() && step["finishedAt"].is_null();
-    steps.iter().find(asks)?["path"].as_str()
+fn question(run: &Value) -> Option<String> {
+    let run = PlanRun::parse(run).ok()?;
+    run.questions().first().map(|step| step.path.clone())
 }
 
 fn failed(at: &Location, message: impl Into<String>) -> Failure {

@@ -6,7 +6,7 @@ use super::matching::{Difference, differences};
 use super::suite::{Check, Expect};
 use super::view::View;
 use crate::package::test_file::Partial;
-use crate::template::{Engine, EvalError};
+use crate::template::{Engine, EvalError, Scope};
 
 /// What is not as expected.
 #[derive(Debug, Clone)]
@@ -41,8 +41,8 @@ pub(super) enum Said {
     Failed(String),
 }
 
-pub(super) fn evaluate(engine: &Engine, check: &Check, view: &View<'_>) -> Said {
-    match engine.truthy(&check.expr, &view.scope(&check.reads, &check.kinds)) {
+pub(super) fn evaluate(engine: &Engine, check: &Check, scope: &Scope) -> Said {
+    match engine.truthy(&check.expr, scope) {
         Ok(true) => Said::True,
         Ok(false) => Said::False,
         Err(EvalError::Unknown { path, reason }) => Said::Undefined(format!("{path}: {reason}")),
@@ -114,8 +114,9 @@ pub(super) fn problems(engine: &Engine, expect: &Expect, view: &View<'_>) -> Vec
             }
         }
     }
+    let scope = view.scope(&expect.that);
     for check in &expect.that {
-        let why = match evaluate(engine, check, view) {
+        let why = match evaluate(engine, check, &scope) {
             Said::True => continue,
             Said::False => "it is false".to_owned(),
             Said::Undefined(why) | Said::Failed(why) => why,

@@ -56,7 +56,7 @@ pub(crate) fn explore(suites: &[Suite], selected: &[(usize, usize)], limits: Lim
     let mut stories = Vec::new();
     let mut all = Vec::new();
     for &place in selected {
-        let ended = play(suites, place, &[]);
+        let ended = case::play(suites, place, Some(&[]));
         match ended.failure {
             Some(failure) => stories.push(Story {
                 place,
@@ -91,7 +91,7 @@ pub(crate) fn explore(suites: &[Suite], selected: &[(usize, usize)], limits: Lim
                         None => random(&all, limits.seed.wrapping_add(number as u64)),
                     };
                     let undisturbed = &all[index];
-                    let ended = play(suites, undisturbed.place, &schedule);
+                    let ended = case::play(suites, undisturbed.place, Some(&schedule));
                     played.fetch_add(1, Ordering::Relaxed);
                     if failure(&ended, &undisturbed.end).is_some() {
                         let story = shrink(suites, undisturbed, schedule);
@@ -107,15 +107,10 @@ pub(crate) fn explore(suites: &[Suite], selected: &[(usize, usize)], limits: Lim
 
 /// Plays one schedule of a case.
 pub(crate) fn replay(suites: &[Suite], place: (usize, usize), schedule: &[Disturbance]) -> Option<Story> {
-    let undisturbed = play(suites, place, &[]);
-    let ended = play(suites, place, schedule);
+    let undisturbed = case::play(suites, place, Some(&[]));
+    let ended = case::play(suites, place, Some(schedule));
     let failure = failure(&ended, &undisturbed.end)?;
     Some(Story { place, schedule: schedule.to_vec(), struck: ended.struck, failure })
-}
-
-fn play(suites: &[Suite], place: (usize, usize), schedule: &[Disturbance]) -> Ended {
-    let (suite, case) = place;
-    case::play(&suites[suite], &suites[suite].cases[case], place, Some(schedule))
 }
 
 /// Each disturbance of each write alone, in an order that the seed gives.
@@ -148,7 +143,7 @@ fn random(all: &[Undisturbed], seed: u64) -> (usize, Vec<Disturbance>) {
 /// Leaves out what the failure does not need.
 fn shrink(suites: &[Suite], undisturbed: &Undisturbed, mut schedule: Vec<Disturbance>) -> Story {
     let fails = |schedule: &[Disturbance]| {
-        let ended = play(suites, undisturbed.place, schedule);
+        let ended = case::play(suites, undisturbed.place, Some(schedule));
         failure(&ended, &undisturbed.end).map(|failure| (ended.struck, failure))
     };
     let mut last = fails(&schedule);

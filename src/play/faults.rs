@@ -3,18 +3,17 @@
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bytes::Bytes;
 use futures::StreamExt as _;
 use http::{Method, Request, Response, StatusCode};
-use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, BodyStream, StreamBody};
 use jiff::Timestamp;
 use kube::client::Body;
 use operetta_embedded::{Call, Course, Exec, ExecResult, Objects, Programs, Reply as HttpReply};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::sync::Notify;
 use tower::BoxError;
 
+use crate::apiserver::reply::{Answer, boxed, status};
 use crate::diag::Diagnostic;
 use crate::package::test_file::Reply;
 
@@ -268,17 +267,6 @@ impl Faults {
     }
 }
 
-/// The body of an answer.
-type Answer = UnsyncBoxBody<Bytes, BoxError>;
-
-fn boxed<B>(body: B) -> Answer
-where
-    B: http_body::Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<BoxError>,
-{
-    body.map_err(Into::into).boxed_unsync()
-}
-
 fn broken() -> io::Error {
     io::Error::new(io::ErrorKind::ConnectionReset, "connection reset by peer")
 }
@@ -292,16 +280,8 @@ fn refusal(code: u16) -> Response<Answer> {
         503 => "ServiceUnavailable",
         _ => "InternalError",
     };
-    let status = json!({
-        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code, "reason": reason,
-        "message": "this request fails, as the test says",
-    });
-    let mut response = Response::new(boxed(Body::from(status.to_string().into_bytes())));
-    *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    response
-        .headers_mut()
-        .insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
-    response
+    let code = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    status(code, reason, "this request fails, as the test says")
 }
 
 /// Programs of which some commands fail.

@@ -14,8 +14,8 @@ mod suite;
 mod view;
 mod watcher;
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use crate::package::Resource;
 use crate::package::plan::{Action, Step};
@@ -38,15 +38,15 @@ pub(crate) fn play(
     std::thread::scope(|scope| {
         for _ in 0..threads.clamp(1, selected.len().max(1)) {
             scope.spawn(|| {
-                while let Some(&(suite, case)) = selected.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let result = case::play(&suites[suite], &suites[suite].cases[case], (suite, case), None);
+                while let Some(&place) = selected.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let result = case::play(suites, place, None);
                     ended(&result);
-                    all.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(result);
+                    all.lock().unwrap_or_else(PoisonError::into_inner).push(result);
                 }
             });
         }
     });
-    let mut all = all.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut all = all.into_inner().unwrap_or_else(PoisonError::into_inner);
     all.sort_by_key(|ended| ended.place);
     all
 }

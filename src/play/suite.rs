@@ -17,8 +17,8 @@ use crate::package::test_file::{self as format, Address, Manifest, Partial, Repl
 use crate::template::{Engine, Expr, Segment};
 use crate::yaml;
 
-use super::view::VARIABLES;
-
+/// The variables of expressions of a case.
+const VARIABLES: [&str; 6] = ["instance", "children", "runs", "pods", "objects", "deleted"];
 /// The name of the world's file.
 const WORLD: &str = "world.yaml";
 /// The largest file that is read, in bytes.

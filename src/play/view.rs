@@ -6,15 +6,13 @@ use std::sync::Arc;
 use operetta_embedded::Objects;
 use serde_json::Value;
 
+use super::suite::Check;
 use crate::api::Apis;
 use crate::children::names;
 use crate::package::Package;
 use crate::package::test_file::Address;
 use crate::readiness;
 use crate::template::{Live, Scope, Var};
-
-/// The variables of expressions of a case.
-pub(super) const VARIABLES: [&str; 6] = ["instance", "children", "runs", "pods", "objects", "deleted"];
 
 /// The version of each kind that a case can name.
 #[derive(Debug, Default)]
@@ -133,8 +131,13 @@ impl View<'_> {
         runs
     }
 
-    /// The variables that an expression reads, of `objects` and `deleted` these kinds.
-    pub(super) fn scope(&self, reads: &BTreeSet<String>, kinds: &BTreeSet<String>) -> Scope {
+    /// The variables that expressions read.
+    pub(super) fn scope<'c>(&self, checks: impl IntoIterator<Item = &'c Check>) -> Scope {
+        let (mut reads, mut kinds) = (BTreeSet::new(), BTreeSet::new());
+        for check in checks {
+            reads.extend(check.reads.iter().map(String::as_str));
+            kinds.extend(check.kinds.iter().cloned());
+        }
         let mut scope = Scope::new();
         let reads = |name: &str| reads.contains(name);
         if reads("instance") {

@@ -71,9 +71,9 @@ impl Watcher {
         if self.violated.is_some() {
             return;
         }
-        let view = self.view(objects);
+        let scope = self.view(objects).scope(self.invariants.iter().map(|invariant| &invariant.expression));
         let violated = self.invariants.iter().find_map(|invariant| {
-            let said = evaluate(&self.engine, &invariant.expression, &view);
+            let said = evaluate(&self.engine, &invariant.expression, &scope);
             let why = match (said, invariant.is_never) {
                 // What an invariant reads is not there yet.
                 (Said::Undefined(_), _) | (Said::True, false) | (Said::False, true) => return None,

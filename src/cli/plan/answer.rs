@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::target::{FIELD_MANAGER, Run, Target, Which};
 use crate::api::Class;
-use crate::children::plans::plan_run_kind;
+use crate::children::plans::{approval_patch, plan_run_kind};
 use crate::cli::command::Failure;
 use crate::cli::command::{self, is_yes};
 use crate::cli::connect;
@@ -112,7 +112,7 @@ pub(super) async fn approve(args: &ApproveArgs) -> Result<ExitCode, Failure> {
     let mut questions = Vec::new();
     for run in session.find_all(target).await? {
         let steps: Vec<_> =
-            run.questions().iter().map(|step| (step.path.clone(), run.question(step))).collect();
+            run.run.questions().iter().map(|step| (step.path.clone(), run.question(step))).collect();
         questions.extend(steps.into_iter().map(|(path, message)| (run.clone(), path, message)));
     }
     if questions.is_empty() {
@@ -145,7 +145,7 @@ async fn answer(
 ) -> Result<String, Failure> {
     for attempt in 1.. {
         let name = run.run.name.clone();
-        let Some(step) = run.questions().into_iter().find(|step| step.path == chosen).cloned() else {
+        let Some(step) = run.run.questions().into_iter().find(|step| step.path == chosen).cloned() else {
             return Err(format!("step {chosen} of run {name} asks no more").into());
         };
         if run.answers(&step).any(|answer| answer.by == by) {
@@ -184,12 +184,7 @@ fn confirmed(questions: &str, verdict: ApprovalDecision) -> Result<bool, Failure
 
 /// Appends an approval, unless the run has changed.
 async fn write(session: &Session, run: &Run, approval: &Value) -> Result<Value, crate::api::CallError> {
-    let mut approvals = run.object["spec"]["approvals"].as_array().cloned().unwrap_or_default();
-    approvals.push(approval.clone());
-    let patch = json!({
-        "metadata": {"uid": run.run.uid, "resourceVersion": run.run.resource_version},
-        "spec": {"approvals": approvals},
-    });
+    let patch = approval_patch(&run.object, approval);
     let (namespace, name) = (run.run.namespace.as_deref(), &run.run.name);
     session.server.cluster.merge_patch(&plan_run_kind(), namespace, name, None, &patch, FIELD_MANAGER).await
 }
@@ -200,7 +195,7 @@ async fn asking(session: &Session, target: Target<'_>) -> Result<Run, Failure> {
     loop {
         let found = session.find(target, Which::Asking).await;
         let may_ask = match (&found, target) {
-            (Ok(run), _) if !run.questions().is_empty() => return found,
+            (Ok(run), _) if !run.run.questions().is_empty() => return found,
             (Ok(run), _) => !run.run.is_final(),
             (Err(_), Target::Run(_)) => false,
             (Err(_), Target::Instance(..)) => {
@@ -223,7 +218,7 @@ fn choose(
 ) -> Result<String, Failure> {
     let is_named =
         |path: &str| named.is_none_or(|named| path == named || path.rsplit('/').next() == Some(named));
-    let questions = run.questions();
+    let questions = run.run.questions();
     let mut found: Vec<(String, String)> = questions
         .iter()
         .filter(|step| is_named(&step.path))

@@ -11,13 +11,13 @@ use super::shared::Waiting;
 use super::status::{document, name};
 use super::target::{FIELD_MANAGER, Instance, Run, Target, Which, text};
 use crate::children::crds::PublishedPlan;
-use crate::children::plans::plan_run_kind;
+use crate::children::plans::{plan_run_kind, run_request};
 use crate::cli::command::{Failure, Output};
 use crate::cli::connect;
 use crate::cli::out::{self, printable};
 use crate::cli::session::{Common, Session};
 use crate::diag::did_you_mean;
-use crate::plan::{self, Of, PRUNABLE};
+use crate::plan::{self, Of};
 use crate::yaml;
 
 /// How a run is requested.
@@ -172,22 +172,10 @@ async fn create(
     mut spec: Value,
     request: &Request,
 ) -> Result<ExitCode, Failure> {
-    if spec["params"].is_null()
-        && let Some(spec) = spec.as_object_mut()
-    {
-        spec.remove("params");
-    }
     spec["requestedBy"] = connect::user(&session.server.cluster).await?.into();
     let kind = plan_run_kind();
     let plan = spec["plan"].as_str().unwrap_or_default();
-    // The API server cuts a name that is too long.
-    let body = json!({
-        "apiVersion": kind.api_version(), "kind": kind.kind,
-        "metadata": {
-            "generateName": format!("{}-{plan}-", of.name), "namespace": namespace, "annotations": {PRUNABLE: "true"},
-        },
-        "spec": spec,
-    });
+    let body = run_request(of, namespace, spec.clone());
     let made = session.server.cluster.create(&kind, Some(namespace), &body, FIELD_MANAGER).await;
     let what = format!("a run of plan {plan} of {} cannot be requested", text(of));
     let run = Run::new(made.map_err(|error| Failure::refused(&what, "create", Some(of), &error))?)?;

@@ -73,13 +73,6 @@ impl Run {
         Ok(Self { object, run })
     }
 
-    /// The current steps that ask for approval.
-    pub(super) fn questions(&self) -> Vec<&StepState> {
-        let steps = self.run.status.iter().flat_map(|status| &status.steps);
-        let open = |step: &&StepState| !step.phase.is_final() && step.asked.is_some();
-        if self.run.is_final() { Vec::new() } else { steps.filter(open).collect() }
-    }
-
     /// The answers to a step that are not known to be ignored.
     pub(super) fn answers<'s>(&'s self, step: &'s StepState) -> impl Iterator<Item = &'s Approval> {
         let seen = self.run.status.as_ref().map_or(&[][..], |status| &status.answers);
@@ -241,7 +234,7 @@ fn choose(mut runs: Vec<Run>, which: Which, instance: &str) -> Result<Run, Failu
         return Err(format!("there is no run of {instance}").into());
     };
     let is_current = |run: &Run| match which {
-        Which::Asking => !run.questions().is_empty(),
+        Which::Asking => !run.run.questions().is_empty(),
         _ => !run.run.is_final(),
     };
     let mut current: Vec<usize> = (0..runs.len()).filter(|index| is_current(&runs[*index])).collect();
@@ -274,7 +267,7 @@ fn choose(mut runs: Vec<Run>, which: Which, instance: &str) -> Result<Run, Failu
                 if which == Which::Asking {
                     let asked = |index: &usize| {
                         let questions: Vec<_> =
-                            runs[*index].questions().iter().map(|step| step.message.clone()).collect();
+                            runs[*index].run.questions().iter().map(|step| step.message.clone()).collect();
                         printable(&format!("  {}: {}", runs[*index].run.name, questions.join("; ")))
                     };
                     let lines: Vec<String> = current.iter().map(asked).collect();

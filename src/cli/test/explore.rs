@@ -52,26 +52,18 @@ impl ExploreArgs {
 /// Explores a package, or plays a stored schedule. Returns whether nothing failed.
 pub(super) fn run(
     args: &ExploreArgs,
-    filter: Option<&str>,
     folder: &Path,
     suites: &[Suite],
+    selected: &[(usize, usize)],
     threads: usize,
 ) -> bool {
-    let mut selected = Vec::new();
-    for (suite, cases) in suites.iter().map(|suite| &suite.cases).enumerate() {
-        for (case, one) in cases.iter().enumerate() {
-            if filter.is_none_or(|text| one.name.contains(text)) {
-                selected.push((suite, case));
-            }
-        }
-    }
     if let Some(file) = &args.replay {
         return replay(file, suites);
     }
     out::line(format!("\n{}: exploring {} cases, seed {}", folder.display(), selected.len(), args.seed));
     let started = Instant::now();
     let limits = Limits { schedules: args.schedules, time: args.time, seed: args.seed, threads };
-    let (played, stories) = play::explore(suites, &selected, limits);
+    let (played, stories) = play::explore(suites, selected, limits);
     for story in &stories {
         tell(suites, story);
     }

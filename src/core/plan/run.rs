@@ -560,6 +560,13 @@ impl PlanRun {
         self.phase().is_final()
     }
 
+    /// The current steps that ask for approval.
+    pub fn questions(&self) -> Vec<&StepState> {
+        let steps = self.status.iter().flat_map(|status| &status.steps);
+        let open = |step: &&StepState| !step.phase.is_final() && step.asked.is_some();
+        if self.is_final() { Vec::new() } else { steps.filter(open).collect() }
+    }
+
     /// What has started it: as its status says, or the annotation of a run that the manager has created.
     pub fn cause(&self) -> Cause {
         let annotated = || self.annotations.get(CAUSE).and_then(|text| Cause::parse(text));

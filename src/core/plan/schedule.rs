@@ -43,14 +43,7 @@ impl Schedule {
                 _ => Err("`@every` needs at least one second".into()),
             };
         }
-        let fields = match line {
-            "@yearly" | "@annually" => "0 0 1 1 *",
-            "@monthly" => "0 0 1 * *",
-            "@weekly" => "0 0 * * 0",
-            "@daily" | "@midnight" => "0 0 * * *",
-            "@hourly" => "0 * * * *",
-            other => other,
-        };
+        let fields = crate::package::plan::cron_fields(line);
         if fields.split_ascii_whitespace().count() != 5 {
             return Err(format!(
                 "`{line}` is not a cron line: it needs five fields, or is like `@daily`, `@every 6h`"

@@ -2,6 +2,7 @@
 
 use cronexpr::{Crontab, FallbackTimezoneOption, ParseOptions, parse_crontab_with};
 use jiff::Timestamp;
+use operetta_package::plan::cron_fields;
 use serde_json::{Value, json};
 
 use super::client::{self, CRON_JOBS, JOBS, MANAGER, below, get};
@@ -110,14 +111,7 @@ fn start(
 
 /// Parses a line with five fields, or one like `@daily`.
 fn schedule(line: &str, zone: &str) -> Option<Crontab> {
-    let fields = match line.trim() {
-        "@yearly" | "@annually" => "0 0 1 1 *",
-        "@monthly" => "0 0 1 * *",
-        "@weekly" => "0 0 * * 0",
-        "@daily" | "@midnight" => "0 0 * * *",
-        "@hourly" => "0 * * * *",
-        other => other,
-    };
+    let fields = cron_fields(line.trim());
     let mut options = ParseOptions::default();
     options.fallback_timezone_option = FallbackTimezoneOption::None;
     parse_crontab_with(&format!("{fields} {zone}"), options).ok()

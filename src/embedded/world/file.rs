@@ -9,11 +9,12 @@ use operetta_lang::template::{Budget, EvalError, Live, Scope, Var};
 use operetta_package::readiness;
 use serde_json::{Map, Value};
 
-use super::pattern::{Captures, decoded, split_url};
+use super::pattern::{Captures, split_url};
 use super::pod::{self, Kinds};
 use super::rules::{Delay, Rules};
 use super::turn::{Outcome, Turn, failed};
 use crate::programs::{Call, Course, Exec, ExecResult, Objects, Reply};
+use crate::request::decoded;
 
 /// The time after which a pod is ready, if its rule does not say.
 const READY_AFTER: Duration = Duration::from_secs(1);

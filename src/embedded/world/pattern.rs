@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 
 use regex::Regex;
 
+use crate::request::decoded;
+
 /// The values of captures by name.
 pub(super) type Captures = Vec<(String, String)>;
 
@@ -105,25 +107,6 @@ pub(super) fn split_url(url: &str) -> (&str, &str, Captures) {
     let pairs = query.split('&').filter(|pair| !pair.is_empty());
     let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
     (path, origin, pairs.map(|(name, value)| (decoded(name, true), decoded(value, true))).collect())
-}
-
-/// Text without percent-encoding; in a query, `+` is a space.
-pub(super) fn decoded(text: &str, is_query: bool) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&byte, after)) = rest.split_first() {
-        let hex = |at: usize| after.get(at).and_then(|&digit| char::from(digit).to_digit(16));
-        rest = after;
-        match (byte, hex(0), hex(1)) {
-            (b'%', Some(high), Some(low)) => {
-                bytes.extend(u8::try_from(high * 16 + low));
-                rest = &after[2..];
-            }
-            (b'+', ..) if is_query => bytes.push(b' '),
-            _ => bytes.push(byte),
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 #[cfg(test)]

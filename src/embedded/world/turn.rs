@@ -26,9 +26,9 @@ pub(super) struct Turn<'r> {
     rules: &'r Rules,
     /// The variables of the call.
     base: Scope,
-    /// Those of the rule that is tried.
+    /// The variables of the call and the captures of the rule that is tried.
     rule: Scope,
-    /// Those of the rule, and the state.
+    /// The variables of the rule with the present state.
     scope: Scope,
     pub(super) state: Value,
     pub(super) shared: Value,

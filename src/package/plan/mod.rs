@@ -21,6 +21,7 @@ use crate::template::{Engine, EvalError, Expr, Scope, Search, Text};
 
 pub use duration::{parse_duration, written_duration};
 pub use manifest::{CleanupFailure, Concurrency, Strategy};
+pub use schedule::cron_fields;
 
 /// The variables that answers set.
 pub(crate) const ANSWERS: [&str; 9] =

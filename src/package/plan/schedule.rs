@@ -7,6 +7,18 @@ use super::duration::{self, parse_duration};
 /// The shortest interval, because the name of a scheduled run contains its minute.
 const SHORTEST: Duration = Duration::from_secs(60);
 
+/// The five fields of a line that may be a word such as `@daily`.
+pub fn cron_fields(line: &str) -> &str {
+    match line {
+        "@yearly" | "@annually" => "0 0 1 1 *",
+        "@monthly" => "0 0 1 * *",
+        "@weekly" => "0 0 * * 0",
+        "@daily" | "@midnight" => "0 0 * * *",
+        "@hourly" => "0 * * * *",
+        other => other,
+    }
+}
+
 /// The problem of a schedule, and what to do.
 pub fn problem(schedule: &str) -> Option<(String, &'static str)> {
     const HELP: &str =

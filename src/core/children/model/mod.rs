@@ -60,7 +60,9 @@ pub use poll::{Poll, PollRequest, PollResult};
 pub use refs::{FieldProjection, LookupResult, ReadError, Referred, ResourceSelector, Select};
 pub(super) use refs::{PENDING, Problem, Refs};
 pub(super) use run_action::reference;
-pub use run_action::{Guard, RunAction, RunEvent, RunObject, RunRef, StateWrite, plan_run_kind};
+pub use run_action::{
+    Guard, RunAction, RunEvent, RunObject, RunRef, StateWrite, approval_patch, plan_run_kind, run_request,
+};
 pub use selector::Selector;
 pub use snapshot::{ActivePackage, KindInfo, KindOwner, Listing, Snapshot};
 pub(super) use state::{AS_ACCEPTED, Failure, share};

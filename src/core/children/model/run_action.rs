@@ -1,11 +1,11 @@
 //! What is done for the runs of an instance. Each action is one request, or one that runs beside the queue.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::calls::{CallKey, JobEnd, SecretOutputs};
 use crate::api::{ApiKind, ObjectRef};
 use crate::plan::crds::{INSTANCE_STATE, PLAN_RUN};
-use crate::plan::{self, Ended, Intent, Phase, PlanRun, Request, RunStatus};
+use crate::plan::{self, Ended, Intent, Of, PRUNABLE, Phase, PlanRun, Request, RunStatus};
 
 /// The type of an object that belongs to runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -178,6 +178,34 @@ pub struct RunEvent {
 /// The kind of PlanRuns.
 pub fn plan_run_kind() -> ApiKind {
     PLAN_RUN.api_kind()
+}
+
+/// A PlanRun by which a person requests a run. Of `spec` all but the instance is given. The API server cuts a name that is too long.
+pub fn run_request(of: &Of, namespace: &str, mut spec: Value) -> Value {
+    let kind = plan_run_kind();
+    spec["of"] = json!(of);
+    if spec["params"].is_null()
+        && let Some(spec) = spec.as_object_mut()
+    {
+        spec.remove("params");
+    }
+    let name = format!("{}-{}-", of.name, spec["plan"].as_str().unwrap_or_default());
+    json!({
+        "apiVersion": kind.api_version(), "kind": kind.kind,
+        "metadata": {"generateName": name, "namespace": namespace, "annotations": {PRUNABLE: "true"}},
+        "spec": spec,
+    })
+}
+
+/// The merge patch that appends an approval to a PlanRun, unless that has changed.
+pub fn approval_patch(run: &Value, approval: &Value) -> Value {
+    let mut approvals = run["spec"]["approvals"].as_array().cloned().unwrap_or_default();
+    approvals.push(approval.clone());
+    let metadata = &run["metadata"];
+    json!({
+        "metadata": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]},
+        "spec": {"approvals": approvals},
+    })
 }
 
 /// The reference to the PlanRun of a run.

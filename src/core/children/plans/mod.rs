@@ -20,5 +20,5 @@ pub use state::{Stored, own_origins, recall, state_name};
 
 pub use super::model::{
     Call, CallKey, Calls, Guard, InstanceMemory, JobEnd, KeyProblem, PlanSnapshot, Revision, RunAction,
-    RunEvent, RunObject, RunRef, SecretOutputs, StateWrite, plan_run_kind,
+    RunEvent, RunObject, RunRef, SecretOutputs, StateWrite, approval_patch, plan_run_kind, run_request,
 };
