@@ -205,3 +205,32 @@ fn reports_are_json_and_junit() {
     let (code, text) = test(&files, &["--case", "two"]);
     assert!(code == 0 && text.contains("1 passed; 0 failed; 1 filtered out"), "{text}");
 }
+
+#[test]
+fn exploration_finds_a_case_that_a_disturbance_breaks_and_replays_it() {
+    // Without disturbance it holds at once; after a refused write it needs a second attempt.
+    let steps = "  - {patch: WebApp/a, with: {spec: {replicas: 2}}}\n  - {expect: {objects: {Pod/*: 2}}, within: 10ms}\n";
+    let folder = package(&[("a.yaml", &case(steps))]);
+    let stored = folder.path().join("schedule.json");
+    let run = |flags: &[&str]| {
+        let output = Command::new(OPERETTA).arg("test").arg(folder.path()).args(flags).output().unwrap();
+        (output.status.code().unwrap(), String::from_utf8(output.stdout).unwrap())
+    };
+    let save = stored.to_str().unwrap();
+    let (code, text) = run(&["--explore", "--schedules", "400", "--save", save]);
+    assert!(code == 1 && text.contains("exploration: FAILED"), "{text}");
+    assert!(text.contains("write ") && text.contains("does not hold within 10ms"), "{text}");
+    let schedule: Value = serde_json::from_slice(&fs::read(&stored).unwrap()).unwrap();
+    assert_eq!((&schedule["case"], schedule["disturbances"].as_array().unwrap().len()), (&"one".into(), 1));
+    let (code, text) = run(&["--replay", save]);
+    assert!(
+        code == 1 && text.contains("replay: FAILED") && text.contains("does not hold within 10ms"),
+        "{text}"
+    );
+    fs::write(&stored, schedule.to_string().replace("\"one\"", "\"two\"")).unwrap();
+    assert_eq!(run(&["--replay", save]).0, 1);
+    // With time for a second attempt nothing breaks.
+    fs::write(folder.path().join("tests/a.yaml"), case(&steps.replace("10ms", "10m"))).unwrap();
+    let (code, text) = run(&["--explore", "--schedules", "30", "--seed", "7", "--save", save]);
+    assert!(code == 0 && text.contains("exploration: ok. 30 schedules"), "{text}");
+}
