@@ -14,15 +14,15 @@ const OTHERS: &str = "
     Conditions of Kubernetes: AbleToScale Accepted Available Bound Complete Established Lost NamesAccepted PodScheduled Programmed
         ResolvedRefs Suspended ContainerCreating PodInitializing NewReplicaSetAvailable
     Values of Kubernetes' APIs: Always Apply Update Cluster Namespaced Deny DoesNotExist Equivalent Exists Fail False True In Never None
-        Normal NotIn OnDelete Opaque Reconcile Recreate Warning Webhook Status Gateway LoadBalancer Route Invalid Authorization
+        Normal NotIn OnDelete Opaque Reconcile Recreate Orphan Warning Webhook Status Gateway LoadBalancer Route Invalid Authorization
         ConversionReview Failure Success
-    Columns: Age Instances Kind Message Of Phase Plan Reason Step Target Version
+    Columns: Age Instances Kind Message Of Phase Plan Prefix Reason Step Target Unsigned Version
     Values of our APIs: Approve Reject
-    Kinds: InstanceState Operator PlanRun SelfSubjectAccessReview SelfSubjectReview
+    Kinds: InstanceState Operator PackagePolicy PlanRun SelfSubjectAccessReview SelfSubjectReview
     Published as Adopted: Inherited
     Names of types: ExecRequest HttpRequest SecretOutputs
     Reasons of errors that no status shows: CertificateFailed Conflict GeneratedDataKeyInvalid NamespaceOccupied NoRandomness NotPacked
-        OtherManager RevisionTooLarge
+        OtherManager RevisionTooLarge UnusableCertificateAuthority
 ";
 
 #[test]

@@ -5,7 +5,7 @@ use std::io;
 use bytes::Bytes;
 use futures::stream;
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, USER_AGENT, WARNING};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited, StreamBody};
 use operetta_embedded as embedded;
@@ -13,8 +13,8 @@ use operetta_embedded::{User, Watch};
 use tokio::sync::watch;
 use tower::BoxError;
 
-use super::reply::{Answer, boxed, status};
-use super::{Server, exec};
+use super::reply::{Answer, boxed, header, status};
+use super::{Answered, Server, exec};
 
 const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
@@ -24,8 +24,29 @@ const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 const MAX_REQUEST: usize = 3 << 20;
 
 impl Server {
-    /// Answers a request of a user.
-    pub(super) async fn answer<B>(&self, mut request: Request<B>, user: &User) -> Response<Answer>
+    /// Answers a request of a user, and logs it.
+    pub(super) async fn answer<B>(&self, request: Request<B>, user: &User) -> Response<Answer>
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let Some(log) = self.0.log.get() else {
+            return self.answer_unlogged(request, user, &mut Bytes::new()).await;
+        };
+        let mut answered = Answered::of(&request, user, self.now());
+        let response = self.answer_unlogged(request, user, &mut answered.body).await;
+        answered.code = response.status().as_u16();
+        log(&answered);
+        response
+    }
+
+    /// Answers a request of a user; `sent` becomes its body.
+    async fn answer_unlogged<B>(
+        &self,
+        mut request: Request<B>,
+        user: &User,
+        sent: &mut Bytes,
+    ) -> Response<Answer>
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
@@ -49,16 +70,21 @@ impl Server {
             Err(error) => return status(StatusCode::BAD_REQUEST, "BadRequest", &error.to_string()),
         };
         let text = |name: HeaderName| header(&parts.headers, &name);
+        sent.clone_from(&body);
         let (mut body, mut content) = (body, text(CONTENT_TYPE));
         if content == PROTOBUF
             && let Some(object) = embedded::from_protobuf(&body)
         {
             (body, content) = (object.to_string().into(), JSON);
         }
-        if let Some(refusal) = refuse_media(text(ACCEPT), content, body.is_empty()) {
+        // The document of OpenAPI v2 has a form of its own.
+        if parts.uri.path() != "/openapi/v2"
+            && let Some(refusal) = refuse_media(text(ACCEPT), content, body.is_empty())
+        {
             return refusal;
         }
         let mut api = self.lock();
+        let before = api.version();
         let response = api.handle(
             &embedded::Request {
                 method: parts.method.as_str(),
@@ -71,11 +97,13 @@ impl Server {
             },
             self.now(),
         );
-        if parts.method != Method::GET {
+        // Reads, refusals and dry runs leave nothing to look at.
+        let has_written = api.version() != before;
+        if has_written {
             self.written(&api);
         }
         drop(api);
-        if parts.method != Method::GET {
+        if has_written {
             self.changed();
         }
         self.to_http(response)
@@ -84,6 +112,7 @@ impl Server {
     pub(super) fn to_http(&self, response: embedded::Response) -> Response<Answer> {
         let body = match response.body {
             embedded::Body::Text(text) => boxed(Full::new(Bytes::from(text.into_string()))),
+            embedded::Body::Bytes(bytes) => boxed(Full::new(Bytes::from(bytes))),
             embedded::Body::Watch(watch) => self.follow(*watch),
         };
         let mut answer = Response::new(body);
@@ -135,10 +164,6 @@ impl Following {
             }
         }
     }
-}
-
-fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> &'a str {
-    headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
 /// The headers that name another user, with names in lower case.

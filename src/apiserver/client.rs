@@ -8,11 +8,12 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use kube::client::Body;
+use operetta_embedded::User;
 use tower::BoxError;
 
+use super::Server;
 use super::exec::wants_upgrade;
 use super::reply::{Answer, boxed};
-use super::{Server, admin};
 
 /// The size of the buffers of an upgraded connection.
 const BUFFER: usize = 64 << 10;
@@ -20,14 +21,19 @@ const BUFFER: usize = 64 << 10;
 impl Server {
     /// A client whose requests are answered in the process. Call it within a runtime.
     pub fn client(&self) -> kube::Client {
-        let server = self.clone();
+        self.client_of(&self.0.admin.name)
+    }
+
+    /// A client of an administrator with this name.
+    pub fn client_of(&self, name: &str) -> kube::Client {
+        let (server, user) = (self.clone(), User { name: name.to_owned(), ..User::default() });
         let service = tower::service_fn(move |request: Request<Body>| {
-            let server = server.clone();
+            let (server, user) = (server.clone(), user.clone());
             async move {
                 if wants_upgrade(&request) {
-                    return server.upgrade(request).await;
+                    return server.upgrade(request, user).await;
                 }
-                Ok::<_, BoxError>(server.answer(request, &admin()).await)
+                Ok::<_, BoxError>(server.answer(request, &user).await)
             }
         });
         kube::Client::new(service, "default")
@@ -35,12 +41,12 @@ impl Server {
 
     /// Sends a request that changes the protocol over a connection in memory: only hyper makes the streams of an
     /// upgrade.
-    async fn upgrade(&self, mut request: Request<Body>) -> Result<Response<Answer>, BoxError> {
+    async fn upgrade(&self, mut request: Request<Body>, user: User) -> Result<Response<Answer>, BoxError> {
         let (ours, theirs) = tokio::io::duplex(BUFFER);
         let server = self.clone();
         let service = service_fn(move |request: Request<Incoming>| {
-            let server = server.clone();
-            async move { Ok::<_, Infallible>(server.answer(request, &admin()).await) }
+            let (server, user) = (server.clone(), user.clone());
+            async move { Ok::<_, Infallible>(server.answer(request, &user).await) }
         });
         let served =
             hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(theirs), service);

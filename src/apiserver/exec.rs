@@ -19,8 +19,8 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Message, Role};
 use tracing::debug;
 
+use super::Server;
 use super::reply::{Answer, boxed, status};
-use super::{Server, admin};
 
 /// The protocols in the order in which they are preferred. Version 5 can say that the input ends.
 const PROTOCOLS: [&str; 2] = ["v5.channel.k8s.io", "v4.channel.k8s.io"];
@@ -70,12 +70,25 @@ impl Target {
     }
 }
 
+/// The command of a request, for people.
+pub(crate) fn command_text(uri: &Uri) -> String {
+    let Target { pod, command, .. } = Target::of(uri).unwrap_or_default();
+    format!("runs {} in {pod}", command.join(" "))
+}
+
 /// Whether a request asks for a WebSocket.
 pub(super) fn wants_upgrade<B>(request: &Request<B>) -> bool {
     request.headers().get(UPGRADE).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"websocket"))
 }
 
 impl Server {
+    /// Runs the command of a request, and drops what it prints.
+    pub(crate) fn carry_out(&self, uri: &Uri) {
+        if let Some(target) = Target::of(uri) {
+            let _ = self.run_command(&target, &[]);
+        }
+    }
+
     /// Switches to the protocol of a command, and runs it.
     pub(super) fn exec<B>(&self, request: &mut Request<B>, target: Target, user: &User) -> Response<Answer> {
         if let Some(refusal) = self.refuse_exec(request, &target, user) {
@@ -138,7 +151,7 @@ impl Server {
             return Some(self.to_http(rights));
         }
         let Target { namespace, pod, .. } = target;
-        let found = ask("GET", &format!("/api/v1/namespaces/{namespace}/pods/{pod}"), &admin());
+        let found = ask("GET", &format!("/api/v1/namespaces/{namespace}/pods/{pod}"), &self.0.admin);
         (found.code != StatusCode::OK).then(|| self.to_http(found))
     }
 

@@ -26,7 +26,7 @@ use tower::BoxError;
 use tracing::debug;
 
 use super::reply::status;
-use super::{Server, admin};
+use super::{ADMIN, Server};
 use crate::local::kubeconfig;
 use crate::manager::accept;
 
@@ -92,7 +92,7 @@ impl Listener {
     /// The file cannot be written.
     pub fn write_kubeconfig(&self, path: &Path) -> io::Result<()> {
         let server = format!("https://{}", self.address);
-        let text = kubeconfig::text("operetta-embedded", &server, &self.ca, &admin().name, &self.token);
+        let text = kubeconfig::text("operetta-embedded", &server, &self.ca, ADMIN, &self.token);
         kubeconfig::write_private(path, &text)
     }
 
@@ -133,7 +133,11 @@ impl Server {
     /// The user whose token a request has: that of the kubeconfig, or one of a `ServiceAccount`.
     fn user_of(&self, headers: &HeaderMap, token: &str) -> Option<User> {
         let given = headers.get(AUTHORIZATION)?.to_str().ok()?.strip_prefix("Bearer ")?;
-        if are_equal(given, token) { Some(admin()) } else { self.lock().user_of_token(given, self.now()) }
+        if are_equal(given, token) {
+            Some(self.0.admin.clone())
+        } else {
+            self.lock().user_of_token(given, self.now())
+        }
     }
 }
 

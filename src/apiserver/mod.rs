@@ -20,22 +20,29 @@
 
 mod answer;
 mod client;
+mod conversion;
 mod exec;
 mod listen;
+mod log;
 mod outside;
 pub(crate) mod reply;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use operetta_embedded::{Api, User};
 use tokio::sync::{Notify, watch};
 
+pub(crate) use exec::command_text;
 pub use listen::{ListenError, Listener};
+pub use log::Answered;
 
 /// The longest time between two looks at the controllers: a suspended machine's timers are late.
 const LOOK: Duration = Duration::from_secs(60);
+
+/// The name of the user who may do everything.
+const ADMIN: &str = "operetta:dev";
 
 /// An embedded API that is served. Clones are the same server.
 #[derive(Clone)]
@@ -49,6 +56,8 @@ struct State {
     writes: Notify,
     now: Box<dyn Fn() -> Timestamp + Send + Sync>,
     observer: Mutex<Option<Observer>>,
+    log: OnceLock<log::Log>,
+    admin: User,
 }
 
 type Observer = Box<dyn FnMut(&Api) + Send>;
@@ -62,20 +71,46 @@ impl std::fmt::Debug for Server {
 impl Server {
     /// An API without objects but the namespaces that every cluster has. `now` is the time for everything that it does.
     pub fn new(now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
-        let api = Mutex::new(Api::new(now()));
+        Self::of_admin(ADMIN, now)
+    }
+
+    /// Like [`Self::new`], with the name of the user of clients in the process and of those that have the token, who may do
+    /// everything.
+    pub fn of_admin(name: &str, now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
+        let mut api = Api::new(now());
+        api.set_converter(Arc::new(conversion::Rules));
+        Self::with_admin(api, name, now)
+    }
+
+    /// A server of an API that has objects already.
+    pub(crate) fn of(api: Api, now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
+        Self::with_admin(api, ADMIN, now)
+    }
+
+    fn with_admin(api: Api, name: &str, now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
         Self(Arc::new(State {
-            api,
+            api: Mutex::new(api),
             changes: watch::Sender::new(()),
             writes: Notify::new(),
             now: Box::new(now),
             observer: Mutex::default(),
+            log: OnceLock::new(),
+            admin: User { name: name.to_owned(), ..User::default() },
         }))
     }
 
     /// Uses the API directly, such as to set the programs in its pods. Watches and controllers look at what changed.
     pub fn with<T>(&self, act: impl FnOnce(&mut Api, Timestamp) -> T) -> T {
-        let result = act(&mut self.lock(), self.now());
-        self.changed();
+        let mut api = self.lock();
+        let before = api.version();
+        let result = act(&mut api, self.now());
+        let has_written = api.version() != before;
+        drop(api);
+        if has_written {
+            self.0.changes.send_replace(());
+        }
+        // What programs were asked may concern the controllers.
+        self.0.writes.notify_one();
         result
     }
 
@@ -88,6 +123,12 @@ impl Server {
     /// request is answered. The observer must not use this server.
     pub fn observe(&self, observer: impl FnMut(&Api) + Send + 'static) {
         *self.0.observer.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(observer));
+    }
+
+    /// Sets what is told of each request once it is answered, and of a watch once it has begun. Only the first call has an
+    /// effect.
+    pub fn log_requests(&self, log: impl Fn(&Answered) + Send + Sync + 'static) {
+        let _ = self.0.log.set(Box::new(log));
     }
 
     /// Marks changes: each is seen, several at once may be seen as one.
@@ -155,11 +196,6 @@ impl Server {
         self.0.changes.send_replace(());
         self.0.writes.notify_one();
     }
-}
-
-/// The user of clients in the process and of those that have the token: may do everything.
-fn admin() -> User {
-    User { name: "operetta:dev".to_owned(), ..User::default() }
 }
 
 #[cfg(test)]

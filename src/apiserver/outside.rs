@@ -5,10 +5,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
-use operetta_embedded::{Call, Reply};
+use operetta_embedded::{Api, Call, Objects as _, Reply};
+use serde_json::Value;
 
 use super::Server;
 use crate::cluster::Outside;
+use crate::plan::Pod;
 
 impl Server {
     /// What answers the HTTP requests of packages.
@@ -25,13 +27,22 @@ impl Outside for Server {
             let headers: Vec<(String, String)> =
                 parts.headers.iter().map(|(name, value)| (name.to_string(), text(value))).collect();
             let (method, url) = (parts.method.as_str(), parts.uri.to_string());
+            let called = parts.extensions.get::<Pod>();
             let reply = self.with(|api, now| {
-                api.call(&Call { method, url: &url, headers: &headers, body: &body, now })
+                let pod = called.map(|pod| running(api, pod)).transpose()?;
+                api.call(&Call { pod: pod.as_ref(), method, url: &url, headers: &headers, body: &body, now })
             })?;
             tokio::time::sleep(reply.takes).await;
             Ok(to_http(reply))
         })
     }
+}
+
+/// A pod that answers requests.
+fn running(api: &Api, Pod { namespace, name, uid }: &Pod) -> Result<Value, String> {
+    let pod = api.object("v1", "Pod", namespace, name);
+    let pod = pod.filter(|pod| pod["metadata"]["uid"] == **uid && pod["status"]["phase"] == "Running");
+    pod.ok_or_else(|| format!("pod {name} does not run"))
 }
 
 fn to_http(reply: Reply) -> Response<Bytes> {

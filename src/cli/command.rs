@@ -53,6 +53,11 @@ impl Shown {
         self.output == Some(Output::Wide)
     }
 
+    /// Whether it is for programs, with all that is known.
+    pub(super) fn is_document(&self) -> bool {
+        matches!(self.output, Some(Output::Json | Output::Yaml))
+    }
+
     /// The text of a list. `nothing` says that it is empty, `name` is for kubectl, and `value` for programs.
     pub(super) fn text<R>(
         &self,

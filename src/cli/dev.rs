@@ -30,8 +30,9 @@ use crate::apiserver::{Listener, Server};
 use crate::clock;
 use crate::cluster::{AllowedTarget, Cluster};
 use crate::local::{self, ControlPlane, Progress};
-use crate::manager::{Config, Manager};
+use crate::manager::{Config, Manager, Webhook, WebhookAddress};
 use crate::package::Package;
+use crate::package::image::{Image, read_images};
 use crate::readiness::{self, Readiness};
 
 /// The exit code of wrong usage.
@@ -145,10 +146,21 @@ pub(super) async fn run(args: &Args, view: &Arc<View>) -> ExitCode {
     if let Err(errors) = &world {
         out::report(errors);
     }
-    let (Some(packages), Ok(manifests), Ok(world)) = (packages, manifests, world) else {
+    let mut described = Vec::new();
+    let mut has_images = true;
+    for package in args.packages.iter().filter(|_| args.node) {
+        match read_images(package) {
+            Ok(images) => described.extend(images),
+            Err(errors) => {
+                out::report(&errors);
+                has_images = false;
+            }
+        }
+    }
+    let (Some(packages), Ok(manifests), Ok(world), true) = (packages, manifests, world, has_images) else {
         return ExitCode::FAILURE;
     };
-    let mut session = Session::default();
+    let mut session = Session { described, ..Session::default() };
     let result = tokio::select! {
         result = session.go(args, view, (packages, manifests), (worlds, world)) => result,
         // The table is drawn after the first permanent line is known.
@@ -183,6 +195,8 @@ impl<E: Display> From<E> for Failure {
 /// The running parts of a session, which must be stopped.
 #[derive(Default)]
 struct Session {
+    /// The images that the packages describe, until the node is started.
+    described: Vec<Image>,
     /// Serves the conversion webhook. Stops with the session.
     webhook: Option<JoinSet<()>>,
     plane: Option<ControlPlane>,
@@ -236,7 +250,8 @@ impl Session {
                 self.webhook = Some(task);
                 Some(webhook)
             }
-            Which::Embedded | Which::Current => None,
+            Which::Embedded => Some(Webhook::new(WebhookAddress::Process, "", "")),
+            Which::Current => None,
         };
         let config = Config {
             webhook,
@@ -294,6 +309,7 @@ impl Session {
             nodes: args.nodes,
             real_node: args.node,
             images: args.images.clone(),
+            described: std::mem::take(&mut self.described),
             progress: progress(),
             ..local::Options::default()
         };
@@ -329,7 +345,7 @@ impl Session {
 
 /// Lets a world say what programs do.
 fn play(server: &Server, world: World) {
-    server.with(|api, _| api.set_programs(Box::new(world)));
+    server.with(|api, now| api.set_programs(Box::new(world), now));
 }
 
 /// Plays the worlds again when their files change, until the session ends.
@@ -340,7 +356,7 @@ async fn replay(worlds: &mut Worlds, embedded: Option<&Embedded>, view: &View) {
         match worlds.compile() {
             Ok(world) => {
                 play(server, world);
-                view.say("reloaded the worlds; their state begins anew");
+                view.say("reloaded the worlds; states that begin as before are kept");
             }
             Err(errors) => {
                 view.report(&errors);
@@ -417,7 +433,7 @@ async fn apply(cluster: &Cluster, manifests: Vec<Manifest>, view: &View) -> (Vec
 }
 
 /// Shows the progress of the start: on a terminal in one line that is updated each second, otherwise in a few lines.
-fn progress() -> local::OnProgress {
+pub(super) fn progress() -> local::OnProgress {
     let in_place = std::io::stderr().is_terminal() && !out::is_dumb();
     let announced = AtomicBool::new(false);
     Arc::new(move |step| match step {

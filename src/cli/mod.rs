@@ -22,6 +22,7 @@ mod owned;
 mod plan;
 mod preview;
 mod rbac;
+mod registry;
 mod render;
 mod rights_review;
 mod run;
@@ -30,6 +31,7 @@ mod serve;
 mod session;
 mod show;
 mod signals;
+mod spdx;
 mod test;
 mod tree;
 mod view;
@@ -57,6 +59,7 @@ use logging::Logging;
 
 Environment:
   KUBECONFIG           the cluster of all commands but dev (default: ~/.kube/config)
+  OPERETTA_CATALOG     as --catalog of search and show
   OPERETTA_LOG         as --log
   OPERETTA_LOG_FORMAT  as --log-format
   NO_COLOR             no colours
@@ -78,9 +81,25 @@ enum Command {
     Dev(dev::Args),
     Install(operators::InstallArgs),
     Upgrade(operators::UpgradeArgs),
+    Versions(operators::VersionsArgs),
+    Outdated(operators::OutdatedArgs),
     Rollback(operators::RollbackArgs),
     Uninstall(operators::UninstallArgs),
     Operators(operators::ListArgs),
+    Package(registry::PackageArgs),
+    Push(registry::PushArgs),
+    Pull(registry::PullArgs),
+    Copy(registry::CopyArgs),
+    Inspect(registry::InspectArgs),
+    Sign(registry::SignArgs),
+    Verify(registry::VerifyArgs),
+    Trust(registry::TrustArgs),
+    Deprecate(registry::DeprecateArgs),
+    Catalog(registry::CatalogArgs),
+    Search(registry::SearchArgs),
+    Show(registry::ShowArgs),
+    Login(registry::LoginArgs),
+    Logout(registry::LogoutArgs),
     Get(get::Args),
     Tree(tree::Args),
     Plan(plan::Args),
@@ -116,9 +135,25 @@ pub fn main() -> ExitCode {
         }
         Command::Install(args) => block_on(operators::install(args)),
         Command::Upgrade(args) => block_on(operators::upgrade(args)),
+        Command::Versions(args) => block_on(operators::versions(args)),
+        Command::Outdated(args) => block_on(operators::outdated(args)),
         Command::Rollback(args) => block_on(operators::rollback(args)),
         Command::Uninstall(args) => block_on(operators::uninstall(args)),
         Command::Operators(args) => block_on(operators::list(args)),
+        Command::Package(args) => block_on(registry::package(args)),
+        Command::Push(args) => block_on(registry::push(args)),
+        Command::Pull(args) => block_on(registry::pull(args)),
+        Command::Copy(args) => block_on(registry::copy(args)),
+        Command::Inspect(args) => block_on(registry::inspect(args)),
+        Command::Sign(args) => block_on(registry::sign(args)),
+        Command::Verify(args) => block_on(registry::verify(args)),
+        Command::Trust(args) => block_on(registry::trust(args)),
+        Command::Deprecate(args) => block_on(registry::deprecate(args)),
+        Command::Catalog(args) => block_on(registry::catalog(args)),
+        Command::Search(args) => block_on(registry::search(args)),
+        Command::Show(args) => block_on(registry::show(args)),
+        Command::Login(args) => block_on(registry::login(args)),
+        Command::Logout(args) => block_on(registry::logout(args)),
         Command::Get(args) => block_on(get::run(args)),
         Command::Tree(args) => block_on(tree::run(args)),
         Command::Plan(args) => block_on(plan::run(args)),

@@ -33,6 +33,8 @@ enum File {
     World,
     /// The other files of tests/
     Test,
+    /// tests/images/*.yaml
+    Image,
 }
 
 /// Prints the schema.
@@ -41,6 +43,7 @@ pub(super) fn run(args: &Args) -> ExitCode {
         File::Operator => SchemaOf::Operator,
         File::World => SchemaOf::World,
         File::Test => SchemaOf::Test,
+        File::Image => SchemaOf::Image,
     };
     out::all(&file.text(), ExitCode::SUCCESS)
 }

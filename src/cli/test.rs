@@ -1,17 +1,24 @@
 //! `operetta test`: plays the cases of packages.
 
+mod cluster;
 mod explore;
+mod init;
+mod update;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
-use serde_json::json;
+use serde_json::{Value, json};
+
+use cluster::{Place, Which};
 
 use super::out;
 use crate::diag::Diagnostic;
+use crate::package::Package;
 use crate::package::plan::written_duration;
 use crate::play::{self, Ended, Reached, Suite};
 
@@ -24,9 +31,16 @@ use crate::play::{self, Ended, Reached, Suite};
   operetta test operators/etcd
   operetta test operators/*
   operetta test operators/etcd --case resize           # the cases whose name contains this
+  operetta test operators/etcd --init --from my.yaml   # writes a first test file
+  operetta test operators/etcd --update                # records what is there in the expectations that differ
   operetta test operators/etcd -o junit > report.xml
-  operetta test operators/etcd --explore --for 5m      # with kills, lost answers, refusals and ended watches
+  operetta test operators/etcd --explore --for 5m      # with kills, lost answers, late watches, dying pods
   operetta test operators/etcd --replay operetta-schedule.json
+  operetta test operators/webapp --cluster local       # the same cases on a real kube-apiserver on this machine
+
+Environment:
+  KUBECONFIG         the kubeconfig of --cluster current
+  OPERETTA_CACHE     where the control plane of --cluster local is kept (default: ~/.cache/operetta)
 
 Exit codes: 0 all cases pass; 1 a case fails, or a file has mistakes; 2 wrong usage.")]
 pub(super) struct Args {
@@ -46,9 +60,25 @@ pub(super) struct Args {
     #[arg(long, value_name = "COUNT")]
     threads: Option<usize>,
 
+    /// Where the cases are played: in real time on a real control plane, each in a namespace of its own
+    #[arg(long, value_enum, default_value_t = Which::Embedded, conflicts_with_all = ["explore", "replay", "update", "init"])]
+    cluster: Which,
+
+    /// Record what is there: replace the values of expectations that differ, and nothing else of the files
+    #[arg(long, conflicts_with_all = ["explore", "replay"])]
+    update: bool,
+
     /// List the children, plans and steps that no case has reached
     #[arg(long)]
     coverage: bool,
+
+    /// Write a first test file from an instance, as it behaves; no file is overwritten
+    #[arg(long, conflicts_with_all = ["explore", "replay", "update", "case", "output", "coverage"])]
+    init: bool,
+
+    /// The file with the instance of --init [default: the shortest of the package's examples]
+    #[arg(long, value_name = "FILE", requires = "init")]
+    from: Option<PathBuf>,
 
     #[command(flatten)]
     explore: explore::ExploreArgs,
@@ -72,19 +102,50 @@ struct Tested {
 
 pub(super) fn run(args: &Args) -> ExitCode {
     let mut is_ok = true;
+    let mut place = None;
     let threads = args.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(2, usize::from));
-    let mut all = Vec::new();
+    let (mut all, mut explored) = (Vec::new(), Vec::new());
     for folder in &args.packages {
         let (packages, broken) = super::load::load_all(std::slice::from_ref(folder));
         is_ok &= broken.is_empty();
         for package in packages {
-            match play::load(folder, &package) {
+            if args.init {
+                is_ok &= init::run(folder, &package, args.from.as_ref());
+                continue;
+            }
+            let loaded = play::load(folder, &package);
+            let loaded = match loaded {
+                Ok(suites) if args.update => {
+                    update::run(suites, folder, &package, args.case.as_deref(), threads)
+                }
+                loaded => loaded,
+            };
+            match loaded {
                 Ok(suites) => {
-                    let selected = select(&suites, args.case.as_deref());
+                    let selected = play::select(&suites, args.case.as_deref());
                     if args.explore.is_wanted() {
-                        is_ok &= explore::run(&args.explore, folder, &suites, &selected, threads);
+                        let is_text = args.output.is_none();
+                        let found = explore::run(&args.explore, folder, &suites, &selected, threads, is_text);
+                        is_ok &= found.is_ok;
+                        explored.push(found.document);
                     } else {
-                        all.push(test(args, folder, suites, &selected, threads));
+                        // Mistakes are reported before a control plane is started.
+                        if place.is_none() {
+                            place = match Place::open(args.cluster) {
+                                Ok(place) => place,
+                                Err(error) => {
+                                    out::note(format!("error: {error}"));
+                                    return ExitCode::FAILURE;
+                                }
+                            };
+                        }
+                        match test(args, (folder, &package), suites, &selected, (threads, place.as_mut())) {
+                            Ok(tested) => all.push(tested),
+                            Err(error) => {
+                                out::note(format!("error: {error}"));
+                                is_ok = false;
+                            }
+                        }
                     }
                 }
                 Err(errors) => {
@@ -95,8 +156,13 @@ pub(super) fn run(args: &Args) -> ExitCode {
             }
         }
     }
+    if let Some(place) = place {
+        is_ok &= !place.is_interrupted;
+        place.close();
+    }
     match args.output {
         None => {}
+        Some(Format::Json) if args.explore.is_wanted() => drop(out::text(&packages(&explored))),
         Some(Format::Json) => drop(out::text(&document(&all))),
         Some(Format::Junit) => drop(out::text(&junit(&all))),
     }
@@ -104,21 +170,13 @@ pub(super) fn run(args: &Args) -> ExitCode {
     if is_ok { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// The cases whose name contains a text.
-fn select(suites: &[Suite], text: Option<&str>) -> Vec<(usize, usize)> {
-    let cases = suites.iter().enumerate().flat_map(|(suite, one)| {
-        one.cases.iter().enumerate().map(move |(case, one)| ((suite, case), &one.name))
-    });
-    cases.filter(|(_, name)| text.is_none_or(|text| name.contains(text))).map(|(place, _)| place).collect()
-}
-
 fn test(
     args: &Args,
-    folder: &Path,
+    (folder, package): (&Path, &Arc<Package>),
     suites: Vec<Suite>,
     selected: &[(usize, usize)],
-    threads: usize,
-) -> Tested {
+    (threads, place): (usize, Option<&mut Place>),
+) -> Result<Tested, String> {
     let folder = folder.display().to_string();
     let is_text = args.output.is_none();
     let skipped = suites.iter().map(|suite| suite.cases.len()).sum::<usize>() - selected.len();
@@ -126,17 +184,25 @@ fn test(
         out::line(format!("\n{folder}: {}", counted(selected.len(), "case")));
     }
     let started = Instant::now();
-    let ended = play::play(&suites, selected, threads, |ended| {
+    let told = |ended: &Ended| {
         if is_text {
-            let word = if ended.failure.is_some() { "FAILED" } else { "ok" };
-            out::line(format!("test {} ... {word} ({})", name(&suites, ended), passed(ended)));
+            let word = match (&ended.failure, &ended.skipped) {
+                (Some(_), _) => format!("FAILED ({})", passed(ended)),
+                (None, Some(why)) => format!("skipped: {why}"),
+                (None, None) => format!("ok ({})", passed(ended)),
+            };
+            out::line(format!("test {} ... {word}", name(&suites, ended)));
         }
-    });
+    };
+    let ended = match place {
+        Some(place) => place.play(package, &suites, selected, told)?,
+        None => play::play(&suites, selected, threads, told),
+    };
     let took = started.elapsed();
     if is_text {
         summary(args, &suites, &ended, skipped, took);
     }
-    Tested { folder, suites, ended, took }
+    Ok(Tested { folder, suites, ended, took })
 }
 
 fn counted(number: usize, what: &str) -> String {
@@ -162,49 +228,32 @@ fn summary(args: &Args, suites: &[Suite], ended: &[Ended], skipped: usize, took:
     }
     let word = if failures.is_empty() { "ok" } else { "FAILED" };
     let simulated: Duration = ended.iter().map(|ended| ended.passed).sum();
+    let unplayed = ended.iter().filter(|ended| ended.skipped.is_some()).count();
+    let unplayed_too = if unplayed > 0 { format!(" {unplayed} skipped;") } else { String::new() };
+    let time = match args.cluster {
+        Which::Embedded => {
+            let simulated = written_duration(Duration::from_secs(simulated.as_secs()));
+            format!("{simulated} of virtual time in {:.2} s", took.as_secs_f64())
+        }
+        Which::Local | Which::Current => format!("{:.0} s", took.as_secs_f64()),
+    };
     out::line(format!(
-        "\ntest result: {word}. {} passed; {} failed; {skipped} filtered out; {} of virtual time in {:.2} s",
-        ended.len() - failures.len(),
+        "\ntest result: {word}. {} passed; {} failed;{unplayed_too} {skipped} filtered out; {time}",
+        ended.len() - failures.len() - unplayed,
         failures.len(),
-        written_duration(Duration::from_secs(simulated.as_secs())),
-        took.as_secs_f64(),
     ));
     let reached: Reached = ended.iter().flat_map(|ended| ended.reached.iter().cloned()).collect();
+    let parts = play::coverage(suites, &reached).into_iter().filter(|(.., all)| *all > 0);
+    let parts = parts.map(|(what, reached, all)| format!("{reached} of {all} {what}"));
+    out::line(format!("reached: {}", parts.collect::<Vec<_>>().join(", ")));
     let all = play::reachable(suites);
     let missed: Vec<&String> = all.difference(&reached).collect();
-    let count = |what: &str| {
-        let is = |name: &&String| kind_of(name) == what;
-        (all.iter().filter(is).count(), missed.iter().filter(|name| kind_of(name) == what).count())
-    };
-    let parts = ["child", "plan", "step"].map(|what| (what, count(what)));
-    let parts = parts.into_iter().filter(|(_, (all, _))| *all > 0).map(|(what, (all, missed))| {
-        let what = if what == "child" {
-            "children"
-        } else if what == "plan" {
-            "plans"
-        } else {
-            "steps"
-        };
-        format!("{} of {all} {what}", all - missed)
-    });
-    out::line(format!("reached: {}", parts.collect::<Vec<_>>().join(", ")));
     if args.coverage {
         for name in missed {
             out::line(format!("  not reached: {name}"));
         }
     } else if !missed.is_empty() && skipped == 0 {
         out::line("--coverage lists the others");
-    }
-}
-
-/// What a name of something reached is about.
-fn kind_of(name: &str) -> &'static str {
-    if name.contains(" step ") {
-        "step"
-    } else if name.contains(" child ") {
-        "child"
-    } else {
-        "plan"
     }
 }
 
@@ -216,7 +265,8 @@ fn document(all: &[Tested]) -> String {
             json!({
                 "file": tested.suites[ended.place.0].path,
                 "name": name(&tested.suites, ended),
-                "passed": ended.failure.is_none(),
+                "passed": ended.failure.is_none() && ended.skipped.is_none(),
+                "skipped": ended.skipped.as_ref().map(ToString::to_string),
                 "virtualSeconds": ended.passed.as_secs_f64(),
                 "failure": ended.failure.as_ref().map(ToString::to_string),
             })
@@ -228,16 +278,21 @@ fn document(all: &[Tested]) -> String {
             "notReached": missed,
         })
     });
-    out::json(&json!({"packages": packages.collect::<Vec<_>>()}))
+    self::packages(&packages.collect::<Vec<_>>())
+}
+
+fn packages(packages: &[Value]) -> String {
+    out::json(&json!({"packages": packages}))
 }
 
 fn junit(all: &[Tested]) -> String {
     let mut text = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n");
     for tested in all {
         let failures = tested.ended.iter().filter(|ended| ended.failure.is_some()).count();
+        let skipped = tested.ended.iter().filter(|ended| ended.skipped.is_some()).count();
         let _ = writeln!(
             text,
-            "  <testsuite name=\"{}\" tests=\"{}\" failures=\"{failures}\" time=\"{:.3}\">",
+            "  <testsuite name=\"{}\" tests=\"{}\" failures=\"{failures}\" skipped=\"{skipped}\" time=\"{:.3}\">",
             xml(&tested.folder),
             tested.ended.len(),
             tested.took.as_secs_f64(),
@@ -250,9 +305,14 @@ fn junit(all: &[Tested]) -> String {
                 xml(name(&tested.suites, ended)),
                 ended.passed.as_secs_f64(),
             );
-            let _ = match &ended.failure {
-                None => writeln!(text, "{head}/>"),
-                Some(failure) => writeln!(
+            let _ = match (&ended.failure, &ended.skipped) {
+                (None, None) => writeln!(text, "{head}/>"),
+                (None, Some(why)) => writeln!(
+                    text,
+                    "{head}>\n      <skipped message=\"{}\"/>\n    </testcase>",
+                    xml(&why.to_string()),
+                ),
+                (Some(failure), _) => writeln!(
                     text,
                     "{head}>\n      <failure message=\"{}\">{}</failure>\n    </testcase>",
                     xml(&failure.message),

@@ -3,7 +3,7 @@
 use std::error::Error as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use kube::Api;
 use kube::api::AttachParams;
@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use super::Cluster;
 use super::error::chain;
-use crate::api::ApiKind;
+use crate::plan::Pod;
 use crate::plan::request::{CallFailure, ExecReply, ExecRequest};
 use crate::printable;
 
@@ -49,20 +49,16 @@ impl Cluster {
     }
 
     async fn run(&self, request: &ExecRequest, is_sent: &AtomicBool) -> Result<ExecReply, CallFailure> {
-        let pod = self
-            .get(&pods(), Some(&request.namespace), &request.pod)
-            .await
-            .map_err(|error| CallFailure::NotSent(format!("pod {} cannot be read: {error}", request.pod)))?;
-        let Some(pod) = pod.filter(|pod| pod["metadata"]["uid"] == *request.uid) else {
-            return Err(CallFailure::NotSent(format!("pod {} is gone", request.pod)));
-        };
+        let (namespace, name, uid) = (&request.namespace, &request.pod, &request.uid);
+        let wanted = Pod { namespace: namespace.clone(), name: name.clone(), uid: uid.clone() };
+        let pod = self.live_pod(&wanted).await?;
         let container = container(&pod, request.container.as_deref())?;
         let params = AttachParams::default()
             .container(container)
             .stdin(request.stdin.is_some())
             .stdout(true)
             .stderr(true);
-        let api: Api<Pod> = Api::namespaced(self.client.clone(), &request.namespace);
+        let api: Api<v1::Pod> = Api::namespaced(self.client.clone(), &request.namespace);
         is_sent.store(true, Ordering::SeqCst);
         let unanswered = |_| {
             let (pod, limit) = (&request.pod, self.deadline.as_secs_f64());
@@ -105,11 +101,6 @@ impl Cluster {
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         Ok(ExecReply { exit_code, stdout: text(stdout), stderr: text(stderr) })
     }
-}
-
-fn pods() -> ApiKind {
-    let (kind, plural) = ("Pod".into(), "pods".into());
-    ApiKind { group: String::new(), version: "v1".into(), kind, plural, namespaced: true }
 }
 
 /// The container of a pod: the named one, or the only one. Annotations of the pod do not choose it, because users who may

@@ -14,6 +14,7 @@ mod limits;
 mod list;
 mod outside;
 mod path;
+mod pods;
 mod reply;
 mod requests;
 mod streams;
@@ -104,6 +105,10 @@ pub enum Propagation {
     Background,
     /// The object stays until its dependents are gone.
     Foreground,
+    /// Dependents stay, without an owner.
+    Orphan,
+    /// As `Background`, and without a grace period: a Pod goes without an answer of its node.
+    AtOnce,
 }
 
 /// Which validation an apply needs.
@@ -428,13 +433,17 @@ impl Cluster {
         propagation: Propagation,
     ) -> Result<Value, CallError> {
         let policy = match propagation {
-            Propagation::Background => "Background",
+            Propagation::Background | Propagation::AtOnce => "Background",
             Propagation::Foreground => "Foreground",
+            Propagation::Orphan => "Orphan",
         };
-        let body = json!({
+        let mut body = json!({
             "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": policy,
             "preconditions": {"uid": uid, "resourceVersion": resource_version},
         });
+        if propagation == Propagation::AtOnce {
+            body["gracePeriodSeconds"] = 0.into();
+        }
         let path = path::path(kind, namespace, Some(name))?;
         let reply: Value = self.call(Method::DELETE, &path, Some(JSON), Some(&body)).await?;
         reply::check_deletion(kind, namespace, name, &reply)?;

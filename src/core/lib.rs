@@ -5,6 +5,7 @@
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 pub mod children;
+pub mod names;
 pub mod operators;
 pub mod plan;
 pub mod preview;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use crate::{Api, Body, Converter, Request, User};
+use crate::{Api, Body, Converter, Request, User, Webhook};
 
 fn now() -> Timestamp {
     "2026-01-01T00:00:00Z".parse().unwrap()
@@ -158,8 +158,14 @@ const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 struct Rename;
 
 impl Converter for Rename {
-    fn convert(&self, crd: &str, review: &Value) -> Result<Value, String> {
-        assert_eq!(crd, "things.x.test");
+    fn webhook(&self, crd: &Value) -> Option<Arc<dyn Webhook>> {
+        assert_eq!(crd["metadata"]["name"], "things.x.test");
+        Some(Arc::new(Self))
+    }
+}
+
+impl Webhook for Rename {
+    fn convert(&self, review: &Value) -> Result<Value, String> {
         let request = &review["request"];
         let mut object = request["objects"][0].clone();
         if object["spec"]["old"] == "bad" {

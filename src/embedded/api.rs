@@ -1,8 +1,7 @@
 //! The API: one value that answers requests.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
 use operetta_lang::diag::Diagnostic;
@@ -11,13 +10,13 @@ use serde_json::Value;
 use crate::access::{self, Rights, Token};
 use crate::kinds::{Kind, Kinds};
 use crate::policy::Policies;
-use crate::programs::{Obedient, Objects, Programs};
+use crate::programs::{Obedient, Objects, Programs, Stamp};
 use crate::request::{Query, Request, Response, Route, segments};
 use crate::status::{Failure, Outcome};
 use crate::store::Store;
 use crate::versions::Converter;
 use crate::work::Controllers;
-use crate::{discovery, openapi, read, subresources, write};
+use crate::{deletion, discovery, openapi, read, stored, strategy, subresources, write};
 
 /// A Kubernetes API with its objects. It never reads a clock: the time is given.
 #[derive(Debug)]
@@ -36,7 +35,7 @@ pub struct Api {
     pub(crate) rights: Option<Arc<Rights>>,
     /// The policies as they were when they were last read.
     pub(crate) policies: Option<Arc<Policies>>,
-    /// What answers for conversion webhooks.
+    /// What knows conversion webhooks.
     pub(crate) converter: Option<Arc<dyn Converter>>,
     /// The newest change of a cluster role when aggregated roles were last computed.
     pub(crate) aggregated: u64,
@@ -71,6 +70,8 @@ pub(crate) struct Context<'a> {
     pub(crate) request: &'a Request<'a>,
     pub(crate) now: String,
     pub(crate) warnings: Vec<String>,
+    /// The body, if a controller has sent it as a value.
+    pub(crate) given: Option<Value>,
 }
 
 impl Context<'_> {
@@ -110,15 +111,14 @@ pub(crate) fn time(now: Timestamp) -> String {
 impl Api {
     /// An API with the namespaces and roles that every cluster has.
     pub fn new(now: Timestamp) -> Self {
-        thread_local! {
-            // Many APIs begin at one time, and making the roles takes longer than most that is done with them.
-            static LAST: RefCell<Option<(Timestamp, Store, u64)>> = const { RefCell::new(None) };
-        }
-        let last = LAST.with_borrow(|last| last.clone().filter(|(time, ..)| *time == now));
-        let (_, store, generated) = last.unwrap_or_else(|| {
+        // Many APIs begin at one time, and making the roles takes longer than most that is done with them.
+        static LAST: Mutex<Option<(Timestamp, Store, u64)>> = Mutex::new(None);
+        let last = || LAST.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = last().clone().filter(|(time, ..)| *time == now);
+        let (_, store, generated) = known.unwrap_or_else(|| {
             let fresh = Self::fresh(now);
             let made = (now, fresh.store, fresh.generated);
-            LAST.set(Some(made.clone()));
+            *last() = Some(made.clone());
             made
         });
         let aggregated = store.latest(access::CLUSTER_ROLES);
@@ -154,8 +154,30 @@ impl Api {
         api
     }
 
-    /// Says what programs do. Pods that run already keep their course.
-    pub fn set_programs(&mut self, programs: Box<dyn Programs>) {
+    /// The same API once more: what happens to one does not happen to the other. Its programs are those that `programs` makes of
+    /// a copy of ours.
+    #[must_use]
+    pub fn copy(&self, programs: impl FnOnce(Box<dyn Programs>) -> Box<dyn Programs>) -> Self {
+        Self {
+            store: self.store.copy(),
+            kinds: self.kinds.clone(),
+            generated: self.generated,
+            addresses: self.addresses,
+            controllers: self.controllers.clone(),
+            programs: programs(self.programs.copy()),
+            rights: self.rights.clone(),
+            policies: self.policies.clone(),
+            converter: self.converter.clone(),
+            aggregated: self.aggregated,
+            tokens: self.tokens.clone(),
+        }
+    }
+
+    /// Says what programs do. Pods that run already keep their course, and programs of the same kind what they remember.
+    pub fn set_programs(&mut self, mut programs: Box<dyn Programs>, now: Timestamp) {
+        let runs = self.controllers.kubelet.runs.values();
+        let pods: Vec<Value> = runs.map(|run| run.pod.value()).collect();
+        programs.resume(&self.programs.memory(), &pods, self, now);
         self.programs = programs;
     }
 
@@ -169,7 +191,7 @@ impl Api {
         std::mem::replace(&mut self.programs, Box::new(Obedient))
     }
 
-    /// Sets what answers for the conversion webhooks of CRDs. Without it, versions differ in their schema only.
+    /// Sets what knows the conversion webhooks of CRDs. Without it, versions differ in their schema only.
     pub fn set_converter(&mut self, converter: Arc<dyn Converter>) {
         self.converter = Some(converter);
         crate::crd::serve_all(self);
@@ -177,9 +199,19 @@ impl Api {
 
     /// Answers a request at a time.
     pub fn handle(&mut self, request: &Request<'_>, now: Timestamp) -> Response {
+        self.handle_given(request, None, now)
+    }
+
+    /// Answers a request of a controller, with its body as a value.
+    pub(crate) fn handle_given(
+        &mut self,
+        request: &Request<'_>,
+        given: Option<Value>,
+        now: Timestamp,
+    ) -> Response {
         let (path, query) = request.uri.split_once('?').unwrap_or((request.uri, ""));
         let query = Query::parse(query);
-        match self.answer(request, path, query, now) {
+        match self.answer(request, path, query, given, now) {
             Ok(response) => response,
             Err(failure) => Response::json(failure.code, &failure.to_json()),
         }
@@ -190,6 +222,7 @@ impl Api {
         request: &Request<'_>,
         path: &str,
         query: Query,
+        given: Option<Value>,
         now: Timestamp,
     ) -> Outcome<Response> {
         let parts = segments(path);
@@ -198,7 +231,7 @@ impl Api {
         let (group, version, rest) = match &parts_ref[..] {
             ["api", version, ..] if parts.len() > 2 => ("", *version, &parts[2..]),
             ["apis", group, version, ..] if parts.len() > 3 => (*group, *version, &parts[3..]),
-            ["openapi", ..] => return Ok(openapi::answer(self, &parts_ref)),
+            ["openapi", ..] => return Ok(openapi::answer(self, request.accept, &parts_ref)),
             _ => return discovery::answer(self, request, &parts_ref),
         };
         let route = Route::parse(group, version, rest).ok_or_else(Failure::no_path)?;
@@ -213,11 +246,16 @@ impl Api {
         {
             return Err(Failure::no_path());
         }
-        let mut context = Context { kind, route, query, request, now: time(now), warnings: Vec::new() };
+        let mut context =
+            Context { kind, route, query, request, now: time(now), warnings: Vec::new(), given };
+        context.warnings.extend(strategy::deprecation(&context.kind));
         let mut response = match self.dispatch(&mut context) {
             Ok(response) => response,
             Err(failure) => Response::json(failure.code, &failure.to_json()),
         };
+        if request.method != "GET" {
+            read::reduce(&context, &mut response);
+        }
         response.warnings.append(&mut context.warnings);
         Ok(response)
     }
@@ -256,8 +294,8 @@ impl Api {
             ("create", "token") => access::create_token(self, context),
             ("update", "" | "status" | "finalize") => write::update(self, context),
             ("patch", "" | "status" | "finalize") => write::patch(self, context),
-            ("delete", "") => write::delete(self, context),
-            ("deletecollection", "") => write::delete_collection(self, context),
+            ("delete", "") => deletion::delete(self, context),
+            ("deletecollection", "") => deletion::delete_collection(self, context),
             (_, "scale") => crate::scale::answer(self, context, verb),
             ("create", "binding") => subresources::bind(self, context),
             ("create", "eviction") => subresources::evict(self, context),
@@ -268,10 +306,7 @@ impl Api {
 
     /// The live object, or that there is none.
     pub(crate) fn live(&self, context: &Context<'_>) -> Outcome<Value> {
-        let kind = &context.kind;
-        let object = self.store.get(&kind.storage(), &context.key());
-        let object = object.ok_or_else(|| Failure::not_found(kind, context.name()))?;
-        crate::versions::read(kind, object)
+        Ok(stored::Live::of(self, context)?.value())
     }
 
     /// A value that no other object has: the same requests get the same ones.
@@ -309,19 +344,46 @@ impl Api {
     }
 }
 
+impl Api {
+    /// The version of the last change of an object.
+    pub fn version(&self) -> u64 {
+        self.store.version()
+    }
+
+    /// When the objects of a kind have changed last.
+    pub fn stamp(&self, api_version: &str, kind: &str) -> Stamp {
+        let Some(kind) = self.kinds.named(api_version, kind) else { return Stamp::default() };
+        let definition = kind.custom().map(|_| self.store.latest(crate::crd::CRDS));
+        Stamp { objects: self.store.latest(kind.storage()), definition: definition.unwrap_or_default() }
+    }
+
+    /// The versions of the objects of a kind, by `NAMESPACE/NAME`.
+    pub fn versions(&self, api_version: &str, kind: &str) -> impl Iterator<Item = (&str, u64)> {
+        let kind = self.kinds.named(api_version, kind);
+        let objects = kind.into_iter().flat_map(|kind| self.store.range(kind.storage(), "", None));
+        objects.map(|(key, object)| (&**key, object.version))
+    }
+}
+
 impl Objects for Api {
+    fn version(&self, api_version: &str, kind: &str, namespace: &str, name: &str) -> Option<u64> {
+        // The schema of a custom resource says how it is read.
+        let kind = self.kinds.named(api_version, kind).filter(|kind| kind.custom().is_none())?;
+        Some(self.store.get(kind.storage(), &key(namespace, name))?.version)
+    }
+
     fn object(&self, api_version: &str, kind: &str, namespace: &str, name: &str) -> Option<Value> {
-        let kind =
-            self.kinds.iter().find(|known| known.kind == kind && known.api_version() == api_version)?;
-        let object = self.store.get(&kind.storage(), &key(namespace, name))?;
-        crate::versions::read(kind, object).ok()
+        let kind = self.kinds.named(api_version, kind)?;
+        let object = self.store.get(kind.storage(), &key(namespace, name))?;
+        Some(crate::versions::parsed(kind, object).ok()?.value.clone())
     }
 
     fn objects(&self, api_version: &str, kind: &str, namespace: &str) -> Vec<Value> {
-        let kind = self.kinds.iter().find(|known| known.kind == kind && known.api_version() == api_version);
-        let Some(kind) = kind else { return Vec::new() };
+        let Some(kind) = self.kinds.named(api_version, kind) else { return Vec::new() };
         let prefix = if namespace.is_empty() { String::new() } else { key(namespace, "") };
-        let objects = self.store.range(&kind.storage(), &prefix, None);
-        objects.filter_map(|(_, object)| crate::versions::read(kind, object).ok()).collect()
+        let objects = self.store.range(kind.storage(), &prefix, None);
+        objects
+            .filter_map(|(_, object)| Some(crate::versions::parsed(kind, object).ok()?.value.clone()))
+            .collect()
     }
 }

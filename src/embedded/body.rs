@@ -43,7 +43,10 @@ fn validation(context: &Context<'_>) -> Outcome<Validation> {
 /// Reads the body of a request that creates or replaces an object.
 pub(crate) fn read(context: &mut Context<'_>, body: &[u8]) -> Outcome<Value> {
     let kind = context.kind.clone();
-    let parsed = parse(body, context.request.content_type).map_err(|why| unreadable(&kind, &why))?;
+    let parsed = match context.given.take() {
+        Some(value) => Parsed { value, duplicates: Vec::new() },
+        None => parse(body, context.request.content_type).map_err(|why| unreadable(&kind, &why))?,
+    };
     let value = parsed.value;
     let text = |field: &str| value[field].as_str().unwrap_or_default();
     let (version, name) = (text("apiVersion"), text("kind"));
@@ -57,9 +60,9 @@ pub(crate) fn read(context: &mut Context<'_>, body: &[u8]) -> Outcome<Value> {
     }
     let is_other = !version.is_empty() && version != kind.api_version();
     if kind.custom().is_none() && (is_other || !name.is_empty() && name != kind.kind) {
-        let version = if version.is_empty() { kind.api_version() } else { version.to_owned() };
+        let version = if version.is_empty() { kind.api_version() } else { version };
         let name = if name.is_empty() { &kind.kind } else { name };
-        if !crate::kinds::is_known(&version, name) {
+        if !crate::kinds::is_known(version, name) {
             let why = format!(
                 "no kind {name:?} is registered for version {version:?} in scheme \"pkg/runtime/scheme.go:111\""
             );
@@ -242,28 +245,33 @@ pub(crate) fn apply_config(context: &mut Context<'_>) -> Outcome<Value> {
     Ok(value)
 }
 
-/// Reads an object into its type and sets its defaults. `live` is the object that a patch was applied to.
-pub(crate) fn settle(context: &mut Context<'_>, mut value: Value, live: Option<&Value>) -> Outcome<Value> {
+/// Reads an object into its type and sets its defaults. `patched` makes the object that a patch has changed once more.
+pub(crate) fn settle(
+    context: &mut Context<'_>,
+    mut value: Value,
+    patched: Option<&dyn Fn() -> Value>,
+) -> Outcome<Value> {
     let kind = context.kind.clone();
     let validation = validation(context)?;
-    value["apiVersion"] = kind.api_version().into();
-    value["kind"] = kind.kind.clone().into();
-    let patched = live.is_some() && kind.custom().is_none();
-    let shown = if patched { value.to_string() } else { String::new() };
-    let refused = |why: String| {
-        if patched {
-            let fault = Fault::invalid("patch", shown.clone(), why);
-            return Failure::invalid("", "", "", &[fault]);
+    let name_kind = |value: &mut Value| {
+        value["apiVersion"] = kind.api_version().into();
+        value["kind"] = kind.kind.clone().into();
+    };
+    name_kind(&mut value);
+    let refused = |why: String| match patched.filter(|_| kind.custom().is_none()) {
+        Some(patched) => {
+            let mut shown = patched();
+            name_kind(&mut shown);
+            Failure::invalid("", "", "", &[Fault::invalid("patch", shown.to_string(), why)])
         }
-        Failure::bad_request(cannot_be_handled(&kind, &why))
+        None => Failure::bad_request(cannot_be_handled(&kind, &why)),
     };
     let mut unknown = read_into(&kind, &mut value).map_err(&refused)?;
-    // In the order of the body.
-    let text = String::from_utf8_lossy(context.request.body);
-    unknown.sort_by_cached_key(|path| {
-        let at = if kind.custom().is_some() { None } else { position(&text, path) };
-        at.unwrap_or(usize::MAX)
-    });
+    if kind.custom().is_none() && !unknown.is_empty() {
+        // In the order of the body.
+        let text = String::from_utf8_lossy(context.request.body);
+        unknown.sort_by_cached_key(|path| position(&text, path).unwrap_or(usize::MAX));
+    }
     if !unknown.is_empty() && validation != Validation::Ignore {
         if validation == Validation::Strict {
             return Err(refused(format!("strict decoding error: {}", decode::strict_error(&unknown))));

@@ -1,7 +1,7 @@
 //! What reading an object into its Go type does to it: unknown fields and empty values are dropped, fields that are always
 //! written get their zero value, and quantities and times their canonical form.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use base64::Engine as _;
 use serde_json::{Map, Value};
@@ -9,22 +9,40 @@ use serde_json::{Map, Value};
 use crate::quantity;
 use crate::schema::{Basic, Field, Typed};
 
-/// A field and those around it.
-struct Path<'a> {
-    parent: Option<&'a Path<'a>>,
-    step: Step<'a>,
+/// A field and those around it. Few of them are ever shown.
+pub(crate) struct Path<'a> {
+    pub(crate) parent: Option<&'a Path<'a>>,
+    pub(crate) step: Step<'a>,
 }
 
-enum Step<'a> {
+pub(crate) enum Step<'a> {
     Root,
     Field(&'a str),
     Index(usize),
     Key(&'a str),
 }
 
-impl Path<'_> {
+impl Path<'static> {
+    pub(crate) const ROOT: Self = Self { parent: None, step: Step::Root };
+}
+
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.exact())
+    }
+}
+
+impl<'a> Path<'a> {
+    pub(crate) fn field(&'a self, name: &'a str) -> Self {
+        Self { parent: Some(self), step: Step::Field(name) }
+    }
+
+    pub(crate) fn index(&'a self, at: usize) -> Self {
+        Self { parent: Some(self), step: Step::Index(at) }
+    }
+
     /// As unknown fields are reported: with indices.
-    fn exact(&self) -> String {
+    pub(crate) fn exact(&self) -> String {
         let before = self.parent.map(Path::exact).unwrap_or_default();
         match self.step {
             Step::Root => before,
@@ -48,8 +66,7 @@ impl Path<'_> {
 /// Reads an object in place. Returns the unknown fields, or why Go cannot read it.
 pub(crate) fn decode(typed: Typed<'_>, value: &mut Value) -> Result<Vec<String>, String> {
     let mut unknown = Vec::new();
-    let root = Path { parent: None, step: Step::Root };
-    walk(typed, value, &root, ("", ""), &mut unknown)?;
+    walk(typed, value, &Path::ROOT, ("", ""), &mut unknown)?;
     Ok(unknown)
 }
 

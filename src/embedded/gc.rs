@@ -6,10 +6,10 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::api::{Api, key};
+use crate::deletion::{self, DeleteOptions};
 use crate::kinds::Kind;
 use crate::store::{Object, Place};
-use crate::versions;
-use crate::write::{self, DeleteOptions};
+use crate::{stored, versions, write};
 
 type Stored = (Arc<Kind>, Arc<str>, Arc<Object>);
 
@@ -40,7 +40,7 @@ pub(crate) fn accounts(api: &mut Api, now: &str) {
         let uid = api.uid();
         let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default",
             "namespace": namespace, "uid": uid, "creationTimestamp": now}});
-        write::put(api, &kind, &key(namespace, "default"), account);
+        stored::put(api, &kind, &key(namespace, "default"), account);
     }
 }
 
@@ -57,16 +57,16 @@ pub(crate) fn namespaces(api: &mut Api, now: &str) {
         let content = objects(api, |key, _| key.starts_with(&prefix));
         for (kind, key, object) in content.iter().filter(|(_, _, object)| !object.is_deleting) {
             let options = DeleteOptions::background(&object.uid);
-            let _ = write::delete_one(api, kind, key, object, &options, now);
+            let _ = deletion::delete_one(api, kind, key, object, &options, now);
         }
-        let mut value = namespace.value();
+        let mut value = namespace.bare();
         if content.is_empty() && value["spec"]["finalizers"].as_array().is_some_and(|list| !list.is_empty()) {
             let finalizers = value["spec"]["finalizers"].as_array().cloned().unwrap_or_default();
             let rest: Vec<Value> =
                 finalizers.into_iter().filter(|finalizer| finalizer != "kubernetes").collect();
             value["spec"]["finalizers"] = rest.into();
             if let Some(kind) = api.kinds.find("", "v1", "namespaces").cloned() {
-                write::put(api, &kind, &name, value);
+                stored::put(api, &kind, &name, value);
             }
         }
     }
@@ -107,7 +107,7 @@ fn finish(api: &mut Api, place: &Place, now: &str) {
         release(api, &kind, &key, value, "orphan");
     } else if has_finalizer(&value, "foregroundDeletion") {
         let blocks = below.iter().filter_map(|place| stored(api, place)).any(|(_, _, child)| {
-            let child = child.value();
+            let child = &child.parsed().value;
             let owners = child["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
             owners.iter().any(|owner| owner["uid"] == *object.uid && owner["blockOwnerDeletion"] == true)
         });
@@ -143,7 +143,7 @@ fn check_owners(api: &mut Api, place: &Place, now: &str) {
         let has_children = api.store.below(&object.uid).next().is_some();
         let policy = if waits && has_children { "Foreground" } else { "Background" };
         let options = DeleteOptions::with_propagation(&object.uid, policy);
-        let _ = write::delete_one(api, &kind, &key, &object, &options, now);
+        let _ = deletion::delete_one(api, &kind, &key, &object, &options, now);
     }
 }
 
@@ -170,5 +170,5 @@ fn release(api: &mut Api, kind: &Arc<Kind>, key: &str, mut value: Value, finaliz
             meta.insert("finalizers".to_owned(), rest.into());
         }
     }
-    write::put(api, kind, key, value);
+    stored::put(api, kind, key, value);
 }

@@ -1,7 +1,7 @@
 //! The kinds that are served: built-in ones as a real server lists them, and those of CRDs.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use serde_json::Value;
 
@@ -22,7 +22,24 @@ pub(crate) struct Kind {
     pub(crate) namespaced: bool,
     pub(crate) verbs: Vec<String>,
     pub(crate) subresources: Vec<String>,
+    pub(crate) names: Names,
     pub(crate) source: Source,
+}
+
+/// Texts that name a kind, which every request needs.
+#[derive(Debug)]
+pub(crate) struct Names {
+    api_version: String,
+    resource: String,
+}
+
+impl Names {
+    pub(crate) fn of(group: &str, version: &str, plural: &str) -> Self {
+        if group.is_empty() {
+            return Self { api_version: version.to_owned(), resource: plural.to_owned() };
+        }
+        Self { api_version: format!("{group}/{version}"), resource: format!("{plural}.{group}") }
+    }
 }
 
 /// Where the schema of a kind is from.
@@ -34,18 +51,18 @@ pub(crate) enum Source {
 
 impl Kind {
     /// `apps/v1`, or `v1`.
-    pub(crate) fn api_version(&self) -> String {
-        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
+    pub(crate) fn api_version(&self) -> &str {
+        &self.names.api_version
     }
 
     /// `deployments.apps`, as messages and the store name the resource.
-    pub(crate) fn resource(&self) -> String {
-        if self.group.is_empty() { self.plural.clone() } else { format!("{}.{}", self.plural, self.group) }
+    pub(crate) fn resource(&self) -> &str {
+        &self.names.resource
     }
 
     /// The resource under which its objects are stored.
-    pub(crate) fn storage(&self) -> String {
-        if self.group == "events.k8s.io" { self.plural.clone() } else { self.resource() }
+    pub(crate) fn storage(&self) -> &str {
+        if self.group == "events.k8s.io" { &self.plural } else { self.resource() }
     }
 
     /// The part of the key in etcd that names the resource.
@@ -83,10 +100,10 @@ impl Kind {
     }
 }
 
-/// The kinds that are served now, by group, version and plural.
+/// The kinds that are served now, in the order of group, version and plural.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Kinds {
-    all: BTreeMap<(String, String, String), Arc<Kind>>,
+    all: Vec<Arc<Kind>>,
 }
 
 /// The discovery documents of the built-in kinds.
@@ -104,7 +121,7 @@ impl Kinds {
 
     fn read() -> Self {
         let definitions = definitions();
-        let mut all = BTreeMap::new();
+        let mut kinds = Self::default();
         let list = |value: &Value| -> Vec<String> {
             value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
         };
@@ -125,42 +142,59 @@ impl Kinds {
                     let kind = Kind {
                         group: name.to_owned(),
                         version: version_name.to_owned(),
-                        plural: plural.clone(),
                         kind: kind.to_owned(),
                         namespaced: resource["scope"] == "Namespaced",
                         verbs: list(&resource["verbs"]),
                         subresources: subresources
                             .filter_map(|sub| sub["subresource"].as_str().map(str::to_owned))
                             .collect(),
+                        names: Names::of(name, version_name, &plural),
+                        plural,
                         source: Source::BuiltIn(*typed),
                     };
-                    all.insert((name.to_owned(), version_name.to_owned(), plural), Arc::new(kind));
+                    kinds.insert(kind);
                 }
             }
         }
-        Self { all }
+        kinds
+    }
+
+    /// Where a kind is, or would be.
+    fn position(&self, group: &str, version: &str, plural: &str) -> Result<usize, usize> {
+        self.all.binary_search_by(|kind| {
+            (&*kind.group, &*kind.version, &*kind.plural).cmp(&(group, version, plural))
+        })
     }
 
     pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Kind>> {
-        self.all.get(&(group.to_owned(), version.to_owned(), plural.to_owned()))
+        self.all.get(self.position(group, version, plural).ok()?)
     }
 
     /// Any version of the resource that is stored under this name.
     pub(crate) fn stored(&self, storage: &str) -> Option<&Arc<Kind>> {
-        self.all.values().find(|kind| kind.storage() == storage)
+        self.all.iter().find(|kind| kind.storage() == storage)
+    }
+
+    /// The kind with this apiVersion and name.
+    pub(crate) fn named(&self, api_version: &str, kind: &str) -> Option<&Arc<Kind>> {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        self.iter().find(|known| known.kind == kind && known.group == group && known.version == version)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Kind>> {
-        self.all.values()
+        self.all.iter()
     }
 
     pub(crate) fn insert(&mut self, kind: Kind) {
-        self.all.insert((kind.group.clone(), kind.version.clone(), kind.plural.clone()), Arc::new(kind));
+        match self.position(&kind.group, &kind.version, &kind.plural) {
+            Ok(at) => self.all[at] = Arc::new(kind),
+            Err(at) => self.all.insert(at, Arc::new(kind)),
+        }
     }
 
     /// Removes all versions of a resource.
     pub(crate) fn remove(&mut self, group: &str, plural: &str) {
-        self.all.retain(|(g, _, p), _| g != group || p != plural);
+        self.all.retain(|kind| kind.group != group || kind.plural != plural);
     }
 }
 
@@ -170,11 +204,13 @@ pub(crate) fn is_known(api_version: &str, kind: &str) -> bool {
 }
 
 /// The definitions of kinds, by apiVersion and kind.
-fn definitions() -> BTreeMap<String, Typed<'static>> {
-    schema::definitions()
-        .filter_map(|(name, json)| {
+fn definitions() -> &'static BTreeMap<String, Typed<'static>> {
+    static KINDS: LazyLock<BTreeMap<String, Typed<'static>>> = LazyLock::new(|| {
+        let all = schema::definitions().filter_map(|(name, json)| {
             let json: Value = serde_json::from_str(json).ok()?;
             Some((json["kind"].as_str()?.to_owned(), built_in().find(name)?))
-        })
-        .collect()
+        });
+        all.collect()
+    });
+    &KINDS
 }

@@ -8,6 +8,7 @@
 
 mod access;
 mod api;
+mod apply;
 mod autoscalers;
 mod body;
 mod cel;
@@ -15,6 +16,7 @@ mod controllers;
 mod crd;
 mod decode;
 mod defaults;
+mod deletion;
 mod discovery;
 mod facts;
 mod fields;
@@ -23,6 +25,7 @@ mod kinds;
 mod last_applied;
 mod meta;
 mod openapi;
+mod openapi_v2;
 mod patching;
 mod pods;
 mod policy;
@@ -31,12 +34,14 @@ mod protobuf;
 mod quantity;
 mod read;
 mod request;
+mod rows;
 mod scale;
 mod schema;
 mod selector;
 mod services;
 mod status;
 mod store;
+mod stored;
 mod strategy;
 mod subresources;
 mod table;
@@ -48,16 +53,18 @@ mod world;
 mod write;
 
 pub use api::Api;
-pub use programs::{Call, Course, Exec, ExecResult, Obedient, Objects, Programs, Reply};
+pub use programs::{Call, Course, Exec, ExecResult, Obedient, Objects, Programs, Reply, Stamp};
 pub use protobuf::from_protobuf;
 pub use request::{Body, Request, Response, User, decoded};
 pub use status::Failure;
-pub use versions::Converter;
+pub use versions::{Converter, Webhook};
 pub use watch::Watch;
 pub use world::World;
 
 #[cfg(test)]
 mod recorded;
+#[cfg(test)]
+mod replayed;
 
 #[cfg(test)]
 mod access_tests;

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use crate::api::{Api, Context};
 use crate::kinds::Kind;
 use crate::status::{Failure, Fault, Outcome};
+use crate::store::Object;
 
 /// A text of the metadata; empty if it is absent.
 pub(crate) fn text<'a>(object: &'a Value, field: &str) -> &'a str {
@@ -308,6 +309,14 @@ pub(crate) fn label_value(text: &str) -> Option<String> {
         return Some("must be no more than 63 characters".to_owned());
     }
     (!text.is_empty() && !is_name(text)).then(|| "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')".to_owned())
+}
+
+/// The metadata of a stored object alone, as JSON.
+pub(crate) fn partial_text(object: &Object) -> Option<String> {
+    let meta = object.fields()?.get("metadata")?.get();
+    Some(format!(
+        "{{\"apiVersion\":\"meta.k8s.io/v1\",\"kind\":\"PartialObjectMetadata\",\"metadata\":{meta}}}"
+    ))
 }
 
 /// The metadata of an object alone.

@@ -1,4 +1,4 @@
-//! OpenAPI v3 documents: what `kubectl explain` and validation of clients read.
+//! OpenAPI documents: what `kubectl explain` and validation of clients read.
 
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
@@ -9,17 +9,29 @@ use sha2::{Digest, Sha256};
 
 use crate::api::Api;
 use crate::kinds::Kind;
-use crate::request::Response;
+use crate::openapi_v2::{self, Patched};
+use crate::request::{Body, Response};
 use crate::schema;
 
 /// The descriptions of the built-in kinds and of their fields.
 static WORDS: &[u8] = include_bytes!("data/words.z");
 
 /// Answers a request about schemas.
-pub(crate) fn answer(api: &Api, parts: &[&str]) -> Response {
+pub(crate) fn answer(api: &Api, accept: &str, parts: &[&str]) -> Response {
     let parts: Vec<&str> = parts.iter().map(|part| part.split('?').next().unwrap_or_default()).collect();
     let unknown = || Response::plain(404, "404 page not found\n");
     match &parts[..] {
+        ["openapi", "v2"] if accept.contains(openapi_v2::ASKED) || accept.contains(openapi_v2::MEDIA) => {
+            let kinds = api.kinds.iter().map(|kind| Patched {
+                path: format!("{}/{{name}}", path(kind)),
+                group: &kind.group,
+                version: &kind.version,
+                kind: &kind.kind,
+            });
+            let body = Body::Bytes(openapi_v2::document(kinds).into());
+            Response { content_type: openapi_v2::MEDIA, body, ..Response::plain(200, "") }
+        }
+        ["openapi", "v2"] => Response::plain(406, &format!("only {} is served\n", openapi_v2::MEDIA)),
         ["openapi", "v3"] => {
             let mut paths = Map::new();
             for (group, version) in versions(api) {
@@ -31,7 +43,9 @@ pub(crate) fn answer(api: &Api, parts: &[&str]) -> Response {
                 let mut hash = Sha256::new();
                 for kind in of_version(api, &group, &version) {
                     hash.update(&kind.plural);
-                    hash.update(kind.custom().map(|custom| custom.schema.to_string()).unwrap_or_default());
+                    hash.update(
+                        kind.custom().map(|custom| custom.schema.json.to_string()).unwrap_or_default(),
+                    );
                 }
                 let hash = HEXUPPER.encode(&hash.finalize()[..16]);
                 paths.insert(
@@ -53,6 +67,14 @@ fn versions(api: &Api) -> BTreeSet<(String, String)> {
 
 fn of_version<'a>(api: &'a Api, group: &'a str, version: &'a str) -> impl Iterator<Item = &'a Kind> {
     api.kinds.iter().map(|kind| &**kind).filter(move |kind| kind.group == group && kind.version == version)
+}
+
+/// The path of the objects of a kind, with placeholders: `/apis/apps/v1/namespaces/{namespace}/deployments`.
+fn path(kind: &Kind) -> String {
+    let (group, version, plural) = (&kind.group, &kind.version, &kind.plural);
+    let root = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
+    let place = if kind.namespaced { "/namespaces/{namespace}" } else { "" };
+    format!("{root}{place}/{plural}")
 }
 
 /// The name of a definition in a document: `io.k8s.api.apps.v1.Deployment`.
@@ -93,7 +115,7 @@ fn document(api: &Api, group: &str, version: &str) -> Option<Response> {
             }
             Some(custom) => {
                 let name = custom_name(kind);
-                let mut schema = custom.schema.clone();
+                let mut schema = custom.schema.json.clone();
                 schema["x-kubernetes-group-version-kind"] = json!([gvk]);
                 schema["properties"]["apiVersion"] = json!({"type": "string"});
                 schema["properties"]["kind"] = json!({"type": "string"});
@@ -102,15 +124,12 @@ fn document(api: &Api, group: &str, version: &str) -> Option<Response> {
                 name
             }
         };
-        let root =
-            if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
-        let place = if kind.namespaced { "/namespaces/{namespace}" } else { "" };
         let answer = json!({"200": {"description": "OK", "content": {"application/json": {"schema": {"$ref": format!("#/components/schemas/{name}")}}}}});
         let operation = |action: &str| {
             json!({"x-kubernetes-action": action, "x-kubernetes-group-version-kind": gvk, "responses": answer,
             "parameters": [{"name": "dryRun", "in": "query", "schema": {"type": "string"}}, {"name": "fieldValidation", "in": "query", "schema": {"type": "string"}}]})
         };
-        let path = format!("{root}{place}/{}", kind.plural);
+        let path = path(kind);
         paths.insert(path.clone(), json!({"get": operation("list"), "post": operation("post")}));
         paths.insert(format!("{path}/{{name}}"), json!({"get": operation("get"), "put": operation("put"), "patch": operation("patch"), "delete": operation("delete")}));
     }

@@ -122,7 +122,7 @@ pub(crate) fn admit_claim(api: &Api, claim: &mut Value) {
     let class = api
         .store
         .range("storageclasses.storage.k8s.io", "", None)
-        .map(|(_, object)| object.value())
+        .map(|(_, object)| object.bare())
         .find(is_default);
     if let Some(class) = class {
         claim["spec"]["storageClassName"] = class["metadata"]["name"].clone();

@@ -14,6 +14,20 @@ pub trait Objects {
 
     /// All objects of a kind in a namespace, by name; in all namespaces if it is empty.
     fn objects(&self, api_version: &str, kind: &str, namespace: &str) -> Vec<Value>;
+
+    /// The version of an object, if it has one: as long as it is the same, so is the object.
+    fn version(&self, _api_version: &str, _kind: &str, _namespace: &str, _name: &str) -> Option<u64> {
+        None
+    }
+}
+
+/// When the objects of a kind have changed last: as long as it is the same, reading them gives the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Stamp {
+    /// The version of the last change of an object.
+    pub objects: u64,
+    /// The version of the last change of CRDs, if a CRD defines the kind.
+    pub definition: u64,
 }
 
 /// What a pod does from its start.
@@ -27,6 +41,8 @@ pub struct Course {
     pub exit_code: i32,
     /// The termination message of containers that end, and the reason why they are not ready.
     pub message: String,
+    /// Why the containers do not start, such as `ImagePullBackOff`; [`Self::message`] says more. Empty if they start.
+    pub waiting: String,
 }
 
 /// A command in a container.
@@ -57,9 +73,11 @@ pub struct ExecResult {
     pub takes: Duration,
 }
 
-/// A request to a server outside of the Kubernetes API.
+/// A request to a server outside of the Kubernetes API, or to a pod.
 #[derive(Debug, Clone)]
 pub struct Call<'a> {
+    /// The pod that is called, which runs.
+    pub pod: Option<&'a Value>,
     /// The method in capital letters.
     pub method: &'a str,
     /// The whole URL.
@@ -87,6 +105,9 @@ pub struct Reply {
 
 /// What programs do. Implementations read no clock and throw no dice: the same calls in the same order get the same results.
 pub trait Programs: Debug + Send {
+    /// The same programs once more, in the state that they are in.
+    fn copy(&self) -> Box<dyn Programs>;
+
     /// A pod has been scheduled, and its containers start now.
     fn start(&mut self, pod: &Value, objects: &dyn Objects, now: Timestamp) -> Course;
 
@@ -96,14 +117,23 @@ pub trait Programs: Debug + Send {
         true
     }
 
+    /// What the programs remember.
+    fn memory(&self) -> Value {
+        Value::Null
+    }
+
+    /// Takes the place of programs with this memory. `pods` run already, and keep their course.
+    fn resume(&mut self, _memory: &Value, _pods: &[Value], _objects: &dyn Objects, _now: Timestamp) {}
+
     /// What went wrong in the description of the programs, as far as it was asked.
     fn faults(&self) -> Vec<Diagnostic> {
         Vec::new()
     }
 
-    /// Whether [`Programs::ready`] depends on more than the pod, so that the kubelet must ask again after every other call.
-    fn has_readiness(&self) -> bool {
-        false
+    /// If [`Programs::ready`] depends on more than the pod: a number that changes with what it depends on. Then the kubelet asks
+    /// about all pods again.
+    fn readiness(&self) -> Option<u64> {
+        None
     }
 
     /// The pod has ended, or is deleted.
@@ -128,6 +158,10 @@ pub trait Programs: Debug + Send {
 pub struct Obedient;
 
 impl Programs for Obedient {
+    fn copy(&self) -> Box<dyn Programs> {
+        Box::new(Self)
+    }
+
     fn start(&mut self, pod: &Value, _: &dyn Objects, _: Timestamp) -> Course {
         let second = Some(Duration::from_secs(1));
         let owners = pod["metadata"]["ownerReferences"].as_array();

@@ -11,7 +11,7 @@ use crate::kinds::Kind;
 use crate::request::{Body, Response};
 use crate::selector::Selector;
 use crate::status::{Failure, Outcome};
-use crate::store::Object;
+use crate::store::{Object, printed};
 use crate::watch::Watch;
 use crate::{meta, table, versions};
 
@@ -44,7 +44,7 @@ impl Form {
 /// Reads an object.
 pub(crate) fn get(api: &mut Api, context: &mut Context<'_>) -> Outcome<Response> {
     let kind = context.kind.clone();
-    let object = api.store.get(&kind.storage(), &context.key());
+    let object = api.store.get(kind.storage(), &context.key());
     let object = object.ok_or_else(|| Failure::not_found(&kind, context.name()))?;
     too_new(api, context)?;
     match Form::of(context.request.accept) {
@@ -112,7 +112,7 @@ pub(crate) fn select(api: &Api, context: &Context<'_>) -> Outcome<Found> {
     let mut found = Vec::new();
     let mut more = None;
     let mut rest = 0;
-    for (key, object) in api.store.range(&storage, &prefix, start.as_deref()) {
+    for (key, object) in api.store.range(storage, &prefix, start.as_deref()) {
         if limit > 0 && found.len() == limit {
             if more.is_none() {
                 more = found.last().map(|(key, _): &(Arc<str>, Arc<Object>)| key.clone());
@@ -200,30 +200,71 @@ pub(crate) fn item(kind: &Kind, mut value: Value) -> Value {
     value
 }
 
+/// An item of a list as JSON.
+fn item_text(kind: &Kind, object: &Object) -> Outcome<String> {
+    if versions::is_current(kind, object) {
+        if kind.custom().is_some() {
+            return Ok(object.json.to_string());
+        }
+        if let Some(fields) = object.fields() {
+            let fields = fields.into_iter().filter(|(name, _)| !["apiVersion", "kind"].contains(name));
+            let fields: Vec<String> = fields.map(|(name, value)| format!("\"{name}\":{value}")).collect();
+            return Ok(format!("{{{}}}", fields.join(",")));
+        }
+    }
+    Ok(printed(&item(kind, versions::read(kind, object)?)))
+}
+
+/// The metadata of an item of a list as JSON.
+fn partial_text(kind: &Kind, object: &Object) -> Outcome<String> {
+    if let Some(text) =
+        Some(object).filter(|object| versions::is_current(kind, object)).and_then(meta::partial_text)
+    {
+        return Ok(text);
+    }
+    Ok(printed(&meta::partial(&versions::read(kind, object)?)))
+}
+
 /// Reads a list.
 pub(crate) fn list(api: &mut Api, context: &mut Context<'_>) -> Outcome<Response> {
     let kind = context.kind.clone();
     let (found, mut list) = select(api, context)?;
-    let values = |found: Vec<(Arc<str>, Arc<Object>)>| -> Outcome<Vec<Value>> {
-        found.iter().map(|(_, object)| versions::read(&kind, object)).collect()
-    };
-    match Form::of(context.request.accept) {
-        Form::Whole => {
-            list["items"] =
-                values(found)?.into_iter().map(|value| item(&kind, value)).collect::<Vec<_>>().into();
-        }
-        Form::Metadata => {
-            list["kind"] = "PartialObjectMetadataList".into();
-            list["apiVersion"] = "meta.k8s.io/v1".into();
-            list["items"] = values(found)?.iter().map(meta::partial).collect::<Vec<_>>().into();
-        }
-        Form::Table => {
-            let meta = list["metadata"].take();
-            list = table::table(&kind, &values(found)?, &context.query, &context.now, true);
-            list["metadata"] = meta;
-        }
+    let form = Form::of(context.request.accept);
+    if form == Form::Table {
+        let values: Outcome<Vec<Value>> =
+            found.iter().map(|(_, object)| versions::read(&kind, object)).collect();
+        let meta = list["metadata"].take();
+        list = table::table(&kind, &values?, &context.query, &context.now, true);
+        list["metadata"] = meta;
+        return Ok(Response::json(200, &list));
     }
-    Ok(Response::json(200, &list))
+    let text = if form == Form::Whole { item_text } else { partial_text };
+    if form == Form::Metadata {
+        list["kind"] = "PartialObjectMetadataList".into();
+        list["apiVersion"] = "meta.k8s.io/v1".into();
+    }
+    let items: Outcome<Vec<String>> = found.iter().map(|(_, object)| text(&kind, object)).collect();
+    // A server does not begin such a list before it has an item.
+    let is_null = form == Form::Metadata && found.is_empty();
+    let items = if is_null { "null".to_owned() } else { format!("[{}]", items?.join(",")) };
+    let text = format!(
+        "{{\"apiVersion\":{},\"items\":{},\"kind\":{},\"metadata\":{}}}",
+        list["apiVersion"], items, list["kind"], list["metadata"]
+    );
+    Ok(Response::text(200, text.into()))
+}
+
+/// Reduces the answer to a write to its metadata, if only that is asked for.
+pub(crate) fn reduce(context: &Context<'_>, response: &mut Response) {
+    if response.code >= 300 || Form::of(context.request.accept) != Form::Metadata {
+        return;
+    }
+    if let Body::Text(text) = &response.body
+        && let Ok(value) = serde_json::from_str::<Value>(text)
+        && value["kind"] == *context.kind.kind
+    {
+        response.body = Body::Text(meta::partial(&value).to_string().into());
+    }
 }
 
 /// Opens a watch.

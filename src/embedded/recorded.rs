@@ -1,7 +1,7 @@
 //! The requests of `fixtures/` are sent to the embedded API, and its answers must be those of a real server.
 
 #[path = "../../tests/support/embedded.rs"]
-mod names;
+pub(crate) mod names;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -128,6 +128,7 @@ fn send(api: &mut Api, step: &Value, uri: &str, body: &str, now: Timestamp) -> (
     let response = api.handle(&request, now);
     let mut answer = match response.body {
         Body::Text(text) => serde_json::from_str(&text).unwrap_or(Value::String(text.into())),
+        Body::Bytes(_) => Value::Null,
         Body::Watch(mut watch) => {
             let events = api.events(&mut watch, now).unwrap_or_default();
             events.iter().map(|event| serde_json::from_str(event).unwrap()).collect::<Vec<Value>>().into()

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use crate::status::{Failure, Outcome};
+use crate::store::printed;
 
 /// Who sends a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,6 +85,8 @@ pub struct Request<'a> {
 pub enum Body {
     /// The whole text, which is JSON unless the content type says otherwise.
     Text(Box<str>),
+    /// The whole body, which is no text.
+    Bytes(Box<[u8]>),
     /// A stream: [`crate::Api::events`] returns its lines.
     Watch(Box<crate::watch::Watch>),
 }
@@ -103,7 +106,7 @@ pub struct Response {
 
 impl Response {
     pub(crate) fn json(code: u16, value: &Value) -> Self {
-        Self::text(code, value.to_string().into())
+        Self::text(code, printed(value).into())
     }
 
     pub(crate) fn plain(code: u16, text: &str) -> Self {

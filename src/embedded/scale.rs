@@ -7,7 +7,7 @@ use crate::fields::Set;
 use crate::kinds::Kind;
 use crate::request::Response;
 use crate::status::{Failure, Fault, Outcome};
-use crate::{patching, write};
+use crate::{patching, stored, write};
 
 /// Where a kind has its replicas: of the spec, of the status, and the selector.
 fn paths(kind: &Kind) -> (String, String, String) {
@@ -28,7 +28,8 @@ fn pointer(path: &str) -> String {
 /// Reads or changes the number of replicas.
 pub(crate) fn answer(api: &mut Api, context: &mut Context<'_>, verb: &str) -> Outcome<Response> {
     let kind = context.kind.clone();
-    let live = api.live(context)?;
+    let before = stored::Live::of(api, context)?;
+    let live = before.value();
     if verb == "get" {
         let (path, ..) = paths(&kind);
         if live.pointer(&pointer(&path)).is_none() {
@@ -63,7 +64,7 @@ pub(crate) fn answer(api: &mut Api, context: &mut Context<'_>, verb: &str) -> Ou
     object["metadata"]["resourceVersion"] = wanted["metadata"]["resourceVersion"].clone();
     let path = paths(&kind).0;
     let steps: Vec<&str> = path.split('.').filter(|step| !step.is_empty()).collect();
-    let stored = write::save_as(api, context, &live, object, &Set::of(&[&steps]))?;
+    let stored = write::save_as(api, context, &before, &object, &Set::of(&[&steps]))?;
     Ok(Response::json(200, &scale(&kind, &stored)))
 }
 
@@ -90,7 +91,7 @@ fn scale(kind: &Kind, object: &Value) -> Value {
     let selector = if kind.custom().is_some() {
         object.pointer(&pointer(&selector)).and_then(Value::as_str).unwrap_or_default().to_owned()
     } else {
-        crate::table::selector(&object["spec"]["selector"])
+        crate::rows::selector(&object["spec"]["selector"])
     };
     if !selector.is_empty() && selector != "<none>" {
         scale["status"]["selector"] = selector.into();

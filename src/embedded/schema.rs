@@ -146,11 +146,21 @@ impl Arena {
 
     fn built_in(text: &str) -> Self {
         let mut arena = Self::new(BUILT_IN);
-        let lines: Vec<(&str, Value)> = text
+        let mut lines: Vec<(&str, Value)> = text
             .lines()
             .filter_map(|line| line.split_once(' '))
             .filter_map(|(name, json)| Some((name, serde_json::from_str(json).ok()?)))
             .collect();
+        // A reference is atomic, but that of a volume to its claim is not.
+        let reference = lines.iter().find(|(name, _)| *name == "core.v1.ObjectReference");
+        let properties = reference.map(|(_, json)| json["properties"].clone()).unwrap_or_default();
+        for (_, json) in lines.iter_mut().filter(|(name, _)| *name == "core.v1.PersistentVolumeSpec") {
+            if let Some(claim) = json["properties"]["claimRef"].as_object_mut() {
+                claim.remove("$ref");
+                claim.insert("type".to_owned(), "object".into());
+                claim.insert("properties".to_owned(), properties.clone());
+            }
+        }
         for (name, _) in &lines {
             let id = arena.push();
             arena.names.insert((*name).into(), id);

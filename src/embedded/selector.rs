@@ -105,7 +105,7 @@ fn field(object: &Value, path: &str) -> String {
 
 /// The fields by which objects of a kind can be selected.
 fn known_fields(kind: &Kind) -> Vec<String> {
-    let own: &[&str] = match &*kind.resource() {
+    let own: &[&str] = match kind.resource() {
         "pods" => &[
             "spec.nodeName",
             "spec.restartPolicy",

@@ -56,7 +56,7 @@ fn ports(api: &Api, spec: &mut Value) {
 }
 
 fn specs(api: &Api) -> impl Iterator<Item = Value> {
-    api.store.range("services", "", None).map(|(_, object)| object.value()["spec"].take())
+    api.store.range("services", "", None).map(|(_, object)| object.parsed().value["spec"].clone())
 }
 
 /// An address that no Service has. One that was given up is used again as late as possible.

@@ -3,12 +3,19 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Bound;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use serde_json::Value;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use crate::fields::{MANAGED, Managed, quote};
 
 /// The number of events that watches can go back.
 const HISTORY: usize = 10_000;
+
+/// The number of objects whose trees are kept beside their text: those that were written last.
+const RECENT: usize = 256;
 
 /// A stored object.
 #[derive(Debug)]
@@ -20,28 +27,132 @@ pub(crate) struct Object {
     /// The uids of its owners.
     pub(crate) owners: Box<[Box<str>]>,
     pub(crate) is_deleting: bool,
+    parsed: Mutex<Option<Arc<Parsed>>>,
+    /// Whether copies of the store have it, too. Then its tree is not forgotten: the others still read it.
+    is_shared: AtomicBool,
+}
+
+/// An object as a tree without `managedFields`, and those.
+#[derive(Debug, Clone)]
+pub(crate) struct Parsed {
+    pub(crate) value: Value,
+    pub(crate) managed: Managed,
+}
+
+impl Parsed {
+    pub(crate) fn of(mut value: Value) -> Self {
+        let managed = Managed::take(&mut value).unwrap_or_default();
+        Self { value, managed }
+    }
+
+    /// The object as a whole.
+    pub(crate) fn whole(&self) -> Value {
+        let mut value = self.value.clone();
+        self.managed.put(&mut value);
+        value
+    }
+
+    fn print(&self) -> String {
+        let (Some(map), false) = (self.value.as_object(), self.managed.is_empty()) else {
+            return printed(&self.value);
+        };
+        let mut out = String::from("{");
+        for (at, (name, value)) in map.iter().enumerate() {
+            let comma = if at > 0 { "," } else { "" };
+            out.push_str(comma);
+            quote(name, &mut out);
+            out.push(':');
+            match value.as_object().filter(|_| name == "metadata") {
+                Some(meta) => self.print_meta(meta, &mut out),
+                None => out.push_str(&printed(value)),
+            }
+        }
+        out + "}"
+    }
+
+    fn print_meta(&self, meta: &Map<String, Value>, out: &mut String) {
+        out.push('{');
+        // In the order of their names, as all fields.
+        let split = meta.iter().partition::<Vec<_>, _>(|(name, _)| name.as_str() < MANAGED);
+        let put = |fields: Vec<(&String, &Value)>, out: &mut String| {
+            for (name, value) in fields {
+                quote(name, out);
+                out.push(':');
+                out.push_str(&printed(value));
+                out.push(',');
+            }
+        };
+        put(split.0, out);
+        out.extend(["\"", MANAGED, "\":"]);
+        self.managed.write(out);
+        out.push(',');
+        put(split.1, out);
+        out.pop();
+        out.push('}');
+    }
+}
+
+/// A value as JSON.
+pub(crate) fn printed(value: &Value) -> String {
+    serde_json::to_string(value).unwrap_or_default()
 }
 
 impl Object {
-    fn new(version: u64, value: &Value) -> Self {
-        let meta = &value["metadata"];
+    fn new(version: u64, mut parsed: Parsed) -> Self {
+        parsed.value["metadata"]["resourceVersion"] = version.to_string().into();
+        let meta = &parsed.value["metadata"];
         let labels = meta["labels"].as_object().into_iter().flatten();
         let owners = meta["ownerReferences"].as_array().into_iter().flatten();
         Self {
             version,
-            json: value.to_string().into(),
+            json: parsed.print().into(),
             uid: meta["uid"].as_str().unwrap_or_default().into(),
             labels: labels
                 .map(|(key, value)| (key.as_str().into(), value.as_str().unwrap_or_default().into()))
                 .collect(),
             owners: owners.filter_map(|owner| owner["uid"].as_str()).map(Into::into).collect(),
             is_deleting: meta["deletionTimestamp"].is_string(),
+            parsed: Mutex::new(Some(Arc::new(parsed))),
+            is_shared: AtomicBool::new(false),
         }
     }
 
     /// The object as a tree.
     pub(crate) fn value(&self) -> Value {
         serde_json::from_str(&self.json).unwrap_or_default()
+    }
+
+    /// The fields of the object as texts.
+    pub(crate) fn fields(&self) -> Option<BTreeMap<&str, &RawValue>> {
+        serde_json::from_str(&self.json).ok()
+    }
+
+    fn known(&self) -> MutexGuard<'_, Option<Arc<Parsed>>> {
+        self.parsed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps only the text.
+    fn forget(&self) {
+        if !self.is_shared.load(Ordering::Relaxed) {
+            self.known().take();
+        }
+    }
+
+    /// The object and its managers.
+    pub(crate) fn parsed(&self) -> Arc<Parsed> {
+        let known = self.known().clone();
+        known.unwrap_or_else(|| Arc::new(Parsed::of(self.value())))
+    }
+
+    /// The object as a tree without its managers.
+    pub(crate) fn bare(&self) -> Value {
+        let known = self.known().clone();
+        if let Some(known) = known {
+            return known.value.clone();
+        }
+        let mut value = self.value();
+        Managed::remove(&mut value);
+        value
     }
 
     pub(crate) fn label(&self, key: &str) -> Option<&str> {
@@ -91,9 +202,17 @@ pub(crate) struct Store {
     below: HashMap<Box<str>, BTreeSet<Place>>,
     /// The version of the last change of each resource.
     latest: HashMap<Arc<str>, u64>,
+    /// The objects whose trees are kept, by version.
+    recent: BTreeMap<u64, Arc<Object>>,
 }
 
 impl Store {
+    /// The same objects once more.
+    pub(crate) fn copy(&self) -> Self {
+        self.recent.values().for_each(|object| object.is_shared.store(true, Ordering::Relaxed));
+        self.clone()
+    }
+
     /// The version of the last change.
     pub(crate) fn version(&self) -> u64 {
         self.version
@@ -130,10 +249,9 @@ impl Store {
     }
 
     /// Stores an object under the next version, which is written into it.
-    pub(crate) fn put(&mut self, resource: &str, key: &str, value: &mut Value) -> Arc<Object> {
+    pub(crate) fn put(&mut self, resource: &str, key: &str, parsed: Parsed) -> Arc<Object> {
         self.version += 1;
-        value["metadata"]["resourceVersion"] = self.version.to_string().into();
-        let object = Arc::new(Object::new(self.version, value));
+        let object = Arc::new(Object::new(self.version, parsed));
         let resource = self.resource(resource);
         let objects = self.objects.entry(resource.clone()).or_default();
         let key: Arc<str> = match objects.get_key_value(key) {
@@ -142,6 +260,13 @@ impl Store {
         };
         let old = objects.insert(key.clone(), object.clone());
         self.index((&resource, &key), old.as_deref(), Some(&object));
+        self.forget(old.as_deref());
+        self.recent.insert(self.version, object.clone());
+        if self.recent.len() > RECENT
+            && let Some((_, oldest)) = self.recent.pop_first()
+        {
+            oldest.forget();
+        }
         let change = if old.is_some() { Change::Modified } else { Change::Added };
         self.note(Event { version: self.version, resource, key, change, object: object.clone(), old });
         object
@@ -151,9 +276,9 @@ impl Store {
     pub(crate) fn remove(&mut self, resource: &str, key: &str) -> Option<Arc<Object>> {
         let (key, old) = self.objects.get_mut(resource)?.remove_entry(key)?;
         self.version += 1;
-        let mut value = old.value();
-        value["metadata"]["resourceVersion"] = self.version.to_string().into();
-        let object = Arc::new(Object::new(self.version, &value));
+        let object = Arc::new(Object::new(self.version, Arc::unwrap_or_clone(old.parsed())));
+        object.known().take();
+        self.forget(Some(&old));
         let resource = self.resource(resource);
         self.index((&resource, &key), Some(&old), None);
         self.note(Event {
@@ -165,6 +290,11 @@ impl Store {
             old: Some(old),
         });
         Some(object)
+    }
+
+    /// The object that was written last.
+    pub(crate) fn newest(&self) -> Option<&Arc<Object>> {
+        self.history.back().map(|event| &event.object)
     }
 
     /// Where the object with a uid is.
@@ -211,6 +341,14 @@ impl Store {
         if before != after {
             before.map(|uid| self.places.remove(uid));
             after.map(|uid| self.places.insert(uid.clone(), place));
+        }
+    }
+
+    /// Keeps only the text of an object.
+    fn forget(&mut self, object: Option<&Object>) {
+        if let Some(object) = object {
+            self.recent.remove(&object.version);
+            object.forget();
         }
     }
 

@@ -1,6 +1,8 @@
 //! What the API server does with objects of a kind before it stores them.
 
-use serde_json::{Map, Value, json};
+use std::sync::LazyLock;
+
+use serde_json::{Value, json};
 
 use crate::api::Api;
 use crate::decode;
@@ -36,7 +38,7 @@ const GENERATION: [&str; 22] = [
 ];
 
 fn is(kind: &Kind, resources: &[&str]) -> bool {
-    resources.contains(&&*kind.resource())
+    resources.contains(&kind.resource())
 }
 
 /// Whether a kind resets `status` of what is written to its objects.
@@ -48,22 +50,26 @@ fn has_status(kind: &Kind) -> bool {
 }
 
 /// The fields that writers of an object or of a subresource do not own.
-pub(crate) fn reset_fields(kind: &Kind, subresource: &str) -> Set {
+pub(crate) fn reset_fields(kind: &Kind, subresource: &str) -> &'static Set {
+    macro_rules! set {
+        ($($path:expr),*) => {{
+            static SET: LazyLock<Set> = LazyLock::new(|| Set::of(&[$(&$path),*]));
+            &SET
+        }};
+    }
     match (subresource, kind.custom().is_some()) {
-        ("status", true) => Set::of(&[&["metadata"], &["spec"]]),
-        ("status", false) => match &*kind.resource() {
-            "deployments.apps" => Set::of(&[&["spec"], &["metadata", "labels"]]),
-            "pods" => {
-                Set::of(&[&["spec"], &["metadata", "deletionTimestamp"], &["metadata", "ownerReferences"]])
-            }
+        ("status", true) => set!(["metadata"], ["spec"]),
+        ("status", false) => match kind.resource() {
+            "deployments.apps" => set!(["spec"], ["metadata", "labels"]),
+            "pods" => set!(["spec"], ["metadata", "deletionTimestamp"], ["metadata", "ownerReferences"]),
             "customresourcedefinitions.apiextensions.k8s.io"
             | "validatingadmissionpolicies.admissionregistration.k8s.io"
             | "resourceclaims.resource.k8s.io"
-            | "servicecidrs.networking.k8s.io" => Set::of(&[&["spec"], &["metadata"]]),
-            _ => Set::of(&[&["spec"]]),
+            | "servicecidrs.networking.k8s.io" => set!(["spec"], ["metadata"]),
+            _ => set!(["spec"]),
         },
-        _ if has_status(kind) => Set::of(&[&["status"]]),
-        _ => Set::default(),
+        _ if has_status(kind) => set!(["status"]),
+        _ => set!(),
     }
 }
 
@@ -138,7 +144,7 @@ pub(crate) fn prepare_create(api: &mut Api, kind: &Kind, object: &mut Value, now
     if is(kind, &GENERATION) {
         object["metadata"]["generation"] = 1.into();
     }
-    match &*kind.resource() {
+    match kind.resource() {
         "namespaces" => {
             object["spec"]["finalizers"] = json!(["kubernetes"]);
             object["status"] = json!({"phase": "Active"});
@@ -215,7 +221,7 @@ pub(crate) fn prepare_update(
                 map.remove("status");
             }
         }
-        match &*kind.resource() {
+        match kind.resource() {
             "services" => services::patch(api, live, object),
             "namespaces" => object["spec"]["finalizers"] = live["spec"]["finalizers"].clone(),
             _ => {}
@@ -251,7 +257,7 @@ fn status_update(kind: &Kind, live: &Value, object: &mut Value) {
             map.remove("spec");
         }
     }
-    let kept: &[&str] = match &*kind.resource() {
+    let kept: &[&str] = match kind.resource() {
         "deployments.apps" => &["labels"],
         "pods" => &["deletionTimestamp", "ownerReferences"],
         "customresourcedefinitions.apiextensions.k8s.io" => {
@@ -272,14 +278,16 @@ fn status_update(kind: &Kind, live: &Value, object: &mut Value) {
 }
 
 fn bumps_generation(kind: &Kind, subresource: &str, live: &Value, object: &Value) -> bool {
-    let other = |value: &Value| -> Map<String, Value> {
-        let fields = value.as_object().into_iter().flatten();
-        let skipped = ["apiVersion", "kind", "metadata"];
-        fields
-            .filter(|(name, _)| !skipped.contains(&name.as_str()))
-            .filter(|(name, _)| *name != "status" || kind.custom().is_some_and(|custom| !custom.has_status))
-            .map(|(name, value)| (name.clone(), value.clone()))
-            .collect()
+    // All but the metadata, and the status if it is written apart.
+    let counts = |name: &str| match name {
+        "apiVersion" | "kind" | "metadata" => false,
+        "status" => kind.custom().is_some_and(|custom| !custom.has_status),
+        _ => true,
+    };
+    let is_same = || {
+        let [old, new] = [live, object]
+            .map(|value| value.as_object().into_iter().flatten().filter(|(name, _)| counts(name)));
+        old.eq(new)
     };
     if subresource == "status" {
         return false;
@@ -287,7 +295,7 @@ fn bumps_generation(kind: &Kind, subresource: &str, live: &Value, object: &Value
     if kind.custom().is_some() || is(kind, &GENERATION) {
         let annotations = kind.plural == "deployments"
             && live["metadata"]["annotations"] != object["metadata"]["annotations"];
-        return annotations || other(live) != other(object);
+        return annotations || !is_same();
     }
     false
 }
@@ -351,13 +359,16 @@ pub(crate) fn garbage_finalizers(
     }
 }
 
+/// The warning that every request about a deprecated kind gets.
+pub(crate) fn deprecation(kind: &Kind) -> Option<String> {
+    let message = "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice";
+    is(kind, &["endpoints"]).then(|| message.to_owned())
+}
+
 /// What is worth a warning about a new object.
 pub(crate) fn warnings(kind: &Kind, object: &Value) -> Vec<String> {
     let mut found = Vec::new();
-    if is(kind, &["endpoints"]) {
-        found.push("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice".to_owned());
-    }
-    let template = match &*kind.resource() {
+    let template = match kind.resource() {
         "pods" => Some(("spec", &object["spec"])),
         "cronjobs.batch" => Some((
             "spec.jobTemplate.spec.template.spec",

@@ -4,12 +4,13 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::api::{Api, Context, key, time};
+use crate::deletion::{self, DeleteOptions};
 use crate::facts::{is_ready, is_terminal, items, key_of, text};
 use crate::programs::{Call, Exec, ExecResult, Reply};
 use crate::request::Response;
 use crate::status::{Failure, Outcome, details};
+use crate::stored;
 use crate::validate::selects;
-use crate::write::{self, DeleteOptions};
 
 fn success() -> Response {
     Response::json(
@@ -69,7 +70,7 @@ pub(crate) fn evict(api: &mut Api, context: &Context<'_>) -> Outcome<Response> {
         let prefix = key(context.namespace(), "");
         let budgets = api.store.range("poddisruptionbudgets.policy", &prefix, None);
         let budgets: Vec<(String, Value)> = budgets
-            .map(|(key, budget)| (key.to_string(), budget.value()))
+            .map(|(key, budget)| (key.to_string(), budget.bare()))
             .filter(|(_, budget)| selects(&budget["spec"]["selector"], &pod["metadata"]["labels"]))
             .collect();
         match &budgets[..] {
@@ -79,7 +80,7 @@ pub(crate) fn evict(api: &mut Api, context: &Context<'_>) -> Outcome<Response> {
                     && !options.is_dry
                     && let Some(kind) = api.kinds.find("policy", "v1", "poddisruptionbudgets").cloned()
                 {
-                    write::put(api, &kind, key, next);
+                    stored::put(api, &kind, key, next);
                 }
             }
             _ => {
@@ -99,12 +100,12 @@ pub(crate) fn evict(api: &mut Api, context: &Context<'_>) -> Outcome<Response> {
             "message": "Eviction API: evicting", "lastProbeTime": null, "lastTransitionTime": context.now}));
         pod["status"]["conditions"] = conditions.into();
         options.check(&kind, &pod)?;
-        write::put(api, &kind, &key, pod);
+        stored::put(api, &kind, &key, pod);
     }
-    let Some(object) = api.store.get(&kind.storage(), &key).cloned() else {
+    let Some(object) = api.store.get(kind.storage(), &key).cloned() else {
         return Err(Failure::not_found(&kind, context.name()));
     };
-    write::delete_one(api, &kind, &key, &object, &options.without_version(), &context.now)?;
+    deletion::delete_one(api, &kind, &key, &object, &options.without_version(), &context.now)?;
     Ok(success())
 }
 
@@ -240,7 +241,7 @@ impl Api {
         let kind = self.kinds.find("", "v1", "pods").cloned().ok_or_else(Failure::no_path)?;
         let (_, name) = key.split_once('/').unwrap_or(("", key));
         let object = self.store.get("pods", key).ok_or_else(|| Failure::not_found(&kind, name))?;
-        let pod = object.value();
+        let pod = object.bare();
         let container = container(&pod, container_name)?;
         if command.is_empty() {
             return Err(Failure::bad_request("you must specify at least 1 command for the container"));
@@ -259,8 +260,9 @@ impl Api {
         }
         let mut programs = self.take_programs();
         let exec = Exec { pod: &pod, container: &container, command, stdin, now };
+        let readiness = programs.readiness();
         let result = programs.exec(&exec, self);
-        self.controllers.kubelet.is_stirred |= programs.has_readiness();
+        self.controllers.kubelet.is_stirred |= programs.readiness() != readiness;
         self.programs = programs;
         Ok(result)
     }
@@ -272,8 +274,9 @@ impl Api {
     /// Why no server answers.
     pub fn call(&mut self, call: &Call<'_>) -> Result<Reply, String> {
         let mut programs = self.take_programs();
+        let readiness = programs.readiness();
         let reply = programs.call(call, self);
-        self.controllers.kubelet.is_stirred |= programs.has_readiness();
+        self.controllers.kubelet.is_stirred |= programs.readiness() != readiness;
         self.programs = programs;
         reply
     }
@@ -286,9 +289,15 @@ pub(crate) fn assign(api: &mut Api, pod: &mut Value, node: &str, now: Timestamp)
     let mut conditions = items(&pod["status"]["conditions"]).to_vec();
     conditions.retain(|known| known["type"] != "PodScheduled");
     conditions.push(json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null,
-        "lastTransitionTime": time(now), "observedGeneration": pod["metadata"]["generation"]}));
+        "lastTransitionTime": time(now)}));
     pod["status"]["conditions"] = conditions.into();
-    write::put(api, &kind, &key_of(pod), pod.clone());
+    let labels = api.store.get("nodes", &key("", node)).map(|node| node.value()["metadata"]["labels"].take());
+    for label in ["topology.kubernetes.io/region", "topology.kubernetes.io/zone"] {
+        if let Some(value) = labels.as_ref().and_then(|labels| labels.get(label)) {
+            pod["metadata"]["labels"][label] = value.clone();
+        }
+    }
+    stored::put(api, &kind, &key_of(pod), pod.clone());
     true
 }
 

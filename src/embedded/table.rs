@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 use crate::kinds::Kind;
 use crate::meta;
 use crate::request::Query;
+use crate::rows::{self, age, containers, list, modes, number, or_none, selector, text};
+use crate::versions;
 
 /// The columns of built-in kinds as a real server has them: name, type, format, priority, description.
 fn columns() -> &'static HashMap<&'static str, Value> {
@@ -61,7 +63,7 @@ pub(crate) fn table(kind: &Kind, objects: &[Value], query: &Query, now: &str, wi
 }
 
 fn definitions(kind: &Kind) -> Vec<Value> {
-    let known = columns().get(&*kind.resource());
+    let known = columns().get(kind.resource());
     if let (None, Some(known)) = (kind.custom(), known) {
         let all = known.as_array().into_iter().flatten();
         return all.map(|c| column(&c[0], &c[1], &c[2], &c[3], &c[4])).collect();
@@ -102,84 +104,6 @@ fn own_columns(kind: &Kind) -> Option<&[Value]> {
     Some(columns).filter(|columns| !columns.is_empty()).map(Vec::as_slice)
 }
 
-/// The time since, as kubectl prints it.
-fn age(time: &Value, now: Timestamp) -> String {
-    let Some(then) = time.as_str().and_then(|text| text.parse::<Timestamp>().ok()) else {
-        return "<unknown>".to_owned();
-    };
-    let seconds = now.as_second() - then.as_second();
-    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
-    let two = |a: i64, b: i64, units: (&str, &str)| {
-        if b == 0 { format!("{a}{}", units.0) } else { format!("{a}{}{b}{}", units.0, units.1) }
-    };
-    if seconds < 0 {
-        return if seconds < -1 { "<invalid>".to_owned() } else { "0s".to_owned() };
-    }
-    match seconds {
-        ..120 => format!("{seconds}s"),
-        120..600 => two(minutes, seconds % 60, ("m", "s")),
-        600..10_800 => format!("{minutes}m"),
-        10_800..28_800 => two(hours, minutes % 60, ("h", "m")),
-        28_800..172_800 => format!("{hours}h"),
-        172_800..691_200 => two(days, hours % 24, ("d", "h")),
-        691_200..63_072_000 => format!("{days}d"),
-        63_072_000..252_288_000 => two(days / 365, days % 365, ("y", "d")),
-        _ => format!("{}y", days / 365),
-    }
-}
-
-fn text(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        Value::Null => String::new(),
-        other => other.to_string(),
-    }
-}
-
-fn list(value: &Value) -> &[Value] {
-    value.as_array().map(Vec::as_slice).unwrap_or_default()
-}
-
-fn number(value: &Value) -> i64 {
-    value.as_i64().unwrap_or(0)
-}
-
-fn or_none(text: String) -> String {
-    if text.is_empty() { "<none>".to_owned() } else { text }
-}
-
-/// A selector of labels in one line.
-pub(crate) fn selector(value: &Value) -> String {
-    let labels = value.get("matchLabels").filter(|labels| labels.is_object()).unwrap_or(value);
-    let pairs: Vec<String> = labels
-        .as_object()
-        .into_iter()
-        .flatten()
-        .filter(|(_, value)| value.is_string())
-        .map(|(key, value)| format!("{key}={}", text(value)))
-        .collect();
-    let others = list(&value["matchExpressions"]).iter().map(|expression| {
-        let values: Vec<String> = list(&expression["values"]).iter().map(text).collect();
-        let (key, values) = (text(&expression["key"]), values.join(","));
-        match expression["operator"].as_str().unwrap_or_default() {
-            "In" => format!("{key} in ({values})"),
-            "NotIn" => format!("{key} notin ({values})"),
-            "Exists" => key,
-            _ => format!("!{key}"),
-        }
-    });
-    or_none(pairs.into_iter().chain(others).collect::<Vec<_>>().join(","))
-}
-
-/// The names and images of the containers of a pod.
-fn containers(spec: &Value) -> [Value; 2] {
-    ["name", "image"].map(|field| {
-        let all: Vec<String> =
-            list(&spec["containers"]).iter().map(|container| text(&container[field])).collect();
-        all.join(",").into()
-    })
-}
-
 fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
     let (meta, spec, status) = (&object["metadata"], &object["spec"], &object["status"]);
     let name = meta["name"].clone();
@@ -190,7 +114,7 @@ fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
     let template = &spec["template"]["spec"];
     let [names, images] = containers(template);
     let size = |field: &str| object[field].as_object().map_or(0, serde_json::Map::len);
-    match &*kind.resource() {
+    match kind.resource() {
         "configmaps" => vec![name, (size("data") + size("binaryData")).into(), old],
         "secrets" => vec![name, object["type"].clone(), size("data").into(), old],
         "serviceaccounts" => vec![name, old],
@@ -327,21 +251,12 @@ fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
         }
         "pods" => pod(object, name, old),
         "persistentvolumeclaims" => {
-            let modes: Vec<String> = list(&status["accessModes"])
-                .iter()
-                .map(|mode| match mode.as_str() {
-                    Some("ReadWriteOnce") => "RWO".to_owned(),
-                    Some("ReadOnlyMany") => "ROX".to_owned(),
-                    Some("ReadWriteMany") => "RWX".to_owned(),
-                    _ => "RWOP".to_owned(),
-                })
-                .collect();
             vec![
                 name,
                 status["phase"].clone(),
                 text(&spec["volumeName"]).into(),
                 text(&status["capacity"]["storage"]).into(),
-                modes.join(",").into(),
+                modes(&status["accessModes"]).into(),
                 text(&spec["storageClassName"]).into(),
                 "<unset>".into(),
                 old,
@@ -391,7 +306,8 @@ fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
             vec![name, role.into(), old, of("User"), of("Group"), of("ServiceAccount")]
         }
         "networkpolicies.networking.k8s.io" => vec![name, selector(&spec["podSelector"]).into(), old],
-        "events" => {
+        "events" | "events.events.k8s.io" => {
+            let object = &versions::old_event(object);
             let involved = &object["involvedObject"];
             let what = format!("{}/{}", text(&involved["kind"]).to_lowercase(), text(&involved["name"]));
             let series = &object["series"];
@@ -421,7 +337,7 @@ fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
                 name,
             ]
         }
-        _ => vec![name, meta["creationTimestamp"].clone()],
+        _ => rows::cells(kind.resource(), object, now),
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
+use crate::facts::items;
 use crate::kinds::Kind;
 use crate::meta;
 use crate::status::Fault;
@@ -39,7 +40,7 @@ pub(crate) fn update(
         return faults;
     }
     always(kind, object, &mut faults);
-    match &*kind.resource() {
+    match kind.resource() {
         "configmaps" | "secrets" => immutable_data(kind, live, object, &mut faults),
         "deployments.apps" | "replicasets.apps" | "daemonsets.apps" => {
             immutable("spec.selector", &live["spec"]["selector"], &object["spec"]["selector"], &mut faults);
@@ -102,7 +103,7 @@ pub(crate) fn update(
 
 /// The numbers of replicas in a status.
 fn counts(kind: &Kind, status: &Value, faults: &mut Faults) {
-    let (all, fields): (&str, &[&str]) = match &*kind.resource() {
+    let (all, fields): (&str, &[&str]) = match kind.resource() {
         "deployments.apps" => ("replicas", &["updatedReplicas", "readyReplicas", "availableReplicas"]),
         "replicasets.apps" => ("replicas", &["fullyLabeledReplicas", "readyReplicas", "availableReplicas"]),
         "statefulsets.apps" => {
@@ -162,18 +163,18 @@ fn pod_update(live: &Value, object: &Value, faults: &mut Faults) {
                 container["image"] = Value::Null;
             }
         }
-        rest(
-            &spec,
-            &[
-                "activeDeadlineSeconds",
-                "tolerations",
-                "terminationGracePeriodSeconds",
-                "schedulingGates",
-                "nodeSelector",
-                "affinity",
-                "ephemeralContainers",
-            ],
-        )
+        let free = [
+            "activeDeadlineSeconds",
+            "tolerations",
+            "terminationGracePeriodSeconds",
+            "schedulingGates",
+            "ephemeralContainers",
+            "nodeSelector",
+            "affinity",
+        ];
+        // Where a pod runs may change until its gates are open.
+        let is_gated = !items(&live["spec"]["schedulingGates"]).is_empty();
+        rest(&spec, if is_gated { &free } else { &free[..5] })
     };
     if normal(live) != normal(object) {
         faults.push(Fault::forbidden("spec", "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"));
@@ -183,7 +184,7 @@ fn pod_update(live: &Value, object: &Value, faults: &mut Faults) {
 /// Rules for new and for changed objects.
 fn always(kind: &Kind, object: &Value, faults: &mut Faults) {
     let spec = &object["spec"];
-    match &*kind.resource() {
+    match kind.resource() {
         "configmaps" => config_map(object, faults),
         "secrets" => secret(object, faults),
         "services" => service(spec, faults),

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::kinds::Kind;
 use crate::status::{Failure, Outcome};
-use crate::store::Object;
+use crate::store::{Object, Parsed};
 
 /// Fields of events, in their old and their new group.
 const EVENT_FIELDS: [(&str, &str); 6] = [
@@ -19,21 +19,34 @@ const EVENT_FIELDS: [(&str, &str); 6] = [
     ("count", "deprecatedCount"),
 ];
 
-/// Answers what a conversion webhook of a CRD is asked.
+/// Knows the conversion webhooks of CRDs.
 pub trait Converter: Debug + Send + Sync {
-    /// Answers a `ConversionReview` with a request by one with a response. `crd` is the name of the CRD.
+    /// The webhook of a CRD as it is now; `None` if it is not known, so that versions differ in their schema only.
+    fn webhook(&self, crd: &Value) -> Option<Arc<dyn Webhook>>;
+}
+
+/// Answers what a conversion webhook of a CRD is asked, during a request: it must not send another one to this API.
+pub trait Webhook: Debug + Send + Sync {
+    /// Answers a `ConversionReview` with a request by one with a response.
     ///
     /// # Errors
     ///
     /// Why there is no answer.
-    fn convert(&self, crd: &str, review: &Value) -> Result<Value, String>;
+    fn convert(&self, review: &Value) -> Result<Value, String>;
 }
 
 /// A stored object in the version of a kind.
 pub(crate) fn read(kind: &Kind, object: &Object) -> Outcome<Value> {
     let mut value = object.value();
-    convert(kind, &mut value)?;
+    if !is_current(kind, object) {
+        convert(kind, &mut value)?;
+    }
     Ok(value)
+}
+
+/// A stored object in the version of a kind, and its managers.
+pub(crate) fn parsed(kind: &Kind, object: &Object) -> Outcome<Arc<Parsed>> {
+    if is_current(kind, object) { Ok(object.parsed()) } else { Ok(Arc::new(Parsed::of(read(kind, object)?))) }
 }
 
 /// The object as it is stored. With a webhook, that is always in the version of storage.
@@ -44,19 +57,14 @@ pub(crate) fn for_storage(kind: &Kind, mut object: Value) -> Outcome<Value> {
     Ok(object)
 }
 
-/// Converts an object that was just stored back to the version in which it came.
-pub(crate) fn from_storage(kind: &Kind, object: &mut Value) -> Outcome<()> {
-    if hook(kind).is_some() { convert(kind, object) } else { Ok(()) }
-}
-
-fn hook(kind: &Kind) -> Option<&Hook> {
+pub(crate) fn hook(kind: &Kind) -> Option<&Hook> {
     kind.custom()?.hook.as_ref()
 }
 
 /// A webhook that converts the objects of a CRD.
 #[derive(Debug, Clone)]
 pub(crate) struct Hook {
-    pub(crate) converter: Arc<dyn Converter>,
+    pub(crate) webhook: Arc<dyn Webhook>,
     /// The version of storage.
     pub(crate) storage: String,
 }
@@ -74,7 +82,7 @@ fn ask(kind: &Kind, hook: &Hook, version: &str, value: &mut Value) -> Outcome<()
         let from = value["apiVersion"].as_str().unwrap_or_default();
         Failure::internal(format!("conversion webhook for {from}, Kind={} failed: {why}", kind.kind))
     };
-    let answer = hook.converter.convert(&kind.resource(), &review).map_err(|why| failed(&why))?;
+    let answer = hook.webhook.convert(&review).map_err(|why| failed(&why))?;
     let response = &answer["response"];
     if response["result"]["status"] != "Success" {
         return Err(failed(response["result"]["message"].as_str().unwrap_or("no result")));
@@ -97,11 +105,7 @@ fn ask(kind: &Kind, hook: &Hook, version: &str, value: &mut Value) -> Outcome<()
 
 /// A stored object with the fields by which it is selected: those of events have the names of the old group.
 pub(crate) fn selectable(object: &Object) -> Value {
-    let mut value = object.value();
-    if value["apiVersion"] == "events.k8s.io/v1" {
-        event(&mut value, true);
-    }
-    value
+    old_event(&object.value())
 }
 
 /// Whether a stored object can be passed on as it is.
@@ -134,6 +138,15 @@ pub(crate) fn convert(kind: &Kind, value: &mut Value) -> Outcome<()> {
         custom.settle(value);
     }
     Ok(())
+}
+
+/// An event with the fields of the old group.
+pub(crate) fn old_event(value: &Value) -> Value {
+    let mut value = value.clone();
+    if value["apiVersion"] == "events.k8s.io/v1" {
+        event(&mut value, true);
+    }
+    value
 }
 
 fn event(value: &mut Value, to_old: bool) {

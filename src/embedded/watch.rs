@@ -1,5 +1,6 @@
 //! Watches: a place in the history, and which of its events are asked for.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use crate::read::Form;
 use crate::request::Query;
 use crate::selector::Selector;
 use crate::status::{Failure, Fault, Outcome};
-use crate::store::{Change, Object};
+use crate::store::{Change, Object, printed};
 use crate::{meta, table, versions};
 
 /// Seconds between two bookmarks.
@@ -30,7 +31,7 @@ pub struct Watch {
     has_bookmarks: bool,
     /// The version of the last event that was considered.
     version: u64,
-    first: VecDeque<Value>,
+    first: VecDeque<String>,
     next_bookmark: Timestamp,
     ends: Option<Timestamp>,
     is_over: bool,
@@ -86,21 +87,21 @@ impl Watch {
             watch.version = api.store.version();
             let storage = watch.kind.storage();
             let prefix = watch.prefix.clone();
-            for (key, object) in api.store.range(&storage, &prefix, None) {
+            for (key, object) in api.store.range(storage, &prefix, None) {
                 if watch.wants(key, object) {
-                    let event = watch.event("ADDED", object, &context.now);
+                    let event = watch.event("ADDED", object, None, &context.now);
                     watch.first.push_back(event);
                 }
             }
             if initial && watch.has_bookmarks {
                 let mut bookmark = watch.bookmark();
                 bookmark["object"]["metadata"]["annotations"] = json!({"k8s.io/initial-events-end": "true"});
-                watch.first.push_back(bookmark);
+                watch.first.push_back(printed(&bookmark));
             }
         } else if api.store.since(given).is_none() {
             // The connection is opened, and its only event is the error.
             watch.is_over = true;
-            watch.first.push_back(json!({"type": "ERROR", "object": too_old(given).to_json()}));
+            watch.first.push_back(error(&too_old(given)));
         } else {
             watch.version = given;
         }
@@ -119,11 +120,25 @@ impl Watch {
             && self.selector.matches(key, object)
     }
 
-    fn event(&mut self, kind: &str, object: &Object, now: &str) -> Value {
-        let value = match versions::read(&self.kind, object) {
+    /// An event as JSON. `version` is the one that the object gets, if it is not its own.
+    fn event(&mut self, kind: &str, object: &Object, version: Option<u64>, now: &str) -> String {
+        if version.is_none() && versions::is_current(&self.kind, object) {
+            let text = match self.form {
+                Form::Whole => Some(Cow::Borrowed(&*object.json)),
+                Form::Metadata => meta::partial_text(object).map(Cow::Owned),
+                Form::Table => None,
+            };
+            if let Some(text) = text {
+                return format!("{{\"object\":{text},\"type\":\"{kind}\"}}");
+            }
+        }
+        let mut value = match versions::read(&self.kind, object) {
             Ok(value) => value,
-            Err(failure) => return json!({"type": "ERROR", "object": failure.to_json()}),
+            Err(failure) => return error(&failure),
         };
+        if let Some(version) = version {
+            value["metadata"]["resourceVersion"] = version.to_string().into();
+        }
         let object = match self.form {
             Form::Whole => value,
             Form::Metadata => meta::partial(&value),
@@ -135,7 +150,7 @@ impl Watch {
                 table
             }
         };
-        json!({"type": kind, "object": object})
+        printed(&json!({"type": kind, "object": object}))
     }
 
     fn bookmark(&self) -> Value {
@@ -158,6 +173,10 @@ fn after(now: Timestamp, seconds: i64) -> Timestamp {
     now.checked_add(jiff::SignedDuration::from_secs(seconds)).unwrap_or(now)
 }
 
+fn error(failure: &Failure) -> String {
+    printed(&json!({"type": "ERROR", "object": failure.to_json()}))
+}
+
 fn too_old(version: u64) -> Box<Failure> {
     Failure::expired(format!("too old resource version: {version}"))
 }
@@ -165,18 +184,23 @@ fn too_old(version: u64) -> Box<Failure> {
 impl Api {
     /// The events of a watch that were not returned yet, as JSON. `None` once it has ended.
     pub fn events(&self, watch: &mut Watch, now: Timestamp) -> Option<Vec<String>> {
-        let mut events: Vec<Value> = watch.first.drain(..).collect();
+        let mut events: Vec<String> = watch.first.drain(..).collect();
         if watch.is_over {
-            return (!events.is_empty()).then(|| events.iter().map(Value::to_string).collect());
+            return (!events.is_empty()).then_some(events);
         }
         let text = crate::api::time(now);
         match self.store.since(watch.version) {
+            // Most changes concern other kinds.
+            Some(_) if self.store.latest(watch.kind.storage()) <= watch.version => {
+                watch.version = watch.version.max(self.store.version());
+            }
             None => {
                 watch.is_over = true;
-                events.push(json!({"type": "ERROR", "object": too_old(watch.version).to_json()}));
+                events.push(error(&too_old(watch.version)));
             }
             Some(history) => {
-                let resource = watch.kind.storage();
+                let kind = watch.kind.clone();
+                let resource = kind.storage();
                 for event in history {
                     watch.version = event.version;
                     if *event.resource != *resource {
@@ -191,26 +215,22 @@ impl Api {
                         (false, false) => continue,
                     };
                     // An object that is no longer selected is shown as it was, at the version of the change.
-                    if let Some(old) =
-                        event.old.as_ref().filter(|_| found == "DELETED" && event.change == Change::Modified)
-                    {
-                        let mut shown = watch.event(found, old, &text);
-                        shown["object"]["metadata"]["resourceVersion"] = event.version.to_string().into();
-                        events.push(shown);
-                    } else {
-                        let shown = watch.event(found, &event.object, &text);
-                        events.push(shown);
-                    }
+                    let left = event.old.as_ref();
+                    let left = left.filter(|_| found == "DELETED" && event.change == Change::Modified);
+                    events.push(match left {
+                        Some(old) => watch.event(found, old, Some(event.version), &text),
+                        None => watch.event(found, &event.object, None, &text),
+                    });
                 }
             }
         }
         if watch.has_bookmarks && now >= watch.next_bookmark {
             watch.next_bookmark = after(now, BOOKMARKS);
-            events.push(watch.bookmark());
+            events.push(printed(&watch.bookmark()));
         }
         if watch.ends.is_some_and(|ends| now >= ends) {
             watch.is_over = true;
         }
-        Some(events.iter().map(Value::to_string).collect())
+        Some(events)
     }
 }

@@ -46,7 +46,7 @@ impl Controller {
 }
 
 /// What the controllers remember.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(crate) struct Controllers {
     /// Whether only namespaces, CRDs and garbage have controllers.
     pub(crate) is_bare: bool,
@@ -92,7 +92,7 @@ pub(crate) struct Failures {
 }
 
 /// What the kubelet remembers.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(crate) struct Kubelet {
     pub(crate) runs: BTreeMap<Arc<str>, Run>,
     /// Pods that wait for a node or an object.
@@ -115,6 +115,8 @@ pub(crate) struct Run {
     /// The number of restarts since the containers were healthy.
     pub(crate) failures: u32,
     pub(crate) last: Option<End>,
+    /// The images of its containers.
+    pub(crate) images: String,
     /// Until when the next start is put off, and for how many seconds in all.
     pub(crate) waits: Option<(Timestamp, i64)>,
 }
@@ -196,10 +198,11 @@ impl Controllers {
             "configmaps" | "secrets" | "persistentvolumeclaims" => self.retry_pods(&format!("{namespace}/")),
             "nodes" => {
                 self.retry_pods("");
+                self.work.extend(self.kubelet.runs.keys().map(|key| (Controller::Pods, key.clone())));
                 self.note_all(store, "daemonsets.apps", "");
             }
             "persistentvolumes" => {
-                let is_taken = event.object.value()["spec"]["claimRef"]["uid"].is_string();
+                let is_taken = event.object.parsed().value["spec"]["claimRef"]["uid"].is_string();
                 if is_taken || event.change == Change::Deleted {
                     self.free_volumes.remove(&event.key);
                 } else {
@@ -216,7 +219,7 @@ impl Controllers {
             self.work.extend(pods.map(|(_, key)| (Controller::Pods, key.clone())));
         }
         if &*event.resource == "persistentvolumeclaims" && event.change == Change::Deleted {
-            let volume = volume_of(&event.object.value());
+            let volume = volume_of(&event.object.parsed().value);
             self.work.extend(volume.map(|key| (Controller::Volumes, key.as_str().into())));
         }
     }
@@ -287,8 +290,8 @@ impl Controllers {
             }
         }
         if event.object.json.contains("\"persistentVolumeClaim\"") {
-            let ends = event.change == Change::Deleted || is_terminal(&event.object.value());
-            let claims = if ends { claims(&event.object.value()) } else { Vec::new() };
+            let ends = event.change == Change::Deleted || is_terminal(&event.object.parsed().value);
+            let claims = if ends { claims(&event.object.parsed().value) } else { Vec::new() };
             self.work.extend(
                 claims.into_iter().map(|name| (Controller::Claims, format!("{namespace}/{name}").into())),
             );
@@ -300,8 +303,8 @@ impl Controllers {
         let namespace = event.key.split('/').next().unwrap_or_default();
         let old = event.old.iter().map(|old| (old, false));
         for (object, is_new) in old.chain([(&event.object, event.change != Change::Deleted)]) {
-            let value = object.value();
-            let labels = path.iter().fold(&value, |at, step| &at[step]).as_object();
+            let parsed = object.parsed();
+            let labels = path.iter().fold(&parsed.value, |at, step| &at[step]).as_object();
             let first = labels.and_then(|labels| labels.iter().next());
             let label = first.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()));
             let all = self.selecting.entry(format!("{namespace}/{}", label.unwrap_or_default())).or_default();

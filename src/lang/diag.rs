@@ -215,15 +215,16 @@ pub fn did_you_mean<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str
     if word.len() > 100 {
         return None;
     }
-    candidates
-        .into_iter()
-        .filter(|candidate| candidate.len() <= 200)
-        .map(|candidate| (strsim::damerau_levenshtein(word, candidate), candidate))
-        .filter(|(distance, candidate)| {
-            *distance <= 1.max(candidate.chars().count().min(word.chars().count()) / 3)
-        })
-        .min()
-        .map(|(_, candidate)| candidate)
+    let length = word.chars().count();
+    let near = candidates.into_iter().filter(|candidate| candidate.len() <= 200).filter_map(|candidate| {
+        let other = candidate.chars().count();
+        let most = 1.max(length.min(other) / 3);
+        // The distance is at least the difference of the lengths, and costs more.
+        let is_possible = length.abs_diff(other) <= most;
+        let distance = is_possible.then(|| strsim::damerau_levenshtein(word, candidate))?;
+        (distance <= most).then_some((distance, candidate))
+    });
+    near.min().map(|(_, candidate)| candidate)
 }
 
 #[cfg(test)]

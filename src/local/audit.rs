@@ -91,8 +91,8 @@ impl AuditEvent {
 }
 
 impl AuditLog {
-    /// Creates a reader of the log at a path.
-    pub(super) fn new(path: PathBuf) -> Self {
+    /// A reader of the log at a path, which contains one JSON object per line.
+    pub fn new(path: PathBuf) -> Self {
         Self { path }
     }
 

@@ -159,14 +159,13 @@ pub enum Error {
         missing: Vec<String>,
     },
 
-    /// The images of a real node could not be built.
-    #[error(
-        "the images of the node could not be made; the last lines of its output:\n{output}\n  \
-         help: they are made from packages of Debian 12 (bookworm): run `apt-get update`, and check the network"
-    )]
-    Images {
-        /// The last lines of the output.
-        output: String,
+    /// An image of a real node could not be built.
+    #[error("{at}: {reason}")]
+    Image {
+        /// The place in its description.
+        at: String,
+        /// The reason.
+        reason: String,
     },
 
     /// An OCI layout cannot be used.

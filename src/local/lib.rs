@@ -24,6 +24,7 @@ mod supervisor;
 mod tools;
 mod volumes;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -31,12 +32,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use http::header::{HeaderValue, USER_AGENT};
+use operetta_package::image::Image;
 use tokio::net::TcpStream;
 
 pub use audit::{AuditEvent, AuditLog, Mark};
 pub use components::Component;
 pub use error::Error;
-pub use node::images::names as image_names;
 pub use tools::{Environment, OnProgress, Progress, Tool};
 
 use binaries::Binaries;
@@ -69,6 +70,8 @@ pub struct Options {
     pub real_node: bool,
     /// OCI layouts with images that the real node has in addition to its own.
     pub images: Vec<PathBuf>,
+    /// Descriptions of images that are built for the real node.
+    pub described: Vec<Image>,
     /// The port of kube-apiserver on 127.0.0.1; `None` is a free one. With a real node it is ignored, because
     /// kube-apiserver then has its own address.
     pub port: Option<u16>,
@@ -96,6 +99,7 @@ impl Default for Options {
             nodes: 1,
             real_node: false,
             images: Vec::new(),
+            described: Vec::new(),
             port: None,
             apiserver_flags: Vec::new(),
             stages: None,
@@ -201,9 +205,9 @@ impl ControlPlane {
         }
     }
 
-    /// Locates or builds all programs and images. For a real node, returns the path of runc and the folder of
+    /// Locates or builds all programs and images. For a real node, returns the path of runc and the folders of
     /// images, too.
-    async fn programs(options: &Options) -> Result<(Binaries, Option<(PathBuf, PathBuf)>), Error> {
+    async fn programs(options: &Options) -> Result<(Binaries, Option<(PathBuf, Vec<PathBuf>)>), Error> {
         let Options { environment, progress, .. } = options;
         let mut tools: Vec<Tool> =
             Component::of(options.real_node, options.nodes).filter_map(Component::tool).collect();
@@ -217,7 +221,7 @@ impl ControlPlane {
         tools.dedup();
         // The kubelet must have the version of kube-apiserver, so all binaries are built.
         let binaries = Binaries::built(&tools, environment, progress).await?;
-        let images = node::images::ensure(&binaries, environment, progress).await?;
+        let images = node::images::ensure(&options.described, &binaries, environment, progress).await?;
         Ok((binaries, Some((runc, images))))
     }
 
@@ -226,7 +230,7 @@ impl ControlPlane {
     async fn bring_up(
         &mut self,
         options: &Options,
-        programs: Option<(PathBuf, PathBuf)>,
+        programs: Option<(PathBuf, Vec<PathBuf>)>,
     ) -> Result<(), Error> {
         if let (Some(place), Some((runc, images))) = (&self.node, programs) {
             node::prepare(&self.folder, place, &self.binaries, &runc, &images, &options.images)?;
@@ -576,12 +580,25 @@ fn free_port() -> Result<u16, Error> {
     let mut last = Ok(());
     for _ in 0..100 {
         let port = fastrand::u16(PORTS);
+        if !given(port) {
+            continue;
+        }
         match TcpListener::bind(("127.0.0.1", port)) {
             Ok(_) => return Ok(port),
             Err(error) => last = Err(error),
         }
     }
     last.map(|()| 0).map_err(Error::io("find a free port of", Path::new("127.0.0.1")))
+}
+
+/// Notes that a port is chosen. Returns false if it was chosen before in this process: what listens there may not have started yet.
+fn given(port: u16) -> bool {
+    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
+    if given.len() > PORTS.len() / 2 {
+        given.clear();
+    }
+    given.insert(port)
 }
 
 #[cfg(test)]

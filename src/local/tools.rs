@@ -227,8 +227,8 @@ pub enum Progress {
         /// The build time.
         elapsed: Duration,
     },
-    /// The images of a real node are being built.
-    Images,
+    /// An image of a real node is being built: its name.
+    Image(String),
     /// The components are being started.
     Starting,
     /// The control plane is ready.
@@ -248,7 +248,7 @@ impl fmt::Display for Progress {
             Self::Built { tool, part, parts, elapsed } => {
                 write!(f, "built {} ({part} of {parts}) in {:.1} s", tool.name(), elapsed.as_secs_f32())
             }
-            Self::Images => f.write_str("making the images of the node"),
+            Self::Image(name) => write!(f, "building the image {name}"),
             Self::Starting => f.write_str("starting the local control plane"),
             Self::Ready { elapsed } => {
                 write!(f, "the local control plane is ready after {:.1} s", elapsed.as_secs_f32())

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::index::InstanceKey;
-use crate::children::plans::{Call, CallKey, Calls as OfInstance, SecretOutputs};
+use crate::children::plans::{Call, Calls as OfInstance};
 use crate::cluster::{Tenant, TenantLimits, TenantPermit};
-use crate::plan::JobResult;
+use crate::plan::{CallKey, JobResult, SecretOutputs};
 
 /// How many requests the namespaces of a package share. Each may take minutes.
 const AT_ONCE: usize = 64;
@@ -79,6 +79,11 @@ impl Calls {
         self.lock().entry(key.clone()).or_default().secrets.insert(step, values);
     }
 
+    /// Records that the answer of a step is written into a Secret.
+    pub(super) fn set_stored(&self, key: &InstanceKey, step: CallKey) {
+        self.lock().entry(key.clone()).or_default().stored.insert(step);
+    }
+
     /// Forgets a Job whose pods could not be read, so that they are read again.
     pub(super) fn forget_job(&self, key: &InstanceKey, uid: &str) {
         if let Some(known) = self.lock().get_mut(key) {
@@ -99,7 +104,12 @@ impl Calls {
         known.requests.retain(|call, state| awaited(call) || matches!(**state, Call::InFlight));
         known.jobs.retain(|uid, _| jobs(uid));
         known.secrets.retain(|step, _| runs(&step.run));
-        if known.requests.is_empty() && known.jobs.is_empty() && known.secrets.is_empty() {
+        known.stored.retain(|step| runs(&step.run));
+        if known.requests.is_empty()
+            && known.jobs.is_empty()
+            && known.secrets.is_empty()
+            && known.stored.is_empty()
+        {
             all.remove(key);
         }
     }

@@ -34,6 +34,17 @@ impl Default for Deciders {
     }
 }
 
+/// Computes what takes long beside the runtime. A runtime with one thread is that of a play, or of a test: nothing else waits, and
+/// its clock must not move meanwhile.
+pub(super) async fn beside<T: Send + 'static>(
+    compute: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, tokio::task::JoinError> {
+    if Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread {
+        return Ok(compute());
+    }
+    tokio::task::spawn_blocking(compute).await
+}
+
 impl Deciders {
     /// Runs a decision on another thread, as soon as there is a permit. A panic in it continues here.
     pub(super) async fn run<T: Send + 'static>(

@@ -21,6 +21,7 @@ use crate::children::plans::KeyProblem;
 use crate::children::{AcceptedKey, Decision};
 use crate::clock::Clock;
 use crate::cluster::{Clients, Cluster, HttpClient};
+use crate::plan::request::{CallFailure, HttpReply, HttpRequest};
 
 /// Is called with every decision, and with `None` when an instance is gone, for the live view of `operetta dev`. Must be
 /// quick.
@@ -79,6 +80,14 @@ impl Effects {
             proof_key: OnceCell::new(),
             key_problem: Mutex::default(),
         }
+    }
+
+    /// Sends an HTTP request of a package.
+    ///
+    /// # Errors
+    /// There is no answer, or none that can be used.
+    pub(super) async fn send(&self, operator: &str, request: &HttpRequest) -> Result<HttpReply, CallFailure> {
+        self.http.send_for(&self.clients.for_operator(operator), request).await
     }
 
     /// Records that a status was written, or that its write was refused. `of`: the CRD, or the Operator.

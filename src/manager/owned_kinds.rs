@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 use super::owned::OwnerField;
 use super::registry::Registered;
 use crate::api::Gvk;
-use crate::children::plans::RunObject;
 use crate::children::{Selector, names};
+use crate::plan::RunObject;
 
 /// Objects that belong to instances and are kept whole. A kind has one watch of them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

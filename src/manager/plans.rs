@@ -17,12 +17,12 @@ use super::watches::WatchState;
 use crate::api::{CallError, Class, Gvk};
 use crate::children::DeletionRuns;
 use crate::children::names::{self, Claim};
-use crate::children::plans::{
-    self, CallKey, InstanceMemory, PlanSnapshot, RunAction, RunObject, RunRef, Stored,
-};
+use crate::children::plans::{self, InstanceMemory, PlanSnapshot, Stored};
 use crate::package::Resource;
 use crate::package::plan::{Event, Plan};
-use crate::plan::{self, DELETE_CHILD, Of, Phase, PlanRun, Recalled, Stray};
+use crate::plan::{
+    self, CallKey, DELETE_CHILD, Of, Phase, PlanRun, Recalled, RunAction, RunObject, RunRef, Stray,
+};
 
 /// How long the memory of an instance that does not exist is kept.
 const STATE_PATIENCE: Duration = Duration::from_secs(60 * 60);

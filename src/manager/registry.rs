@@ -54,6 +54,11 @@ impl Registered {
         self.package.as_ref().map(|(package, _)| package.digest.as_str())
     }
 
+    /// Whether commands of other kinds of the package run in its children.
+    pub(super) fn is_reached(&self) -> bool {
+        self.resource().into_iter().chain(self.earlier()).any(|(_, resource)| resource.is_reached)
+    }
+
     /// The revision of the package, if it is loaded.
     pub(super) fn revision(&self) -> Option<String> {
         self.package.as_ref().map(|(package, _)| package.revision())

@@ -41,8 +41,6 @@ pub(super) struct InstanceState {
     /// A hash of the last status patch that changed nothing, and of the status before it. The server prunes or
     /// normalizes what the patch sets, and would do so again.
     pub(super) last_noop_patch: Option<String>,
-    /// When its observations are made again for a step that waits.
-    pub(super) refresh_at: Option<Duration>,
     /// The part of the last status that the server has refused.
     pub(super) refused_status: Option<Refused>,
     /// Reconciles in a row in which a call failed that concerns the whole instance.

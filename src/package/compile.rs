@@ -164,7 +164,7 @@ impl Compiler<'_> {
         if let Some(range) = spec.requires.as_ref().and_then(|requires| requires.operetta.as_ref()) {
             self.fits(range);
         }
-        let kubernetes = spec.requires.and_then(|requires| requires.kubernetes);
+        let (kubernetes, apis) = spec.requires.map_or((None, None), |r| (r.kubernetes, r.apis));
         if let Some(range) = kubernetes.as_ref().filter(|range| !requires::is_possible(&range.value.0)) {
             let message = format!(
                 "no version of Kubernetes that Operetta supports (1.30 and later) is in the range {}",
@@ -188,6 +188,12 @@ impl Compiler<'_> {
         }
         self.kinds_once(&resources);
         self.instances_chosen(&mut resources);
+        self.others(&mut resources);
+        let required = self.required(apis.unwrap_or_default(), &resources);
+        let locked = self.locked();
+        if self.complete {
+            self.undeclared(&required, &locked, &resources);
+        }
         for (name, _) in &shared {
             if self.readable && self.read_lets.as_ref().is_some_and(|read| !read.contains(&name.value)) {
                 self.diagnostics.push(lint::edges::unused_let(&name.value, &name.at));
@@ -215,6 +221,8 @@ impl Compiler<'_> {
             app_version: spec.app_version,
             description: spec.description,
             kubernetes: kubernetes.map(|range| range.value.0),
+            required,
+            locked,
             digest: self.files.digest(),
             permissions,
             defaults: Value::Object(defaults),

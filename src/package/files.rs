@@ -13,7 +13,9 @@ use crate::diag::{Diagnostic, Source, Span};
 
 /// The file that makes a folder a package.
 pub const OPERATOR_YAML: &str = "operator.yaml";
-/// The folders that are read, besides [`OPERATOR_YAML`].
+/// The packages that were chosen for what the package requires, with their digests.
+pub const LOCK: &str = "operator.lock";
+/// The folders that are read, besides [`OPERATOR_YAML`] and [`LOCK`].
 pub(super) const FOLDERS: [&str; 2] = ["crds", "templates"];
 /// The code of errors about files that cannot be read, as opposed to files with mistakes.
 pub const UNREADABLE: &str = "package::unreadable";
@@ -36,7 +38,7 @@ pub struct Files {
 }
 
 impl Files {
-    /// Reads `operator.yaml`, `crds/` and `templates/` of a folder. Hidden files and backups of editors
+    /// Reads `operator.yaml`, `operator.lock`, `crds/` and `templates/` of a folder. Hidden files and backups of editors
     /// (`x~`) are skipped.
     ///
     /// # Errors
@@ -151,7 +153,7 @@ impl Reader<'_> {
             return self.diagnostics.push(Diagnostic::error(UNREADABLE, message).help(help));
         }
         self.entry(OPERATOR_YAML, 0);
-        for folder in FOLDERS {
+        for folder in [LOCK].into_iter().chain(FOLDERS) {
             if self.root.join(folder).exists() {
                 self.entry(folder, 0);
             }

@@ -7,6 +7,8 @@
 // Only tests may panic; product code returns an error instead.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod apis;
+pub mod capability;
 mod check;
 mod child;
 mod compile;
@@ -15,18 +17,23 @@ mod conflicts;
 mod conversion;
 pub mod crd;
 pub mod decode;
+pub mod dependencies;
 mod expression_sites;
 mod files;
 mod graph;
+pub mod image;
+mod images;
 mod key;
 mod lint;
 mod load;
 mod locate;
+pub mod lock;
 pub mod manifest;
 mod metadata;
 mod model;
 mod observation;
 mod order;
+mod others;
 mod permissions;
 pub mod plan;
 pub mod readiness;
@@ -52,7 +59,8 @@ use operetta_lang::{api, diag, naming, printable, template, yaml};
 pub use check::{check, is_news};
 pub use compile::{compile, sort};
 pub use conflicts::conflicts;
-pub use files::{Files, OPERATOR_YAML, UNREADABLE};
+pub use files::{Files, LOCK, OPERATOR_YAML, UNREADABLE};
+pub use images::images;
 pub use key::key_problem;
 pub use load::{inspect, load};
 pub use locate::{locate, place};
@@ -60,9 +68,10 @@ pub use manifest::{ConflictPolicy, DeletionPolicy, ImmutableChange};
 pub use metadata::{NEVER, may_come_from_values};
 pub(crate) use model::is_secret;
 pub use model::{
-    Call, Child, Condition, ForEach, MaxUnavailable, NamespaceRef, NamespaceRefs, Observation,
-    OnImmutableChange, Package, Permission, Ref, RefSource, Resource, StatusField, Tree, Yields, holds_data,
+    Call, Child, Condition, ForEach, Locked, MaxUnavailable, NamespaceRef, NamespaceRefs, Observation,
+    OnImmutableChange, Package, Permission, Ref, RefSource, RequiredApi, Resource, StatusField, Tree, Yields,
+    holds_data,
 };
 pub use observation::MAX_ANSWER;
-pub use tarball::load_archive;
+pub use tarball::{archived, load_archive};
 pub use template_scan::{Namespaces, is_label_value};

@@ -41,7 +41,8 @@ use crate::template::{Engine, ReadPath, Segment, access};
 /// The variables of a run.
 const OF_RUN: [&str; 2] = ["run", "outputs"];
 /// The fields of `run`.
-const RUN: [&str; 8] = ["id", "name", "plan", "step", "attempt", "startedAt", "params", "lost"];
+const RUN: [&str; 10] =
+    ["id", "name", "plan", "cause", "step", "attempt", "startedAt", "params", "lost", "failure"];
 /// The fields of `cluster`.
 const CLUSTER: [&str; 2] = ["version", "has"];
 /// The fields of `operator`.
@@ -156,10 +157,14 @@ impl Linter<'_> {
         } else if !self.known.complete {
             return;
         } else if all_items().any(|name| name == root) {
-            let message = format!("`{root}` is the item of a forEach and does not exist here");
             let of_child = self.parts.children.iter().filter_map(Child::item).any(|name| name == root);
             let of_plan = plan_items(self.parts).any(|name| name == root);
-            let help = if of_plan {
+            let of_repeat = of_plan && !each_items(self.parts).any(|name| name == root);
+            let of = if of_repeat { "repeat" } else { "forEach" };
+            let message = format!("`{root}` is the item of a {of} and does not exist here");
+            let help = if of_repeat {
+                "use it only in the steps of that phase"
+            } else if of_plan {
                 "use it only in the steps with that forEach, and in the steps of that phase"
             } else if of_child {
                 "use it only in the template, when, key and readyWhen of that child"
@@ -334,8 +339,8 @@ impl Linter<'_> {
             let [Segment::Key(name), ..] = rest else { return };
             let ran = matches!(step.action, Action::Plan(_)).then(|| RAN.to_owned());
             let shown = || step.outputs.iter().map(|output| output.name.clone()).chain(ran.clone());
-            if step.for_each.is_some() || shown().any(|known| known == *name) {
-                return; // with forEach, `outputs.<step>` is a list, whose items have the outputs
+            if step.is_loop() || shown().any(|known| known == *name) {
+                return; // with forEach or repeat, `outputs.<step>` is a list, whose items have the outputs
             }
             let help = Self::near(name, shown(), &format!("outputs{}", access(key)));
             let help = help.unwrap_or_else(|| format!("add outputs: {{{name}: ...}} to the step `{key}`"));
@@ -496,10 +501,16 @@ fn items(parts: &Parts) -> impl Iterator<Item = &str> {
     parts.children.iter().filter_map(Child::item).chain(of_refs).chain(plan_items(parts))
 }
 
+/// The item variables of all steps with forEach.
+fn each_items(parts: &Parts) -> impl Iterator<Item = &str> {
+    let steps = parts.plans.iter().flat_map(Plan::visits);
+    steps.filter_map(|visit| visit.step.for_each.as_ref()).map(|each| each.as_.as_str())
+}
+
 /// The item variables of all steps.
 fn plan_items(parts: &Parts) -> impl Iterator<Item = &str> {
     let steps = parts.plans.iter().flat_map(Plan::visits);
-    steps.filter_map(|visit| visit.step.for_each.as_ref()).map(|each| each.as_.as_str())
+    steps.filter_map(|visit| visit.step.item())
 }
 
 /// Writes a path in the usual notation.

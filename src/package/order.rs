@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::compiler::Compiler;
 use super::compiler::Flat;
 use super::expression_sites::Parts;
-use super::plan::{Action, Plan};
+use super::plan::Plan;
 use super::{Call, Child, Ref, graph};
 use crate::api::Gvk;
 use crate::diag::did_you_mean;
@@ -64,20 +64,11 @@ impl Compiler<'_> {
                 }
             }
         }
-        let observations = parts.refs.iter().filter_map(Ref::call).filter_map(|call| match call {
-            Call::Exec(exec) => Some(exec),
-            Call::Http(_) => None,
-        });
-        let steps = parts.plans.iter().flat_map(Plan::visits).filter_map(|visit| match &visit.step.action {
-            Action::Exec(exec) => Some(exec),
-            _ => None,
-        });
-        for exec in observations.chain(steps) {
-            // The pods are found by the workload's selector.
-            if let Some(&on) = index.get(exec.child.child.as_str())
-                && !parts.children[on].has_kind(&Gvk::new("v1", "Pod"))
-            {
-                live[on].push(["spec", "selector"].map(|key| Segment::Key(key.to_owned())).to_vec());
+        let observations = parts.refs.iter().filter_map(Ref::call).filter_map(Call::pod);
+        let steps = parts.plans.iter().flat_map(Plan::visits).filter_map(|visit| visit.step.action.pod());
+        for pod in observations.chain(steps).filter(|pod| pod.of.is_none()) {
+            if let Some(&on) = index.get(pod.child.child.as_str()) {
+                live[on].extend(found_by(&parts.children[on]));
             }
         }
         let order = match graph::order(&edges) {
@@ -148,6 +139,12 @@ impl Compiler<'_> {
             ));
         }
     }
+}
+
+/// The path of a child by which its pods are found: the selector of a workload.
+pub(super) fn found_by(child: &Child) -> Option<Vec<Segment>> {
+    let is_pod = child.has_kind(&Gvk::new("v1", "Pod"));
+    (!is_pod).then(|| ["spec", "selector"].map(|key| Segment::Key(key.to_owned())).to_vec())
 }
 
 /// The children in order, with their dependencies and depths.

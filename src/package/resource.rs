@@ -146,6 +146,7 @@ impl Compiler<'_> {
             refs,
             children,
             reads_cluster,
+            is_reached: false,
             status,
             conditions,
             plans,

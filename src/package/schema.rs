@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value};
 
+use super::image::Image;
 use super::manifest::Manifest;
 use super::test_file::PackageTest;
 use super::world::World;
@@ -17,11 +18,13 @@ pub enum SchemaOf {
     World,
     /// The files of cases in `tests/`.
     Test,
+    /// The files of `tests/images/`.
+    Image,
 }
 
 impl SchemaOf {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Operator, Self::World, Self::Test];
+    pub const ALL: [Self; 4] = [Self::Operator, Self::World, Self::Test, Self::Image];
 
     /// The name of the schema: it is in `schemas/NAME.schema.json`.
     pub fn name(self) -> &'static str {
@@ -29,6 +32,7 @@ impl SchemaOf {
             Self::Operator => "operator",
             Self::World => "world",
             Self::Test => "test",
+            Self::Image => "image",
         }
     }
 
@@ -38,6 +42,7 @@ impl SchemaOf {
             Self::Operator => of::<Manifest>(self, "operator.yaml of an Operetta package"),
             Self::World => of::<World>(self, "tests/world.yaml of an Operetta package"),
             Self::Test => of::<PackageTest>(self, "tests/*.yaml of an Operetta package"),
+            Self::Image => of::<Image>(self, "tests/images/*.yaml of an Operetta package"),
         }
     }
 

@@ -10,7 +10,7 @@ use crate::diag::{Diagnostic, Location, Source, Span};
 use crate::template::{Engine, Expr, Inserted, Position, Taint, TaintScope, TaintTree, Text, access};
 
 /// The annotation in which `kubectl apply` stores the whole object.
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+pub(crate) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// Fields of a Secret that hold secret data.
 const DATA: [&str; 2] = ["data", "stringData"];
 

@@ -11,7 +11,7 @@ use flate2::bufread::MultiGzDecoder;
 use tar::EntryType;
 
 use super::files::{
-    DEPTH, ENTRIES, FILE_BYTES, FOLDERS, Files, OPERATOR_YAML, TOTAL_BYTES, UNREADABLE, decode, reason,
+    DEPTH, ENTRIES, FILE_BYTES, FOLDERS, Files, LOCK, OPERATOR_YAML, TOTAL_BYTES, UNREADABLE, decode, reason,
 };
 use super::load::contained;
 use super::{Package, compile};
@@ -35,15 +35,22 @@ pub fn load_archive(root: &Path, archive: impl Read) -> Result<(Package, Vec<Dia
     contained(root, || compile(&files))
 }
 
-fn read(root: &Path, archive: impl Read) -> Result<Files, Diagnostic> {
+/// The files of an archive, by paths that are below one folder.
+///
+/// # Errors
+/// It cannot be read, has something else than files and folders, or exceeds a limit.
+pub fn archived(root: &Path, archive: impl Read) -> Result<BTreeMap<String, Vec<u8>>, Diagnostic> {
     let mut archive = BufReader::new(archive.take(MOST_BYTES));
     let start = archive.fill_buf().map_err(|error| unreadable(root, &error))?;
-    let entries = if start.starts_with(&GZIP) {
+    if start.starts_with(&GZIP) {
         entries(root, MultiGzDecoder::new(archive))
     } else {
         entries(root, archive)
-    };
-    let mut found = entries?;
+    }
+}
+
+fn read(root: &Path, archive: impl Read) -> Result<Files, Diagnostic> {
+    let mut found = archived(root, archive)?;
     let tops: Vec<String> =
         found.keys().filter_map(|path| path.split_once('/')).map(|(top, _)| top.to_owned()).collect();
     let mut prefix = String::new();
@@ -85,7 +92,7 @@ fn read(root: &Path, archive: impl Read) -> Result<Files, Diagnostic> {
 /// Whether the loader would read this file of a package folder.
 fn is_of_package(path: &str) -> bool {
     let mut parts = path.split('/');
-    path == OPERATOR_YAML
+    [OPERATOR_YAML, LOCK].contains(&path)
         || (parts.next().is_some_and(|first| FOLDERS.contains(&first))
             && path.contains('/')
             && parts.all(|part| !part.starts_with('.') && !part.ends_with('~')))

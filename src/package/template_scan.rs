@@ -20,7 +20,7 @@ use crate::yaml::{self, Duplicates, Merge, Node, NodeValue};
 pub(super) use positions::positions_without_outline;
 
 /// The prefix of labels and annotations that only Operetta sets.
-const OWN_PREFIX: &str = "operetta.dev/";
+pub(super) const OWN_PREFIX: &str = "operetta.dev/";
 
 /// The outline of one template.
 #[derive(Debug)]

@@ -78,7 +78,7 @@ manifest! {
 }
 
 manifest! {
-    /// A step: one of `apply`, `patch`, `delete`, `run`, `approve`, `expect`, `wait`, `break`, `restart` and `upgrade`.
+    /// A step: one of `apply`, `patch`, `delete`, `run`, `approve`, `exec`, `expect`, `wait`, `break`, `restart` and `upgrade`.
     pub struct Step {
         /// Objects that are applied: files from the folder of this file, or manifests.
         "apply" apply: Option<At<Manifests>>,
@@ -96,6 +96,10 @@ manifest! {
         "approve" approve: Option<At<String>>,
         /// The instance of `run` and `approve`. Default: the instance that was applied first.
         "of" of: Option<At<Address>>,
+        /// The user who applies, patches, deletes, runs, approves or executes, with the rights that roles give. Default: an administrator.
+        "as" user: Option<At<String>>,
+        /// A command in a container, as kubectl exec runs it.
+        "exec" exec: Option<At<Command>>,
         /// The API server refuses the step, with a message that contains this text.
         "refused" refused: Option<At<String>>,
         /// What holds within a time.
@@ -115,6 +119,26 @@ manifest! {
     }
 }
 
+manifest! {
+    /// A command in a container, and what it prints.
+    pub struct Command {
+        /// The pod, as NAME or NAMESPACE/NAME.
+        "pod" pod: Must<At<String>>,
+        /// The container. Default: the pod's only one.
+        "container" container: Option<String>,
+        /// The program and its arguments.
+        "command" command: Must<Vec<String>>,
+        /// Its standard input.
+        "stdin" stdin: Option<String>,
+        /// A part of its standard output.
+        "stdout" stdout: Option<String>,
+        /// A part of its standard error.
+        "stderr" stderr: Option<String>,
+        /// Its exit code. Default: 0.
+        "exitCode" exit_code: Option<Whole>,
+    }
+}
+
 literal! {
     /// `manager`: the process that can be started again.
     Process, "manager"
@@ -131,9 +155,9 @@ manifest! {
         /// Other objects, by KIND/NAME or NAMESPACE/KIND/NAME: in part, or `absent`. KIND/* is how many there are.
         "objects" objects: Option<Named<Partial>>,
         /// Runs of plans, oldest first, each in part: {plan: resize, phase: Succeeded}. Other runs may be there.
-        "runs" runs: Option<Vec<At<Constants>>>,
+        "runs" runs: Option<Vec<At<Part>>>,
         /// Events, each in part. Of the message a part of the text is enough.
-        "events" events: Option<Vec<At<Constants>>>,
+        "events" events: Option<Vec<At<Part>>>,
         /// Expressions.
         "that" that: Option<Vec<Expression>>,
     }
@@ -146,7 +170,9 @@ manifest! {
         "exec" exec: Option<At<Vec<String>>>,
         /// The exit code of the commands. Default: 1.
         "exitCode" exit_code: Option<Whole>,
-        /// The standard error of the commands.
+        /// What the commands print: their standard output.
+        "stdout" stdout: Option<String>,
+        /// Their standard error.
         "stderr" stderr: Option<String>,
         /// Requests of the manager with this verb, for example patch; `write` stands for all that write. Default: write.
         "verb" verb: Option<At<String>>,
@@ -160,11 +186,35 @@ manifest! {
     }
 }
 
+/// A part of an object.
+#[derive(Debug, Clone)]
+pub struct Part {
+    /// The part.
+    pub value: Value,
+    /// Where each of its values is written.
+    pub node: Arc<Node>,
+}
+
+impl Part {
+    fn of(node: &Node) -> Self {
+        Self { value: node.to_json(), node: Arc::new(node.clone()) }
+    }
+}
+
+impl Decode for Part {
+    fn decode(node: &Node, decoder: &mut Decoder) -> Option<Self> {
+        decoder.entries(node, "a map")?;
+        Some(Self::of(node))
+    }
+}
+
+inline_schema!(Part, {"type": "object"});
+
 /// A part of an object, `absent`, or a number of objects.
 #[derive(Debug, Clone)]
 pub enum Partial {
     /// A part of an object.
-    Part(At<Value>),
+    Part(At<Part>),
     /// There is none.
     Absent(At<()>),
     /// There are this many.
@@ -174,7 +224,7 @@ pub enum Partial {
 impl Decode for Partial {
     fn decode(node: &Node, decoder: &mut Decoder) -> Option<Self> {
         match &node.value {
-            NodeValue::Map(_) => Some(Self::Part(decoder.place(node, node.to_json()))),
+            NodeValue::Map(_) => Some(Self::Part(decoder.place(node, Part::of(node)))),
             NodeValue::Number(number) if number.is_u64() => {
                 Some(Self::Count(decoder.place(node, number.as_u64().unwrap_or_default())))
             }

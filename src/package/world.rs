@@ -17,7 +17,7 @@ use super::lint::words::keys;
 use super::manifest::{
     ApiVersion, Expression, LetValue, TemplateText, Tree, VariableName, inline_schema, literal,
 };
-use super::plan::manifest::{Method, Time};
+use super::plan::manifest::{Method, Port, Time};
 use crate::diag::{Diagnostic, Source};
 use crate::yaml::{Node, NodeValue};
 
@@ -89,7 +89,10 @@ manifest! {
         "exitCode" exit_code: Option<Number>,
         /// The termination message of containers that end, which is the result of a Job's pod; or why they are not ready. A template.
         "message" message: Option<TemplateText>,
-        /// How the state changes when the containers start.
+        /// The reason why the containers do not start, for example ImagePullBackOff, with `message` as its message; a template. They
+        /// try again after ten seconds, later after up to five minutes, and when the pod's images change. Default: they start.
+        "waiting" waiting: Option<TemplateText>,
+        /// How the state changes when the containers start, or try to.
         "do" changes: Option<Vec<Change>>,
     }
 }
@@ -118,12 +121,17 @@ manifest! {
 }
 
 manifest! {
-    /// What a server answers to a request.
+    /// What a server answers to a request: one outside of the cluster, or with `path` one in a pod.
     pub struct HttpRule {
         /// The method of the request. Default: any.
         "method" method: Option<Method>,
         /// The URL without its query: `{name}` is a part up to the next slash, which expressions read as `name`.
-        "url" url: Must<At<String>>,
+        "url" url: Option<At<String>>,
+        /// Instead of a URL: the path of a request to a pod, without its query, with `{name}` as in a URL. The state is that of the
+        /// pod.
+        "path" path: Option<At<String>>,
+        /// With `path`: the port. Default: any.
+        "port" port: Option<At<Port>>,
         /// Expression: the rule applies while it is true. Default: always.
         "when" when: Option<Expression>,
         /// The key of the state that the server has; a template. Default: scheme, host and port of the URL.

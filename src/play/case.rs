@@ -5,32 +5,35 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use operetta_embedded::{Obedient, Programs};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::commands;
+use super::course::{Course, Part, Start};
 use super::end::End;
-use super::ended::Ended;
-use super::faults::{CommandFault, Disturbance, Faults, Faulty, RequestFault};
-use super::suite::{Action, Break, Case, Expect, Step, Suite};
-use super::view::{Kinds, Subject};
-use super::watcher::{Reached, Watcher};
-use crate::api::{ApiKind, CallError, Gvk};
+use super::ended::{Ended, Failure, failed};
+use super::faults::{Faults, Faulty};
+use super::steps::{FIELD_MANAGER, approval, asks, judge, request, tracked, unmet, violation};
+use super::suite::{Action, Break, Expect, Step, Suite};
+use super::update::{Edit, record};
+use super::view::Kinds;
+use super::watcher::Watcher;
+use crate::api::{ApiKind, CallError, Class, Gvk};
 use crate::apiserver::Server;
-use crate::children::plans::{approval_patch, plan_run_kind, run_request};
 use crate::clock;
 use crate::cluster::{Cluster, Kinds as Discovered, Propagation};
 use crate::diag::{Diagnostic, Location};
-use crate::manager::{Config, Manager};
+use crate::manager::{Config, Manager, Webhook, WebhookAddress};
 use crate::package::Package;
 use crate::package::test_file::Address;
-use crate::plan::{Of, PlanRun};
+use crate::plan::plan_run_kind;
 
-/// The field manager of the steps.
-const FIELD_MANAGER: &str = "operetta-test";
 /// The user who requests and approves runs.
 const USER: &str = "operetta:dev";
+/// The user of the manager. What admission policies let it write, they let nobody else write.
+const MANAGER: &str = "operetta:manager";
 /// When each play begins: 2026-01-01.
 const BEGINNING: i64 = 1_767_225_600;
 /// How long a play may take, in its own time.
@@ -38,63 +41,97 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 /// How long a step waits for a question, or for a kind to be served.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Why a play has failed.
-type Failure = Box<Diagnostic>;
-
 /// How long nothing must change at the end until two ends are compared, and how long that is awaited.
 const SETTLED: Duration = Duration::from_secs(120);
 const SETTLES: Duration = Duration::from_secs(1800);
+/// How long nothing must change until an end counts that is as expected.
+const QUIET: Duration = Duration::from_secs(15);
 
-/// Plays a case in a cluster of its own. With a schedule it goes on until nothing changes.
-pub(super) fn play(suites: &[Suite], place: (usize, usize), schedule: Option<&[Disturbance]>) -> Ended {
-    let suite = &suites[place.0];
-    let case = &suite.cases[place.1];
-    let nothing = |failure| Ended {
-        place,
-        failure: Some(failure),
-        passed: Duration::ZERO,
-        reached: Reached::new(),
-        writes: 0,
-        struck: Vec::new(),
-        end: End::new(),
-    };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
-    let runtime = match runtime {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            let failure = Diagnostic::error("test::machine", format!("the case cannot be played: {error}"));
-            return nothing(Box::new(failure));
-        }
-    };
-    let ended = runtime.block_on(async {
-        // What is random in the manager is the same in each play.
-        fastrand::seed(1);
-        clock::set_virtual(Timestamp::from_second(BEGINNING).unwrap_or_default());
-        let began = Instant::now();
-        let mut play = Play::new(suite, case);
-        play.faults.schedule(schedule.unwrap_or_default());
+/// Plays a case in a cluster of its own.
+pub(super) fn play(course: Course<'_>) -> Ended {
+    on_runtime(course.place, async || {
+        let mut play = Play::new(&course);
         let whole = async {
-            play.start_manager(&case.location).await?;
-            play.steps(case).await?;
-            if schedule.is_some() {
-                play.settle(&case.location).await?;
+            play.start_manager(&course.case().location).await?;
+            play.steps(course.steps()).await?;
+            if course.schedule.is_some() {
+                play.settle(&course.case().location, course.end).await?;
             }
             Ok(())
         };
         let limit = tokio::time::timeout(DAY, whole).await;
         let failure = limit.unwrap_or_else(|_| {
             let message = "the case has not ended within a day of its own time";
-            Err(Box::new(Diagnostic::error("test::day", message).located(case.location.clone())))
+            let at = course.case().location.clone();
+            Err(Box::new(Diagnostic::error("test::day", message).located(at)))
         });
-        let end =
-            if schedule.is_some() { play.server.read(|api| play.watcher().end(api)) } else { End::new() };
-        let reached = std::mem::take(&mut play.watcher().reached);
-        let (writes, struck) = play.faults.struck();
-        Ended { place, failure: failure.err(), passed: began.elapsed(), reached, writes, struck, end }
+        let end = if course.schedule.is_some() { play.end() } else { End::new() };
+        let mut reached = std::mem::take(&mut play.watcher().reached);
+        if let Some(start) = course.start {
+            reached.extend(start.reached.iter().cloned());
+        }
+        let (deeds, struck, requests) = play.faults.done();
+        let passed = play.passed + play.began.elapsed();
+        let edits = play.edits.take().unwrap_or_default();
+        let observes = course.suites[course.place.0].observes;
+        let seen = observes.then(|| play.server.read(|api| play.watcher().seen(api)));
+        let failure = failure.err();
+        Ended {
+            failure,
+            passed,
+            reached,
+            deeds,
+            requests,
+            struck,
+            end,
+            edits,
+            seen,
+            ..Ended::of(course.place)
+        }
+    })
+    .unwrap_or_else(|failure| Ended { failure: Some(failure), ..Ended::of(course.place) })
+}
+
+/// Starts a manager and plays the steps before the cases of a file. `None` if they fail, or if something that they break lasts.
+pub(super) fn start(suites: &[Suite], suite: usize) -> Option<Start> {
+    let course = Course { part: Part::Before, ..Course::whole(suites, (suite, 0)) };
+    let lasts = |step: &Step| matches!(step.action, Action::Break(_));
+    // What is recorded or observed is of whole plays.
+    let is_whole = suites[suite].records || suites[suite].observes;
+    if is_whole || course.steps().iter().any(lasts) {
+        return None;
+    }
+    let started = on_runtime(course.place, async || {
+        let mut play = Play::new(&course);
+        play.start_manager(&course.case().location).await?;
+        play.steps(course.steps()).await?;
+        play.settle(&course.case().location, None).await?;
+        let api = play.server.read(|api| api.copy(|programs| programs));
+        let passed = play.began.elapsed();
+        let packages = play.packages.clone();
+        let mut watcher = play.watcher();
+        let (remembered, reached) = (watcher.remembered(), std::mem::take(&mut watcher.reached));
+        drop(watcher);
+        Ok::<_, Failure>(Start { api: Mutex::new(api), passed, packages, remembered, reached })
+    });
+    started.ok()?.ok()
+}
+
+/// Runs a play on a thread whose clock moves as soon as nothing is left to do.
+fn on_runtime<T>(place: (usize, usize), play: impl AsyncFnOnce() -> T) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    let runtime = runtime.map_err(|error| {
+        let message = format!("case {} of file {} cannot be played: {error}", place.1 + 1, place.0 + 1);
+        Box::new(Diagnostic::error("test::machine", message))
+    })?;
+    let result = runtime.block_on(async {
+        // What is random in the manager is the same in each play.
+        fastrand::seed(1);
+        play().await
     });
     // Tasks of the manager that still wait have nobody to answer to.
     runtime.shutdown_background();
-    ended
+    Ok(result)
 }
 
 struct Play {
@@ -106,37 +143,52 @@ struct Play {
     packages: Vec<Arc<Package>>,
     manager: Option<Manager>,
     began: Instant,
+    /// How much time had passed before it began.
+    passed: Duration,
+    /// What the file must say instead; `None` if that is not recorded.
+    edits: Option<Vec<Edit>>,
     /// Lets the controllers of the API act.
     _controllers: JoinSet<()>,
 }
 
-fn programs(suite: &Suite, faults: &Faults) -> Box<dyn Programs> {
-    let inner: Box<dyn Programs> = match &suite.world {
-        None => Box::new(Obedient),
-        Some(world) => Box::new(world.clone()),
-    };
-    Box::new(Faulty { inner, faults: faults.clone() })
-}
-
 impl Play {
-    fn new(suite: &Suite, case: &Case) -> Self {
-        let server = Server::new(clock::now);
+    fn new(course: &Course<'_>) -> Self {
+        let (suite, case) = (&course.suites[course.place.0], course.case());
+        let passed = course.start.map_or(Duration::ZERO, |start| start.passed);
+        clock::set_virtual(Timestamp::from_second(BEGINNING).unwrap_or_default() + passed);
         let faults = Faults::default();
-        server.with(|api, _| api.set_programs(programs(suite, &faults)));
+        faults.schedule(course.schedule.unwrap_or_default(), course.traced);
+        #[cfg(test)]
+        faults.plant(suite.bug);
+        let with_faults = |inner: Box<dyn Programs>| -> Box<dyn Programs> {
+            Box::new(Faulty { inner, faults: faults.clone() })
+        };
+        let server = if let Some(start) = course.start {
+            let api = start.api.lock().unwrap_or_else(PoisonError::into_inner);
+            Server::of(api.copy(with_faults), clock::now)
+        } else {
+            let server = Server::new(clock::now);
+            let programs: Box<dyn Programs> = match &suite.world {
+                None => Box::new(Obedient),
+                Some(world) => Box::new(world.clone()),
+            };
+            server.with(|api, now| api.set_programs(with_faults(programs), now));
+            server
+        };
         let mut controllers = JoinSet::new();
         let controlled = server.clone();
         controllers.spawn(async move { controlled.run().await });
         let cluster = Cluster::over(server.client(), server.outside());
-        let expected = case.steps.iter().flat_map(|step| match &step.action {
-            Action::Expect(expect) => &expect.that[..],
-            _ => &[],
-        });
-        let checks = case.invariants.iter().map(|invariant| &invariant.expression).chain(expected);
-        let tracked = checks
-            .filter(|check| check.reads.contains("deleted"))
-            .flat_map(|check| check.kinds.iter().cloned());
-        let tracked = tracked.collect();
-        let watcher = Watcher::new(Kinds::default(), suite.packages.clone(), &case.invariants, tracked);
+        // The steps before the cases know what has been deleted for all of them.
+        let cases = if course.part == Part::Before { &suite.cases[..] } else { std::slice::from_ref(case) };
+        let packages = course.start.map_or_else(|| suite.packages.clone(), |start| start.packages.clone());
+        let invariants =
+            if course.part == Part::Before { &case.invariants[..case.shared] } else { &case.invariants };
+        let mut watcher =
+            Watcher::new(Kinds::default(), packages.clone(), invariants, tracked(cases), faults.clone());
+        if let Some(start) = course.start {
+            watcher.remember(&start.remembered);
+        }
         let watcher = Arc::new(Mutex::new(watcher));
         let seen = Arc::clone(&watcher);
         server.observe(move |api| seen.lock().unwrap_or_else(PoisonError::into_inner).look(api));
@@ -146,9 +198,11 @@ impl Play {
             faults,
             watcher,
             discovered: Discovered::default(),
-            packages: suite.packages.clone(),
+            packages,
             manager: None,
             began: Instant::now(),
+            passed,
+            edits: suite.records.then(Vec::new),
             _controllers: controllers,
         }
     }
@@ -162,11 +216,14 @@ impl Play {
         self.manager = None;
         let started = loop {
             self.faults.cut();
-            let cluster = Cluster::over(self.faults.client(self.server.client()), self.server.outside());
+            let cluster = Cluster::over(
+                self.faults.client(&self.server, self.server.client_of(MANAGER)),
+                self.faults.outside(&self.server),
+            );
             tokio::select! {
                 biased;
                 () = self.faults.killed() => {}
-                started = Manager::start(cluster, self.packages.clone(), Config::default()) => break started,
+                started = Manager::start(cluster, self.packages.clone(), config()) => break started,
             }
         };
         let manager = started.map_err(|error| failed(at, format!("the manager does not start: {error}")))?;
@@ -180,16 +237,14 @@ impl Play {
     /// Asks which kinds are served.
     async fn discover(&self, at: &Location) -> Result<(), Failure> {
         let apis = self.cluster.discover().await.map_err(|error| failed(at, error.to_string()))?;
-        self.watcher().kinds = Kinds::of(&apis);
+        self.watcher().set_kinds(Kinds::of(&apis));
         Ok(())
     }
 
-    async fn steps(&mut self, case: &Case) -> Result<(), Failure> {
-        for step in &case.steps {
+    async fn steps(&mut self, steps: &[Step]) -> Result<(), Failure> {
+        for step in steps {
             self.step(step).await.map_err(|mut failure| {
-                if failure.location.is_none() {
-                    failure.location = Some(step.location.clone());
-                }
+                failure.location.get_or_insert_with(|| step.location.clone());
                 failure
             })?;
             self.note();
@@ -207,19 +262,34 @@ impl Play {
         if let Some(fault) = self.server.read(operetta_embedded::Api::faults).into_iter().next() {
             return Err(Box::new(fault));
         }
+        if let Some(violation) = self.faults.violation() {
+            return Err(Box::new(Diagnostic::error("test::invariant", violation)));
+        }
         let Some((invariant, why)) = self.watcher().violated.clone() else { return Ok(()) };
-        let word = if invariant.is_never { "never" } else { "always" };
-        let text = &invariant.expression.text;
-        let message = format!("{word}: {text}: {why}, {} after the start", self.passed());
-        Err(Box::new(Diagnostic::error("test::invariant", message).located(invariant.expression.location)))
+        Err(violation(&invariant, &why, &format!(", {} after the start", self.passed())))
     }
 
     fn passed(&self) -> String {
-        crate::package::plan::written_duration(Duration::from_secs(self.began.elapsed().as_secs()))
+        let passed = self.passed + self.began.elapsed();
+        crate::package::plan::written_duration(Duration::from_secs(passed.as_secs()))
     }
 
+    /// Does a step as its user.
     async fn step(&mut self, step: &Step) -> Result<(), Failure> {
+        let acting = match &step.user {
+            Some(user) => self.cluster.acting_as(user),
+            None => Ok(self.cluster.clone()),
+        };
+        let acting = acting.map_err(|error| failed(&step.location, error.to_string()))?;
+        let itself = std::mem::replace(&mut self.cluster, acting);
+        let done = self.act(step).await;
+        self.cluster = itself;
+        done
+    }
+
+    async fn act(&mut self, step: &Step) -> Result<(), Failure> {
         let at = &step.location;
+        let user = step.user.as_deref().unwrap_or(USER);
         let done = match &step.action {
             Action::Apply(objects) => {
                 let mut done = Ok(());
@@ -242,19 +312,39 @@ impl Play {
             Action::Delete(address) => {
                 let (kind, namespace) = self.kind(address, at).await?;
                 let namespace = namespace.as_deref();
-                let found = self.cluster.get(&kind, namespace, &address.name).await;
-                let Some(object) = found.map_err(|error| failed(at, error.to_string()))? else {
-                    return Err(failed(at, format!("there is no {} {}", address.kind, address.name)));
-                };
-                let text = |key: &str| object["metadata"][key].as_str().unwrap_or_default();
-                let version = (text("uid"), text("resourceVersion"));
-                self.cluster
-                    .delete(&kind, namespace, &address.name, version, Propagation::Background)
-                    .await
-                    .map(drop)
+                let (mut changes, deadline) = (self.server.changes(), Instant::now() + PATIENCE);
+                loop {
+                    changes.mark_unchanged();
+                    let found = self.cluster.get(&kind, namespace, &address.name).await;
+                    let Some(object) = found.map_err(|error| failed(at, error.to_string()))? else {
+                        // A disturbance may have killed it, and it comes back.
+                        if self.faults.is_mourning() {
+                            self.turn(&mut changes, deadline, at).await?;
+                            continue;
+                        }
+                        return Err(failed(at, format!("there is no {} {}", address.kind, address.name)));
+                    };
+                    let text = |key: &str| object["metadata"][key].as_str().unwrap_or_default();
+                    let version = (text("uid"), text("resourceVersion"));
+                    let deletion = self.cluster.delete(
+                        &kind,
+                        namespace,
+                        &address.name,
+                        version,
+                        Propagation::Background,
+                    );
+                    match deletion.await {
+                        // It has been written in between.
+                        Err(error) if error.class == Class::Conflict && Instant::now() < deadline => {}
+                        done => break done.map(drop),
+                    }
+                }
             }
-            Action::Run { plan, params, of } => self.run(plan, params.as_ref(), of.as_ref(), at).await?,
-            Action::Approve { plan, of } => return self.approve(plan, of.as_ref(), at).await,
+            Action::Run { plan, params, of } => {
+                self.run((plan, params.as_ref(), user), of.as_ref(), at).await?
+            }
+            Action::Approve { plan, of } => self.approve((plan, user), of.as_ref(), at).await?,
+            Action::Exec(command) => return commands::run(&self.cluster, command, at).await,
             Action::Expect(expect) => return self.expect(expect, at).await,
             Action::Wait(length) => {
                 let end = Instant::now() + *length;
@@ -264,14 +354,12 @@ impl Play {
                 }
                 return Ok(());
             }
-            Action::Break(Break::Commands { words, exit_code, stderr, times }) => {
-                let (words, stderr) = (words.clone(), stderr.clone());
-                self.faults.add_commands(CommandFault { words, exit_code: *exit_code, stderr, left: *times });
+            Action::Break(Break::Commands(fault)) => {
+                self.faults.add_commands(fault.clone());
                 return Ok(());
             }
-            Action::Break(Break::Requests { verb, resource, answer, times }) => {
-                let (verb, resource) = (verb.clone(), resource.clone());
-                self.faults.add_requests(RequestFault { verb, resource, answer: *answer, left: *times });
+            Action::Break(Break::Requests(fault)) => {
+                self.faults.add_requests(fault.clone());
                 return Ok(());
             }
             Action::RestartManager => return self.start_manager(at).await,
@@ -280,19 +368,11 @@ impl Play {
                     manager.stop().await;
                 }
                 self.packages[0] = Arc::clone(package);
-                self.watcher().packages.clone_from(&self.packages);
+                self.watcher().set_packages(&self.packages);
                 return self.start_manager(at).await;
             }
         };
-        match (done, &step.refused) {
-            (Ok(()), None) => Ok(()),
-            (Ok(()), Some(text)) => Err(failed(at, format!("the API server accepts it; expected: {text}"))),
-            (Err(error), None) => Err(failed(at, format!("the API server refuses it: {error}"))),
-            (Err(error), Some(text)) if error.to_string().contains(text) => Ok(()),
-            (Err(error), Some(text)) => {
-                Err(failed(at, format!("the API server refuses it, but not for {text:?}: {error}")))
-            }
-        }
+        judge(done, step.refused.as_deref(), at)
     }
 
     /// A kind. That of a package may come later, if a request of the manager has failed.
@@ -302,7 +382,7 @@ impl Play {
             changes.mark_unchanged();
             let found = self.discovered.find(&self.cluster, gvk).await;
             if let Some(kind) = found.map_err(|error| failed(at, error.to_string()))? {
-                if self.watcher().kinds.api_version(&gvk.kind).is_none() {
+                if self.watcher().kinds().api_version(&gvk.kind).is_none() {
                     self.discover(at).await?;
                 }
                 return Ok(kind);
@@ -325,7 +405,7 @@ impl Play {
         address: &Address,
         at: &Location,
     ) -> Result<(Arc<ApiKind>, Option<String>), Failure> {
-        let api_version = self.watcher().kinds.api_version(&address.kind).map(str::to_owned);
+        let api_version = self.watcher().kinds().api_version(&address.kind).map(str::to_owned);
         let Some(api_version) = api_version else {
             return Err(failed(at, format!("the API server serves no kind {}", address.kind)));
         };
@@ -347,84 +427,56 @@ impl Play {
             Ok(applied) => applied,
             Err(error) => return Ok(Err(error)),
         };
-        let is_instance = self.packages[0]
-            .resources
-            .iter()
-            .any(|resource| resource.kind.group == kind.group && resource.kind.kind == kind.kind);
-        let mut watcher = self.watcher();
-        if is_instance && watcher.subject.is_none() {
-            watcher.subject = Some(Subject {
-                api_version: kind.api_version(),
-                kind: kind.kind.clone(),
-                namespace: text(&object["metadata"]["namespace"]),
-                name: text(&object["metadata"]["name"]),
-                uid: text(&applied["metadata"]["uid"]),
-            });
-        }
+        self.watcher().note_applied(&kind, &applied);
         Ok(Ok(()))
-    }
-
-    /// The instance that a step is about.
-    fn of(&self, of: Option<&Address>, at: &Location) -> Result<Address, Failure> {
-        let subject = self.watcher().subject.as_ref().map(|subject| Address {
-            namespace: subject.namespace.clone(),
-            kind: subject.kind.clone(),
-            name: subject.name.clone(),
-        });
-        let given = of.cloned().or(subject);
-        given.ok_or_else(|| failed(at, "no instance has been applied: name one with `of`".to_owned()))
     }
 
     async fn run(
         &mut self,
-        plan: &str,
-        params: Option<&Value>,
+        run: (&str, Option<&Value>, &str),
         of: Option<&Address>,
         at: &Location,
     ) -> Result<Result<(), CallError>, Failure> {
-        let address = self.of(of, at)?;
+        let address = self.watcher().instance(of, at)?;
         let (kind, namespace) = self.kind(&address, at).await?;
-        let of = Of {
-            api_version: kind.api_version(),
-            kind: kind.kind.clone(),
-            resource: kind.plural.clone(),
-            name: address.name.clone(),
-        };
         let namespace = namespace.unwrap_or_else(|| Config::default().namespace);
-        let spec = json!({"plan": plan, "params": params, "requestedBy": USER});
-        let body = run_request(&of, &namespace, spec);
+        let body = request(&kind, (&namespace, &address.name), run);
         let runs = plan_run_kind();
         Ok(self.cluster.create(&runs, Some(&namespace), &body, FIELD_MANAGER).await.map(drop))
     }
 
     /// Approves the first question of the newest run of a plan, as soon as there is one.
-    async fn approve(&mut self, plan: &str, of: Option<&Address>, at: &Location) -> Result<(), Failure> {
-        let address = self.of(of, at)?;
-        let asks = |run: &Value| {
-            run["spec"]["plan"] == plan
-                && run["spec"]["of"]["name"] == *address.name
-                && question(run).is_some()
-        };
+    async fn approve(
+        &mut self,
+        (plan, user): (&str, &str),
+        of: Option<&Address>,
+        at: &Location,
+    ) -> Result<Result<(), CallError>, Failure> {
+        let address = self.watcher().instance(of, at)?;
         let (mut changes, deadline) = (self.server.changes(), Instant::now() + PATIENCE);
-        let run = loop {
+        loop {
             changes.mark_unchanged();
-            if let Some(run) = self.server.read(|api| self.watcher().find_run(api, asks)) {
-                break run;
-            }
-            if Instant::now() >= deadline {
+            let found =
+                self.server.read(|api| self.watcher().find_run(api, |run| asks(run, plan, &address.name)));
+            let is_late = Instant::now() >= deadline;
+            if let Some(run) = found {
+                let (kind, patch) = (plan_run_kind(), approval(&run, user));
+                let meta = &run["metadata"];
+                let (namespace, name) =
+                    (meta["namespace"].as_str(), meta["name"].as_str().unwrap_or_default());
+                let patched = self.cluster.merge_patch(&kind, namespace, name, None, &patch, FIELD_MANAGER);
+                match patched.await {
+                    // The manager has written meanwhile.
+                    Err(error) if error.class == Class::Conflict && !is_late => {}
+                    done => return Ok(done.map(drop)),
+                }
+            } else if is_late {
                 let message = format!("no run of plan {plan} has asked within {} s", PATIENCE.as_secs());
                 return Err(failed(at, message));
+            } else {
+                self.turn(&mut changes, deadline, at).await?;
             }
-            self.turn(&mut changes, deadline, at).await?;
-        };
-        let patch = approval_patch(&run, &json!({"step": question(&run), "verdict": "Approve", "by": USER}));
-        let (namespace, name) = (run["metadata"]["namespace"].as_str(), run["metadata"]["name"].as_str());
-        let kind = plan_run_kind();
-        let done = self
-            .cluster
-            .merge_patch(&kind, namespace, name.unwrap_or_default(), None, &patch, FIELD_MANAGER)
-            .await;
-        done.map(drop).map_err(|error| failed(at, format!("the API server refuses the approval: {error}")))
+        }
     }
 
     /// Waits for a change or a time, and starts the manager again if it was killed.
@@ -443,29 +495,62 @@ impl Play {
         Ok(())
     }
 
-    /// Waits until nothing changes any more.
-    async fn settle(&mut self, at: &Location) -> Result<(), Failure> {
+    /// Waits until nothing changes any more: a short time if all that goes wrong has struck and the end is as expected.
+    async fn settle(&mut self, at: &Location, expected: Option<&End>) -> Result<(), Failure> {
         let (mut changes, limit) = (self.server.changes(), Instant::now() + SETTLES);
         loop {
             changes.mark_unchanged();
-            let quiet = Instant::now() + SETTLED;
+            let began = Instant::now();
+            let (quiet, settled) = (began + QUIET, began + SETTLED);
             self.turn(&mut changes, quiet, at).await?;
             self.invariants()?;
-            if Instant::now() >= quiet || Instant::now() >= limit {
+            if Instant::now() >= limit {
+                return Ok(());
+            }
+            if Instant::now() < quiet {
+                continue;
+            }
+            if expected.is_some_and(|expected| self.faults.have_struck() && *expected == self.end()) {
+                return Ok(());
+            }
+            self.turn(&mut changes, settled, at).await?;
+            self.invariants()?;
+            if Instant::now() >= settled {
                 return Ok(());
             }
         }
+    }
+
+    /// What there is now.
+    fn end(&self) -> End {
+        let mut end = self.server.read(|api| self.watcher().end(api));
+        end.extend(self.faults.tallies());
+        end
     }
 
     async fn expect(&mut self, expect: &Expect, at: &Location) -> Result<(), Failure> {
         let deadline = Instant::now() + expect.within;
         let mut changes = self.server.changes();
         let mut since: Option<Instant> = None;
+        let (mut problems, mut seen) = (Vec::new(), None);
         loop {
             changes.mark_unchanged();
             self.invariants()?;
-            let problems = self.server.read(|api| self.watcher().problems(expect, api));
+            self.server.read(|api| {
+                let watcher = self.watcher();
+                if seen != Some(watcher.version(api)) {
+                    problems = watcher.problems(expect, api);
+                    seen = Some(watcher.version(api));
+                }
+            });
             let now = Instant::now();
+            let is_over = now >= deadline && since.is_none() && !problems.is_empty();
+            if let Some(edits) = self.edits.as_mut().filter(|_| is_over) {
+                problems.retain(|problem| !record(problem, edits));
+                if problems.is_empty() {
+                    return Ok(());
+                }
+            }
             let next = if problems.is_empty() {
                 let since = *since.get_or_insert(now);
                 if now >= since + expect.holds_for {
@@ -481,11 +566,10 @@ impl Play {
                         }
                         None => format!("it does not hold within {}", length(expect.within)),
                     };
-                    let lines: Vec<String> =
-                        problems.iter().flat_map(super::expect::Problem::lines).collect();
-                    let message = format!("{message}, {} after the start", self.passed());
-                    return Err(Box::new(
-                        Diagnostic::error("test::expect", message).located(at.clone()).help(lines.join("\n")),
+                    return Err(unmet(
+                        format!("{message}, {} after the start", self.passed()),
+                        &problems,
+                        at,
                     ));
                 }
                 deadline
@@ -495,12 +579,7 @@ impl Play {
     }
 }
 
-/// The path of the step of a run that asks.
-fn question(run: &Value) -> Option<String> {
-    let run = PlanRun::parse(run).ok()?;
-    run.questions().first().map(|step| step.path.clone())
-}
-
-fn failed(at: &Location, message: impl Into<String>) -> Failure {
-    Box::new(Diagnostic::error("test::failed", message.into()).located(at.clone()))
+/// The manager of a case converts instances between the versions of their kinds.
+fn config() -> Config {
+    Config { webhook: Some(Webhook::new(WebhookAddress::Process, "", "")), ..Config::default() }
 }

@@ -7,6 +7,8 @@ use regex::Regex;
 use serde_json::{Map, Value, json};
 
 use super::view::View;
+use crate::children::names::MANAGER_NAMESPACE;
+use crate::plan::crds::INSTANCE_STATE;
 
 /// Objects by their kind and name, without what differs between two plays that end the same.
 pub(crate) type End = BTreeMap<String, Vec<Value>>;
@@ -19,8 +21,16 @@ static GENERATED: LazyLock<Option<Regex>> = LazyLock::new(|| {
     .ok()
 });
 
+/// Whether a text has a value that each play makes anew.
+pub(super) fn is_generated(text: &str) -> bool {
+    GENERATED.as_ref().is_some_and(|pattern| pattern.is_match(text))
+}
+
 /// Kinds that belong to the end beside those of the package.
-const KINDS: [&str; 3] = ["Pod", "PersistentVolumeClaim", "Job"];
+const KINDS: [&str; 6] = ["Pod", "PersistentVolumeClaim", "Job", "ConfigMap", "Secret", INSTANCE_STATE.kind];
+
+/// Kinds of which only the names are compared: what is in them differs from play to play.
+const NAMES_ONLY: [&str; 3] = ["Pod", "Secret", INSTANCE_STATE.kind];
 
 /// Fields of a spec that the API server or a controller chooses.
 const CHOSEN: [&str; 6] =
@@ -37,11 +47,15 @@ pub(super) fn of(view: &View<'_>) -> End {
     let mut end = End::new();
     for kind in kinds.union(&instances) {
         for object in view.list(kind, "") {
+            let object = object.value;
             let meta = &object["metadata"];
+            if meta["namespace"] == MANAGER_NAMESPACE {
+                continue; // what managers keep for themselves
+            }
             let name = cleaned(meta["name"].as_str().unwrap_or_default());
             let mut value = Map::new();
             for key in ["spec", "data", "rules", "subjects"] {
-                if kind != "Pod" && !object[key].is_null() {
+                if !NAMES_ONLY.contains(&kind.as_str()) && !object[key].is_null() {
                     value.insert(key.to_owned(), clean(&object[key]));
                 }
             }
@@ -73,7 +87,7 @@ fn status(status: &Value) -> Value {
     status
 }
 
-fn cleaned(text: &str) -> String {
+pub(super) fn cleaned(text: &str) -> String {
     match &*GENERATED {
         Some(pattern) => pattern.replace_all(text, "~").into_owned(),
         None => text.to_owned(),

@@ -5,15 +5,35 @@ use serde_json::{Value, json};
 use super::matching::{Difference, differences};
 use super::suite::{Check, Expect};
 use super::view::View;
-use crate::package::test_file::Partial;
+use crate::package::decode::At;
+use crate::package::test_file::{Part, Partial};
 use crate::template::{Engine, EvalError, Scope};
 
 /// What is not as expected.
 #[derive(Debug, Clone)]
-pub(super) struct Problem {
+pub(super) struct Problem<'e> {
     /// What it is about, such as `EtcdCluster/example`.
     pub what: String,
     pub why: Why,
+    pub written: Written<'e>,
+}
+
+/// Where an expectation is written.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Written<'e> {
+    Part(&'e At<Part>),
+    Count(&'e At<u64>),
+    Otherwise,
+}
+
+impl<'e> Written<'e> {
+    fn of(partial: &'e Partial) -> Self {
+        match partial {
+            Partial::Part(part) => Self::Part(part),
+            Partial::Count(count) => Self::Count(count),
+            Partial::Absent(_) => Self::Otherwise,
+        }
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -51,13 +71,24 @@ pub(super) fn evaluate(engine: &Engine, check: &Check, scope: &Scope) -> Said {
     }
 }
 
+/// What an expression says, and the values that decide it.
+pub(super) fn with_operands(said: &str, engine: &Engine, check: &Check, scope: &Scope) -> String {
+    let operands = engine.operands(&check.expr, scope);
+    // An expression that is its only operand has the value that is said.
+    let values = operands.iter().filter(|(_, value)| !value.is_boolean() || operands.len() > 1);
+    let values: Vec<String> = values.map(|(text, value)| format!("{text} is {}", short(value))).collect();
+    if values.is_empty() { said.to_owned() } else { format!("{said}, for {}", values.join(", and ")) }
+}
+
 /// All that is not as expected.
-pub(super) fn problems(engine: &Engine, expect: &Expect, view: &View<'_>) -> Vec<Problem> {
+pub(super) fn problems<'e>(engine: &Engine, expect: &'e Expect, view: &View<'_>) -> Vec<Problem<'e>> {
     let mut all = Vec::new();
-    let mut add =
-        |what: &str, why: Option<Why>| all.extend(why.map(|why| Problem { what: what.to_owned(), why }));
+    let mut add = |what: &str, written: Written<'e>, why: Option<Why>| {
+        all.extend(why.map(|why| Problem { what: what.to_owned(), why, written }));
+    };
     if let Some(partial) = &expect.instance {
-        add("instance", of_object(partial, view.instance().as_ref()));
+        let instance = view.instance().map(|object| object.value);
+        add("instance", Written::of(partial), of_object(partial, instance.as_deref()));
     }
     if !expect.children.is_empty() {
         let children = view.children();
@@ -69,7 +100,7 @@ pub(super) fn problems(engine: &Engine, expect: &Expect, view: &View<'_>) -> Vec
             let found: Vec<&Value> = children
                 .iter()
                 .filter(|(of, of_key, _)| of == id && key.is_none_or(|key| of_key.as_deref() == Some(key)))
-                .map(|(.., object)| object)
+                .map(|(.., object)| &*object.value)
                 .collect();
             let what = format!("child {}", name.value);
             if let Partial::Part(_) = partial
@@ -78,30 +109,30 @@ pub(super) fn problems(engine: &Engine, expect: &Expect, view: &View<'_>) -> Vec
                 // Each member of a list of children.
                 for object in found {
                     let what = format!("{what} {}", object["metadata"]["name"].as_str().unwrap_or_default());
-                    add(&what, of_object(partial, Some(object)));
+                    add(&what, Written::of(partial), of_object(partial, Some(object)));
                 }
             } else if let Partial::Count(count) = partial {
-                add(&what, counted(count.value, found.len()));
+                add(&what, Written::of(partial), counted(count.value, found.len()));
             } else {
-                add(&what, of_object(partial, found.first().copied()));
+                add(&what, Written::of(partial), of_object(partial, found.first().copied()));
             }
         }
     }
     for (name, address, partial) in &expect.objects {
         let why = match partial {
             Partial::Count(count) => counted(count.value, view.list(&address.kind, &address.namespace).len()),
-            partial => of_object(partial, view.find(address).as_ref()),
+            partial => of_object(partial, view.find(address).map(|object| object.value).as_deref()),
         };
-        add(&name.value, why);
+        add(&name.value, Written::of(partial), why);
     }
     if !expect.runs.is_empty() {
-        let runs: Vec<Value> = view.runs().iter().map(flat_run).collect();
-        in_order(&expect.runs.iter().map(|run| &run.value).collect::<Vec<_>>(), &runs, "run", &mut add);
+        let runs: Vec<Value> = view.runs().iter().map(|run| flat_run(run)).collect();
+        in_order(&expect.runs, &runs, &mut add);
     }
     if !expect.events.is_empty() {
         let events = view.list("Event", "");
         for event in &expect.events {
-            let mut part = event.value.clone();
+            let mut part = event.value.value.clone();
             let message = part.as_object_mut().and_then(|part| part.remove("message"));
             let fits = |found: &&Value| {
                 let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -109,8 +140,8 @@ pub(super) fn problems(engine: &Engine, expect: &Expect, view: &View<'_>) -> Vec
                 differences(&part, Some(found), "").is_empty()
                     && message.as_ref().and_then(Value::as_str).is_none_or(|message| said.contains(message))
             };
-            if !events.iter().any(|found| fits(&found)) {
-                add(&format!("Event {}", event.value), Some(Why::Missing));
+            if !events.iter().any(|found| fits(&&*found.value)) {
+                add(&format!("Event {}", event.value.value), Written::Otherwise, Some(Why::Missing));
             }
         }
     }
@@ -118,10 +149,10 @@ pub(super) fn problems(engine: &Engine, expect: &Expect, view: &View<'_>) -> Vec
     for check in &expect.that {
         let why = match evaluate(engine, check, &scope) {
             Said::True => continue,
-            Said::False => "it is false".to_owned(),
+            Said::False => with_operands("it is false", engine, check, &scope),
             Said::Undefined(why) | Said::Failed(why) => why,
         };
-        add(&check.text, Some(Why::Untrue(why)));
+        add(&check.text, Written::Otherwise, Some(Why::Untrue(why)));
     }
     all
 }
@@ -136,7 +167,8 @@ fn of_object(partial: &Partial, found: Option<&Value>) -> Option<Why> {
         (Partial::Absent(_), Some(_)) => Some(Why::Present),
         (Partial::Part(_), None) => Some(Why::Missing),
         (Partial::Part(part), Some(found)) => {
-            let found = differences(&with_conditions(&part.value), Some(&with_map(found)), "");
+            let expected = with_generation(with_conditions(&part.value.value), found);
+            let found = differences(&expected, Some(&with_map(found)), "");
             (!found.is_empty()).then_some(Why::Differs(found))
         }
         (Partial::Count(count), found) => counted(count.value, usize::from(found.is_some())),
@@ -155,6 +187,18 @@ fn with_conditions(part: &Value) -> Value {
                 _ => continue,
             };
             *condition = json!({"status": status});
+        }
+    }
+    part
+}
+
+/// A part with conditions holds only for a status that has seen the present spec, as with `kubectl wait`.
+fn with_generation(mut part: Value, object: &Value) -> Value {
+    let (has_conditions, generation) = (part.get("conditions").is_some(), &object["metadata"]["generation"]);
+    if has_conditions && generation.is_u64() && object["status"]["observedGeneration"].is_u64() {
+        let status = part.as_object_mut().map(|part| part.entry("status").or_insert_with(|| json!({})));
+        if let Some(status) = status.and_then(Value::as_object_mut) {
+            status.entry("observedGeneration").or_insert_with(|| generation.clone());
         }
     }
     part
@@ -181,22 +225,27 @@ fn flat_run(run: &Value) -> Value {
     flat.into()
 }
 
-/// Each expected one fits one of those after the one before.
-fn in_order(expected: &[&Value], found: &[Value], what: &str, add: &mut impl FnMut(&str, Option<Why>)) {
+/// Each expected run fits one of those after the one before.
+fn in_order<'e>(
+    expected: &'e [At<Part>],
+    found: &[Value],
+    add: &mut impl FnMut(&str, Written<'e>, Option<Why>),
+) {
     let mut rest = found;
-    for part in expected {
+    for run in expected {
+        let part = &run.value.value;
         let Some(at) = rest.iter().position(|one| differences(part, Some(one), "").is_empty()) else {
             // The nearest one says more than that none fits.
             let same = rest.iter().rev().find(|one| one["plan"] == part["plan"]);
             let why = same.map_or(Why::Missing, |one| Why::Differs(differences(part, Some(one), "")));
-            add(&format!("{what} {part}"), Some(why));
+            add(&format!("run {part}"), Written::Part(run), Some(why));
             return;
         };
         rest = &rest[at + 1..];
     }
 }
 
-impl Problem {
+impl Problem<'_> {
     /// The problem as lines for people.
     pub(super) fn lines(&self) -> Vec<String> {
         let what = &self.what;
@@ -207,9 +256,20 @@ impl Problem {
             Why::Untrue(why) => vec![format!("{what}: {why}")],
             Why::Differs(differences) => differences
                 .iter()
-                .map(|Difference { path, expected, found }| {
-                    let found = found.as_ref().map_or_else(|| "absent".to_owned(), short);
-                    format!("{what}: {path} is {found}, not {}", short(expected))
+                .map(|Difference { path, expected, found, is_item, .. }| {
+                    let expected = short(expected);
+                    match found.as_ref().map(short) {
+                        Some(found) if *is_item => {
+                            format!("{what}: no item of {path} fits {expected}; the nearest is {found}")
+                        }
+                        None if *is_item => format!("{what}: no item of {path} is left for {expected}"),
+                        found => {
+                            format!(
+                                "{what}: {path} is {}, not {expected}",
+                                found.as_deref().unwrap_or("absent")
+                            )
+                        }
+                    }
                 })
                 .collect(),
         }
@@ -222,4 +282,30 @@ fn short(value: &Value) -> String {
     let text = value.to_string();
     let cut: String = text.chars().take(MOST).collect();
     if cut.len() < text.len() { format!("{cut}...") } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conditions_count_once_the_status_is_of_the_present_spec() {
+        let differing = |part: Value, seen: u64| -> Vec<String> {
+            let object = json!({
+                "metadata": {"generation": 2},
+                "status": {"observedGeneration": seen, "conditions": [{"type": "Ready", "status": "True"}]},
+            });
+            let part = with_generation(with_conditions(&part), &object);
+            differences(&part, Some(&with_map(&object)), "").into_iter().map(|one| one.path).collect()
+        };
+        let ready = || json!({"conditions": {"Ready": "True"}});
+        assert_eq!(differing(ready(), 2), [""; 0]);
+        assert_eq!(differing(ready(), 1), ["status.observedGeneration"]);
+        assert_eq!(
+            differing(json!({"conditions": {"Ready": "True"}, "status": {}}), 1),
+            ["status.observedGeneration"]
+        );
+        let old = json!({"conditions": {"Ready": "True"}, "status": {"observedGeneration": 1}});
+        assert_eq!(differing(old, 1), [""; 0], "the case says so");
+    }
 }

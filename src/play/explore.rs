@@ -1,163 +1,149 @@
 //! Plays cases under schedules of disturbances: each must end as without them. A schedule under which a case fails is made as
-//! short as it can be.
+//! short as it can be. What is played and found depends on the seed and the number of schedules alone, not on threads or speed.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use super::case;
-use super::end::{self, End};
+use super::course::{Course, Part, Start};
+use super::disturbance::Disturbance;
 use super::ended::Ended;
-use super::faults::{Disturbance, What};
+use super::schedules::{Base, Schedules};
+use super::story::{Story, failure};
 use super::suite::Suite;
+use super::{side_by_side, starts};
 
-/// How many disturbances a random schedule has at most.
-const MOST: usize = 3;
-/// How many failures end the exploration.
-const FAILURES: usize = 5;
+/// How many schedules are played until failures are counted.
+const ROUND: usize = 16;
 
 /// What bounds an exploration.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     pub schedules: usize,
+    /// How many failures end it.
+    pub failures: usize,
     pub time: Option<Duration>,
     pub seed: u64,
     pub threads: usize,
 }
 
-/// A schedule under which a case fails, as short as it can be.
-#[derive(Debug, Clone)]
-pub(crate) struct Story {
-    pub place: (usize, usize),
-    pub schedule: Vec<Disturbance>,
-    /// What has struck, with the request that it has struck.
-    pub struck: Vec<(Disturbance, String)>,
-    pub failure: String,
+/// What an exploration has found.
+#[derive(Debug)]
+pub(crate) struct Explored {
+    /// How many schedules were played.
+    pub played: usize,
+    /// The stories of the schedules that fail.
+    pub stories: Vec<Story>,
 }
 
-/// A case without disturbance.
-struct Undisturbed {
-    place: (usize, usize),
-    writes: u64,
-    end: End,
+/// The suites with where the steps before their cases have ended.
+struct Plays<'a> {
+    suites: &'a [Suite],
+    starts: Vec<Option<Start>>,
 }
 
-/// Why a play counts as failed.
-fn failure(ended: &Ended, undisturbed: &End) -> Option<String> {
-    if let Some(failure) = &ended.failure {
-        return Some(failure.to_string());
+impl Plays<'_> {
+    fn course(&self, place: (usize, usize), part: Part) -> Course<'_> {
+        let start = self.starts[place.0].as_ref().filter(|_| part == Part::After);
+        Course { part, start, schedule: Some(&[]), ..Course::whole(self.suites, place) }
     }
-    let differences = end::differences(undisturbed, &ended.end);
-    (!differences.is_empty()).then(|| format!("the end differs:\n{}", differences.join("\n")))
+
+    fn disturbed(&self, base: &Base, schedule: &[Disturbance], traced: bool) -> Ended {
+        let course = self.course(base.place, base.part);
+        case::play(Course { schedule: Some(schedule), end: Some(&base.end), traced, ..course })
+    }
+
+    /// Leaves out what the failure does not need, and tells what happens then.
+    fn shrink(&self, base: &Base, mut schedule: Vec<Disturbance>) -> Story {
+        let mut index = 0;
+        while schedule.len() > 1 && index < schedule.len() {
+            let mut shorter = schedule.clone();
+            shorter.remove(index);
+            if failure(&self.disturbed(base, &shorter, false), &base.end).is_some() {
+                schedule = shorter;
+            } else {
+                index += 1;
+            }
+        }
+        let ended = self.disturbed(base, &schedule, true);
+        Story::new(self.suites, base, schedule, &ended)
+    }
 }
 
-/// Explores the selected cases. Returns how many schedules were played, and the stories of those that fail.
-pub(crate) fn explore(suites: &[Suite], selected: &[(usize, usize)], limits: Limits) -> (usize, Vec<Story>) {
-    let mut stories = Vec::new();
-    let mut all = Vec::new();
-    for &place in selected {
-        let ended = case::play(suites, place, Some(&[]));
-        match ended.failure {
-            Some(failure) => stories.push(Story {
-                place,
-                schedule: Vec::new(),
-                struck: Vec::new(),
-                failure: failure.to_string(),
-            }),
-            None => all.push(Undisturbed { place, writes: ended.writes, end: ended.end }),
+/// Explores the selected cases.
+pub(crate) fn explore(suites: &[Suite], selected: &[(usize, usize)], limits: Limits) -> Explored {
+    let used: BTreeSet<usize> = selected.iter().map(|place| place.0).collect();
+    let has_steps = |suite: &Suite| suite.cases.iter().any(|case| case.before > 0);
+    let plays = Plays { suites, starts: starts(suites, selected, limits.threads, has_steps) };
+    let mut parts = Vec::new();
+    for &suite in &used {
+        let cases = selected.iter().filter(|place| place.0 == suite);
+        if plays.starts[suite].is_some() {
+            parts.push(((suite, 0), Part::Before));
+            parts.extend(cases.map(|&place| (place, Part::After)));
+        } else {
+            parts.extend(cases.map(|&place| (place, Part::Whole)));
         }
     }
-    if all.is_empty() {
-        return (0, stories);
+    let bases = side_by_side(limits.threads, parts.len(), |index| {
+        let (place, part) = parts[index];
+        Base::new(place, part, case::play(Course { traced: true, ..plays.course(place, part) }))
+    });
+    let mut explored = Explored { played: 0, stories: Vec::new() };
+    let mut sound = Vec::new();
+    for base in bases {
+        match base {
+            Ok(base) => sound.push(base),
+            Err(ended) => explored.stories.push(Story::undisturbed(&ended)),
+        }
     }
-    let singles = singles(&all, limits.seed);
-    let (next, played) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let Some(mut schedules) = Schedules::new(sound, limits.seed) else { return explored };
     let started = Instant::now();
-    let found = Mutex::new(Vec::new());
-    let is_over = || {
-        let failures = found.lock().unwrap_or_else(PoisonError::into_inner).len();
-        failures >= FAILURES || limits.time.is_some_and(|time| started.elapsed() >= time)
-    };
-    std::thread::scope(|scope| {
-        for _ in 0..limits.threads.max(1) {
-            scope.spawn(|| {
-                loop {
-                    let number = next.fetch_add(1, Ordering::Relaxed);
-                    if number >= limits.schedules || is_over() {
-                        break;
-                    }
-                    let (index, schedule) = match singles.get(number) {
-                        Some((index, single)) => (*index, vec![*single]),
-                        None => random(&all, limits.seed.wrapping_add(number as u64)),
-                    };
-                    let undisturbed = &all[index];
-                    let ended = case::play(suites, undisturbed.place, Some(&schedule));
-                    played.fetch_add(1, Ordering::Relaxed);
-                    if failure(&ended, &undisturbed.end).is_some() {
-                        let story = shrink(suites, undisturbed, schedule);
-                        found.lock().unwrap_or_else(PoisonError::into_inner).push(story);
-                    }
-                }
-            });
-        }
-    });
-    stories.extend(found.into_inner().unwrap_or_else(PoisonError::into_inner));
-    (played.into_inner(), stories)
-}
-
-/// Plays one schedule of a case.
-pub(crate) fn replay(suites: &[Suite], place: (usize, usize), schedule: &[Disturbance]) -> Option<Story> {
-    let undisturbed = case::play(suites, place, Some(&[]));
-    let ended = case::play(suites, place, Some(schedule));
-    let failure = failure(&ended, &undisturbed.end)?;
-    Some(Story { place, schedule: schedule.to_vec(), struck: ended.struck, failure })
-}
-
-/// Each disturbance of each write alone, in an order that the seed gives.
-fn singles(all: &[Undisturbed], seed: u64) -> Vec<(usize, Disturbance)> {
-    let mut singles = Vec::new();
-    for (index, undisturbed) in all.iter().enumerate() {
-        for write in 1..=undisturbed.writes {
-            singles.extend(What::ALL.map(|what| (index, Disturbance { write, what })));
+    let is_over = || limits.time.is_some_and(|time| started.elapsed() >= time);
+    let mut failing = Vec::new();
+    let mut left = limits.schedules;
+    while left > 0 && failing.len() < limits.failures && !is_over() {
+        let count = ROUND.min(left);
+        left -= count;
+        let round: Vec<_> = (0..count).map(|_| schedules.choose()).collect();
+        let ends = side_by_side(limits.threads, count, |index| {
+            let (base, schedule) = &round[index];
+            (!is_over()).then(|| plays.disturbed(schedules.base(*base), schedule, false))
+        });
+        for ((base, schedule), ended) in round.into_iter().zip(ends) {
+            let Some(ended) = ended else { continue };
+            explored.played += 1;
+            if failure(&ended, &schedules.base(base).end).is_some() {
+                failing.push((base, schedule));
+            } else {
+                schedules.learn(base, &schedule, &ended);
+            }
         }
     }
-    fastrand::Rng::with_seed(seed).shuffle(&mut singles);
-    singles
-}
-
-/// Two or three disturbances of one case.
-fn random(all: &[Undisturbed], seed: u64) -> (usize, Vec<Disturbance>) {
-    let mut random = fastrand::Rng::with_seed(seed);
-    let index = random.usize(..all.len());
-    let mut schedule: Vec<Disturbance> = (0..random.usize(2..=MOST))
-        .map(|_| {
-            let write = random.u64(1..=all[index].writes.max(1));
-            Disturbance { write, what: What::ALL[random.usize(..What::ALL.len())] }
-        })
-        .collect();
-    schedule.sort_unstable();
-    schedule.dedup_by_key(|disturbance| disturbance.write);
-    (index, schedule)
-}
-
-/// Leaves out what the failure does not need.
-fn shrink(suites: &[Suite], undisturbed: &Undisturbed, mut schedule: Vec<Disturbance>) -> Story {
-    let fails = |schedule: &[Disturbance]| {
-        let ended = case::play(suites, undisturbed.place, Some(schedule));
-        failure(&ended, &undisturbed.end).map(|failure| (ended.struck, failure))
-    };
-    let mut last = fails(&schedule);
-    let mut index = 0;
-    while schedule.len() > 1 && index < schedule.len() {
-        let mut shorter = schedule.clone();
-        shorter.remove(index);
-        match fails(&shorter) {
-            Some(found) => (schedule, last) = (shorter, Some(found)),
-            None => index += 1,
-        }
-    }
-    let (struck, failure) = last.unwrap_or_else(|| {
-        (Vec::new(), "it fails only sometimes: the same schedule has passed now".to_owned())
+    failing.truncate(limits.failures);
+    let stories = side_by_side(limits.threads, failing.len(), |index| {
+        let (base, schedule) = &failing[index];
+        plays.shrink(schedules.base(*base), schedule.clone())
     });
-    Story { place: undisturbed.place, schedule, struck, failure }
+    explored.stories.extend(stories);
+    explored
+}
+
+/// Plays one schedule of a case again. Returns its story if it fails.
+pub(crate) fn replay(
+    suites: &[Suite],
+    place: (usize, usize),
+    part: Part,
+    schedule: &[Disturbance],
+) -> Option<Story> {
+    let starts = (0..suites.len())
+        .map(|suite| (part == Part::After && suite == place.0).then(|| case::start(suites, suite)).flatten());
+    let plays = Plays { suites, starts: starts.collect() };
+    let base = match Base::new(place, part, case::play(plays.course(place, part))) {
+        Ok(base) => base,
+        Err(ended) => return Some(Story::undisturbed(&ended)),
+    };
+    let ended = plays.disturbed(&base, schedule, true);
+    failure(&ended, &base.end)?;
+    Some(Story::new(suites, &base, schedule.to_vec(), &ended))
 }

@@ -1,9 +1,13 @@
 //! What goes wrong in a play: requests of the manager that fail, and commands.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use futures::StreamExt as _;
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::future::BoxFuture;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, BodyStream, StreamBody};
 use jiff::Timestamp;
@@ -11,103 +15,33 @@ use kube::client::Body;
 use operetta_embedded::{Call, Course, Exec, ExecResult, Objects, Programs, Reply as HttpReply};
 use serde_json::Value;
 use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, sleep_until};
 use tower::BoxError;
 
+use super::deeds::{Deed, Deeds, decider, is_creation, request_text};
+use super::disturbance::{Disturbance, Target, What, delay, mixed};
+use super::end::End;
+use super::suite::{CommandFault, RequestFault};
 use crate::apiserver::reply::{Answer, boxed, status};
+use crate::apiserver::{Server, command_text};
+use crate::cluster::Outside;
 use crate::diag::Diagnostic;
 use crate::package::test_file::Reply;
 
-/// Requests that fail.
+/// A disturbance that has struck.
 #[derive(Debug, Clone)]
-pub(super) struct RequestFault {
-    /// `write`, or a verb.
-    pub verb: String,
-    pub resource: Option<String>,
-    pub answer: Reply,
-    pub left: u32,
-}
-
-/// Commands that fail.
-#[derive(Debug, Clone)]
-pub(super) struct CommandFault {
-    pub words: Vec<String>,
-    pub exit_code: i32,
-    pub stderr: String,
-    pub left: u32,
-}
-
-/// One thing that goes wrong in a schedule.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Disturbance {
-    /// The number of the write of the manager, from 1.
-    pub write: u64,
-    pub what: What,
-}
-
-/// What happens to a write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum What {
-    /// The manager ends before it is sent.
-    KillBefore,
-    /// It is carried out, and the manager ends before the answer.
-    KillAfter,
-    /// It is carried out, and the answer is lost.
-    Lost,
-    /// It is not carried out, and the connection breaks.
-    Cut,
-    /// The answer is 409.
-    Conflict,
-    /// The answer is 429.
-    Busy,
-    /// The answer is 500.
-    Broken,
-    /// It is carried out, and all watches end.
-    Watches,
-}
-
-impl What {
-    pub(crate) const ALL: [Self; 8] = [
-        Self::KillBefore,
-        Self::KillAfter,
-        Self::Lost,
-        Self::Cut,
-        Self::Conflict,
-        Self::Busy,
-        Self::Broken,
-        Self::Watches,
-    ];
-
-    /// The word in files of schedules.
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::KillBefore => "killBefore",
-            Self::KillAfter => "killAfter",
-            Self::Lost => "lost",
-            Self::Cut => "cut",
-            Self::Conflict => "conflict",
-            Self::Busy => "busy",
-            Self::Broken => "broken",
-            Self::Watches => "watches",
-        }
-    }
-
-    /// What happened, for people.
-    pub(crate) fn story(self) -> &'static str {
-        match self {
-            Self::KillBefore => "the manager is killed before it sends this, and started again",
-            Self::KillAfter => "the manager is killed when this is carried out, and started again",
-            Self::Lost => "this is carried out, and its answer is lost",
-            Self::Cut => "this is not carried out: the connection breaks",
-            Self::Conflict => "this is answered with 409",
-            Self::Busy => "this is answered with 429",
-            Self::Broken => "this is answered with 500",
-            Self::Watches => "this is carried out, and all watches end",
-        }
-    }
+pub(crate) struct Struck {
+    pub disturbance: Disturbance,
+    /// What it has struck, for people.
+    pub text: String,
+    /// The pod that has died.
+    pub pod: Option<String>,
+    /// The time since the start.
+    pub at: Duration,
 }
 
 /// The faults of a play. Clones are the same.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct Faults(Arc<Mutex<State>>, Arc<Signals>);
 
 #[derive(Debug, Default)]
@@ -116,17 +50,57 @@ struct Signals {
     watches_end: Notify,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
     requests: Vec<RequestFault>,
     commands: Vec<CommandFault>,
     schedule: Vec<Disturbance>,
-    /// The writes of managers so far.
-    writes: u64,
-    /// The disturbances that have struck, with the request that each has struck.
-    struck: Vec<(Disturbance, String)>,
-    /// Whether the manager has been killed: nothing that it sends arrives.
+    /// The seed of the order of events, if it is not the usual one.
+    order: Option<u64>,
+    deeds: Deeds,
+    /// All requests of managers so far: what a play costs.
+    sent: u64,
+    struck: Vec<Struck>,
+    /// Counts the managers: nothing that a former one sends arrives.
     generation: u64,
+    /// Until when watches deliver nothing.
+    late_until: Option<Instant>,
+    /// Until when expressions about pods do not count, for one has died.
+    mourning_until: Option<Instant>,
+    /// Until when no pod can be created.
+    no_pods_until: Option<Instant>,
+    /// The uids of pods that disturbances have killed.
+    dead: BTreeSet<String>,
+    began: Instant,
+    /// What is wrong with the engine, in tests of exploration itself.
+    #[cfg(test)]
+    bug: Option<super::planted::Bug>,
+}
+
+/// How long expressions about pods do not count when one has died.
+const MOURNING: Duration = Duration::from_secs(120);
+
+impl Default for Faults {
+    fn default() -> Self {
+        let state = State {
+            requests: Vec::new(),
+            commands: Vec::new(),
+            schedule: Vec::new(),
+            order: None,
+            deeds: Deeds::default(),
+            sent: 0,
+            struck: Vec::new(),
+            generation: 0,
+            late_until: None,
+            mourning_until: None,
+            no_pods_until: None,
+            dead: BTreeSet::new(),
+            began: Instant::now(),
+            #[cfg(test)]
+            bug: None,
+        };
+        Self(Arc::new(Mutex::new(state)), Arc::default())
+    }
 }
 
 impl Faults {
@@ -147,13 +121,53 @@ impl Faults {
         self.with(|state| state.generation += 1);
     }
 
-    pub(super) fn schedule(&self, schedule: &[Disturbance]) {
-        self.with(|state| state.schedule = schedule.to_vec());
+    /// Sets what goes wrong. With `traced`, who decided each deed is noted.
+    pub(super) fn schedule(&self, schedule: &[Disturbance], traced: bool) {
+        self.with(|state| {
+            state.schedule = schedule.to_vec();
+            let order = schedule.iter().find(|disturbance| disturbance.what == What::Order);
+            state.order = order.map(|order| order.choice);
+            if let Some(&disturbance) = order {
+                let text = "all that the manager sees".to_owned();
+                state.struck.push(Struck { disturbance, text, pod: None, at: Duration::ZERO });
+            }
+            state.deeds.traced = traced;
+        });
     }
 
-    /// How many writes the managers have sent, and what has struck.
-    pub(super) fn struck(&self) -> (u64, Vec<(Disturbance, String)>) {
-        self.with(|state| (state.writes, state.struck.clone()))
+    #[cfg(test)]
+    pub(super) fn plant(&self, bug: Option<super::planted::Bug>) {
+        self.with(|state| state.bug = bug);
+    }
+
+    /// What the managers have done, what has struck, and how many requests there were.
+    pub(super) fn done(&self) -> (Vec<Deed>, Vec<Struck>, u64) {
+        self.with(|state| (state.deeds.all.clone(), state.struck.clone(), state.sent))
+    }
+
+    /// Counts that must be the same in the end as without disturbance: Jobs and calls.
+    pub(super) fn tallies(&self) -> End {
+        self.with(|state| state.deeds.tallies())
+    }
+
+    /// Why what was done must never be done.
+    pub(super) fn violation(&self) -> Option<String> {
+        self.with(|state| state.deeds.violation.clone())
+    }
+
+    /// Whether a pod has died by a disturbance.
+    pub(super) fn has_killed(&self, uid: &str) -> bool {
+        self.with(|state| state.dead.contains(uid))
+    }
+
+    /// Whether expressions about pods do not count, for one has died.
+    pub(super) fn is_mourning(&self) -> bool {
+        self.with(|state| state.mourning_until.is_some_and(|until| Instant::now() < until))
+    }
+
+    /// Whether all disturbances have struck.
+    pub(super) fn have_struck(&self) -> bool {
+        self.with(|state| state.struck.len() >= state.schedule.len())
     }
 
     /// Waits until a disturbance kills the manager.
@@ -166,18 +180,42 @@ impl Faults {
         self.1.killed.notify_one();
     }
 
-    /// Counts a write, and says what happens to it.
-    fn of_write(&self, method: &Method, path: &str) -> Option<What> {
-        if *method == Method::GET || path.contains("/events") || path.ends_with("reviews") {
-            return None;
-        }
+    fn is_former(&self, generation: u64) -> bool {
+        self.with(|state| state.generation != generation)
+    }
+
+    /// Counts something that is done, and says what happens to it.
+    fn strikes(
+        &self,
+        server: &Server,
+        target: Target,
+        text: String,
+        is_effect: bool,
+    ) -> (u64, Option<Disturbance>) {
+        let traced = self.with(|state| state.deeds.traced);
+        let (by, pods) = if traced {
+            server.read(|api| (decider(api), super::pods::expendable(api).len()))
+        } else {
+            (None, 0)
+        };
         self.with(|state| {
-            state.writes += 1;
-            let write = state.writes;
-            let found = *state.schedule.iter().find(|disturbance| disturbance.write == write)?;
-            state.struck.push((found, format!("{method} {path}")));
-            Some(found.what)
+            let at = state.began.elapsed();
+            let deed = Deed { target, number: 0, at, text: text.clone(), is_effect, by, pods };
+            let number = state.deeds.note(deed);
+            let found =
+                state.schedule.iter().find(|one| one.target == target && one.number == number).copied();
+            if let Some(disturbance) = found {
+                state.struck.push(Struck { disturbance, text, pod: None, at });
+            }
+            (number, found)
         })
+    }
+
+    /// Whether a request creates or changes a pod while that is impossible.
+    fn are_no_pods(&self, method: &Method, path: &str) -> bool {
+        *method != Method::DELETE
+            && path.split('/').any(|part| part == "pods")
+            && self.with(|state| state.no_pods_until.is_some_and(|until| Instant::now() < until))
     }
 
     fn of_request(&self, method: &Method, path: &str) -> Option<Reply> {
@@ -200,69 +238,230 @@ impl Faults {
         })
     }
 
-    /// A client through which these faults strike, until [`Faults::cut`].
-    pub(super) fn client(&self, inner: kube::Client) -> kube::Client {
-        let faults = self.clone();
+    /// A client of the server through which these faults strike, until [`Faults::cut`].
+    pub(super) fn client(&self, server: &Server, inner: kube::Client) -> kube::Client {
+        let (faults, server) = (self.clone(), server.clone());
         let generation = self.with(|state| state.generation);
         let namespace = inner.default_namespace().to_owned();
         let service = tower::service_fn(move |request: Request<Body>| {
-            let (faults, inner) = (faults.clone(), inner.clone());
+            let (faults, server, inner) = (faults.clone(), server.clone(), inner.clone());
             async move {
-                if faults.with(|state| state.generation) != generation {
+                if faults.is_former(generation) {
                     return std::future::pending().await;
                 }
-                let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
-                let send = async |request| {
-                    let answer = inner.send(request).await.map_err(BoxError::from)?;
-                    Ok(if is_watch { faults.ending(answer) } else { answer.map(boxed) })
+                faults.with(|state| state.sent += 1);
+                let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
+                let answer = if query.contains("watch=true") {
+                    let watch = path.bytes().fold(0, |hash, byte| mixed(hash, u64::from(byte)));
+                    faults.watch(inner.send(request).await?, watch)
+                } else if path.ends_with("/exec") {
+                    faults.command(&server, &inner, request).await?
+                } else {
+                    faults.request(&server, &inner, request).await?
                 };
-                let disturbed = faults.of_write(request.method(), request.uri().path());
-                let fault = match disturbed {
-                    None => faults.of_request(request.method(), request.uri().path()),
-                    Some(What::Lost) => Some(Reply::Lost),
-                    Some(What::Cut) => Some(Reply::Cut),
-                    Some(What::Conflict) => Some(Reply::Code(409)),
-                    Some(What::Busy) => Some(Reply::Code(429)),
-                    Some(What::Broken) => Some(Reply::Code(500)),
-                    Some(What::KillBefore) => {
-                        faults.kill();
-                        return std::future::pending().await;
-                    }
-                    Some(What::KillAfter) => {
-                        let _ = send(request).await?;
-                        faults.kill();
-                        return std::future::pending().await;
-                    }
-                    Some(What::Watches) => {
-                        let answer = send(request).await?;
-                        faults.1.watches_end.notify_waiters();
-                        return Ok(answer);
-                    }
-                };
-                match fault {
-                    None => send(request).await,
-                    Some(Reply::Code(code)) => Ok(refusal(code)),
-                    Some(Reply::Cut) => Err(BoxError::from(broken())),
-                    Some(Reply::Lost) => {
-                        let answer = inner.send(request).await?;
-                        let _ = answer.into_body().collect().await;
-                        Err(broken().into())
-                    }
+                // A manager that has been killed meanwhile hears nothing.
+                if faults.is_former(generation) {
+                    return std::future::pending().await;
                 }
+                Ok::<_, BoxError>(answer)
             }
         });
         kube::Client::new(service, namespace)
     }
-}
 
-impl Faults {
-    /// The answer to a watch, which ends when all watches end.
-    fn ending(&self, answer: Response<Body>) -> Response<Answer> {
-        let signals = Arc::clone(&self.1);
+    /// A request that is no watch and no command.
+    async fn request(
+        &self,
+        server: &Server,
+        inner: &kube::Client,
+        mut request: Request<Body>,
+    ) -> Result<Response<Answer>, BoxError> {
+        let path = request.uri().path();
+        let is_write =
+            *request.method() != Method::GET && !path.contains("/events") && !path.ends_with("reviews");
+        let (mut number, mut found, mut creates) = (0, None, false);
+        if is_write {
+            let (parts, body) = request.into_parts();
+            let body = body.collect_bytes().await?;
+            creates = is_creation(&parts, &body);
+            #[cfg(test)]
+            let (parts, body) = match self.with(|state| state.bug) {
+                Some(bug) => bug.alter(parts, body),
+                None => (parts, body),
+            };
+            let (text, is_effect) = request_text(&parts, &body);
+            self.with(|state| state.deeds.note_job(&parts, &body));
+            request = Request::from_parts(parts, Body::from(body));
+            (number, found) = self.strikes(server, Target::Write, text, is_effect);
+        }
+        let fault = match found.map(|one| one.what) {
+            None if is_write && self.are_no_pods(request.method(), request.uri().path()) => {
+                Some(Reply::Code(500))
+            }
+            None => self.of_request(request.method(), request.uri().path()),
+            Some(What::Lost) => Some(Reply::Lost),
+            Some(What::Cut) => Some(Reply::Cut),
+            Some(What::Conflict) => Some(Reply::Code(409)),
+            Some(What::Busy) => Some(Reply::Code(429)),
+            Some(What::Broken) => Some(Reply::Code(500)),
+            Some(What::KillBefore) => {
+                self.kill();
+                return std::future::pending().await;
+            }
+            // No precondition keeps what creates from coming late: only the fence of the former leader does.
+            Some(What::TakenOver) if !creates => {
+                let (inner, late) = (inner.clone(), found.map(Disturbance::seconds).unwrap_or_default());
+                tokio::spawn(async move {
+                    sleep(late).await;
+                    let _ = inner.send(request).await;
+                });
+                self.kill();
+                return std::future::pending().await;
+            }
+            Some(_) => None,
+        };
+        let answer = match fault {
+            Some(Reply::Code(code)) => return Ok(refusal(code)),
+            Some(Reply::Cut) => return Err(broken().into()),
+            Some(Reply::Lost) => {
+                let _ = inner.send(request).await?.into_body().collect().await;
+                return Err(broken().into());
+            }
+            None => inner.send(request).await?.map(boxed),
+        };
+        match found {
+            Some(Disturbance { what: What::KillAfter | What::TakenOver, .. }) => self.kill(),
+            Some(Disturbance { what: What::WatchesEnd, .. }) => self.1.watches_end.notify_waiters(),
+            Some(one) if one.what == What::WatchesLate => {
+                self.with(|state| state.late_until = Some(Instant::now() + one.seconds()));
+            }
+            Some(one) if one.what == What::PodDies => self.kill_pod(server, one),
+            _ => {}
+        }
+        if is_write {
+            self.wait_in_order(number).await;
+        }
+        Ok(answer)
+    }
+
+    /// A command in a container.
+    async fn command(
+        &self,
+        server: &Server,
+        inner: &kube::Client,
+        request: Request<Body>,
+    ) -> Result<Response<Answer>, BoxError> {
+        let text = command_text(request.uri());
+        let (_, found) = self.strikes(server, Target::Command, text, false);
+        let Some(one) = found else { return Ok(inner.send(request).await?.map(boxed)) };
+        let what = one.what;
+        if !matches!(what, What::Cut | What::PodDies) {
+            server.carry_out(request.uri());
+        }
+        match what {
+            What::PodDies => {
+                let answer = inner.send(request).await?.map(boxed);
+                self.kill_pod(server, one);
+                return Ok(answer);
+            }
+            What::KillAfter => self.kill(),
+            What::Late => {}
+            _ => return Err(broken().into()),
+        }
+        std::future::pending().await
+    }
+
+    /// A pod that loses no data with its end is gone at once, as with its node, and for some time none may be created.
+    fn kill_pod(&self, server: &Server, one: Disturbance) {
+        let killed = server.with(|api, now| super::pods::kill(api, one.pod(), now));
+        let Some((name, uid)) = killed else { return };
+        self.with(|state| {
+            state.no_pods_until = Some(Instant::now() + one.seconds());
+            if let Some(struck) = state.struck.last_mut() {
+                struck.pod = Some(name);
+            }
+            state.dead.insert(uid);
+            state.mourning_until = Some(Instant::now() + MOURNING);
+        });
+    }
+
+    /// The answer to a watch, which ends when all watches end, and may be late.
+    fn watch(&self, answer: Response<Body>, watch: u64) -> Response<Answer> {
+        let (faults, signals) = (self.clone(), Arc::clone(&self.1));
         answer.map(|body| {
             let end = async move { signals.watches_end.notified().await };
-            let frames = BodyStream::new(body).take_until(Box::pin(end));
-            boxed(StreamBody::new(frames))
+            let frames = BodyStream::new(body).then(move |frame| {
+                let faults = faults.clone();
+                async move {
+                    faults.wait_in_order(watch).await;
+                    while let Some(until) =
+                        faults.with(|state| state.late_until.filter(|until| *until > Instant::now()))
+                    {
+                        sleep_until(until).await;
+                    }
+                    frame
+                }
+            });
+            boxed(StreamBody::new(Box::pin(frames.take_until(Box::pin(end)))))
+        })
+    }
+
+    /// Waits as long as the order of events says, if there is one.
+    async fn wait_in_order(&self, of: u64) {
+        let (order, elapsed) = self.with(|state| (state.order, state.began.elapsed()));
+        if let Some(seed) = order {
+            sleep(delay(seed, of, elapsed)).await;
+        }
+    }
+
+    /// What answers the HTTP requests of packages, through which these faults strike.
+    pub(super) fn outside(&self, server: &Server) -> Arc<dyn Outside> {
+        let generation = self.with(|state| state.generation);
+        Arc::new(FaultyOutside {
+            faults: self.clone(),
+            server: server.clone(),
+            inner: server.outside(),
+            generation,
+        })
+    }
+}
+
+struct FaultyOutside {
+    faults: Faults,
+    server: Server,
+    inner: Arc<dyn Outside>,
+    generation: u64,
+}
+
+impl Outside for FaultyOutside {
+    fn call(&self, request: Request<Bytes>) -> BoxFuture<'_, Result<Response<Bytes>, String>> {
+        #[cfg(test)]
+        let request = self.faults.with(|state| match state.bug {
+            Some(bug) => bug.alter_call(request, state.sent),
+            None => request,
+        });
+        Box::pin(async move {
+            if self.faults.is_former(self.generation) {
+                return std::future::pending().await;
+            }
+            let text = format!("{} {}", request.method(), request.uri());
+            self.faults.with(|state| state.deeds.note_call(&request));
+            let (_, found) =
+                self.faults.strikes(&self.server, Target::Call, text, *request.method() != Method::GET);
+            let Some(one) = found else { return self.inner.call(request).await };
+            let what = one.what;
+            if what == What::PodDies {
+                self.faults.kill_pod(&self.server, one);
+                return self.inner.call(request).await;
+            }
+            if what != What::Cut {
+                let _ = self.inner.call(request).await;
+            }
+            if what == What::KillAfter {
+                self.faults.kill();
+            }
+            // The connection stays, and no answer comes: the request ends at its deadline.
+            std::future::pending().await
         })
     }
 }
@@ -292,6 +491,11 @@ pub(super) struct Faulty {
 }
 
 impl Programs for Faulty {
+    /// The programs themselves, without the faults of this play.
+    fn copy(&self) -> Box<dyn Programs> {
+        self.inner.copy()
+    }
+
     fn start(&mut self, pod: &Value, objects: &dyn Objects, now: Timestamp) -> Course {
         self.inner.start(pod, objects, now)
     }
@@ -304,8 +508,8 @@ impl Programs for Faulty {
         self.inner.faults()
     }
 
-    fn has_readiness(&self) -> bool {
-        self.inner.has_readiness()
+    fn readiness(&self) -> Option<u64> {
+        self.inner.readiness()
     }
 
     fn stop(&mut self, pod: &Value, objects: &dyn Objects, now: Timestamp) {
@@ -323,7 +527,8 @@ impl Programs for Faulty {
         });
         match fault {
             Some(fault) => {
-                ExecResult { stderr: fault.stderr, exit_code: fault.exit_code, ..ExecResult::default() }
+                let CommandFault { stdout, stderr, exit_code, .. } = fault;
+                ExecResult { stdout, stderr, exit_code, ..ExecResult::default() }
             }
             None => self.inner.exec(exec, objects),
         }

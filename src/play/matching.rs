@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use crate::yaml::PathItem;
+
 /// How many differences are found at most.
 const MOST: usize = 20;
 
@@ -10,9 +12,20 @@ const MOST: usize = 20;
 pub(super) struct Difference {
     /// The path, for example `status.conditions[Ready]`.
     pub path: String,
+    /// The same place in the expected part.
+    pub place: Vec<PathItem>,
     pub expected: Value,
     /// `None` if the place does not exist.
     pub found: Option<Value>,
+    /// Whether `expected` is an item that none fits; `found` is the nearest one.
+    pub is_item: bool,
+}
+
+/// Adds a step to the front of the places of differences.
+fn place(found: &mut [Difference], item: impl Fn() -> PathItem) {
+    for difference in found {
+        difference.place.insert(0, item());
+    }
 }
 
 /// What differs from the expected part. Fields that it does not name may have any value; null stands for an absent field. Of a list of
@@ -31,7 +44,9 @@ fn compare(expected: &Value, found: Option<&Value>, path: &str, all: &mut Vec<Di
         (Value::Null, found) => found.is_none_or(Value::is_null),
         (Value::Object(part), Some(Value::Object(whole))) => {
             for (key, value) in part {
+                let before = all.len();
                 compare(value, whole.get(key), &below(path, key), all);
+                place(&mut all[before..], || PathItem::Key(key.clone()));
             }
             true
         }
@@ -43,26 +58,42 @@ fn compare(expected: &Value, found: Option<&Value>, path: &str, all: &mut Vec<Di
         (_, None) => false,
     };
     if !fits {
-        all.push(Difference { path: path.to_owned(), expected: expected.clone(), found: found.cloned() });
+        all.push(Difference {
+            path: path.to_owned(),
+            place: Vec::new(),
+            expected: expected.clone(),
+            found: found.cloned(),
+            is_item: false,
+        });
     }
 }
 
 /// Each expected item takes the first item that fits and that no other has taken.
 fn compare_items(part: &[Value], whole: &[Value], path: &str, all: &mut Vec<Difference>) {
     let mut taken = vec![false; whole.len()];
-    for expected in part {
+    for (at, expected) in part.iter().enumerate() {
         let free = whole.iter().enumerate().filter(|(index, _)| !taken[*index]);
         let compared = free.map(|(index, item)| {
             let found = differences(expected, Some(item), &label(path, item, index));
             (index, found, !same_name(expected, item))
         });
-        let nearest = compared.min_by_key(|(_, found, is_other)| (found.len(), *is_other));
+        let nearest = compared.min_by_key(|(_, found, is_other)| (!found.is_empty(), *is_other, found.len()));
         match nearest {
             Some((index, found, _)) if found.is_empty() => taken[index] = true,
-            Some((_, found, _)) if found.len() < expected.as_object().map_or(1, serde_json::Map::len) => {
+            Some((index, mut found, is_other))
+                if !is_other || found.len() < expected.as_object().map_or(1, serde_json::Map::len) =>
+            {
+                taken[index] = !is_other;
+                place(&mut found, || PathItem::Index(at));
                 all.extend(found);
             }
-            _ => all.push(Difference { path: format!("{path}[]"), expected: expected.clone(), found: None }),
+            nearest => all.push(Difference {
+                path: format!("{path}[]"),
+                place: vec![PathItem::Index(at)],
+                expected: expected.clone(),
+                found: nearest.map(|(index, ..)| whole[index].clone()),
+                is_item: true,
+            }),
         }
     }
 }

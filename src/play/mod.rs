@@ -4,27 +4,77 @@
 //! nothing depends on speed.
 
 mod case;
+mod commands;
+mod course;
+mod deeds;
+mod disturbance;
 mod end;
 mod ended;
 mod expect;
 mod explore;
 mod faults;
+mod impossible;
+mod init;
 mod matching;
+mod objects;
+mod ours;
+#[cfg(test)]
+mod planted;
+mod pods;
+mod possible;
+mod real;
+mod schedules;
+mod sources;
+mod steps;
+mod story;
 mod suite;
+#[cfg(test)]
+mod tests;
+mod update;
 mod view;
 mod watcher;
 
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::package::Resource;
-use crate::package::plan::{Action, Step};
+use crate::diag::Diagnostic;
+use crate::package::plan::{Action, OnFailure, Step};
+use crate::package::{Package, Resource};
 
-pub(crate) use ended::Ended;
-pub(crate) use explore::{Limits, Story, explore, replay};
-pub(crate) use faults::{Disturbance, What};
-pub(crate) use suite::{Suite, load};
-pub(crate) use watcher::Reached;
+pub(crate) use course::Part;
+pub(crate) use disturbance::{Disturbance, What};
+pub(crate) use ended::{Ended, IMAGE, Reached};
+pub(crate) use explore::{Limits, explore, replay};
+pub(crate) use init::{Instance, init, resource_of};
+pub(crate) use ours::Ours;
+pub(crate) use real::Ground;
+pub(crate) use sources::{Sources, plain};
+pub(crate) use story::Story;
+pub(crate) use suite::{Suite, select};
+pub(crate) use update::{Edit, rewrite};
+
+/// Loads all files of cases of a package.
+///
+/// # Errors
+/// All mistakes of all files, and all expectations that can never hold.
+pub(crate) fn load(folder: &Path, package: &Arc<Package>) -> Result<Vec<Suite>, Vec<Diagnostic>> {
+    load_from(folder, package, &mut Sources::default())
+}
+
+/// The same; `sources` remembers what was read, and says what may be.
+///
+/// # Errors
+/// The same.
+pub(crate) fn load_from(
+    folder: &Path,
+    package: &Arc<Package>,
+    sources: &mut Sources,
+) -> Result<Vec<Suite>, Vec<Diagnostic>> {
+    let suites = suite::load(folder, package, sources)?;
+    let errors = impossible::impossible(&suites);
+    if errors.is_empty() { Ok(suites) } else { Err(errors) }
+}
 
 /// Plays cases, as many at once as the machine has processors, and tells of each as it ends.
 pub(crate) fn play(
@@ -33,22 +83,69 @@ pub(crate) fn play(
     threads: usize,
     ended: impl Fn(&Ended) + Sync,
 ) -> Vec<Ended> {
+    let starts = starts(suites, selected, threads, |_| true);
+    side_by_side(threads, selected.len(), |index| {
+        let result = case::play(course::Course::of(suites, selected[index], &starts));
+        ended(&result);
+        result
+    })
+}
+
+/// Plays what comes before the cases, once for each wanted file that has selected cases.
+fn starts(
+    suites: &[Suite],
+    selected: &[(usize, usize)],
+    threads: usize,
+    is_wanted: impl Fn(&Suite) -> bool + Sync,
+) -> Vec<Option<course::Start>> {
+    side_by_side(threads, suites.len(), |suite| {
+        let is_used = selected.iter().any(|place| place.0 == suite) && is_wanted(&suites[suite]);
+        is_used.then(|| case::start(suites, suite)).flatten()
+    })
+}
+
+/// The results of a function for the numbers below `count`, computed by several threads that take them in order.
+fn side_by_side<T: Send>(threads: usize, count: usize, compute: impl Fn(usize) -> T + Sync) -> Vec<T> {
     let next = AtomicUsize::new(0);
-    let all = Mutex::new(Vec::new());
+    let all = Mutex::new(Vec::with_capacity(count));
     std::thread::scope(|scope| {
-        for _ in 0..threads.clamp(1, selected.len().max(1)) {
+        for _ in 0..threads.clamp(1, count.max(1)) {
             scope.spawn(|| {
-                while let Some(&place) = selected.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let result = case::play(suites, place, None);
-                    ended(&result);
-                    all.lock().unwrap_or_else(PoisonError::into_inner).push(result);
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    if index >= count {
+                        break;
+                    }
+                    let result = compute(index);
+                    all.lock().unwrap_or_else(PoisonError::into_inner).push((index, result));
                 }
             });
         }
     });
     let mut all = all.into_inner().unwrap_or_else(PoisonError::into_inner);
-    all.sort_by_key(|ended| ended.place);
-    all
+    all.sort_by_key(|(index, _)| *index);
+    all.into_iter().map(|(_, result)| result).collect()
+}
+
+/// How many children, plans and steps were reached, and how many the package has.
+pub(crate) fn coverage(suites: &[Suite], reached: &Reached) -> [(&'static str, usize, usize); 3] {
+    let all = reachable(suites);
+    ["children", "plans", "steps"].map(|what| {
+        let of = all.iter().filter(|name| kind_of(name) == what);
+        let (hit, missed): (Vec<_>, Vec<_>) = of.partition(|name| reached.contains(*name));
+        (what, hit.len(), hit.len() + missed.len())
+    })
+}
+
+/// What a name of something reached is about.
+fn kind_of(name: &str) -> &'static str {
+    if name.contains(" step ") {
+        "steps"
+    } else if name.contains(" child ") {
+        "children"
+    } else {
+        "plans"
+    }
 }
 
 /// All that the package of these suites has: children, plans and their steps.
@@ -80,7 +177,14 @@ fn leaves(resource: &Resource, steps: &[Step], prefix: &str, depth: usize, all: 
                 let plan = resource.plan(&call.plan);
                 leaves(resource, plan.map_or(&[], |plan| &plan.steps), &format!("{path}/"), depth + 1, all);
             }
-            _ => drop(all.insert(path)),
+            _ => drop(all.insert(path.clone())),
+        }
+        if let OnFailure::Plan(name) = &step.on_failure
+            && depth < INNER
+        {
+            let plan = resource.plan(name);
+            let steps = plan.map_or(&[][..], |plan| &plan.steps);
+            leaves(resource, steps, &format!("{path}/onFailure/"), depth + 1, all);
         }
     }
 }

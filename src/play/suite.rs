@@ -9,11 +9,12 @@ use std::time::Duration;
 use operetta_embedded::World;
 use serde_json::Value;
 
+use super::sources::Sources;
 use crate::diag::{Diagnostic, Location, Source, did_you_mean};
 use crate::package::Package;
 use crate::package::decode::At;
 use crate::package::manifest::Expression;
-use crate::package::test_file::{self as format, Address, Manifest, Partial, Reply, read_test_file};
+use crate::package::test_file::{self as format, Address, Manifest, Part, Partial, read_test_file};
 use crate::template::{Engine, Expr, Segment};
 use crate::yaml;
 
@@ -21,8 +22,6 @@ use crate::yaml;
 const VARIABLES: [&str; 6] = ["instance", "children", "runs", "pods", "objects", "deleted"];
 /// The name of the world's file.
 const WORLD: &str = "world.yaml";
-/// The largest file that is read, in bytes.
-const FILE: u64 = 8 << 20;
 /// How long an expectation may take, if the step does not say.
 const WITHIN: Duration = Duration::from_secs(3600);
 
@@ -31,17 +30,31 @@ const WITHIN: Duration = Duration::from_secs(3600);
 pub(crate) struct Suite {
     /// The file, as it is shown.
     pub path: String,
+    pub source: Arc<Source>,
     pub packages: Vec<Arc<Package>>,
     pub world: Option<World>,
     pub cases: Vec<Case>,
+    /// Whether expectations that differ are recorded instead of failing.
+    pub records: bool,
+    /// Whether what there is at the end of a case is kept.
+    pub observes: bool,
+    /// What is wrong with the engine, in tests of exploration itself.
+    #[cfg(test)]
+    pub bug: Option<super::planted::Bug>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Case {
     pub name: String,
     pub location: Location,
+    /// The invariants of the file, then those of the case.
     pub invariants: Vec<Invariant>,
+    /// How many invariants the file has.
+    pub shared: usize,
+    /// The steps before each case of the file, then those of the case.
     pub steps: Vec<Step>,
+    /// How many steps stand before each case.
+    pub before: usize,
 }
 
 /// An expression that holds after every write, or after none.
@@ -67,6 +80,8 @@ pub(crate) struct Check {
 #[derive(Debug, Clone)]
 pub(crate) struct Step {
     pub action: Action,
+    /// The user who does it; `None` is an administrator.
+    pub user: Option<String>,
     pub refused: Option<String>,
     pub location: Location,
 }
@@ -78,6 +93,7 @@ pub(crate) enum Action {
     Delete(Address),
     Run { plan: String, params: Option<Value>, of: Option<Address> },
     Approve { plan: String, of: Option<Address> },
+    Exec(Command),
     Expect(Box<Expect>),
     Wait(Duration),
     Break(Break),
@@ -85,10 +101,43 @@ pub(crate) enum Action {
     Upgrade(Arc<Package>),
 }
 
+/// A command in a container, and what is expected of it.
+#[derive(Debug, Clone)]
+pub(crate) struct Command {
+    pub namespace: String,
+    pub pod: String,
+    pub container: Option<String>,
+    pub words: Vec<String>,
+    pub stdin: Option<String>,
+    pub stdout: Option<String>,
+    pub stderr: Option<String>,
+    pub exit_code: i32,
+}
+
 #[derive(Debug, Clone)]
 pub(crate) enum Break {
-    Commands { words: Vec<String>, exit_code: i32, stderr: String, times: u32 },
-    Requests { verb: String, resource: Option<String>, answer: Reply, times: u32 },
+    Commands(CommandFault),
+    Requests(RequestFault),
+}
+
+/// Requests that fail.
+#[derive(Debug, Clone)]
+pub(crate) struct RequestFault {
+    /// `write`, or a verb.
+    pub verb: String,
+    pub resource: Option<String>,
+    pub answer: format::Reply,
+    pub left: u32,
+}
+
+/// Commands that fail.
+#[derive(Debug, Clone)]
+pub(crate) struct CommandFault {
+    pub words: Vec<String>,
+    pub exit_code: i32,
+    pub stdout: String,
+    pub stderr: String,
+    pub left: u32,
 }
 
 #[derive(Debug, Clone)]
@@ -96,8 +145,8 @@ pub(crate) struct Expect {
     pub instance: Option<Partial>,
     pub children: Vec<(At<String>, Partial)>,
     pub objects: Vec<(At<String>, Address, Partial)>,
-    pub runs: Vec<At<Value>>,
-    pub events: Vec<At<Value>>,
+    pub runs: Vec<At<Part>>,
+    pub events: Vec<At<Part>>,
     pub that: Vec<Check>,
     pub within: Duration,
     pub holds_for: Duration,
@@ -107,7 +156,11 @@ pub(crate) struct Expect {
 ///
 /// # Errors
 /// All mistakes of all files.
-pub(crate) fn load(folder: &Path, package: &Arc<Package>) -> Result<Vec<Suite>, Vec<Diagnostic>> {
+pub(crate) fn load(
+    folder: &Path,
+    package: &Arc<Package>,
+    sources: &mut Sources,
+) -> Result<Vec<Suite>, Vec<Diagnostic>> {
     let tests = folder.join("tests");
     let entries = fs::read_dir(&tests).map_err(|error| {
         let message = format!("{} cannot be read: {error}", tests.display());
@@ -121,14 +174,39 @@ pub(crate) fn load(folder: &Path, package: &Arc<Package>) -> Result<Vec<Suite>, 
     files.sort();
     let (mut suites, mut errors) = (Vec::new(), Vec::new());
     for file in files {
-        let mut loader =
-            Loader { folder: tests.clone(), errors: Vec::new(), engine: Engine::empty(), package };
-        match loader.file(&file) {
-            Some(suite) if loader.errors.is_empty() => suites.push(suite),
-            _ => errors.append(&mut loader.errors),
+        let source = sources.read(&file).map_err(|error| vec![error]);
+        match source.and_then(|source| parse(&tests, package, source, sources)) {
+            Ok(suite) => suites.push(suite),
+            Err(found) => errors.extend(found),
         }
     }
     if errors.is_empty() { Ok(suites) } else { Err(errors) }
+}
+
+/// The cases whose name contains a text.
+pub(crate) fn select(suites: &[Suite], text: Option<&str>) -> Vec<(usize, usize)> {
+    let cases = suites.iter().enumerate().flat_map(|(suite, one)| {
+        one.cases.iter().enumerate().map(move |(case, one)| ((suite, case), &one.name))
+    });
+    cases.filter(|(_, name)| text.is_none_or(|text| name.contains(text))).map(|(place, _)| place).collect()
+}
+
+/// Reads the cases of one file in the folder `tests`.
+///
+/// # Errors
+/// All mistakes of the file.
+pub(super) fn parse(
+    tests: &Path,
+    package: &Arc<Package>,
+    source: Arc<Source>,
+    sources: &mut Sources,
+) -> Result<Suite, Vec<Diagnostic>> {
+    let folder = tests.to_owned();
+    let mut loader = Loader { folder, errors: Vec::new(), engine: Engine::empty(), package, sources };
+    match loader.file(source) {
+        Some(suite) if loader.errors.is_empty() => Ok(suite),
+        _ => Err(loader.errors),
+    }
 }
 
 struct Loader<'a> {
@@ -136,18 +214,7 @@ struct Loader<'a> {
     errors: Vec<Diagnostic>,
     engine: Engine,
     package: &'a Arc<Package>,
-}
-
-fn read(path: &Path) -> Result<Arc<Source>, Diagnostic> {
-    let unreadable = |why: String| {
-        Diagnostic::error("test::unreadable", format!("{} cannot be read: {why}", path.display()))
-    };
-    let metadata = fs::metadata(path).map_err(|error| unreadable(error.to_string()))?;
-    if metadata.len() > FILE {
-        return Err(unreadable(format!("it has {} bytes; {FILE} are allowed", metadata.len())));
-    }
-    let text = fs::read_to_string(path).map_err(|error| unreadable(error.to_string()))?;
-    Ok(Source::new(path.display().to_string(), text))
+    sources: &'a mut Sources,
 }
 
 impl Loader<'_> {
@@ -156,8 +223,7 @@ impl Loader<'_> {
         None
     }
 
-    fn file(&mut self, path: &Path) -> Option<Suite> {
-        let source = read(path).map_err(|error| self.errors.push(error)).ok()?;
+    fn file(&mut self, source: Arc<Source>) -> Option<Suite> {
         let file = read_test_file(&source).map_err(|errors| self.errors.extend(errors)).ok()?;
         let mut packages = vec![Arc::clone(self.package)];
         for folder in file.packages.unwrap_or_default() {
@@ -178,25 +244,30 @@ impl Loader<'_> {
             }
             let mut steps = before.clone();
             steps.extend(case.steps.0.unwrap_or_default().into_iter().filter_map(|step| self.step(&step)));
-            cases.push(Case { name: name.value, location: name.at, invariants, steps });
+            let (shared, before) = (all.len(), before.len());
+            cases.push(Case { name: name.value, location: name.at, invariants, shared, steps, before });
         }
         if cases.is_empty() {
-            let error = Diagnostic::error("test::none", format!("{} has no case", path.display()));
+            let error = Diagnostic::error("test::none", format!("{} has no case", source.name));
             return self.fail(error);
         }
-        Some(Suite { path: path.display().to_string(), packages, world, cases })
+        let path = source.name.clone();
+        Some(Suite {
+            path,
+            source,
+            packages,
+            world,
+            cases,
+            records: false,
+            observes: false,
+            #[cfg(test)]
+            bug: None,
+        })
     }
 
     fn package(&mut self, folder: &At<String>) -> Option<Arc<Package>> {
-        match crate::package::load(&self.folder.join(&folder.value)) {
-            Ok((package, _)) => Some(Arc::new(package)),
-            Err(errors) => {
-                let message = format!("the package {} cannot be loaded", folder.value);
-                self.errors.push(folder.error("test::package", message));
-                self.errors.extend(errors);
-                None
-            }
-        }
+        let package = self.sources.package(&self.folder.join(&folder.value), folder);
+        package.map_err(|errors| self.errors.extend(errors)).ok()
     }
 
     fn world(&mut self, named: Option<&At<String>>) -> Option<World> {
@@ -204,8 +275,7 @@ impl Loader<'_> {
         if named.is_none() && !path.exists() {
             return None;
         }
-        let source = read(&path).map_err(|error| self.errors.push(error)).ok()?;
-        World::parse(&[source]).map_err(|errors| self.errors.extend(errors)).ok()
+        self.sources.world(path).map_err(|errors| self.errors.extend(errors)).ok()
     }
 
     fn invariants(
@@ -258,10 +328,11 @@ impl Loader<'_> {
             step.breakage.is_some(),
             step.restart.is_some(),
             step.upgrade.is_some(),
+            step.exec.is_some(),
         ];
         if given.iter().filter(|given| **given).count() != 1 {
             let error = wrong(
-                "a step is one of apply, patch, delete, run, approve, expect, wait, break, restart and upgrade",
+                "a step is one of apply, patch, delete, run, approve, exec, expect, wait, break, restart and upgrade",
             );
             return self.fail(error);
         }
@@ -277,8 +348,12 @@ impl Loader<'_> {
                 "`within` and `for` belong to `expect`",
             ),
             (
-                step.refused.is_some() && !(given[0] || given[1] || given[2] || given[3]),
-                "`refused` belongs to `apply`, `patch`, `delete` and `run`",
+                step.refused.is_some() && !given[..5].contains(&true),
+                "`refused` belongs to `apply`, `patch`, `delete`, `run` and `approve`",
+            ),
+            (
+                step.user.is_some() && !given[..5].contains(&true) && step.exec.is_none(),
+                "`as` belongs to `apply`, `patch`, `delete`, `run`, `approve` and `exec`",
             ),
         ];
         if let Some((_, message)) = stray.iter().find(|(is_stray, _)| *is_stray) {
@@ -308,12 +383,35 @@ impl Loader<'_> {
             Action::Wait(wait.value.0)
         } else if let Some(breakage) = step.breakage {
             Action::Break(self.breakage(&breakage)?)
+        } else if let Some(command) = step.exec {
+            Action::Exec(self.command(command)?)
         } else if let Some(folder) = step.upgrade {
             Action::Upgrade(self.package(&folder)?)
         } else {
             Action::RestartManager
         };
-        Some(Step { action, refused: step.refused.map(|text| text.value), location })
+        let (user, refused) = (step.user.map(|user| user.value), step.refused.map(|text| text.value));
+        Some(Step { action, user, refused, location })
+    }
+
+    fn command(&mut self, command: At<format::Command>) -> Option<Command> {
+        let at = command.at.clone();
+        let command = command.value;
+        let (Some(pod), Some(words)) = (command.pod.0, command.command.0) else { return None };
+        if words.is_empty() {
+            return self.fail(Diagnostic::error("test::exec", "`command` is empty").located(at));
+        }
+        let (namespace, name) = pod.value.split_once('/').unwrap_or(("default", &pod.value));
+        Some(Command {
+            namespace: namespace.to_owned(),
+            pod: name.to_owned(),
+            container: command.container,
+            words,
+            stdin: command.stdin,
+            stdout: command.stdout,
+            stderr: command.stderr,
+            exit_code: command.exit_code.map_or(0, |code| i32::try_from(code.0).unwrap_or(i32::MAX)),
+        })
     }
 
     fn manifests(&mut self, manifests: Vec<Manifest>) -> Option<Vec<At<Value>>> {
@@ -322,7 +420,7 @@ impl Loader<'_> {
             match manifest {
                 Manifest::Object(object) => all.push(object),
                 Manifest::File(path) => {
-                    let source = match read(&self.folder.join(&path.value)) {
+                    let source = match self.sources.read(&self.folder.join(&path.value)) {
                         Ok(source) => source,
                         Err(error) => return self.fail(error.located(path.at)),
                     };
@@ -376,10 +474,6 @@ impl Loader<'_> {
             }
             objects.push((name, address, partial));
         }
-        let maps = |list: Option<Vec<At<crate::package::decode::Constants>>>| -> Vec<At<Value>> {
-            let list = list.unwrap_or_default().into_iter();
-            list.map(|map| At { value: Value::Object(map.value.0), at: map.at, path: map.path }).collect()
-        };
         let that: Vec<Check> = expect
             .that
             .unwrap_or_default()
@@ -390,8 +484,8 @@ impl Loader<'_> {
             instance: expect.instance.map(|instance| instance.value),
             children: expect.children.map(|children| children.0).unwrap_or_default(),
             objects,
-            runs: maps(expect.runs),
-            events: maps(expect.events),
+            runs: expect.runs.unwrap_or_default(),
+            events: expect.events.unwrap_or_default(),
             that,
             within,
             holds_for,
@@ -399,22 +493,6 @@ impl Loader<'_> {
         if let Some(Partial::Count(count)) = &found.instance {
             let error = count.error("test::count", "an instance is a map, or absent");
             return self.fail(error);
-        }
-        for (name, _) in &found.children {
-            let id = name.value.split('[').next().unwrap_or_default();
-            let mut known = self
-                .package
-                .resources
-                .iter()
-                .flat_map(|resource| &resource.children)
-                .map(|child| child.id.as_str());
-            if !known.clone().any(|known| known == id) {
-                let mut error = name.error("test::child", format!("the package has no child `{id}`"));
-                if let Some(near) = did_you_mean(id, known.by_ref()) {
-                    error = error.help(format!("did you mean `{near}`?"));
-                }
-                self.errors.push(error);
-            }
         }
         let is_empty = found.instance.is_none()
             && found.children.is_empty()
@@ -440,12 +518,16 @@ impl Loader<'_> {
                 return self.fail(error);
             }
             let exit_code = given.exit_code.map_or(1, |code| code.0);
-            return Some(Break::Commands {
+            return Some(Break::Commands(CommandFault {
                 words: exec.value,
                 exit_code: i32::try_from(exit_code).unwrap_or(1),
+                stdout: given.stdout.unwrap_or_default(),
                 stderr: given.stderr.unwrap_or_default(),
-                times,
-            });
+                left: times,
+            }));
+        }
+        if given.exit_code.is_some() || given.stdout.is_some() || given.stderr.is_some() {
+            return self.fail(wrong("`exitCode`, `stdout` and `stderr` need `exec`: they are of commands"));
         }
         let Some(answer) = given.answer else {
             let error = wrong("`break` needs `exec`, or `answer`: a status code, lost, or cut");
@@ -457,6 +539,6 @@ impl Loader<'_> {
             return self.fail(error);
         }
         let resource = given.resource.map(|resource| resource.value);
-        Some(Break::Requests { verb, resource, answer: answer.value, times })
+        Some(Break::Requests(RequestFault { verb, resource, answer: answer.value, left: times }))
     }
 }

@@ -1,17 +1,17 @@
 //! What the cluster of a play holds, for expectations and invariants.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use operetta_embedded::Objects;
 use serde_json::Value;
 
+use super::objects::{Cache, OfKind, Source};
 use super::suite::Check;
 use crate::api::Apis;
 use crate::children::names;
 use crate::package::Package;
 use crate::package::test_file::Address;
-use crate::readiness;
 use crate::template::{Live, Scope, Var};
 
 /// The version of each kind that a case can name.
@@ -36,6 +36,10 @@ impl Kinds {
         Self(kinds)
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub(super) fn api_version(&self, kind: &str) -> Option<&str> {
         self.0.get(kind).map(String::as_str)
     }
@@ -55,71 +59,87 @@ pub(super) struct Subject {
 /// An object that was there: its kind, namespace, name and uid.
 pub(super) type Identity = (String, String, String, String);
 
+/// The instance of a case and its children, each with its id and key.
+#[derive(Debug, Clone)]
+pub(crate) struct Seen {
+    pub instance: Option<Value>,
+    pub children: Vec<(String, Option<String>, Value)>,
+}
+
 /// The cluster at one moment.
 pub(super) struct View<'a> {
-    pub objects: &'a dyn Objects,
+    pub api: &'a dyn Source,
+    pub cache: &'a RefCell<Cache>,
     pub kinds: &'a Kinds,
     pub packages: &'a [Arc<Package>],
     pub subject: Option<&'a Subject>,
     pub deleted: &'a BTreeSet<Identity>,
 }
 
-fn live(object: Value) -> Live {
-    let ready = readiness::of(&object).is_ready();
-    Live { value: Arc::new(object), ready, current: true, kept: false }
-}
-
 impl View<'_> {
-    pub(super) fn find(&self, address: &Address) -> Option<Value> {
-        let api_version = self.kinds.api_version(&address.kind)?;
-        self.objects
-            .object(api_version, &address.kind, &address.namespace, &address.name)
-            .or_else(|| self.objects.object(api_version, &address.kind, "", &address.name))
+    fn of_kind(&self, api_version: &str, kind: &str) -> Arc<OfKind> {
+        self.cache.borrow_mut().of(self.api, api_version, kind)
     }
 
-    pub(super) fn list(&self, kind: &str, namespace: &str) -> Vec<Value> {
+    fn object(&self, api_version: &str, kind: &str, namespace: &str, name: &str) -> Option<Live> {
+        let (_, object) = self.of_kind(api_version, kind).get(&format!("{namespace}/{name}"))?.clone();
+        Some(object)
+    }
+
+    pub(super) fn find(&self, address: &Address) -> Option<Live> {
+        let api_version = self.kinds.api_version(&address.kind)?;
+        self.object(api_version, &address.kind, &address.namespace, &address.name)
+            .or_else(|| self.object(api_version, &address.kind, "", &address.name))
+    }
+
+    pub(super) fn list(&self, kind: &str, namespace: &str) -> Vec<Live> {
         let Some(api_version) = self.kinds.api_version(kind) else { return Vec::new() };
-        self.objects.objects(api_version, kind, namespace)
+        let of_kind = self.of_kind(api_version, kind);
+        let is_in = |key: &str| {
+            namespace.is_empty() || key.split_once('/').is_some_and(|(place, _)| place == namespace)
+        };
+        of_kind.iter().filter(|(key, _)| is_in(key)).map(|(_, (_, object))| object.clone()).collect()
     }
 
     /// The instance that the case is about.
-    pub(super) fn instance(&self) -> Option<Value> {
+    pub(super) fn instance(&self) -> Option<Live> {
         let subject = self.subject?;
-        self.objects.object(&subject.api_version, &subject.kind, &subject.namespace, &subject.name)
+        self.object(&subject.api_version, &subject.kind, &subject.namespace, &subject.name)
     }
 
     /// The children of the instance: their id, their key, and the object.
-    pub(super) fn children(&self) -> Vec<(String, Option<String>, Value)> {
+    pub(super) fn children(&self) -> Vec<(String, Option<String>, Live)> {
         let Some(subject) = self.subject else { return Vec::new() };
         // An instance that was made again has another uid; what the first one has left is found by the uid of that one.
         let instance = self.instance();
         let uid = instance
             .as_ref()
-            .and_then(|instance| instance["metadata"]["uid"].as_str())
+            .and_then(|instance| instance.value["metadata"]["uid"].as_str())
             .unwrap_or(&subject.uid);
         let resources = self.packages.iter().flat_map(|package| &package.resources);
         let kinds: BTreeSet<_> =
             resources.flat_map(|resource| &resource.children).flat_map(|child| &child.kinds).collect();
         let mut found = Vec::new();
         for gvk in kinds {
-            for object in self.objects.objects(&gvk.api_version, &gvk.kind, "") {
-                let labels = &object["metadata"]["labels"];
+            for (_, object) in self.of_kind(&gvk.api_version, &gvk.kind).values() {
+                let meta = &object.value["metadata"];
+                let labels = &meta["labels"];
                 if labels[names::INSTANCE_UID] != *uid {
                     continue;
                 }
                 let Some(id) = labels[names::CHILD].as_str().map(str::to_owned) else { continue };
-                let annotation = object["metadata"]["annotations"][names::KEY].as_str();
+                let annotation = meta["annotations"][names::KEY].as_str();
                 let key = annotation.or_else(|| labels[names::KEY].as_str()).map(str::to_owned);
-                found.push((id, key, object));
+                found.push((id, key, object.clone()));
             }
         }
         found
     }
 
     /// The runs of plans, oldest first.
-    pub(super) fn runs(&self) -> Vec<Value> {
-        let mut runs = self.list("PlanRun", "");
-        let order = |run: &Value| {
+    pub(super) fn runs(&self) -> Vec<Arc<Value>> {
+        let mut runs: Vec<_> = self.list("PlanRun", "").into_iter().map(|run| run.value).collect();
+        let order = |run: &Arc<Value>| {
             let meta = &run["metadata"];
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
             (
@@ -141,7 +161,7 @@ impl View<'_> {
         let mut scope = Scope::new();
         let reads = |name: &str| reads.contains(name);
         if reads("instance") {
-            scope.set("instance", self.instance().map_or(Var::Undefined, |object| Var::Object(live(object))));
+            scope.set("instance", self.instance().map_or(Var::Undefined, Var::Object));
         }
         if reads("children") {
             let mut children: BTreeMap<String, Vec<(Option<String>, Live)>> = BTreeMap::new();
@@ -155,7 +175,7 @@ impl View<'_> {
                 children.insert(child.id.clone(), Vec::new());
             }
             for (id, key, object) in self.children() {
-                children.entry(id).or_default().push((key, live(object)));
+                children.entry(id).or_default().push((key, object));
             }
             let children = children.into_iter().map(|(id, mut objects)| {
                 let var = if each.contains(&*id) {
@@ -168,17 +188,14 @@ impl View<'_> {
             scope.set("children", Var::Vars(children.collect()));
         }
         if reads("runs") {
-            scope.set("runs", Var::Json(Value::Array(self.runs())));
+            scope.set("runs", Var::List(self.runs().into_iter().map(Var::Shared).collect()));
         }
         if reads("pods") {
-            scope.set(
-                "pods",
-                Var::List(self.list("Pod", "").into_iter().map(|pod| Var::Object(live(pod))).collect()),
-            );
+            scope.set("pods", Var::List(self.list("Pod", "").into_iter().map(Var::Object).collect()));
         }
         if reads("objects") {
             let lists = kinds.iter().filter(|kind| self.kinds.api_version(kind).is_some()).map(|kind| {
-                let objects = self.list(kind, "").into_iter().map(|object| Var::Object(live(object)));
+                let objects = self.list(kind, "").into_iter().map(Var::Object);
                 (kind.clone(), Var::List(objects.collect()))
             });
             scope.set("objects", Var::Vars(lists.collect()));

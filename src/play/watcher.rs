@@ -1,35 +1,51 @@
 //! Looks at the cluster after every write: invariants, and what the case has reached.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use operetta_embedded::Objects;
 use serde_json::Value;
 
+use super::deeds::bare;
 use super::end::End;
-use super::expect::{Problem, Said, evaluate, problems};
+use super::ended::{Failure, IMAGE, Reached, failed};
+use super::expect::{Problem, Said, evaluate, problems, with_operands};
+use super::faults::Faults;
+use super::objects::{Cache, Source};
 use super::suite::{Expect, Invariant};
-use super::view::{Identity, Kinds, Subject, View};
+use super::view::{Identity, Kinds, Seen, Subject, View};
+use crate::api::ApiKind;
+use crate::diag::Location;
 use crate::package::Package;
+use crate::package::test_file::Address;
 use crate::template::Engine;
-
-/// What a case has reached: children that were there, and steps of plans that have run.
-pub(crate) type Reached = BTreeSet<String>;
 
 /// What looks at the cluster of a play.
 pub(super) struct Watcher {
-    pub kinds: Kinds,
-    pub packages: Vec<Arc<Package>>,
-    pub subject: Option<Subject>,
+    kinds: Kinds,
+    packages: Vec<Arc<Package>>,
+    subject: Option<Subject>,
     pub invariants: Vec<Invariant>,
     /// The first invariant that did not hold.
     pub violated: Option<(Invariant, String)>,
     pub reached: Reached,
     engine: Engine,
+    cache: RefCell<Cache>,
+    /// What [`Cache::refresh`] said when all was looked at last.
+    seen: Option<(u64, bool)>,
     present: BTreeSet<Identity>,
     deleted: BTreeSet<Identity>,
     /// The kinds of which it remembers what is no longer there.
     tracked: BTreeSet<String>,
+    faults: Faults,
+}
+
+/// What a watcher remembers.
+#[derive(Debug, Clone)]
+pub(super) struct Remembered {
+    subject: Option<Subject>,
+    present: BTreeSet<Identity>,
+    deleted: BTreeSet<Identity>,
 }
 
 impl Watcher {
@@ -38,6 +54,7 @@ impl Watcher {
         packages: Vec<Arc<Package>>,
         invariants: &[Invariant],
         tracked: BTreeSet<String>,
+        faults: Faults,
     ) -> Self {
         Self {
             kinds,
@@ -47,15 +64,30 @@ impl Watcher {
             violated: None,
             reached: Reached::new(),
             engine: Engine::empty(),
+            cache: RefCell::default(),
+            seen: None,
             present: BTreeSet::new(),
             deleted: BTreeSet::new(),
             tracked,
+            faults,
         }
     }
 
-    fn view<'a>(&'a self, objects: &'a dyn Objects) -> View<'a> {
+    pub(super) fn remembered(&self) -> Remembered {
+        let Self { subject, present, deleted, .. } = self;
+        Remembered { subject: subject.clone(), present: present.clone(), deleted: deleted.clone() }
+    }
+
+    pub(super) fn remember(&mut self, remembered: &Remembered) {
+        let Remembered { subject, present, deleted } = remembered.clone();
+        (self.subject, self.present, self.deleted) = (subject, present, deleted);
+        self.cache.get_mut().note_change();
+    }
+
+    fn view<'a>(&'a self, api: &'a dyn Source) -> View<'a> {
         View {
-            objects,
+            api,
+            cache: &self.cache,
             kinds: &self.kinds,
             packages: &self.packages,
             subject: self.subject.as_ref(),
@@ -63,22 +95,92 @@ impl Watcher {
         }
     }
 
-    /// Is called after every write.
-    pub(super) fn look(&mut self, objects: &dyn Objects) {
-        if !self.tracked.is_empty() {
-            self.track(objects);
+    /// Notes an object that a step has applied: the first instance of the package is what the case is about.
+    pub(super) fn note_applied(&mut self, kind: &ApiKind, object: &Value) {
+        let mut resources = self.packages.iter().take(1).flat_map(|package| &package.resources);
+        let is_instance =
+            resources.any(|resource| resource.kind.group == kind.group && resource.kind.kind == kind.kind);
+        if is_instance && self.subject.is_none() {
+            let text = |key: &str| object["metadata"][key].as_str().unwrap_or_default().to_owned();
+            self.subject = Some(Subject {
+                api_version: kind.api_version(),
+                kind: kind.kind.clone(),
+                namespace: text("namespace"),
+                name: text("name"),
+                uid: text("uid"),
+            });
+            self.cache.get_mut().note_change();
         }
+    }
+
+    /// The instance that a step is about: the one that it names, or the one that the case is about.
+    pub(super) fn instance(&self, named: Option<&Address>, at: &Location) -> Result<Address, Failure> {
+        let subject = self.subject.as_ref().map(|subject| Address {
+            namespace: subject.namespace.clone(),
+            kind: subject.kind.clone(),
+            name: subject.name.clone(),
+        });
+        let given = named.cloned().or(subject);
+        given.ok_or_else(|| failed(at, "no instance has been applied: name one with `of`"))
+    }
+
+    pub(super) fn packages(&self) -> &[Arc<Package>] {
+        &self.packages
+    }
+
+    pub(super) fn kinds(&self) -> &Kinds {
+        &self.kinds
+    }
+
+    pub(super) fn set_kinds(&mut self, kinds: Kinds) {
+        self.kinds = kinds;
+        self.cache.get_mut().note_change();
+    }
+
+    pub(super) fn set_packages(&mut self, packages: &[Arc<Package>]) {
+        self.packages = packages.to_vec();
+        self.cache.get_mut().note_change();
+    }
+
+    /// A number that is the same as long as nothing has changed that was read.
+    pub(super) fn version(&self, api: &dyn Source) -> u64 {
+        self.cache.borrow_mut().refresh(api)
+    }
+
+    /// Is called after every write.
+    pub(super) fn look(&mut self, api: &dyn Source) {
+        let is_mourning = self.faults.is_mourning();
+        if self.seen == Some((self.version(api), is_mourning)) {
+            return;
+        }
+        // Before the kinds are known, nothing can be listed, and nothing is missed.
+        if !self.tracked.is_empty() && !self.kinds.is_empty() {
+            self.track(api);
+        }
+        self.check(api);
+        self.seen = Some((self.version(api), is_mourning));
+    }
+
+    /// Checks the invariants.
+    fn check(&mut self, api: &dyn Source) {
         if self.violated.is_some() {
             return;
         }
-        let scope = self.view(objects).scope(self.invariants.iter().map(|invariant| &invariant.expression));
-        let violated = self.invariants.iter().find_map(|invariant| {
+        let is_mourning = self.faults.is_mourning();
+        let counts = |invariant: &&Invariant| {
+            let reads = &invariant.expression.reads;
+            !is_mourning || !(reads.contains("pods") || reads.contains("children"))
+        };
+        let counting: Vec<&Invariant> = self.invariants.iter().filter(counts).collect();
+        let scope = self.view(api).scope(counting.iter().map(|invariant| &invariant.expression));
+        let violated = counting.into_iter().find_map(|invariant| {
             let said = evaluate(&self.engine, &invariant.expression, &scope);
+            let with_operands = |said| with_operands(said, &self.engine, &invariant.expression, &scope);
             let why = match (said, invariant.is_never) {
                 // What an invariant reads is not there yet.
                 (Said::Undefined(_), _) | (Said::True, false) | (Said::False, true) => return None,
-                (Said::True, true) => "it is true".to_owned(),
-                (Said::False, false) => "it is false".to_owned(),
+                (Said::True, true) => with_operands("it is true"),
+                (Said::False, false) => with_operands("it is false"),
                 (Said::Failed(why), _) => why,
             };
             Some((invariant.clone(), why))
@@ -87,35 +189,44 @@ impl Watcher {
     }
 
     /// Remembers what is no longer there.
-    fn track(&mut self, objects: &dyn Objects) {
+    fn track(&mut self, api: &dyn Source) {
         let mut present = BTreeSet::new();
-        let view = self.view(objects);
+        let view = self.view(api);
         for kind in &self.tracked {
             for object in view.list(kind, "") {
-                let text = |key: &str| object["metadata"][key].as_str().unwrap_or_default().to_owned();
+                let text = |key: &str| object.value["metadata"][key].as_str().unwrap_or_default().to_owned();
                 present.insert((kind.clone(), text("namespace"), text("name"), text("uid")));
             }
         }
-        let gone: Vec<Identity> = self.present.difference(&present).cloned().collect();
+        let gone = self.present.difference(&present).filter(|(.., uid)| !self.faults.has_killed(uid));
+        let gone: Vec<Identity> = gone.cloned().collect();
         self.deleted.extend(gone);
         self.present = present;
     }
 
-    pub(super) fn problems(&self, expect: &Expect, objects: &dyn Objects) -> Vec<Problem> {
-        problems(&self.engine, expect, &self.view(objects))
+    pub(super) fn problems<'e>(&self, expect: &'e Expect, api: &dyn Source) -> Vec<Problem<'e>> {
+        problems(&self.engine, expect, &self.view(api))
     }
 
-    pub(super) fn find_run(&self, objects: &dyn Objects, fits: impl Fn(&Value) -> bool) -> Option<Value> {
-        self.view(objects).runs().into_iter().rev().find(fits)
+    pub(super) fn find_run(&self, api: &dyn Source, fits: impl Fn(&Value) -> bool) -> Option<Arc<Value>> {
+        self.view(api).runs().into_iter().rev().find(|run| fits(run))
     }
 
-    pub(super) fn end(&self, objects: &dyn Objects) -> End {
-        super::end::of(&self.view(objects))
+    pub(super) fn end(&self, api: &dyn Source) -> End {
+        super::end::of(&self.view(api))
+    }
+
+    pub(super) fn seen(&self, api: &dyn Source) -> Seen {
+        let view = self.view(api);
+        let instance = view.instance().map(|instance| instance.value.as_ref().clone());
+        let children =
+            view.children().into_iter().map(|(id, key, child)| (id, key, child.value.as_ref().clone()));
+        Seen { instance, children: children.collect() }
     }
 
     /// Notes what is there.
-    pub(super) fn note(&mut self, objects: &dyn Objects) {
-        let view = self.view(objects);
+    pub(super) fn note(&mut self, api: &dyn Source) {
+        let view = self.view(api);
         let kind = self.subject.as_ref().map(|subject| subject.kind.clone()).unwrap_or_default();
         let children = view.children().into_iter().map(|(id, ..)| format!("{kind} child {id}"));
         let mut found: Vec<String> = children.collect();
@@ -131,21 +242,13 @@ impl Watcher {
                 }
             }
         }
+        for pod in view.list("Pod", "") {
+            for containers in ["containers", "initContainers"] {
+                let containers = pod.value["spec"][containers].as_array().into_iter().flatten();
+                let images = containers.filter_map(|container| container["image"].as_str());
+                found.extend(images.map(|image| format!("{IMAGE}{image}")));
+            }
+        }
         self.reached.extend(found);
     }
-}
-
-/// The path of a step without the items of loops.
-pub(super) fn bare(path: &str) -> String {
-    let mut bare = String::new();
-    let mut depth = 0;
-    for c in path.chars() {
-        match c {
-            '[' => depth += 1,
-            ']' => depth -= 1,
-            c if depth == 0 => bare.push(c),
-            _ => {}
-        }
-    }
-    bare
 }

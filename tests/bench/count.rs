@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use operetta::local::ControlPlane;
+use crate::support::ControlPlane;
 use operetta::package::Package;
 use serde::Serialize;
 use serde_json::Value;

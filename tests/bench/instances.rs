@@ -22,8 +22,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use crate::support::ControlPlane;
 use clap::Parser;
-use operetta::local::{ControlPlane, Options};
+use operetta::local::Options;
 use operetta::manager::Config;
 
 /// Errors end the benchmark with a message.

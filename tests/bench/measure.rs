@@ -3,7 +3,8 @@
 use std::fs;
 use std::time::Duration;
 
-use operetta::local::{Component, ControlPlane};
+use crate::support::ControlPlane;
+use operetta::local::Component;
 use serde::Serialize;
 
 use crate::Result;

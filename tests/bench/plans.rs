@@ -13,10 +13,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::support::ControlPlane;
 use futures::{StreamExt, TryStreamExt, stream};
 use http::Request;
 use http::header::CONTENT_TYPE;
-use operetta::local::{ControlPlane, Options};
+use operetta::local::Options;
 use operetta::package::Package;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};

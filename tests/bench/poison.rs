@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use operetta::local::ControlPlane;
+use crate::support::ControlPlane;
 use operetta::package::Package;
 use serde::Serialize;
 use serde_json::json;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use operetta::local::ControlPlane;
+use crate::support::ControlPlane;
 use operetta::package::Package;
 use serde::Serialize;
 

@@ -8,8 +8,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::support::ControlPlane;
 use kube::api::DynamicObject;
-use operetta::local::{AuditEvent, AuditLog, ControlPlane};
+use operetta::local::{AuditEvent, AuditLog};
 use operetta::package::Package;
 use serde::Serialize;
 use serde_json::{Value, json};

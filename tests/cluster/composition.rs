@@ -4,11 +4,12 @@
 
 use std::path::Path;
 
+use crate::support::ControlPlane;
 use crate::support::ext::{
     CONFIG_MAP, Kind, LONG, condition, find_in, is_managers, is_ready, kind, run, uid_of, watching,
 };
-use crate::support::{Operetta, eventually, kubectl_of, options, signal};
-use operetta::local::{AuditLog, ControlPlane, Mark, Options};
+use crate::support::{Operetta, eventually, kubectl_of, signal};
+use operetta::local::{AuditLog, Mark};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -176,7 +177,7 @@ async fn child_instance_gates_upgrades_and_is_deleted_in_order() {
     let root = tempfile::tempdir().unwrap();
     let outer = outer(root.path());
     let (old, new) = (inner(root.path(), "1.0.0"), inner(root.path(), "2.0.0"));
-    let plane = ControlPlane::start(Options { nodes: 0, ..options() }).await.unwrap();
+    let plane = ControlPlane::embedded().await;
     // The outer package comes first: the kind of its child is registered a moment later.
     let mut manager = run(&plane, &[&outer, &old]);
     watching(&mut manager, 2).await;

@@ -3,12 +3,13 @@
 
 use std::path::Path;
 
+use crate::support::ControlPlane;
 use crate::support::ext::{
     CHAIN, CONFIG_MAP, ETCD, Kind, LIGHT, LONG, POD, ROLE, SECRET, SERVICE, SERVICE_ACCOUNT, Scene,
     copy_folder, file, find_in, fixture, is_managers, is_ready, run, shared_address, uid_of, watching,
 };
-use crate::support::{Operetta, eventually, kubectl_of, options, plane, signal};
-use operetta::local::{ControlPlane, Mark, Options};
+use crate::support::{Operetta, eventually, kubectl_of, plane, signal};
+use operetta::local::Mark;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -195,7 +196,7 @@ async fn cascade_orphan_leaves_children() {
 /// Uses a package of its own that can vanish, and three managers one after another.
 #[tokio::test]
 async fn missing_package_does_not_block_deletion() {
-    let plane = ControlPlane::start(Options { nodes: 0, ..options() }).await.unwrap();
+    let plane = ControlPlane::embedded().await;
     let folder = tempfile::tempdir().unwrap();
     let package = folder.path().join("ordered");
     copy_folder(Path::new(&fixture("ordered")), &package, &|text| text);

@@ -33,12 +33,17 @@ impl Kubectl {
         Self { program, kubeconfig: kubeconfig.to_owned(), cache: tempfile::tempdir().unwrap() }
     }
 
+    pub(crate) fn kubeconfig(&self) -> &str {
+        &self.kubeconfig
+    }
+
     /// Runs it; the output, or all output if it fails.
     pub(crate) async fn try_run(&self, line: &str, input: &str) -> Result<String, String> {
         let mut child = Command::new(&self.program)
             .args(line.split(' ').map(|word| word.replace('~', " ")))
             .env("KUBECONFIG", &self.kubeconfig)
             .env("KUBECACHEDIR", self.cache.path())
+            .env("KUBE_EDITOR", "sed -i s/edited:.old/edited:\\ new/")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -99,6 +104,9 @@ async fn kubectl_works_on_the_embedded_api() {
     kubectl.says("describe configmap a", "", &["Labels:", "x=z", "BinaryData"]).await;
     kubectl.says("patch configmap a --type=merge -p {\"data\":{\"e\":\"f\"}}", "", &["patched"]).await;
     kubectl.says("label configmap a one=1", "", &["labeled"]).await;
+    kubectl.says("annotate configmap a edited=old", "", &["annotated"]).await;
+    kubectl.says("edit configmap a", "", &["configmap/a edited"]).await;
+    kubectl.says("get configmap a -o jsonpath={.metadata.annotations.edited}", "", &["new"]).await;
     kubectl.says("wait --for=jsonpath={.data.e}=f configmap/a --timeout=60s", "", &["condition met"]).await;
     kubectl.says("wait --for=condition=Ready greeting/world --timeout=60s", "", &["condition met"]).await;
     kubectl.says("get greetings", "", &["NAME", "READY", "world", "True"]).await;
@@ -107,6 +115,10 @@ async fn kubectl_works_on_the_embedded_api() {
     kubectl.says("explain greeting.spec", "", &["FIELDS:", "times"]).await;
     kubectl.says("explain deployment.spec.replicas", "", &["<integer>"]).await;
     kubectl.says("get --raw /readyz", "", &["ok"]).await;
+    kubectl.says("get nodes -o wide", "", &["STATUS", "INTERNAL-IP", "embedded   Ready"]).await;
+    kubectl.says("get clusterrolebindings -o wide", "", &["ROLE", "GROUPS", "system:masters"]).await;
+    kubectl.says("get storageclasses", "", &["PROVISIONER", "standard (default)"]).await;
+    kubectl.says("get events.events.k8s.io", "", &["REASON", "greeting/world", "created ConfigMap"]).await;
     kubectl.says("delete configmap a", "", &["deleted"]).await;
     let gone = kubectl.try_run("get configmap a", "").await.unwrap_err();
     assert!(gone.contains("not found"), "{gone}");

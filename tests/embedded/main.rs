@@ -6,7 +6,10 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod clients;
 mod dev;
 mod kubectl;
 mod readme;
+mod siblings;
+mod versions;
 mod workloads;

@@ -62,6 +62,26 @@ async fn a_web_application_is_scaled_and_restored() {
     kubectl.says("rollout status deployment/web --timeout=60s", "", &["successfully rolled out"]).await;
     kubectl.says("create job work --image=busybox", "", &["created"]).await;
     kubectl.says("wait --for=condition=Complete job/work --timeout=60s", "", &["condition met"]).await;
+    kubectl
+        .says("get all", "", &["pod/web-", "deployment.apps/web", "replicaset.apps/web-", "job.batch/work"])
+        .await;
+    kubectl.says("expose deployment web --port=80", "", &["exposed"]).await;
+    kubectl.says("describe service web", "", &["Endpoints:", ":80"]).await;
+    kubectl.says("get endpointslices", "", &["ADDRESSTYPE", "IPv4"]).await;
+    kubectl.says("set image deployment/web nginx=nginx:2", "", &["updated"]).await;
+    kubectl.says("rollout status deployment/web --timeout=60s", "", &["successfully rolled out"]).await;
+    kubectl.says("rollout undo deployment/web", "", &["rolled back"]).await;
+    kubectl.says("rollout history deployment/web", "", &["REVISION"]).await;
+    kubectl.says("create cronjob tick --image=busybox --schedule=*/5~*~*~*~*", "", &["created"]).await;
+    kubectl.says("create quota q --hard=pods=9", "", &["created"]).await;
+    kubectl.says("create role r --verb=get --resource=pods", "", &["created"]).await;
+    kubectl.says("create rolebinding r --role=r --serviceaccount=default:default", "", &["created"]).await;
+    kubectl.says("get rolebindings -o wide", "", &["Role/r", "default/default"]).await;
+    kubectl.says("run bare --image=busybox:1", "", &["created"]).await;
+    kubectl.says("wait --for=condition=Ready pod/bare --timeout=60s", "", &["condition met"]).await;
+    kubectl.says("set image pod/bare bare=busybox:2", "", &["updated"]).await;
+    let restarts = "wait --for=jsonpath={.status.containerStatuses[0].restartCount}=1 pod/bare --timeout=60s";
+    kubectl.says(restarts, "", &["condition met"]).await;
     kubectl.says("auth can-i create pods", "", &["yes"]).await;
     let denied =
         kubectl.try_run("auth can-i create pods --as=system:serviceaccount:default:default", "").await;
@@ -86,7 +106,10 @@ async fn a_changed_world_is_played_and_a_broken_one_is_not() {
     let folder = package.path().to_str().unwrap();
     let text = |answer: &str| {
         format!(
-            "apiVersion: operetta.dev/v1alpha1\nkind: World\nexec:\n- {{command: [hi], stdout: {answer}}}\n"
+            "apiVersion: operetta.dev/v1alpha1\nkind: World\nstate: {{calls: 0}}\n\
+             exec:\n- {{command: [hi], stdout: {answer}}}\n- {{command: [count], stdout: '{{{{ state.calls }}}}', \
+             do: [{{set: {{state.calls: '{{{{ state.calls + 1 }}}}'}}}}]}}\n\
+             pods:\n- {{when: pod.metadata.name == 'stuck', waiting: ErrImagePull, message: no such image}}\n"
         )
     };
     std::fs::write(&world, text("one")).unwrap();
@@ -94,15 +117,26 @@ async fn a_changed_world_is_played_and_a_broken_one_is_not() {
     dev.wait_for("webapps/default/hello: Ready", LONG).await;
     let kubectl = Kubectl::of(&dev).await;
     kubectl.says("exec deployment/hello -- hi", "", &["one"]).await;
+    kubectl.says("exec deployment/hello -- count", "", &["1"]).await;
+    kubectl.says("run stuck --image=none", "", &["created"]).await;
+    let line =
+        "wait --for=jsonpath={.status.containerStatuses[0].state.waiting.reason}=ErrImagePull pod/stuck";
+    kubectl.says(line, "", &["condition met"]).await;
+    kubectl.says("get pod stuck", "", &["ErrImagePull"]).await;
+    kubectl.says("describe pod stuck", "", &["Waiting", "ErrImagePull"]).await;
+    let message = "get pod stuck -o=jsonpath={.status.containerStatuses[0].state.waiting.message}";
+    kubectl.says(message, "", &["no such image"]).await;
     std::fs::write(&world, text("[")).unwrap();
     dev.wait_for("the worlds cannot be reloaded", LONG).await;
     kubectl.says("exec deployment/hello -- hi", "", &["one"]).await;
     std::fs::write(&world, text("two")).unwrap();
     dev.wait_for("reloaded the worlds", LONG).await;
     kubectl.says("exec deployment/hello -- hi", "", &["two"]).await;
+    // The state goes on.
+    kubectl.says("exec deployment/hello -- count", "", &["2"]).await;
     end(dev, temporary.path()).await;
     std::fs::write(&world, text("[")).unwrap();
     let mut broken = crate::dev::dev(&[folder], temporary.path());
     assert_eq!(broken.wait(LONG).await.code(), Some(1));
-    assert!(broken.output().contains("world.yaml:4"), "{}", broken.output());
+    assert!(broken.output().contains("world.yaml:5"), "{}", broken.output());
 }

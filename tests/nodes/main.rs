@@ -7,8 +7,11 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod database;
 mod etcd;
 mod manager;
 mod pods;
+mod postgresql;
 mod teardown;
+mod valkey;
 mod webapp;

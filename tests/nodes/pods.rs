@@ -1,15 +1,22 @@
 //! What pods need: images, exec, logs, DNS, Services, volumes; and restarts of the node's components.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::ControlPlane;
 use crate::support::ext::LONG;
 use crate::support::{Namespace, eventually, kubectl_of, namespace_on, options};
-use operetta::local::{Component, ControlPlane, Options};
+use operetta::local::{Component, Options};
+use operetta::package::image::read_images;
 use tokio::sync::OnceCell;
 
 pub(crate) async fn start() -> Arc<ControlPlane> {
-    let options = Options { real_node: true, ..options() };
+    let described = ["operators/postgresql", "operators/valkey"]
+        .into_iter()
+        .flat_map(|folder| read_images(Path::new(folder)).unwrap_or_else(|errors| panic!("{errors:?}")))
+        .collect();
+    let options = Options { real_node: true, described, ..options() };
     Arc::new(ControlPlane::start(options).await.unwrap_or_else(|error| panic!("{error}")))
 }
 

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::support::ext::LONG;
-use crate::support::{Operetta, alive, eventually, signal};
+use crate::support::{Operetta, alive, eventually, is_long, signal};
 use rustix::process::Signal;
 
 /// The first start may have to build everything.
@@ -163,7 +163,7 @@ async fn next_node_cleans_up_after_a_killed_guard() {
     }
     // In two whole runs beside other work the folder of the volume remained. The cause is not known, so only
     // the long form checks it.
-    if std::env::var_os("OPERETTA_SWEEP").is_some() {
+    if is_long() {
         for path in &volumes {
             assert!(!path.exists(), "{} is left", path.display());
         }

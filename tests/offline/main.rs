@@ -7,8 +7,11 @@
 mod archives;
 mod argocd;
 mod cases;
+mod catalogues;
 #[path = "../support/crd.rs"]
 #[allow(dead_code, reason = "the other tests use all of it")]
 mod crd;
+mod explored;
 mod lint;
+mod publishing;
 mod render;

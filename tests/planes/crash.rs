@@ -12,7 +12,7 @@ use crate::support::ext::{
     SERVICE_ACCOUNT, Scene, VOLUME_CLAIM, is_ready, managers_requests, name_of, run, watching,
 };
 use crate::support::oracles::{self, State, differences};
-use crate::support::{Operetta, etcd, eventually, own_plane, seed};
+use crate::support::{Operetta, etcd, eventually, own_embedded_plane, seed};
 use futures::StreamExt;
 use kube::api::DynamicObject;
 use kube::runtime::watcher::{self, Event, watcher};
@@ -153,7 +153,7 @@ async fn storm(scene: &Scene, random: &mut fastrand::Rng) {
 #[tokio::test]
 async fn rollout_and_edit_survive_kills_at_random_moments() {
     let mut random = fastrand::Rng::with_seed(seed());
-    let plane = own_plane().await;
+    let plane = own_embedded_plane().await;
     etcd::watch(&plane);
 
     let calm = Scene::on(&plane).await;

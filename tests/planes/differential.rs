@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -13,10 +14,11 @@ use crate::support::ext::{
     CONFIG_MAP, DEPLOYMENT, Kind, LONG, MIX, NETWORK_POLICY, SECRET, SERVICE, Scene, difference, is_ready,
     name_of, read, run_as, uid_of, watching,
 };
-use crate::support::{Operetta, eventually, plane, seed};
+use crate::support::{ControlPlane, Operetta, eventually, own_embedded_plane, seed};
 use fastrand::Rng;
 use http::{Method, Request};
 use serde_json::{Value, json};
+use tokio::sync::OnceCell;
 
 const CHILDREN: [Kind; 5] = [CONFIG_MAP, SECRET, SERVICE, NETWORK_POLICY, DEPLOYMENT];
 
@@ -304,9 +306,15 @@ fn warnings(manager: &Operetta) -> String {
     lines[lines.len().saturating_sub(20)..].join("\n")
 }
 
+/// The control plane of this test.
+async fn mixes() -> &'static Arc<ControlPlane> {
+    static PLANE: OnceCell<Arc<ControlPlane>> = OnceCell::const_new();
+    PLANE.get_or_init(own_embedded_plane).await
+}
+
 /// Starts the manager without waiting for the Lease of its predecessor.
 async fn start() -> Operetta {
-    run_as("mix", plane().await, &["mix"])
+    run_as("mix", mixes().await, &["mix"])
 }
 
 /// Kills the manager at random moments, some before it has started, until `over` is set; then leaves one
@@ -349,8 +357,8 @@ async fn random_changes_end_as_a_fresh_deployment() {
         })
         .collect();
 
-    let disturbed = Scene::unmanaged().await;
-    let calm = Scene::unmanaged().await;
+    let disturbed = Scene::on(mixes().await).await;
+    let calm = Scene::on(mixes().await).await;
     // Register the kind.
     let mut manager = start().await;
     watching(&mut manager, 1).await;

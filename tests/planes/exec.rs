@@ -1,26 +1,23 @@
 //! Commands in containers through a real API server; kwok runs them on this machine.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use operetta::cluster::Cluster;
-use operetta::local::{ControlPlane, Options};
 use operetta::plan::request::{CallFailure, ExecReply, ExecRequest};
 
 use serde_json::json;
 
-use crate::support::ext::{LONG, fixture, watching};
-use crate::support::{Operetta, eventually, kubectl_of, namespace_on, options};
+use crate::support::ext::{LONG, run_as, watching};
+use crate::support::{eventually, kubectl_of, namespace_on, plane};
 
 #[tokio::test]
 async fn commands_return_output_and_exit_code() {
-    let plane = ControlPlane::start(Options { exec: true, ..options() }).await.unwrap();
-    let plane = Arc::new(plane);
-    let namespace = namespace_on(&plane).await;
-    kubectl_of(&plane, &["-n", &namespace, "run", "a", "--image=x"], "").await.ok();
+    let plane = plane().await;
+    let namespace = namespace_on(plane).await;
+    kubectl_of(plane, &["-n", &namespace, "run", "a", "--image=x"], "").await.ok();
     let pod = ["-n", &namespace, "get", "pod", "a", "-o", "jsonpath={.metadata.uid} {.status.phase}"];
     let uid = eventually("a running pod", LONG, async || {
-        let pod = kubectl_of(&plane, &pod, "").await.result()?;
+        let pod = kubectl_of(plane, &pod, "").await.result()?;
         pod.strip_suffix(" Running").map(str::to_owned).ok_or(pod)
     })
     .await;
@@ -85,24 +82,23 @@ async fn commands_return_output_and_exit_code() {
 
 #[tokio::test]
 async fn observations_run_commands_in_pods() {
-    let plane = Arc::new(ControlPlane::start(Options { exec: true, ..options() }).await.unwrap());
-    let namespace = namespace_on(&plane).await;
-    let package = fixture("probed");
-    let mut manager = Operetta::run(&plane, &["run", &package]);
+    let plane = plane().await;
+    let namespace = namespace_on(plane).await;
+    let mut manager = run_as("probed", plane, &["probed"]);
     watching(&mut manager, 1).await;
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("members");
     std::fs::write(&file, r#"{"members": ["a", "b"]}"#).unwrap();
     // A pod with the labels of a workload is not used unless the workload is its controller.
-    kubectl_of(&plane, &["-n", &namespace, "run", "a-any-0", "--image=x", "--labels=any=p"], "").await.ok();
+    kubectl_of(plane, &["-n", &namespace, "run", "a-any-0", "--image=x", "--labels=any=p"], "").await.ok();
     let object = json!({
         "apiVersion": "fixtures.operetta.dev/v1", "kind": "Prober", "metadata": {"name": "p"}, "spec": {"file": file},
     });
-    kubectl_of(&plane, &["-n", &namespace, "apply", "-f", "-"], &object.to_string()).await.ok();
+    kubectl_of(plane, &["-n", &namespace, "apply", "-f", "-"], &object.to_string()).await.ok();
     let status = async |path: &str, expected: &str| {
         let path = format!("jsonpath={{.status.{path}}}");
         eventually(expected, LONG, async || {
-            let found = kubectl_of(&plane, &["-n", &namespace, "get", "prober", "p", "-o", &path], "")
+            let found = kubectl_of(plane, &["-n", &namespace, "get", "prober", "p", "-o", &path], "")
                 .await
                 .result()?;
             if found.contains(expected) { Ok(found) } else { Err(found) }

@@ -5,13 +5,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::support::ControlPlane;
 use crate::support::ext::{
     CRD, ETCD, LONG, POD, Scene, WEB_APP, condition, file, find_in, is_pod_ready, run, watching,
 };
-use crate::support::{self, OPERETTA, Operetta, Output, etcd, eventually, kubectl_of, own_plane};
+use crate::support::{
+    self, OPERETTA, Operetta, Output, etcd, eventually, kubectl_of, own_embedded_plane, own_plane,
+};
 use futures::StreamExt;
 use http::Request;
-use operetta::local::ControlPlane;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
@@ -20,7 +22,7 @@ const CLUSTER: &str = "example-etcd-cluster";
 /// The control plane of these tests: `get` shows all kinds, so it has no kinds of other tests.
 async fn plane() -> &'static Arc<ControlPlane> {
     static PLANE: OnceCell<Arc<ControlPlane>> = OnceCell::const_new();
-    PLANE.get_or_init(own_plane).await
+    PLANE.get_or_init(own_embedded_plane).await
 }
 
 async fn kubectl(args: &[&str]) -> Output {

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use operetta::local::{ControlPlane, Tool};
+use crate::support::ControlPlane;
+use operetta::local::Tool;
 use serde_json::{Value, json};
 
 use crate::support::ext::{CRD, DEPLOYMENT, LONG, file, find_in, kind, name_of};

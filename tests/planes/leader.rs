@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::support::ControlPlane;
 use crate::support::barrier::get;
 use crate::support::ext::{
     CHAIN, FENCE, Kind, LIGHT, LONG, Scene, WEB_APP, copy_package, file, fixture, is_ready, list, read,
@@ -13,7 +14,7 @@ use crate::support::ext::{
 use crate::support::{Operetta, eventually, plane, signal};
 use http::Request;
 use operetta::cluster::Cluster;
-use operetta::local::{AuditEvent, Component, ControlPlane, Mark, Options};
+use operetta::local::{AuditEvent, Component, Mark, Options};
 use operetta::manager::{Config, Manager, Monitor};
 use rustix::process::Signal;
 use serde_json::{Value, json};

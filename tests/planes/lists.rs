@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use crate::support::ControlPlane;
 use crate::support::ext::{LIGHT, LONG, list, managers_requests, run, watching};
 use crate::support::{eventually, kubectl_of, options, own_plane};
-use operetta::local::{AuditEvent, ControlPlane, Mark, Options};
+use operetta::local::{AuditEvent, Mark, Options};
 use serde_json::json;
 
 /// The kinds of the package `light`, including its own.

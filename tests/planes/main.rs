@@ -7,6 +7,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod cases;
 mod clock;
 mod control_plane;
 mod crash;

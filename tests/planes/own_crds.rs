@@ -1,10 +1,11 @@
 //! Operetta's own CRDs are deleted while a manager runs.
 
+use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::support::ext::{Kind, LONG, Scene, is_ready, kind, name_of, run_flags, watching};
 use crate::support::plans::{INSTANCE_STATE, PLAN_RUN, phase};
-use crate::support::{eventually, own_plane};
+use crate::support::{eventually, own_embedded_plane};
 
 const DESK: Kind = kind("fixtures.operetta.dev/v1", "desks");
 
@@ -12,6 +13,11 @@ fn instance(name: &str, stage: &str) -> String {
     let spec = json!({"stage": stage});
     json!({"apiVersion": DESK.api_version(), "kind": "Desk", "metadata": {"name": name}, "spec": spec})
         .to_string()
+}
+
+#[expect(clippy::disallowed_methods, reason = "API servers store the time of day")]
+fn second() -> i64 {
+    Timestamp::now().as_second()
 }
 
 fn is_marked(o: &Value) -> bool {
@@ -22,7 +28,7 @@ fn is_marked(o: &Value) -> bool {
 /// change of the instance starts a run.
 #[tokio::test]
 async fn deleted_kinds_of_runs_are_created_again() {
-    let plane = own_plane().await;
+    let plane = own_embedded_plane().await;
     let mut manager = run_flags(&plane, &["--leader-elect=false"], &["plans-rules"]);
     watching(&mut manager, 1).await;
     let scene = Scene::on(&plane).await;
@@ -73,7 +79,7 @@ async fn deleted_kinds_of_runs_are_created_again() {
 /// finalizer. Such objects are migrated: no run is repeated, the active one continues, and the facts are kept.
 #[tokio::test]
 async fn runs_and_facts_from_before_instance_states_are_migrated() {
-    let plane = own_plane().await;
+    let plane = own_embedded_plane().await;
     let scene = Scene::on(&plane).await;
     let mut manager = run_flags(&plane, &["--leader-elect=false"], &["plans-rules"]);
     watching(&mut manager, 1).await;
@@ -105,8 +111,18 @@ async fn runs_and_facts_from_before_instance_states_are_migrated() {
     patch("instancestates", name_of(&states[0]), json!({"metadata": {"finalizers": null}})).await;
     let unmarked = json!({"metadata": {"annotations": {"operetta.dev/state": null}}});
     patch("desks.fixtures.operetta.dev", "d", unmarked).await;
-    // The CRD is created again, later than the instance.
+    // The CRD is created again, later than the instance. API servers store times of creation in whole seconds.
     scene.kubectl(&["delete", "crd", "instancestates.operetta.dev"]).await;
+    let created = scene.get(DESK, "d").await["metadata"]["creationTimestamp"].clone();
+    let created: Timestamp = created.as_str().unwrap().parse().unwrap();
+    eventually(
+        "a later second",
+        LONG,
+        async || {
+            if second() > created.as_second() { Ok(()) } else { Err("not yet") }
+        },
+    )
+    .await;
 
     let mut manager = run_flags(&plane, &["--leader-elect=false"], &["plans-rules"]);
     watching(&mut manager, 1).await;

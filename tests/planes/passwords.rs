@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::support::ControlPlane;
 use crate::support::barrier::Address;
 use crate::support::ext::{
     CONFIG_MAP, LONG, SECRET, Scene, TRIAL, condition, managers_requests, run, uid_of, watching,
 };
-use crate::support::{Operetta, eventually, kubectl_of, own_plane};
+use crate::support::{Operetta, eventually, kubectl_of, own_embedded_plane};
 use base64::Engine as _;
-use operetta::local::ControlPlane;
 use serde_json::{Value, json};
 
 const PACKAGES: [&str; 1] = ["trial"];
@@ -50,7 +50,7 @@ fn is_pair(secret: &Value, names: &[&str]) -> bool {
 /// The parts run one after another: each has its own manager, and the first counts requests.
 #[tokio::test]
 async fn generated_values_never_change_by_themselves() {
-    let plane = own_plane().await;
+    let plane = own_embedded_plane().await;
     a_password_is_made_once_and_kept(&plane).await;
     a_certificate_is_made_once_with_its_key_and_kept(&plane).await;
     a_generated_value_is_never_taken_from_others(&plane).await;

@@ -38,7 +38,7 @@ async fn runs_end_the_same_despite_lost_replies_and_late_watches() {
     case.apply("i-calm", &spec).await;
     case.ready("i-calm").await;
     let expected = outcome(scene, case.kind, "i-calm").await;
-    for (name, chance) in [("i-few", 0.1), ("i-many", 0.3)] {
+    for (name, chance) in [("i-few", 0.25), ("i-many", 0.4)] {
         let rule = case.wire.rule(Rule::on(WRITES, Fault::Cut).namespace(scene.namespace()).chance(chance));
         case.apply(name, &spec).await;
         scene.run_of(name, "deploy", |run| phase(run) == "Succeeded").await;

@@ -3,11 +3,16 @@
 use std::sync::Arc;
 
 use crate::support::crd::open_crd;
-use crate::support::ext::LONG;
-use crate::support::{Output, eventually, kubectl_of, own_plane};
-use operetta::local::ControlPlane;
+use crate::support::ext::{Kind, LONG, kind};
+use crate::support::plans::PLAN_RUN;
+use crate::support::{
+    Actor, ControlPlane, Namespace, Output, eventually, kubectl_of, namespace_on, own_plane,
+};
 use operetta::plan::crds;
 use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+
+const STATE: Kind = kind("operetta.dev/v1", "instancestates");
 
 const MANAGER: &str = "system:serviceaccount:operetta:manager";
 /// A manager of other packages.
@@ -19,40 +24,54 @@ kind: List
 items:
   - apiVersion: rbac.authorization.k8s.io/v1
     kind: Role
-    metadata: {name: editor, namespace: default}
+    metadata: {name: editor}
     rules: [{apiGroups: [operetta.dev], resources: [planruns, planruns/status], verbs: ['*']}]
   - apiVersion: rbac.authorization.k8s.io/v1
     kind: Role
-    metadata: {name: runner, namespace: default}
+    metadata: {name: runner}
     rules: [{apiGroups: [example.com], resources: [dbs], resourceNames: [main], verbs: [run]}]
   - apiVersion: rbac.authorization.k8s.io/v1
     kind: Role
-    metadata: {name: approver, namespace: default}
+    metadata: {name: approver}
     rules: [{apiGroups: [example.com], resources: [dbs], verbs: [approve]}]
 ";
 
-struct Scene {
-    plane: Arc<ControlPlane>,
-}
-
-impl Scene {
-    async fn new() -> Self {
-        let scene = Self { plane: own_plane().await };
+/// The control plane that these tests share, with the policies. Each test has its own namespace.
+async fn plane() -> &'static Arc<ControlPlane> {
+    static PLANE: OnceCell<Arc<ControlPlane>> = OnceCell::const_new();
+    let start = async || {
+        let plane = own_plane().await;
+        let admin = async |args: &[&str], input: &str| kubectl_of(&plane, args, input).await.ok();
         let mut items = vec![crds::plan_run()];
         items.extend(crds::policies());
         let objects = json!({"apiVersion": "v1", "kind": "List", "items": items});
-        scene.admin(&["apply", "--server-side", "-f", "-"], &objects.to_string()).await.ok();
+        admin(&["apply", "--server-side", "-f", "-"], &objects.to_string()).await;
         for manager in [MANAGER, OTHER_MANAGER] {
             let owner = format!("--field-manager={}", crds::exemption_owner(manager));
             for policy in crds::POLICIES {
                 let exemption = crds::exemption(policy, manager).to_string();
-                scene.admin(&["apply", "--server-side", &owner, "-f", "-"], &exemption).await.ok();
+                admin(&["apply", "--server-side", &owner, "-f", "-"], &exemption).await;
             }
         }
         for binding in crds::bindings() {
-            scene.admin(&["apply", "--server-side", "-f", "-"], &binding.to_string()).await.ok();
+            admin(&["apply", "--server-side", "-f", "-"], &binding.to_string()).await;
         }
-        scene.admin(&["apply", "-f", "-"], &open_crd("example.com", "dbs", "Db")).await.ok();
+        admin(&["apply", "-f", "-"], &open_crd("example.com", "dbs", "Db")).await;
+        admin(&["apply", "-f", "-"], &open_crd("operetta.dev", "instancestates", "InstanceState")).await;
+        plane
+    };
+    PLANE.get_or_init(start).await
+}
+
+struct Scene {
+    plane: &'static Arc<ControlPlane>,
+    namespace: Namespace,
+}
+
+impl Scene {
+    async fn new() -> Self {
+        let plane = plane().await;
+        let scene = Self { plane, namespace: namespace_on(plane).await };
         scene.admin(&["apply", "-f", "-"], RIGHTS).await.ok();
         for (role, users) in [
             ("editor", vec!["eve", "ada", "bob", MANAGER, OTHER_MANAGER]),
@@ -68,27 +87,29 @@ impl Scene {
         // The policy is in effect once it refuses a user.
         eventually("the policy to be in force", LONG, async || {
             let refused = scene.create("bob", "probe", &json!({})).await;
-            if refused.status.success() {
-                scene.admin(&["delete", "planrun", "probe"], "").await.ok();
-                return Err("bob may run plans".to_owned());
+            match refused {
+                Ok(_) => {
+                    scene.admin(&["delete", "planrun", "probe"], "").await.ok();
+                    Err("bob may run plans".to_owned())
+                }
+                Err(told) if told.contains("needs the verb") => Ok(()),
+                Err(told) => Err(told),
             }
-            if refused.stderr.contains("needs the verb") { Ok(()) } else { Err(refused.stderr) }
         })
         .await;
         scene
     }
 
     async fn admin(&self, args: &[&str], input: &str) -> Output {
-        kubectl_of(&self.plane, args, input).await
+        kubectl_of(self.plane, &[&["-n", &*self.namespace], args].concat(), input).await
     }
 
-    async fn as_user(&self, user: &str, args: &[&str], input: &str) -> Output {
-        let args: Vec<&str> = ["--as", user].into_iter().chain(args.iter().copied()).collect();
-        kubectl_of(&self.plane, &args, input).await
+    fn user<'a>(&self, user: &'a str) -> Actor<'a> {
+        Actor::new(self.plane, user)
     }
 
     /// Creates a run of the instance `main` with additions to its spec.
-    async fn create(&self, user: &str, name: &str, more: &Value) -> Output {
+    async fn create(&self, user: &str, name: &str, more: &Value) -> Result<Value, String> {
         self.create_with(user, name, "main", more, &json!({})).await
     }
 
@@ -99,25 +120,27 @@ impl Scene {
         of: &str,
         more: &Value,
         annotations: &Value,
-    ) -> Output {
+    ) -> Result<Value, String> {
         let mut run = run_of(name, of, user);
         run["metadata"]["annotations"] = annotations.clone();
         for (key, value) in more.as_object().unwrap() {
             run["spec"][key] = value.clone();
         }
-        self.as_user(user, &["create", "-f", "-"], &run.to_string()).await
+        self.user(user).create(PLAN_RUN, Some(&self.namespace), &run).await
     }
 
     /// Writes the status of a run, as the manager does.
     async fn set_status(&self, name: &str, status: &Value) {
-        let patch = json!({"status": status}).to_string();
-        let args = ["patch", "planrun", name, "--subresource=status", "--type=merge", "-p", &patch];
-        self.as_user(MANAGER, &args, "").await.ok();
+        self.patch(MANAGER, &format!("{name}/status"), json!({"status": status})).await.unwrap();
     }
 
-    async fn patch(&self, user: &str, name: &str, patch: Value) -> Output {
-        let patch = patch.to_string();
-        self.as_user(user, &["patch", "planrun", name, "--type=merge", "-p", &patch], "").await
+    /// Patches a run, or its subresource after a slash.
+    async fn patch(&self, user: &str, name: &str, patch: Value) -> Result<Value, String> {
+        self.user(user).patch(PLAN_RUN, Some(&self.namespace), name, &patch).await
+    }
+
+    async fn delete(&self, user: &str, name: &str) -> Result<Value, String> {
+        self.user(user).delete(PLAN_RUN, Some(&self.namespace), name).await
     }
 }
 
@@ -126,7 +149,7 @@ fn run_of(name: &str, of: &str, user: &str) -> Value {
     json!({
         "apiVersion": "operetta.dev/v1alpha1",
         "kind": "PlanRun",
-        "metadata": {"name": name, "namespace": "default"},
+        "metadata": {"name": name},
         "spec": {
             "of": {"apiVersion": "example.com/v1", "kind": "Db", "resource": "dbs", "name": of},
             "plan": "restore",
@@ -145,19 +168,19 @@ async fn only_users_with_the_verbs_run_and_approve_plans() {
     let scene = Scene::new().await;
 
     // The verb `run` is needed to create a run.
-    let refused = scene.create("bob", "a", &json!({})).await.fails();
+    let refused = scene.create("bob", "a", &json!({})).await.unwrap_err();
     for words in ["user bob may not run plans of dbs/main", "it needs the verb `run` on dbs.example.com"] {
         assert!(refused.contains(words), "{refused}");
     }
-    scene.create("eve", "a", &json!({})).await.ok();
-    let refused = scene.create_with("eve", "b", "other", &json!({}), &json!({})).await.fails();
+    scene.create("eve", "a", &json!({})).await.unwrap();
+    let refused = scene.create_with("eve", "b", "other", &json!({}), &json!({})).await.unwrap_err();
     assert!(refused.contains("may not run plans of dbs/other"), "{refused}");
-    scene.create("eve", "c", &json!({})).await.ok();
+    scene.create("eve", "c", &json!({})).await.unwrap();
     for requester in [json!("ada"), json!(null)] {
-        let refused = scene.create("eve", "d", &json!({"requestedBy": requester})).await.fails();
+        let refused = scene.create("eve", "d", &json!({"requestedBy": requester})).await.unwrap_err();
         assert!(refused.contains("requestedBy must be the user"), "{refused}");
     }
-    let refused = scene.create("eve", "d", &json!({"plan": "operetta.dev/delete-child"})).await.fails();
+    let refused = scene.create("eve", "d", &json!({"plan": "operetta.dev/delete-child"})).await.unwrap_err();
     assert!(refused.contains("only the manager creates runs of the plans operetta.dev/"), "{refused}");
 
     // The request is immutable.
@@ -169,7 +192,7 @@ async fn only_users_with_the_verbs_run_and_approve_plans() {
         (json!({"retryOf": "x"}), "retryOf is immutable"),
         (json!({"requestedBy": "ada"}), "requestedBy is immutable"),
     ] {
-        let refused = scene.patch("eve", "a", json!({"spec": patch})).await.fails();
+        let refused = scene.patch("eve", "a", json!({"spec": patch})).await.unwrap_err();
         assert!(refused.contains(words), "{refused}");
     }
 
@@ -178,84 +201,93 @@ async fn only_users_with_the_verbs_run_and_approve_plans() {
     let refused = scene
         .patch("bob", "a", json!({"spec": {"approvals": [approval("sure", "Approve", "bob")]}}))
         .await
-        .fails();
+        .unwrap_err();
     assert!(refused.contains("it needs the verb `approve`"), "{refused}");
-    let refused = scene.patch("bob", "a", json!({"spec": {"approvals": [sure]}})).await.fails();
+    let refused = scene.patch("bob", "a", json!({"spec": {"approvals": [sure]}})).await.unwrap_err();
     assert!(refused.contains("by must be the user"), "{refused}");
     let refused = scene
         .patch("ada", "a", json!({"spec": {"approvals": [approval("sure", "Approve", "bob")]}}))
         .await
-        .fails();
+        .unwrap_err();
     assert!(refused.contains("by must be the user"), "{refused}");
-    scene.patch("ada", "a", json!({"spec": {"approvals": [sure]}})).await.ok();
+    scene.patch("ada", "a", json!({"spec": {"approvals": [sure]}})).await.unwrap();
     for approvals in [
         json!([]),
         json!(null),
         json!([approval("sure", "Reject", "ada")]),
         json!([approval("again", "Approve", "ada"), sure]),
     ] {
-        let refused = scene.patch("ada", "a", json!({"spec": {"approvals": approvals}})).await.fails();
+        let refused = scene.patch("ada", "a", json!({"spec": {"approvals": approvals}})).await.unwrap_err();
         assert!(refused.contains("approvals are only appended"), "{refused}");
     }
     scene
         .patch("ada", "a", json!({"spec": {"approvals": [sure, approval("more", "Reject", "ada")]}}))
         .await
-        .ok();
-    let refused =
-        scene.create("eve", "e", &json!({"approvals": [approval("sure", "Approve", "eve")]})).await.fails();
+        .unwrap();
+    let refused = scene
+        .create("eve", "e", &json!({"approvals": [approval("sure", "Approve", "eve")]}))
+        .await
+        .unwrap_err();
     assert!(refused.contains("it needs the verb `approve`"), "{refused}");
 
     // The verb `run` is needed to cancel.
-    let refused = scene.patch("ada", "a", json!({"spec": {"cancel": true}})).await.fails();
+    let refused = scene.patch("ada", "a", json!({"spec": {"cancel": true}})).await.unwrap_err();
     assert!(refused.contains("ada may not cancel runs of dbs/main"), "{refused}");
-    scene.patch("eve", "a", json!({"spec": {"cancel": true}})).await.ok();
-    let refused = scene.patch("eve", "a", json!({"spec": {"cancel": false}})).await.fails();
+    scene.patch("eve", "a", json!({"spec": {"cancel": true}})).await.unwrap();
+    let refused = scene.patch("eve", "a", json!({"spec": {"cancel": false}})).await.unwrap_err();
     assert!(refused.contains("cannot be taken back"), "{refused}");
 
     // The manager's annotations are protected; other metadata may be changed by users who may edit.
     let taken = json!({"metadata": {"annotations": {"operetta.dev/taken": "uid"}}});
-    let refused = scene.patch("eve", "c", taken.clone()).await.fails();
+    let refused = scene.patch("eve", "c", taken.clone()).await.unwrap_err();
     assert!(refused.contains("only the manager sets the annotations"), "{refused}");
-    scene.patch(MANAGER, "c", taken).await.ok();
+    scene.patch(MANAGER, "c", taken).await.unwrap();
     let refused = scene
         .patch("eve", "c", json!({"metadata": {"annotations": {"operetta.dev/taken": null}}}))
         .await
-        .fails();
+        .unwrap_err();
     assert!(refused.contains("only the manager sets the annotations"), "{refused}");
     // Users who may edit a run may label it before it is accepted.
     let mine = json!({"metadata": {"labels": {"a": "b"}, "annotations": {"x": "y"}}});
-    let refused = scene.patch("bob", "c", mine.clone()).await.fails();
+    let refused = scene.patch("bob", "c", mine.clone()).await.unwrap_err();
     assert!(refused.contains("of a PlanRun that has started cannot be changed"), "{refused}");
-    scene.create("eve", "j", &json!({})).await.ok();
-    scene.patch("bob", "j", mine).await.ok();
+    scene.create("eve", "j", &json!({})).await.unwrap();
+    scene.patch("bob", "j", mine).await.unwrap();
     let cause = json!({"operetta.dev/cause": "Cleanup"});
-    let refused = scene.create_with("eve", "f", "main", &json!({}), &cause).await.fails();
+    let refused = scene.create_with("eve", "f", "main", &json!({}), &cause).await.unwrap_err();
     assert!(refused.contains("only the manager sets the annotations"), "{refused}");
     // A backup may restore the manager's annotations.
     let backup =
         json!({"operetta.dev/cause": "Rollout", "operetta.dev/taken": "uid", "operetta.dev/record": "{}"});
-    scene.create_with("eve", "f", "main", &json!({}), &backup).await.ok();
-    scene.create_with("eve", "g", "main", &json!({}), &json!({"operetta.dev/prunable": "true"})).await.ok();
+    scene.create_with("eve", "f", "main", &json!({}), &backup).await.unwrap();
+    scene
+        .create_with("eve", "g", "main", &json!({}), &json!({"operetta.dev/prunable": "true"}))
+        .await
+        .unwrap();
     // Managers need no verb.
     for (manager, name) in [(MANAGER, "h"), (OTHER_MANAGER, "i")] {
         let run = json!({"requestedBy": null, "plan": "operetta.dev/delete-child"});
-        scene.create(manager, name, &run).await.ok();
+        scene.create(manager, name, &run).await.unwrap();
     }
 }
 
 #[tokio::test]
 async fn kubectl_get_shows_columns_of_runs() {
     let scene = Scene::new().await;
-    scene.create("eve", "main-1", &json!({})).await.ok();
+    scene.create("eve", "main-1", &json!({})).await.unwrap();
     let status = json!({"status": {
         "phase": "Running",
         "startedAt": "2026-01-01T00:00:00Z",
         "steps": [{"path": "one", "phase": "Succeeded"}, {"path": "two[0]/sure", "phase": "Running", "inFlight": true}],
         "usedMilliseconds": 3,
     }});
-    let status = status.to_string();
-    let args = ["patch", "planrun", "main-1", "--subresource=status", "--type=merge", "-p", &status];
-    scene.as_user(MANAGER, &args, "").await.ok();
+    scene.patch(MANAGER, "main-1/status", status).await.unwrap();
+    // kubectl keeps what it knows of the kinds; this command asks the server.
+    eventually("kubectl to know the kind", LONG, async || {
+        let known = scene.admin(&["api-resources", "--categories=operetta", "-o", "name"], "").await.ok();
+        if known.contains("planruns.operetta.dev") { Ok(()) } else { Err(known) }
+    })
+    .await;
     let table = scene.admin(&["get", "operetta"], "").await.ok();
     let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(lines[0], ["NAME", "OF", "PLAN", "PHASE", "STEP", "AGE"], "{table}");
@@ -275,13 +307,13 @@ async fn kubectl_get_shows_columns_of_runs() {
 #[tokio::test]
 async fn users_cannot_forge_protected_fields_of_a_run() {
     let scene = Scene::new().await;
-    scene.create("eve", "new", &json!({})).await.ok();
-    scene.create("eve", "taken", &json!({})).await.ok();
+    scene.create("eve", "new", &json!({})).await.unwrap();
+    scene.create("eve", "taken", &json!({})).await.unwrap();
     let own = json!({"metadata": {
         "annotations": {"operetta.dev/taken": "uid"}, "labels": {"operetta.dev/run-of": "uid"},
         "finalizers": ["operetta.dev/run"],
     }});
-    scene.patch(MANAGER, "taken", own).await.ok();
+    scene.patch(MANAGER, "taken", own).await.unwrap();
 
     // No metadata of an accepted run may be changed, and Operetta's own metadata of no run.
     let owner = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": "b"}]);
@@ -301,7 +333,7 @@ async fn users_cannot_forge_protected_fields_of_a_run() {
         ("taken", json!({"labels": {"a": "b"}}), "cannot be changed"),
         ("taken", json!({"annotations": {"a": "b"}}), "cannot be changed"),
     ] {
-        let refused = scene.patch("eve", name, json!({"metadata": metadata})).await.fails();
+        let refused = scene.patch("eve", name, json!({"metadata": metadata})).await.unwrap_err();
         assert!(refused.contains(words), "{name} {metadata}: {refused}");
     }
 
@@ -317,20 +349,18 @@ async fn users_cannot_forge_protected_fields_of_a_run() {
         let mut run = run_of("forged", "main", "eve");
         run["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
         run["metadata"].as_object_mut().unwrap().extend(metadata.as_object().unwrap().clone());
-        let refused = scene.as_user("eve", &["create", "-f", "-"], &run.to_string()).await.fails();
+        let refused = scene.user("eve").create(PLAN_RUN, Some(&scene.namespace), &run).await.unwrap_err();
         assert!(refused.contains(words), "{metadata} {spec}: {refused}");
     }
-    scene.create("eve", "retry", &json!({"plan": "cleanup", "retryOf": "failed"})).await.ok();
+    scene.create("eve", "retry", &json!({"plan": "cleanup", "retryOf": "failed"})).await.unwrap();
 
     // The status cannot be written by any subresource or verb.
-    let status =
-        json!({"status": {"phase": "Succeeded", "steps": [{"path": "sure", "groups": []}]}}).to_string();
-    let patch = ["patch", "planrun", "new", "--subresource=status", "--type=merge", "-p", &status];
+    let status = json!({"status": {"phase": "Succeeded", "steps": [{"path": "sure", "groups": []}]}});
     for user in ["eve", "bob", "ada"] {
-        let refused = scene.as_user(user, &patch, "").await.fails();
+        let refused = scene.patch(user, "new/status", status.clone()).await.unwrap_err();
         assert!(refused.contains("only the manager writes the status"), "{user}: {refused}");
     }
-    scene.as_user(MANAGER, &patch, "").await.ok();
+    scene.patch(MANAGER, "new/status", status).await.unwrap();
 }
 
 /// Deleting a run that has not ended needs the verb `run`, because it cancels the run.
@@ -338,20 +368,20 @@ async fn users_cannot_forge_protected_fields_of_a_run() {
 async fn deleting_an_active_run_needs_the_verb_run() {
     let scene = Scene::new().await;
     for name in ["a", "b", "c", "d"] {
-        scene.create("eve", name, &json!({})).await.ok();
+        scene.create("eve", name, &json!({})).await.unwrap();
     }
     let of_other = run_of("other", "other", "eve");
-    scene.as_user(MANAGER, &["create", "-f", "-"], &of_other.to_string()).await.ok();
+    scene.user(MANAGER).create(PLAN_RUN, Some(&scene.namespace), &of_other).await.unwrap();
     for (user, name) in [("bob", "a"), ("ada", "a"), ("eve", "other")] {
-        let refused = scene.as_user(user, &["delete", "planrun", name], "").await.fails();
+        let refused = scene.delete(user, name).await.unwrap_err();
         assert!(refused.contains("delete a run that has not ended"), "{user} {name}: {refused}");
         assert!(refused.contains("needs the verb `run`"), "{user} {name}: {refused}");
     }
-    let refused = scene.as_user("bob", &["delete", "planruns", "--all"], "").await.fails();
+    let refused = scene.delete("bob", "").await.unwrap_err();
     assert!(refused.contains("delete a run that has not ended"), "{refused}");
-    scene.as_user("eve", &["delete", "planrun", "a"], "").await.ok();
+    scene.delete("eve", "a").await.unwrap();
     scene.set_status("b", &json!({"phase": "Failed"})).await;
-    scene.as_user("bob", &["delete", "planrun", "b"], "").await.ok();
+    scene.delete("bob", "b").await.unwrap();
     // The garbage collector and the namespace controller need no verb.
     for (user, name) in [
         ("system:serviceaccount:kube-system:generic-garbage-collector", "c"),
@@ -359,55 +389,44 @@ async fn deleting_an_active_run_needs_the_verb_run() {
     ] {
         let binding = format!("gc-{name}");
         scene.admin(&["create", "rolebinding", &binding, "--role=editor", "--user", user], "").await.ok();
-        eventually("the rights of a controller", LONG, async || {
-            let deleted = scene.as_user(user, &["delete", "planrun", name], "").await;
-            if deleted.status.success() { Ok(()) } else { Err(deleted.stderr) }
-        })
-        .await;
+        eventually("the rights of a controller", LONG, async || scene.delete(user, name).await).await;
     }
 }
 
 #[tokio::test]
 async fn step_with_groups_accepts_answers_of_members_only() {
     let scene = Scene::new().await;
-    scene.create("eve", "a", &json!({})).await.ok();
+    scene.create("eve", "a", &json!({})).await.unwrap();
     let steps = json!([
         {"path": "open", "phase": "Running", "asked": 0},
         {"path": "sure", "phase": "Running", "asked": 0, "groups": ["dba", "leads"]},
     ]);
     scene.set_status("a", &json!({"phase": "Running", "steps": steps})).await;
     let answer = async |groups: &[&str], approvals: Value| {
-        let patch = json!({"spec": {"approvals": approvals}}).to_string();
-        let groups: Vec<String> = groups.iter().map(|group| format!("--as-group={group}")).collect();
-        let mut args: Vec<&str> = groups.iter().map(String::as_str).collect();
-        args.extend(["patch", "planrun", "a", "--type=merge", "-p", &patch]);
-        scene.as_user("ada", &args, "").await
+        let patch = json!({"spec": {"approvals": approvals}});
+        scene.user("ada").in_groups(groups).patch(PLAN_RUN, Some(&scene.namespace), "a", &patch).await
     };
     for (groups, verdict) in
         [(&[][..], "Approve"), (&["system:authenticated", "devs"], "Approve"), (&["devs"], "Reject")]
     {
-        let refused = answer(groups, json!([approval("sure", verdict, "ada")])).await.fails();
+        let refused = answer(groups, json!([approval("sure", verdict, "ada")])).await.unwrap_err();
         let words = "user ada may not answer step sure: only members of these groups may: dba, leads";
         assert!(refused.contains(words), "{groups:?}: {refused}");
     }
     // The answer cannot be hidden among other answers.
     let both = json!([approval("open", "Approve", "ada"), approval("sure", "Approve", "ada")]);
-    let refused = answer(&["devs"], both.clone()).await.fails();
+    let refused = answer(&["devs"], both.clone()).await.unwrap_err();
     assert!(refused.contains("may not answer step sure"), "{refused}");
-    answer(&["devs"], json!([approval("open", "Approve", "ada")])).await.ok();
-    answer(&["devs", "leads"], both).await.ok();
+    answer(&["devs"], json!([approval("open", "Approve", "ada")])).await.unwrap();
+    answer(&["devs", "leads"], both).await.unwrap();
 }
 
 #[tokio::test]
 async fn only_managers_write_instance_states() {
     let scene = Scene::new().await;
-    scene
-        .admin(&["apply", "-f", "-"], &open_crd("operetta.dev", "instancestates", "InstanceState"))
-        .await
-        .ok();
     // A Role of a namespace may grant any verb.
     let wildcard = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
-        "metadata": {"name": "all", "namespace": "default"},
+        "metadata": {"name": "all"},
         "rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]});
     scene.admin(&["apply", "-f", "-"], &wildcard.to_string()).await.ok();
     let collector = "system:serviceaccount:kube-system:generic-garbage-collector";
@@ -416,31 +435,28 @@ async fn only_managers_write_instance_states() {
         args.extend(["--user", user]);
     }
     scene.admin(&args, "").await.ok();
-    let state = |name: &str| {
-        json!({"apiVersion": "operetta.dev/v1", "kind": "InstanceState", "metadata": {"name": name, "namespace": "default"},
-            "spec": {"record": {}}})
-        .to_string()
-    };
+    let state = |name: &str| json!({"apiVersion": "operetta.dev/v1", "kind": "InstanceState", "metadata": {"name": name}, "spec": {"record": {}}});
+    let namespace = Some(&*scene.namespace);
     eventually("the manager's rights", LONG, async || {
-        let created = scene.as_user(MANAGER, &["create", "-f", "-"], &state("a")).await;
-        if created.status.success() { Ok(()) } else { Err(created.stderr) }
+        scene.user(MANAGER).create(STATE, namespace, &state("a")).await
     })
     .await;
-    let forged = json!({"spec": {"record": {"primary": 1}}}).to_string();
-    let patch = ["patch", "instancestate", "a", "--type=merge", "-p", &forged];
-    for (args, input) in [
-        (&["create", "-f", "-"][..], state("b")),
-        (&patch, String::new()),
-        (&["delete", "instancestate", "a"], String::new()),
-        (&["delete", "instancestates", "--all"], String::new()),
+    let forged = json!({"spec": {"record": {"primary": 1}}});
+    let eve = scene.user("eve");
+    for refused in [
+        eve.create(STATE, namespace, &state("b")).await,
+        eve.patch(STATE, namespace, "a", &forged).await,
+        eve.delete(STATE, namespace, "a").await,
+        eve.delete(STATE, namespace, "").await,
     ] {
-        let refused = scene.as_user("eve", args, &input).await.fails();
-        assert!(refused.contains("user eve may not write InstanceStates"), "{args:?}: {refused}");
+        let refused = refused.unwrap_err();
+        assert!(refused.contains("user eve may not write InstanceStates"), "{refused}");
     }
-    let refused = scene.as_user(collector, &["create", "-f", "-"], &state("b")).await.fails();
+    let collector = scene.user(collector);
+    let refused = collector.create(STATE, namespace, &state("b")).await.unwrap_err();
     assert!(refused.contains("may not write InstanceStates"), "{refused}");
-    scene.as_user(MANAGER, &patch, "").await.ok();
-    scene.as_user(collector, &["delete", "instancestate", "a"], "").await.ok();
+    scene.user(MANAGER).patch(STATE, namespace, "a", &forged).await.unwrap();
+    collector.delete(STATE, namespace, "a").await.unwrap();
     // A user who restores a backup needs the verb `restore` in the whole cluster.
-    scene.admin(&["create", "-f", "-"], &state("c")).await.ok();
+    scene.admin(&["create", "-f", "-"], &state("c").to_string()).await.ok();
 }

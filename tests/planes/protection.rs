@@ -3,13 +3,16 @@
 
 use std::sync::Arc;
 
-use operetta::local::ControlPlane;
+use crate::support::ControlPlane;
 use serde_json::{Value, json};
 
+use crate::plans::TWELVE;
 use crate::support::barrier::Address;
-use crate::support::ext::{CONFIG_MAP, Kind, LONG, Scene, condition, kind, run_flags, watching};
+use crate::support::ext::{CONFIG_MAP, Kind, LONG, Scene, condition, kind, name_of, run_flags, watching};
+use crate::support::faults::case::Case;
+use crate::support::faults::{Fault, Life, Rule, Verb};
 use crate::support::plans::{PLAN_RUN, phase, story_of};
-use crate::support::{Operetta, eventually, kubectl_of, own_plane};
+use crate::support::{Actor, Operetta, eventually, kubectl_of, own_plane};
 
 const ERRAND: Kind = kind("fixtures.operetta.dev/v1", "errands");
 const POLICY: &str = "planruns.operetta.dev";
@@ -82,25 +85,22 @@ impl Theatre {
         self.admin(&["delete", BINDING, POLICY, "--ignore-not-found"], "").await;
     }
 
-    async fn as_user(&self, user: &str, args: &[&str], input: &str) -> Result<String, String> {
-        let all = [&["--as", user, "-n", self.scene.namespace()], args].concat();
-        kubectl_of(&self.plane, &all, input).await.result()
-    }
-
     async fn request(&self, user: &str, plan: &str) -> Result<String, String> {
         let run = json!({"apiVersion": PLAN_RUN.api_version(), "kind": "PlanRun", "metadata": {"generateName": "run-"},
             "spec": {"of": {"apiVersion": ERRAND.api_version(), "kind": "Errand", "resource": "errands", "name": "a"},
                 "plan": plan, "requestedBy": user}});
-        let created = self.as_user(user, &["create", "-o", "name", "-f", "-"], &run.to_string()).await?;
-        Ok(created.trim().rsplit('/').next().unwrap_or_default().to_owned())
+        let actor = Actor::new(&self.plane, user);
+        let created = actor.create(PLAN_RUN, Some(self.scene.namespace()), &run).await?;
+        Ok(name_of(&created).to_owned())
     }
 
     /// Replaces the approvals of a run.
-    async fn answer(&self, user: &str, run: &str, answers: &[(&str, &str)]) -> Result<String, String> {
+    async fn answer(&self, user: &str, run: &str, answers: &[(&str, &str)]) -> Result<Value, String> {
         let all: Vec<Value> =
             answers.iter().map(|(step, by)| json!({"step": step, "verdict": "Approve", "by": by})).collect();
-        let patch = json!({"spec": {"approvals": all}}).to_string();
-        self.as_user(user, &["patch", "planrun", run, "--type=merge", "-p", &patch], "").await
+        let patch = json!({"spec": {"approvals": all}});
+        let actor = Actor::new(&self.plane, user);
+        actor.patch(PLAN_RUN, Some(self.scene.namespace()), run, &patch).await
     }
 
     /// Requests a run that asks for two approvals. Returns its name once it asks.
@@ -163,12 +163,9 @@ async fn approvals_forged_without_a_manager_never_count() {
     let Theatre { plane, scene, manager } = theatre;
     drop(manager);
     kubectl_of(&plane, &["delete", BINDING, POLICY], "").await.ok();
-    let forged =
-        json!({"spec": {"approvals": [{"step": "both/one", "verdict": "Approve", "by": "ann"}]}}).to_string();
+    let forged = json!({"spec": {"approvals": [{"step": "both/one", "verdict": "Approve", "by": "ann"}]}});
     eventually("a forged approval", LONG, async || {
-        let args =
-            ["--as=eve", "-n", scene.namespace(), "patch", "planrun", &run, "--type=merge", "-p", &forged];
-        kubectl_of(&plane, &args, "").await.result()
+        Actor::new(&plane, "eve").patch(PLAN_RUN, Some(scene.namespace()), &run, &forged).await
     })
     .await;
     let mut manager = run_flags(&plane, &["--leader-elect=false"], &["plan-commands"]);
@@ -204,6 +201,42 @@ async fn requests_made_under_an_altered_policy_fail() {
     let run = theatre.asking().await;
     theatre.scene.cancel(&run).await;
     theatre.scene.run_is(&run, "Cancelled").await;
+}
+
+/// Attack: the policy is altered again between the two writes that restore it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn policy_altered_while_it_is_restored_is_restored_again() {
+    let case = Case::of(&TWELVE, 0).await;
+    let process = case.start().await;
+    let installed =
+        async || kubectl_of(case.scene.plane(), &["get", BINDING, "-o", "name"], "").await.result();
+    // The bindings are the last that a manager installs.
+    eventually("the bindings", LONG, async || {
+        installed().await.and_then(|found| if found.lines().count() == 2 { Ok(()) } else { Err(found) })
+    })
+    .await;
+    let policy = ["get", "validatingadmissionpolicy", POLICY, "-o", "json"];
+    let spec =
+        async || serde_json::from_str::<Value>(&case.scene.kubectl(&policy).await).unwrap()["spec"].take();
+    let weaken = async || {
+        let weak = r#"{"spec": {"validations": [{"expression": "true"}]}}"#;
+        case.scene.kubectl(&["patch", "validatingadmissionpolicy", POLICY, "--type=merge", "-p", weak]).await;
+    };
+    let before = spec().await;
+    let gate = Life::new();
+    let held = Rule::on(&[Verb::Apply], Fault::Held(gate.clone())).plural("validatingadmissionpolicies");
+    let held = case.wire.rule(held.times(1));
+    weaken().await;
+    case.struck("the write of the exemption", &[held]).await;
+    assert_eq!(spec().await, before, "the first write has restored the policy");
+    weaken().await;
+    gate.end();
+    eventually("the policy to be whole", LONG, async || {
+        let now = spec().await;
+        if now == before { Ok(()) } else { Err(now) }
+    })
+    .await;
+    process.stop().await;
 }
 
 /// Until a restored policy is in effect everywhere, requests and answers wait, and the manager reports it.

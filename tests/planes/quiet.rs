@@ -5,10 +5,10 @@
 use std::time::{Duration, Instant};
 
 use crate::support::ext::{
-    CONFIG_MAP, ETCD, FENCE, LIGHT, LONG, SITE, Scene, WEB_APP, file, fixture, is_lease, list,
+    AUTOSCALER, CONFIG_MAP, ETCD, FENCE, LIGHT, LONG, SITE, Scene, WEB_APP, file, fixture, is_lease, list,
     managers_requests, run_flags, watching,
 };
-use crate::support::{own_plane, signal};
+use crate::support::{Actor, own_plane, signal};
 use operetta::local::{AuditEvent, AuditLog, Mark};
 use rustix::process::Signal;
 use serde_json::json;
@@ -100,17 +100,9 @@ async fn settled_cluster_sends_no_requests_and_restart_writes_nothing() {
     let mut reported = 0;
     let report = async || {
         reported += 1;
-        let status = json!({"status": {"currentReplicas": 2, "desiredReplicas": reported}}).to_string();
-        let patch = [
-            "patch",
-            "horizontalpodautoscaler",
-            "shop",
-            "--subresource=status",
-            "--type=merge",
-            "-p",
-            &status,
-        ];
-        scene.kubectl(&patch).await;
+        let status = json!({"status": {"currentReplicas": 2, "desiredReplicas": reported}});
+        let admin = Actor::admin(&plane);
+        admin.patch(AUTOSCALER, Some(scene.namespace()), "shop/status", &status).await.unwrap();
     };
     let (mark, since) = (audit.mark().unwrap(), Instant::now());
     quiet_for(&audit, QUIET, report).await;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use operetta::local::ControlPlane;
+use crate::support::ControlPlane;
 use serde_json::{Value, json};
 
 use crate::support::ext::{
@@ -11,7 +11,7 @@ use crate::support::ext::{
 };
 use crate::support::faults::case::{Case, Subject};
 use crate::support::plans::events_about;
-use crate::support::{Operetta, eventually, operetta, own_plane};
+use crate::support::{Operetta, eventually, operetta, own_embedded_plane};
 
 const KEEPER: Kind = crate::support::ext::kind("fixtures.operetta.dev/v1", "keepers");
 
@@ -70,7 +70,7 @@ async fn delete(scene: &Scene) {
 
 #[tokio::test]
 async fn recreated_instance_reads_objects_of_the_former_one() {
-    let plane: Arc<ControlPlane> = own_plane().await;
+    let plane: Arc<ControlPlane> = own_embedded_plane().await;
     let mut manager = start(&plane).await;
     let scene = Scene::on(&plane).await;
     scene.apply(&keeper()).await;

@@ -12,19 +12,21 @@ mod namespaces;
 mod revisions;
 mod tenants;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use operetta::local::{ControlPlane, Options};
+use crate::support::ControlPlane;
+use operetta::local::Options;
 use operetta::package;
 use operetta::rights::{self, Rights};
 use serde_json::{Value, json};
+use tokio::sync::OnceCell;
 
 use crate::support::ext::{
     CONFIG_MAP, DEPLOYMENT, INGRESS, Kind, LONG, SERVICE, Scene, WEB_APP, condition, file, watching,
 };
-use crate::support::rights::{SYSTEM, apply, grant, grant_with, manager, run, user};
-use crate::support::{eventually, kubectl_of, options};
+use crate::support::rights::{SYSTEM, apply, grant, grant_with, manager, run, run_operators, user};
+use crate::support::{Operetta, eventually, kubectl_of, options};
 
 const WEBAPP: &str = "operators/webapp";
 
@@ -33,6 +35,27 @@ async fn strict_plane() -> Arc<ControlPlane> {
     let flags = vec!["--enable-admission-plugins=OwnerReferencesPermissionEnforcement".to_owned()];
     let options = Options { apiserver_flags: flags, ..options() };
     Arc::new(ControlPlane::start(options).await.unwrap_or_else(|error| panic!("{error}")))
+}
+
+/// The strict control plane that tests share, with the kubeconfig of the manager's account. Each test has packages of its own, and a
+/// manager with a name of its own.
+async fn shared_plane() -> (&'static Arc<ControlPlane>, &'static Path) {
+    static SHARED: OnceCell<(Arc<ControlPlane>, PathBuf)> = OnceCell::const_new();
+    let start = async || {
+        let plane = strict_plane().await;
+        let kubeconfig = manager(&plane).await;
+        (plane, kubeconfig)
+    };
+    let (plane, kubeconfig) = SHARED.get_or_init(start).await;
+    (plane, kubeconfig)
+}
+
+/// The same control plane, with a manager of its Operators.
+async fn shared_plane_with_operators() -> &'static Arc<ControlPlane> {
+    static MANAGER: OnceCell<Operetta> = OnceCell::const_new();
+    let (plane, kubeconfig) = shared_plane().await;
+    MANAGER.get_or_init(|| run_operators(plane, kubeconfig)).await;
+    plane
 }
 
 fn derived(folder: &str) -> Rights {

@@ -16,7 +16,8 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 impl Scene {
     /// Does the same as `kubectl apply -f -`.
     pub async fn apply(&self, manifests: &str) {
-        if let Ok(manifest) = serde_json::from_str::<Value>(manifests)
+        // A text of several documents is left to kubectl.
+        if let Ok(manifest) = operetta::yaml::from_str(manifests)
             // kubectl has its own rules for null values.
             && !has_null(&manifest)
             && self.apply_in_process(&manifest).await
@@ -50,7 +51,7 @@ impl Scene {
 
     async fn apply_one(&self, manifest: &Value) -> Option<()> {
         let meta = &manifest["metadata"];
-        let (kind, is_namespaced) = self.served(manifest).await?;
+        let (kind, is_namespaced) = served(&self.client(), manifest).await?;
         let namespace = is_namespaced.then_some(self.namespace());
         if meta.get("namespace").is_some_and(|own| own.as_str() != namespace) {
             return None;
@@ -70,8 +71,9 @@ impl Scene {
             let request = Request::post(format!("{}?{query}", path.trim_end_matches('/')));
             return self.send(request.header("content-type", "application/json"), &modified).await.map(drop);
         };
-        // kubectl patches built-in kinds by rules of their own.
-        if !kind.group().contains("operetta.dev") && !kind.group().ends_with("example.org") {
+        // kubectl patches lists in built-in kinds by rules of their own.
+        let is_custom = kind.group().contains("operetta.dev") || kind.group().ends_with("example.org");
+        if !is_custom && has_list(manifest) {
             return None;
         }
         let last = current["metadata"]["annotations"][LAST_APPLIED].as_str().unwrap_or("{}");
@@ -122,28 +124,48 @@ impl Scene {
         let request = request.body(body.to_string().into_bytes()).ok()?;
         self.client().request::<Value>(request).await.ok()
     }
+}
 
-    /// The kind of a manifest, and whether its objects are in namespaces, as discovery says.
-    async fn served(&self, manifest: &Value) -> Option<(Kind, bool)> {
-        type Served = HashMap<(String, String), (Kind, bool)>;
-        static SERVED: LazyLock<Mutex<Served>> = LazyLock::new(Mutex::default);
-        let (api, kind) =
-            (manifest["apiVersion"].as_str()?.to_owned(), manifest["kind"].as_str()?.to_owned());
-        let key = (api.clone(), kind.clone());
-        let known = SERVED.lock().unwrap_or_else(PoisonError::into_inner).get(&key).copied();
-        if known.is_some() {
-            return known;
-        }
-        let root = if api.contains('/') { "apis" } else { "api" };
-        let list = read(&self.client(), &format!("/{root}/{api}")).await?;
-        let is_it =
-            |r: &&Value| r["kind"] == *kind && r["name"].as_str().is_some_and(|name| !name.contains('/'));
-        let found = list["resources"].as_array()?.iter().find(is_it)?;
-        let kind = Kind::of(api, found["name"].as_str()?.to_owned());
-        let served = (kind, found["namespaced"].as_bool()?);
-        SERVED.lock().unwrap_or_else(PoisonError::into_inner).insert(key, served);
-        Some(served)
+/// The kind of a manifest, and whether its objects are in namespaces, as discovery says.
+pub(super) async fn served(client: &kube::Client, manifest: &Value) -> Option<(Kind, bool)> {
+    type Served = HashMap<(String, String), (Kind, bool)>;
+    static SERVED: LazyLock<Mutex<Served>> = LazyLock::new(Mutex::default);
+    let (api, kind) = (manifest["apiVersion"].as_str()?.to_owned(), manifest["kind"].as_str()?.to_owned());
+    let key = (api.clone(), kind.clone());
+    let known = SERVED.lock().unwrap_or_else(PoisonError::into_inner).get(&key).copied();
+    if known.is_some() {
+        return known;
     }
+    let root = if api.contains('/') { "apis" } else { "api" };
+    let list = read(client, &format!("/{root}/{api}")).await?;
+    let is_it = |r: &&Value| r["kind"] == *kind && r["name"].as_str().is_some_and(|name| !name.contains('/'));
+    let found = list["resources"].as_array()?.iter().find(is_it)?;
+    let kind = Kind::of(api, found["name"].as_str()?.to_owned());
+    let served = (kind, found["namespaced"].as_bool()?);
+    SERVED.lock().unwrap_or_else(PoisonError::into_inner).insert(key, served);
+    Some(served)
+}
+
+/// Does the same as `kubectl apply --server-side --force-conflicts -f -`. Returns false on any error, so that kubectl does it and says
+/// why: applying again is harmless.
+pub(super) async fn apply_server_side(client: &kube::Client, objects: &[Value]) -> bool {
+    for object in objects {
+        if apply_one_server_side(client, object).await.is_none() {
+            return false;
+        }
+    }
+    true
+}
+
+async fn apply_one_server_side(client: &kube::Client, object: &Value) -> Option<()> {
+    let (kind, is_namespaced) = served(client, object).await?;
+    let meta = &object["metadata"];
+    let namespace = is_namespaced.then(|| meta["namespace"].as_str().unwrap_or("default"));
+    let path = kind.path(namespace, meta["name"].as_str()?);
+    let request = Request::patch(format!("{path}?fieldManager=kubectl&force=true&fieldValidation=Strict"))
+        .header("content-type", "application/apply-patch+yaml")
+        .body(object.to_string().into_bytes());
+    client.request::<Value>(request.ok()?).await.ok().map(drop)
 }
 
 fn has_null(value: &Value) -> bool {
@@ -153,6 +175,10 @@ fn has_null(value: &Value) -> bool {
         Value::Object(fields) => fields.values().any(has_null),
         _ => false,
     }
+}
+
+fn has_list(value: &Value) -> bool {
+    value.is_array() || value.as_object().is_some_and(|fields| fields.values().any(has_list))
 }
 
 /// The merge patch of `kubectl apply`: what is new or differs from the live object, minus what only the last

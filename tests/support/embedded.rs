@@ -42,8 +42,12 @@ impl Names {
         if ["time", "patched", "why", "struct", "age", "address"].contains(&kind) {
             return format!("<{kind}>");
         }
+        let key = format!("{kind} {value}");
+        if let Some(known) = self.known.get(&key) {
+            return known.clone();
+        }
         let number = self.known.keys().filter(|key| key.starts_with(kind)).count() + 1;
-        self.known.entry(format!("{kind} {value}")).or_insert_with(|| format!("<{kind}-{number}>")).clone()
+        self.known.entry(key).or_insert(format!("<{kind}-{number}>")).clone()
     }
 
     /// A value with stable names.

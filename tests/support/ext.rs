@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::support::ControlPlane;
 use http::Request;
 use k8s_openapi::jiff::Timestamp;
-use operetta::local::{AuditEvent, AuditLog, ControlPlane, Mark};
+use operetta::local::{AuditEvent, AuditLog, Mark};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::sync::OnceCell;

@@ -6,6 +6,7 @@
 // Tests may panic.
 #![allow(clippy::expect_used)]
 
+mod actor;
 mod apply;
 pub mod barrier;
 pub mod crd;
@@ -13,6 +14,7 @@ pub mod etcd;
 pub mod ext;
 pub mod faults;
 pub mod oracles;
+mod plane;
 pub mod plans;
 pub mod rights;
 mod seed;
@@ -28,9 +30,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+pub use actor::Actor;
 use ext::{LONG, SERVICE_ACCOUNT};
 use http::Request;
-use operetta::local::{ControlPlane, Options};
+use operetta::local::Options;
+pub use plane::ControlPlane;
 use rustix::process::{Pid, Signal, kill_process};
 pub use seed::seed;
 use serde_json::{Value, json};
@@ -61,6 +65,16 @@ pub async fn plane() -> &'static Arc<ControlPlane> {
 /// Starts a control plane for one test, with one fake node; it ends when it is dropped.
 pub async fn own_plane() -> Arc<ControlPlane> {
     Arc::new(ControlPlane::start(options()).await.unwrap_or_else(|error| panic!("{error}")))
+}
+
+/// Starts an embedded API for one test; it ends when it is dropped. With `OPERETTA_TEST_REAL` it is a real control plane.
+pub async fn own_embedded_plane() -> Arc<ControlPlane> {
+    Arc::new(ControlPlane::embedded().await)
+}
+
+/// Whether tests that take an embedded API run on real control planes.
+pub fn is_all_real() -> bool {
+    std::env::var_os("OPERETTA_TEST_REAL").is_some()
 }
 
 /// A namespace for one test. It is never deleted: that would cost more requests than most tests.
@@ -220,6 +234,11 @@ impl<F: Fn() -> String> Display for Lazy<F> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0())
     }
+}
+
+/// Whether the long form of the tests is requested.
+pub fn is_long() -> bool {
+    std::env::var_os("OPERETTA_SWEEP").is_some()
 }
 
 /// Polls until `check` returns a value; panics with its last error after `timeout`.

@@ -55,14 +55,15 @@ pub async fn state(scene: &Scene, instances: &[Kind], children: &[Kind], renamed
     state
 }
 
-/// Removes the hashes of uids from the names of runs that delete children.
+/// Removes the hashes of uids from the names of runs that delete children, and the ids of containers.
 pub fn without_hashes(text: &str) -> String {
-    const MARK: &str = "-delete-";
-    let mut parts = text.split(MARK);
-    let first = parts.next().unwrap_or_default().to_owned();
-    parts.fold(first, |text, part| {
-        let is_hash = part.len() >= 10 && part.as_bytes()[..10].iter().all(u8::is_ascii_hexdigit);
-        text + MARK + if is_hash { &part[10..] } else { part }
+    [("-delete-", 10), ("containerd://", 64)].into_iter().fold(text.to_owned(), |text, (mark, length)| {
+        let mut parts = text.split(mark);
+        let first = parts.next().unwrap_or_default().to_owned();
+        parts.fold(first, |text, part| {
+            let hash = part.get(..length).filter(|hash| hash.bytes().all(|byte| byte.is_ascii_hexdigit()));
+            text + mark + &part[hash.map_or(0, str::len)..]
+        })
     })
 }
 

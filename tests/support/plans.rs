@@ -2,6 +2,7 @@
 
 mod api;
 mod commands;
+mod programs;
 mod watch;
 
 use std::collections::BTreeMap;
@@ -12,10 +13,11 @@ use serde_json::{Value, json};
 
 pub use api::{Api, Call, Item, Reaction};
 pub use commands::Commands;
+pub use programs::Programs;
 pub use watch::{RunWatch, StepWatch, UidWatch};
 
 use super::ext::{Kind, LONG, Scene, condition, kind, name_of};
-use super::{Output, eventually};
+use super::{Actor, Output, eventually};
 
 /// The user of the tests' kubeconfig.
 pub const ADMIN: &str = "admin";
@@ -228,8 +230,8 @@ impl Scene {
         if !params.is_null() {
             run["spec"]["params"] = params.clone();
         }
-        let created = self.kubectl_input(&["create", "-o", "name", "-f", "-"], &run.to_string()).await?;
-        Ok(created.trim().rsplit('/').next().unwrap_or_default().to_owned())
+        let created = Actor::admin(self.plane()).create(PLAN_RUN, Some(self.namespace()), &run).await?;
+        Ok(name_of(&created).to_owned())
     }
 
     /// Waits until a run has this phase; panics if it ends in another. For `Running` it also waits until the
@@ -305,14 +307,8 @@ impl Scene {
             "metadata": {"generateName": format!("{run}-again-")},
             "spec": {"of": of["spec"]["of"].take(), "plan": of["spec"]["plan"].take(), "retryOf": run, "requestedBy": ADMIN},
         });
-        let created = self.kubectl_input(&["create", "-o", "name", "-f", "-"], &again.to_string()).await;
-        created
-            .unwrap_or_else(|error| panic!("{error}"))
-            .trim()
-            .rsplit('/')
-            .next()
-            .unwrap_or_default()
-            .to_owned()
+        let created = Actor::admin(self.plane()).create(PLAN_RUN, Some(self.namespace()), &again).await;
+        name_of(&created.unwrap_or_else(|error| panic!("{error}"))).to_owned()
     }
 
     /// Waits until an instance is Stalled. Returns the reason and the message of the condition.

@@ -2,15 +2,18 @@
 
 use std::path::{Path, PathBuf};
 
-use operetta::local::ControlPlane;
+use crate::support::ControlPlane;
+use http::Request;
 use operetta::rights;
 use serde_json::{Value, json};
 
-use super::ext::LONG;
+use super::ext::{LONG, SERVICE_ACCOUNT};
 use super::{Operetta, kubectl_of, operetta};
 
 /// The manager's namespace.
 pub const SYSTEM: &str = "operetta-system";
+
+const TOKEN_REQUEST: &str = r#"{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"}"#;
 
 /// The user name of a `ServiceAccount` of the manager's namespace.
 pub fn user(account: &str) -> String {
@@ -19,10 +22,15 @@ pub fn user(account: &str) -> String {
 
 /// A kubeconfig of a `ServiceAccount`.
 pub async fn kubeconfig(plane: &ControlPlane, namespace: &str, account: &str) -> PathBuf {
-    let token = kubectl_of(plane, &["-n", namespace, "create", "token", account], "").await.ok();
+    let path = format!("{}/token", SERVICE_ACCOUNT.path(Some(namespace), account));
+    let request = Request::post(path).header("content-type", "application/json").body(TOKEN_REQUEST.into());
+    let client = plane.client().expect("a client");
+    let answer = client.request::<Value>(request.expect("a request")).await;
+    let answer = answer.unwrap_or_else(|error| panic!("a token of {namespace}/{account}: {error}"));
+    let token = answer["status"]["token"].as_str().expect("a token");
     let admin = std::fs::read_to_string(plane.kubeconfig_path()).expect("a kubeconfig");
     let lines = admin.lines().map(|line| match line.split_once("token:") {
-        Some((indent, _)) => format!("{indent}token: {}\n", token.trim()),
+        Some((indent, _)) => format!("{indent}token: {token}\n"),
         None => format!("{line}\n"),
     });
     let path = plane.folder().join(format!("{namespace}-{account}.kubeconfig"));
@@ -44,6 +52,9 @@ pub fn as_user(plane: &ControlPlane, user: &str) -> PathBuf {
 
 /// Applies objects as admin.
 pub async fn apply(plane: &ControlPlane, objects: &[Value]) {
+    if super::apply::apply_server_side(&plane.client().expect("a client"), objects).await {
+        return;
+    }
     let list = json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string();
     kubectl_of(plane, &["apply", "--server-side", "--force-conflicts", "-f", "-"], &list).await.ok();
 }
@@ -81,6 +92,11 @@ pub async fn grant_with(
 /// Starts a manager of these packages as its own account, which impersonates the packages' accounts.
 pub fn run(plane: &ControlPlane, kubeconfig: &Path, packages: &[&str]) -> Operetta {
     run_flags(plane, kubeconfig, &[], packages)
+}
+
+/// Like [`run`], as a manager with this name. See [`super::ext::run_as`].
+pub fn run_as(name: &str, plane: &ControlPlane, kubeconfig: &Path, packages: &[&str]) -> Operetta {
+    run_flags(plane, kubeconfig, &[&format!("--leader-elect-resource-name={name}")], packages)
 }
 
 /// Like [`run`], with flags.

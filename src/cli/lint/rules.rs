@@ -4,8 +4,9 @@
 pub(super) const HELP: &str = "The message says what to do. The guide describes the format: docs/guide/package-reference.md, docs/guide/templates.md and docs/guide/crds.md.";
 
 /// One sentence per code. Other codes are described by their words.
-const RULES: [(&str, &str); 69] = [
+const RULES: [(&str, &str); 70] = [
     ("crd::reserved-group", "The group of the CRD is Operetta's or Kubernetes' own"),
+    ("package::absent", "A comparison with `!=` or `not in` is true, too, while what it reads is absent"),
     ("package::always", "A condition is always true, or never"),
     ("package::budget", "The package is larger than allowed"),
     ("package::cel", "A CEL rule of the CRD does not compile"),

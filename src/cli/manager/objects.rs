@@ -36,7 +36,7 @@ pub(super) struct Part {
 /// from this list.
 pub(super) fn all(settings: &Settings) -> Vec<Part> {
     let mut shared = vec![namespace(settings), crds::instance_state(), crds::plan_run()];
-    shared.extend([objects::crd(), operators::crd()]);
+    shared.extend([objects::crd(), operators::crd(), operators::policy::crd()]);
     // The manager adds its own exemption to the policies when it starts.
     shared.extend(crds::policies());
     shared.extend(crds::bindings());

@@ -1,7 +1,9 @@
 //! The SBOM of this program: every crate of Cargo.lock with its version and checksum, as SPDX 2.3. The crates of the workspace
 //! are the program itself.
 
-use serde_json::{Value, json};
+use serde_json::Value;
+
+use crate::cli::spdx::{Component, document as document_of};
 
 /// The Cargo.lock with which this program was built.
 const LOCK: &str = include_str!("../../../Cargo.lock");
@@ -35,45 +37,24 @@ fn packages(lock: &str) -> Vec<Locked<'_>> {
 }
 
 fn spdx(packages: &[Locked<'_>], version: &str) -> Value {
-    let id = |package: &Locked<'_>| {
-        format!("SPDXRef-{}-{}", package.name, package.version.replace('+', "-")).replace('_', "-")
+    let component = |package: &Locked<'_>| Component {
+        name: package.name.to_owned(),
+        version: Some(package.version.to_owned()),
+        purl: Some(format!("pkg:cargo/{}@{}", package.name, package.version)),
+        sha256: package.checksum.map(str::to_owned),
+        ..Component::default()
     };
-    let described: Vec<Value> = packages
-        .iter()
-        .map(|package| {
-            let purl = format!("pkg:cargo/{}@{}", package.name, package.version);
-            let mut described = json!({
-                "SPDXID": id(package),
-                "name": package.name,
-                "versionInfo": package.version,
-                "downloadLocation": "NOASSERTION",
-                "externalRefs": [{
-                    "referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl", "referenceLocator": purl,
-                }],
-            });
-            if let Some(checksum) = package.checksum {
-                described["checksums"] = json!([{"algorithm": "SHA256", "checksumValue": checksum}]);
-            }
-            described
-        })
-        .collect();
-    let root = format!("SPDXRef-operetta-{version}");
-    let uses = packages.iter().filter(|package| package.name != "operetta").map(|package| {
-        json!({"spdxElementId": root, "relationshipType": "DEPENDS_ON", "relatedSpdxElement": id(package)})
-    });
-    let describes = json!({"spdxElementId": "SPDXRef-DOCUMENT", "relationshipType": "DESCRIBES", "relatedSpdxElement": root});
-    let relationships: Vec<Value> = [describes].into_iter().chain(uses).collect();
-    json!({
-        "spdxVersion": "SPDX-2.3",
-        "dataLicense": "CC0-1.0",
-        "SPDXID": "SPDXRef-DOCUMENT",
-        "name": format!("operetta-{version}"),
-        "documentNamespace": format!("https://operetta.dev/sbom/operetta-{version}"),
-        // The time of the build would make each build different.
-        "creationInfo": {"created": "1970-01-01T00:00:00Z", "creators": ["Tool: operetta"]},
-        "packages": described,
-        "relationships": relationships,
-    })
+    let is_root = |package: &&Locked<'_>| package.name == "operetta";
+    let root = packages.iter().find(is_root).map_or_else(
+        || Component {
+            name: "operetta".to_owned(),
+            version: Some(version.to_owned()),
+            ..Component::default()
+        },
+        component,
+    );
+    let others: Vec<Component> = packages.iter().filter(|package| !is_root(package)).map(component).collect();
+    document_of(&root, &others, "")
 }
 
 #[cfg(test)]
@@ -91,7 +72,6 @@ mod tests {
         assert_eq!(ids.len(), packages.len());
         let kube = packages.iter().find(|package| package["name"] == "kube").unwrap();
         assert_eq!(kube["checksums"][0]["checksumValue"].as_str().unwrap().len(), 64);
-        let root = &document["relationships"][0]["relatedSpdxElement"];
-        assert!(ids.contains(&root.as_str().unwrap()), "{root}");
+        assert_eq!(crate::cli::spdx::tests::problems(&document), Vec::<String>::new());
     }
 }

@@ -37,11 +37,7 @@ const RELEASE: &str = "meta.helm.sh/release-name";
 /// The namespace stays, and so do Operetta's own CRDs with their admission policies and the key of generated values:
 /// `operetta manager install` goes on where this manager has ended. --all deletes these, too.
 ///
-/// While packages are installed it refuses, and --packages says what becomes of them:
-///
-///   keep    Operators, CRDs, instances and their children stay as they are. Nothing repairs them, and instances that are
-///           deleted wait until a manager runs again
-///   delete  each is uninstalled first, with its instances and their children, while the manager still runs
+/// While packages are installed it refuses, and --packages says what becomes of them.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   operetta manager uninstall
@@ -75,9 +71,10 @@ pub(super) struct Args {
 /// What becomes of installed packages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Packages {
-    /// They stay as they are, and nothing manages them
+    /// Operators, CRDs, instances and their children stay as they are. Nothing repairs them, and instances that are deleted
+    /// wait until a manager runs again
     Keep,
-    /// They are deleted, with their instances and children
+    /// Each is uninstalled first, with its instances and their children, while the manager still runs
     Delete,
 }
 

@@ -14,6 +14,7 @@ use crate::cli::rights_review::namespaces_of;
 use crate::cli::wait::{Look, Wait};
 use crate::cli::{connect, out};
 use crate::cluster::{Cluster, Propagation};
+use crate::manager::sources;
 use crate::operators::{self, NAMED_BY, NamespacesSpec, Object, OperatorSpec, Packed, TakeOver};
 use crate::package::store::objects;
 
@@ -27,6 +28,13 @@ pub(super) async fn revision(cluster: &Cluster, packed: &Packed, namespace: &str
     let live = live.map_err(|error| not_applied(&kind, &packed.revision, &error))?;
     if let Some(live) = live {
         if revisions::is_whole(cluster, &live, namespace).await? {
+            // The same files may be from another registry now, or be signed.
+            let recorded = packed.objects.last().and_then(|wanted| sources::annotation(&live, &wanted.body));
+            if let Some(patch) = recorded {
+                let name = &packed.revision;
+                let patched = cluster.merge_patch(&kind, None, name, None, &patch, FIELD_MANAGER).await;
+                patched.map_err(|error| not_applied(&kind, name, &error))?;
+            }
             return Ok(());
         }
         // The revision and its parts are immutable, so they are deleted and created again.

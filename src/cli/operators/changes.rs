@@ -27,15 +27,20 @@ async fn report(
     Ok(preview::preview(input).await?)
 }
 
-/// Prints what would change, as `operetta preview` does, with its exit codes.
+/// Prints what would change, as `operetta preview` does, with its exit codes. `others`: the packages that would be installed or upgraded
+/// first.
 pub(super) async fn print(
     server: &Server,
-    package: &Arc<Package>,
+    (others, package): (&[&Arc<Package>], &Arc<Package>),
     about: (&str, &[String]),
     (output, fail_on): (Option<Format>, &[preview::FailOn]),
 ) -> End {
+    let mut reports = Vec::new();
+    for other in others {
+        reports.push(report(server, other, (about.0, &[])).await?);
+    }
     let report = report(server, package, about).await?;
-    Ok(preview::print(output, fail_on, &report, false))
+    Ok(preview::print(output, fail_on, (&reports, &report), false))
 }
 
 /// Says in a few lines what is about to change. What cannot be previewed is applied all the same: the manager checks a

@@ -7,11 +7,11 @@ use serde_json::Value;
 use super::Failure;
 use super::shared::refused;
 use crate::api::{ApiKind, Class};
-use crate::children::plans::plan_run_kind;
 use crate::children::{former_packages, names, package_of_crd_value};
 use crate::cluster::{Cluster, Query};
 use crate::crd;
 use crate::package::store;
+use crate::plan::plan_run_kind;
 
 /// The names of the revisions of a package that instances, origins and runs still use, of kinds that the
 /// package has handed over. The package that has the kinds now loads these revisions.

@@ -1,22 +1,28 @@
 //! `operetta install` and `operetta upgrade`.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use operetta_registry::Provenance;
+use semver::{Version, VersionReq};
 use serde_json::Value;
 
-use super::shared::{End, NOT_AGREED, Waiting, all, connect, find};
+use super::shared::{End, NOT_AGREED, Waiting, all, connect, find, refuse_source};
 use super::source::load;
 use super::wait::until_active;
-use super::{Failure, apply, changes, downgrade, rights, take_over};
+use super::{Failure, apply, changes, dependencies, downgrade, releases, rights, take_over};
+use crate::api::Apis;
 use crate::children::names::MANAGER_NAMESPACE;
 use crate::cli::command::{Format, ask, is_yes};
 use crate::cli::connect::{ClusterOptions, Server};
 use crate::cli::model::name_of;
+use crate::cli::registry::{Access, Trust};
 use crate::cli::rights_review::{self, namespaces_of};
+use crate::cli::show::plural;
 use crate::cli::{out, preview};
+use crate::manager::sources;
 use crate::operators::{self, Object, Packed, TakeOver};
 use crate::package::Package;
 use crate::rights::Placement;
@@ -31,22 +37,26 @@ use crate::rights::Placement;
   operetta install operators/etcd
   operetta install etcd-0.2.0.tgz
   tar -czf - -C operators/etcd . | operetta install -
+  operetta install oci://ghcr.io/acme/etcd:1.2.0 --key key.pub
   operetta install operators/etcd --dry-run -o yaml > clusters/prod/etcd.yaml      # for Git
   operetta install operators/etcd --dry-run -o yaml | kubectl apply --server-side -f -
   operetta install operators/etcd --preview           # writes nothing
   operetta install operators/etcd --accept-rights     # in a script
   operetta install operators/webapp --namespaces team-a,team-b
   operetta install operators/website --take-over-from webapp     # the package was renamed
+  operetta install oci://ghcr.io/acme/shop:1.0.0 --yes   # with the packages that it requires
 
 It shows which rights the account of the package gets. A terminal is asked about remarkable ones, such as to Secrets of all \
 namespaces, and elsewhere --accept-rights is needed. They are granted once a manager has accepted the revision.
 
+A package may require kinds that others bring (spec.requires.apis). What of that is missing is shown and installed first, in the versions that the package was published with: a terminal is asked, and elsewhere --yes is needed.
+
 What --dry-run prints does the same when it is applied. It needs no cluster. --preview prints what `operetta preview` does, \
-and has its exit codes.
+and has its exit codes. The packages that would be installed or upgraded first come first, and in JSON they are `required`.
 
 Exit codes: 0 the package is active, or printed; 1 the package has errors, is refused, or is installed in another revision; \
 2 wrong usage, or the package cannot be read; 3 the Operator is paused; 4 --timeout is over, and the manager goes on; \
-5 the rights of the package are not accepted.")]
+5 the rights of the package, or other packages that it requires, are not accepted.")]
 pub(in crate::cli) struct InstallArgs {
     #[command(flatten)]
     what: What,
@@ -63,26 +73,39 @@ pub(in crate::cli) struct InstallArgs {
   operetta upgrade operators/etcd --preview           # writes nothing
   operetta upgrade operators/etcd
   operetta upgrade etcd-0.3.0.tgz --timeout 10m
+  operetta upgrade oci://ghcr.io/acme/etcd@sha256:...
+  operetta upgrade etcd --to '^1.2'                   # from where it was installed: see `operetta outdated`
   operetta upgrade operators/site --take-over-from webapp,blog   # packages were merged
+  operetta upgrade oci://ghcr.io/acme/shop:2.0.0 --yes   # with newer versions of the packages that it requires
   operetta rollback etcd                              # back to the revision before
 
 It shows which rights the account of the package gains and loses. If it gains some, a terminal is asked, and elsewhere \
 --accept-rights is needed. They are granted once the manager has accepted the revision.
 
---preview prints what `operetta preview` does, and has its exit codes.
+The new revision may require newer versions of installed packages, or further packages (spec.requires.apis). Those are shown and \
+upgraded or installed first, in the versions that the package was published with: a terminal is asked, and elsewhere --yes is needed.
+
+--preview prints what `operetta preview` does, and has its exit codes. The packages that would be installed or upgraded first come \
+first, and in JSON they are `required`. Each is compared with the cluster as it is now.
 
 Exit codes: 0 the revision is active, or printed; 1 the package has errors, is refused, or is not installed; 2 wrong usage, \
 or the package cannot be read; 3 the Operator is paused; 4 --timeout is over, and the manager goes on; 5 the rights of the \
-package are not accepted.")]
+package, or other packages that it requires, are not accepted.")]
 pub(in crate::cli) struct UpgradeArgs {
     #[command(flatten)]
     what: What,
+
+    /// The newest version in this range, such as ^1.2. PACKAGE is then a repository without tag, or the name of an installed
+    /// package, whose repository is known
+    #[arg(long, value_name = "RANGE")]
+    to: Option<VersionReq>,
 }
 
 #[derive(Debug, clap::Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag")]
 struct What {
-    /// A folder, a tar archive (.tgz, .tar), or - for an archive on standard input
+    /// A folder, a tar archive (.tgz, .tar), - for an archive on standard input, `oci://HOST/PATH[:TAG][@sha256:...]`, or an OCI
+    /// layout
     #[arg(value_name = "PACKAGE")]
     package: PathBuf,
 
@@ -97,6 +120,15 @@ struct What {
     /// Agree to the rights of the package without being asked
     #[arg(long)]
     accept_rights: bool,
+
+    /// Install and upgrade packages that the package requires without being asked. Remarkable rights of theirs need --accept-rights,
+    /// too
+    #[arg(short, long)]
+    yes: bool,
+
+    /// Neither install nor check packages that require each other
+    #[arg(long)]
+    no_dependencies: bool,
 
     /// Reconcile instances in these namespaces only, and grant the rights there; with commas. Without it an upgrade keeps
     /// the namespaces, and a new installation serves all but kube-system and the manager's
@@ -133,6 +165,12 @@ struct What {
     force_conflicts: bool,
 
     #[command(flatten)]
+    trust: Trust,
+
+    #[command(flatten)]
+    access: Access,
+
+    #[command(flatten)]
     waiting: Waiting,
 
     #[command(flatten)]
@@ -143,21 +181,92 @@ struct What {
 struct Ready {
     package: Arc<Package>,
     packed: Packed,
+    /// Where it is from, if it is from a registry or layout.
+    provenance: Option<Provenance>,
 }
 
 impl Ready {
     /// Connects to the cluster, unless the package is not for it.
     async fn connect(&self, place: &ClusterOptions) -> Result<Server, Failure> {
         let server = connect(place).await?;
-        self.package.refuses_kubernetes(&server.version).map_or(Ok(server), |message| Err(message.into()))
+        self.check(&server).await?;
+        Ok(server)
+    }
+
+    /// Checks whether the cluster permits the package.
+    async fn check(&self, server: &Server) -> Result<(), Failure> {
+        match self.package.refuses_kubernetes(&server.version) {
+            Some(message) => Err(message.into()),
+            None => self.check_policy(server).await,
+        }
+    }
+
+    /// Checks the package against the policy of the cluster. The manager does the same, so a policy that this user cannot read is
+    /// not skipped.
+    async fn check_policy(&self, server: &Server) -> Result<(), Failure> {
+        let policies = match sources::policies(&server.cluster).await {
+            Ok(policies) => policies,
+            Err(error) => {
+                out::note(format!(
+                    "the PackagePolicies are checked by the manager only: they cannot be read: {error}"
+                ));
+                return Ok(());
+            }
+        };
+        let checked = policies.check(self.provenance.as_ref(), &self.package.digest);
+        let permit = checked
+            .map_err(|why| Failure::from(format!("the policy of the cluster denies the package: {why}")))?;
+        if let Some(policy) = permit.policy {
+            let signed = permit.signer.map_or("unsigned".to_owned(), |signer| format!("signed by {signer}"));
+            out::note(format!("permitted by the PackagePolicy {policy}, {signed}"));
+        }
+        Ok(())
     }
 }
 
+/// A package that must be installed or upgraded before another one.
+struct Required {
+    ready: Ready,
+    /// Its `Operator` and the active version, if it is installed.
+    live: Option<Value>,
+    was: Option<Version>,
+}
+
+impl Required {
+    fn line(&self) -> String {
+        let Package { name, version, .. } = &*self.ready.package;
+        let from = self.ready.provenance.as_ref().map(|from| from.reference.as_str()).unwrap_or_default();
+        let was = self.was.as_ref().map(|was| format!(" (now {was})")).unwrap_or_default();
+        format!("  {name} {version}{was}  {}", out::printable(from))
+    }
+}
+
+/// Says that a package requires others, and returns what is done with them.
+fn announce(ready: &Ready, others: &[Required]) -> &'static str {
+    let upgrades = others.iter().filter(|other| other.live.is_some()).count();
+    let (done, verb) = match upgrades {
+        0 => ("installed", "Install"),
+        all if all == others.len() => ("upgraded", "Upgrade"),
+        _ => ("installed or upgraded", "Install or upgrade"),
+    };
+    let count = plural(others.len(), "other package");
+    out::note(format!("{} requires {count}, which would be {done} first:", ready.package.name));
+    verb
+}
+
 impl What {
-    fn ready(&self) -> Result<Ready, Failure> {
-        let package = Arc::new(load(&self.package)?);
-        let packed = operators::pack(&package, &self.namespace).map_err(|error| error.to_string())?;
-        Ok(Ready { package, packed })
+    async fn ready(&self, package: &Path) -> Result<Ready, Failure> {
+        let (package, provenance) = load(package, &self.access, &self.trust).await?;
+        self.pack(package, provenance)
+    }
+
+    fn pack(&self, package: Package, provenance: Option<Provenance>) -> Result<Ready, Failure> {
+        let package = Arc::new(package);
+        let mut packed = operators::pack(&package, &self.namespace).map_err(|error| error.to_string())?;
+        if let (Some(provenance), Some(revision)) = (&provenance, packed.objects.last_mut()) {
+            sources::annotate(&mut revision.body, provenance);
+        }
+        Ok(Ready { package, packed, provenance })
     }
 
     /// The namespaces that are given.
@@ -176,6 +285,14 @@ impl What {
     }
 
     fn print(&self, ready: &Ready) -> End {
+        for locked in &ready.package.locked {
+            out::note(format!(
+                "note: it requires {} {}: {}",
+                locked.name,
+                locked.version,
+                locked.reference()
+            ));
+        }
         let takes_over = take_over::all(&ready.package, &self.take_over_from)?;
         let rights =
             if self.rights { rights::objects(&ready.package, &self.placement(None)) } else { Vec::new() };
@@ -185,10 +302,19 @@ impl What {
         Ok(out::all(&self.output.unwrap_or(Format::Yaml).objects(objects), ExitCode::SUCCESS))
     }
 
-    /// Prints what would change.
+    /// Prints what would change, also of the packages that would be installed or upgraded first.
     async fn print_changes(&self, server: &Server, ready: &Ready) -> End {
+        let (others, _) = self.required(server, ready).await?;
+        if !others.is_empty() {
+            announce(ready, &others);
+        }
+        for other in &others {
+            out::note(other.line());
+            other.ready.check(server).await?;
+        }
+        let others: Vec<&Arc<Package>> = others.iter().map(|other| &other.ready.package).collect();
         let about = (&self.namespace[..], &self.take_over_from[..]);
-        changes::print(server, &ready.package, about, (self.output, &self.fail_on)).await
+        changes::print(server, (&others, &ready.package), about, (self.output, &self.fail_on)).await
     }
 
     /// Shows the rights that the package would gain, and asks for agreement if that is needed.
@@ -205,20 +331,104 @@ impl What {
         Err(Failure::with_code(NOT_AGREED, "the rights are not accepted: nothing was written"))
     }
 
-    /// Stores the revision, names it in the `Operator`, and grants its rights once it is accepted.
+    /// Whether an `Operator` names the revision and the namespaces already.
+    fn is_named(&self, ready: &Ready, live: &Value) -> bool {
+        let names = self.names();
+        operators::named(live) == ready.packed.revision && (names.is_none() || names == namespaces_of(live))
+    }
+
+    /// The packages that must be installed or upgraded first, and the served kinds, if they were asked for.
+    async fn required(&self, server: &Server, ready: &Ready) -> Result<(Vec<Required>, Apis), Failure> {
+        if self.no_dependencies {
+            return Ok((Vec::new(), Apis::default()));
+        }
+        let from = ready.provenance.as_ref().map(|from| from.reference.as_str());
+        let found = dependencies::needed(server, &ready.package, from, (&self.access, &self.trust));
+        let (found, apis) = found.await?;
+        let required = found.into_iter().map(|other| {
+            let (live, was) = other.installed.unzip();
+            Ok(Required { ready: self.pack(other.package, other.provenance)?, live, was })
+        });
+        Ok((required.collect::<Result<_, Failure>>()?, apis))
+    }
+
+    /// The packages that must be installed or upgraded first, to which a person has agreed.
+    async fn others(&self, server: &Server, ready: &Ready) -> Result<Vec<Required>, Failure> {
+        let (others, apis) = self.required(server, ready).await?;
+        if others.is_empty() {
+            return Ok(others);
+        }
+        let verb = announce(ready, &others);
+        let count = plural(others.len(), "other package");
+        let mut needs_consent = false;
+        for other in &others {
+            out::note(other.line());
+            let (package, live) = (&other.ready.package, other.live.as_ref());
+            let review =
+                rights_review::read(&server.cluster, &apis, package, live, &self.placement(live)).await;
+            for line in review.lines() {
+                out::note(format!("    {}", out::printable(&line)));
+            }
+            needs_consent |= review.needs_consent && self.rights;
+        }
+        for other in &others {
+            other.ready.check(server).await?;
+            if other.live.is_some() {
+                self.tell_changes(server, &other.ready).await;
+            }
+        }
+        if !self.yes {
+            let answer = ask(&format!("{verb} {count} with these rights? [y/N] "))?;
+            let Some(answer) = answer else {
+                let message = format!(
+                    "{} requires {count}: there is no terminal to ask on, and nothing was written\n  help: --yes installs and \
+                     upgrades what it requires",
+                    ready.package.name
+                );
+                return Err(Failure::with_code(NOT_AGREED, message));
+            };
+            if !is_yes(&answer) {
+                let message = "the required packages are not accepted: nothing was written";
+                return Err(Failure::with_code(NOT_AGREED, message));
+            }
+        } else if needs_consent && !self.accept_rights && !confirmed()? {
+            return Err(Failure::with_code(NOT_AGREED, "the rights are not accepted: nothing was written"));
+        }
+        Ok(others)
+    }
+
+    /// Installs a package, after those that it requires.
     async fn carry_out(&self, server: &Server, ready: &Ready, live: Option<&Value>) -> End {
-        let name = &ready.package.name;
+        if let Some(live) = live.filter(|live| !self.is_named(ready, live)) {
+            let reference = ready.provenance.as_ref().map(|from| from.reference.as_str());
+            refuse_source(live, reference)?;
+        }
         let takes_over = take_over::find(&server.cluster, &ready.package, &self.take_over_from).await?;
+        let others = self.others(server, ready).await?;
         self.agree(server, ready, live).await?;
+        for other in &others {
+            let end = self.write(server, &other.ready, other.live.as_ref(), Vec::new()).await?;
+            if end != ExitCode::SUCCESS {
+                return Ok(end);
+            }
+        }
+        self.write(server, ready, live, takes_over).await
+    }
+
+    /// Stores the revision, names it in the `Operator`, and grants its rights once it is accepted.
+    async fn write(
+        &self,
+        server: &Server,
+        ready: &Ready,
+        live: Option<&Value>,
+        takes_over: Vec<TakeOver>,
+    ) -> End {
+        let name = &ready.package.name;
         apply::revision(&server.cluster, &ready.packed, &self.namespace).await?;
         if self.rights {
             rights::grant(&server.cluster, &ready.package, &self.placement(live)).await?;
         }
-        let is_named = live.is_some_and(|live| {
-            let names = self.names();
-            live["spec"]["revision"] == ready.packed.revision.as_str()
-                && (names.is_none() || names == namespaces_of(live))
-        });
+        let is_named = live.is_some_and(|live| self.is_named(ready, live));
         // An Operator that names the revision already is not applied again: its fields belong to whoever has
         // applied it.
         if !is_named || !takes_over.is_empty() {
@@ -243,7 +453,7 @@ impl What {
 
 pub(super) async fn install(args: &InstallArgs) -> End {
     let what = &args.what;
-    let ready = what.ready()?;
+    let ready = what.ready(&what.package).await?;
     if what.dry_run {
         return what.print(&ready);
     }
@@ -253,7 +463,7 @@ pub(super) async fn install(args: &InstallArgs) -> End {
     }
     let name = &ready.package.name;
     let there = all(&server).await?.into_iter().find(|operator| name_of(operator) == name);
-    let named = there.as_ref().and_then(|operator| operator["spec"]["revision"].as_str());
+    let named = there.as_ref().map(operators::named).filter(|named| !named.is_empty());
     if let Some(other) = named.filter(|named| *named != ready.packed.revision) {
         let version = ready.package.version.to_string();
         let downgrade = there.as_ref().and_then(|live| downgrade::of(live, &version));
@@ -285,7 +495,14 @@ fn confirmed() -> Result<bool, Failure> {
 
 pub(super) async fn upgrade(args: &UpgradeArgs) -> End {
     let what = &args.what;
-    let ready = what.ready()?;
+    let ready = match &args.to {
+        Some(range) => {
+            let of = what.package.to_string_lossy();
+            let found = releases::newest(&of, range, &what.access.options()?, &what.place).await?;
+            what.ready(found.as_ref()).await?
+        }
+        None => what.ready(&what.package).await?,
+    };
     if what.dry_run {
         return what.print(&ready);
     }

@@ -11,7 +11,7 @@ use crate::cli::connect::ClusterOptions;
 use crate::cli::model::name_of;
 use crate::cli::out;
 use crate::cli::show::{Cell, Severity, Table, age};
-use crate::operators::{RevisionStatus, Standing, standing};
+use crate::operators::{self, RevisionStatus, Standing, standing};
 
 /// List the packages that are installed in a cluster
 ///
@@ -90,7 +90,7 @@ fn table<'o>(wide: bool) -> Table<'static, (&'o Value, RevisionStatus)> {
             Cell::plain(age(now, operator["metadata"]["creationTimestamp"].as_str()))
         })
         .column_if(wide, "ACTIVE", |(_, found)| Cell::plain(found.active.as_deref().unwrap_or_default()))
-        .column_if(wide, "TARGET", move |(operator, _)| text(&operator["spec"]["revision"]))
+        .column_if(wide, "TARGET", move |(operator, _)| Cell::plain(operators::named(operator)))
         .column("MESSAGE", |(_, found)| Cell::text(ready(&found.standing).2))
 }
 

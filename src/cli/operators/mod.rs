@@ -1,12 +1,15 @@
-//! The packages of a cluster: `operetta install`, `upgrade`, `rollback`, `uninstall` and `operators`. One file a command.
+//! The packages of a cluster: `operetta install`, `upgrade`, `rollback`, `uninstall`, `operators`, `versions` and `outdated`. One
+//! file a command.
 
 mod apply;
 mod changes;
+mod dependencies;
 mod downgrade;
 mod handed_over;
 mod history;
 mod install;
 mod list;
+mod releases;
 mod revisions;
 mod rights;
 mod rollback;
@@ -23,7 +26,9 @@ use super::command::{Failure, duration, end};
 pub(super) use apply::{begin_deletion, delete};
 pub(super) use install::{InstallArgs, UpgradeArgs};
 pub(super) use list::Args as ListArgs;
+pub(super) use releases::{OutdatedArgs, VersionsArgs};
 pub(super) use rollback::Args as RollbackArgs;
+pub(super) use source::{lint, load_local};
 pub(super) use uninstall::{Args as UninstallArgs, instances_of, with_instances};
 
 pub(super) async fn install(args: &InstallArgs) -> ExitCode {
@@ -44,4 +49,12 @@ pub(super) async fn uninstall(args: &UninstallArgs) -> ExitCode {
 
 pub(super) async fn list(args: &ListArgs) -> ExitCode {
     end(list::run(args).await)
+}
+
+pub(super) async fn versions(args: &VersionsArgs) -> ExitCode {
+    end(releases::versions(args).await)
+}
+
+pub(super) async fn outdated(args: &OutdatedArgs) -> ExitCode {
+    end(releases::outdated(args).await)
 }

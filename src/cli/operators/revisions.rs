@@ -6,7 +6,9 @@ use super::Failure;
 use super::shared::refused;
 use crate::cli::model::name_of;
 use crate::cluster::Cluster;
+use crate::manager::{load_revision, sources};
 use crate::operators::PACKAGE;
+use crate::package::Package;
 use crate::package::store::{StoredRevision, objects};
 
 /// A stored revision.
@@ -14,6 +16,8 @@ pub(super) struct Revision {
     pub name: String,
     pub version: String,
     pub created: String,
+    /// The package in a registry that it is from.
+    pub reference: Option<String>,
 }
 
 impl Revision {
@@ -23,6 +27,7 @@ impl Revision {
             name: name_of(object).to_owned(),
             version: text(&object["spec"]["version"]),
             created: text(&object["metadata"]["creationTimestamp"]),
+            reference: sources::provenance_of(object).map(|from| from.reference),
         }
     }
 }
@@ -66,6 +71,21 @@ fn shown<'a>(revisions: impl Iterator<Item = &'a Revision>) -> String {
     each.collect::<Vec<_>>().join(", ")
 }
 
+/// The active package of an `Operator`, if one is active.
+///
+/// # Errors
+/// Why it cannot be loaded.
+pub(super) async fn active(cluster: &Cluster, operator: &Value) -> Result<Option<Package>, String> {
+    let Some(name) = operator["status"]["activeRevision"].as_str() else { return Ok(None) };
+    let live = cluster.get(&objects::kind(), None, name).await.map_err(|error| error.to_string())?;
+    let live = live.ok_or_else(|| format!("there is no OperatorRevision {name}"))?;
+    let stored = StoredRevision::parse(name, &live["spec"]).map_err(|error| error.to_string())?;
+    let namespace = live["metadata"]["labels"][objects::PARTS_NAMESPACE].as_str().unwrap_or_default();
+    let packages = [stored.package.as_str().into()];
+    let loaded = load_revision(cluster, namespace, &packages, &stored.revision()).await;
+    loaded.map(Some).map_err(|(why, _)| why)
+}
+
 /// Whether a stored revision is whole: its parts are there, and are what was stored.
 pub(super) async fn is_whole(cluster: &Cluster, object: &Value, namespace: &str) -> Result<bool, Failure> {
     let Ok(stored) = StoredRevision::parse(name_of(object), &object["spec"]) else { return Ok(false) };
@@ -92,6 +112,7 @@ mod tests {
             name: name.to_owned(),
             version: version.to_owned(),
             created: String::new(),
+            reference: None,
         };
         let all = [
             revision("a-0123456789", "1.0.0"),

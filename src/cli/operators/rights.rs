@@ -103,7 +103,7 @@ pub(super) async fn replace_former(cluster: &Cluster, package: &str, namespace: 
     else {
         return Ok(());
     };
-    let revision = operator["spec"]["revision"].as_str().unwrap_or_default();
+    let revision = operators::named(&operator);
     if !has_roles(cluster, package, revision).await? {
         return Ok(());
     }

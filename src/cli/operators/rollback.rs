@@ -1,10 +1,11 @@
 //! `operetta rollback`.
 
-use super::shared::{End, Waiting, connect, find};
+use super::shared::{End, Waiting, connect, find, refuse_source};
 use super::wait::until_active;
 use super::{apply, downgrade, revisions, rights};
 use crate::cli::connect::ClusterOptions;
 use crate::cli::out;
+use crate::operators;
 
 /// Return to an earlier revision of an installed package
 ///
@@ -45,7 +46,7 @@ pub(super) async fn run(args: &Args) -> End {
     let server = connect(&args.place).await?;
     let (name, live) = (&args.name, find(&server, &args.name).await?);
     let stored = revisions::of(&server.cluster, name).await?;
-    let (status, named) = (&live["status"], live["spec"]["revision"].as_str().unwrap_or_default());
+    let (status, named) = (&live["status"], operators::named(&live));
     let wanted = match &args.to {
         Some(wanted) => wanted.as_str(),
         // If the named revision is not active, then the active one is the one before it.
@@ -62,6 +63,7 @@ pub(super) async fn run(args: &Args) -> End {
     };
     let revision = revisions::find(&stored, name, wanted).map_err(|message| out::printable(&message))?;
     if revision.name != named {
+        refuse_source(&live, revision.reference.as_deref())?;
         downgrade::announce(&live, &revision.version);
         rights::restore(&server.cluster, &live, &revision.name).await?;
         let operator = apply::operator_of(name, &revision.name, Some(&live), None, Vec::new());

@@ -78,3 +78,17 @@ pub(super) async fn find(server: &Server, name: &str) -> Result<Value, Failure> 
     }
     .into())
 }
+
+/// Refuses to name a revision in an `Operator` whose spec names a package in a registry. `reference`: the package that is meant.
+pub(super) fn refuse_source(operator: &Value, reference: Option<&str>) -> Result<(), Failure> {
+    let Some(source) = operator["spec"]["source"]["package"].as_str().map(out::printable) else {
+        return Ok(());
+    };
+    let (name, wanted) = (name_of(operator), reference.unwrap_or("oci://HOST/PATH@sha256:..."));
+    let message = format!(
+        "the Operator {name} names its package itself (spec.source.package is {source}), and the manager fetches it\n  help: \
+         change that field where it is from, such as in Git, or `kubectl patch operator {name} --type=merge -p \
+         '{{\"spec\":{{\"source\":{{\"package\":\"{wanted}\"}}}}}}'`"
+    );
+    Err(message.into())
+}

@@ -7,7 +7,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::shared::{End, connect, find, refused};
-use super::{Failure, apply, duration, handed_over, revisions, rights};
+use super::{Failure, apply, dependencies, duration, handed_over, revisions, rights};
 use crate::api::{ApiKind, CallError, Class, group_of};
 use crate::children::{names, package_of_crd_value};
 use crate::cli::command::BLOCKED;
@@ -33,21 +33,17 @@ const NAMED: usize = 5;
 
 /// Remove a package from a cluster
 ///
-/// Deletes the Operator, the CRDs of the package, its stored revisions, and its account. CRDs that were handed over to another
-/// package stay, with all that belongs to them. As long as there are instances it refuses, and
-/// --instances says what becomes of them:
-///
-///   delete  they are deleted first, with their children, while the package is still active
-///   orphan  they stay, and so do their children, the CRDs and the stored revisions. Nothing repairs them any more. They
-///           are managed again once the package is installed again
+/// Refuses if other packages require kinds of it. Deletes the Operator, the CRDs of the package, its stored revisions, and its
+/// account. CRDs that were handed over to another package stay, with all that belongs to them. As long as there are instances
+/// it refuses, and --instances says what becomes of them.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   operetta uninstall etcd
   operetta uninstall etcd --instances orphan
   operetta uninstall etcd --instances delete --timeout 15m
 
-Exit codes: 0 it is removed; 1 there are instances, it is not installed, or the API server refuses; 2 wrong usage; \
-4 --timeout is over, and instances are still being deleted; 5 each instance that is left waits for a person, such as after \
+Exit codes: 0 it is removed; 1 there are instances, other packages require it, it is not installed, or the API server refuses; \
+2 wrong usage; 4 --timeout is over, and instances are still being deleted; 5 each instance that is left waits for a person, such as after \
 a failed cleanup. After 4 and 5 the command can be given again.")]
 pub(in crate::cli) struct Args {
     /// The package
@@ -57,6 +53,10 @@ pub(in crate::cli) struct Args {
     /// What becomes of instances
     #[arg(long, value_enum, value_name = "WHAT")]
     instances: Option<Instances>,
+
+    /// Remove it though other packages require kinds of it
+    #[arg(long)]
+    force: bool,
 
     /// How long to wait for the deletion of instances
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration)]
@@ -69,9 +69,10 @@ pub(in crate::cli) struct Args {
 /// What becomes of instances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Instances {
-    /// They are deleted, with their children
+    /// They are deleted first, with their children, while the package is still active
     Delete,
-    /// They stay, and nothing manages them
+    /// They stay, and so do their children, the CRDs and the stored revisions. Nothing repairs them until the package is
+    /// installed again
     Orphan,
 }
 
@@ -106,14 +107,46 @@ impl Instance {
     }
 }
 
+/// A package that is removed.
+struct Installed {
+    operator: Value,
+    crds: Vec<Value>,
+}
+
+impl Installed {
+    async fn read(server: &Server, name: &str) -> Result<Self, Failure> {
+        let operator = find(server, name).await?;
+        Ok(Self { operator, crds: crds(&server.cluster, name).await? })
+    }
+}
+
 pub(super) async fn run(args: &Args) -> End {
     let server = connect(&args.place).await?;
-    remove(&server, &args.name, args.instances, args.timeout).await
+    let installed = Installed::read(&server, &args.name).await?;
+    if !args.force {
+        check_dependents(&server, &installed).await?;
+    }
+    remove(&server, &installed, args.instances, args.timeout).await
+}
+
+/// Refuses to remove a package of which others require kinds.
+async fn check_dependents(server: &Server, installed: &Installed) -> Result<(), Failure> {
+    let name = name_of(&installed.operator);
+    let found = dependencies::dependents(server, name, &installed.crds).await?;
+    if found.is_empty() {
+        return Ok(());
+    }
+    let all: Vec<String> = found.iter().map(|(other, kind)| format!("{other} (the kind {kind})")).collect();
+    let message = format!(
+        "other packages require {name}: {}\n  help: uninstall them first; --force removes {name} all the same",
+        named(&all, NAMED)
+    );
+    Err(message.into())
 }
 
 /// Removes a package with its instances and their children.
 pub(in crate::cli) async fn with_instances(server: &Server, name: &str, timeout: Duration) -> End {
-    remove(server, name, Some(Instances::Delete), timeout).await
+    remove(server, &Installed::read(server, name).await?, Some(Instances::Delete), timeout).await
 }
 
 /// The instances of these CRDs, in words; `None` without any.
@@ -125,11 +158,14 @@ pub(in crate::cli) async fn instances_of(
     Ok((!found.is_empty()).then(|| counted(&found)))
 }
 
-async fn remove(server: &Server, name: &str, wanted: Option<Instances>, timeout: Duration) -> End {
-    let cluster = &server.cluster;
-    let operator = find(server, name).await?;
-    let crds = crds(cluster, name).await?;
-    let found = instances(cluster, &crds, false).await?;
+async fn remove(
+    server: &Server,
+    Installed { operator, crds }: &Installed,
+    wanted: Option<Instances>,
+    timeout: Duration,
+) -> End {
+    let (cluster, name) = (&server.cluster, name_of(operator));
+    let found = instances(cluster, crds, false).await?;
     let deadline = Instant::now() + timeout;
     match wanted {
         None if !found.is_empty() => {
@@ -141,7 +177,7 @@ async fn remove(server: &Server, name: &str, wanted: Option<Instances>, timeout:
             return Err(message.into());
         }
         Some(Instances::Orphan) if !found.is_empty() => {
-            apply::delete(cluster, &crate::operators::kind(), &operator).await?;
+            apply::delete(cluster, &crate::operators::kind(), operator).await?;
             out::line(format!(
                 "Operator {name} is deleted; nothing manages its {} any more, and the CRDs and revisions stay",
                 counted(&found)
@@ -149,13 +185,13 @@ async fn remove(server: &Server, name: &str, wanted: Option<Instances>, timeout:
             return Ok(ExitCode::SUCCESS);
         }
         Some(Instances::Delete) if !found.is_empty() => {
-            delete_all(cluster, &crds, name, timeout).await?;
+            delete_all(cluster, crds, name, timeout).await?;
         }
         _ => {}
     }
     // Without its CRD the garbage collector does not know the kind of an owner, and leaves its objects.
-    collected(cluster, &crds, deadline.saturating_duration_since(Instant::now())).await?;
-    apply::delete(cluster, &crate::operators::kind(), &operator).await?;
+    collected(cluster, crds, deadline.saturating_duration_since(Instant::now())).await?;
+    apply::delete(cluster, &crate::operators::kind(), operator).await?;
     // From here on no manager creates these CRDs again, and new instances get no children.
     // One that was handed over meanwhile is another package's.
     let crds = self::crds(cluster, name).await?;

@@ -8,13 +8,12 @@ use tokio::time::Instant;
 
 use super::target::{FIELD_MANAGER, Run, Target, Which};
 use crate::api::Class;
-use crate::children::plans::{approval_patch, plan_run_kind};
 use crate::cli::command::Failure;
 use crate::cli::command::{self, is_yes};
 use crate::cli::connect;
 use crate::cli::out::{self, printable};
 use crate::cli::session::{Common, Session};
-use crate::plan::ApprovalDecision;
+use crate::plan::{ApprovalDecision, approval_patch, plan_run_kind};
 
 /// How long an active run may take to ask its question.
 const QUESTION: Duration = Duration::from_secs(3);

@@ -9,7 +9,6 @@ use super::draw::{Changes, sentence, title, tree, waits};
 use super::shared::exit_code;
 use super::target::Run;
 use crate::api::{ApiKind, Class};
-use crate::children::plans::plan_run_kind;
 use crate::children::{NOT_LOADED, condition};
 use crate::cli::command::BLOCKED;
 use crate::cli::command::Failure;
@@ -17,7 +16,7 @@ use crate::cli::out::{self, printable};
 use crate::cli::session::Session;
 use crate::cli::show::{Screen, Terminal};
 use crate::cli::wait::{Look, Wait};
-use crate::plan::{Of, Phase};
+use crate::plan::{Of, Phase, plan_run_kind};
 
 /// How often a run is read.
 const PERIOD: Duration = Duration::from_millis(500);

@@ -9,7 +9,6 @@ use super::draw::phase;
 use super::shared::Listing;
 use super::target::{Run, Target, is_of, text};
 use crate::children::crds::PublishedPlan;
-use crate::children::plans::plan_run_kind;
 use crate::cli::catalog::{UNKNOWN, unreadable};
 use crate::cli::command::Failure;
 use crate::cli::out;
@@ -17,7 +16,7 @@ use crate::cli::session::Session;
 use crate::cli::show::{Cell, Table, age};
 use crate::cluster::Query;
 use crate::manager::raw::Raw;
-use crate::plan::{Of, PlanRun};
+use crate::plan::{Of, PlanRun, plan_run_kind};
 
 /// Show the plans of instances, each with its last run
 ///

@@ -11,13 +11,12 @@ use super::shared::Waiting;
 use super::status::{document, name};
 use super::target::{FIELD_MANAGER, Instance, Run, Target, Which, text};
 use crate::children::crds::PublishedPlan;
-use crate::children::plans::{plan_run_kind, run_request};
 use crate::cli::command::{Failure, Output};
 use crate::cli::connect;
 use crate::cli::out::{self, printable};
 use crate::cli::session::{Common, Session};
 use crate::diag::did_you_mean;
-use crate::plan::{self, Of};
+use crate::plan::{self, Of, plan_run_kind, run_request};
 use crate::yaml;
 
 /// How a run is requested.

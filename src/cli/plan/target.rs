@@ -6,7 +6,6 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use crate::children::names::MANAGER_NAMESPACE;
-use crate::children::plans::plan_run_kind;
 use crate::cli::catalog::{PackageKind, check_names, no_instance};
 use crate::cli::command::Failure;
 use crate::cli::model::complete;
@@ -14,7 +13,7 @@ use crate::cli::out::printable;
 use crate::cli::session::Session;
 use crate::cluster::Query;
 use crate::manager::raw::Raw;
-use crate::plan::{Approval, Of, Phase, PlanRun, StepState};
+use crate::plan::{Approval, Of, Phase, PlanRun, StepState, plan_run_kind};
 
 /// The field manager of changes by a person.
 pub(super) const FIELD_MANAGER: &str = "operetta-plan";

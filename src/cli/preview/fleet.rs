@@ -10,7 +10,6 @@ use super::Scope;
 use crate::api::{ApiKind, Apis, CallError, Gvk, ObjectRef};
 use crate::children::crds::ChildScope;
 use crate::children::names::{self, Claim};
-use crate::children::plans::plan_run_kind;
 use crate::children::{KindInfo, Listing, NamespaceScope, Paths};
 use crate::cli::catalog::{Catalog, unreadable};
 use crate::cli::model::complete;
@@ -19,7 +18,7 @@ use crate::crd;
 use crate::manager::raw::Raw;
 use crate::package::{Package, Resource};
 use crate::plan::crds::INSTANCE_STATE;
-use crate::plan::{DELETE_CHILD, PlanRun};
+use crate::plan::{DELETE_CHILD, PlanRun, plan_run_kind};
 use crate::preview::LiveChild;
 
 /// How many lists run at once.

@@ -160,38 +160,47 @@ pub(super) async fn run(args: &Args) -> ExitCode {
         let hint = hint_of(std::slice::from_ref(&error)).map(|hint| format!("\n  {hint}"));
         Failure::from(format!("{error}{}", hint.unwrap_or_default()))
     });
-    end(shown.map(|(report, is_single)| print(args.output, &args.fail_on, &report, is_single)))
+    end(shown.map(|(report, is_single)| print(args.output, &args.fail_on, (&[], &report), is_single)))
 }
 
-/// Prints a report; the exit code says whether something would be refused.
+/// Prints a report, after those of packages that would come first; the exit code says whether something would be refused.
 pub(super) fn print(
     output: Option<Format>,
     fail_on: &[FailOn],
-    report: &Report,
+    (first, report): (&[Report], &Report),
     is_single: bool,
 ) -> ExitCode {
-    let code = exit_code(report, fail_on);
-    let code = out::all(&shown(output, report, is_single), code);
-    for note in &report.notes {
-        out::note(format!("note: {}", out::printable(note)));
-    }
-    for problem in &report.problems {
-        out::note(format!("error: {problem}"));
-    }
-    for what in fail_on {
-        if let Some(what) = what.found(report) {
-            out::note(format!("error: --fail-on: {what}"));
+    let all: Vec<&Report> = first.iter().chain([report]).collect();
+    let text = if let Some(format) = output {
+        format.document(&document(first, report))
+    } else {
+        let text = |report: &&Report| draw::text(report, is_single, Terminal::stdout());
+        all.iter().map(text).collect::<Vec<_>>().join("\n")
+    };
+    let code = out::all(&text, exit_code(&all, fail_on));
+    for report in all {
+        // With several packages, each message begins with the name of its package.
+        let of = if first.is_empty() { String::new() } else { format!("{}: ", report.package) };
+        for note in &report.notes {
+            out::note(format!("note: {of}{}", out::printable(note)));
+        }
+        for problem in &report.problems {
+            out::note(format!("error: {of}{problem}"));
+        }
+        for what in fail_on.iter().filter_map(|what| what.found(report)) {
+            out::note(format!("error: --fail-on: {of}{what}"));
         }
     }
     code
 }
 
-fn exit_code(report: &Report, fail_on: &[FailOn]) -> ExitCode {
-    if !report.problems.is_empty() {
+fn exit_code(reports: &[&Report], fail_on: &[FailOn]) -> ExitCode {
+    let fails = |report: &Report| fail_on.iter().any(|what| what.found(report).is_some());
+    if reports.iter().any(|report| !report.problems.is_empty()) {
         ExitCode::FAILURE
-    } else if report.is_refused() {
+    } else if reports.iter().any(|report| report.is_refused()) {
         ExitCode::from(REFUSED)
-    } else if fail_on.iter().any(|what| what.found(report).is_some()) {
+    } else if reports.iter().any(|report| fails(report)) {
         ExitCode::from(FAILED_ON)
     } else {
         ExitCode::SUCCESS
@@ -230,10 +239,13 @@ impl FailOn {
     }
 }
 
-/// The text of a report. `is_single`: of one instance, with every field.
-fn shown(output: Option<Format>, report: &Report, is_single: bool) -> String {
-    let text = || draw::text(report, is_single, Terminal::stdout());
-    output.map_or_else(text, |format| format.document(&report.to_json()))
+/// A report for programs, with those of the packages that would come first.
+fn document(first: &[Report], report: &Report) -> Value {
+    let mut document = report.to_json();
+    if !first.is_empty() {
+        document["required"] = first.iter().map(Report::to_json).collect();
+    }
+    document
 }
 
 async fn preview_args(args: &Args, package: &Arc<Package>) -> Result<(Report, bool), String> {
@@ -499,7 +511,7 @@ mod tests {
 
     #[test]
     fn the_exit_code_says_what_would_happen() {
-        let code = |report: &Report, fail_on: &[FailOn]| format!("{:?}", exit_code(report, fail_on));
+        let code = |report: &Report, fail_on: &[FailOn]| format!("{:?}", exit_code(&[report], fail_on));
         let expected = |code: u8| format!("{:?}", ExitCode::from(code));
         let mut report = Report { instances: vec![draw::tests::instance("a", "x")], ..Report::default() };
         let all = [FailOn::Refused, FailOn::Recreated, FailOn::Pruned, FailOn::Rights];
@@ -518,8 +530,13 @@ mod tests {
             message: "no".into(),
         });
         assert_eq!(code(&report, &all), expected(3));
+        // With several packages, the gravest exit code is returned.
+        let good = Report::default();
+        let both = |report: &Report| format!("{:?}", exit_code(&[report, &good], &[]));
+        assert_eq!(both(&report), expected(3));
         report.problems.push("incomplete".into());
         assert_eq!(code(&report, &all), expected(1));
+        assert_eq!(both(&report), expected(1));
     }
 
     #[test]

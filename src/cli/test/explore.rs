@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::cli::out;
-use crate::play::{self, Disturbance, Limits, Story, Suite, What};
+use crate::play::{self, Disturbance, Limits, Part, Story, Suite, What};
 
 /// The largest file of a schedule, in bytes.
 const FILE: u64 = 1 << 20;
@@ -15,9 +15,9 @@ const FILE: u64 = 1 << 20;
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Exploration")]
 pub(super) struct ExploreArgs {
-    /// Play the cases under schedules: the manager is killed at a write, answers are lost or refused, watches end
+    /// Play the cases under schedules: the manager is killed, answers are lost or refused, watches are late, pods die
     ///
-    /// Each must end as without disturbance. First each disturbance of each write alone, then several at random.
+    /// Each must end as without disturbance. First each disturbance of each moment alone, with combinations in between.
     #[arg(long)]
     explore: bool,
 
@@ -32,6 +32,10 @@ pub(super) struct ExploreArgs {
     /// The seed of the order and of what is random
     #[arg(long, value_name = "NUMBER", default_value_t = 1, requires = "explore")]
     seed: u64,
+
+    /// How many failures end the exploration
+    #[arg(long, value_name = "COUNT", default_value_t = 5, requires = "explore")]
+    failures: usize,
 
     /// Where the schedule of the first failure is stored
     #[arg(long, value_name = "FILE", default_value = "operetta-schedule.json", requires = "explore")]
@@ -49,38 +53,65 @@ impl ExploreArgs {
     }
 }
 
-/// Explores a package, or plays a stored schedule. Returns whether nothing failed.
+/// What exploring a package has found, or playing a stored schedule.
+pub(super) struct Found {
+    pub is_ok: bool,
+    pub document: Value,
+}
+
+/// Explores a package, or plays a stored schedule.
 pub(super) fn run(
     args: &ExploreArgs,
     folder: &Path,
     suites: &[Suite],
     selected: &[(usize, usize)],
     threads: usize,
-) -> bool {
+    is_text: bool,
+) -> Found {
+    let line = |text: String| {
+        if is_text {
+            out::line(text);
+        }
+    };
+    let name = folder.display().to_string();
     if let Some(file) = &args.replay {
-        return replay(file, suites);
+        let story = match replay(file, suites) {
+            Ok(story) => story,
+            Err(why) => {
+                out::note(format!("error: {} is no stored schedule: {why}", file.display()));
+                return Found { is_ok: false, document: json!({"package": name, "error": why}) };
+            }
+        };
+        let failures: Vec<Value> = story.iter().map(|story| document(suites, story)).collect();
+        story.iter().flat_map(|story| told(suites, story)).for_each(line);
+        line(format!("\nreplay: {}", if story.is_some() { "FAILED" } else { "ok" }));
+        return Found { is_ok: story.is_none(), document: json!({"package": name, "failures": failures}) };
     }
-    out::line(format!("\n{}: exploring {} cases, seed {}", folder.display(), selected.len(), args.seed));
+    line(format!("\n{name}: exploring {} cases, seed {}", selected.len(), args.seed));
     let started = Instant::now();
-    let limits = Limits { schedules: args.schedules, time: args.time, seed: args.seed, threads };
-    let (played, stories) = play::explore(suites, selected, limits);
-    for story in &stories {
-        tell(suites, story);
-    }
+    let limits = Limits {
+        schedules: args.schedules,
+        failures: args.failures,
+        time: args.time,
+        seed: args.seed,
+        threads,
+    };
+    let explored = play::explore(suites, selected, limits);
+    let (played, stories) = (explored.played, explored.stories);
+    stories.iter().flat_map(|story| told(suites, story)).for_each(line);
     let seconds = started.elapsed().as_secs_f64();
     let word = if stories.is_empty() { "ok" } else { "FAILED" };
-    out::line(format!("\nexploration: {word}. {played} schedules in {seconds:.1} s; {} fail", stories.len()));
+    line(format!("\nexploration: {word}. {played} schedules in {seconds:.1} s; {} fail", stories.len()));
     if let Some(story) = stories.iter().find(|story| !story.schedule.is_empty()) {
         let text = format!("{:#}\n", document(suites, story));
         match fs::write(&args.save, text) {
-            Ok(()) => drop(out::line(format!(
-                "the first is stored in {}: play it with --replay",
-                args.save.display()
-            ))),
+            Ok(()) => line(format!("the first is stored in {}: play it with --replay", args.save.display())),
             Err(error) => out::note(format!("error: {} cannot be written: {error}", args.save.display())),
         }
     }
-    stories.is_empty()
+    let failures: Vec<Value> = stories.iter().map(|story| document(suites, story)).collect();
+    let document = json!({"package": name, "schedules": played, "seed": args.seed, "seconds": seconds, "failures": failures});
+    Found { is_ok: stories.is_empty(), document }
 }
 
 fn case_of<'s>(suites: &'s [Suite], story: &Story) -> (&'s str, &'s str) {
@@ -88,61 +119,62 @@ fn case_of<'s>(suites: &'s [Suite], story: &Story) -> (&'s str, &'s str) {
     (&suites[suite].path, &suites[suite].cases[case].name)
 }
 
+/// The word of a part in files of schedules.
+fn part_word(part: Part) -> &'static str {
+    match part {
+        Part::Whole => "whole",
+        Part::Before => "before",
+        Part::After => "after",
+    }
+}
+
 /// A failure as a short story.
-fn tell(suites: &[Suite], story: &Story) {
+fn told(suites: &[Suite], story: &Story) -> Vec<String> {
     let (file, name) = case_of(suites, story);
-    out::line(format!("\n---- {name} ({file}) ----"));
-    if story.schedule.is_empty() {
-        out::line("It fails without disturbance:");
-    }
-    for (disturbance, request) in &story.struck {
-        out::line(format!("write {}: {request}", disturbance.write));
-        out::line(format!("  {}", disturbance.what.story()));
-    }
-    out::line(out::printable(&story.failure));
+    let head = match story.part {
+        Part::Before => format!("\n---- the steps before each case ({file}) ----"),
+        _ => format!("\n---- {name} ({file}) ----"),
+    };
+    [head].into_iter().chain(story.lines.iter().map(|line| out::printable(line))).collect()
 }
 
 fn document(suites: &[Suite], story: &Story) -> Value {
     let (file, name) = case_of(suites, story);
-    let disturbances = story.schedule.iter().map(|one| json!({"write": one.write, "what": one.what.word()}));
+    let disturbances = story.schedule.iter().map(|one| {
+        let mut value = json!({"what": one.what.word(), "choice": one.choice});
+        value[one.target.word()] = one.number.into();
+        value
+    });
     let disturbances: Vec<Value> = disturbances.collect();
-    json!({"file": file, "case": name, "disturbances": disturbances})
+    json!({
+        "file": file, "case": name, "part": part_word(story.part), "disturbances": disturbances, "story": story.lines,
+    })
 }
 
-fn replay(file: &Path, suites: &[Suite]) -> bool {
-    let wrong = |why: &str| {
-        out::note(format!("error: {} is no stored schedule: {why}", file.display()));
-        false
-    };
+/// A disturbance of a file.
+fn disturbance(value: &Value) -> Option<Disturbance> {
+    let (target, number) =
+        What::ALL.iter().find_map(|(target, _)| Some((*target, value[target.word()].as_u64()?)))?;
+    let what = What::of(target).iter().copied().find(|what| value["what"] == what.word())?;
+    Some(Disturbance { target, number, what, choice: value["choice"].as_u64().unwrap_or_default() })
+}
+
+/// Plays a stored schedule again. Returns its story if it fails.
+fn replay(file: &Path, suites: &[Suite]) -> Result<Option<Story>, String> {
     if fs::metadata(file).is_ok_and(|metadata| metadata.len() > FILE) {
-        return wrong("it is too large");
+        return Err("it is too large".to_owned());
     }
-    let stored: Value = match fs::read(file).map_err(|error| error.to_string()) {
-        Err(why) => return wrong(&why),
-        Ok(bytes) => match serde_json::from_slice(&bytes) {
-            Err(error) => return wrong(&error.to_string()),
-            Ok(stored) => stored,
-        },
-    };
+    let bytes = fs::read(file).map_err(|error| error.to_string())?;
+    let stored: Value = serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
     let is_it = |suite: &Suite, name: &str| stored["case"] == name && stored["file"] == *suite.path;
     let place = suites.iter().enumerate().find_map(|(index, suite)| {
         let case = suite.cases.iter().position(|case| is_it(suite, &case.name))?;
         Some((index, case))
     });
-    let Some(place) = place else { return wrong("its case is not there") };
-    let disturbances = stored["disturbances"].as_array().into_iter().flatten().map(|one| {
-        let what = What::ALL.into_iter().find(|what| one["what"] == what.word())?;
-        Some(Disturbance { write: one["write"].as_u64()?, what })
-    });
-    let Some(schedule) = disturbances.collect::<Option<Vec<_>>>() else {
-        return wrong("a disturbance is unknown");
-    };
-    match play::replay(suites, place, &schedule) {
-        Some(story) => {
-            tell(suites, &story);
-            out::line("\nreplay: FAILED");
-            false
-        }
-        None => out::line("\nreplay: ok"),
-    }
+    let place = place.ok_or("its case is not there")?;
+    let parts = [Part::Whole, Part::Before, Part::After];
+    let part = parts.into_iter().find(|part| stored["part"] == part_word(*part)).unwrap_or(Part::Whole);
+    let disturbances = stored["disturbances"].as_array().into_iter().flatten().map(disturbance);
+    let schedule = disturbances.collect::<Option<Vec<_>>>().ok_or("a disturbance is unknown")?;
+    Ok(play::replay(suites, place, part, &schedule))
 }

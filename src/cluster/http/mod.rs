@@ -70,7 +70,9 @@ impl HttpClient {
     /// # Errors
     ///
     /// There is no answer, or none that can be used. A message shows the host at most, nothing that may be secret.
-    pub async fn send(&self, request: &HttpRequest) -> Result<HttpReply, CallFailure> {
+    ///
+    /// `package`: the connection with the rights of the package, which reads the pod that is called.
+    pub async fn send_for(&self, package: &Cluster, request: &HttpRequest) -> Result<HttpReply, CallFailure> {
         let fence = &self.0.cluster.fence;
         if !fence.is_open() {
             return Err(CallFailure::NotSent("this manager is not the leader".into()));
@@ -86,7 +88,7 @@ impl HttpClient {
         tokio::select! {
             biased;
             () = fence.closed() => Err(failed("this manager is no longer the leader")),
-            answer = timeout(request.timeout, self.exchange(request, &is_sent)) => match answer {
+            answer = timeout(request.timeout, self.exchange(request, package, &is_sent)) => match answer {
                 Ok(answer) => answer,
                 Err(_) => {
                     Err(failed(&format!("no complete answer within {} s", request.timeout.as_secs_f64())))
@@ -95,7 +97,16 @@ impl HttpClient {
         }
     }
 
-    async fn exchange(&self, request: &HttpRequest, is_sent: &AtomicBool) -> Result<HttpReply, CallFailure> {
+    async fn exchange(
+        &self,
+        request: &HttpRequest,
+        package: &Cluster,
+        is_sent: &AtomicBool,
+    ) -> Result<HttpReply, CallFailure> {
+        let address = match &request.pod {
+            Some(pod) => Some(package.pod_address(pod).await?),
+            None => None,
+        };
         let mut target = Target::parse(&request.url, &request.hosts).map_err(CallFailure::Refused)?;
         let first = target.clone();
         let mut method = Method::from_bytes(request.method.as_bytes())
@@ -118,7 +129,7 @@ impl HttpClient {
             let host = HeaderValue::from_str(&target.authority);
             outgoing.headers_mut().insert(HOST, host.map_err(|e| CallFailure::Refused(e.to_string()))?);
             let (parts, answer) =
-                self.roundtrip(&target, outgoing, request, is_first_server, is_sent).await?;
+                self.roundtrip(&target, address, outgoing, request, is_first_server, is_sent).await?;
             let location = parts.headers.get(LOCATION).filter(|_| is_redirect(parts.status));
             let Some(location) = location.filter(|_| followed < request.redirects) else {
                 return reply(&parts, &answer);
@@ -146,15 +157,16 @@ impl HttpClient {
     async fn roundtrip(
         &self,
         target: &Target,
+        address: Option<IpAddr>,
         outgoing: Request<Bytes>,
         request: &HttpRequest,
         is_first_server: bool,
         is_sent: &AtomicBool,
     ) -> Result<(Parts, Bytes), CallFailure> {
-        if let Some(answer) = self.ask_outside(target, &outgoing, request.max_bytes, is_sent).await {
+        if let Some(answer) = self.ask_outside(target, &outgoing, request, is_sent).await {
             return answer;
         }
-        let tcp = self.connect(target).await?;
+        let tcp = self.connect(target, address).await?;
         let tcp = Guard::new(TokioIo::new(tcp), self.0.cluster.fence.clone());
         if !target.is_tls {
             return exchange_on(tcp, target, outgoing, request.max_bytes, is_sent).await;
@@ -181,14 +193,18 @@ impl HttpClient {
         &self,
         target: &Target,
         outgoing: &Request<Bytes>,
-        max_bytes: usize,
+        HttpRequest { pod, max_bytes, .. }: &HttpRequest,
         is_sent: &AtomicBool,
     ) -> Option<Result<(Parts, Bytes), CallFailure>> {
         let outside = self.0.cluster.outside.as_ref()?;
-        if self.0.allowed.iter().any(|allowed| allowed.names(&target.host)) {
+        if pod.is_none() && self.0.allowed.iter().any(|allowed| allowed.names(&target.host)) {
             return None;
         }
+        let max_bytes = *max_bytes;
         let mut request = outgoing.clone();
+        if let Some(pod) = pod {
+            request.extensions_mut().insert(pod.clone());
+        }
         let scheme = if target.is_tls { "https" } else { "http" };
         *request.uri_mut() = match format!("{scheme}://{}{}", target.authority, target.path).parse() {
             Ok(url) => url,
@@ -207,16 +223,24 @@ impl HttpClient {
         })
     }
 
-    /// A connection to one of the host's addresses, all of which must be allowed.
-    async fn connect(&self, target: &Target) -> Result<TcpStream, CallFailure> {
+    /// A connection to the address, or to one of the host's addresses, all of which must be allowed.
+    async fn connect(&self, target: &Target, address: Option<IpAddr>) -> Result<TcpStream, CallFailure> {
         let servers = self.servers().await?;
         let rules = AddressRules { allowed: &self.0.allowed, servers: &servers };
-        let addresses: Vec<SocketAddr> = lookup_host((target.host.as_str(), target.port))
-            .await
-            .map_err(|error| CallFailure::NotSent(format!("{} cannot be resolved: {error}", target.host)))?
-            .collect();
+        let is_pod = address.is_some();
+        let addresses: Vec<SocketAddr> = match address {
+            Some(address) => vec![SocketAddr::new(address, target.port)],
+            None => lookup_host((target.host.as_str(), target.port))
+                .await
+                .map_err(|error| {
+                    CallFailure::NotSent(format!("{} cannot be resolved: {error}", target.host))
+                })?
+                .collect(),
+        };
         for address in &addresses {
-            rules.check(&target.host, address.ip()).map_err(CallFailure::Refused)?;
+            // The name of a pod decides nothing.
+            let host = if is_pod { address.ip().to_string() } else { target.host.clone() };
+            rules.check(&host, address.ip()).map_err(CallFailure::Refused)?;
         }
         let mut last = "it has no address".to_owned();
         for address in addresses {

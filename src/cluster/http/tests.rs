@@ -10,6 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use super::*;
+use crate::plan::Pod;
 use crate::plan::request::Tls;
 
 /// A cluster whose API server is at this URL.
@@ -26,6 +27,13 @@ fn no_cluster() -> Cluster {
 
 fn ring_is_default() -> Result<(), ()> {
     rustls::crypto::ring::default_provider().install_default().map_err(|_| ())
+}
+
+impl HttpClient {
+    /// Sends a request that is for no pod.
+    async fn send(&self, request: &HttpRequest) -> Result<HttpReply, CallFailure> {
+        self.send_for(&self.0.cluster, request).await
+    }
 }
 
 /// A client that knows of no address of the API server, and may call these.
@@ -45,6 +53,7 @@ fn loopback() -> HttpClient {
 
 fn get(url: impl Into<String>) -> HttpRequest {
     HttpRequest {
+        pod: None,
         method: "GET".into(),
         url: url.into(),
         hosts: Vec::new(),
@@ -88,6 +97,12 @@ async fn answer(
     let reply = http::Response::builder();
     let redirect = |code: u16, location: String| reply_to(code, LOCATION, &location);
     Ok(match path {
+        "/api/v1/namespaces/n/pods/a" => {
+            let meta = json!({"name": "a", "namespace": "n", "uid": "u"});
+            let status = json!({"phase": "Running", "podIP": "127.0.0.1"});
+            let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "status": status});
+            reply.header("Content-Type", "application/json").body(pod.to_string())
+        }
         "/json" => reply.header("X-Two", "a").header("X-Two", "b").body(r#"{"a": [1]}"#.into()),
         "/text" => reply.status(503).header(RETRY_AFTER, "7").body("no".into()),
         "/date" => reply.status(429).header(RETRY_AFTER, "Sun, 06 Nov 1994 08:49:37 GMT").body(String::new()),
@@ -384,6 +399,24 @@ async fn tls_with_a_given_ca_and_a_client_certificate() {
         let error = send("localhost", tls).await.unwrap_err();
         assert!(matches!(&error, CallFailure::Refused(why) if why.contains(words)), "{error:?}");
     }
+}
+
+#[tokio::test]
+async fn a_request_to_a_pod_goes_to_its_address() {
+    let (url, _) = serve().await;
+    let package = cluster(&url);
+    let pod = |uid: &str| Pod { namespace: "n".into(), name: "a".into(), uid: uid.into() };
+    let port = url.rsplit(':').next().unwrap();
+    let mut request = HttpRequest { pod: Some(pod("u")), ..get(format!("http://s.invalid:{port}/json")) };
+    let client = client_of(no_cluster(), &["127.0.0.0/8"]);
+    assert_eq!(client.send_for(&package, &request).await.unwrap().body, json!({"a": [1]}));
+    // The rules of addresses hold, whatever names are allowed.
+    let strict = client_of(no_cluster(), &["s.invalid"]);
+    let refused = strict.send_for(&package, &request).await;
+    assert!(matches!(&refused, Err(CallFailure::Refused(why)) if why.contains("127.0.0.1")), "{refused:?}");
+    request.pod = Some(pod("another"));
+    let gone = client.send_for(&package, &request).await;
+    assert!(matches!(&gone, Err(CallFailure::NotSent(why)) if why.contains("pod a is gone")), "{gone:?}");
 }
 
 /// Answers for a.example alone.

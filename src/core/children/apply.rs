@@ -42,7 +42,7 @@ pub(super) fn apply(
         requires_live_owner: requires_live_owner(&ctx.snapshot.instance, desired, live),
         shape: None,
         why,
-        recreate: item.observed.clone().filter(|_| policy.recreates),
+        recreate: item.observed.clone().filter(|_| policy.recreates()),
         notes_recreation: ctx.snapshot.plans.is_some() && !matches!(child.on_loss, OnLoss::Recreate),
     }
 }
@@ -62,7 +62,7 @@ pub(super) fn dry_runs(
         let child = ctx.child(item);
         let expect = expected(item);
         let policy = write_policy(ctx, target, item);
-        let mut shape = shape::shape(&ctx.at(item.origin), child, desired, &expect, policy.recreates);
+        let mut shape = shape::shape(&ctx.at(item.origin), child, desired, &expect, policy.recreates());
         // A dry run of this desired object was refused, maybe for its values: they are a part of the shape then.
         if state.is_dry_run_refused(item, desired) {
             shape = shape::with_values(shape, desired);
@@ -109,11 +109,14 @@ pub(in crate::children) fn failure<'s>(
 /// has marked it to stay.
 fn write_policy(ctx: &Context<'_>, target: &Target, item: &Item) -> WritePolicy {
     let child = ctx.child(item);
+    let is_to_stay = item.observed.as_ref().is_some_and(|o| o.is_to_stay());
     WritePolicy {
         conflicts: child.conflict_policy,
         ownership: if child.adopt { Ownership::Adopt } else { Ownership::Own },
-        recreates: !item.observed.as_ref().is_some_and(|o| o.is_to_stay())
-            && immutable::policy(ctx, target, item) == Ok(ImmutableChange::Recreate),
+        on_immutable_change: match immutable::policy(ctx, target, item) {
+            Ok(policy) if !is_to_stay => policy,
+            _ => ImmutableChange::Fail,
+        },
     }
 }
 

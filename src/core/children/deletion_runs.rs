@@ -13,8 +13,8 @@ use std::collections::HashSet;
 use serde_json::{Map, Value, json};
 
 use super::model::{
-    Action, Decision, DeletionRuns, Guard, Input, KindInfo, Listing, Observed, ReconcileState, RunAction,
-    RunObject, Snapshot, Verdict, once, reference,
+    Action, Decision, DeletionRuns, Input, KindInfo, Listing, Observed, ReconcileState, Snapshot, Verdict,
+    once,
 };
 use super::names;
 use crate::api::{Gvk, ObjectRef};
@@ -22,8 +22,8 @@ use crate::crd::API_VERSION;
 use crate::package::DeletionPolicy;
 use crate::plan::crds::PLAN_RUN;
 use crate::plan::{
-    self, Approval, CAUSE, Cause, DELETE_CHILD, PRUNABLE, Phase, PlanRun, RunStatus, StepPhase, StepState,
-    note_answers,
+    self, Approval, CAUSE, Cause, DELETE_CHILD, Guard, PRUNABLE, Phase, PlanRun, RunAction, RunObject,
+    RunStatus, StepPhase, StepState, note_answers, reference,
 };
 
 /// The step that waits for approval.

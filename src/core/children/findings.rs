@@ -141,7 +141,7 @@ fn remedy(
         _ if !error.is_immutable_change() => None,
         _ => match policy() {
             Err(why) => Some(Remedy::PolicyUnknown(why)),
-            Ok(ImmutableChange::Recreate) => {
+            Ok(ImmutableChange::Recreate | ImmutableChange::Orphan) => {
                 let is_kept = item.observed.as_ref().is_some_and(|live| live.is_to_stay());
                 is_kept.then_some(Remedy::RetainedObject)
             }

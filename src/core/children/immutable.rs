@@ -23,10 +23,11 @@ pub(super) fn policy(ctx: &Context<'_>, target: &Target, item: &Item) -> Result<
     ctx.budget.about(&format!("onImmutableChange of {}", child.id));
     match target.setting(ctx, item, text) {
         Ok(Some(Value::String(word))) if word == "Recreate" => Ok(ImmutableChange::Recreate),
+        Ok(Some(Value::String(word))) if word == "Orphan" => Ok(ImmutableChange::Orphan),
         Ok(Some(Value::String(word))) if word == "Fail" => Ok(ImmutableChange::Fail),
         // A value that is left out stands for the default.
         Ok(None) => Ok(ImmutableChange::Fail),
-        Ok(Some(_)) => Err("it is neither Fail nor Recreate".to_owned()),
+        Ok(Some(_)) => Err("it is none of Fail, Recreate and Orphan".to_owned()),
         Err(error) => Err(error.to_string()),
     }
 }

@@ -22,7 +22,6 @@ pub mod guarded;
 pub mod immutable;
 mod jobs;
 mod model;
-pub mod names;
 mod namespace_scope;
 pub mod patches;
 pub mod plans;
@@ -36,6 +35,7 @@ mod status;
 mod tests;
 mod write_order;
 
+pub use crate::names;
 pub use accepted_key::AcceptedKey;
 pub use crd_owner::{former_packages, is_child_crd_value, package_of_crd, package_of_crd_value};
 pub use decide::decide;
@@ -48,8 +48,9 @@ pub use model::{
     Item, ItemId, KindInfo, KindOwner, Listing, LookupResult, Loss, MAX_CHILDREN, MAX_FIELD_BYTES, NEWEST,
     NOT_LOADED, Needs, Noted, Observed, Origin, Origins, OscillationGuard, Ownership, Paths, Poll,
     PollRequest, PollResult, RIGHTS_MISSING, RawObject, ReadError, ReconcileState, Referred, Refusal,
-    Removal, Repair, ResourceSelector, Secret, Select, Selector, Severity, Snapshot, Status, Summary, Target,
-    TargetChange, Verdict, Wait, Why, WritePolicy, condition, is_covered, kept, owns_extra_fields,
+    Removal, Repair, ResourceSelector, Secret, Select, Selector, Severity, Sibling, Snapshot, Status,
+    Summary, Target, TargetChange, Verdict, Wait, Why, WritePolicy, condition, is_covered, kept,
+    owns_extra_fields,
 };
 pub use namespace_scope::NamespaceScope;
 pub use refused::Refused;

@@ -380,6 +380,7 @@ mod tests {
             previous_children: Vec::new(),
             kinds: Vec::new(),
             refs: BTreeMap::new(),
+            siblings: None,
             polls: HashMap::new(),
             namespace_users: BTreeMap::new(),
             plans: None,

@@ -5,9 +5,10 @@
 
 mod lookup;
 mod observation;
+mod pods;
 
 pub(super) use lookup::known;
-pub(super) use observation::pod_of;
+pub(super) use pods::{find_pod, pod_of};
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -148,7 +149,7 @@ impl Refs {
                 match found.into_iter().next() {
                     Some(object) => Ok(Var::Object(live(&object))),
                     None if reference.optional => Ok(Var::Undefined),
-                    None => Err(Problem::waiting("RefMissing", format!("{want} does not exist"))),
+                    None => Err(Problem::absence(format!("{want} does not exist"))),
                 }
             }
             RefSource::Select(tree, namespace_refs) => {

@@ -18,6 +18,7 @@ mod render;
 mod retained;
 mod rules;
 mod server;
+mod siblings;
 mod snapshot;
 mod write_order;
 
@@ -254,7 +255,9 @@ impl World {
                 let applied = Applied { apply: *apply, live: live.into(), adopted, conflict: None };
                 return ActionOutcome::Applied(Box::new(applied));
             }
-            Action::Delete(ref observed) => drop(self.remove(&id(&observed.object))),
+            Action::Delete(ref observed) | Action::ForceDelete(ref observed) => {
+                drop(self.remove(&id(&observed.object)));
+            }
             Action::Run(ref run) => {
                 self.runs.carry_out((**run).clone(), &mut self.instance);
             }
@@ -398,6 +401,7 @@ fn told(action: &Action) -> Option<String> {
         Action::Record(record) => return Some(format!("Record {}", record.is_some())),
         Action::RecordJobs(_) => return Some("RecordJobs".to_owned()),
         Action::Delete(observed) => ("Delete", observed),
+        Action::ForceDelete(observed) => ("ForceDelete", observed),
         Action::Retain(observed) => ("Retain", observed),
         Action::Ask(observed) => ("Ask", observed),
         Action::Orphan(observed) => ("Orphan", observed),

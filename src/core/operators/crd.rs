@@ -18,7 +18,11 @@ pub fn crd() -> Value {
     let schema = json!({
         "description": "An installed package: the revision of it that is active.",
         "x-kubernetes-validations": [{
-            "rule": "self.spec.revision.startsWith(self.metadata.name + '-') && self.spec.revision.size() == self.metadata.name.size() + 11",
+            "rule": "has(self.spec.revision) != has(self.spec.source)",
+            "message": "set one of spec.revision, a stored revision, and spec.source, a package in a registry, and remove the other",
+            "fieldPath": ".spec",
+        }, {
+            "rule": "!has(self.spec.revision) || self.spec.revision.startsWith(self.metadata.name + '-') && self.spec.revision.size() == self.metadata.name.size() + 11",
             "messageExpression":
                 "'spec.revision must name an OperatorRevision of the package ' + self.metadata.name + \
                  ', such as ' + self.metadata.name + '-0123456789: an Operator has the name of its package'",
@@ -54,8 +58,26 @@ pub fn crd() -> Value {
 fn spec() -> Value {
     json!({
         "type": "object",
-        "required": ["revision"],
         "properties": {
+            "source": {
+                "type": "object",
+                "required": ["package"],
+                "description": "A package in a registry, in place of `revision`: the manager fetches it, checks it against the PackagePolicies, \
+                    and stores it.",
+                "properties": {
+                    "package": {
+                        "type": "string", "maxLength": 512,
+                        "pattern": "^oci://[A-Za-z0-9.:\\[\\]-]+/[a-z0-9._/-]+(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@sha256:[0-9a-f]{64})?$",
+                        "description": "`oci://HOST/PATH@sha256:...` is exactly this package. A tag, or the newest version if there is none, \
+                            is looked up once: if it names another package later, that is reported, and not followed.",
+                    },
+                    "pullSecret": {
+                        "type": "string", "minLength": 1, "maxLength": 253,
+                        "description": "The Secret of type kubernetes.io/dockerconfigjson in the manager's namespace with the credentials; \
+                            its key `ca.crt`, if it has one, has the authorities of the registry. operetta-pull if it is not set.",
+                    },
+                },
+            },
             "revision": {
                 "type": "string", "maxLength": 63, "pattern": "^[a-z0-9-]+-[0-9a-f]{10}$",
                 "description": "The name of the OperatorRevision that is to be active.",
@@ -175,6 +197,17 @@ fn status() -> Value {
                 "type": "string", "format": "date-time",
                 "description": "Since when the spec names it, as the manager has seen it.",
             },
+            "source": {
+                "type": "object",
+                "description": "Where the package is from.",
+                "properties": {
+                    "package": text("The reference, as it was named."),
+                    "digest": text("The digest of its manifest."),
+                    "revision": text("The OperatorRevision with its files."),
+                    "signer": text("Who has signed it, if the policy demands a signature: the SHA-256 of the SubjectPublicKeyInfo of a key, or an identity."),
+                    "policy": text("The PackagePolicy that permits it."),
+                },
+            },
             "previousRevision": text("The OperatorRevision that was active before: `operetta rollback` returns to it."),
             "defaults": {
                 "type": "array",
@@ -236,8 +269,8 @@ fn status() -> Value {
             "conditions": {
                 "type": "array",
                 "description": "Active: a revision is active. Ready: the one that the spec names is, all instances \
-                    have it that are to have it, and the account of the package has its rights. Reconciling, Stalled (also if the revision brings a CRD that another package has taken over), StorageMigrating, NamespacesMissing, RevisionNotStored (the active revision is \
-                    not stored as it is loaded), KubernetesUnsupported (it does not support the version of the cluster) and RightsMissing (the account of the package lacks rights) are there while \
+                    have it that are to have it, and the account of the package has its rights. Reconciling, Stalled (also if the revision brings a CRD that another package has taken over), StorageMigrating, NamespacesMissing, DependenciesMissing (kinds that it requires are not served), RevisionNotStored (the active revision is \
+                    not stored as it is loaded), KubernetesUnsupported (it does not support the version of the cluster), PackageUntrusted (no PackagePolicy permits it) and RightsMissing (the account of the package lacks rights) are there while \
                     they hold.",
                 "x-kubernetes-list-type": "map",
                 "x-kubernetes-list-map-keys": ["type"],

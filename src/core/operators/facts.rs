@@ -1,5 +1,6 @@
 //! What is known of an `Operator`, from which its status follows.
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::upgrade::Kept;
@@ -25,6 +26,8 @@ pub struct Facts<'a> {
     pub author: Author,
     /// How far the revision is that is to be active.
     pub progress: RevisionProgress,
+    /// Whether the progress is about the source, which comes to no new revision, and not about the target.
+    pub is_of_source: bool,
     /// The revision that is active, and the version of the package.
     pub active: Option<(&'a str, &'a str)>,
     /// The values that take the place of the package's defaults, if all of them are valid for the active revision.
@@ -33,8 +36,14 @@ pub struct Facts<'a> {
     pub instances: Option<&'a [(String, usize)]>,
     /// Why the active revision is not stored as it is loaded, if it is not.
     pub unstored: Option<&'a str>,
+    /// Where the package is from, and who has signed it; `None` if it is from no registry, or nothing is known yet.
+    pub source: Option<&'a SourceRecord>,
+    /// Why the policy does not permit the active revision, if it does not.
+    pub untrusted: Option<&'a str>,
     /// Why the active revision is not for this version of Kubernetes, if it is not.
     pub unsupported: Option<&'a str>,
+    /// Which kinds of others the active revision requires that are not served, and what brings them.
+    pub missing_dependencies: Option<&'a str>,
     /// The namespaces that it names and that do not exist.
     pub missing_namespaces: &'a [String],
     /// How far the migration of stored objects is, and whether it does not proceed.
@@ -44,6 +53,23 @@ pub struct Facts<'a> {
     /// What the account of the package may not do that the package needs, if it has an account; `None` if that cannot be asked
     /// now.
     pub rights: Option<MissingRights>,
+}
+
+/// Where the package of a revision is from, and who has signed it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceRecord {
+    /// The reference, as it was named.
+    pub package: String,
+    /// The digest of the manifest.
+    pub digest: String,
+    /// The `OperatorRevision` with its files.
+    pub revision: String,
+    /// The key that has signed it, if the policy demands one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signer: Option<String>,
+    /// The `PackagePolicy` that permits it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
 }
 
 /// What the account of a package may not do that the package needs.
@@ -254,7 +280,8 @@ impl Author {
     pub fn of(operator: &Value) -> Self {
         let meta = &operator["metadata"];
         let entries = meta["managedFields"].as_array().into_iter().flatten();
-        let owners = entries.filter(|entry| !entry["fieldsV1"]["f:spec"]["f:revision"].is_null());
+        let field = if operator["spec"]["source"].is_null() { "f:revision" } else { "f:source" };
+        let owners = entries.filter(|entry| !entry["fieldsV1"]["f:spec"][field].is_null());
         let manager = owners.max_by_key(|entry| entry["time"].as_str()).and_then(|e| e["manager"].as_str());
         let named = meta["annotations"][NAMED_BY].as_str().and_then(|named| named.split_once(' '));
         // An annotation stays when another client names a revision.

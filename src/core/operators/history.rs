@@ -9,7 +9,7 @@ const MOST: usize = 10;
 /// The history to be written; `None` if there is none. `current`: the present status.
 pub(super) fn record(current: &Value, facts: &Facts<'_>, now: &str) -> Option<Value> {
     let mut all = current["history"].as_array().cloned().unwrap_or_default();
-    if current["targetRevision"] != facts.target {
+    if !facts.target.is_empty() && current["targetRevision"] != facts.target {
         if let Some(last) = all.first_mut().filter(|last| last["endedAt"].is_null()) {
             last["result"] = "Superseded".into();
             last["endedAt"] = now.into();

@@ -8,6 +8,7 @@ mod defaults;
 mod facts;
 mod history;
 mod objects;
+pub mod policy;
 mod spec;
 mod status;
 #[cfg(test)]
@@ -17,11 +18,14 @@ pub mod upgrade;
 pub use crd::{crd, kind};
 pub use decide::{Next, next};
 pub use defaults::effective as effective_defaults;
-pub use facts::{Author, Facts, INSTALLER, Lost, MissingRights, NAMED_BY, RevisionProgress, Rollout};
+pub use facts::{
+    Author, Facts, INSTALLER, Lost, MissingRights, NAMED_BY, RevisionProgress, Rollout, SourceRecord,
+};
 pub use objects::{Object, Packed, operator, pack};
-pub use spec::{NamespacesSpec, OperatorSpec, TakeOver};
+pub use spec::{NamespacesSpec, OperatorSpec, PULL_SECRET, SourceSpec, TakeOver, named};
 pub use status::{
-    CONDITIONS, KUBERNETES_UNSUPPORTED, RevisionStatus, Standing, Transition, patch, standing, transition,
+    CONDITIONS, KUBERNETES_UNSUPPORTED, RevisionStatus, Standing, Transition, UNTRUSTED, patch, standing,
+    transition,
 };
 
 /// The label of an `OperatorRevision`: its package.

@@ -12,8 +12,10 @@ use super::upgrade::{MaxUnavailable, Policy};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct OperatorSpec {
-    /// The name of the `OperatorRevision` that is to be active.
+    /// The name of the `OperatorRevision` that is to be active. With a source, the one that was fetched from it last.
     pub revision: String,
+    /// Where the manager fetches the package, if the spec names no revision.
+    pub source: Option<SourceSpec>,
     /// Whether the active revision stays, whatever [`Self::revision`] says, and no instance is moved to it.
     pub paused: bool,
     /// How instances are moved to another revision.
@@ -25,6 +27,26 @@ pub struct OperatorSpec {
     /// The CRDs that other packages hand over to this one.
     #[serde(rename = "takesOver")]
     pub takes_over: Vec<TakeOver>,
+}
+
+/// A package in a registry.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct SourceSpec {
+    /// The reference, `oci://HOST/PATH` with a tag, a digest or both.
+    pub package: String,
+    /// The Secret in the manager's namespace with the credentials of registries; [`PULL_SECRET`] if it is not set.
+    pub pull_secret: Option<String>,
+}
+
+/// The Secret in the manager's namespace with the credentials of registries, if an `Operator` names no other.
+pub const PULL_SECRET: &str = "operetta-pull";
+
+impl SourceSpec {
+    /// The Secret with the credentials.
+    pub fn secret(&self) -> &str {
+        self.pull_secret.as_deref().unwrap_or(PULL_SECRET)
+    }
 }
 
 /// A CRD that a package takes over from another one.
@@ -87,8 +109,17 @@ impl OperatorSpec {
     /// # Errors
     /// What is wrong with it.
     pub fn parse(operator: &Value) -> Result<Self, String> {
-        let spec: Self =
+        let mut spec: Self =
             serde_json::from_value(operator["spec"].clone()).map_err(|error| format!("spec: {error}"))?;
-        if spec.revision.is_empty() { Err("spec.revision is empty".into()) } else { Ok(spec) }
+        named(operator).clone_into(&mut spec.revision);
+        let is_empty = spec.revision.is_empty() && spec.source.is_none();
+        if is_empty { Err("spec.revision is empty".into()) } else { Ok(spec) }
     }
+}
+
+/// The revision that a live `Operator` names: in its spec, or the last one that was fetched from its source. Empty: none was yet.
+pub fn named(operator: &Value) -> &str {
+    let (spec, status) = (&operator["spec"], &operator["status"]);
+    let fetched = status["source"]["revision"].as_str().or(status["activeRevision"].as_str());
+    if spec["source"].is_null() { spec["revision"].as_str() } else { fetched }.unwrap_or_default()
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::facts::{Facts, PROGRESSING, RevisionProgress};
+use super::facts::{Facts, PROGRESSING, RevisionProgress, SourceRecord};
 use super::history;
 use crate::printable;
 
@@ -20,22 +20,28 @@ const RIGHTS_MISSING: &str = "RightsMissing";
 const MIGRATING: &str = "StorageMigrating";
 /// The condition while the spec names namespaces that do not exist.
 const NAMESPACES: &str = "NamespacesMissing";
+/// The condition while kinds are not served that the active revision requires.
+const DEPENDENCIES: &str = "DependenciesMissing";
 /// The condition of an active revision that is not stored as it is loaded.
 const UNSTORED: &str = "RevisionNotStored";
 /// The reason of a revision that is not for this version of Kubernetes, and the condition of an active one.
 pub const KUBERNETES_UNSUPPORTED: &str = "KubernetesUnsupported";
+/// The reason of a revision that the policy does not permit, and the condition of an active one.
+pub const UNTRUSTED: &str = "PackageUntrusted";
 /// The reason if the revision brings a CRD that another package has taken over.
 const HANDED_OVER: &str = "CRDHandedOver";
 /// The conditions that the manager writes, and leaves to no other.
-pub const CONDITIONS: [&str; 9] = [
+pub const CONDITIONS: [&str; 11] = [
     ACTIVE,
     READY,
     RECONCILING,
     STALLED,
     MIGRATING,
     NAMESPACES,
+    DEPENDENCIES,
     UNSTORED,
     KUBERNETES_UNSUPPORTED,
+    UNTRUSTED,
     RIGHTS_MISSING,
 ];
 /// The reason if stored objects cannot be written in another version of their CRD.
@@ -52,9 +58,15 @@ pub fn patch(current: &Value, facts: &Facts<'_>, now: &str) -> Option<Value> {
     let before = current["activeRevision"].as_str();
     let mut wanted = Map::new();
     wanted.insert("observedGeneration".into(), facts.generation.into());
-    wanted.insert("targetRevision".into(), facts.target.into());
-    if current["targetRevision"] != facts.target || current["targetSince"].is_null() {
-        wanted.insert("targetSince".into(), now.into());
+    // Nothing was fetched from the source yet.
+    if !facts.target.is_empty() {
+        wanted.insert("targetRevision".into(), facts.target.into());
+        if current["targetRevision"] != facts.target || current["targetSince"].is_null() {
+            wanted.insert("targetSince".into(), now.into());
+        }
+    }
+    if facts.source.is_some() || !current["source"].is_null() {
+        wanted.insert("source".into(), source(&current["source"], facts.source));
     }
     // What was active stays on record while nothing is: it is tried first after a start.
     if let Some((revision, version)) = facts.active {
@@ -93,6 +105,16 @@ pub fn patch(current: &Value, facts: &Facts<'_>, now: &str) -> Option<Value> {
     (!wanted.is_empty()).then_some(Value::Object(wanted))
 }
 
+/// The JSON merge patch of where the package is from.
+fn source(current: &Value, record: Option<&SourceRecord>) -> Value {
+    let mut wanted = json!(record);
+    if let (Some(wanted), Some(current)) = (wanted.as_object_mut(), current.as_object()) {
+        let gone = current.keys().filter(|key| !wanted.contains_key(*key)).cloned().collect::<Vec<_>>();
+        wanted.extend(gone.into_iter().map(|key| (key, Value::Null)));
+    }
+    wanted
+}
+
 fn conditions(current: &Value, facts: &Facts<'_>, now: &str) -> Value {
     let there = current["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
     let (reason, why) = facts.progress.reason();
@@ -116,6 +138,8 @@ fn conditions(current: &Value, facts: &Facts<'_>, now: &str) -> Value {
         None => add(ACTIVE, false, reason, &why),
     }
     let stays = |active: Option<(&str, &str)>| match active {
+        Some((active, _)) if facts.is_of_source => format!("{why}; {active} stays active"),
+        None if facts.is_of_source => why.clone(),
         Some((active, _)) if active != target => format!("{target}: {why}; {active} stays active"),
         _ => format!("{target}: {why}"),
     };
@@ -160,8 +184,11 @@ fn conditions(current: &Value, facts: &Facts<'_>, now: &str) -> Value {
     if let Some(why) = facts.unsupported {
         add(KUBERNETES_UNSUPPORTED, true, KUBERNETES_UNSUPPORTED, &format!("{why}. It stays active"));
     }
-    if let Some((_, message)) = notes.iter().find(|(reason, _)| *reason == NAMESPACES) {
-        add(NAMESPACES, true, NAMESPACES, message);
+    if let Some(why) = facts.untrusted {
+        add(UNTRUSTED, true, UNTRUSTED, &format!("{why}. It stays active"));
+    }
+    for (reason, message) in notes.iter().filter(|(reason, _)| [NAMESPACES, DEPENDENCIES].contains(reason)) {
+        add(reason, true, reason, message);
     }
     if let Some(missing) = facts.rights.as_ref().filter(|missing| !missing.is_empty()) {
         add(RIGHTS_MISSING, true, RIGHTS_MISSING, &missing.message(package));
@@ -185,6 +212,8 @@ fn notes(there: &[Value], facts: &Facts<'_>, package: &str) -> Vec<(&'static str
     }
     notes.extend(facts.unstored.map(|why| (UNSTORED, why.to_owned())));
     notes.extend(facts.unsupported.map(|why| (KUBERNETES_UNSUPPORTED, format!("{why}. It stays active"))));
+    notes.extend(facts.untrusted.map(|why| (UNTRUSTED, format!("{why}. It stays active"))));
+    notes.extend(facts.missing_dependencies.map(|why| (DEPENDENCIES, why.to_owned())));
     if !facts.missing_namespaces.is_empty() {
         notes.push((NAMESPACES, missing_namespaces(facts.missing_namespaces)));
     }
@@ -292,7 +321,8 @@ pub fn standing(operator: &Value) -> RevisionStatus {
     let active = status["activeRevision"].as_str().filter(|_| holds(ACTIVE)).map(str::to_owned);
     let is_seen = status["observedGeneration"] == operator["metadata"]["generation"]
         && status["observedGeneration"].is_i64()
-        && status["targetRevision"] == operator["spec"]["revision"];
+        && (status["targetRevision"] == operator["spec"]["revision"]
+            || !operator["spec"]["source"].is_null());
     let ready = find(READY);
     let (reason, message) = (text(ready, "reason"), text(ready, "message"));
     let standing = if !is_seen {

@@ -42,11 +42,15 @@ fn facts(progress: RevisionProgress, active: Option<(&'static str, &'static str)
         target: "a-2",
         author: Author { manager: Some("kubectl-edit".into()), user: None },
         progress,
+        is_of_source: false,
         active,
         valid_defaults: None,
         instances: Some(&[]),
         unstored: None,
         unsupported: None,
+        source: None,
+        untrusted: None,
+        missing_dependencies: None,
         missing_namespaces: &[],
         migration: None,
         rights: None,
@@ -243,8 +247,16 @@ fn problems_beside_an_active_revision_are_reported() {
     let status = apply(status, &Facts { missing_namespaces: &missing, ..active() });
     let (reason, told) = note(&status);
     assert!(reason == "NamespacesMissing" && told.contains("there is no namespace late"), "{reason} {told}");
+    let missing_dependencies = Some("kinds are not served that a requires: Cache");
+    let status = apply(status, &Facts { missing_dependencies, ..active() });
+    assert_eq!(note(&status).0, "DependenciesMissing");
+    let has = |status: &serde_json::Value| {
+        status["conditions"].as_array().unwrap().iter().any(|one| one["type"] == "DependenciesMissing")
+    };
+    assert!(has(&status));
     let migration = Some((true, "the object x cannot be written"));
     let status = apply(status, &Facts { migration, ..active() });
+    assert!(!has(&status));
     assert_eq!(note(&status).0, "MigrationFailed");
     // The gravest is the reason, and all are in the message.
     let rights = Some(MissingRights { rights: vec!["list secrets".into()], ..MissingRights::default() });
@@ -356,4 +368,74 @@ fn changes_of_ready_give_events_and_manager_starts_do_not() {
     let paused = Rollout { is_paused: true, waiting: 1, ..Rollout::default() };
     let paused = apply(active.clone(), &facts(RevisionProgress::RollingOut(paused), Some(("a-2", "1.0.0"))));
     assert_eq!(told(&active, &paused), Some(("UpgradePaused".into(), true)));
+}
+
+#[test]
+fn an_operator_with_a_source_names_what_was_fetched_last() {
+    let operator =
+        |spec: serde_json::Value, status: serde_json::Value| json!({"spec": spec, "status": status});
+    let source = json!({"source": {"package": "oci://r.io/a"}});
+    let fetched = json!({"source": {"revision": "a-2"}, "activeRevision": "a-1"});
+    for (spec, status, expected) in [
+        (json!({"revision": "a-3"}), fetched.clone(), "a-3"),
+        (source.clone(), fetched, "a-2"),
+        (source.clone(), json!({"activeRevision": "a-1"}), "a-1"),
+        (source, json!(null), ""),
+    ] {
+        let operator = operator(spec, status);
+        assert_eq!(named(&operator), expected);
+        let parsed = OperatorSpec::parse(&operator).unwrap();
+        assert_eq!(parsed.revision, expected);
+        assert!(parsed.source.is_none_or(|source| source.secret() == PULL_SECRET));
+    }
+    assert!(OperatorSpec::parse(&operator(json!({}), json!(null))).is_err());
+}
+
+#[test]
+fn the_source_and_its_signer_are_in_the_status() {
+    let signed = SourceRecord {
+        package: "oci://r.io/a:1".into(),
+        digest: "sha256:1".into(),
+        revision: "a-2".into(),
+        signer: Some("sha256:k".into()),
+        policy: Some("acme".into()),
+    };
+    let unsigned = SourceRecord { signer: None, ..signed.clone() };
+    let with =
+        |source: Option<&'static SourceRecord>| Facts { source, ..facts(ACTIVE, Some(("a-2", "1.0.0"))) };
+    let (signed, unsigned) = (&*Box::leak(Box::new(signed)), &*Box::leak(Box::new(unsigned)));
+    let status = apply(json!({}), &with(Some(signed)));
+    assert_eq!(status["source"]["signer"], "sha256:k");
+    assert_eq!(patch(&status, &with(Some(signed)), NOW), None);
+    let status = patch(&status, &with(Some(unsigned)), NOW).unwrap();
+    assert!(status["source"].as_object().unwrap()["signer"].is_null());
+    let status = apply(json!({"source": {"digest": "x"}}), &with(None));
+    assert!(status["source"].is_null());
+}
+
+#[test]
+fn an_active_revision_that_no_policy_permits_stays_active() {
+    let facts = Facts { untrusted: Some("it is not signed"), ..facts(ACTIVE, Some(("a-2", "1.0.0"))) };
+    let status = apply(json!({}), &facts);
+    let condition = |kind: &str| {
+        let all = status["conditions"].as_array().unwrap();
+        all.iter().find(|condition| condition["type"] == kind).cloned().unwrap_or_default()
+    };
+    assert_eq!(condition("Ready")["status"], "True");
+    assert!(condition("Ready")["message"].as_str().unwrap().contains("not signed"));
+    assert_eq!(condition(UNTRUSTED)["status"], "True");
+}
+
+#[test]
+fn nothing_is_a_target_before_the_first_fetch() {
+    let progress = RevisionProgress::Progressing("oci://r.io/a is being fetched".into());
+    let status = apply(json!({}), &Facts { target: "", is_of_source: true, ..facts(progress, None) });
+    assert!(status["targetRevision"].is_null() && status["history"].is_null(), "{status}");
+    assert_eq!(
+        standing(&json!({
+            "metadata": {"generation": 3}, "spec": {"source": {"package": "oci://r.io/a"}}, "status": status,
+        }))
+        .standing,
+        Standing::Progressing("oci://r.io/a is being fetched".into())
+    );
 }

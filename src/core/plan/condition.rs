@@ -1,11 +1,19 @@
-//! Triggers that watch a condition.
+//! Triggers that watch a condition, or when a certificate expires.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
+use jiff::{SignedDuration, Timestamp};
+
 use super::eval::{NoValue, duration};
-use crate::package::plan::{Event, Plan};
-use crate::template::{Engine, EvalError, Scope, Text};
+use super::expiry;
+use super::schedule::LOOK_AGAIN;
+use crate::package::plan::{Event, Plan, Trigger};
+use crate::template::{Engine, EvalError, Expr, Scope, Text};
+
+/// How long `expires` does not count after the end of the plan's own run, if the trigger does not say: a run that renews nothing is
+/// not repeated at once.
+const EXPIRES_COOLDOWN: Duration = Duration::from_secs(60 * 60);
 
 /// What is known of the condition of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +61,18 @@ pub struct Watch<'a> {
     pub ended: Option<&'a str>,
     /// Whether a run of the plan is active or waits.
     pub active: bool,
+    /// The time, for certificates.
+    pub now: Timestamp,
+}
+
+/// What is noticed beside the condition.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Noticed {
+    /// What is wrong with `for`, `cooldown`, `before` and certificates: a reason and a message. It is noticed also while the condition
+    /// does not hold.
+    pub problems: Vec<(&'static str, String)>,
+    /// When to look again.
+    pub wake: Option<Duration>,
 }
 
 impl Conditions {
@@ -78,28 +98,13 @@ impl Conditions {
         }
     }
 
-    /// What is known of the condition of a plan; `None` if it has none. `problems`: what is wrong with each `for` and `cooldown`
-    /// is added, also while the condition does not hold. The times are those of this decision: a change of them counts at once,
-    /// and time that the condition has held before it counts.
-    pub fn watch(&mut self, watch: &Watch<'_>, problems: &mut Vec<String>) -> Option<ConditionState> {
+    /// What is known of the conditions of a plan, of which an expiring certificate is one; `None` if it has none. The times are
+    /// those of this decision: a change of them counts at once, and time that the condition has held before it counts.
+    pub fn watch(&mut self, watch: &Watch<'_>, noticed: &mut Noticed) -> Option<ConditionState> {
         let mut found = None;
         for (index, trigger) in watch.plan.triggers.iter().enumerate() {
-            let Event::Condition { condition, hold, cooldown, always } = &trigger.event else { continue };
-            let scope = if *always { watch.scope_always } else { watch.scope };
-            let when = trigger.when.as_ref().map_or(Ok(true), |when| watch.engine.truthy(when, scope));
-            let time = |text: &Option<Text>, what: &str| match text {
-                Some(text) if when == Ok(true) => duration(watch.engine, text, scope, what),
-                _ => Ok(Duration::ZERO),
-            };
-            let times = time(hold, "for").and_then(|hold| Ok((hold, time(cooldown, "cooldown")?)));
-            if let Err(NoValue::Wrong(why)) = &times {
-                problems.push(why.clone());
-            }
-            let value = match watch.engine.truthy(condition, scope) {
-                Ok(true) => when,
-                other => other,
-            };
-            let verdict = self.verdict(watch, index, &value, times.ok());
+            let Some((value, times)) = watch.looked_at(trigger, noticed) else { continue };
+            let verdict = self.verdict(watch, index, &value, times);
             if found.is_none_or(|known| rank(verdict) < rank(known)) {
                 found = Some(verdict);
             }
@@ -151,6 +156,74 @@ impl Conditions {
     }
 }
 
+/// Whether a condition holds; and how long it has to hold, and to rest after a run, if that is known.
+type Look = (Result<bool, EvalError>, Option<(Duration, Duration)>);
+
+impl Watch<'_> {
+    /// The condition of a trigger; `None` if it watches none.
+    fn looked_at(&self, trigger: &Trigger, noticed: &mut Noticed) -> Option<Look> {
+        let scope = match &trigger.event {
+            Event::Condition { always: true, .. } => self.scope_always,
+            _ => self.scope,
+        };
+        let when = trigger.when.as_ref().map_or(Ok(true), |when| self.engine.truthy(when, scope));
+        let time = |text: Option<&Text>, what: &str, otherwise: Duration| match text {
+            Some(text) if when == Ok(true) => duration(self.engine, text, scope, what),
+            _ => Ok(otherwise),
+        };
+        let (value, times) = match &trigger.event {
+            Event::Condition { condition, hold, cooldown, .. } => {
+                let times = time(hold.as_ref(), "for", Duration::ZERO)
+                    .and_then(|hold| Ok((hold, time(cooldown.as_ref(), "cooldown", Duration::ZERO)?)));
+                (self.engine.truthy(condition, scope), times)
+            }
+            Event::Expires { certificate, before, cooldown } => {
+                let times = time(Some(before), "before", Duration::ZERO)
+                    .and_then(|before| Ok((before, time(cooldown.as_ref(), "cooldown", EXPIRES_COOLDOWN)?)));
+                let value = match (&when, &times) {
+                    (Ok(true), Ok((before, _))) => self.expires(certificate, *before, noticed),
+                    _ => Ok(false),
+                };
+                (value, times.map(|(_, cooldown)| (Duration::ZERO, cooldown)))
+            }
+            _ => return None,
+        };
+        if let Err(NoValue::Wrong(why)) = &times {
+            noticed.problems.push(("InvalidDuration", why.clone()));
+        }
+        let value = match value {
+            Ok(true) => when,
+            other => other,
+        };
+        Some((value, times.ok()))
+    }
+
+    /// Whether a certificate ends within this time.
+    fn expires(
+        &self,
+        certificate: &Expr,
+        before: Duration,
+        noticed: &mut Noticed,
+    ) -> Result<bool, EvalError> {
+        let found = expiry::first_end(&self.engine.eval(certificate, self.scope)?);
+        let end = match found {
+            Ok(Some(end)) => end,
+            Ok(None) => return Ok(false),
+            Err(why) => {
+                noticed.problems.push(("InvalidCertificate", format!("expires: {why}")));
+                return Ok(false);
+            }
+        };
+        let before = SignedDuration::try_from(before).unwrap_or(SignedDuration::MAX);
+        let rest = end.duration_since(self.now).saturating_sub(before);
+        let Some(rest) = Duration::try_from(rest).ok().filter(|rest| !rest.is_zero()) else {
+            return Ok(true);
+        };
+        noticed.wake = Some(noticed.wake.unwrap_or(LOOK_AGAIN).min(rest));
+        Ok(false)
+    }
+}
+
 fn rank(verdict: ConditionState) -> u8 {
     match verdict {
         ConditionState::Due => 0,
@@ -193,9 +266,54 @@ mod tests {
         active: bool,
     ) -> (ConditionState, Vec<String>) {
         conditions.pass(seconds(at), false);
-        let watch = Watch { plan, engine: &ENGINE, scope, scope_always: scope, ended, active };
-        let mut problems = Vec::new();
-        (conditions.watch(&watch, &mut problems).unwrap(), problems)
+        let now = Timestamp::from_second(i64::try_from(at).unwrap()).unwrap();
+        let watch = Watch { plan, engine: &ENGINE, scope, scope_always: scope, ended, active, now };
+        let mut noticed = Noticed::default();
+        let found = conditions.watch(&watch, &mut noticed).unwrap();
+        (found, noticed.problems.into_iter().map(|(_, problem)| problem).collect())
+    }
+
+    #[test]
+    fn a_certificate_is_renewed_before_it_ends() {
+        let event = Event::Expires {
+            certificate: expr("children.tls.data['tls.crt']"),
+            before: text("{{ spec.before }}"),
+            cooldown: None,
+        };
+        let location = note("a", "b", "1").location;
+        let plan = failover(vec![Trigger { event, when: None, location }]);
+        let mut conditions = Conditions::default();
+        // It ends on 2026-03-01.
+        let mut at = |day: &str, before: &str, certificate: &str, ended: Option<&str>| {
+            let now: Timestamp = format!("2026-{day}T00:00:00Z").parse().unwrap();
+            conditions.pass(seconds(u64::try_from(now.as_second()).unwrap()), false);
+            let tls = Var::Json(json!({"tls": {"data": {"tls.crt": certificate}}}));
+            let scope = Scope::new().with("children", tls).with("spec", Var::Json(json!({"before": before})));
+            let engine = &ENGINE;
+            let (scope, scope_always) = (&scope, &scope);
+            let watch = Watch { plan: &plan, engine, scope, scope_always, ended, active: false, now };
+            let mut noticed = Noticed::default();
+            (conditions.watch(&watch, &mut noticed).unwrap(), noticed)
+        };
+        let short = include_str!("tests/short.pem");
+        let later = |wake| Noticed { wake: Some(wake), ..Noticed::default() };
+        let wrong = |reason, why: &str| Noticed { problems: vec![(reason, why.to_owned())], wake: None };
+        assert_eq!(at("01-01", "30d", short, None), (ConditionState::Cleared, later(LOOK_AGAIN)));
+        assert_eq!(at("01-30", "10m", short, None), (ConditionState::Cleared, later(LOOK_AGAIN)));
+        assert_eq!(at("01-30", "30d", short, None), (ConditionState::Due, Noticed::default()));
+        // It has not been renewed by its run.
+        let rest = (ConditionState::Cooldown(seconds(3600)), Noticed::default());
+        assert_eq!(at("01-30", "30d", short, Some("run")), rest);
+        assert_eq!(at("01-31", "30d", short, Some("run")), (ConditionState::Due, Noticed::default()));
+        assert_eq!(at("04-01", "30d", short, Some("run")), (ConditionState::Due, Noticed::default()));
+        let long = include_str!("tests/long.pem");
+        assert_eq!(at("04-01", "30d", long, Some("run")).0, ConditionState::Cleared);
+        let found = at("01-31", "30d", "hunter2", Some("run"));
+        let no_certificate = wrong("InvalidCertificate", "expires: a value is no certificate");
+        assert_eq!(found, (ConditionState::Cleared, no_certificate));
+        let found = at("01-31", "soon", short, Some("run"));
+        let no_time = wrong("InvalidDuration", "before: `soon` is not a duration");
+        assert_eq!(found, (ConditionState::Cleared, no_time));
     }
 
     #[test]

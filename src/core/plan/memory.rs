@@ -4,16 +4,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 
 use super::history::{LISTED, needed, sorted, start_time};
 use super::run::{
     Cause, Known, Of, Phase, PlanRun, RECOVER, RecordedFact, RunSpec, RunStatus, SCHEDULED_AT, StepState,
 };
 use super::start::answered;
+use crate::names;
 
 /// How many runs that have ended and that no child depends on are remembered.
 const MOST_IDLE: usize = 100;
@@ -94,7 +93,7 @@ pub struct Recalled {
 
 /// A digest of a value, for comparison with what is stored.
 pub fn content_digest(value: &Value) -> String {
-    HEXLOWER.encode(&Sha256::digest(value.to_string()))
+    names::value_hash(value, 32)
 }
 
 /// Whether a record lacks a fact, or has an older one.

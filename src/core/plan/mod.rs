@@ -19,6 +19,7 @@
 //!   with which [`Directive`], what to write (one write, then decide again), and how the cleanup of a deletion stands.
 //! - [`history()`] is for the status of the instance, [`prunable`] for the `PlanRun`s that are kept.
 
+mod action;
 pub mod advance;
 mod answers;
 mod bounded;
@@ -26,7 +27,9 @@ mod condition;
 pub mod crds;
 mod ended;
 pub(crate) mod eval;
+mod expiry;
 mod history;
+mod instance;
 mod memory;
 mod missing;
 mod names;
@@ -46,23 +49,30 @@ mod world;
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub(crate) use action::reference;
+pub use action::{
+    CallKey, Guard, JobEnd, RunAction, RunEvent, RunObject, RunRef, SecretOutputs, StateWrite,
+    approval_patch, plan_run_kind, run_request,
+};
 pub use advance::MAX_STEPS;
 pub use advance::{REMAINING, SHOWN_AFTER, advance, releases};
 pub use answers::note_answers;
 pub use bounded::{MAX_WAITING_PARAMS, bound, too_large_params};
-pub use condition::{ConditionState, Conditions, Watch};
+pub use condition::{ConditionState, Conditions, Noticed, Watch};
 pub use ended::{Ended, ended};
+pub use expiry::{first_end, pem};
 pub use history::{Summary, history, prunable, sorted, start_time};
+pub use instance::Instance;
+pub(crate) use instance::{outputs_key, outputs_name};
 pub use memory::{Memory, Recalled, RememberedRun, content_digest, newer_format};
 pub use missing::{Missing, Stray, stray};
 pub(crate) use names::keyed_digest;
 pub use names::{attempt_name, idempotency_key};
 pub use origin::{ComparedOrigin, is_other_digest};
 pub use precedence::{Agenda, Cleanup, NewRun, RunWrite, Situation, agenda, is_exclusive, not_retryable};
-pub use progress::{
-    Directive, Effect, Ending, Intent, PatchRequest, Permit, Progress, Request, Verb, Waiting,
-};
+pub use progress::{Directive, Ending, Permit, Progress, Verb, Waiting};
 pub use protection::{Protection, SETTLE};
+pub use request::{PatchRequest, Pod, Request};
 pub use run::{
     Approval, ApprovalDecision, AttemptObject, CAUSE, CLEANUP, Cause, DELETE_CHILD, Known, LoopItem,
     MAX_OUTPUT, MAX_OUTPUTS, MAX_RECORD, Member, Of, PRUNABLE, Phase, PlanRun, RECOVER, RUN_FINALIZER,
@@ -73,5 +83,6 @@ pub use select::{Change, DEPLOY, Selected, has_rollouts, rollout_children, selec
 pub use start::{Start, answered, resumed, retried, started};
 pub use stopwatch::Stopwatch;
 pub use world::{
-    CallState, ClusterView, Instance, Job, JobResult, JobState, MemberState, OtherRun, Pod, Reply, World,
+    CallState, ClusterView, Job, JobResult, JobState, LiveSecret, MemberState, OtherRun, PodQuery, Reply,
+    World,
 };

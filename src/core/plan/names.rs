@@ -34,20 +34,29 @@ pub(crate) fn keyed_digest(key: &[u8], value: &Value) -> String {
 
 /// The keys of the items of a loop in paths: short texts as they are; of maps a `key` or `name`; else the index.
 pub(super) fn item_keys(items: &[Value]) -> Vec<String> {
-    let fits = |text: &String| {
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-        !text.is_empty() && text.len() <= LONGEST && text.chars().all(is_plain)
-    };
-    let own = |item: &Value| match item {
+    let keys: Option<Vec<String>> = items.iter().map(own_key).collect();
+    let distinct =
+        |keys: &Vec<String>| keys.iter().collect::<std::collections::BTreeSet<_>>().len() == keys.len();
+    keys.filter(distinct).unwrap_or_else(|| (0..items.len()).map(|index| index.to_string()).collect())
+}
+
+/// The key of a round in paths: its number, and the item that was picked for it. So another run that repeats this one, and picks
+/// another item for the round, has other idempotency keys.
+pub(super) fn round_key(number: usize, item: &Value) -> String {
+    let digest = || HEXLOWER.encode(&Sha256::digest(item.to_string()))[..DIGEST].to_owned();
+    format!("{number}-{}", own_key(item).unwrap_or_else(digest))
+}
+
+/// The text of an item that can be part of a path.
+fn own_key(item: &Value) -> Option<String> {
+    let text = match item {
         Value::Object(map) => {
             ["key", "name"].iter().find_map(|field| map.get(*field)).and_then(super::eval::as_string)
         }
         other => super::eval::as_string(other),
     };
-    let keys: Option<Vec<String>> = items.iter().map(|item| own(item).filter(fits)).collect();
-    let distinct =
-        |keys: &Vec<String>| keys.iter().collect::<std::collections::BTreeSet<_>>().len() == keys.len();
-    keys.filter(distinct).unwrap_or_else(|| (0..items.len()).map(|index| index.to_string()).collect())
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    text.filter(|text| !text.is_empty() && text.len() <= LONGEST && text.chars().all(is_plain))
 }
 
 #[cfg(test)]
@@ -72,5 +81,7 @@ mod tests {
         assert_eq!(item_keys(&[json!("a"), json!("a")]), ["0", "1"]);
         assert_eq!(item_keys(&[json!("a/b"), json!("c")]), ["0", "1"]);
         assert_eq!(item_keys(&[json!([1]), json!({})]), ["0", "1"]);
+        assert_eq!(round_key(3, &json!({"name": "m0"})), "3-m0");
+        assert_ne!(round_key(3, &json!("a/b")), round_key(3, &json!("a/c")));
     }
 }

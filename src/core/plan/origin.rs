@@ -13,6 +13,10 @@ pub struct ComparedOrigin<'a> {
     pub revision: &'a str,
     /// The spec, CRD defaults filled in.
     pub spec: &'a Value,
+    /// The labels.
+    pub labels: &'a Map<String, Value>,
+    /// The annotations, except Operetta's own.
+    pub annotations: &'a Map<String, Value>,
     /// A keyed digest of what each object ref brings, by the id of the ref; none for a ref that was never
     /// known.
     pub refs: &'a BTreeMap<String, String>,
@@ -31,6 +35,15 @@ impl ComparedOrigin<'_> {
         let mut found = Vec::new();
         differences(self.spec, other.spec, &mut vec!["spec".to_owned()], &mut found);
         found
+    }
+
+    /// Whether a label or an annotation differs. `field`: `labels` or `annotations`.
+    pub fn changed_metadata(&self, other: &ComparedOrigin<'_>, field: &str, key: &str) -> bool {
+        let (one, other) = match field {
+            "labels" => (self.labels, other.labels),
+            _ => (self.annotations, other.annotations),
+        };
+        one.get(key) != other.get(key)
     }
 
     /// The ids of the refs whose objects differ.
@@ -79,8 +92,15 @@ mod tests {
             (json!({"a": 1}), json!({"a": {"b": 1}}), vec!["spec.a", "spec.a.b"]),
             (json!({"a": {}}), json!({}), vec!["spec.a"]),
         ] {
-            let refs = BTreeMap::new();
-            let origin = |spec| ComparedOrigin { name: "", revision: "", spec, refs: &refs };
+            let (refs, none) = (BTreeMap::new(), Map::new());
+            let origin = |spec| ComparedOrigin {
+                name: "",
+                revision: "",
+                spec,
+                labels: &none,
+                annotations: &none,
+                refs: &refs,
+            };
             let found: Vec<_> =
                 origin(&one).changed_paths(&origin(&other)).iter().map(|path| path.join(".")).collect();
             assert_eq!(found, expected);

@@ -61,6 +61,8 @@ pub struct Situation<'a> {
     pub origins: &'a [ComparedOrigin<'a>],
     /// The rollout that is needed: see [`super::select()`].
     pub rollout: Option<Selected>,
+    /// Whether a child that the steps of rollouts name reads a ref.
+    pub is_read: &'a dyn Fn(&str) -> bool,
     /// The lost children, with the plan for their loss.
     pub losses: Vec<(String, Vec<Member>)>,
     /// The plans with conditions, and what is known of them.

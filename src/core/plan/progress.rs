@@ -2,11 +2,9 @@
 
 use std::time::Duration;
 
-use serde_json::{Map, Value};
-
-use super::request::{ExecRequest, HttpRequest};
-use super::run::{Member, Of, Phase, RunStatus, short};
-use crate::api::Gvk;
+use super::action::{CallKey, RunAction};
+use super::request::Request;
+use super::run::{Member, Phase, PlanRun, RunStatus, short};
 
 /// What to do with an active run.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -41,11 +39,11 @@ pub struct Progress {
     pub status: Option<RunStatus>,
     /// The requests that the new state intends. Once it is stored, [`super::ClusterView::call`] returns them as
     /// [`super::CallState::Intended`], so that exactly what was hashed is sent.
-    pub intents: Vec<Intent>,
+    pub intents: Vec<(CallKey, Request)>,
     /// What may be written now; everything else of the run waits.
     pub permits: Vec<Permit>,
     /// What is to be done. All of it may be repeated.
-    pub effects: Vec<Effect>,
+    pub effects: Vec<RunAction>,
     /// What its current steps wait for, in their order.
     pub waiting: Vec<Waiting>,
     /// The members that its current steps have changed or deleted and still await: a condition that reads them does not
@@ -60,22 +58,19 @@ pub struct Progress {
 }
 
 impl Progress {
+    /// The actions that the decision about the run comes to.
+    pub(crate) fn actions(&mut self, run: &PlanRun) -> Vec<RunAction> {
+        match &self.status {
+            Some(status) => vec![RunAction::store(run, status, std::mem::take(&mut self.intents))],
+            None => std::mem::take(&mut self.effects),
+        }
+    }
+
     /// What the status of the run says about its current steps.
     pub fn message(&self) -> String {
         let first = self.waiting.first();
         first.map(|first| short(&format!("{}: {}", first.step, first.message))).unwrap_or_default()
     }
-}
-
-/// A request that the stored state is about to intend.
-#[derive(Debug, Clone)]
-pub struct Intent {
-    /// The path of the step.
-    pub step: String,
-    /// The attempt.
-    pub attempt: u32,
-    /// The request.
-    pub request: Request,
 }
 
 /// A member that a step may write now. Within one step, the graph of dependencies orders the writes.
@@ -98,6 +93,8 @@ pub enum Verb {
     Apply,
     /// The step deletes the member.
     Delete,
+    /// The step deletes the member without a grace period.
+    ForceDelete,
 }
 
 /// What a step waits for.
@@ -109,92 +106,4 @@ pub struct Waiting {
     pub reason: &'static str,
     /// The message, a sentence.
     pub message: String,
-}
-
-/// The request of a step.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Request {
-    /// A request to an HTTP server.
-    Http(HttpRequest),
-    /// A command in a container.
-    Exec(ExecRequest),
-    /// A patch of an object by the API server.
-    Patch(PatchRequest),
-}
-
-/// A JSON merge patch of an object that is no child.
-#[derive(Debug, Clone, PartialEq)]
-pub struct PatchRequest {
-    /// Its kind.
-    pub gvk: Gvk,
-    /// Its namespace, if its kind has one.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
-    /// The patch.
-    pub merge: Value,
-}
-
-/// What is to be done for a run.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Effect {
-    /// Sends a request. The answer is kept by (run, step, attempt) until the step has ended.
-    Call {
-        /// The path of the step.
-        step: String,
-        /// The attempt.
-        attempt: u32,
-        /// The request.
-        request: Request,
-    },
-    /// Creates a Job. `AlreadyExists` is a success: the next decision looks at it.
-    CreateJob {
-        /// The path of the step.
-        step: String,
-        /// The attempt.
-        attempt: u32,
-        /// The Job, without the labels of the instance.
-        job: Value,
-    },
-    /// Deletes a Job and its pods, with its uid as precondition.
-    DeleteJob {
-        /// Its name.
-        name: String,
-        /// Its uid.
-        uid: String,
-    },
-    /// Sets the TTL of a Job whose result is recorded.
-    ReleaseJob {
-        /// Its name.
-        name: String,
-        /// Its uid.
-        uid: String,
-    },
-    /// Creates a `PlanRun` of another instance.
-    CreateRun {
-        /// The path of the step.
-        step: String,
-        /// Its name.
-        name: String,
-        /// The instance; `resource` is empty.
-        of: Of,
-        /// The plan.
-        plan: String,
-        /// Its parameters.
-        params: Value,
-    },
-    /// Cancels a `PlanRun` of another instance.
-    CancelRun {
-        /// The instance.
-        of: Of,
-        /// Its name.
-        name: String,
-    },
-    /// Stores the secret outputs of a step in the Secret of the run.
-    StoreSecrets {
-        /// The path of the step.
-        step: String,
-        /// The outputs.
-        values: Map<String, Value>,
-    },
 }

@@ -4,19 +4,25 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::eval::{Eval, NoValue, as_string, optional, string};
+use super::eval::{Eval, NoValue, as_string, optional, string, value};
 use super::names::keyed_digest;
-use super::progress::{PatchRequest, Request};
-use super::request::{ExecRequest, HttpRequest, Tls};
-use super::world::Pod;
-use crate::package::plan::{self, Auth, Body, Exec, Http, Patch};
+use super::request::Pod;
+use super::request::{ExecRequest, HttpRequest, PatchRequest, Request, Tls};
+use crate::package::plan::{self, Auth, Body, Exec, Http, POD_URL, Patch};
 use crate::template::{Engine, Scope, Text};
 
 /// The most bytes of the output of a command.
 const MAX_EXEC_BYTES: usize = 1 << 20;
 
-/// The request of an http step or observation. `key` is its `Idempotency-Key`, unless it has its own.
-pub(crate) fn http(engine: &Engine, http: &Http, scope: &Scope, key: Option<&str>) -> Eval<HttpRequest> {
+/// The request of an http step or observation. `key` is its `Idempotency-Key`, unless it has its own; `pod` is called if it
+/// is for one.
+pub(crate) fn http(
+    engine: &Engine,
+    http: &Http,
+    scope: &Scope,
+    key: Option<&str>,
+    pod: Option<Pod>,
+) -> Eval<HttpRequest> {
     let text = |text: &Text, what: &str| string(engine, text, scope, what);
     let mut headers = Vec::new();
     for (name, value) in &http.headers {
@@ -73,7 +79,8 @@ pub(crate) fn http(engine: &Engine, http: &Http, scope: &Scope, key: Option<&str
     };
     Ok(HttpRequest {
         method: http.method.clone(),
-        url: engine.eval_url(&http.url, scope)?,
+        url: url(engine, http, scope, pod.as_ref())?,
+        pod,
         hosts: http.hosts.clone(),
         headers,
         body,
@@ -82,6 +89,24 @@ pub(crate) fn http(engine: &Engine, http: &Http, scope: &Scope, key: Option<&str
         max_bytes: http.max_bytes,
         timeout: http.attempt_timeout,
     })
+}
+
+fn url(engine: &Engine, http: &Http, scope: &Scope, pod: Option<&Pod>) -> Eval<String> {
+    let url = engine.eval_url(&http.url, scope)?;
+    let (Some(to), Some(pod)) = (&http.to, pod) else { return Ok(url) };
+    let port = value(engine, &to.port, scope, "the port")?;
+    let port = port.as_u64().filter(|port| (1..=65535).contains(port));
+    let port = port.ok_or_else(|| NoValue::Wrong("the port is not a number from 1 to 65535".to_owned()))?;
+    let host = match &to.host {
+        Some(host) => string(engine, host, scope, "host")?,
+        None => pod.name.clone(),
+    };
+    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+    if host.is_empty() || !host.chars().all(is_name) {
+        return Err(NoValue::Wrong("`host` is not the name of a host".to_owned()));
+    }
+    let path = url.strip_prefix(POD_URL).unwrap_or_default();
+    Ok(format!("{}://{host}:{port}{path}", to.scheme))
 }
 
 fn body(engine: &Engine, body: &Body, scope: &Scope) -> Eval<(Vec<u8>, Option<&'static str>)> {
@@ -181,7 +206,12 @@ pub(super) fn hash(key: &[u8], request: &Request) -> String {
         Request::Http(http) => {
             let headers: Vec<_> =
                 http.headers.iter().filter(|(name, _)| !name.eq_ignore_ascii_case("authorization")).collect();
-            json!([http.method, http.url, headers, http.body])
+            // Another pod of the child gets the same request.
+            let url = match &http.pod {
+                Some(_) => http.url.splitn(4, '/').nth(3).unwrap_or_default(),
+                None => &http.url,
+            };
+            json!([http.method, url, headers, http.body])
         }
         Request::Exec(exec) => json!([exec.pod, exec.container, exec.command, exec.stdin]),
         Request::Patch(patch) => json!([patch.gvk.to_string(), patch.namespace, patch.name, patch.merge]),

@@ -5,11 +5,50 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::api::Gvk;
+
+/// A pod that a command runs in.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Pod {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+}
+
+/// The request of a step.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Request {
+    /// A request to an HTTP server.
+    Http(HttpRequest),
+    /// A command in a container.
+    Exec(ExecRequest),
+    /// A patch of an object by the API server.
+    Patch(PatchRequest),
+}
+
+/// A JSON merge patch of an object that is no child.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PatchRequest {
+    /// Its kind.
+    pub gvk: Gvk,
+    /// Its namespace, if its kind has one.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// The patch.
+    pub merge: Value,
+}
+
 /// An HTTP request, rendered.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct HttpRequest {
     /// The method, for example POST.
     pub method: String,
+    /// The pod that is called, whatever the host of the URL is.
+    pub pod: Option<Pod>,
     /// The URL.
     pub url: String,
     /// The hosts that may be called, redirects included: `api.example.com`, `*.example.com` for one label

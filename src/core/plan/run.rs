@@ -212,6 +212,9 @@ impl Phase {
     }
 }
 
+/// What follows the path of a step that has failed in the paths of the plan for its failure.
+pub(super) const ON_FAILURE: &str = "/onFailure/";
+
 /// What starts a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Cause {
@@ -313,6 +316,10 @@ pub struct RunStatus {
     /// The revision of the package that it runs with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
+    /// Whether it has gone on after an interruption or a failure. What other runs have rolled out meanwhile stays: its steps
+    /// read its origin, and children have their own or that of the instance as it is.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub continued: bool,
     /// Whether it changes children, as the revision that it began with says; `None` for a run that has not
     /// begun.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -419,7 +426,7 @@ pub struct StepState {
     /// When it ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<String>,
-    /// For how long the run had been running when it was reached.
+    /// For how long the run had been running when it was reached, or when its last round began.
     pub since_milliseconds: u64,
     /// The number of its last attempt, from 1; 0 if it needs none.
     #[serde(skip_serializing_if = "is_zero")]
@@ -442,9 +449,15 @@ pub struct StepState {
     /// The objects of its attempts: Jobs, or `PlanRuns` of other instances. The last is that of the last attempt.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub objects: Vec<AttemptObject>,
-    /// The items of its loop.
+    /// The items of its loop, or of a `repeat` those of the rounds that have begun.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub items: Option<Vec<LoopItem>>,
+    /// The members that an apply step names by computed keys, in its order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub members: Vec<Member>,
+    /// How many of them run at once; `None` is what the package says, which is no template then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_parallel: Option<u16>,
     /// The parameters of the plan that it runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub params: Option<Value>,
@@ -466,6 +479,9 @@ pub struct StepState {
     /// Its outputs.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub outputs: Map<String, Value>,
+    /// Whether the Secret of the run holds its answer, which is stored elsewhere by now.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub held: bool,
 }
 
 /// An object that an attempt of a step has created.
@@ -576,6 +592,13 @@ impl PlanRun {
     /// Whether a schedule has set its time and it has not begun: the memory does not name it.
     pub fn is_new_of_schedule(&self) -> bool {
         self.known == Known::No && self.cause() == Cause::Schedule
+    }
+
+    /// Whether it is a rollout that has started.
+    pub fn is_rollout(&self) -> bool {
+        self.status.as_ref().is_some_and(|status| {
+            status.cause == Cause::Rollout && status.origin.is_some() && status.phase != Phase::Pending
+        })
     }
 
     /// Whether it is a rollout that has succeeded.

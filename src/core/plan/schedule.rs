@@ -7,6 +7,8 @@ use jiff::{SignedDuration, Timestamp};
 
 /// The most by which the runs of instances whose schedules fall on one minute are spread.
 const SPREAD: Duration = Duration::from_secs(30);
+/// A clock that is set while we sleep is noticed within this time.
+pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(60 * 60);
 /// How far back a missed run is looked for: the first window with one counts.
 const WINDOWS: [i64; 4] = [60 * 60, 24 * 60 * 60, 32 * 24 * 60 * 60, 4 * 366 * 24 * 60 * 60];
 
@@ -121,8 +123,7 @@ impl Schedule {
         });
         let next = self.after(now_spread, created).and_then(|next| next.checked_add(spread).ok());
         let wake = next.map(|next| Duration::try_from(next.duration_since(now)).unwrap_or_default());
-        // A clock that is set while we sleep is noticed within the hour.
-        Due { at, wake: wake.map(|wake| wake.min(Duration::from_secs(60 * 60))) }
+        Due { at, wake: wake.map(|wake| wake.min(LOOK_AGAIN)) }
     }
 }
 

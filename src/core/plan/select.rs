@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::origin::ComparedOrigin;
-use crate::package::plan::{Action, ChangedPath, Event, Plan, Step};
+use crate::package::plan::{Action, ChangedPath, Event, Plan, Step, Trigger};
 use crate::template::Expr;
 
 /// What a selection is made from.
@@ -63,6 +63,13 @@ pub fn rollout_children(plans: &[Plan]) -> BTreeSet<String> {
     found
 }
 
+/// Whether a trigger names a ref.
+pub(super) fn is_named(plans: &[Plan], id: &str) -> bool {
+    let names = |path: &ChangedPath| matches!(path, ChangedPath::Ref(named) if named == id);
+    let mut triggers = plans.iter().flat_map(|plan| &plan.triggers);
+    triggers.any(|trigger| matches!(&trigger.event, Event::Changed(paths) if paths.iter().any(names)))
+}
+
 fn collect<'p>(steps: &'p [Step], found: &mut BTreeSet<String>, plans: &mut Vec<&'p str>) {
     for step in steps {
         match &step.action {
@@ -112,6 +119,9 @@ pub fn select(change: &Change<'_>) -> Option<Selected> {
         if let Some(plan) = selection.most_specific(path) {
             selection.add(plan, &path.join("."));
         }
+    }
+    for (plan, path) in selection.changed_metadata() {
+        selection.add(plan, &path);
     }
     for id in &refs {
         let names = |event: &Event| matches!(event, Event::Changed(paths) if paths.contains(&ChangedPath::Ref(id.clone())));
@@ -174,13 +184,33 @@ impl<'a> Selection<'a> {
 
     /// The plans with such a trigger whose `when` is true.
     fn triggered(&self, is_such: impl Fn(&Event) -> bool) -> Vec<&'a Plan> {
-        let holds = |when: &Option<Expr>| when.as_ref().is_none_or(|when| (self.change.holds)(when));
         let plans = self.change.plans.iter();
         plans
-            .filter(|plan| {
-                plan.triggers.iter().any(|trigger| is_such(&trigger.event) && holds(&trigger.when))
-            })
+            .filter(|plan| plan.triggers.iter().any(|trigger| is_such(&trigger.event) && self.holds(trigger)))
             .collect()
+    }
+
+    /// The plans whose triggers name a label or an annotation that has changed, with its path.
+    fn changed_metadata(&self) -> Vec<(&'a Plan, String)> {
+        let Change { plans, newest, in_use, .. } = self.change;
+        let differs = |path: &ChangedPath| match path {
+            ChangedPath::Metadata { field, key } => {
+                in_use.iter().any(|origin| newest.changed_metadata(origin, field, key))
+            }
+            _ => false,
+        };
+        let triggers = plans.iter().flat_map(|plan| plan.triggers.iter().map(move |trigger| (plan, trigger)));
+        let changed = triggers.filter_map(|(plan, trigger)| {
+            let Event::Changed(paths) = &trigger.event else { return None };
+            let path = paths.iter().find(|path| differs(path))?;
+            self.holds(trigger).then(|| (plan, path.to_string()))
+        });
+        changed.collect()
+    }
+
+    /// Whether the `when` of a trigger is true.
+    fn holds(&self, trigger: &Trigger) -> bool {
+        trigger.when.as_ref().is_none_or(|when| (self.change.holds)(when))
     }
 
     /// The plan whose trigger names a path most specifically.
@@ -189,7 +219,7 @@ impl<'a> Selection<'a> {
         for plan in self.change.plans {
             for trigger in &plan.triggers {
                 let Event::Changed(paths) = &trigger.event else { continue };
-                if trigger.when.as_ref().is_some_and(|when| !(self.change.holds)(when)) {
+                if !self.holds(trigger) {
                     continue;
                 }
                 let depths = paths.iter().filter_map(|named| match named {

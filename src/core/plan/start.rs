@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::advance::REMAINING;
-use super::run::{Approval, Cause, Member, Phase, PlanRun, RunStatus, StepPhase, StepState};
+use super::run::{Approval, Cause, Member, ON_FAILURE, Phase, PlanRun, RunStatus, StepPhase, StepState};
 
 /// What a run starts with.
 #[derive(Debug, Clone, Default)]
@@ -62,9 +62,10 @@ pub fn retried(failed: &PlanRun, now: Timestamp) -> RunStatus {
         parked: None,
         ..failed.status.clone().unwrap_or_default()
     };
+    status.continued = status.cause != Cause::Rollout;
     let used = status.used_milliseconds;
     for step in &mut status.steps {
-        let is_handler = step.path.contains("/onFailure/");
+        let is_handler = step.path.contains(ON_FAILURE);
         if is_handler || !step.phase.is_final() || (step.phase == StepPhase::Failed && !step.ignored) {
             reset(step, used, is_handler);
         }
@@ -79,6 +80,7 @@ pub fn resumed(status: &RunStatus) -> RunStatus {
         reason: String::new(),
         message: String::new(),
         parked: None,
+        continued: status.cause != Cause::Rollout,
         ..status.clone()
     }
 }
@@ -94,6 +96,7 @@ fn reset(step: &mut StepState, used: u64, is_handler: bool) {
         attempt: step.attempt,
         objects: std::mem::take(&mut step.objects),
         items: step.items.take().filter(|_| keeps_items),
+        members: std::mem::take(&mut step.members),
         params: step.params.take().filter(|_| !is_handler),
         applied_before: step.applied_before,
         ..StepState::default()

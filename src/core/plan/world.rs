@@ -5,8 +5,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-use super::progress::Request;
-use super::request::{CallFailure, ExecReply, HttpReply};
+use super::action::{RunRef, SecretOutputs};
+use super::instance::Instance;
+use super::request::{CallFailure, ExecReply, HttpReply, Pod, Request};
 use super::run::{Member, Of, Phase, RecordedFact};
 use crate::template::{Engine, Scope};
 
@@ -37,19 +38,6 @@ pub struct World<'a> {
     pub now: Timestamp,
 }
 
-/// The instance of a run.
-#[derive(Debug, Clone, Default)]
-pub struct Instance {
-    /// Its kind and name.
-    pub of: Of,
-    /// Its uid.
-    pub uid: String,
-    /// Its namespace; that of the manager, where its Jobs and `PlanRuns` lie, if it is cluster-scoped.
-    pub namespace: String,
-    /// A secret of the installation: hashes of requests are keyed with it, because requests may contain secret data.
-    pub digest_key: Vec<u8>,
-}
-
 /// What is observed of children, Jobs, other runs and requests.
 pub trait ClusterView {
     /// The ids of all children, in the order of the graph.
@@ -73,6 +61,12 @@ pub trait ClusterView {
     /// The reason why they are unknown.
     fn existing(&self, child: &str) -> Result<Vec<Option<Value>>, String>;
 
+    /// Why it is not known whether values of a step are stored; `None` if it is known.
+    fn unread(&self, step: &str) -> Option<String> {
+        let _ = step;
+        None
+    }
+
     /// What is known of one member.
     fn member(&self, member: &Member) -> MemberState;
 
@@ -81,7 +75,7 @@ pub trait ClusterView {
     /// # Errors
     ///
     /// The reason why there is no such pod now.
-    fn pod(&self, child: &str, key: Option<&Value>, ordinal: Option<u64>) -> Result<Pod, String>;
+    fn pod(&self, wanted: &PodQuery<'_>) -> Result<Pod, String>;
 
     /// The Job of that name in the namespace of the instance's Jobs.
     fn job(&self, name: &str) -> JobState;
@@ -92,11 +86,36 @@ pub trait ClusterView {
     /// What is known of an attempt of a step of this run.
     fn call(&self, step: &str, attempt: u32) -> CallState<'_>;
 
-    /// The values of the secret outputs of a step, once they are stored: see [`super::Effect::StoreSecrets`].
+    /// The Secret of a member; `None` if it does not exist.
+    ///
+    /// # Errors
+    ///
+    /// The reason why it is not known.
+    fn secret(&self, member: &Member) -> Result<Option<LiveSecret>, String> {
+        let _ = member;
+        Ok(None)
+    }
+
+    /// Whether this process has written into a Secret what a step stores.
+    fn has_stored(&self, step: &str) -> bool {
+        let _ = step;
+        false
+    }
+
+    /// The values of the secret outputs of a step, once they are stored: see [`super::RunAction::StoreSecrets`].
     fn secrets(&self, step: &str) -> Option<Map<String, Value>> {
         let _ = step;
         None
     }
+}
+
+/// A Secret that is a member of a child.
+#[derive(Debug, Clone)]
+pub struct LiveSecret {
+    /// The object.
+    pub object: RunRef,
+    /// Its data, encoded.
+    pub data: SecretOutputs,
 }
 
 /// What is known of one member of a child.
@@ -119,15 +138,17 @@ pub struct MemberState {
     pub message: Option<String>,
 }
 
-/// A pod that a command runs in.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pod {
-    /// Its namespace.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
-    /// Its uid.
-    pub uid: String,
+/// Which pod is wanted.
+#[derive(Debug, Clone, Copy)]
+pub struct PodQuery<'a> {
+    /// Of another instance of the package: the ref that reads it, and its uid.
+    pub of: Option<(&'a str, &'a str)>,
+    /// The child.
+    pub child: &'a str,
+    /// The key of a member.
+    pub key: Option<&'a Value>,
+    /// Of a workload: the ordinal of the pod.
+    pub ordinal: Option<u64>,
 }
 
 /// What is known of a Job.
@@ -144,8 +165,8 @@ pub enum JobState {
 /// A Job.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Job {
-    /// Its uid.
-    pub uid: String,
+    /// The object.
+    pub object: RunRef,
     /// Whether it is being deleted.
     pub terminating: bool,
     /// How it ended.
@@ -180,8 +201,8 @@ pub enum OtherRun {
     Absent,
     /// The run exists.
     Found {
-        /// Its uid.
-        uid: String,
+        /// The object.
+        object: RunRef,
         /// Its phase.
         phase: Phase,
         /// The message of its status.

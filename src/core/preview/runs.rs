@@ -5,10 +5,10 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::report::{PlanReport, steps_of};
-use crate::children::plans::{InstanceMemory, PlanSnapshot, RunAction, RunObject, RunRef};
+use crate::children::plans::{InstanceMemory, PlanSnapshot};
 use crate::children::{Snapshot, names};
 use crate::package::Resource;
-use crate::plan::{DELETE_CHILD, Known, Memory, Phase, PlanRun, RunStatus};
+use crate::plan::{DELETE_CHILD, Known, Memory, Phase, PlanRun, RunAction, RunObject, RunRef, RunStatus};
 
 /// The effect of an action on the snapshot.
 pub(super) enum Effect {

@@ -307,7 +307,7 @@ impl Simulation {
         self.number += 1;
         match action {
             Action::Apply(apply) => self.apply(*apply),
-            Action::Delete(observed) => {
+            Action::Delete(observed) | Action::ForceDelete(observed) => {
                 self.note_removal(&observed, Write::Pruned);
                 self.forget(&observed);
                 true

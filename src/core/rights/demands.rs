@@ -102,6 +102,9 @@ fn of_steps(package: &Package, steps: &[Step], found: &mut BTreeSet<String>) {
 
 /// The hosts that a request may go to.
 fn hosts(package: &Package, http: &Http) -> Vec<String> {
+    if http.to.is_some() {
+        return Vec::new(); // a pod of a child
+    }
     if !http.hosts.is_empty() {
         return http.hosts.clone();
     }

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use super::rules::{Place, Right, Rights};
 use crate::api::{ApiKind, BuiltIn, Gvk};
 use crate::children::NamespaceScope;
-use crate::package::plan::{Action, Exec, Patch, Step};
+use crate::package::plan::{Action, ChildPod, Patch, Step};
 use crate::package::{
     Call, Child, DeletionPolicy, NamespaceRef, NamespaceRefs, Package, Permission, Ref, RefSource, Resource,
 };
@@ -128,9 +128,8 @@ impl Deriver<'_> {
             RefSource::Select(_, NamespaceRefs::All) => vec![Place::Everywhere],
             RefSource::Select(_, NamespaceRefs::List(all)) => all.iter().map(place_of).collect(),
             RefSource::Observe(observation) => {
-                if let Call::Exec(exec) = &observation.call {
-                    self.exec(resource, exec);
-                }
+                let call = &observation.call;
+                self.call(resource, call.pod(), matches!(call, Call::Exec(_)));
                 return;
             }
         };
@@ -143,12 +142,14 @@ impl Deriver<'_> {
 
     fn steps(&mut self, resource: &Resource, home: &Place, steps: &[Step]) {
         for step in steps {
-            if step.outputs.iter().any(|output| output.secret) {
+            if step.store.is_some() || step.outputs.iter().any(|output| output.secret) {
                 self.derived.rights.add(home, "", "secrets", &OUTPUTS);
             }
             match &step.action {
                 Action::Steps(_, steps) => self.steps(resource, home, steps),
-                Action::Exec(exec) => self.exec(resource, exec),
+                action @ (Action::Exec(_) | Action::Http(_)) => {
+                    self.call(resource, action.pod(), matches!(action, Action::Exec(_)));
+                }
                 Action::Patch(patch) => self.patch(home, patch),
                 Action::Job { .. } => {
                     self.derived.rights.add(home, "batch", "jobs", &JOB);
@@ -160,7 +161,6 @@ impl Deriver<'_> {
                 // These concern children, or the runs of instances, which are the manager's own.
                 Action::Apply(_)
                 | Action::Delete(_)
-                | Action::Http(_)
                 | Action::Wait(_)
                 | Action::Pause(_)
                 | Action::Plan(_)
@@ -171,14 +171,20 @@ impl Deriver<'_> {
         }
     }
 
-    /// A command in a pod. The pod of a workload is found by its labels.
-    fn exec(&mut self, resource: &Resource, exec: &Exec) {
-        let Some(child) = resource.child(&exec.child.child) else { return };
+    /// A command in a pod, or a request to one.
+    fn call(&mut self, resource: &Resource, pod: Option<&ChildPod>, is_command: bool) {
+        let Some(pod) = pod else { return };
+        let find = |gvk: &Gvk| self.packages.iter().find_map(|package| package.resource_of(gvk));
+        let Some(owner) = pod.owner(resource, find) else { return };
+        let Some(child) = owner.child(&pod.child.child) else { return };
         for place in places_of(child) {
             let rights = &mut self.derived.rights;
             rights.add(&place, "", "pods", &["get"]);
-            // A connection by WebSocket begins with a GET; since 1.35 the server asks for `create` as well.
-            rights.add(&place, "", "pods/exec", &["get", "create"]);
+            if is_command {
+                // A connection by WebSocket begins with a GET; since 1.35 the server asks for `create` as well.
+                rights.add(&place, "", "pods/exec", &["get", "create"]);
+            }
+            // The pod of a workload is found by its labels.
             if child.kinds.iter().any(|gvk| !gvk.is("v1", "Pod")) {
                 rights.add(&place, "", "pods", &READ);
             }

@@ -7,14 +7,16 @@ use super::objects::{APP, EXTENSIONS, GROUP, TO_MANAGER, bound_role};
 use super::rules::{Place, Rights};
 use super::{MANAGER, MANAGER_ROLE};
 use crate::children::names;
+use crate::operators::PULL_SECRET;
 use crate::plan::crds;
 
 const ADMISSION: &str = "admissionregistration.k8s.io";
 /// The manager's own CRDs.
-pub(super) const OWN_CRDS: [&str; 4] = [
+pub(super) const OWN_CRDS: [&str; 5] = [
     "instancestates.operetta.dev",
     "operatorrevisions.operetta.dev",
     "operators.operetta.dev",
+    "packagepolicies.operetta.dev",
     "planruns.operetta.dev",
 ];
 /// The Secret with the certificates of the conversion webhook, and its Service.
@@ -34,7 +36,9 @@ pub fn rights() -> Rights {
     cluster("", "namespaces", &["list", "watch"]);
     // To check the address of a Service when a dry run refuses it.
     cluster("networking.k8s.io", "servicecidrs", &["list"]);
-    cluster("operetta.dev", "operatorrevisions", &["get", "list", "watch", "create", "delete"]);
+    // The patch records where a stored revision is from.
+    cluster("operetta.dev", "operatorrevisions", &["get", "list", "watch", "create", "patch", "delete"]);
+    cluster("operetta.dev", "packagepolicies", &["list", "watch"]);
     // To see what is granted to packages. The right to bind comes with each revision, for its roles alone.
     for resource in ["clusterroles", "clusterrolebindings", "rolebindings"] {
         cluster(GROUP, resource, &["list"]);
@@ -80,6 +84,8 @@ pub fn rights() -> Rights {
     add(default, "", "services", &["get"]);
     add(default, "discovery.k8s.io", "endpointslices", &["list"]);
     rights.add_named(manager, "", "secrets", names::KEY_SECRET, &["get"]);
+    // The credentials of registries. An `Operator` that names another Secret needs a right for it.
+    rights.add_named(manager, "", "secrets", PULL_SECRET, &["get"]);
     // The certificates of the conversion webhook.
     rights.add_named(manager, "", "secrets", WEBHOOK, &["get", "update"]);
     rights

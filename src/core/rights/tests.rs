@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::api::{ApiKind, Gvk};
 use crate::package::{Files, Package, compile, load};
-use crate::test_crd::crd_to_properties;
+use crate::test_crd::{crd_to_properties, open_crd};
 
 /// A package of a namespaced kind with these entries of its spec and of its resource, and these templates.
 pub(super) fn package(spec: &str, resource: &str, templates: &[(&str, &str)]) -> Package {
@@ -123,6 +123,39 @@ fn a_command_in_a_workload_needs_its_pods() {
     }
     assert!(
         !found.contains("create pods (Home)") && !found.contains("get replicasets.apps (Home)"),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn a_command_in_a_child_of_another_kind_needs_its_pods() {
+    let set = "apiVersion: apps/v1\nkind: StatefulSet\nmetadata: {name: a}\nspec: {serviceName: a, selector: {matchLabels: {a: b}}, \
+               template: {metadata: {labels: {a: b}}, spec: {containers: []}}}\n";
+    let resource = "      refs:
+        - {id: base, apiVersion: example.com/v1, kind: Base, name: \"{{ spec.a }}\"}
+        - {id: seen, exec: {of: base, child: a, command: [\"true\"]}}
+      status: {x: refs.seen.stdout}
+    - crd: crds/base.yaml
+      children: [{id: a, template: templates/a.yaml}]
+";
+    let crd = open_crd("example.com", "bases", "Base");
+    let files = [("templates/a.yaml", set), ("crds/base.yaml", crd.as_str())];
+    let found = texts(&derived(&package("", resource, &files)).rights);
+    for right in ["list pods", "get pods", "get pods/exec", "create pods/exec", "watch bases.example.com"] {
+        assert!(found.contains(&format!("{right} (Home)")), "{right}: {found:?}");
+    }
+    assert!(!found.contains("create pods (Home)"), "{found:?}");
+}
+
+#[test]
+fn a_request_to_a_child_reads_its_pod_and_runs_nothing() {
+    let resource = "      children: [{id: a, template: templates/a.yaml}]
+      refs: [{id: seen, http: {child: a, port: 80}}]
+      status: {x: refs.seen.status}
+";
+    let found = texts(&derived(&package("", resource, &[("templates/a.yaml", POD)])).rights);
+    assert!(
+        found.contains("get pods (Home)") && !found.iter().any(|right| right.contains("exec")),
         "{found:?}"
     );
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::api::{Api, key, time};
 use crate::request::{Request, User};
-use crate::{meta, schema, write};
+use crate::{meta, schema, stored};
 
 use super::RBAC;
 use super::rights::aggregated;
@@ -33,7 +33,7 @@ pub(crate) fn seed(api: &mut Api, now: Timestamp) {
             manager["time"] = now.clone().into();
         }
         let key = key(meta::text(&object, "namespace"), meta::text(&object, "name"));
-        write::put(api, &kind, &key, object);
+        stored::put(api, &kind, &key, object);
     }
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn aggregate(api: &mut Api, now: Timestamp) -> bool {
         return false;
     }
     api.aggregated = latest;
-    let roles: Vec<Value> = api.store.range(CLUSTER_ROLES, "", None).map(|(_, role)| role.value()).collect();
+    let roles: Vec<Value> = api.store.range(CLUSTER_ROLES, "", None).map(|(_, role)| role.bare()).collect();
     let mut changed = false;
     for role in roles.iter().filter(|role| role["aggregationRule"].is_object()) {
         let rules = aggregated(role, &roles);

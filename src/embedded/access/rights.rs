@@ -206,12 +206,12 @@ impl Rights {
         for resource in RESOURCES {
             for (key, object) in store.range(resource, "", None) {
                 let (namespace, name) = key.split_once('/').unwrap_or_default();
-                let value = object.value();
+                let value = &object.parsed().value;
                 if !resource.contains("bindings") {
-                    rights.roles.insert((namespace.to_owned(), name.to_owned()), Rule::all(&value));
+                    rights.roles.insert((namespace.to_owned(), name.to_owned()), Rule::all(value));
                     continue;
                 }
-                let (role_kind, role) = role_ref(&value);
+                let (role_kind, role) = role_ref(value);
                 let place = if namespace.is_empty() { String::new() } else { format!("/{namespace}") };
                 let kind = if namespace.is_empty() { "ClusterRoleBinding" } else { "RoleBinding" };
                 rights.bindings.entry(namespace.to_owned()).or_default().push(Binding {

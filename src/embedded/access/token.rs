@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::api::{Api, Context, key, time};
-use crate::kinds::{Kind, Source};
+use crate::kinds::{Kind, Names, Source};
 use crate::request::{Response, User};
 use crate::schema::definition;
 use crate::status::{Failure, Fault, Outcome};
@@ -69,6 +69,7 @@ pub(crate) fn create(api: &mut Api, context: &mut Context<'_>) -> Outcome<Respon
         namespaced: true,
         verbs: Vec::new(),
         subresources: Vec::new(),
+        names: Names::of("authentication.k8s.io", "v1", "tokenrequests"),
         source: Source::BuiltIn(typed),
     });
     let mut object = write::read_new(api, context)?;

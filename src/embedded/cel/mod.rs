@@ -7,7 +7,7 @@ mod value;
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Mutex;
+use std::sync::{Arc, LazyLock, Mutex};
 
 use kube_cel::KubeCelExt;
 use kube_cel::cel::common::ast::{CallExpr, EntryExpr, Expr, IdedExpr, LiteralValue};
@@ -97,10 +97,24 @@ impl Program {
     }
 }
 
-/// A constant expression.
-fn evaluate_constant(text: &str) -> Option<Cel> {
-    let (program, _) = Program::compile(text, &Environment::default()).ok()?;
-    program.evaluate(&Scope::default()).ok()
+/// A function of one text, such as `timestamp`. It is compiled once.
+struct Conversion(LazyLock<Option<Program>>);
+
+static TIMESTAMP: Conversion = Conversion(LazyLock::new(|| converting("timestamp(text)")));
+static DURATION: Conversion = Conversion(LazyLock::new(|| converting("duration(text)")));
+
+fn converting(call: &str) -> Option<Program> {
+    let environment = Environment::default().with("text", Type::String);
+    Program::compile(call, &environment).ok().map(|(program, _)| program)
+}
+
+impl Conversion {
+    /// The value of a text, if it is one.
+    fn of(&self, text: &str) -> Option<Cel> {
+        let mut scope = Scope::default();
+        scope.set("text", Cel::String(Arc::new(text.to_owned())));
+        self.0.as_ref()?.evaluate(&scope).ok()
+    }
 }
 
 /// The values of variables: given ones, and expressions that are evaluated when they are first read.

@@ -50,16 +50,11 @@ fn with_format(text: &str, schema: &Value) -> Cel {
         return whole();
     }
     match schema["format"].as_str() {
-        Some("date-time") => call("timestamp", text),
-        Some("date") => call("timestamp", &format!("{text}T00:00:00Z")),
-        Some("duration") => call("duration", text),
+        Some("date-time") => super::TIMESTAMP.of(text),
+        Some("date") => super::TIMESTAMP.of(&format!("{text}T00:00:00Z")),
+        Some("duration") => super::DURATION.of(text),
         Some("byte") => STANDARD.decode(text).ok().map(|bytes| Cel::Bytes(Arc::new(bytes))),
         _ => None,
     }
     .unwrap_or_else(whole)
-}
-
-/// A time or a duration.
-fn call(function: &str, text: &str) -> Option<Cel> {
-    super::evaluate_constant(&format!("{function}({text:?})"))
 }

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::api::Api;
-use crate::facts::{name, namespace, text, uid};
+use crate::facts::{key_of, name, namespace, text, uid};
 use crate::request::{Body, Request, User};
 
 /// A resource that controllers work with.
@@ -53,13 +53,13 @@ pub(super) const SCHEDULER: &str = "kube-scheduler";
 
 /// An object, if there is one.
 pub(super) fn get(api: &Api, resource: &Resource, key: &str) -> Option<Value> {
-    api.store.get(resource.name, key).map(|object| object.value())
+    api.store.get(resource.name, key).map(|object| object.bare())
 }
 
 /// All objects in a namespace, by name; in all namespaces if it is empty.
 pub(super) fn list(api: &Api, resource: &Resource, namespace: &str) -> Vec<Value> {
     let prefix = if namespace.is_empty() { String::new() } else { format!("{namespace}/") };
-    api.store.range(resource.name, &prefix, None).map(|(_, object)| object.value()).collect()
+    api.store.range(resource.name, &prefix, None).map(|(_, object)| object.bare()).collect()
 }
 
 /// The objects of a resource with an owner.
@@ -76,13 +76,15 @@ fn send(
     uri: &str,
     body: &Value,
     now: Timestamp,
-) -> Result<Value, String> {
+) -> Result<(), String> {
     let user = User {
         name: format!("system:{agent}"),
         groups: vec!["system:masters".to_owned()],
         ..User::default()
     };
-    let body = body.to_string();
+    // Options of a deletion are read as all bodies are.
+    let (options, given) =
+        if method == "DELETE" { (body.to_string(), None) } else { (String::new(), Some(body.clone())) };
     let request = Request {
         method,
         uri,
@@ -90,12 +92,15 @@ fn send(
         accept: "application/json",
         user_agent: agent,
         user: &user,
-        body: body.as_bytes(),
+        body: options.as_bytes(),
     };
-    let response = api.handle(&request, now);
+    let response = api.handle_given(&request, given, now);
+    if response.code < 300 {
+        return Ok(());
+    }
     let Body::Text(answer) = response.body else { return Err("a watch".to_owned()) };
     let answer: Value = serde_json::from_str(&answer).unwrap_or_default();
-    if response.code < 300 { Ok(answer) } else { Err(text(&answer["message"]).to_owned()) }
+    Err(text(&answer["message"]).to_owned())
 }
 
 fn path(resource: &Resource, namespace: &str) -> String {
@@ -117,7 +122,10 @@ pub(super) fn create(
     object["apiVersion"] = resource.version.into();
     object["kind"] = resource.kind.into();
     let uri = path(resource, namespace(object));
-    *object = send(api, agent, "POST", &uri, object, now)?;
+    send(api, agent, "POST", &uri, object, now)?;
+    if let Some(stored) = api.store.newest() {
+        *object = stored.bare();
+    }
     Ok(())
 }
 
@@ -132,7 +140,10 @@ pub(super) fn update(
 ) -> Result<(), String> {
     let slash = if subresource.is_empty() { "" } else { "/" };
     let uri = format!("{}/{}{slash}{subresource}", path(resource, namespace(object)), name(object));
-    *object = send(api, agent, "PUT", &uri, object, now)?;
+    send(api, agent, "PUT", &uri, object, now)?;
+    if let Some(stored) = get(api, resource, &key_of(object)) {
+        *object = stored;
+    }
     Ok(())
 }
 
@@ -166,5 +177,5 @@ pub(super) fn delete(
     if let Some(grace) = grace {
         options["gracePeriodSeconds"] = grace.into();
     }
-    send(api, agent, "DELETE", &uri, &options, now).map(|_| ())
+    send(api, agent, "DELETE", &uri, &options, now)
 }

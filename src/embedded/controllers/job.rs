@@ -127,7 +127,7 @@ pub(super) fn release_orphan(api: &mut Api, key: &str, now: Timestamp) {
     let Some(object) = api.store.get("pods", key).filter(|pod| pod.json.contains(FINALIZER)) else { return };
     let is_owned = object.owners.iter().any(|owner| api.store.place(owner).is_some());
     if !is_owned {
-        let pod = object.value();
+        let pod = object.bare();
         remove_finalizer(api, &pod, now);
     }
 }

@@ -1,4 +1,4 @@
-//! The kubelet of the only node: pods start, become ready, end, start again and stop. The [`crate::Programs`] say when.
+//! The kubelet of all nodes: pods start, become ready, end, start again and stop. The [`crate::Programs`] say when.
 
 use std::time::Duration;
 
@@ -6,6 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use super::client::{self, KUBELET, PODS, get};
+use super::node;
 use super::parts::{after, earlier, parse_time, seconds_after};
 use super::pod_status::{HOST, Report, State};
 use super::scheduler;
@@ -24,7 +25,7 @@ const HEALTHY: SignedDuration = SignedDuration::from_secs(600);
 fn with_programs<T>(api: &mut Api, ask: impl FnOnce(&mut dyn Programs, &Api) -> T) -> T {
     let mut programs = api.take_programs();
     let answer = ask(&mut *programs, api);
-    api.controllers.kubelet.is_stirred |= programs.has_readiness();
+    api.controllers.kubelet.is_stirred |= programs.readiness().is_some();
     api.programs = programs;
     answer
 }
@@ -40,13 +41,18 @@ pub(super) fn sync(api: &mut Api, key: &str, now: Timestamp) -> Option<Timestamp
     if api.controllers.kubelet.runs.get(key).is_some_and(is_other) {
         stop(api, key, now);
     }
-    let mut pod = object?.value();
+    let mut pod = object?.bare();
     if is_terminal(&pod) {
         stop(api, key, now);
         if is_deleting(&pod) && number(&pod["metadata"]["deletionGracePeriodSeconds"]) > 0 {
             let _ = client::delete(api, KUBELET, &PODS, &pod, Some(0), now);
         }
         return None;
+    }
+    if node::has_dead_node(api, &pod) {
+        stop(api, key, now);
+        api.controllers.kubelet.blocked.insert(key.into());
+        return node::give_up(api, pod, now);
     }
     if is_deleting(&pod) {
         return end(api, key, pod, now);
@@ -58,11 +64,13 @@ pub(super) fn sync(api: &mut Api, key: &str, now: Timestamp) -> Option<Timestamp
         }
         pod = get(api, &PODS, key)?;
     }
-    if !api.controllers.kubelet.runs.contains_key(key) {
+    if api.controllers.kubelet.runs.contains_key(key) {
+        replace(api, key, &pod, now);
+    } else {
         if let Some((reason, message)) = missing(api, &pod) {
             api.controllers.kubelet.blocked.insert(key.into());
             let report = Report {
-                state: State::Blocked(reason, message),
+                state: State::Blocked(reason.to_owned(), message),
                 restarts: 0,
                 last: None,
                 since: parse_time(&pod["status"]["startTime"]).unwrap_or(now),
@@ -99,15 +107,42 @@ fn start(api: &mut Api, key: &str, pod: &Value, now: Timestamp) {
         restarts: 0,
         failures: 0,
         last: None,
+        images: images(pod),
         waits: None,
     };
+    api.controllers.kubelet.runs.insert(key.into(), run);
+}
+
+/// The images of the containers of a pod.
+fn images(pod: &Value) -> String {
+    items(&pod["spec"]["containers"])
+        .iter()
+        .map(|container| text(&container["image"]))
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+/// Starts the containers again if their images have changed, whatever the restart policy is.
+fn replace(api: &mut Api, key: &str, pod: &Value, now: Timestamp) {
+    let images = images(pod);
+    let Some(run) = api.controllers.kubelet.runs.get(key).filter(|run| run.images != images) else { return };
+    let mut run = run.clone();
+    if api.controllers.kubelet.is_running(key) {
+        let code = if pod["spec"]["restartPolicy"] == "Always" { 0 } else { 143 };
+        run.last = Some(End { started: run.started, finished: now, code, message: String::new() });
+        let old = run.pod.value();
+        with_programs(api, |programs, api| programs.stop(&old, api, now));
+    }
+    run.restarts += i64::from(run.last.is_some());
+    (run.started, run.failures, run.waits, run.images) = (now, 0, None, images);
+    run.course = with_programs(api, |programs, api| programs.start(pod, api, now));
     api.controllers.kubelet.runs.insert(key.into(), run);
 }
 
 /// Stops the programs of a pod that has ended or is gone.
 fn stop(api: &mut Api, key: &str, now: Timestamp) {
     if let Some(run) = api.controllers.kubelet.runs.remove(key) {
-        let pod = run.pod.value();
+        let pod = run.pod.bare();
         with_programs(api, |programs, api| programs.stop(&pod, api, now));
     }
 }
@@ -157,10 +192,7 @@ fn progress(api: &mut Api, key: &str, mut pod: Value, now: Timestamp) -> Option<
             if now.duration_since(run.started) >= HEALTHY {
                 run.failures = 0;
             }
-            let seconds = match run.failures {
-                0 => 0,
-                failures => (BACKOFF.0 << (failures - 1).min(10)).min(BACKOFF.1),
-            };
+            let seconds = backoff(run.failures);
             run.failures += 1;
             run.last = Some(end);
             run.waits = Some((seconds_after(now, seconds), seconds));
@@ -168,12 +200,17 @@ fn progress(api: &mut Api, key: &str, mut pod: Value, now: Timestamp) -> Option<
     }
     if run.waits.is_some_and(|(until, _)| until <= now) {
         run.waits = None;
-        run.restarts += 1;
+        run.restarts += i64::from(run.course.waiting.is_empty());
         run.started = now;
         let report = report(&run, State::Running { since: now, ready: false });
         pod["status"] = report.status(&pod, now);
         run.course = with_programs(api, |programs, api| programs.start(&pod, api, now));
         pod = get(api, &PODS, key)?;
+    }
+    if run.waits.is_none() && !run.course.waiting.is_empty() {
+        run.failures += 1;
+        let seconds = backoff(run.failures);
+        run.waits = Some((seconds_after(now, seconds), seconds));
     }
     let readies = run.course.ready_after.map(|span| plus(run.started, span));
     let may_be_ready = run.waits.is_none() && readies.is_some_and(|readies| readies <= now);
@@ -185,6 +222,9 @@ fn progress(api: &mut Api, key: &str, mut pod: Value, now: Timestamp) -> Option<
     };
     let (state, due) = match (&is_over, run.waits) {
         (Some(end), _) => (State::Ended(end.clone()), None),
+        (None, Some((until, _))) if !run.course.waiting.is_empty() => {
+            (State::Blocked(run.course.waiting.clone(), run.course.message.clone()), Some(until))
+        }
         (None, Some((until, seconds))) => (State::BackOff { seconds }, Some(until)),
         (None, None) => {
             let ends = run.course.ends_after.map(|span| plus(run.started, span));
@@ -213,8 +253,20 @@ fn report(run: &Run, state: State) -> Report<'_> {
         last: run.last.as_ref(),
         since: run.since,
         address: &run.address,
-        // The message of containers that end is about their end.
-        unready: if run.course.ends_after.is_none() { &run.course.message } else { "" },
+        // The message of containers that end or wait is about that.
+        unready: if run.course.ends_after.is_none() && run.course.waiting.is_empty() {
+            &run.course.message
+        } else {
+            ""
+        },
+    }
+}
+
+/// The seconds before containers that have failed so often are started again.
+fn backoff(failures: u32) -> i64 {
+    match failures {
+        0 => 0,
+        failures => (BACKOFF.0 << (failures - 1).min(10)).min(BACKOFF.1),
     }
 }
 
@@ -267,7 +319,7 @@ fn missing(api: &Api, pod: &Value) -> Option<(&'static str, String)> {
                 continue;
             }
             let found = api.store.get(resource, &key(namespace(pod), text(&source["name"])));
-            let Some(found) = found.map(|found| found.value()) else {
+            let Some(found) = found.map(|found| found.bare()) else {
                 let message = format!("{what} {} not found", source["name"]);
                 return Some(("CreateContainerConfigError", message));
             };

@@ -1,11 +1,16 @@
-//! What a cluster has before anything is created: a node, and a class of volumes.
+//! What a cluster has before anything is created: a node, and a class of volumes. And what becomes of the pods of a node that is dead.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::client::{self, CLASSES, KUBELET, MANAGER, NODES};
+use super::client::{self, CLASSES, KUBELET, MANAGER, NODES, PODS};
+use super::parts::{parse_time, seconds_after};
 use super::pod_status::HOST;
-use crate::api::{Api, time};
+use crate::api::{Api, key, time};
+use crate::facts::{condition, is_deleting, items, text};
+
+/// The taint of a node that does not answer. Nothing sets it by itself.
+pub(super) const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 
 /// The name of the node.
 const NODE: &str = "embedded";
@@ -49,4 +54,50 @@ pub(super) fn set_up(api: &mut Api, now: Timestamp) {
     // The taint of a node that is not ready.
     node["spec"]["taints"] = Value::Null;
     let _ = client::update(api, MANAGER, &NODES, "", &mut node, now);
+}
+
+pub(super) fn is_dead(node: &Value) -> bool {
+    items(&node["spec"]["taints"]).iter().any(|taint| taint["key"] == UNREACHABLE)
+}
+
+/// Whether the node of a pod is dead.
+pub(super) fn has_dead_node(api: &Api, pod: &Value) -> bool {
+    let node = api.store.get("nodes", &key("", text(&pod["spec"]["nodeName"])));
+    node.is_some_and(|node| node.json.contains(UNREACHABLE) && is_dead(&node.bare()))
+}
+
+/// Gives up a pod whose node is dead: it is not ready, and it is deleted once it no longer tolerates the taint. It is gone only when it is
+/// deleted without a grace period. What its kubelet has said last remains.
+pub(super) fn give_up(api: &mut Api, mut pod: Value, now: Timestamp) -> Option<Timestamp> {
+    if is_deleting(&pod) {
+        return None;
+    }
+    let mut status = pod["status"].clone();
+    let ready = status["conditions"]
+        .as_array_mut()
+        .into_iter()
+        .flatten()
+        .find(|known| known["type"] == "Ready" && known["status"] == "True");
+    if let Some(ready) = ready {
+        ready["status"] = "False".into();
+        ready["lastTransitionTime"] = time(now).into();
+        client::set_status(api, MANAGER, &PODS, &mut pod, status, now);
+    }
+    let tolerates = |t: &&Value| {
+        (t["key"] == UNREACHABLE || t["key"].is_null())
+            && (t["effect"].is_null() || t["effect"] == "NoExecute")
+    };
+    let mut tolerations = items(&pod["spec"]["tolerations"]).iter().filter(tolerates).peekable();
+    let seconds = match tolerations.peek() {
+        None => Some(0),
+        Some(_) => tolerations.filter_map(|toleration| toleration["tolerationSeconds"].as_i64()).min(),
+    };
+    let since =
+        condition(&pod, "Ready").and_then(|ready| parse_time(&ready["lastTransitionTime"])).unwrap_or(now);
+    let ends = seconds_after(since, seconds?);
+    if now < ends {
+        return Some(ends);
+    }
+    let _ = client::delete(api, MANAGER, &PODS, &pod, None, now);
+    None
 }

@@ -16,7 +16,7 @@ pub(super) const HOST: &str = "172.18.0.2";
 #[derive(Debug, Clone)]
 pub(super) enum State {
     /// They cannot start: the reason and the message.
-    Blocked(&'static str, String),
+    Blocked(String, String),
     Running {
         since: Timestamp,
         ready: bool,
@@ -49,8 +49,9 @@ impl Report<'_> {
     /// The status of a pod.
     pub(super) fn status(&self, pod: &Value, now: Timestamp) -> Value {
         let phase = match &self.state {
-            State::Blocked(..) => "Pending",
-            State::Running { .. } | State::BackOff { .. } => "Running",
+            // Containers that ran before count as such that stopped.
+            State::Blocked(..) if self.last.is_none() => "Pending",
+            State::Blocked(..) | State::Running { .. } | State::BackOff { .. } => "Running",
             State::Ended(end) if end.code == 0 => "Succeeded",
             State::Ended(_) => "Failed",
         };
@@ -69,7 +70,7 @@ impl Report<'_> {
         if !init.is_empty() {
             status["initContainerStatuses"] = init.into();
         }
-        if self.is_started() {
+        if !self.address.is_empty() {
             status["podIP"] = self.address.into();
             status["podIPs"] = json!([{"ip": self.address}]);
         }
@@ -110,7 +111,7 @@ impl Report<'_> {
         };
         let why_pod = why.or((!closed.is_empty()).then_some(("ReadinessGatesNotReady", &*gates)));
         let has_sandbox = self.is_started() && phase == "Running"
-            || matches!(&self.state, State::Blocked(reason, _) if *reason != "ContainerCreating");
+            || matches!(&self.state, State::Blocked(reason, _) if reason != "ContainerCreating");
         let done = (phase == "Succeeded").then_some(("PodCompleted", ""));
         let mut conditions = vec![
             of("PodReadyToStartContainers", has_sandbox, None),
@@ -186,7 +187,7 @@ impl Report<'_> {
         let is_sidecar = container["restartPolicy"] == "Always";
         let is_over = matches!(self.state, State::Ended(_));
         let (state, ready) = match &self.state {
-            State::Blocked(reason, message) if !message.is_empty() && *reason != "ContainerCreating" => {
+            State::Blocked(reason, message) if !message.is_empty() && reason != "ContainerCreating" => {
                 (json!({"waiting": {"reason": reason, "message": message}}), false)
             }
             State::Blocked(..) => (json!({"waiting": {"reason": "PodInitializing"}}), false),

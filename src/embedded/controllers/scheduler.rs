@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::client::{self, CLAIMS, CLASSES, MANAGER, NODES, PODS, SCHEDULER, get, list};
+use super::node;
 use super::parts::{owner, put_condition};
 use crate::api::{Api, key};
 use crate::facts::{claims, has_condition, is_deleting, items, name, namespace, text};
@@ -30,6 +31,10 @@ pub(super) fn schedule(api: &mut Api, pod: &mut Value, now: Timestamp) -> bool {
             for node in &nodes {
                 match why_not(pod, node) {
                     Some(why) => *reasons.entry(why).or_default() += 1,
+                    None if node::is_dead(node) => {
+                        let why = format!("node(s) had untolerated taint {{{}: }}", node::UNREACHABLE);
+                        *reasons.entry(why).or_default() += 1;
+                    }
                     None => fits.push(name(node)),
                 }
             }

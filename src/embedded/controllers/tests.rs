@@ -24,6 +24,10 @@ struct Cluster {
 struct Script(BTreeMap<&'static str, Course>);
 
 impl Programs for Script {
+    fn copy(&self) -> Box<dyn Programs> {
+        Box::new(Self(self.0.clone()))
+    }
+
     fn start(&mut self, pod: &Value, _: &dyn Objects, _: Timestamp) -> Course {
         let name = pod["metadata"]["name"].as_str().unwrap();
         let course = self.0.iter().rev().find(|(prefix, _)| name.starts_with(**prefix));
@@ -67,7 +71,8 @@ impl Cluster {
 
     fn with(courses: &[(&'static str, Course)]) -> Self {
         let mut cluster = Self::new();
-        cluster.api.set_programs(Box::new(Script(courses.iter().cloned().collect())));
+        let now = cluster.now;
+        cluster.api.set_programs(Box::new(Script(courses.iter().cloned().collect())), now);
         cluster
     }
 

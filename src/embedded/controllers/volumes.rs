@@ -18,7 +18,7 @@ pub(super) fn sync_claim(api: &mut Api, key: &str, now: Timestamp) -> Option<Tim
             let names_it = pod.json.contains(&format!("\"claimName\":\"{}\"", name(&claim)));
             // The kubelet starts no pod whose claim is being deleted.
             let uses_it = |pod: &Value| !is_terminal(pod) && pod["spec"]["nodeName"].is_string();
-            names_it && uses_it(&pod.value())
+            names_it && uses_it(&pod.parsed().value)
         });
         if !is_used {
             release(api, &CLAIMS, &mut claim, "kubernetes.io/pvc-protection", now);

@@ -4,33 +4,67 @@ mod names;
 mod rules;
 mod validate;
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Map, Value, json};
 
 use crate::api::Api;
-use crate::decode;
-use crate::kinds::{Kind, Source};
+use crate::decode::{self, Path};
+use crate::kinds::{Kind, Names, Source};
 use crate::schema::{Arena, Id, Typed, definition};
 use crate::status::Fault;
+use crate::store::Object;
 use crate::versions::Hook;
 
+use rules::Rules;
+
 pub(crate) use names::{begin_delete, check, default_names, prepare, tick};
+
+/// The number of schemas that stay compiled.
+const SCHEMAS: usize = 64;
+
+/// A schema with what is made of it. Versions of CRDs and APIs with equal schemas share it.
+#[derive(Debug)]
+pub(crate) struct Schema {
+    /// The `openAPIV3Schema` of a version.
+    pub(crate) json: Value,
+    arena: Arena,
+    id: Id,
+    /// The rules of the schema, if it has any.
+    rules: Option<Rules>,
+    /// Whether all rules can be compiled.
+    is_valid: bool,
+}
+
+impl Schema {
+    /// Compiling takes longer than all else that is done with a CRD, so what was compiled last is kept.
+    fn of(json: &Value) -> Arc<Self> {
+        static KNOWN: Mutex<VecDeque<Arc<Schema>>> = Mutex::new(VecDeque::new());
+        let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(schema) = known().iter().find(|schema| schema.json == *json) {
+            return schema.clone();
+        }
+        let (arena, id) = Arena::custom(json);
+        let (rules, faults) = rules::compile(json, "");
+        let schema = Self { json: json.clone(), arena, id, rules, is_valid: faults.is_empty() };
+        let schema = Arc::new(schema);
+        let mut known = known();
+        known.push_front(schema.clone());
+        known.truncate(SCHEMAS);
+        schema
+    }
+}
 
 /// One version of a CRD.
 #[derive(Debug)]
 pub(crate) struct Custom {
-    arena: Arena,
-    id: Id,
-    /// Its `openAPIV3Schema`.
-    pub(crate) schema: Value,
+    pub(crate) schema: Arc<Schema>,
     pub(crate) has_status: bool,
-    /// The version as the CRD has it, with its subresources and columns.
+    /// The version as the CRD has it, with its subresources and columns, but without its schema.
     pub(crate) version: Value,
     pub(crate) names: Value,
     pub(crate) selectable: Vec<String>,
-    /// The rules of the schema, if it has any.
-    rules: Option<Arc<rules::Rules>>,
     /// What converts its objects, if it is a webhook.
     pub(crate) hook: Option<Hook>,
     /// Whether all objects were stored by this version and schema.
@@ -38,40 +72,33 @@ pub(crate) struct Custom {
 }
 
 impl Custom {
-    fn new(crd: &Value, version: &Value, is_first: bool, old: Option<&Self>, hook: Option<Hook>) -> Self {
-        // Compiling takes longer than all else.
-        let rules = match old.filter(|old| old.version["schema"] == version["schema"]) {
-            Some(old) => old.rules.clone(),
-            None => rules::compile(&version["schema"]["openAPIV3Schema"], "").0.map(Arc::new),
-        };
-        let schema = version["schema"]["openAPIV3Schema"].clone();
-        let (arena, id) = Arena::custom(&schema);
+    fn new(crd: &Value, version: &Value, schema: Arc<Schema>, is_first: bool, hook: Option<Hook>) -> Self {
         let selectable = version["selectableFields"].as_array().into_iter().flatten();
+        // Such a status is missing in the store until somebody writes it.
+        let fills_status = !schema.json["properties"]["status"]["default"].is_null();
+        let rest = version.as_object().into_iter().flatten().filter(|(name, _)| *name != "schema");
         Self {
-            arena,
-            id,
             schema,
-            rules,
             hook,
             has_status: version["subresources"]["status"].is_object(),
-            version: version.clone(),
+            version: rest.map(|(name, value)| (name.clone(), value.clone())).collect(),
             names: crd["status"]["acceptedNames"].clone(),
             selectable: selectable
                 .filter_map(|field| field["jsonPath"].as_str())
                 .map(|path| path.trim_start_matches('.').to_owned())
                 .collect(),
-            is_first,
+            is_first: is_first && !fills_status,
         }
     }
 
     pub(crate) fn typed(&self) -> Typed<'_> {
-        self.arena.typed(self.id)
+        self.schema.arena.typed(self.schema.id)
     }
 
     /// Prunes and completes an object that was stored by another version or schema.
     pub(crate) fn settle(&self, value: &mut Value) {
-        operetta_package::crd::prune(&self.schema, value);
-        operetta_package::crd::apply_defaults(&self.schema, value);
+        operetta_package::crd::prune(&self.schema.json, value);
+        operetta_package::crd::apply_defaults(&self.schema.json, value);
     }
 }
 
@@ -83,13 +110,13 @@ pub(crate) fn read_into(custom: &Custom, value: &mut Value) -> Result<Vec<String
     {
         unknown.extend(decode::decode(typed, meta)?.into_iter().map(|path| format!("metadata.{path}")));
     }
-    lost(&custom.schema, value, true, "", &mut unknown);
+    lost(&custom.schema.json, value, true, &Path::ROOT, &mut unknown);
     custom.settle(value);
     Ok(unknown)
 }
 
 /// The fields that pruning drops.
-fn lost(schema: &Value, value: &Value, is_root: bool, path: &str, found: &mut Vec<String>) {
+fn lost(schema: &Value, value: &Value, is_root: bool, path: &Path<'_>, found: &mut Vec<String>) {
     match value {
         Value::Object(map) => {
             let is_whole = is_root || schema["x-kubernetes-embedded-resource"] == true;
@@ -101,17 +128,17 @@ fn lost(schema: &Value, value: &Value, is_root: bool, path: &str, found: &mut Ve
                 }
                 let below = schema["properties"].get(name);
                 let below = below.or_else(|| Some(&schema["additionalProperties"]).filter(|s| s.is_object()));
-                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                let path = path.field(name);
                 match below {
                     Some(below) => lost(below, value, false, &path, found),
                     None if open => {}
-                    None => found.push(path),
+                    None => found.push(path.exact()),
                 }
             }
         }
         Value::Array(items) => {
             for (at, item) in items.iter().enumerate().filter(|_| schema["items"].is_object()) {
-                lost(&schema["items"], item, false, &format!("{path}[{at}]"), found);
+                lost(&schema["items"], item, false, &path.index(at), found);
             }
         }
         _ => {}
@@ -121,16 +148,16 @@ fn lost(schema: &Value, value: &Value, is_root: bool, path: &str, found: &mut Ve
 /// What is wrong with a custom resource by its schema. `live` is its state before.
 fn structural(custom: &Custom, subresource: &str, live: Option<&Value>, object: &Value) -> Vec<Fault> {
     if subresource == "status" {
-        let schema = &custom.schema["properties"]["status"];
+        let schema = &custom.schema.json["properties"]["status"];
         return match object.get("status").filter(|_| schema.is_object()) {
             Some(status) => {
                 let old = live.and_then(|live| live.get("status"));
-                validate::check(schema, status, old, false, "status", "")
+                validate::check(schema, status, old, false, "status")
             }
             None => Vec::new(),
         };
     }
-    validate::check(&custom.schema, object, live, true, "", "")
+    validate::check(&custom.schema.json, object, live, true, "")
 }
 
 /// What is wrong with a custom resource. Rules that were broken before an update only make warnings.
@@ -142,7 +169,7 @@ pub(crate) fn validate(
     warnings: &mut Vec<String>,
 ) -> Vec<Fault> {
     let mut faults = structural(custom, subresource, live, object);
-    let Some(rules) = &custom.rules else { return faults };
+    let Some(rules) = &custom.schema.rules else { return faults };
     if faults.iter().any(Fault::is_blocking) {
         let why = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
         faults.push(Fault::invalid("<nil>", Value::Null, why));
@@ -150,7 +177,7 @@ pub(crate) fn validate(
     }
     let mut found = rules::Findings::default();
     rules.evaluate(
-        rules::At { schema: &custom.schema, value: object, old: live, is_root: true },
+        rules::At { schema: &custom.schema.json, value: object, old: live, is_root: true },
         "",
         &mut found,
     );
@@ -161,10 +188,21 @@ pub(crate) fn validate(
 
 /// Where an apply has left nulls that the schema does not allow.
 pub(crate) fn nulls(custom: &Custom, subresource: &str, object: &Value) -> Vec<Fault> {
+    if !has_null(object) {
+        return Vec::new();
+    }
     let mut object = object.clone();
-    fill_nulls(&custom.schema, &mut object);
+    fill_nulls(&custom.schema.json, &mut object);
     let faults = structural(custom, subresource, None, &object);
     if faults.iter().any(Fault::is_about_null) { faults } else { Vec::new() }
+}
+
+fn has_null(value: &Value) -> bool {
+    match value {
+        Value::Object(map) => map.values().any(has_null),
+        Value::Array(items) => items.iter().any(has_null),
+        other => other.is_null(),
+    }
 }
 
 /// Replaces nulls by their defaults.
@@ -186,11 +224,12 @@ fn fill_nulls(schema: &Value, value: &mut Value) {
 }
 
 /// Follows a change of a CRD.
-pub(crate) fn changed(api: &mut Api, kind: &Kind, object: Option<&Value>) {
+pub(crate) fn changed(api: &mut Api, kind: &Kind, object: Option<&Object>) {
     if kind.group != "apiextensions.k8s.io" {
         return;
     }
     if let Some(object) = object {
+        let object = &object.parsed().value;
         let name = crate::meta::text(object, "name").to_owned();
         serve(api, &name, object);
     } else {
@@ -212,7 +251,7 @@ pub(crate) const CRDS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 
 /// Serves all CRDs again.
 pub(crate) fn serve_all(api: &mut Api) {
-    let all: Vec<Value> = api.store.range(CRDS, "", None).map(|(_, crd)| crd.value()).collect();
+    let all: Vec<Value> = api.store.range(CRDS, "", None).map(|(_, crd)| crd.bare()).collect();
     for crd in all {
         serve(api, crate::meta::text(&crd, "name"), &crd);
     }
@@ -234,19 +273,21 @@ fn serve(api: &mut Api, name: &str, crd: &Value) {
     // Objects that exist were stored by other schemas, unless nothing about the versions changed.
     let has_objects = api.store.range(name, "", None).next().is_some();
     api.kinds.remove(&group, &plural);
-    let hook =
-        api.converter.clone().filter(|_| spec["conversion"]["strategy"] == "Webhook").map(|converter| {
+    let hook = api.converter.as_ref().filter(|_| spec["conversion"]["strategy"] == "Webhook").and_then(
+        |converter| {
             let mut versions = spec["versions"].as_array().into_iter().flatten();
             let storage = versions.find(|version| version["storage"] == true);
-            Hook { converter, storage: storage.map(|version| text(&version["name"])).unwrap_or_default() }
-        });
+            let storage = storage.map(|version| text(&version["name"])).unwrap_or_default();
+            Some(Hook { webhook: converter.webhook(crd)?, storage })
+        },
+    );
     for version in
         spec["versions"].as_array().into_iter().flatten().filter(|version| version["served"] == true)
     {
         let before = old.as_ref().and_then(|old| old.custom());
-        let same =
-            before.is_some_and(|custom| custom.is_first && custom.version["schema"] == version["schema"]);
-        let custom = Custom::new(crd, version, !has_objects || same, before, hook.clone());
+        let schema = Schema::of(&version["schema"]["openAPIV3Schema"]);
+        let same = before.is_some_and(|custom| custom.is_first && custom.schema.json == schema.json);
+        let custom = Custom::new(crd, version, schema, !has_objects || same, hook.clone());
         let mut verbs =
             vec!["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
         if is_deleting {
@@ -262,6 +303,7 @@ fn serve(api: &mut Api, name: &str, crd: &Value) {
             namespaced: spec["scope"] == "Namespaced",
             verbs: verbs.into_iter().map(str::to_owned).collect(),
             subresources: subresources.map(str::to_owned).collect(),
+            names: Names::of(&group, version["name"].as_str().unwrap_or_default(), &plural),
             source: Source::Custom(custom.into()),
         });
     }

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::{CRDS, status_manager};
+use super::{CRDS, Schema, status_manager};
 use crate::api::Api;
 use crate::status::Fault;
-use crate::{meta, write};
+use crate::store::Parsed;
+use crate::{deletion, meta, stored};
 
 /// Instances of a CRD are deleted before it is.
 const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
@@ -56,7 +57,7 @@ pub(crate) fn check(object: &Value) -> Vec<Fault> {
         } else if schema["type"].is_null() {
             let path = if versions.len() == 1 { "spec.validation.openAPIV3Schema".to_owned() } else { path };
             faults.push(Fault::required(format!("{path}.type"), "must not be empty at the root"));
-        } else {
+        } else if !Schema::of(schema).is_valid {
             let path = if versions.len() == 1 { "spec.validation.openAPIV3Schema" } else { &*path };
             faults.extend(super::rules::compile(schema, path).1);
         }
@@ -81,28 +82,30 @@ pub(crate) fn check(object: &Value) -> Vec<Fault> {
 
 /// Lets the controllers of CRDs act: names are accepted, instances of deleted ones go. Returns whether something changed.
 pub(crate) fn tick(api: &mut Api, now: &str) -> bool {
-    let crds: Vec<(Arc<str>, Value)> =
-        api.store.range(CRDS, "", None).map(|(key, object)| (key.clone(), object.value())).collect();
+    let crds = api.store.range(CRDS, "", None);
+    let crds: Vec<(Arc<str>, Arc<Parsed>)> =
+        crds.map(|(key, object)| (key.clone(), object.parsed())).collect();
     let mut changed = false;
     for (key, crd) in &crds {
-        changed |= if crd["metadata"]["deletionTimestamp"].is_null() {
+        changed |= if crd.value["metadata"]["deletionTimestamp"].is_null() {
             accept(api, key, crd, &crds, now)
         } else {
-            clean(api, key, crd, now)
+            clean(api, key, &crd.value, now)
         };
     }
     changed
 }
 
-fn accept(api: &mut Api, key: &str, crd: &Value, all: &[(Arc<str>, Value)], now: &str) -> bool {
+fn accept(api: &mut Api, key: &str, parsed: &Parsed, all: &[(Arc<str>, Arc<Parsed>)], now: &str) -> bool {
+    let crd = &parsed.value;
     let names = &crd["spec"]["names"];
     if crd["status"]["acceptedNames"] == *names {
         return false;
     }
     let others: Vec<&Value> = all
         .iter()
-        .filter(|(other, value)| **other != *key && value["spec"]["group"] == crd["spec"]["group"])
-        .map(|(_, value)| &value["status"]["acceptedNames"])
+        .filter(|(known, other)| **known != *key && other.value["spec"]["group"] == crd["spec"]["group"])
+        .map(|(_, other)| &other.value["status"]["acceptedNames"])
         .collect();
     let mut accepted = names.as_object().cloned().unwrap_or_default();
     let mut conflict = None;
@@ -124,7 +127,7 @@ fn accept(api: &mut Api, key: &str, crd: &Value, all: &[(Arc<str>, Value)], now:
         }
     }
     let condition = |kind: &str, status: &str, reason: &str, message: String| json!({"type": kind, "status": status, "lastTransitionTime": now, "reason": reason, "message": message});
-    let mut next = crd.clone();
+    let mut next = parsed.whole();
     let conditions = match &conflict {
         None => vec![
             condition("NamesAccepted", "True", "NoConflicts", "no conflicts found".to_owned()),
@@ -192,8 +195,8 @@ fn clean(api: &mut Api, key: &str, crd: &Value, now: &str) -> bool {
     let mut changed = false;
     if let Some(kind) = api.kinds.stored(storage).cloned() {
         for (key, object) in instances.iter().filter(|(_, object)| !object.is_deleting) {
-            let options = write::DeleteOptions::background(&object.uid);
-            changed |= write::delete_one(api, &kind, key, object, &options, now).is_ok();
+            let options = deletion::DeleteOptions::background(&object.uid);
+            changed |= deletion::delete_one(api, &kind, key, object, &options, now).is_ok();
         }
     }
     changed
@@ -201,6 +204,6 @@ fn clean(api: &mut Api, key: &str, crd: &Value, now: &str) -> bool {
 
 fn store(api: &mut Api, key: &str, crd: Value) {
     if let Some(kind) = api.kinds.find("apiextensions.k8s.io", "v1", "customresourcedefinitions").cloned() {
-        write::put(api, &kind, key, crd);
+        stored::put(api, &kind, key, crd);
     }
 }

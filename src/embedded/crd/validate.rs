@@ -6,20 +6,20 @@ use std::collections::HashMap;
 use regex::Regex;
 use serde_json::{Map, Value};
 
+use crate::decode::Path;
 use crate::status::Fault;
 
-/// What of a value breaks its schema. `name` is its path in messages, `path` the path of faults. What an update has not
-/// changed is not checked.
+/// What of a value breaks its schema. Faults have paths below `prefix`, which their messages do not name. What an update
+/// has not changed is not checked.
 pub(super) fn check(
     schema: &Value,
     value: &Value,
     old: Option<&Value>,
     is_root: bool,
-    path: &str,
-    name: &str,
+    prefix: &'static str,
 ) -> Vec<Fault> {
-    let mut walk = Walk { faults: Vec::new() };
-    walk.value(schema, value, old, is_root, path, name);
+    let mut walk = Walk { faults: Vec::new(), prefix };
+    walk.value(schema, value, old, is_root, &Path::ROOT);
     walk.faults
 }
 
@@ -35,10 +35,7 @@ pub(super) fn counterpart<'a>(schema: &Value, old: &'a Value, item: &Value) -> O
 
 struct Walk {
     faults: Vec<Fault>,
-}
-
-fn join(path: &str, field: &str) -> String {
-    if path.is_empty() { field.to_owned() } else { format!("{path}.{field}") }
+    prefix: &'static str,
 }
 
 fn type_of(value: &Value) -> &'static str {
@@ -56,15 +53,14 @@ fn type_of(value: &Value) -> &'static str {
 }
 
 impl Walk {
-    fn value(
-        &mut self,
-        schema: &Value,
-        value: &Value,
-        old: Option<&Value>,
-        is_root: bool,
-        path: &str,
-        name: &str,
-    ) {
+    /// The path of a fault.
+    fn path(&self, name: &Path<'_>) -> String {
+        let (prefix, name) = (self.prefix, name.exact());
+        let dot = if prefix.is_empty() || name.is_empty() || name.starts_with('[') { "" } else { "." };
+        format!("{prefix}{dot}{name}")
+    }
+
+    fn value(&mut self, schema: &Value, value: &Value, old: Option<&Value>, is_root: bool, name: &Path<'_>) {
         if old == Some(value) {
             return;
         }
@@ -77,7 +73,7 @@ impl Walk {
             let fits = wanted == found || wanted == "number" && found == "integer";
             if !fits {
                 let text = format!("{name} in body must be of type {wanted}: {found:?}");
-                self.faults.push(Fault::type_invalid(path, found.into(), text));
+                self.faults.push(Fault::type_invalid(self.path(name), found.into(), text));
                 if wanted == "integer" && found == "number" {
                     let text = format!("Checked value must be of type integer (default format) in {name}");
                     self.faults.push(Fault::invalid("<nil>", "", text));
@@ -86,7 +82,7 @@ impl Walk {
             }
         } else if int_or_string && !matches!(found, "integer" | "string") {
             let text = format!("{name} in body must be of type integer,string: {found:?}");
-            self.faults.push(Fault::type_invalid(path, found.into(), text));
+            self.faults.push(Fault::type_invalid(self.path(name), found.into(), text));
             return;
         }
         if let Some(choices) = schema["enum"].as_array()
@@ -95,72 +91,72 @@ impl Walk {
             let choices: Vec<String> =
                 choices.iter().map(|c| c.as_str().map_or_else(|| c.to_string(), str::to_owned)).collect();
             let choices: Vec<&str> = choices.iter().map(String::as_str).collect();
-            self.faults.push(Fault::not_supported(path, value.clone(), &choices));
+            self.faults.push(Fault::not_supported(self.path(name), value.clone(), &choices));
         }
         match value {
-            Value::String(text) => self.text(schema, text, path, name),
-            Value::Number(_) => self.number(schema, value, path, name),
-            Value::Array(items) => self.list(schema, items, old, path, name),
-            Value::Object(map) => self.object(schema, map, old, is_root, path, name),
+            Value::String(text) => self.text(schema, text, name),
+            Value::Number(_) => self.number(schema, value, name),
+            Value::Array(items) => self.list(schema, items, old, name),
+            Value::Object(map) => self.object(schema, map, old, is_root, name),
             _ => {}
         }
-        self.combined(schema, value, path, name);
+        self.combined(schema, value, name);
     }
 
-    fn invalid(&mut self, path: &str, value: &Value, text: String) {
-        self.faults.push(Fault::invalid(path, value.clone(), text));
+    fn invalid(&mut self, name: &Path<'_>, value: &Value, text: String) {
+        self.faults.push(Fault::invalid(self.path(name), value.clone(), text));
     }
 
-    fn text(&mut self, schema: &Value, text: &str, path: &str, name: &str) {
+    fn text(&mut self, schema: &Value, text: &str, name: &Path<'_>) {
         let length = text.chars().count() as u64;
         if let Some(most) = schema["maxLength"].as_u64().filter(|most| length > *most) {
-            self.faults.push(Fault::too_long(path, format!("may not be more than {most} bytes")));
+            self.faults.push(Fault::too_long(self.path(name), format!("may not be more than {most} bytes")));
         } else if let Some(least) = schema["minLength"].as_u64().filter(|least| length < *least) {
-            self.invalid(path, &text.into(), format!("{name} in body should be at least {least} chars long"));
+            self.invalid(name, &text.into(), format!("{name} in body should be at least {least} chars long"));
         } else if let Some(pattern) = schema["pattern"].as_str()
             && !matches(pattern, text)
         {
-            self.invalid(path, &text.into(), format!("{name} in body should match '{pattern}'"));
+            self.invalid(name, &text.into(), format!("{name} in body should match '{pattern}'"));
         }
         if let Some(format) = schema["format"].as_str().filter(|format| !fits_format(format, text)) {
             let detail = format!("{name} in body must be of type {format}: {text:?}");
-            self.faults.push(Fault::type_invalid(path, text.into(), detail));
+            self.faults.push(Fault::type_invalid(self.path(name), text.into(), detail));
         }
     }
 
-    fn number(&mut self, schema: &Value, value: &Value, path: &str, name: &str) {
+    fn number(&mut self, schema: &Value, value: &Value, name: &Path<'_>) {
         let Some(number) = value.as_f64() else { return };
         if let Some(factor) = schema["multipleOf"].as_f64() {
             if number == 0.0 {
                 let text = format!("factor MultipleOf declared for {name} must be positive: 0");
-                self.invalid(path, value, text);
+                self.invalid(name, value, text);
             } else if (number / factor).fract().abs() > 1e-9 {
-                self.invalid(path, value, format!("{name} in body should be a multiple of {factor}"));
+                self.invalid(name, value, format!("{name} in body should be a multiple of {factor}"));
             }
         }
         if let Some(most) = schema["maximum"].as_f64() {
             let exclusive = schema["exclusiveMaximum"] == true;
             if number > most || exclusive && number >= most {
                 let what = if exclusive { "less than" } else { "less than or equal to" };
-                self.invalid(path, value, format!("{name} in body should be {what} {most}"));
+                self.invalid(name, value, format!("{name} in body should be {what} {most}"));
             }
         }
         if let Some(least) = schema["minimum"].as_f64() {
             let exclusive = schema["exclusiveMinimum"] == true;
             if number < least || exclusive && number <= least {
                 let what = if exclusive { "greater than" } else { "greater than or equal to" };
-                self.invalid(path, value, format!("{name} in body should be {what} {least}"));
+                self.invalid(name, value, format!("{name} in body should be {what} {least}"));
             }
         }
     }
 
-    fn list(&mut self, schema: &Value, items: &[Value], old: Option<&Value>, path: &str, name: &str) {
+    fn list(&mut self, schema: &Value, items: &[Value], old: Option<&Value>, name: &Path<'_>) {
         let length = items.len();
         if let Some(most) = schema["maxItems"].as_u64().filter(|most| length as u64 > *most) {
-            self.faults.push(Fault::too_many(path, length, most));
+            self.faults.push(Fault::too_many(self.path(name), length, most));
         }
         if let Some(least) = schema["minItems"].as_u64().filter(|least| (length as u64) < *least) {
-            self.invalid(path, &length.into(), format!("{name} in body should have at least {least} items"));
+            self.invalid(name, &length.into(), format!("{name} in body should have at least {least} items"));
         }
         let keys: Option<Vec<&str>> = match schema["x-kubernetes-list-type"].as_str() {
             Some("set") => Some(Vec::new()),
@@ -185,7 +181,7 @@ impl Walk {
                     Value::Object(fields.collect())
                 };
                 if seen.contains(&identity) {
-                    self.faults.push(Fault::duplicate(format!("{path}[{at}]"), identity));
+                    self.faults.push(Fault::duplicate(self.path(&name.index(at)), identity));
                 } else {
                     seen.push(identity);
                 }
@@ -194,8 +190,7 @@ impl Walk {
         if schema["items"].is_object() {
             for (at, item) in items.iter().enumerate() {
                 let old = old.and_then(|old| counterpart(schema, old, item));
-                let (path, name) = (format!("{path}[{at}]"), format!("{name}[{at}]"));
-                self.value(&schema["items"], item, old, false, &path, &name);
+                self.value(&schema["items"], item, old, false, &name.index(at));
             }
         }
     }
@@ -206,30 +201,29 @@ impl Walk {
         map: &Map<String, Value>,
         old: Option<&Value>,
         is_root: bool,
-        path: &str,
-        name: &str,
+        name: &Path<'_>,
     ) {
         let length = map.len();
         if let Some(most) = schema["maxProperties"].as_u64().filter(|most| length as u64 > *most) {
-            self.faults.push(Fault::too_many(path, length, most));
+            self.faults.push(Fault::too_many(self.path(name), length, most));
         }
         if let Some(least) = schema["minProperties"].as_u64().filter(|least| (length as u64) < *least) {
             self.invalid(
-                path,
+                name,
                 &length.into(),
                 format!("{name} in body should have at least {least} properties"),
             );
         }
         for field in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
             if !map.contains_key(field) {
-                self.faults.push(Fault::required(join(path, field), ""));
+                self.faults.push(Fault::required(self.path(&name.field(field)), ""));
             }
         }
         let embedded = schema["x-kubernetes-embedded-resource"] == true;
         if embedded {
             for field in ["apiVersion", "kind"] {
                 if map.get(field).and_then(Value::as_str).is_none_or(str::is_empty) {
-                    self.faults.push(Fault::required(join(path, field), ""));
+                    self.faults.push(Fault::required(self.path(&name.field(field)), ""));
                 }
             }
         }
@@ -241,14 +235,19 @@ impl Walk {
             let below = below.or_else(|| Some(&schema["additionalProperties"]).filter(|s| s.is_object()));
             if let Some(below) = below {
                 let old = old.and_then(|old| old.get(field));
-                self.value(below, value, old, false, &join(path, field), &join(name, field));
+                self.value(below, value, old, false, &name.field(field));
             }
         }
     }
 
-    fn combined(&mut self, schema: &Value, value: &Value, path: &str, name: &str) {
+    fn combined(&mut self, schema: &Value, value: &Value, name: &Path<'_>) {
         let parts = |key: &str| schema[key].as_array().map(Vec::as_slice).unwrap_or_default();
-        let faults = |part: &Value| check(part, value, None, false, path, name);
+        let prefix = self.prefix;
+        let faults = |part: &Value| {
+            let mut walk = Walk { faults: Vec::new(), prefix };
+            walk.value(part, value, None, false, name);
+            walk.faults
+        };
         for part in parts("allOf") {
             self.faults.extend(faults(part));
         }

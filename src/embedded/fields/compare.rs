@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::set::{Node, Set, field, item};
+use super::set::{Node, field, item};
 use crate::schema::{Shape, Typed};
 
 /// What one value has that the other lacks, and where they differ.
@@ -26,14 +26,6 @@ impl Difference {
                 to.below.0.insert(key.into(), node);
             }
         }
-    }
-
-    /// Without fields that writers of a subresource do not own.
-    pub(super) fn without(mut self, fields: &Set) -> Self {
-        for node in [&mut self.removed, &mut self.modified, &mut self.added] {
-            node.below = node.below.without(fields);
-        }
-        self
     }
 }
 

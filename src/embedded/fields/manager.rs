@@ -1,16 +1,19 @@
 //! `managedFields`: how writes change who owns which fields.
 
 use std::fmt::Write as _;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock, OnceLock};
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::compare::{compare, same};
 use super::merge::merge;
 use super::remove::remove;
-use super::set::Set;
+use super::set::{Set, quote};
 use super::typed::field_set;
 use crate::schema::Typed;
+
+/// The field of the metadata.
+pub(crate) const MANAGED: &str = "managedFields";
 
 /// The most entries of updates that are kept apart.
 const MAX_UPDATERS: usize = 10;
@@ -46,11 +49,61 @@ impl Owner {
     }
 }
 
+/// The fields of an entry with their text, which most writes do not change.
+#[derive(Debug, Default)]
+struct Fields {
+    set: Set,
+    text: OnceLock<String>,
+}
+
+impl PartialEq for Fields {
+    fn eq(&self, other: &Self) -> bool {
+        self.set == other.set
+    }
+}
+
+impl Eq for Fields {}
+
+impl From<Set> for Arc<Fields> {
+    fn from(set: Set) -> Self {
+        Self::new(Fields { set, text: OnceLock::new() })
+    }
+}
+
+impl Fields {
+    fn text(&self) -> &str {
+        self.text.get_or_init(|| {
+            let mut text = String::new();
+            self.set.write(false, &mut text);
+            text
+        })
+    }
+}
+
 #[derive(Debug, Clone, PartialEq)]
 struct Entry {
-    owner: Owner,
+    owner: Arc<Owner>,
     time: Option<String>,
-    set: Set,
+    fields: Arc<Fields>,
+}
+
+impl Entry {
+    fn set(&self) -> &Set {
+        &self.fields.set
+    }
+
+    /// By what entries are sorted.
+    fn order(&self) -> (bool, Option<&str>, &str, &str, &str) {
+        let Owner { manager, is_apply, version, subresource } = &*self.owner;
+        (!is_apply, self.time.as_deref(), manager, version, subresource)
+    }
+
+    /// Removes fields.
+    fn subtract(&mut self, gone: &Set) {
+        if self.set().intersects(gone) {
+            self.fields = self.set().difference(gone).into();
+        }
+    }
 }
 
 /// All entries of an object.
@@ -69,12 +122,56 @@ pub(crate) struct Rules<'r, 'a> {
     pub(crate) reset: &'r Set,
     pub(crate) now: &'r str,
     /// A new object of the kind, before anything is set.
-    pub(crate) empty: &'r Value,
+    pub(crate) empty: &'r dyn Fn() -> Value,
+}
+
+/// How a write changes an object: the fields that are new or changed, and those that are gone, by version.
+#[derive(Default)]
+struct Changes(Vec<(String, Arc<(Set, Set)>)>);
+
+impl Changes {
+    fn of(
+        &mut self,
+        version: &str,
+        typed: Typed<'_>,
+        (old, new): (&Value, &Value),
+        reset: &Set,
+    ) -> Arc<(Set, Set)> {
+        if let Some((_, known)) = self.0.iter().find(|(known, _)| known == version) {
+            return known.clone();
+        }
+        let found = compare(typed, old, new);
+        let (mut changed, mut removed) = (found.modified.below, found.removed.below);
+        changed.extend(&found.added.below);
+        changed.cut(reset);
+        removed.cut(reset);
+        let found = Arc::new((changed, removed));
+        self.0.push((version.to_owned(), found.clone()));
+        found
+    }
 }
 
 impl Managed {
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Removes `metadata.managedFields` of an object and returns its value.
+    pub(crate) fn remove(object: &mut Value) -> Value {
+        let meta = object.get_mut("metadata").and_then(Value::as_object_mut);
+        meta.and_then(|meta| meta.remove(MANAGED)).unwrap_or_default()
+    }
+
+    /// Removes `metadata.managedFields` of an object and reads it; `None` if it is invalid.
+    pub(crate) fn take(object: &mut Value) -> Option<Self> {
+        Self::parse(&Self::remove(object))
+    }
+
+    /// Writes `metadata.managedFields` of an object, if there are managers.
+    pub(crate) fn put(&self, object: &mut Value) {
+        if !self.is_empty() {
+            object["metadata"][MANAGED] = self.to_json();
+        }
     }
 
     /// Reads `metadata.managedFields`; `None` if it is invalid.
@@ -98,50 +195,67 @@ impl Managed {
             };
             let set =
                 if entry["fieldsV1"].is_null() { Set::default() } else { Set::parse(&entry["fieldsV1"])? };
-            entries.push(Entry { owner, time: entry["time"].as_str().map(str::to_owned), set });
+            let time = entry["time"].as_str().map(str::to_owned);
+            entries.push(Entry { owner: owner.into(), time, fields: set.into() });
         }
         Some(Self(entries))
     }
 
-    /// The value of `metadata.managedFields`.
-    pub(crate) fn to_json(&self) -> Value {
-        let mut entries: Vec<&Entry> = self.0.iter().collect();
-        entries.sort_by(|a, b| {
-            let key = |e: &Entry| {
-                (!e.owner.is_apply, e.time.clone(), e.owner.manager.clone(), e.owner.version.clone())
-            };
-            key(a).cmp(&key(b)).then_with(|| a.owner.subresource.cmp(&b.owner.subresource))
-        });
-        let json = entries.into_iter().map(|entry| {
-            let mut map = Map::new();
+    /// Sorts the entries as the server stores them.
+    pub(crate) fn sort(&mut self) {
+        self.0.sort_by(|a, b| a.order().cmp(&b.order()));
+    }
+
+    /// Writes `metadata.managedFields`.
+    pub(crate) fn write(&self, out: &mut String) {
+        out.push('[');
+        for (at, entry) in self.0.iter().enumerate() {
+            out.push_str(if at > 0 { ",{" } else { "{" });
             let mut put = |key: &str, value: &str| {
                 if !value.is_empty() {
-                    map.insert(key.to_owned(), value.into());
+                    out.extend(["\"", key, "\":"]);
+                    if key == "fieldsV1" {
+                        out.push_str(value);
+                    } else {
+                        quote(value, out);
+                    }
+                    out.push(',');
                 }
             };
+            put("apiVersion", &entry.owner.version);
+            put("fieldsType", "FieldsV1");
+            put("fieldsV1", entry.fields.text());
             put("manager", &entry.owner.manager);
             put("operation", if entry.owner.is_apply { "Apply" } else { "Update" });
-            put("apiVersion", &entry.owner.version);
-            put("time", entry.time.as_deref().unwrap_or_default());
-            put("fieldsType", "FieldsV1");
             put("subresource", &entry.owner.subresource);
-            map.insert("fieldsV1".to_owned(), Value::Object(entry.set.to_json()));
-            Value::Object(map)
-        });
-        Value::Array(json.collect())
+            put("time", entry.time.as_deref().unwrap_or_default());
+            out.pop();
+            out.push('}');
+        }
+        out.push(']');
+    }
+
+    /// The value of `metadata.managedFields`.
+    pub(crate) fn to_json(&self) -> Value {
+        let mut sorted = self.clone();
+        sorted.sort();
+        let mut text = String::new();
+        sorted.write(&mut text);
+        serde_json::from_str(&text).unwrap_or_default()
     }
 
     /// Equal but for the times.
     pub(crate) fn same_but_times(&self, other: &Self) -> bool {
         self.0.len() == other.0.len()
-            && self.0.iter().all(|a| other.0.iter().any(|b| a.owner == b.owner && a.set == b.set))
+            && self.0.iter().all(|a| other.0.iter().any(|b| a.owner == b.owner && a.fields == b.fields))
     }
 
     /// Removes fields that changed from the entries of all but `except`. Returns the conflicts, and changes nothing,
     /// if there are some and `force` is not set.
-    fn take(
+    fn release(
         &mut self,
-        (old, new): (&Value, &Value),
+        objects: (&Value, &Value),
+        changes: &mut Changes,
         except: Option<&Owner>,
         force: bool,
         rules: &Rules<'_, '_>,
@@ -154,22 +268,23 @@ impl Managed {
                 continue;
             }
             let Some(typed) = (rules.schema)(&entry.owner.version) else { continue };
-            let found = compare(typed, old, new).without(rules.reset);
-            let changed = found.modified.below.union(&found.added.below);
-            let conflict = entry.set.intersection(&changed);
-            if !conflict.is_empty() {
+            let found = changes.of(&entry.owner.version, typed, objects, rules.reset);
+            let (changed, removed) = &*found;
+            if entry.set().intersects(changed) {
+                let conflict = entry.set().intersection(changed);
                 let mut manager = entry.owner.describe();
                 if !entry.owner.is_apply {
                     let _ = write!(manager, " using {}", entry.owner.version);
                 }
                 conflicts.0.push((manager, conflict.paths()));
+                entry.subtract(&conflict);
             }
-            entry.set = entry.set.difference(&conflict).difference(&found.removed.below);
+            entry.subtract(removed);
         }
         if !force && !conflicts.0.is_empty() {
             return Err(conflicts);
         }
-        next.retain(|entry| !entry.set.is_empty());
+        next.retain(|entry| !entry.set().is_empty());
         self.0 = next;
         Ok(())
     }
@@ -177,26 +292,33 @@ impl Managed {
     /// Records an update of an object. `old` and `new` have no managedFields.
     pub(crate) fn update(&mut self, old: &Value, new: &Value, owner: &Owner, rules: &Rules<'_, '_>) {
         let Some(typed) = (rules.schema)(&owner.version) else { return };
-        let found = compare(typed, old, new);
+        let mut changes = Changes::default();
         // Nobody loses fields that the writer could not have changed.
-        let _ = self.take((old, new), None, true, rules);
-        let set = found.modified.below.union(&found.added.below).without(rules.reset);
-        let set = set.difference(unowned());
+        let _ = self.release((old, new), &mut changes, None, true, rules);
+        let mut set = changes.of(&owner.version, typed, (old, new), rules.reset).0.clone();
+        set.subtract(unowned());
         if !set.is_empty() {
             let time = Some(rules.now.to_owned());
             match self.0.iter_mut().find(|entry| owner.is(&entry.owner)) {
                 Some(entry) => {
-                    entry.set = set.union(&entry.set);
+                    if !set.is_subset(entry.set()) {
+                        entry.fields = entry.set().union(&set).into();
+                    }
                     entry.time = time;
                 }
-                None => self.0.push(Entry { owner: owner.clone(), time, set }),
+                None => self.0.push(Entry { owner: Arc::new(owner.clone()), time, fields: set.into() }),
             }
         }
-        for entry in &mut self.0 {
-            entry.set = entry.set.difference(unowned());
-        }
-        self.0.retain(|entry| !entry.set.is_empty());
+        self.settle();
         self.cap();
+    }
+
+    /// Removes what nobody owns, and entries that are empty.
+    fn settle(&mut self) {
+        for entry in &mut self.0 {
+            entry.subtract(unowned());
+        }
+        self.0.retain(|entry| !entry.set().is_empty());
     }
 
     /// Merges the oldest entries of updates if there are too many.
@@ -213,11 +335,12 @@ impl Managed {
         let oldest: Vec<Entry> = updaters[..=excess].iter().map(|at| self.0[*at].clone()).collect();
         self.0.retain(|entry| !oldest.contains(entry));
         for mut entry in oldest {
-            "ancient-changes".clone_into(&mut entry.owner.manager);
-            entry.owner.subresource = String::new();
+            let owner = Arc::make_mut(&mut entry.owner);
+            "ancient-changes".clone_into(&mut owner.manager);
+            owner.subresource = String::new();
             match self.0.iter_mut().find(|known| entry.owner.is(&known.owner)) {
                 Some(known) => {
-                    known.set = known.set.union(&entry.set);
+                    known.fields = known.set().union(entry.set()).into();
                     known.time = known.time.take().max(entry.time);
                 }
                 None => self.0.push(entry),
@@ -242,34 +365,36 @@ impl Managed {
                 version: owner.version.clone(),
                 subresource: owner.subresource.clone(),
             };
-            self.update(rules.empty, live, &before, rules);
+            self.update(&(rules.empty)(), live, &before, rules);
         }
         let merged = merge(Some(typed), Some(live), Some(config)).unwrap_or_default();
-        let set = field_set(typed, config).without(rules.reset);
+        let mut set = field_set(typed, config);
+        set.cut(rules.reset);
         let mut next = self.clone();
         let at = next.0.iter().position(|entry| owner.is(&entry.owner));
         let last = at.map(|at| next.0.remove(at));
-        next.0.push(Entry {
-            owner: owner.clone(),
-            time: last.as_ref().and_then(|entry| entry.time.clone()),
-            set,
-        });
+        let is_smaller = last.as_ref().is_some_and(|last| !last.set().is_subset(&set));
+        let time = last.as_ref().and_then(|entry| entry.time.clone());
+        next.0.push(Entry { owner: Arc::new(owner.clone()), time, fields: set.into() });
         let new = match &last {
-            Some(last) if !last.set.is_empty() => next.prune(merged, last, rules),
+            Some(last) if is_smaller => next.prune(merged, last, rules),
             _ => merged,
         };
-        next.take((live, &new), Some(owner), force, rules)?;
-        for entry in &mut next.0 {
-            entry.set = entry.set.difference(unowned());
+        next.release((live, &new), &mut Changes::default(), Some(owner), force, rules)?;
+        next.settle();
+        let applied = next.0.iter_mut().find(|entry| owner.is(&entry.owner));
+        if let (Some(last), Some(applied)) = (last, applied)
+            && last.fields == applied.fields
+        {
+            applied.fields = last.fields;
         }
-        next.0.retain(|entry| !entry.set.is_empty());
         *self = next;
         Ok(new)
     }
 
     /// Whether somebody owns a field.
     pub(crate) fn has_owner_of(&self, path: &Set) -> bool {
-        self.0.iter().any(|entry| !entry.set.intersection(path).is_empty())
+        self.0.iter().any(|entry| entry.set().intersects(path))
     }
 
     /// Removes the time of the entry of a writer, as the API server does for `scale`.
@@ -291,7 +416,7 @@ impl Managed {
     fn prune(&self, merged: Value, last: &Entry, rules: &Rules<'_, '_>) -> Value {
         let Some(typed) = (rules.schema)(&last.owner.version) else { return merged };
         let named = |set: &Set, typed: Typed<'_>| set.with_named(Some(typed));
-        let mut pruned = remove(Some(typed), &merged, &named(&last.set, typed));
+        let mut pruned = remove(Some(typed), &merged, &named(last.set(), typed));
         let mut versions: Vec<&str> = vec![&last.owner.version];
         for entry in &self.0 {
             if !versions.contains(&&*entry.owner.version) {
@@ -301,7 +426,7 @@ impl Managed {
         for version in versions {
             let of_version = self.0.iter().filter(|entry| entry.owner.version == version);
             let managed = of_version.fold(None, |all: Option<Set>, entry| {
-                Some(all.map_or_else(|| entry.set.clone(), |all| all.union(&entry.set)))
+                Some(all.map_or_else(|| entry.set().clone(), |all| all.union(entry.set())))
             });
             if let (Some(managed), Some(typed)) = (managed, (rules.schema)(version)) {
                 let all = named(&field_set(typed, &merged), typed);
@@ -311,7 +436,7 @@ impl Managed {
         }
         let kept = named(&field_set(typed, &pruned), typed);
         let all = named(&field_set(typed, &merged), typed);
-        let gone = all.difference(&kept).intersection(&named(&last.set, typed));
+        let gone = all.difference(&kept).intersection(&named(last.set(), typed));
         remove(Some(typed), &merged, &gone)
     }
 }

@@ -21,14 +21,13 @@ pub(super) fn merge(typed: Option<Typed<'_>>, left: Option<&Value>, right: Optio
             if shape.is_atomic() || is_empty(a) && is_empty(b) {
                 return Some(right.clone());
             }
-            let mut out = a.cloned().unwrap_or_default();
-            for (name, value) in b.into_iter().flatten() {
+            let kept = a.into_iter().flatten().filter(|(name, _)| b.is_none_or(|b| !b.contains_key(*name)));
+            let kept = kept.map(|(name, value)| (name.clone(), value.clone()));
+            let applied = b.into_iter().flatten().filter_map(|(name, value)| {
                 let merged = merge(map.field(name), a.and_then(|a| a.get(name)), Some(value));
-                if let Some(merged) = merged {
-                    out.insert(name.clone(), merged);
-                }
-            }
-            Some(Value::Object(out))
+                Some((name.clone(), merged?))
+            });
+            Some(Value::Object(kept.chain(applied).collect()))
         }
         Shape::List(list) => {
             let [a, b] = [left, Some(right)]

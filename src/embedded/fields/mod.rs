@@ -8,8 +8,8 @@ mod remove;
 mod set;
 mod typed;
 
-pub(crate) use manager::{Conflicts, Managed, Owner};
-pub(crate) use set::Set;
+pub(crate) use manager::{Conflicts, MANAGED, Managed, Owner};
+pub(crate) use set::{Set, quote};
 pub(crate) use typed::{check, go_value};
 
 /// The paths of the fields of a value.

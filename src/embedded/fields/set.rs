@@ -23,14 +23,6 @@ impl Node {
     pub(crate) fn is_empty(&self) -> bool {
         !self.member && self.below.is_empty()
     }
-
-    fn to_json(&self) -> Value {
-        let mut map = self.below.to_json();
-        if self.member && !map.is_empty() {
-            map.insert(".".to_owned(), Value::Object(Map::new()));
-        }
-        Value::Object(map)
-    }
 }
 
 impl Set {
@@ -74,66 +66,101 @@ impl Set {
         Some(set)
     }
 
-    pub(crate) fn to_json(&self) -> Map<String, Value> {
-        self.0.iter().map(|(key, node)| (key.to_string(), node.to_json())).collect()
+    /// Writes `fieldsV1`. `member`: whether the path above is in the set, too.
+    pub(crate) fn write(&self, member: bool, out: &mut String) {
+        out.push('{');
+        if member && !self.is_empty() {
+            out.push_str("\".\":{}");
+        }
+        for (key, node) in &self.0 {
+            if !out.ends_with('{') {
+                out.push(',');
+            }
+            quote(key, out);
+            out.push(':');
+            node.below.write(node.member, out);
+        }
+        out.push('}');
     }
 
-    /// The paths for which `keep` is true, given whether each set has them.
-    fn combined(&self, other: Option<&Self>, keep: fn(bool, bool) -> bool) -> Self {
-        static EMPTY: Set = Set(BTreeMap::new());
-        let other = other.unwrap_or(&EMPTY);
-        let mut out = BTreeMap::new();
-        let mut take = |key: &str, a: Option<&Node>, b: Option<&Node>| {
-            let member = keep(a.is_some_and(|n| n.member), b.is_some_and(|n| n.member));
-            let below = match (a, b) {
-                (Some(a), b) => a.below.combined(b.map(|b| &b.below), keep),
-                (None, b) => EMPTY.combined(b.map(|b| &b.below), keep),
-            };
-            let node = Node { member, below };
-            if !node.is_empty() {
-                out.insert(key.into(), node);
-            }
-        };
-        for (key, node) in &self.0 {
-            take(key, Some(node), other.0.get(key));
-        }
-        if keep(false, true) {
-            for (key, node) in other.0.iter().filter(|(key, _)| !self.0.contains_key(*key)) {
-                take(key, None, Some(node));
+    /// Adds the paths of another set.
+    pub(crate) fn extend(&mut self, other: &Self) {
+        for (key, node) in &other.0 {
+            if let Some(own) = self.0.get_mut(key) {
+                own.member |= node.member;
+                own.below.extend(&node.below);
+            } else {
+                self.0.insert(key.clone(), node.clone());
             }
         }
-        Self(out)
+    }
+
+    /// Removes the paths of another set.
+    pub(crate) fn subtract(&mut self, other: &Self) {
+        if other.is_empty() {
+            return;
+        }
+        self.0.retain(|key, node| {
+            if let Some(gone) = other.0.get(key) {
+                node.member &= !gone.member;
+                node.below.subtract(&gone.below);
+            }
+            !node.is_empty()
+        });
+    }
+
+    /// Removes the paths of another set and all below them.
+    pub(crate) fn cut(&mut self, other: &Self) {
+        if other.is_empty() {
+            return;
+        }
+        self.0.retain(|key, node| match other.0.get(key) {
+            Some(gone) if gone.member => false,
+            Some(gone) => {
+                node.below.cut(&gone.below);
+                !node.is_empty()
+            }
+            None => true,
+        });
     }
 
     pub(crate) fn union(&self, other: &Self) -> Self {
-        self.combined(Some(other), |a, b| a || b)
-    }
-
-    pub(crate) fn intersection(&self, other: &Self) -> Self {
-        self.combined(Some(other), |a, b| a && b)
+        let mut all = self.clone();
+        all.extend(other);
+        all
     }
 
     pub(crate) fn difference(&self, other: &Self) -> Self {
-        self.combined(Some(other), |a, b| a && !b)
+        let mut rest = self.clone();
+        rest.subtract(other);
+        rest
     }
 
-    /// Without the paths of another set and all below them.
-    pub(crate) fn without(&self, other: &Self) -> Self {
-        if other.is_empty() {
-            return self.clone();
-        }
-        let mut out = BTreeMap::new();
-        for (key, node) in &self.0 {
-            let node = match other.0.get(key) {
-                Some(gone) if gone.member => continue,
-                Some(gone) => Node { member: node.member, below: node.below.without(&gone.below) },
-                None => node.clone(),
-            };
-            if !node.is_empty() {
-                out.insert(key.clone(), node);
-            }
-        }
-        Self(out)
+    pub(crate) fn intersection(&self, other: &Self) -> Self {
+        let both = self.0.iter().filter_map(|(key, node)| {
+            let other = other.0.get(key)?;
+            let node =
+                Node { member: node.member && other.member, below: node.below.intersection(&other.below) };
+            (!node.is_empty()).then(|| (key.clone(), node))
+        });
+        Self(both.collect())
+    }
+
+    /// Whether a path is in both sets.
+    pub(crate) fn intersects(&self, other: &Self) -> bool {
+        !other.is_empty()
+            && self.0.iter().any(|(key, node)| {
+                let other = other.0.get(key);
+                other.is_some_and(|other| node.member && other.member || node.below.intersects(&other.below))
+            })
+    }
+
+    /// Whether another set has all paths of this one.
+    pub(crate) fn is_subset(&self, other: &Self) -> bool {
+        self.0.iter().all(|(key, node)| {
+            let other = other.0.get(key);
+            other.is_some_and(|other| (!node.member || other.member) && node.below.is_subset(&other.below))
+        })
     }
 
     /// Makes each named field that has paths below it a member, too.
@@ -175,6 +202,15 @@ impl Set {
         for (key, node) in &self.0 {
             node.below.walk(&format!("{prefix}{}", readable(key)), found);
         }
+    }
+}
+
+/// Writes a text as JSON.
+pub(crate) fn quote(text: &str, out: &mut String) {
+    if text.bytes().any(|byte| byte < b' ' || matches!(byte, b'"' | b'\\')) {
+        let _ = write!(out, "{}", Value::from(text));
+    } else {
+        out.extend(["\"", text, "\""]);
     }
 }
 

@@ -50,14 +50,26 @@ fn fields(typed: Typed<'_>, value: &Value) -> Node {
 /// What of a value does not fit its schema, with paths. `duplicates`: whether keys of lists may repeat.
 pub(crate) fn check(typed: Typed<'_>, value: &Value, duplicates: bool) -> Vec<String> {
     let mut found = Vec::new();
-    walk(typed, value, duplicates, "", &mut found);
+    walk(typed, value, duplicates, &Path(None), &mut found);
     found
 }
 
-fn walk(typed: Typed<'_>, value: &Value, duplicates: bool, path: &str, found: &mut Vec<String>) {
-    let mut report = |path: &str, text: String| {
-        found.push(if path.is_empty() { text } else { format!("{path}: {text}") });
-    };
+/// A step and those above it. Most paths are never shown.
+struct Path<'a>(Option<(&'a Path<'a>, &'a dyn Fn() -> String)>);
+
+impl Path<'_> {
+    fn shown(&self) -> String {
+        self.0.as_ref().map_or_else(String::new, |(above, step)| above.shown() + &step())
+    }
+
+    /// A text about what is here.
+    fn says(&self, text: &str) -> String {
+        let path = self.shown();
+        if path.is_empty() { text.to_owned() } else { format!("{path}: {text}") }
+    }
+}
+
+fn walk(typed: Typed<'_>, value: &Value, duplicates: bool, path: &Path<'_>, found: &mut Vec<String>) {
     let shape = typed.shape(value);
     match (&shape, value) {
         (_, Value::Null) => {}
@@ -77,19 +89,22 @@ fn walk(typed: Typed<'_>, value: &Value, duplicates: bool, path: &str, found: &m
                 }
                 _ => return,
             };
-            report(path, fault);
+            found.push(path.says(&fault));
         }
         (Shape::Map(map), Value::Object(fields)) => {
             for (name, value) in fields {
+                let step = || format!(".{name}");
                 if let Some(typed) = map.field(name) {
-                    walk(typed, value, duplicates, &format!("{path}.{name}"), found);
+                    walk(typed, value, duplicates, &Path(Some((path, &step))), found);
                 } else {
-                    found.push(format!("{path}.{name}: field not declared in schema"));
+                    found.push(format!("{}{}: field not declared in schema", path.shown(), step()));
                     return;
                 }
             }
         }
-        (Shape::Map(_), value) => report(path, format!("expected map, got &{{{}}}", go_value(value))),
+        (Shape::Map(_), value) => {
+            found.push(path.says(&format!("expected map, got &{{{}}}", go_value(value))));
+        }
         (Shape::List(list), Value::Array(items)) => {
             let mut seen = HashSet::new();
             for (at, value) in items.iter().enumerate() {
@@ -97,25 +112,24 @@ fn walk(typed: Typed<'_>, value: &Value, duplicates: bool, path: &str, found: &m
                 let key = match key {
                     Ok(key) => key,
                     Err(text) => {
-                        found.push(at_path(path, format!("element {at}: {text}")));
+                        found.push(path.says(&format!("element {at}: {text}")));
                         return;
                     }
                 };
-                let step = readable(&key);
-                if !seen.insert(key) && !duplicates {
-                    found.push(at_path(path, format!("duplicate entries for key {step}")));
+                let step = || readable(&key);
+                if seen.contains(&key) && !duplicates {
+                    found.push(path.says(&format!("duplicate entries for key {}", step())));
                 }
                 if let Some(typed) = list.items() {
-                    walk(typed, value, duplicates, &format!("{path}{step}"), found);
+                    walk(typed, value, duplicates, &Path(Some((path, &step))), found);
                 }
+                seen.insert(key);
             }
         }
-        (Shape::List(_), value) => report(path, format!("expected list, got &{{{}}}", go_value(value))),
+        (Shape::List(_), value) => {
+            found.push(path.says(&format!("expected list, got &{{{}}}", go_value(value))));
+        }
     }
-}
-
-fn at_path(path: &str, text: String) -> String {
-    if path.is_empty() { text } else { format!("{path}: {text}") }
 }
 
 /// The Go type of a decoded value.

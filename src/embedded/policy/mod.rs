@@ -65,6 +65,11 @@ impl Api {
     }
 }
 
+/// Whether a write can be denied by a policy at all.
+pub(crate) fn exist(api: &mut Api) -> bool {
+    !api.policies().bindings.is_empty()
+}
+
 /// Refuses a write that a policy denies.
 pub(crate) fn admit(api: &mut Api, context: &mut Context<'_>, write: Write<'_>) -> Outcome<()> {
     if context.kind.group == "admissionregistration.k8s.io" {
@@ -188,11 +193,11 @@ fn params(api: &Api, context: &Context<'_>, policy: &Policy, of: &Value) -> Resu
         (true, false) => given,
     };
     let found: Vec<Value> = if let Some(name) = of["name"].as_str().filter(|name| !name.is_empty()) {
-        let found = api.store.get(&kind.storage(), &key(&namespace, name));
+        let found = api.store.get(kind.storage(), &key(&namespace, name));
         found.into_iter().map(|found| found.value()).collect()
     } else {
         let prefix = key(&namespace, "");
-        let all = api.store.range(&kind.storage(), &prefix, None).map(|(_, found)| found.value());
+        let all = api.store.range(kind.storage(), &prefix, None).map(|(_, found)| found.value());
         all.filter(|found| labels_match(&of["selector"], &found["metadata"]["labels"])).collect()
     };
     if found.is_empty() && of["parameterNotFoundAction"] != "Allow" {

@@ -215,6 +215,7 @@ impl Compiler {
             ends_after: self.time(rule.ends_after, scope),
             exit_code: self.number(rule.exit_code, scope, (0, 255)),
             message: self.optional(rule.message, scope),
+            waiting: self.optional(rule.waiting, scope),
             changes: self.changes(rule.changes, scope),
         }
     }
@@ -235,9 +236,30 @@ impl Compiler {
     }
 
     fn http(&mut self, rule: format::HttpRule, scope: &Scope) -> Option<HttpRule> {
-        let url = rule.url.0?;
+        let (url, is_pod) = match (rule.url, rule.path) {
+            (Some(url), None) => (url, false),
+            (None, Some(path)) => (path, true),
+            (Some(url), Some(_)) => {
+                self.error(&url, VALUE, "a rule has `url` or `path`, not both");
+                return None;
+            }
+            (None, None) => {
+                if let Some(at) = &rule.port {
+                    self.error(at, VALUE, "`port` requires `path`");
+                }
+                let message = "a rule of `http` has neither `url` nor `path`";
+                self.errors.push(Diagnostic::error(VALUE, message));
+                return None;
+            }
+        };
+        if let Some(at) = rule.port.as_ref().filter(|_| !is_pod) {
+            self.error(at, VALUE, "`port` requires `path`: that of a URL is in the URL");
+        }
+        if is_pod && !url.value.starts_with('/') {
+            self.error(&url, PATTERN, "a path begins with a slash");
+        }
         let pattern = self.pattern(&url, Pattern::text(&url.value, "[^/]+"))?;
-        let scope = scope.with(pattern.names());
+        let scope = scope.with(pattern.names()).with(OF_POD.into_iter().filter(|_| is_pod));
         if let (Some(json), Some(_)) = (&rule.json, &rule.body) {
             self.error(json, VALUE, "a rule has `json` or `body`, not both");
         }
@@ -259,6 +281,8 @@ impl Compiler {
             takes: self.time(rule.takes, &scope),
             fails: self.optional(rule.fails, &scope),
             url: pattern,
+            port: rule.port.map(|port| port.value.0),
+            is_pod,
         })
     }
 

@@ -7,11 +7,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 use operetta_lang::template::{Budget, EvalError, Live, Scope, Var};
 use operetta_package::readiness;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::pattern::{Captures, split_url};
 use super::pod::{self, Kinds};
-use super::rules::{Delay, Rules};
+use super::rules::{Delay, HttpRule, Rules};
 use super::turn::{Outcome, Turn, failed};
 use crate::programs::{Call, Course, Exec, ExecResult, Objects, Reply};
 use crate::request::decoded;
@@ -29,6 +29,8 @@ pub(super) struct File {
     /// The pods that run, by uid.
     pods: BTreeMap<String, Started>,
     kinds: Kinds,
+    /// How often the states have changed.
+    changes: u64,
 }
 
 /// A pod whose containers run.
@@ -37,6 +39,8 @@ struct Started {
     namespace: String,
     name: String,
     part: Part,
+    /// The pod as it was read last, with its version.
+    read: Option<(u64, Live)>,
     /// The rule that it follows.
     rule: Option<usize>,
 }
@@ -47,6 +51,23 @@ struct Part {
     key: String,
     env: Arc<Value>,
     disks: Arc<Value>,
+}
+
+impl Started {
+    /// The pod as it is now.
+    fn live(&mut self, objects: &dyn Objects) -> Option<Live> {
+        let version = objects.version("v1", "Pod", &self.namespace, &self.name);
+        if let Some((known, live)) = &self.read
+            && version == Some(*known)
+        {
+            return Some(live.clone());
+        }
+        let pod = objects.object("v1", "Pod", &self.namespace, &self.name)?;
+        let ready = readiness::of(&pod).is_ready();
+        let live = Live { value: Arc::new(pod), ready, current: true, kept: false };
+        self.read = version.map(|version| (version, live.clone()));
+        Some(live)
+    }
 }
 
 fn uid(pod: &Value) -> &str {
@@ -62,11 +83,42 @@ impl File {
     pub(super) fn new(rules: Rules) -> Self {
         let shared = rules.shared.clone();
         let (states, pods, kinds) = (BTreeMap::new(), BTreeMap::new(), Kinds::new());
-        Self { rules: Arc::new(rules), states, shared, pods, kinds }
+        Self { rules: Arc::new(rules), states, shared, pods, kinds, changes: 0 }
     }
 
     pub(super) fn name(&self) -> &str {
         &self.rules.name
+    }
+
+    /// The states, and what they began with.
+    pub(super) fn memory(&self) -> Value {
+        let Rules { state, shared, .. } = &*self.rules;
+        json!({"states": self.states, "began": state, "shared": self.shared, "shared began": shared})
+    }
+
+    /// Goes on with the states of a former version of this file. What begins with another value now begins anew.
+    pub(super) fn resume(&mut self, memory: &Value) {
+        let states = memory["states"].as_object().into_iter().flatten();
+        let states =
+            states.map(|(key, state)| (key.clone(), kept(&self.rules.state, &memory["began"], state)));
+        self.states = states.collect();
+        self.shared = kept(&self.rules.shared, &memory["shared began"], &memory["shared"]);
+    }
+
+    /// Remembers a pod that runs already. Its rule counts only for its readiness.
+    pub(super) fn adopt(&mut self, pod: &Value, objects: &dyn Objects, now: Timestamp) -> Outcome<()> {
+        self.register(pod, objects)?;
+        let rules = Arc::clone(&self.rules);
+        let Some((_, turn)) = self.about(&rules, pod, objects, now, Vec::new())? else { return Ok(()) };
+        for (index, rule) in rules.pods.iter().enumerate() {
+            if turn.holds(rule.when.as_ref())? {
+                if let Some(started) = self.pods.get_mut(uid(pod)) {
+                    started.rule = Some(index);
+                }
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// The variables of a pod.
@@ -109,7 +161,7 @@ impl File {
 
     /// A call about a state.
     fn turn<'r>(
-        &self,
+        &mut self,
         rules: &'r Rules,
         mut scope: Scope,
         key: &str,
@@ -119,13 +171,10 @@ impl File {
         scope.set("now", Var::Json(now.to_string().into()));
         scope.set("seconds", Var::Json((now.as_millisecond() / 1000).into()));
         if rules.reads.contains("pods") {
-            let pods = self.pods.iter().filter(|(_, started)| started.part.key == key);
+            let pods = self.pods.iter_mut().filter(|(_, started)| started.part.key == key);
             let pods = pods.filter_map(|(uid, started)| {
-                let pod = objects.object("v1", "Pod", &started.namespace, &started.name)?;
-                (pod["metadata"]["uid"] == **uid).then(|| {
-                    let ready = readiness::of(&pod).is_ready();
-                    Var::Object(Live { value: Arc::new(pod), ready, current: true, kept: false })
-                })
+                let pod = started.live(objects)?;
+                (pod.value["metadata"]["uid"] == **uid).then_some(Var::Object(pod))
             });
             scope.set("pods", Var::List(pods.collect()));
         }
@@ -135,8 +184,16 @@ impl File {
 
     /// Keeps what a call has changed.
     fn commit(&mut self, key: String, turn: Turn<'_>) {
-        self.states.insert(key, turn.state);
-        self.shared = turn.shared;
+        let before = self.states.get(&key).unwrap_or(&self.rules.state);
+        if *before != turn.state || self.shared != turn.shared {
+            self.changes += 1;
+            self.states.insert(key, turn.state);
+            self.shared = turn.shared;
+        }
+    }
+
+    pub(super) fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// Begins a call about a pod.
@@ -162,7 +219,8 @@ impl File {
         self.stop(pod);
         if let Some(part) = self.part(pod, objects)? {
             let text = |key: &str| pod["metadata"][key].as_str().unwrap_or_default().to_owned();
-            let started = Started { namespace: text("namespace"), name: text("name"), part, rule: None };
+            let started =
+                Started { namespace: text("namespace"), name: text("name"), part, read: None, rule: None };
             self.pods.insert(uid(pod).to_owned(), started);
         }
         Ok(())
@@ -194,8 +252,8 @@ impl File {
                 Delay::After(after) => turn.time(Some(after))?,
             };
             let exit_code = turn.number(rule.exit_code.as_ref(), 0, (0, 255))?.into();
-            let course =
-                Course { ready_after, ends_after, exit_code, message: turn.text(rule.message.as_ref())? };
+            let (message, waiting) = (turn.text(rule.message.as_ref())?, turn.text(rule.waiting.as_ref())?);
+            let course = Course { ready_after, ends_after, exit_code, message, waiting };
             self.commit(key, turn);
             if let Some(started) = self.pods.get_mut(uid(pod)) {
                 started.rule = Some(index);
@@ -288,10 +346,23 @@ impl File {
         objects: &dyn Objects,
     ) -> Outcome<Option<Result<Reply, String>>> {
         let rules = Arc::clone(&self.rules);
-        let (path, origin, query) = split_url(call.url);
-        for rule in
-            rules.http.iter().filter(|rule| rule.method.as_ref().is_none_or(|method| method == call.method))
-        {
+        let (url, origin, query) = split_url(call.url);
+        // Rules for pods see the path alone: a pod has many names.
+        let path = if call.pod.is_some() { &url[origin.len()..] } else { url };
+        let port = origin.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+        let part = match call.pod {
+            Some(pod) => match self.part(pod, objects)? {
+                Some(part) => Some((pod, part)),
+                None => return Ok(None),
+            },
+            None => None,
+        };
+        let is_for = |rule: &&HttpRule| {
+            rule.is_pod == call.pod.is_some()
+                && rule.method.as_ref().is_none_or(|method| method == call.method)
+                && (rule.port.is_none() || rule.port == port)
+        };
+        for rule in rules.http.iter().filter(is_for) {
             let mut captures = Captures::new();
             if !rule.url.fits(path, &mut captures) {
                 continue;
@@ -299,13 +370,18 @@ impl File {
             for (_, value) in &mut captures {
                 *value = decoded(value, false);
             }
-            let scope = request(call, path, &query);
+            let scope = match &part {
+                None => Scope::within(Arc::new(Budget::default())),
+                Some((pod, part)) => self.scope(pod, objects, &part.env, &part.disks),
+            };
+            let scope = request(scope, call, path, &query);
             let keyed = captures.iter().fold(scope.clone(), |scope, (name, value)| {
                 scope.with(name, Var::Json(value.as_str().into()))
             });
-            let key = match &rule.per {
-                None => origin.to_owned(),
-                Some(per) => match rules.engine.eval_text(&per.value, &keyed) {
+            let key = match (&rule.per, &part) {
+                (None, None) => origin.to_owned(),
+                (None, Some((_, part))) => part.key.clone(),
+                (Some(per), _) => match rules.engine.eval_text(&per.value, &keyed) {
                     Ok(Some(Value::String(key))) => key,
                     Ok(key) => key.unwrap_or_default().to_string(),
                     Err(error) => return Err(failed(&error, per)),
@@ -343,14 +419,22 @@ impl File {
     }
 }
 
+/// The values of a state whose beginning is unchanged; others begin.
+fn kept(begins: &Value, began: &Value, state: &Value) -> Value {
+    let entries = begins.as_object().into_iter().flatten().filter_map(|(name, begin)| {
+        let value = if began.get(name) == Some(begin) { state.get(name)? } else { begin };
+        Some((name.clone(), value.clone()))
+    });
+    entries.collect::<Map<_, _>>().into()
+}
+
 /// The variables of a request.
-fn request(call: &Call<'_>, path: &str, query: &Captures) -> Scope {
+fn request(mut scope: Scope, call: &Call<'_>, path: &str, query: &Captures) -> Scope {
     let map = |pairs: &[(String, String)]| {
         Value::Object(pairs.iter().map(|(name, value)| (name.clone(), value.as_str().into())).collect())
     };
     let text = String::from_utf8_lossy(call.body);
     let body = serde_json::from_slice(call.body).unwrap_or_else(|_| text.as_ref().into());
-    let mut scope = Scope::within(Arc::new(Budget::default()));
     scope.set("method", Var::Json(call.method.into()));
     scope.set("url", Var::Json(path.into()));
     scope.set("query", Var::Json(map(query)));

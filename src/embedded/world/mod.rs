@@ -93,6 +93,10 @@ impl World {
 }
 
 impl Programs for World {
+    fn copy(&self) -> Box<dyn Programs> {
+        Box::new(self.clone())
+    }
+
     fn start(&mut self, pod: &Value, objects: &dyn Objects, now: Timestamp) -> Course {
         self.now = now;
         // Each file knows the pods of its states, whichever answers.
@@ -110,12 +114,30 @@ impl Programs for World {
         self.first(|file, now| file.ready(pod, objects, now)).is_ok_and(|ready| ready.unwrap_or(true))
     }
 
+    fn memory(&self) -> Value {
+        self.files.iter().map(|file| (file.name().to_owned(), file.memory())).collect()
+    }
+
+    fn resume(&mut self, memory: &Value, pods: &[Value], objects: &dyn Objects, now: Timestamp) {
+        self.now = now;
+        for file in &mut self.files {
+            if let Some(memory) = memory.get(file.name()) {
+                file.resume(memory);
+            }
+        }
+        for pod in pods {
+            // A fault is kept, and the pod has no part in that file.
+            let _ = self.first(|file, now| file.adopt(pod, objects, now).map(|()| None::<()>));
+        }
+    }
+
     fn faults(&self) -> Vec<Diagnostic> {
         World::faults(self).to_vec()
     }
 
-    fn has_readiness(&self) -> bool {
-        self.files.iter().any(File::has_readiness)
+    fn readiness(&self) -> Option<u64> {
+        let has_readiness = self.files.iter().any(File::has_readiness);
+        has_readiness.then(|| self.files.iter().map(File::changes).sum())
     }
 
     fn stop(&mut self, pod: &Value, objects: &dyn Objects, now: Timestamp) {

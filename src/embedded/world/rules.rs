@@ -48,6 +48,7 @@ pub(super) struct PodRule {
     pub(super) ends_after: Option<At<Text>>,
     pub(super) exit_code: Option<At<Text>>,
     pub(super) message: Option<At<Text>>,
+    pub(super) waiting: Option<At<Text>>,
     pub(super) changes: Vec<Change>,
 }
 
@@ -66,7 +67,12 @@ pub(super) struct ExecRule {
 #[derive(Debug)]
 pub(super) struct HttpRule {
     pub(super) method: Option<String>,
+    /// The whole URL, or of a rule for pods the path.
     pub(super) url: Pattern,
+    /// Whether it is a rule for pods.
+    pub(super) is_pod: bool,
+    /// The port of the pod; `None` is any.
+    pub(super) port: Option<u16>,
     pub(super) when: When,
     pub(super) per: Option<At<Text>>,
     pub(super) changes: Vec<Change>,

@@ -12,7 +12,7 @@ impl Basic {
     /// No type.
     pub const NONE: Self = Self(0);
     /// Null.
-    pub(crate) const NULL: Self = Self(1);
+    pub const NULL: Self = Self(1);
     /// A boolean.
     pub const BOOL: Self = Self(1 << 1);
     /// A whole number.

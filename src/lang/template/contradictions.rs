@@ -1,7 +1,7 @@
 //! Conditions that cannot hold together.
 
 use super::code::{Comparison, Kind, Node};
-use super::mistakes::{constant, equal, flat, path, turned, within, words};
+use super::nodes::{constant, equal, flat, path, turned, within, words};
 use super::reads::Segment;
 use super::value::Name;
 use super::{Engine, Expr};

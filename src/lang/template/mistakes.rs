@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::absent::true_of_absent;
 use super::code::{Assignee, Comparison, Kind, Node, Stmt, Unit};
 use super::contradictions::{contradict, excludes};
-use super::json::{JsonPath, Meter};
-use super::limits::Run;
+use super::nodes::{constant, equal, flat, path, turned, within, words};
 use super::reads::Segment;
 use super::text::TextUnit;
 use super::value::{Name, Val};
@@ -29,6 +29,8 @@ pub struct Fact {
     pub least: Option<f64>,
     /// The maximum of a number.
     pub most: Option<f64>,
+    /// The conditions under which it is there; empty if the package sets none.
+    pub whens: Vec<String>,
 }
 
 /// The facts about a path: its variable and its steps.
@@ -54,6 +56,8 @@ pub enum MistakeKind {
     SameBranches,
     /// `default` is applied to a path that always has a value. Contains whether its argument is `omit`.
     NeverMissing(bool),
+    /// A comparison is true, too, while what it reads is not there.
+    TrueOfAbsent,
     /// `omit` is used in an expression or a text that cannot be omitted.
     NoOmit,
 }
@@ -78,6 +82,10 @@ impl Engine {
             finder.condition(&expr.0.node);
         }
         if purpose != Purpose::Value {
+            let whens = |root: &str, path: &[Segment]| facts(root, path).whens;
+            for node in true_of_absent(&expr.0.node, &unit.source.text, &whens) {
+                finder.found(node.span, MistakeKind::TrueOfAbsent);
+            }
             within(&expr.0.node, &mut |node| {
                 if matches!(node.kind, Kind::Const(Val::Omit)) {
                     finder.found(node.span, MistakeKind::NoOmit);
@@ -371,29 +379,6 @@ impl<'a> Finder<'a> {
     }
 }
 
-/// The operands of a chain of `and`, or of `or`.
-pub(super) fn flat(node: &Node, and: bool) -> Vec<&Node> {
-    let (mut sides, mut open) = (Vec::new(), vec![node]);
-    while let Some(node) = open.pop() {
-        match &node.kind {
-            Kind::And(pair) if and => open.extend([&pair.1, &pair.0]),
-            Kind::Or(pair) if !and => open.extend([&pair.1, &pair.0]),
-            _ => sides.push(node),
-        }
-    }
-    sides
-}
-
-pub(super) fn turned(op: Comparison) -> Comparison {
-    match op {
-        Comparison::Lt => Comparison::Gt,
-        Comparison::Le => Comparison::Ge,
-        Comparison::Gt => Comparison::Lt,
-        Comparison::Ge => Comparison::Le,
-        other => other,
-    }
-}
-
 fn order(op: Comparison, left: f64, right: f64) -> Option<bool> {
     match op {
         Comparison::Lt => Some(left < right),
@@ -404,57 +389,12 @@ fn order(op: Comparison, left: f64, right: f64) -> Option<bool> {
     }
 }
 
-pub(super) fn equal(left: &Value, right: &Value) -> bool {
-    match (left.as_f64(), right.as_f64()) {
-        #[allow(clippy::float_cmp)] // expressions compare numbers in the same way
-        (Some(left), Some(right)) => left == right,
-        _ => left == right,
-    }
-}
-
 fn is_true(value: &Value) -> bool {
     match value {
         Value::String(text) => !text.is_empty(),
         Value::Bool(value) => *value,
         Value::Number(number) => number.as_f64() != Some(0.0),
         _ => false,
-    }
-}
-
-/// The value of a literal.
-pub(super) fn constant(node: &Node) -> Option<Value> {
-    let Kind::Const(value) = &node.kind else { return None };
-    if matches!(value, Val::Undefined | Val::Omit) {
-        return None;
-    }
-    let engine = Engine::empty();
-    value.to_json(&Run::new(&engine), &mut Meter::new(1 << 16), &mut JsonPath::default()).ok()
-}
-
-/// The variable and the steps of a path with literal steps.
-pub(super) fn path(node: &Node) -> Option<(Name, Vec<Segment>)> {
-    let mut segments = Vec::new();
-    let mut at = node;
-    loop {
-        match &at.kind {
-            Kind::Var(name) => {
-                segments.reverse();
-                return Some((Arc::clone(name), segments));
-            }
-            Kind::Attr(base, name) => {
-                segments.push(Segment::Key(name.to_string()));
-                at = base;
-            }
-            Kind::Item(base, key) => {
-                segments.push(match &key.kind {
-                    Kind::Const(Val::Str(name)) => Segment::Key(name.to_string()),
-                    Kind::Const(Val::Int(index)) => Segment::Index(i64::try_from(*index).ok()?),
-                    _ => return None,
-                });
-                at = base;
-            }
-            _ => return None,
-        }
     }
 }
 
@@ -473,10 +413,6 @@ fn written(stmts: &[Stmt], source: &Source) -> Option<String> {
         }
     }
     Some(words(&text))
-}
-
-pub(super) fn words(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn names(target: &Assignee, out: &mut BTreeSet<Name>) {
@@ -527,51 +463,5 @@ fn each_node<'u>(unit: &'u Unit, f: &mut dyn FnMut(&'u Node)) {
     all.extend(unit.macros.iter().flat_map(|def| def.params.iter().filter_map(|(_, value)| value.as_ref())));
     for node in all {
         within(node, f);
-    }
-}
-
-/// Calls `f` with an expression and all nested ones. Not recursive: an expression may be deep.
-pub(super) fn within<'u>(node: &'u Node, f: &mut dyn FnMut(&'u Node)) {
-    let mut open = vec![node];
-    while let Some(node) = open.pop() {
-        f(node);
-        match &node.kind {
-            Kind::Const(_) | Kind::Var(_) => {}
-            Kind::Attr(base, _) | Kind::Not(base) | Kind::Neg(base) => open.push(base),
-            Kind::Item(base, key) => open.extend([&**base, &**key]),
-            Kind::Slice(parts) => {
-                open.push(&parts.0);
-                open.extend(parts.1.iter().flatten());
-            }
-            Kind::And(sides) | Kind::Or(sides) | Kind::Binary(_, sides) => open.extend([&sides.0, &sides.1]),
-            Kind::Compare(first, rest) => {
-                open.push(first);
-                open.extend(rest.iter().map(|(_, node)| node));
-            }
-            Kind::If(parts) => {
-                open.extend([&parts.0, &parts.1]);
-                open.extend(&parts.2);
-            }
-            Kind::Default(parts) => {
-                open.push(&parts.0);
-                open.extend(parts.1.iter().chain(&parts.2));
-            }
-            Kind::Filter(_, input, args) | Kind::Test(_, input, args) => {
-                open.push(input);
-                open.extend(args.iter().flatten());
-            }
-            Kind::Function(_, args, keywords) => {
-                open.extend(args.iter().flatten());
-                open.extend(keywords.iter().map(|(_, node)| node));
-            }
-            Kind::Macro(_, args) => open.extend(args.iter().flatten()),
-            Kind::Partial(_, vars) => open.extend(vars.iter().map(|(_, node)| node)),
-            Kind::Method(base, _, args) => {
-                open.push(base);
-                open.extend(args);
-            }
-            Kind::List(items) => open.extend(items),
-            Kind::Map(entries) => open.extend(entries.iter().flat_map(|(key, value)| [key, value])),
-        }
     }
 }

@@ -18,6 +18,7 @@
 // `Diagnostic` exceeds clippy's size limit. Errors end a whole compilation, so boxing them has no benefit.
 #![allow(clippy::result_large_err)]
 
+mod absent;
 mod budget;
 mod builtins;
 mod code;
@@ -35,6 +36,8 @@ mod limits;
 mod lower;
 mod mistakes;
 mod names;
+mod nodes;
+mod operands;
 mod ops;
 mod parse;
 mod pattern;
@@ -72,7 +75,7 @@ use text::{ExprUnit, TextUnit};
 use value::Val;
 
 pub use budget::{Budget, Exceeded, Totals};
-pub use builtins::secrets::Certificate;
+pub use builtins::secrets::{Certificate, Signer};
 pub use builtins::secrets::{holds_mark, password_length, take_certificate};
 pub use errors::EvalError;
 pub use infer::Infer;

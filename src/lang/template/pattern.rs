@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::Engine;
 use super::code::{Binary, Kind, Node, Stmt};
-use super::mistakes::{constant, path};
+use super::nodes::{constant, path};
 use super::reads::{Segment, access};
 use super::scope::{Lets, Scope, Var};
 use super::text::{Text, TextUnit};

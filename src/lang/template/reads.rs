@@ -8,7 +8,7 @@ pub struct Reads {
     /// The paths, in the order of the text, followed by those of partials. The lets that are read appear as
     /// `let.<name>`.
     pub paths: Vec<ReadPath>,
-    /// The calls of `password(...)` and `tls_self_signed(...)`.
+    /// The calls of functions that generate: `password(...)`, `tls_ca(...)` and their like.
     pub generates: Vec<Location>,
 }
 

@@ -6,6 +6,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
+use operetta_package::image;
 use serde_json::Value;
 
 use super::images::{BLOBS, MANIFEST, NAMES};
@@ -17,21 +18,25 @@ const NAMES_OF_IMAGE: [&str; 2] = ["io.containerd.image.name", "org.opencontaine
 /// The folder of the blobs of a layout.
 const LAYOUT_BLOBS: &str = "blobs/sha256";
 
-/// Creates a folder for the registry, with the images of the node (`set`) and those of the layouts.
-pub(super) fn merge(set: &Path, layouts: &[PathBuf], folder: &Path) -> Result<(), Error> {
+/// Creates a folder for the registry, with the images of the cache (`sets`) and those of the layouts; of two with one name
+/// the later one counts.
+pub(super) fn merge(sets: &[PathBuf], layouts: &[PathBuf], folder: &Path) -> Result<(), Error> {
     let blobs = folder.join(BLOBS);
     fs::create_dir_all(&blobs).map_err(Error::io("create", &blobs))?;
     let link = |from: &Path, digest: &str| {
         let to = blobs.join(digest);
         if to.is_symlink() { Ok(()) } else { symlink(from, &to).map_err(Error::io("create", &to)) }
     };
-    let own = set.join(BLOBS);
-    for entry in fs::read_dir(&own).map_err(Error::io("read", &own))?.flatten() {
-        link(&entry.path(), &entry.file_name().to_string_lossy())?;
+    let mut names: BTreeMap<String, String> = BTreeMap::new();
+    for set in sets {
+        let own = set.join(BLOBS);
+        for entry in fs::read_dir(&own).map_err(Error::io("read", &own))?.flatten() {
+            link(&entry.path(), &entry.file_name().to_string_lossy())?;
+        }
+        let path = set.join(NAMES);
+        let text = fs::read(&path).map_err(Error::io("read", &path))?;
+        names.extend(serde_json::from_slice::<BTreeMap<_, _>>(&text).unwrap_or_default());
     }
-    let path = set.join(NAMES);
-    let text = fs::read(&path).map_err(Error::io("read", &path))?;
-    let mut names: BTreeMap<String, String> = serde_json::from_slice(&text).unwrap_or_default();
     for layout in layouts {
         let layout = fs::canonicalize(layout).map_err(Error::io("read", layout))?;
         let content = layout.join(LAYOUT_BLOBS);
@@ -78,16 +83,8 @@ fn images(layout: &Path) -> Result<Vec<(String, String)>, Error> {
 
 /// Completes a name to the form that containerd requests: with a registry and a tag.
 fn full(name: &str) -> String {
-    let tagged = if name.rsplit('/').next().is_some_and(|end| end.contains(':')) {
-        name.to_owned()
-    } else {
-        format!("{name}:latest")
-    };
-    match tagged.split_once('/') {
-        None => format!("docker.io/library/{tagged}"),
-        Some((first, _)) if first.contains(['.', ':']) || first == "localhost" => tagged,
-        Some(_) => format!("docker.io/{tagged}"),
-    }
+    let name = image::full(name);
+    if name.rsplit('/').next().is_some_and(|end| end.contains(':')) { name } else { format!("{name}:latest") }
 }
 
 #[cfg(test)]
@@ -129,13 +126,13 @@ mod tests {
         index(&[(whole, "ghcr.io/team/o:1"), (name, "1")]);
         assert_eq!(images(&layout).unwrap(), [("ghcr.io/team/o:1".to_owned(), "sha256:bb".to_owned())]);
         index(&[(name, "o:1")]);
-        merge(&set, std::slice::from_ref(&layout), &folder).unwrap();
+        merge(std::slice::from_ref(&set), std::slice::from_ref(&layout), &folder).unwrap();
         let names: Value = serde_json::from_slice(&fs::read(folder.join(NAMES)).unwrap()).unwrap();
         assert_eq!(names["docker.io/library/o:1"], "sha256:bb");
         assert_eq!(names["quay.io/a:1"], "sha256:aa");
         assert_eq!(fs::read_to_string(folder.join(BLOBS).join("sha256:bb")).unwrap(), "theirs");
         assert_eq!(fs::read_to_string(folder.join(BLOBS).join("sha256:aa")).unwrap(), "own");
         fs::write(layout.join("index.json"), "{}").unwrap();
-        assert!(matches!(merge(&set, &[layout], &folder), Err(Error::Layout { .. })));
+        assert!(matches!(merge(&[set], &[layout], &folder), Err(Error::Layout { .. })));
     }
 }

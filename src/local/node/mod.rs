@@ -1,5 +1,5 @@
 //! Runs a real node on this machine, instead of fake ones: containerd, kubelet, kube-proxy, `CoreDNS`, and a
-//! registry of images that are built from Go modules and Debian packages. Linux only, as root.
+//! registry of images that are built from Go modules, Debian packages and archives. Linux only, as root.
 
 pub(super) mod config;
 pub(super) mod images;
@@ -28,14 +28,14 @@ use network::Place;
 /// The name of the images' folder in the folder of the control plane.
 const IMAGES: &str = "images";
 
-/// Writes the files of the node's components. `images` is the folder of images in the cache, `layouts`
+/// Writes the files of the node's components. `images` are the folders of images in the cache, `layouts`
 /// contain additional images.
 pub(super) fn prepare(
     folder: &Path,
     place: &Place,
     binaries: &Binaries,
     runc: &Path,
-    images: &Path,
+    images: &[PathBuf],
     layouts: &[PathBuf],
 ) -> Result<(), Error> {
     let cni = binaries.path(Tool::CniPtp);
@@ -48,12 +48,7 @@ pub(super) fn prepare(
         }
         kubeconfig::write(&path, &text)?;
     }
-    let link = folder.join(IMAGES);
-    if layouts.is_empty() {
-        std::os::unix::fs::symlink(images, &link).map_err(Error::io("create", &link))?;
-    } else {
-        layouts::merge(images, layouts, &link)?;
-    }
+    layouts::merge(images, layouts, &folder.join(IMAGES))?;
     let [ca, certificate, key] =
         kubelet_client().map_err(|error| Error::Certificate { reason: error.to_string() })?;
     kubeconfig::write(&folder.join(KUBELET_CA), &ca)?;

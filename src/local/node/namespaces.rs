@@ -261,7 +261,8 @@ mod tests {
         };
         let (locked, unlocked, other) = (folder("a"), folder("b"), folder("c"));
         let _lock = lock(&locked).unwrap();
-        drop(lock(&unlocked).unwrap());
+        // Dropping the file would not do: a process that another test starts can hold the lock for a moment, too.
+        lock(&unlocked).unwrap().unlock().unwrap();
         remove_stale(parent.path(), &[]);
         assert!(locked.exists() && !unlocked.exists() && other.exists());
     }

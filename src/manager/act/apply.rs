@@ -30,7 +30,10 @@ impl Executor {
         let again = |error: &CallError| error.class == Class::Conflict && !error.is_apply_conflict();
         let adopted = self.is_of_others(apply).then_some(Adopted::HandedOver);
         if let Some(former) = self.former_package(object, registered) {
-            fields.take_over(&former, registered.operator()).await?;
+            match fields.take_over(&former, registered.operator()).await {
+                Err(error) if again(&error) => return Ok(Reply::Again),
+                result => result?,
+            }
         }
         self.complete(&cluster, &kind, (&apply.desired, &apply.expect), &mut body).await?;
         let mut moved: Vec<Moved> = match fields.prepare(apply, &mut body).await {

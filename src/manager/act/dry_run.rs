@@ -140,7 +140,7 @@ pub(crate) async fn send(
         }
     }
     let error = immutable::classify(cluster, kind, &check.desired, manager, error).await;
-    if check.policy.recreates && error.is_immutable_change() {
+    if check.policy.recreates() && error.is_immutable_change() {
         return match immutable::try_creation(cluster, kind, &check.desired.body, manager).await {
             Ok(()) => Ok(DryRun::Recreate(error)),
             Err(error) => DryRun::of_failure(error),

@@ -10,6 +10,7 @@ use tracing::warn;
 
 mod adopt;
 mod apply;
+mod certificates;
 mod dry_run;
 mod immutable;
 mod instance;

@@ -11,7 +11,8 @@ use crate::children::{Apply, Desired, Expect, names};
 use crate::cluster::Cluster;
 use crate::package::ConflictPolicy;
 
-/// How often a patch of managedFields is tried again because another client wrote the object meanwhile.
+/// How often a patch of managedFields is tried while other clients write the object. After that nothing is applied: it would remove
+/// what has not left our entry.
 const ATTEMPTS: usize = 5;
 
 /// The manager to which the API server attributes what existed before the first apply.
@@ -116,7 +117,8 @@ impl FieldOwnership<'_> {
         conflicts: ConflictPolicy,
     ) -> Result<Option<Moved>, CallError> {
         let object = &self.desired.object;
-        for _ in 0..ATTEMPTS {
+        let mut attempts = 1..ATTEMPTS;
+        loop {
             let Some(live) = self.live().await? else { return Ok(None) };
             let paths = find(&live);
             let meta = &live["metadata"];
@@ -129,12 +131,11 @@ impl FieldOwnership<'_> {
             debug!(object = %object, fields = paths.len(), "reclaiming fields from other managers");
             match self.write_entries(&meta["resourceVersion"], &entries, None).await {
                 // Another client, mostly a controller, has written the object meanwhile: try again.
-                Err(error) if error.class == Class::Conflict => {}
+                Err(error) if error.class == Class::Conflict && attempts.next().is_some() => {}
                 Err(error) => return Err(error),
                 Ok(_) => return Ok(Some(Moved { paths, before: meta["managedFields"].clone() })),
             }
         }
-        Ok(None)
     }
 
     /// Gives moved fields back to their owners after an apply that was refused nevertheless. Otherwise the
@@ -142,7 +143,7 @@ impl FieldOwnership<'_> {
     pub(super) async fn give_back(self, moved: &Moved) {
         let result = self.rewrite(|live| {
             let entries = &live["metadata"]["managedFields"];
-            fields::release(entries, self.manager, &moved.paths, Some(&moved.before))
+            Some((fields::release(entries, self.manager, &moved.paths, Some(&moved.before))?, None))
         });
         if let Err(error) = result.await {
             warn!(object = %self.desired.object, %error, "fields of others stay in our entry until the next apply");
@@ -154,21 +155,15 @@ impl FieldOwnership<'_> {
     /// live object is that of the other package until then.
     pub(super) async fn take_over(self, former: &str, package: &str) -> Result<(), CallError> {
         let (from, to) = (names::field_manager(former), names::field_manager(package));
-        for _ in 0..ATTEMPTS {
-            let Some(live) = self.live().await? else { return Ok(()) };
+        let label = format!("/metadata/labels/{}", names::OPERATOR.replace('/', "~1"));
+        let label = json!({"op": "replace", "path": label, "value": package});
+        self.rewrite(|live| {
             let meta = &live["metadata"];
-            if meta["labels"][names::OPERATOR] != former {
-                return Ok(());
-            }
-            let Some(entries) = fields::hand_over(&meta["managedFields"], &from, &to) else { return Ok(()) };
-            let label = format!("/metadata/labels/{}", names::OPERATOR.replace('/', "~1"));
-            let label = json!({"op": "replace", "path": label, "value": package});
-            match self.write_entries(&meta["resourceVersion"], &entries, Some(label)).await {
-                Err(error) if error.class == Class::Conflict => {}
-                result => return result.map(drop),
-            }
-        }
-        Ok(())
+            let is_theirs = meta["labels"][names::OPERATOR] == former;
+            let entries = is_theirs.then(|| fields::hand_over(&meta["managedFields"], &from, &to))??;
+            Some((entries, Some(label.clone())))
+        })
+        .await
     }
 
     /// Releases the fields of our entry that the desired object does not have, if the object was last applied
@@ -184,22 +179,26 @@ impl FieldOwnership<'_> {
                 && fields::is_in_version(entries, self.manager, &self.desired.object.gvk.api_version);
             let all = fields::uncovered(&self.desired.body, &owned).is_none();
             let paths = fields::excess(&self.desired.body, &owned, &self.desired.keep, all);
-            fields::release(entries, self.manager, &paths, None).filter(|_| is_same && is_as_applied)
+            let released = fields::release(entries, self.manager, &paths, None)?;
+            (is_same && is_as_applied).then_some((released, None))
         })
         .await
     }
 
-    /// Changes the managedFields of the live object; `None` leaves them.
-    async fn rewrite(self, change: impl Fn(&Value) -> Option<Value>) -> Result<(), CallError> {
-        for _ in 0..ATTEMPTS {
+    /// Changes the managedFields of the live object, and what else the patch has; `None` leaves them.
+    async fn rewrite(
+        self,
+        change: impl Fn(&Value) -> Option<(Value, Option<Value>)>,
+    ) -> Result<(), CallError> {
+        let mut attempts = 1..ATTEMPTS;
+        loop {
             let Some(live) = self.live().await? else { return Ok(()) };
-            let Some(entries) = change(&live) else { return Ok(()) };
-            match self.write_entries(&live["metadata"]["resourceVersion"], &entries, None).await {
-                Err(error) if error.class == Class::Conflict => {}
+            let Some((entries, more)) = change(&live) else { return Ok(()) };
+            match self.write_entries(&live["metadata"]["resourceVersion"], &entries, more).await {
+                Err(error) if error.class == Class::Conflict && attempts.next().is_some() => {}
                 result => return result.map(drop),
             }
         }
-        Ok(())
     }
 
     /// Removes the entry that the server adds to an object without managedFields: it would keep the fields that we give up

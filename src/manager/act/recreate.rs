@@ -11,6 +11,7 @@ use crate::api::{ApiKind, CallError};
 use crate::children::immutable::permit_recreation;
 use crate::children::{Apply, Observed, names};
 use crate::cluster::{Cluster, Propagation};
+use crate::package::ImmutableChange;
 
 impl Executor {
     /// Deletes the object after a dry run has shown that the server would create the desired one. The next decisions
@@ -35,7 +36,11 @@ impl Executor {
         if apply.notes_recreation {
             self.note_recreation(&live.instance_uid, &apply.item).await?;
         }
-        self.delete(cluster, live, Propagation::Background).await?;
+        let propagation = match apply.policy.on_immutable_change {
+            ImmutableChange::Orphan => Propagation::Orphan,
+            ImmutableChange::Recreate | ImmutableChange::Fail => Propagation::Background,
+        };
+        self.delete(cluster, live, propagation).await?;
         // If the precondition failed, the object was read again and still exists.
         let left = self.store.index().children_of(&live.instance_uid);
         let stays = left.iter().any(|o| o.object == *object && o.uid == live.uid && !o.terminating);

@@ -11,10 +11,9 @@ use super::super::operators::Settings;
 use super::super::registry::Registered;
 use super::Executor;
 use crate::api::{ApiKind, CallError, Class, Gvk, ObjectRef};
-use crate::children::plans::RunObject;
 use crate::children::{Action, ActionOutcome, guarded, names};
 use crate::cluster::Cluster;
-use crate::plan::{DELETE_CHILD, PlanRun};
+use crate::plan::{DELETE_CHILD, PlanRun, RunObject};
 
 impl Executor {
     /// Removes the finalizer. A failure on an instance that is being deleted is an outcome, not an error.

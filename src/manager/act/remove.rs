@@ -41,6 +41,7 @@ impl Executor {
         for action in actions {
             let done = match &action {
                 Action::Delete(o) => self.delete_wanted(&cluster, key, o, propagation).await,
+                Action::ForceDelete(o) => self.delete_wanted(&cluster, key, o, Propagation::AtOnce).await,
                 Action::Retain(o) | Action::Ask(o) | Action::Orphan(o) | Action::Unmark(o) => {
                     self.mark(&cluster, &action, o).await
                 }

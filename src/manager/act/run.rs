@@ -11,11 +11,12 @@ use super::super::registry::Registered;
 use super::{Executor, NOTES};
 use crate::api::{ApiKind, CallError, Class, Gvk, controller_uid};
 use crate::children::names;
-use crate::children::plans::{
-    Call, CallKey, Guard, JobEnd, RunAction, RunEvent, RunObject, RunRef, StateWrite,
-};
+use crate::children::plans::Call;
 use crate::cluster::{Cluster, Propagation};
-use crate::plan::{DELETE_CHILD, Intent, JobResult, PatchRequest, Reply, Request, request::CallFailure};
+use crate::plan::{
+    CallKey, DELETE_CHILD, Guard, JobEnd, JobResult, PatchRequest, Reply, Request, RunAction, RunEvent,
+    RunObject, RunRef, StateWrite, request::CallFailure,
+};
 use crate::printable;
 
 /// How many lines of a failed Job's log are shown.
@@ -58,8 +59,7 @@ impl Executor {
                     if !is_stored {
                         return Ok(());
                     }
-                    for Intent { step, attempt, request } in intents {
-                        let call = CallKey { run: run.uid.as_str().into(), step: step.into(), attempt };
+                    for (call, request) in intents {
                         self.effects.calls.set(key, call, Call::Intended(request));
                     }
                     let (plan, ended) = ended;
@@ -104,13 +104,30 @@ impl Executor {
                         self.delete_state(registered, &state).await?;
                     }
                 }
-                RunAction::Call { run, step, attempt, request } => {
-                    let call = CallKey { run: run.into(), step: step.into(), attempt };
+                RunAction::Call(call, request) => {
                     let is_deleting = !instance["metadata"]["deletionTimestamp"].is_null();
                     self.call(key, registered, call, *request, is_deleting);
                 }
                 RunAction::ReadJob(job, end) => self.read_job(key, registered, job, end),
                 RunAction::EmptySecret(secret) => self.empty_secret(registered, &secret).await?,
+                RunAction::StoreInChild { step, secret, data } => {
+                    let patch = json!({
+                        "metadata": {"uid": secret.uid, "resourceVersion": secret.resource_version},
+                        "data": data.0,
+                    });
+                    let (namespace, name) = (Some(secret.namespace.as_str()), secret.name.as_str());
+                    let kind = ApiKind::built_in("v1", "Secret");
+                    let cluster = self.effects.for_children(registered);
+                    let reply = cluster.merge_patch(&kind, namespace, name, None, &patch, names::STORE).await;
+                    if let Err(mut error) = reply {
+                        // The Secret is read again before anything is decided.
+                        if error.class == Class::Conflict {
+                            error.class = Class::Retry;
+                        }
+                        return Err(error.about(true));
+                    }
+                    self.effects.calls.set_stored(key, step);
+                }
                 RunAction::StoreSecrets { step, values, secret } => {
                     self.store_secrets(registered, &secret).await?;
                     self.effects.calls.set_secrets(key, step, values);
@@ -206,7 +223,15 @@ impl Executor {
                 return self.delete_run_object(registered, sort, &RunRef::of(&live)).await;
             }
             Ok(_) => {}
-            Err(error) if matches!(error.class, Class::Conflict | Class::NotFound) => {}
+            Err(error) if error.class == Class::NotFound => {}
+            Err(mut error) if error.class == Class::Conflict => {
+                // Another object has the name by now, or this one was written at the same time.
+                let live = cluster.get(&sort.kind(), namespace, &state.name).await?;
+                if live.is_some_and(|live| live["metadata"]["uid"] == *state.uid) {
+                    error.class = Class::Retry;
+                    return Err(error);
+                }
+            }
             Err(error) => return Err(error),
         }
         self.store.forget_run_object(sort, state);
@@ -428,7 +453,9 @@ impl Executor {
     async fn answer(&self, registered: &Registered, request: &Request) -> Result<Reply, CallFailure> {
         let cluster = self.effects.for_children(registered);
         match request {
-            Request::Http(request) => self.effects.http.send(request).await.map(Reply::Http),
+            Request::Http(request) => {
+                self.effects.send(registered.operator(), request).await.map(Reply::Http)
+            }
             Request::Exec(request) => cluster.exec(request).await.map(Reply::Exec),
             Request::Patch(patch) => self.patch(&cluster, patch).await.map(|()| Reply::Patched),
         }

@@ -1,29 +1,19 @@
 //! Passwords and certificates that are generated once. A render contains none of them. Here the live value is filled in, or
 //! a new one if there never was one. They are read from the one Secret that is applied, and are shown nowhere.
 
-use std::time::{Duration, SystemTime};
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use rcgen::{
-    CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose,
-};
 use serde_json::Value;
 use tracing::debug;
 
 use super::Executor;
+use super::certificates::issue;
 use super::proof::ProofKey;
 use crate::api::{ApiKind, CallError, Class};
 use crate::children::{
     Apply, Desired, Expect, GENERATED_FOREIGN, GENERATED_MISSING, Generated, Secret, names,
 };
-use crate::clock;
 use crate::cluster::Cluster;
-use crate::template::Certificate;
-
-const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// How far other clocks may lag behind ours.
-const SKEW: Duration = Duration::from_secs(5 * 60);
 
 /// Letters and digits, which need no escaping in a URL, a shell or a configuration file.
 const LETTERS: &[u8; 62] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
@@ -153,7 +143,7 @@ fn fill(desired: &Desired, live: Option<&Value>, trust: Trust, body: &mut Value)
                 return Err(half(desired, key));
             }
             Secret::Certificate(certificate) => {
-                let pair = self_signed(certificate)?;
+                let pair = issue(certificate)?;
                 for (key, text) in names::TLS.into_iter().zip(pair) {
                     body["data"][key] = STANDARD.encode(text).into();
                 }
@@ -206,26 +196,6 @@ fn half(desired: &Desired, key: &str) -> CallError {
     CallError::new(Class::Permanent, 0, GENERATED_MISSING, message)
 }
 
-/// A new key, ECDSA over P-256, and its certificate: both as PEM, the certificate first.
-fn self_signed(wanted: &Certificate) -> Result<[String; 2], CallError> {
-    // The errors contain no secret, but are of no use to the reader.
-    let failed =
-        |_| CallError::new(Class::Retry, 0, "CertificateFailed", "no certificate could be made".to_owned());
-    let mut params = CertificateParams::new(wanted.names.clone()).map_err(failed)?;
-    let name = wanted.names.iter().find(|name| name.len() <= 64).map_or("operetta", String::as_str);
-    params.distinguished_name = DistinguishedName::new();
-    params.distinguished_name.push(DnType::CommonName, name);
-    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-    params.extended_key_usages =
-        vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-    let now = SystemTime::from(clock::now());
-    params.not_before = (now - SKEW).into();
-    params.not_after = (now + DAY * wanted.days).into();
-    let key = KeyPair::generate().map_err(failed)?;
-    let certificate = params.self_signed(&key).map_err(failed)?;
-    Ok([certificate.pem(), key.serialize_pem()])
-}
-
 fn password(length: usize) -> Result<String, CallError> {
     let mut text = String::with_capacity(length);
     let mut bytes = [0u8; 64];
@@ -248,12 +218,14 @@ fn password(length: usize) -> Result<String, CallError> {
 
 #[cfg(test)]
 mod tests {
+    use rcgen::KeyPair;
     use serde_json::json;
 
     use std::sync::Arc;
 
     use super::*;
     use crate::api::{Gvk, ObjectRef};
+    use crate::template::{Certificate, Signer};
 
     const OURS: Trust = Trust { is_taken: false, is_trusted: true };
 
@@ -346,7 +318,8 @@ mod tests {
     }
 
     fn tls() -> Desired {
-        let certificate = Certificate { names: vec!["a.n.svc".into(), "10.0.0.1".into()], days: 30 };
+        let names = vec!["a.n.svc".into(), "10.0.0.1".into()];
+        let certificate = Certificate { common_name: "a".into(), names, days: 30, signer: Signer::Itself };
         let made = [Secret::Certificate(Arc::new(certificate)), Secret::PrivateKey];
         let generated = names::TLS.into_iter().zip(made);
         Desired {

@@ -8,10 +8,10 @@ use super::state::{CrdReconciler, State};
 use crate::api::{Gvk, ObjectRef};
 use crate::children::ReadError;
 use crate::children::crds::{ChildScope, ChildScopeUsage, KindUsage};
-use crate::children::plans::RunObject;
 use crate::manager::index::{Index, InstanceKey};
 use crate::manager::owned_kinds;
 use crate::manager::watches::WatchState;
+use crate::plan::RunObject;
 
 impl CrdReconciler {
     /// Checks the records of a package's CRDs for unused parts, where that is due. Costs no request.

@@ -47,6 +47,8 @@ impl Index {
             }
         }
         self.share(&mut observed);
+        let before = self.children.get(&observed.object).map(|Child(present)| &**present);
+        concerned.extend(self.concerned_readers(before, &observed));
         let uids = self.uids_of_claim.entry(observed.claim).or_default();
         if !uids.contains(&observed.instance_uid) {
             uids.push(Arc::clone(&observed.instance_uid));

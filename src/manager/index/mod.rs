@@ -6,6 +6,7 @@
 mod child;
 mod children;
 mod gone;
+mod siblings;
 #[cfg(test)]
 mod tests;
 
@@ -15,8 +16,8 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::api::{Gvk, ObjectRef};
-use crate::children::Observed;
 use crate::children::names::{self, Claim};
+use crate::children::{ItemId, Observed};
 use crate::operators::upgrade::Member;
 use child::Child;
 pub(super) use child::{ChildPart, Provenance};
@@ -89,6 +90,25 @@ pub(super) struct Index {
     /// The uids on the labels of children with a claim, mostly one.
     uids_of_claim: HashMap<Claim, Vec<Arc<str>>>,
     gone: Gone,
+    siblings: Siblings,
+}
+
+/// What is known of instances whose children others reach, by their uid.
+#[derive(Default)]
+struct Siblings {
+    /// The objects of an instance, as the last decision about it has rendered their kinds and names.
+    places: HashMap<Arc<str>, Vec<(ItemId, ObjectRef)>>,
+    readers: HashMap<Arc<str>, HashSet<InstanceKey>>,
+}
+
+impl Siblings {
+    fn forget(&mut self, uid: &str) {
+        self.places.remove(uid);
+    }
+
+    fn readers_of(&self, uid: &str) -> impl Iterator<Item = &InstanceKey> {
+        self.readers.get(uid).into_iter().flatten()
+    }
 }
 
 impl Index {
@@ -130,6 +150,7 @@ impl Index {
             }
             if *present.uid != *uid {
                 self.by_uid.remove(&present.uid);
+                self.siblings.forget(&present.uid);
                 self.previous.remove(&key);
             } else if object["metadata"]["generation"].as_i64().is_some_and(|new| new != present.generation) {
                 self.previous.entry(key.clone()).or_insert_with(|| Arc::clone(&present.json));
@@ -189,6 +210,7 @@ impl Index {
         let Some(instance) = self.instances.remove(key) else { return };
         self.previous.remove(key);
         self.by_uid.remove(&instance.uid);
+        self.siblings.forget(&instance.uid);
         let claim = self.claim(key);
         self.by_claim.remove(&claim);
         if instance.orphaned && self.of_instance.contains_key(&instance.uid) {

@@ -169,3 +169,41 @@ fn a_child_that_is_relabelled_concerns_its_former_instance_too() {
     assert_eq!(index.put_child(child("uid-a", "5"), Provenance::Watch), [key("b"), key("a")]);
     assert_eq!(index.put_child(child("uid-b", "4"), Provenance::Watch), []);
 }
+
+#[test]
+fn a_child_of_another_instance_is_found_in_the_place_that_was_rendered() {
+    let mut index = index();
+    let pod = |name: &str, uid: &str| {
+        let metadata = serde_json::from_value(json!({
+            "name": name, "namespace": "n", "uid": uid, "resourceVersion": "2",
+            "labels": {"operetta.dev/operator": "o", "operetta.dev/child": "m", "operetta.dev/instance-uid": "uid-a"},
+        }))
+        .unwrap();
+        let gvk = Gvk::new("v1", "Pod");
+        let seen = RawObject { gvk: &gvk, metadata: &metadata, body: None, reports: false };
+        seen.observe(|_, _| Arc::from([])).unwrap()
+    };
+    let places = |index: &mut Index| -> Option<Vec<String>> {
+        let (found, sibling) = index.sibling("uid-a", &key("b")).unwrap();
+        assert_eq!(found, key("a"));
+        sibling.places.map(|all| all.iter().map(|(item, live)| format!("{item} {}", live.uid)).collect())
+    };
+    assert!(index.sibling("uid-x", &key("b")).is_none());
+    assert_eq!(places(&mut index), None, "nothing was decided yet");
+    let object = ObjectRef { gvk: Gvk::new("v1", "Pod"), namespace: Some("n".into()), name: "a-0".into() };
+    let line = |object: Option<ObjectRef>| vec![("m[0]".to_owned(), object, Ok(()))];
+    assert_eq!(index.place_children(&key("a"), &line(Some(object))), [key("b")], "the reader is queued");
+    assert_eq!(places(&mut index), Some(Vec::new()));
+    // A pod with the same labels and another name takes no place.
+    assert_eq!(index.put_child(pod("a-", "forged"), Provenance::Watch), [key("b"), key("a")]);
+    assert_eq!(places(&mut index), Some(Vec::new()));
+    index.put_child(pod("a-0", "real"), Provenance::Watch);
+    assert_eq!(places(&mut index), Some(vec!["m[0] real".to_owned()]));
+    // What cannot be rendered now stays where it was.
+    assert!(index.place_children(&key("a"), &line(None)).is_empty());
+    assert_eq!(places(&mut index), Some(vec!["m[0] real".to_owned()]));
+    index.remove_instance(&key("b"), "uid-b", None);
+    assert!(index.place_children(&key("a"), &[]).is_empty(), "a reader that is gone is not queued");
+    index.remove_instance(&key("a"), "uid-a", None);
+    assert!(index.sibling("uid-a", &key("b")).is_none());
+}

@@ -4,14 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use operetta_registry::Provenance;
 use serde_json::Value;
 
+use super::dependencies::Dependencies;
+use super::fetches::{Limits, Source};
 use super::movement::Movement;
 use crate::backoff::{Backoff, Retry};
 use crate::manager::crds::CrdReconciler;
 use crate::manager::effects::Effects;
 use crate::manager::revisions::Unloadable;
 use crate::manager::scheduler::Scheduler;
+use crate::manager::sources::KnownPolicies;
 use crate::manager::store::Store;
 use crate::manager::watches::Watches;
 use crate::package::{Package, store};
@@ -28,6 +32,10 @@ pub(in crate::manager) struct OperatorReconciler {
     pub(super) crds: Arc<CrdReconciler>,
     /// The manager's namespace.
     pub(super) namespace: String,
+    /// Which packages may become active.
+    pub(super) policies: Arc<KnownPolicies>,
+    /// Limits of fetches.
+    pub(super) limits: Arc<Limits>,
     /// What is remembered of each `Operator`, except of those whose reconcile runs.
     pub(super) known: Mutex<BTreeMap<Arc<str>, Known>>,
     /// The `Operator`s that have changed since they were read.
@@ -41,6 +49,12 @@ pub(super) struct Known {
     /// The revision that was loaded last.
     pub(super) loaded: Option<Arc<Package>>,
     pub(super) unloadable: Option<Unloadable>,
+    /// The package in a registry that it names.
+    pub(super) source: Source,
+    /// Where the active and the named revision are from, by their names.
+    pub(super) provenances: BTreeMap<String, Arc<Provenance>>,
+    /// Why the policy does not permit the active revision.
+    pub(super) untrusted: Option<String>,
     pub(super) retry: Retry,
     /// The recorded revision that cannot be loaded.
     pub(super) lost: Option<String>,
@@ -53,6 +67,8 @@ pub(super) struct Known {
     pub(super) unstored: Option<String>,
     /// The server's version, and when it was asked for.
     pub(super) kubernetes: Option<(Duration, String)>,
+    /// Whether what the active revision requires is served.
+    pub(super) dependencies: Option<Dependencies>,
     /// Since when this process registers the revision that was active before it.
     pub(super) registers_since: Option<Duration>,
 }
@@ -63,12 +79,16 @@ impl Default for Known {
             object: None,
             loaded: None,
             unloadable: None,
+            source: Source::default(),
+            provenances: BTreeMap::new(),
+            untrusted: None,
             retry: Retry::new(AGAIN),
             lost: None,
             lacks_rights: false,
             pruned: None,
             unstored: None,
             kubernetes: None,
+            dependencies: None,
             registers_since: None,
             movement: Movement::default(),
         }
@@ -91,6 +111,8 @@ impl OperatorReconciler {
             watches: Arc::clone(watches),
             crds: Arc::clone(crds),
             namespace,
+            policies: Arc::default(),
+            limits: Arc::default(),
             known: Mutex::default(),
             changed: Mutex::default(),
         }

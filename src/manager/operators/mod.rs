@@ -2,10 +2,13 @@
 //! to the CRDs ([`super::crds`]), which say how far it is, and the status is written if it differs. What it decides is in
 //! [`crate::operators`].
 
+mod dependencies;
+mod fetches;
 mod known;
 mod movement;
 mod rollout;
 mod settings;
+mod source;
 mod start;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,10 +31,11 @@ use crate::diag::Diagnostic;
 use crate::operators::upgrade::Kept;
 use crate::operators::{
     self, Author, Facts, KUBERNETES_UNSUPPORTED, Lost, MissingRights, Next, OperatorSpec, RevisionProgress,
-    Transition,
+    SourceRecord, Transition, UNTRUSTED,
 };
 use crate::package::{Package, store};
 use crate::rights::bindings::ROLES_APPLIED;
+use dependencies::Dependencies;
 pub(super) use known::OperatorReconciler;
 use known::{Known, revision_name};
 use rollout::Fleet;
@@ -46,6 +50,20 @@ const VERSION: Duration = Duration::from_secs(600);
 const REGISTERS_AGAIN: Duration = Duration::from_secs(30);
 /// How often an Operator is reconciled while its instances are moved to another revision, if no event comes.
 const STAGE: Duration = Duration::from_secs(1);
+
+/// What is known of the active revision beside its progress.
+#[derive(Clone, Copy)]
+struct Doubts<'a> {
+    unstored: Option<&'a str>,
+    unsupported: Option<&'a str>,
+    untrusted: Option<&'a str>,
+    /// Which kinds that it requires are not served.
+    missing: Option<&'a str>,
+    /// Where it is from.
+    source: Option<&'a SourceRecord>,
+    /// Whether the progress is about its source.
+    is_of_source: bool,
+}
 
 impl OperatorReconciler {
     /// Queues an `Operator` that has changed.
@@ -80,6 +98,8 @@ impl OperatorReconciler {
                 }
             };
         };
+        let mut object = object;
+        let trouble = self.follow_source(name, &mut object, &mut known).await;
         let (target, view) = self.advance(name, &object, &mut known).await;
         let fleet = self.fleet(name, &view);
         if let Some(active) = &view.active {
@@ -96,13 +116,31 @@ impl OperatorReconciler {
             _ => None,
         };
         let is_rolling = rollout.is_some();
+        // What keeps the source from being followed is reported; the revision before stays, and is rolled out.
+        let is_of_source = trouble.is_some();
+        let target = trouble.unwrap_or(target);
+        let (source, untrusted) = self.check_active(view.active.as_ref(), &object, &mut known).await;
         let rights = self.missing_rights(name).await;
         known.lacks_rights = rights.as_ref().is_some_and(|rights| !rights.is_empty());
         let unsupported = match &view.active {
             Some(active) => self.refuses_kubernetes(active, false, &mut known).await.unwrap_or_default(),
             None => None,
         };
-        let doubts = (known.unstored.as_deref(), unsupported.as_deref());
+        let missing = match &view.active {
+            Some(active) => {
+                let (cluster, now) = (self.effects.clients.own(), self.scheduler.clock.elapsed());
+                Dependencies::missing(&mut known.dependencies, active, cluster, now).await
+            }
+            None => None,
+        };
+        let doubts = Doubts {
+            missing: missing.as_deref(),
+            unstored: known.unstored.as_deref(),
+            unsupported: unsupported.as_deref(),
+            untrusted: untrusted.as_deref(),
+            source: source.as_ref(),
+            is_of_source,
+        };
         let is_starting = view.migration.is_none() && (view.active.is_none() || fleet.is_none());
         let keeps = is_starting && self.registers_again(name, &object, &target, &mut known.registers_since);
         let written = if keeps {
@@ -113,7 +151,7 @@ impl OperatorReconciler {
         let outcome = match written {
             Ok(object) => {
                 // Instances are moved only once the status records the revision.
-                let is_recorded = object["status"]["activeRevision"] == object["spec"]["revision"];
+                let is_recorded = object["status"]["activeRevision"] == operators::named(&object);
                 let moved = if is_recorded {
                     self.move_all(&moves, &view, &mut known.movement).await
                 } else {
@@ -151,6 +189,9 @@ impl OperatorReconciler {
         if let Err(message) = self.set(name, &spec, &object["status"], &view) {
             return (RevisionProgress::Refused { reason: "SpecInvalid", message, is_temporary: false }, view);
         }
+        if spec.revision.is_empty() {
+            return (RevisionProgress::Progressing("its source is fetched first".into()), view);
+        }
         let active = view.active.as_deref().map(revision_name);
         let recorded = object["status"]["activeRevision"].as_str();
         let mut is_lost = known.lost.is_some() && known.lost.as_deref() == recorded;
@@ -187,6 +228,12 @@ impl OperatorReconciler {
                     return (progress(&view, &spec), view);
                 }
                 Err(lost) => {
+                    if matches!(
+                        lost.reason,
+                        "RevisionMissing" | "PartMissing" | "RevisionAltered" | UNTRUSTED
+                    ) {
+                        known.source.is_lost = true;
+                    }
                     self.scheduler.queue.add_after(Key::Operator(Arc::clone(name)), known.retry.failed());
                     if wanted != spec.revision && !lost.is_temporary && !spec.paused {
                         warn!(operator = %name, revision = wanted, "the recorded revision cannot be loaded: {}", lost.message);
@@ -242,6 +289,11 @@ impl OperatorReconciler {
         known: &mut Known,
     ) -> Result<Arc<Package>, Lost> {
         let package = self.load(operator, revision, known).await?;
+        if is_new && let Err(lost) = self.refuses_package(&package, known).await {
+            // Another signature may be stored meanwhile.
+            known.loaded = None;
+            return Err(lost);
+        }
         match self.refuses_kubernetes(&package, is_new, known).await {
             Ok(Some(message)) if is_new => {
                 Err(Lost { reason: KUBERNETES_UNSUPPORTED, message, is_temporary: false })
@@ -300,6 +352,8 @@ impl OperatorReconciler {
             warn!(%operator, revision, %error, "the parts of the revision cannot be given their owner");
         }
         info!(%operator, revision, "the revision is loaded");
+        known.provenances.remove(revision);
+        known.provenances.extend(restored.provenance.map(|one| (revision.to_owned(), Arc::new(one))));
         let package = Arc::new(restored.package);
         known.loaded = Some(Arc::clone(&package));
         Ok(package)
@@ -316,9 +370,11 @@ impl OperatorReconciler {
         if is_operator_gone(self.effects.clients.own(), name).await {
             return;
         }
-        match revisions.restore(active).await {
-            Ok(mended) => {
+        let provenance = known.provenances.get(&revision).cloned();
+        match revisions.restore(active, provenance.as_deref()).await {
+            Ok((mended, provenance)) => {
                 known.unstored = None;
+                known.provenances.extend(provenance.map(|one| (revision.clone(), Arc::new(one))));
                 if mended.is_empty() {
                     return;
                 }
@@ -380,7 +436,9 @@ impl OperatorReconciler {
             return;
         }
         let status = &object["status"];
-        let keep = [&object["spec"]["revision"], &status["activeRevision"], &status["previousRevision"]];
+        let fetched = &status["source"]["revision"];
+        let keep =
+            [&object["spec"]["revision"], &status["activeRevision"], &status["previousRevision"], fetched];
         let recorded = fleet.recorded();
         let keep = keep.into_iter().filter_map(Value::as_str).chain(recorded.iter().map(String::as_str));
         let handed_over = self.recorded_elsewhere(&active.name);
@@ -435,7 +493,7 @@ impl OperatorReconciler {
         (progress, rights): (RevisionProgress, Option<MissingRights>),
         view: &View,
         fleet: Option<&Fleet>,
-        (unstored, unsupported): (Option<&str>, Option<&str>),
+        doubts: Doubts<'_>,
     ) -> Result<Value, CallError> {
         let active = view.active.as_deref().map(|active| (revision_name(active), active.version.to_string()));
         let instances = fleet.map(|fleet| self.instances(fleet, view));
@@ -454,8 +512,12 @@ impl OperatorReconciler {
             valid_defaults,
             instances: instances.as_deref(),
             rights,
-            unstored,
-            unsupported,
+            is_of_source: doubts.is_of_source,
+            source: doubts.source,
+            untrusted: doubts.untrusted,
+            unstored: doubts.unstored,
+            unsupported: doubts.unsupported,
+            missing_dependencies: doubts.missing,
             missing_namespaces: &missing,
             handed_over: &view.handed_over,
             migration: view.migration.as_ref().map(|(is_stuck, text)| (*is_stuck, text.as_str())),

@@ -15,7 +15,7 @@ use crate::api::{ApiKind, CallError, Class, Gvk};
 use crate::manager::plan_api::install_objects;
 use crate::manager::raw::Raw;
 use crate::manager::scheduler::Key;
-use crate::operators::{self, Next, OperatorSpec, PACKAGE};
+use crate::operators::{self, Next, OperatorSpec, PACKAGE, policy};
 use crate::package::Package;
 use crate::package::store::objects;
 
@@ -44,8 +44,12 @@ pub(in crate::manager) async fn find(reconciler: &OperatorReconciler) -> Result<
     let mut attempts = 0;
     let all = loop {
         attempts += 1;
-        let listed = match install_objects(cluster, &kinds).await {
-            Ok(_) => cluster.list(&operators::kind(), None, "").await,
+        let installed = match install_objects(cluster, &kinds).await {
+            Ok(_) => install_policies(reconciler).await,
+            Err(error) => Err(error),
+        };
+        let listed = match installed {
+            Ok(()) => cluster.list(&operators::kind(), None, "").await,
             Err(error) => Err(error),
         };
         match listed {
@@ -63,8 +67,8 @@ pub(in crate::manager) async fn find(reconciler: &OperatorReconciler) -> Result<
         let mut known = Known::default();
         match first(reconciler, name, &operator, &mut known).await {
             Some(package) => {
-                let (named, is_paused) = (&operator["spec"]["revision"], &operator["spec"]["paused"]);
-                if *named != revision_name(&package) && *is_paused != true {
+                let (named, is_paused) = (operators::named(&operator), &operator["spec"]["paused"]);
+                if named != revision_name(&package) && *is_paused != true {
                     found.stand_ins.insert(name.to_owned());
                 }
                 found.packages.push(package);
@@ -76,6 +80,19 @@ pub(in crate::manager) async fn find(reconciler: &OperatorReconciler) -> Result<
         reconciler.known().insert(name.into(), known);
     }
     Ok(found)
+}
+
+/// Installs the kind of policies. An account that `operetta manager install` of an earlier version has made has no right to it: then the
+/// policies are not watched, but read whenever a package is checked.
+async fn install_policies(reconciler: &OperatorReconciler) -> Result<(), CallError> {
+    match install_objects(reconciler.effects.clients.own(), &[(ApiKind::crd(), policy::crd())]).await {
+        Ok(_) => reconciler.policies.watched(),
+        Err(error) if error.class == Class::Permanent => {
+            warn!(%error, "the kind PackagePolicy cannot be installed: apply `operetta manager install` of this version");
+        }
+        Err(error) => return Err(error),
+    }
+    Ok(())
 }
 
 /// The package of an `Operator` that is registered first: the one that was active before, if it can be loaded.
@@ -97,6 +114,9 @@ async fn first(
         return None;
     }
     let recorded = operator["status"]["activeRevision"].as_str();
+    if spec.revision.is_empty() {
+        return None;
+    }
     for is_lost in [false, true] {
         let revision = match operators::next(&spec, None, recorded, is_lost) {
             Next::Recorded(revision) | Next::Named(revision) => revision,
@@ -125,12 +145,18 @@ pub(in crate::manager) fn start(reconciler: &Arc<OperatorReconciler>) {
         reconciler.scheduler.queue.add(Key::Operator(Arc::clone(name)));
     }
     let weak = Arc::downgrade(reconciler);
-    reconciler.watches.open_operators(&[operators::kind(), objects::kind()], move |kind, event| {
-        if let Some(reconciler) = weak.upgrade() {
-            reconciler.on_event(kind, event);
-        }
-    });
+    reconciler.watches.open_operators(
+        &[operators::kind(), objects::kind(), policy::kind()],
+        move |kind, event| {
+            if let Some(reconciler) = weak.upgrade() {
+                reconciler.on_event(kind, event);
+            }
+        },
+    );
     reconciler.watches.open_parts(&reconciler.namespace);
+    if reconciler.policies.is_watched() {
+        reconciler.watches.open_operator_kind(&policy::kind());
+    }
     if !reconciler.store.settings.readers().is_empty() {
         reconciler.watches.open_operator_kind(&namespaces());
     }
@@ -164,6 +190,11 @@ impl OperatorReconciler {
     fn on_event(&self, kind: &Gvk, event: Event<Raw>) {
         if *kind == namespaces().gvk() {
             return self.on_namespace(event);
+        }
+        if *kind == policy::kind().gvk() {
+            self.policies.invalidate();
+            let names: Vec<Arc<str>> = self.known().keys().cloned().collect();
+            return names.into_iter().for_each(|name| self.scheduler.queue.add(Key::Operator(name)));
         }
         if *kind != operators::kind().gvk() {
             for package in self.watches.revisions.on_event(kind, &event) {

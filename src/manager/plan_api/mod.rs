@@ -179,20 +179,31 @@ impl PlanApi {
         let mut found = Vec::new();
         for policy in crds::policies() {
             let checked = restore(cluster, &policy_kind(), &policy, Some(user)).await?;
-            found.push(exempt(cluster, checked, user).await?);
+            let checked = exempt(cluster, checked, user).await?;
+            self.note(&policy, &checked.0);
+            found.push(checked);
         }
         // Bindings come last, so no policy is in force without the exemption.
         for binding in crds::bindings() {
-            found.push(restore(cluster, &binding_kind(), &binding, None).await?);
-        }
-        let mut state = self.state();
-        for (object, _) in &found {
-            let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
-            let part =
-                (text("/kind").unwrap_or_default().into(), text("/metadata/name").unwrap_or_default().into());
-            state.checked.insert(part, (text("/metadata/uid"), object["metadata"]["generation"].as_i64()));
+            let checked = restore(cluster, &binding_kind(), &binding, None).await?;
+            self.note(&binding, &checked.0);
+            found.push(checked);
         }
         Ok(found)
+    }
+
+    /// Notes that a part is as it was read or written last, if that is whole. Another client may have altered it between two
+    /// writes, or between a read and a write: such a part is not noted, so it is checked again.
+    fn note(&self, wanted: &Value, object: &Value) {
+        let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+        let name = |pointer: &str| wanted.pointer(pointer).and_then(Value::as_str).unwrap_or_default().into();
+        let part = (name("/kind"), name("/metadata/name"));
+        let mut state = self.state();
+        if crds::integrity(Some(object), wanted) == Integrity::Whole {
+            state.checked.insert(part, (text("/metadata/uid"), object["metadata"]["generation"].as_i64()));
+        } else {
+            state.checked.remove(&part);
+        }
     }
 }
 
@@ -248,7 +259,7 @@ async fn restore(
     if found != Integrity::Whole {
         info!(kind = %kind.kind, %name, ?found, "a part of the API of Operetta is installed");
     }
-    Ok((with_kind(object, kind), found))
+    Ok((object, found))
 }
 
 /// Adds this manager, as a field manager of its own, to those whose writes a policy does not check.
@@ -264,12 +275,7 @@ async fn exempt(
     let owner = crds::exemption_owner(user);
     let policy = cluster.apply(&policy_kind(), &crds::exemption(name, user), &owner, true).await?;
     info!(%user, "an admission policy exempts this manager");
-    Ok((with_kind(policy, &policy_kind()), found))
-}
-
-fn with_kind(mut object: Value, kind: &ApiKind) -> Value {
-    object["kind"] = kind.kind.as_str().into();
-    object
+    Ok((policy, found))
 }
 
 /// Applies the cluster-scoped objects that differ from the live ones. Returns all of them as they are then.

@@ -10,7 +10,6 @@ use serde_json::Value;
 use tracing::{debug, trace, warn};
 
 use crate::api::{CallError, Class};
-use crate::children::plans::RunAction;
 use crate::children::{self, Action, ActionOutcome, Decision, Input, Needs, Snapshot};
 use crate::cluster::Permit;
 use crate::manager::act::Executor;
@@ -24,13 +23,11 @@ use crate::manager::stopped::Evaluate;
 use crate::manager::store::Store;
 use crate::manager::watches::Watches;
 use crate::operators::upgrade::Member;
+use crate::plan::RunAction;
 use crate::template::Totals;
 
 /// The JSON size in bytes from which an instance is large. Parsed it takes several times that.
 const LARGE_INSTANCE: usize = 64 << 10;
-
-/// How often the observations of an instance are made while a step of a run waits.
-const STEP_REFRESH: Duration = Duration::from_secs(1);
 
 /// How soon the `Operator` is reconciled after an instance has changed that was moved to another revision: several are seen
 /// at once.
@@ -192,7 +189,7 @@ impl InstanceReconciler {
             accepted_key: _,
             full_budget: _,
         } = std::mem::take(&mut decision.needs);
-        let has_answers = self.watches.poll_for(key, &polls);
+        let has_answers = self.watches.poll_for(key, &polls, fresh_polls);
         let is_read = !polls.is_empty() || !revisions.is_empty();
         let is_gone = is_read && !self.store.index().has_instance(key);
         revisions.extend(self.kept_revision(key, registered).map(Into::into));
@@ -210,6 +207,12 @@ impl InstanceReconciler {
                 }
             };
         }
+        if registered.is_reached()
+            && let Some(children) = &decision.children
+        {
+            let readers = self.store.index().place_children(key, children);
+            self.scheduler.add_all(readers);
+        }
         self.effects.notify(key, Some(&decision));
         if let Some(conditions) = &decision.conditions {
             let now = self.scheduler.clock.elapsed();
@@ -220,7 +223,6 @@ impl InstanceReconciler {
             self.record(state, Progress::TargetAccepted);
         }
         if decision.actions.is_empty() {
-            self.refresh_for_step(key, fresh_polls && !polls.is_empty(), state);
             self.record(state, Progress::NothingLeft(&snapshot));
             return Next::End(self.settle(key, registered, &snapshot.instance, decision, state).await);
         }
@@ -233,29 +235,6 @@ impl InstanceReconciler {
         self.act(key, registered, &snapshot.instance, decision, state).await
     }
 
-    /// While a step waits, the instance's observations are made more often than the package says.
-    fn refresh_for_step(&self, key: &InstanceKey, is_needed: bool, state: &mut InstanceState) {
-        if !is_needed {
-            state.refresh_at = None;
-            return;
-        }
-        let now = self.scheduler.clock.elapsed();
-        match state.refresh_at {
-            Some(at) if at <= now => {
-                // An answer that equals the one before queues no instance.
-                state.refresh_at = Some(now + STEP_REFRESH);
-                self.scheduler.queue.add_after(key.clone(), STEP_REFRESH);
-                // The first refresh of the run told the watches whether the instance is being deleted.
-                self.watches.refresh(key, false, false);
-            }
-            Some(at) => self.scheduler.queue.add_after(key.clone(), at.saturating_sub(now)),
-            None => {
-                state.refresh_at = Some(now + STEP_REFRESH);
-                self.scheduler.queue.add_after(key.clone(), STEP_REFRESH);
-            }
-        }
-    }
-
     /// Decides again after the instance has read objects that were not watched for it. If other instances
     /// read them, they are known already; otherwise their watch queues the instance.
     fn after_new_reads(&self, key: &InstanceKey) -> Next {
@@ -263,7 +242,7 @@ impl InstanceReconciler {
             return Next::Decide;
         }
         self.watches.watch_for(key, &[]);
-        self.watches.poll_for(key, &[]);
+        self.watches.poll_for(key, &[], false);
         self.watches.revisions.forget(key);
         Next::End(Outcome::Done)
     }
@@ -324,7 +303,7 @@ impl InstanceReconciler {
         if moves_run {
             // The next step must be decided with present answers, not with ones that may be a minute old.
             let is_deleting = !instance["metadata"]["deletionTimestamp"].is_null();
-            self.watches.refresh(key, true, is_deleting);
+            self.watches.refresh(key, is_deleting);
         }
         self.record(state, Progress::Acted(&result, &outcomes, target_changes));
         self.count_failures(&outcomes);

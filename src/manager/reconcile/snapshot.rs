@@ -6,7 +6,10 @@ use std::sync::Arc;
 use super::InstanceReconciler;
 use crate::api::Gvk;
 use crate::children::plans::Revision;
-use crate::children::{ActivePackage, KindInfo, Listing, Observed, ReadError, Snapshot};
+use crate::children::{
+    ActivePackage, KindInfo, Listing, LookupResult, Observed, ReadError, ResourceSelector, Select, Sibling,
+    Snapshot,
+};
 use crate::manager::index::InstanceKey;
 use crate::manager::operators::Serves;
 use crate::manager::registry::Registered;
@@ -111,6 +114,8 @@ impl InstanceReconciler {
         let deletions = self.deletion_runs(key, &mut runs).map(Box::new);
         let has_runs = self.has_runs(key, registered, &runs);
         let plans = has_runs.then(|| Box::new(self.plan_snapshot(key, &instance, runs)));
+        let refs = self.watches.known(key);
+        let siblings = self.siblings(key, registered, &refs);
         // Every editor of an object can write its labels. An object in a namespace that the package does not use is no child.
         let can_be_child = |o: &Arc<Observed>| registered.reaches(key.namespace.as_deref(), &o.object);
         Some(Snapshot {
@@ -123,7 +128,8 @@ impl InstanceReconciler {
             observed: observed.into_iter().filter(can_be_child).collect(),
             previous_children: previous_children.into_iter().filter(can_be_child).collect(),
             kinds,
-            refs: self.watches.known(key),
+            refs,
+            siblings: Some(siblings),
             polls: self.watches.observations(key),
             namespace_users: BTreeMap::new(),
             plans,
@@ -132,6 +138,30 @@ impl InstanceReconciler {
             apis: if reads_cluster { self.watches.served_apis() } else { None },
             limits,
         })
+    }
+
+    /// The other instances of the package that refs name.
+    fn siblings(
+        &self,
+        key: &InstanceKey,
+        registered: &Registered,
+        refs: &BTreeMap<ResourceSelector, LookupResult>,
+    ) -> Vec<Sibling> {
+        let registry = self.store.registry();
+        let is_own =
+            |crd: &str| registry.get(crd).is_some_and(|other| other.operator() == registered.operator());
+        let is_instance = |selector: &ResourceSelector| {
+            matches!(selector.select, Select::Name(_)) && registry.is_instance_kind(&selector.gvk)
+        };
+        let named = refs.iter().filter(|(selector, _)| is_instance(selector));
+        let objects = named.filter_map(|(_, found)| match found {
+            LookupResult::Known(objects) => objects.first(),
+            LookupResult::Pending | LookupResult::Unknown(_) => None,
+        });
+        let uids = objects.filter_map(|object| object.value["metadata"]["uid"].as_str());
+        let mut index = self.store.index();
+        let found = uids.filter_map(|uid| index.sibling(uid, key));
+        found.filter(|(other, _)| is_own(&other.crd)).map(|(_, sibling)| sibling).collect()
     }
 
     /// The revision that the instance is reconciled with until it is moved to the active one; `None` if it has that.

@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
+use operetta_registry::Provenance;
 use serde_json::Value;
 
+use super::super::deciders::beside;
+use super::super::sources;
 use super::known::Versions;
 use crate::api::{ApiKind, CallError, Class};
 use crate::cluster::Cluster;
@@ -80,6 +83,8 @@ pub(in crate::manager) struct Restored {
     /// The uid of the `OperatorRevision`.
     pub(super) uid: String,
     pub(super) versions: Versions,
+    /// Where the package is from, if it is from a registry or layout.
+    pub(in crate::manager) provenance: Option<Provenance>,
     /// The parts that the garbage collector would not delete with it.
     pub(super) unowned: Vec<String>,
 }
@@ -181,7 +186,7 @@ impl Loader<'_> {
         }
         let data = parts.iter().map(objects::part_data).collect::<Result<Vec<_>, _>>();
         let restore = move || (data.and_then(|data| store::restore(&stored, &data)), stored);
-        let restored = tokio::task::spawn_blocking(restore).await;
+        let restored = beside(restore).await;
         let internal =
             |error: tokio::task::JoinError| Failure::lost("InternalError", format!("{about}: {error}"));
         let (restored, stored) = restored.map_err(internal)?;
@@ -190,7 +195,8 @@ impl Loader<'_> {
             *unloadable = Some(Unloadable::new(stored, error, &parts));
             failure
         })?;
-        Ok(Restored { package, uid: uid.to_owned(), versions, unowned })
+        let provenance = sources::provenance_of(&object);
+        Ok(Restored { package, uid: uid.to_owned(), versions, provenance, unowned })
     }
 
     /// Whether what could not be loaded is still what it was: only a part that was altered can change. Of that part the

@@ -8,10 +8,10 @@ use tracing::info;
 use super::Revisions;
 use crate::api::{ApiKind, CallError, Class};
 use crate::children::names;
-use crate::children::plans::plan_run_kind;
 use crate::cluster::Query;
 use crate::package::Package;
 use crate::package::store::{self, objects};
+use crate::plan::plan_run_kind;
 
 /// How many of the newest revisions are kept besides the active one, used or not.
 const KEPT: usize = 5;

@@ -4,15 +4,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use operetta_registry::Provenance;
 use serde_json::{Value, json};
 use tracing::{info, warn};
 
+use super::super::deciders::beside;
 use super::load::{Restored, config_map, version_of};
 use super::{Revisions, Versions};
 use crate::api::{ApiKind, CallError, Class};
 use crate::children::names::NOTES;
 use crate::cluster::{Cluster, Propagation};
-use crate::manager::own_namespace;
+use crate::manager::{own_namespace, sources};
 use crate::package::Package;
 use crate::package::store::{self, StoredRevision, objects};
 
@@ -48,11 +50,23 @@ impl Revisions {
         if self.stored().has(&store::name(&package.name, &package.digest)) {
             return Ok(());
         }
-        self.write(package).await?;
+        self.write(package, None).await?;
         if let Err(error) = self.prune(package, &[]).await {
             warn!(package = %package.name, %error, "stored revisions that are not used cannot be pruned");
         }
         Ok(())
+    }
+
+    /// Stores the revision of a package that was fetched, and where it is from.
+    ///
+    /// # Errors
+    /// As for [`Self::store`].
+    pub(in crate::manager) async fn store_from(
+        &self,
+        package: &Arc<Package>,
+        provenance: &Provenance,
+    ) -> Result<(), CallError> {
+        self.write(package, Some((provenance, true))).await.map(drop)
     }
 
     /// Whether an event has said that the revision of that name is not what was stored or read.
@@ -60,28 +74,37 @@ impl Revisions {
         self.stored().has_changed(revision)
     }
 
-    /// Stores the objects of a package's revision again that others have deleted or changed. Returns their
-    /// names.
+    /// Stores the objects of a package's revision again that others have deleted or changed, and where it is from if nothing
+    /// says so. Returns their names, and where it is from.
     ///
     /// # Errors
     /// As for [`Self::store`].
-    pub(in crate::manager) async fn restore(&self, package: &Arc<Package>) -> Result<Vec<String>, CallError> {
+    pub(in crate::manager) async fn restore(
+        &self,
+        package: &Arc<Package>,
+        provenance: Option<&Provenance>,
+    ) -> Result<(Vec<String>, Option<Provenance>), CallError> {
         let name = store::name(&package.name, &package.digest);
         // The mark is removed first, so that events during the write count.
         self.stored().set_changed(&name, false);
-        let mended = self.write(package).await;
+        let mended = self.write(package, provenance.map(|provenance| (provenance, false))).await;
         if mended.is_err() {
             self.stored().set_changed(&name, true);
         }
         mended
     }
 
-    /// Writes what is missing or different in the cluster. Returns the names of these objects.
-    async fn write(&self, package: &Arc<Package>) -> Result<Vec<String>, CallError> {
+    /// Writes what is missing or different in the cluster. `provenance`: where the package is from, and whether that replaces
+    /// what is stored. Returns the names of these objects, and where the package is from.
+    async fn write(
+        &self,
+        package: &Arc<Package>,
+        provenance: Option<(&Provenance, bool)>,
+    ) -> Result<(Vec<String>, Option<Provenance>), CallError> {
         let name = store::name(&package.name, &package.digest);
         let too_large = |error: String| CallError::new(Class::Permanent, 0, "RevisionTooLarge", error);
         let to_pack = Arc::clone(package);
-        let packed = tokio::task::spawn_blocking(move || store::pack(&to_pack)).await;
+        let packed = beside(move || store::pack(&to_pack)).await;
         let packed =
             packed.map_err(|error| CallError::new(Class::Retry, 0, "NotPacked", error.to_string()))?;
         let (revision, parts) = packed.map_err(|error| too_large(error.to_string()))?;
@@ -94,18 +117,29 @@ impl Revisions {
             written.push(format!("OperatorRevision {name}"));
             created
         };
+        let stored = sources::provenance_of(&live);
+        let (live, stored) = match provenance {
+            Some((new, replaces)) if stored.as_ref().is_none_or(|stored| replaces && stored != new) => {
+                let mut patch = json!({});
+                sources::annotate(&mut patch, new);
+                let patched =
+                    self.cluster().merge_patch(&objects::kind(), None, &name, None, &patch, NOTES).await?;
+                (patched, Some(new.clone()))
+            }
+            _ => (live, stored),
+        };
         let uid = live["metadata"]["uid"].as_str().unwrap_or_default();
         let mut versions = Versions::from([version_of(&live)]);
         for (index, data) in parts.iter().enumerate() {
             let part = objects::part(&revision, index, data, &self.namespace, Some(uid));
-            let (stored, is_new) = self.store_part(&part).await?;
-            versions.extend([version_of(&stored)]);
+            let (live, is_new) = self.store_part(&part).await?;
+            versions.extend([version_of(&live)]);
             if is_new {
                 written.push(format!("ConfigMap {}/{}", self.namespace, revision.parts[index].name));
             }
         }
         self.stored().set(name, versions);
-        Ok(written)
+        Ok((written, stored))
     }
 
     fn cluster(&self) -> &Cluster {

@@ -331,16 +331,17 @@ impl Watches {
     }
 
     /// Sets the observations that are made for the instance. Returns whether one of them has an answer that
-    /// the instance did not see before.
-    pub(super) fn poll_for(&self, key: &InstanceKey, polls: &[Arc<Poll>]) -> bool {
-        self.polls.poll_for(key, polls)
+    /// the instance did not see before. `is_step_waiting`: whether a step of a run waits for what they say; then they
+    /// are made more often than the package says.
+    pub(super) fn poll_for(&self, key: &InstanceKey, polls: &[Arc<Poll>], is_step_waiting: bool) -> bool {
+        self.polls.poll_for(key, polls, is_step_waiting)
     }
 
     /// Repeats the observations of an instance, for the next decision of a step: they are pending until they
-    /// are answered, and each answer queues the instance. `is_outdated`: answers to requests under way do not
-    /// count. `is_deleting`: whether the instance is being deleted. Returns whether there are any.
-    pub(super) fn refresh(&self, key: &InstanceKey, is_outdated: bool, is_deleting: bool) -> bool {
-        self.polls.refresh(key, is_outdated, is_deleting)
+    /// are answered, and each answer queues the instance. Answers to requests under way do not count. `is_deleting`:
+    /// whether the instance is being deleted.
+    pub(super) fn refresh(&self, key: &InstanceKey, is_deleting: bool) {
+        self.polls.refresh(key, is_deleting);
     }
 
     /// All observations, for people.
@@ -351,7 +352,7 @@ impl Watches {
     /// Forgets an instance that is gone.
     pub(super) fn forget(self: &Arc<Self>, key: &InstanceKey) {
         self.watch_for(key, &[]);
-        self.poll_for(key, &[]);
+        self.poll_for(key, &[], false);
         self.revisions.forget(key);
         drop(self.scheduler.take_state(key));
         self.effects.notify(key, None);

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
@@ -33,6 +34,8 @@ const AGAIN: Backoff = Backoff::new(Duration::from_secs(5), Duration::from_secs(
 const PATIENCE: Duration = Duration::from_secs(3);
 /// For how long a first answer is awaited in all. A request ends before that, but it may wait for others.
 const LONGEST_PATIENCE: Duration = Duration::from_secs(120);
+/// The interval while a step of a run waits, whatever the package says.
+const OFTEN: Duration = Duration::from_secs(1);
 /// By how much intervals vary, so that observations spread; see [`jitter`].
 const SPREAD: f64 = 0.5;
 
@@ -47,8 +50,16 @@ pub(super) struct Polls {
 struct Set {
     sources: HashMap<Arc<Poll>, Source>,
     /// What each instance reads.
-    reads: HashMap<InstanceKey, Vec<Arc<Poll>>>,
+    reads: HashMap<InstanceKey, Reads>,
     places: PollPlaces,
+}
+
+/// What an instance reads.
+#[derive(Default, PartialEq, Eq)]
+struct Reads {
+    polls: Vec<Arc<Poll>>,
+    /// Whether a step of a run waits: the observations are made often.
+    is_step_waiting: bool,
 }
 
 struct Source {
@@ -58,8 +69,6 @@ struct Source {
     result: PollResult,
     /// The number of the last wish for a new answer: an answer to an earlier request does not count.
     wanted: u64,
-    /// Whether a request is under way.
-    asking: bool,
     signals: Arc<Signals>,
     failures: u32,
     task: JoinHandle<()>,
@@ -69,8 +78,19 @@ struct Source {
 #[derive(Default)]
 struct Signals {
     wake: Notify,
+    /// Whether a step of one of its readers waits.
+    is_often: watch::Sender<bool>,
     /// Whether a step waits for it in the deletion of an instance.
     for_deletion: watch::Sender<bool>,
+}
+
+impl Signals {
+    /// Ends when the observation is to be made again for a step that waits.
+    async fn often(&self) {
+        // The sender is this one, so there is no error.
+        let _ = self.is_often.subscribe().wait_for(|is_often| *is_often).await;
+        tokio::time::sleep(OFTEN).await;
+    }
 }
 
 impl Drop for Source {
@@ -104,14 +124,21 @@ impl Polls {
     }
 
     /// Sets the observations that are made for the instance. Returns whether one of them has an answer that
-    /// the instance did not see before.
-    pub(super) fn poll_for(self: &Arc<Self>, key: &InstanceKey, polls: &[Arc<Poll>]) -> bool {
+    /// the instance did not see before. `is_step_waiting`: whether a step of a run waits for what they say.
+    pub(super) fn poll_for(
+        self: &Arc<Self>,
+        key: &InstanceKey,
+        polls: &[Arc<Poll>],
+        is_step_waiting: bool,
+    ) -> bool {
         let mut set = self.set();
-        let before = set.reads.get(key).map(Vec::as_slice).unwrap_or_default();
-        if before == polls {
+        let before = set.reads.get(key);
+        if before.map_or(polls.is_empty(), |before| {
+            before.polls == polls && before.is_step_waiting == is_step_waiting
+        }) {
             return false;
         }
-        set.poll_for(key, polls, |poll, signals| {
+        set.poll_for(key, polls, is_step_waiting, |poll, signals| {
             let (polls, poll, signals) = (Arc::clone(self), Arc::clone(poll), Arc::clone(signals));
             tokio::spawn(async move {
                 while let Err(panic) =
@@ -125,26 +152,24 @@ impl Polls {
         })
     }
 
-    /// Repeats all observations of an instance: until they are answered, they are pending. Returns whether
-    /// there are any. With `is_outdated`, an answer to a request that is under way does not count. Otherwise
-    /// it is awaited, however long it takes: a request that takes longer than the interval would never be
-    /// answered. `is_deleting`: whether the instance is being deleted.
-    pub(super) fn refresh(&self, key: &InstanceKey, is_outdated: bool, is_deleting: bool) -> bool {
+    /// Repeats all observations of an instance: until they are answered, they are pending, and an answer to a request that
+    /// is under way does not count. `is_deleting`: whether the instance is being deleted.
+    pub(super) fn refresh(&self, key: &InstanceKey, is_deleting: bool) {
         let mut set = self.set();
-        let polls = set.reads.get(key).cloned().unwrap_or_default();
-        for poll in split(&polls).0 {
-            let Some(source) = set.sources.get_mut(poll) else { continue };
+        let Set { sources, reads, .. } = &mut *set;
+        let polls = reads.get(key).map(|reads| &*reads.polls).unwrap_or_default();
+        for poll in split(polls).0 {
+            let Some(source) = sources.get_mut(poll) else { continue };
             if is_deleting {
                 source.signals.for_deletion.send_replace(true);
             }
-            if source.place.is_awaited() || source.asking && !is_outdated {
+            if source.place.is_awaited() {
                 continue;
             }
             source.result = PollResult::Pending;
             source.wanted += 1;
             source.signals.wake.notify_one();
         }
-        !polls.is_empty()
     }
 
     /// All observations, for people.
@@ -178,6 +203,8 @@ impl Polls {
     /// Makes an observation until its task is aborted.
     async fn run(self: Arc<Self>, poll: Arc<Poll>, signals: Arc<Signals>) {
         loop {
+            // The request answers all wishes up to now, so none of them makes another one.
+            let _ = signals.wake.notified().now_or_never();
             let Some(begun) = self.set().begin(&poll) else { return };
             let Begun::Asking(began) = begun else {
                 signals.wake.notified().await;
@@ -203,6 +230,7 @@ impl Polls {
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
                 () = signals.wake.notified() => {}
+                () = signals.often() => {}
             }
         }
     }
@@ -214,7 +242,7 @@ impl Polls {
             retry_after: None,
         };
         match &poll.request {
-            PollRequest::Http(request) => match self.effects.http.send(request).await {
+            PollRequest::Http(request) => match self.effects.send(&poll.operator, request).await {
                 Ok(reply) => Answer {
                     is_failure: reply.status == 429 || reply.status >= 500,
                     retry_after: reply.retry_after,
@@ -238,7 +266,6 @@ impl Polls {
     fn learn(&self, poll: &Arc<Poll>, began: u64, answer: Answer) -> Option<Duration> {
         let mut set = self.set();
         let source = set.sources.get_mut(poll)?;
-        source.asking = false;
         if source.wanted != began {
             return None;
         }
@@ -289,7 +316,7 @@ impl Set {
 
     /// See [`Polls::known`].
     fn known(&self, key: &InstanceKey) -> HashMap<Arc<Poll>, PollResult> {
-        let polls = self.reads.get(key).map(Vec::as_slice).unwrap_or_default();
+        let polls = self.reads.get(key).map(|reads| &*reads.polls).unwrap_or_default();
         let (made, refused) = split(polls);
         let made =
             made.iter().filter_map(|poll| Some((Arc::clone(poll), self.sources.get(poll)?.result.clone())));
@@ -303,9 +330,10 @@ impl Set {
         &mut self,
         key: &InstanceKey,
         polls: &[Arc<Poll>],
+        is_step_waiting: bool,
         spawn: impl Fn(&Arc<Poll>, &Arc<Signals>) -> JoinHandle<()>,
     ) -> bool {
-        let before = self.reads.remove(key).unwrap_or_default();
+        let before = self.reads.remove(key).unwrap_or_default().polls;
         let ((made, refused), (made_before, refused_before)) = (split(polls), split(&before));
         let known: HashSet<&Arc<Poll>> = made_before.iter().collect();
         let mut has_answer = refused.iter().any(|poll| !refused_before.contains(poll));
@@ -317,9 +345,20 @@ impl Set {
             self.unsubscribe(key, poll);
         }
         if !polls.is_empty() {
-            self.reads.insert(key.clone(), polls.to_vec());
+            self.reads.insert(key.clone(), Reads { polls: polls.to_vec(), is_step_waiting });
+        }
+        for poll in made.iter().chain(made_before) {
+            self.set_interval(poll);
         }
         has_answer
+    }
+
+    /// Tells the task of an observation whether a step of a reader waits.
+    fn set_interval(&self, poll: &Arc<Poll>) {
+        let Some(source) = self.sources.get(poll) else { return };
+        let waits = |reader: &InstanceKey| self.reads.get(reader).is_some_and(|reads| reads.is_step_waiting);
+        let is_often = source.readers.iter().any(waits);
+        source.signals.is_often.send_if_modified(|before| std::mem::replace(before, is_often) != is_often);
     }
 
     /// Adds a reader of an observation. Returns whether there is an answer already.
@@ -341,7 +380,7 @@ impl Set {
         let readers = HashSet::from([key.clone()]);
         self.sources.insert(
             Arc::clone(poll),
-            Source { readers, place, result, wanted: 0, asking: false, signals, failures: 0, task },
+            Source { readers, place, result, wanted: 0, signals, failures: 0, task },
         );
         waits
     }
@@ -368,7 +407,6 @@ impl Set {
         if source.place.is_awaited() {
             return Some(Begun::Waiting);
         }
-        source.asking = true;
         Some(Begun::Asking(source.wanted))
     }
 }
@@ -394,6 +432,7 @@ pub(super) mod tests {
 
     pub(in crate::manager::watches) fn poll_in(namespace: &str, operator: &str, url: &str) -> Arc<Poll> {
         let request = HttpRequest {
+            pod: None,
             method: "GET".into(),
             url: url.into(),
             hosts: Vec::new(),
@@ -422,28 +461,28 @@ pub(super) mod tests {
     async fn a_waiting_observation_gets_the_next_free_place() {
         let mut set = Set::new(Limits { most: 2, first: 2, few: 2 });
         let [a, b, c, d, last] = ["a", "b", "c", "d", "e"].map(|url| poll("p", url));
-        assert!(!set.poll_for(&key("first"), &[Arc::clone(&a), Arc::clone(&b)], idle));
+        assert!(!set.poll_for(&key("first"), &[Arc::clone(&a), Arc::clone(&b)], false, idle));
         let failed = |set: &Set, name: &str, poll: &Arc<Poll>| matches!(set.known(&key(name)).get(poll), Some(PollResult::Failed(why)) if why.contains("waits for a free place"));
         for (name, poll) in [("second", &c), ("third", &d), ("fourth", &last)] {
-            assert!(set.poll_for(&key(name), std::slice::from_ref(poll), idle), "it is told at once");
+            assert!(set.poll_for(&key(name), std::slice::from_ref(poll), false, idle), "it is told at once");
             assert!(failed(&set, name, poll) && !is_asked(&mut set, poll));
         }
         // Another package has places of its own.
         let other = poll("q", "a");
-        assert!(!set.poll_for(&key("other"), std::slice::from_ref(&other), idle));
+        assert!(!set.poll_for(&key("other"), std::slice::from_ref(&other), false, idle));
         assert!(is_asked(&mut set, &other));
         // A waiting observation that no instance reads any more takes no place.
-        set.poll_for(&key("second"), &[], idle);
+        set.poll_for(&key("second"), &[], false, idle);
         assert_eq!(set.begin(&c), None);
         assert!(!is_asked(&mut set, &d));
-        set.poll_for(&key("first"), std::slice::from_ref(&b), idle);
+        set.poll_for(&key("first"), std::slice::from_ref(&b), false, idle);
         assert!(is_asked(&mut set, &d) && !is_asked(&mut set, &last));
         // The task of the observation waits for this signal.
         set.sources[&d].signals.wake.notified().await;
-        set.poll_for(&key("first"), &[], idle);
+        set.poll_for(&key("first"), &[], false, idle);
         assert!(is_asked(&mut set, &last));
         for name in ["third", "fourth", "other"] {
-            set.poll_for(&key(name), &[], idle);
+            set.poll_for(&key(name), &[], false, idle);
         }
         assert!(set.sources.is_empty() && set.reads.is_empty());
         assert_eq!((set.places.taken("p"), set.places.taken("q")), (0, 0));
@@ -453,22 +492,45 @@ pub(super) mod tests {
     async fn a_namespace_does_not_affect_the_observations_of_another() {
         let mut set = Set::new(Limits { most: 4, first: 2, few: 1 });
         let hostile: Vec<_> = (0..10).map(|number| poll_in("hostile", "p", &number.to_string())).collect();
-        set.poll_for(&key("hostile"), &hostile, idle);
+        set.poll_for(&key("hostile"), &hostile, false, idle);
         // The hostile namespace has two of four places, and waits with an equal request.
         let own = poll_in("n", "p", "9");
         assert!(!is_asked(&mut set, &hostile[9]));
-        assert!(!set.poll_for(&key("own"), std::slice::from_ref(&own), idle));
+        assert!(!set.poll_for(&key("own"), std::slice::from_ref(&own), false, idle));
         assert!(is_asked(&mut set, &own));
-        set.poll_for(&key("own"), &[], idle);
-        set.poll_for(&key("hostile"), &[], idle);
+        set.poll_for(&key("own"), &[], false, idle);
+        set.poll_for(&key("hostile"), &[], false, idle);
         assert_eq!(set.places.taken("p"), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn observations_are_made_often_while_a_step_of_a_reader_waits() {
+        let mut set = Set::new(PLACES);
+        let read = poll("p", "a");
+        let is_often = async |set: &Set| {
+            let signals = Arc::clone(&set.sources[&read].signals);
+            tokio::time::timeout(OFTEN * 2, signals.often()).await.is_ok()
+        };
+        let read_by = |set: &mut Set, name: &str, is_step_waiting| {
+            set.poll_for(&key(name), std::slice::from_ref(&read), is_step_waiting, idle);
+        };
+        read_by(&mut set, "a", false);
+        read_by(&mut set, "b", false);
+        assert!(!is_often(&set).await);
+        read_by(&mut set, "a", true);
+        assert!(is_often(&set).await);
+        read_by(&mut set, "b", true);
+        read_by(&mut set, "a", false);
+        assert!(is_often(&set).await, "b waits");
+        set.poll_for(&key("b"), &[], false, idle);
+        assert!(!is_often(&set).await);
     }
 
     #[tokio::test]
     async fn one_instance_takes_at_most_its_part_of_the_places() {
         let mut set = Set::new(PLACES);
         let many: Vec<_> = (0..1_000).map(|number| poll("p", &number.to_string())).collect();
-        assert!(set.poll_for(&key("greedy"), &many, idle));
+        assert!(set.poll_for(&key("greedy"), &many, false, idle));
         assert_eq!(set.sources.len(), MOST_OF_INSTANCE);
         let known = set.known(&key("greedy"));
         assert_eq!(known.len(), 1_000);
@@ -478,7 +540,7 @@ pub(super) mod tests {
             matches!(&known[&many[999]], PollResult::Failed(why) if why.contains("the instance has more than 200"))
         );
         // With fewer observations all are made.
-        assert!(!set.poll_for(&key("greedy"), &many[900..], idle));
+        assert!(!set.poll_for(&key("greedy"), &many[900..], false, idle));
         assert_eq!(set.sources.len(), 100);
         assert!(set.known(&key("greedy")).values().all(|result| *result == PollResult::Pending));
         assert!(is_asked(&mut set, &many[999]) && set.places.taken("p") == 100);

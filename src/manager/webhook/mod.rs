@@ -47,7 +47,12 @@ pub enum WebhookAddress {
         /// Its port.
         port: u16,
     },
+    /// An API in the same process, which asks a [`CrdConversion`]: nothing is served, and there is no certificate.
+    Process,
 }
+
+/// The URL that a CRD names for [`WebhookAddress::Process`]. Nothing connects to it.
+const IN_PROCESS: &str = "https://operetta.invalid";
 
 impl WebhookAddress {
     /// Parses `https://HOST[:PORT]`.
@@ -97,6 +102,7 @@ impl WebhookAddress {
                 address.parse::<IpAddr>().map_or_else(|_| host.clone(), |address| address.to_string())
             }
             Self::Service { namespace, name, .. } => format!("{name}.{namespace}.svc"),
+            Self::Process => String::new(),
         }
     }
 
@@ -109,7 +115,29 @@ impl WebhookAddress {
             Self::Service { namespace, name, port } => json!({
                 "service": {"namespace": namespace, "name": name, "port": port}, "caBundle": bundle,
             }),
+            Self::Process => json!({"url": IN_PROCESS}),
         }
+    }
+}
+
+/// What the webhook answers for one CRD, without a connection.
+#[derive(Debug, Clone)]
+pub struct CrdConversion(rules::Known);
+
+impl CrdConversion {
+    /// Reads the rules that the manager keeps in a CRD. `None` if it has none, or if they cannot be read.
+    pub fn of(crd: &Value) -> Option<Self> {
+        let (_, known) = rules::Known::read(crd)?.ok()?;
+        Some(Self(known))
+    }
+
+    /// Answers a `ConversionReview`.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn answer(&self, review: &str) -> Result<String, String> {
+        let review = review::Review::read(review.as_bytes()).map_err(|error| error.to_string())?;
+        Ok(review.answer(&self.0.rules, &self.0.stored))
     }
 }
 
@@ -175,6 +203,9 @@ impl Webhook {
     /// Creates and renews the certificates until the future is dropped. `changed` is called when the CRDs
     /// have to name another CA.
     pub(super) async fn keep(self: Arc<Self>, cluster: Cluster, changed: impl Fn() + Send) {
+        if self.address == WebhookAddress::Process {
+            return;
+        }
         let mut ca = lock(&self.material).as_ref().map(|material| material.ca.clone());
         loop {
             match self.renew(&cluster).await {
@@ -202,6 +233,9 @@ impl Webhook {
 
     /// The `clientConfig` of a CRD, without the path of the kind; `None` while there is no certificate.
     pub(super) fn client_config(&self) -> Option<Value> {
+        if self.address == WebhookAddress::Process {
+            return Some(self.address.client_config(""));
+        }
         Some(self.address.client_config(&lock(&self.material).as_ref()?.ca))
     }
 

@@ -36,6 +36,16 @@ pub(super) struct Known {
     pub(super) stored: Arc<[String]>,
 }
 
+impl Known {
+    /// Reads the rules of a CRD, and their text; an error if they are not rules, `None` if it has none.
+    pub(super) fn read(crd: &Value) -> Option<Result<(&str, Self), serde_json::Error>> {
+        let text = crd["metadata"]["annotations"][names::CONVERSION].as_str()?;
+        let stored = crd["status"]["storedVersions"].as_array().into_iter().flatten();
+        let stored = stored.filter_map(Value::as_str).map(str::to_owned).collect();
+        Some(serde_json::from_str(text).map(|rules| (text, Self { rules: Arc::new(rules), stored })))
+    }
+}
+
 /// Reads a CRD.
 type Read = Box<dyn Fn(String) -> BoxFuture<'static, Result<Option<Value>, String>> + Send + Sync>;
 
@@ -178,13 +188,11 @@ impl RulesCache {
         let live = (self.read)(crd.to_owned()).await;
         let live = live.map_err(|error| format!("the CRD {crd} cannot be read: {error}"))?;
         let live = live.unwrap_or_default();
-        let text = live["metadata"]["annotations"][names::CONVERSION].as_str();
-        let text = text.ok_or_else(|| format!("the CRD {crd} has no rules ({})", names::CONVERSION))?;
-        let rules = serde_json::from_str(text)
-            .map_err(|error| format!("the rules of the CRD {crd} cannot be read: {error}"))?;
-        let stored = live["status"]["storedVersions"].as_array().into_iter().flatten();
-        let stored = stored.filter_map(Value::as_str).map(str::to_owned).collect();
-        Ok((names::short_hash(text, 16), Known { rules: Arc::new(rules), stored }))
+        let read = Known::read(&live);
+        let read = read.ok_or_else(|| format!("the CRD {crd} has no rules ({})", names::CONVERSION))?;
+        let (text, known) =
+            read.map_err(|error| format!("the rules of the CRD {crd} cannot be read: {error}"))?;
+        Ok((names::short_hash(text, 16), known))
     }
 
     fn entry(&self, crd: &str) -> Arc<Entry> {

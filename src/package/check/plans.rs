@@ -51,26 +51,33 @@ impl<'a> Check<'a> {
             [trigger] if matches!(trigger.event, Event::Schedule { .. }) => trigger.when.as_ref(),
             _ => None,
         };
+        // The types of the items of the loops around a step, outermost first.
+        let mut items: Vec<Type<'a>> = Vec::new();
         for visit in plan.visits() {
             self.infer.refuel();
             let step = visit.step;
+            items.truncate(visit.outside.items.len());
             let mark = self.infer.mark();
             if let Some(when) = scheduled {
                 self.infer.assume(when);
             }
-            // The list of a loop is checked with the step that has the loop.
-            for item in &visit.inside.items {
-                self.infer.set(item, Type::any());
+            for (item, ty) in visit.outside.items.iter().zip(&items) {
+                self.infer.set(item, ty.clone());
             }
             if let Some(each) = &step.for_each {
+                each.max_parallel.iter().for_each(|most| drop(self.infer.text(most)));
                 self.infer.unset(&each.as_);
-                self.items(&each.in_, &each.as_);
+                items.push(self.items(&each.in_, &each.as_));
             }
             visit.inside.whens.iter().for_each(|when| self.infer.assume(when));
             self.earlier(&visit, None);
             self.infer.reports_absent = false;
             for expr in step.decisions() {
                 self.infer.expression(expr);
+            }
+            if let Some(repeat) = &step.repeat {
+                let picked = self.infer.expression(&repeat.pick);
+                items.push(picked.without(Basic::ABSENT).without(Basic::NULL).widened());
             }
             if let Some(when) = &step.when {
                 self.infer.assume(when);
@@ -82,10 +89,12 @@ impl<'a> Check<'a> {
             self.infer.reports_absent = true;
             let members: &[Members] = match &step.action {
                 Action::Apply(members) | Action::Delete(members) => members,
-                Action::Exec(exec) => std::slice::from_ref(&exec.child),
-                _ => &[],
+                action => match action.pod() {
+                    Some(pod) if pod.of.is_none() => std::slice::from_ref(&pod.child),
+                    _ => &[],
+                },
             };
-            for member in members {
+            for member in members.iter().chain(step.store.as_ref().map(|store| &store.child)) {
                 if let Some(key) = &member.key {
                     let ty = self.infer.text(key);
                     self.infer.key(&format!("children.{}", member.child), &ty, &member.location);
@@ -93,6 +102,9 @@ impl<'a> Check<'a> {
             }
             for text in step.timeout.iter().chain(&step.message).chain(step.action.texts()) {
                 self.infer.text(text);
+            }
+            if let Action::Http(http) = &step.action {
+                self.port(http);
             }
             match &step.action {
                 Action::Job { template } => self.template(template, &[], &step.location),
@@ -119,7 +131,7 @@ impl<'a> Check<'a> {
             }
             let known = self.outputs.iter().find(|(known, _)| std::ptr::eq(*known, *step));
             let one = known.map_or_else(Type::any, |(_, outputs)| map(outputs.clone(), true));
-            let each = step.for_each.is_some();
+            let each = step.is_loop();
             entries.push((step.name.clone(), if each { Type::each(Basic::LIST, one) } else { one }));
         }
         self.infer.set("outputs", map(entries, true));
@@ -136,6 +148,9 @@ impl<'a> Check<'a> {
             let ty = self.infer.expression(&output.value);
             let is_value = output.search.is_none() && !output.secret;
             outputs.push((output.name.clone(), if is_value { ty.widened() } else { Type::any() }));
+        }
+        for (_, value) in step.store.iter().flat_map(|store| &store.data) {
+            self.infer.expression(value);
         }
         if matches!(step.action, Action::Plan(_)) {
             outputs.push((RAN.to_owned(), Type::of(Basic::BOOL)));

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::super::plan::Step;
-use super::super::{Child, Package, Ref, RefSource, Resource, Tree, Yields};
+use super::super::plan::{Http, Step};
+use super::super::{Call, Child, Package, Ref, RefSource, Resource, Tree, Yields};
 use super::catalog::{Catalog, KindLookup};
 use crate::api::{BuiltIn, Gvk};
 use crate::crd::{self, Lookup};
@@ -148,15 +148,30 @@ impl<'a> Check<'a> {
                 self.infer.text(name);
             }
             RefSource::Select(tree, _) => self.tree(tree),
-            RefSource::Observe(_) => {
+            RefSource::Observe(observation) => {
                 for text in reference.target_texts() {
                     self.infer.text(text);
+                }
+                if let Call::Http(http) = &observation.call {
+                    self.port(http);
                 }
             }
         }
         self.infer.forget(mark);
         if let Some(for_each) = &reference.for_each {
             self.infer.unset(&for_each.as_);
+        }
+    }
+
+    /// Checks that the port of a pod is a number.
+    pub(super) fn port(&mut self, http: &'a Http) {
+        let Some(to) = &http.to else { return };
+        let ty = self.infer.text(&to.port);
+        if ty.basic.value().misses(Basic::INT) {
+            let message = "the port of a pod must be an integer";
+            let error = Diagnostic::error("package::type", message);
+            let error = to.port.location().map_or(error.clone(), |at| error.located(at));
+            self.found.push(error.help("write a number, or take it from a field of type integer"));
         }
     }
 
@@ -171,10 +186,11 @@ impl<'a> Check<'a> {
     }
 
     /// Checks the list of a forEach and binds the variable of its items.
-    pub(super) fn items(&mut self, list: &'a Expr, name: &str) {
+    pub(super) fn items(&mut self, list: &'a Expr, name: &str) -> Type<'a> {
         let ty = self.infer.needed(list);
         let ty = self.infer.looped(ty, list);
-        self.infer.set(name, ty);
+        self.infer.set(name, ty.clone());
+        ty
     }
 
     fn child(&mut self, child: &'a Child) {
@@ -225,7 +241,7 @@ impl<'a> Check<'a> {
     fn setting(&mut self, child: &Child, key: &str, ty: &Type<'a>, at: &Location) {
         let plans = self.resource.plans.iter().map(|plan| plan.name.as_str());
         let words: Vec<&str> = match key {
-            "onImmutableChange" => vec!["Fail", "Recreate"],
+            "onImmutableChange" => vec!["Fail", "Recreate", "Orphan"],
             "onLoss" => std::iter::once("Recreate").chain(plans).collect(),
             _ => return,
         };

@@ -51,7 +51,7 @@ impl<'a> StepChecker<'a, '_> {
             let is_conditional = step.when.is_some() || step.unless.is_some();
             match &step.action {
                 Action::Steps(strategy, steps) if !is_conditional => {
-                    if step.for_each.is_some() {
+                    if step.is_loop() {
                         applies(step, self.resource, &mut self.applied, 0);
                     }
                     self.steps(steps, *strategy, &path);
@@ -69,8 +69,9 @@ impl<'a> StepChecker<'a, '_> {
     fn needs(&mut self, step: &'a Step, path: &str) {
         let mut needed: Vec<&str> = Vec::new();
         match &step.action {
-            Action::Exec(exec) => {
-                needed.extend(self.resource.child(&exec.child.child).map(|child| child.id.as_str()));
+            action if let Some(pod) = action.pod() => {
+                let own = pod.of.is_none().then(|| self.resource.child(&pod.child.child)).flatten();
+                needed.extend(own.map(|child| child.id.as_str()));
             }
             Action::Job { template } => {
                 if let Some(At::Part(pod)) =

@@ -10,7 +10,7 @@ use super::known::ResourceInfo;
 use crate::crd::schema_fact;
 use crate::diag::{Diagnostic, Location};
 use crate::expression_sites::Parts;
-use crate::plan::Plan;
+use crate::plan::{Event, Plan};
 use crate::template::{Engine, Expr, Fact, Mistake, MistakeKind, Purpose, Scope, Segment, Template, Text};
 use crate::{RefSource, Yields};
 
@@ -96,6 +96,11 @@ impl Finder<'_> {
         for (_, text) in parts.lets.iter() {
             add(self.text(text), "");
         }
+        for trigger in parts.plans.iter().flat_map(|plan| &plan.triggers) {
+            if let Event::Condition { condition, .. } = &trigger.event {
+                add(self.expression(condition, Purpose::Decision), "");
+            }
+        }
         for visit in parts.plans.iter().flat_map(Plan::visits) {
             let step = visit.step;
             for expr in step.when.iter().chain(&step.unless) {
@@ -150,12 +155,20 @@ impl Finder<'_> {
             ("name", []) => return always,
             ("namespace", []) if self.known.namespaced => return always,
             ("refs", [Segment::Key(id)]) => {
-                let is_there = self.parts.refs.iter().any(|reference| {
-                    reference.id == *id
-                        && reference.when.is_none()
-                        && (reference.for_each.is_some() || reference.is_list() || !reference.optional)
-                });
-                return Fact { always: is_there, ..Fact::default() };
+                let Some(reference) = self.parts.refs.iter().find(|reference| reference.id == *id) else {
+                    return Fact::default();
+                };
+                let is_there = reference.when.is_none()
+                    && (reference.for_each.is_some() || reference.is_list() || !reference.optional);
+                let whens = reference.when.as_ref().map(Expr::conjuncts).unwrap_or_default();
+                return Fact { always: is_there, whens, ..Fact::default() };
+            }
+            ("children", [Segment::Key(id)]) => {
+                let child =
+                    self.parts.children.iter().find(|child| child.id == *id && child.for_each.is_none());
+                let whens =
+                    child.map(|child| child.when.iter().chain(&child.group_when).flat_map(Expr::conjuncts));
+                return Fact { whens: whens.into_iter().flatten().collect(), ..Fact::default() };
             }
             _ => return Fact::default(),
         };
@@ -190,6 +203,7 @@ fn from_schema(schema: &Value, keys: &[&str]) -> Fact {
         values,
         least: number("minimum").filter(|_| is_number),
         most: number("maximum").filter(|_| is_number),
+        whens: Vec::new(),
     }
 }
 
@@ -234,6 +248,14 @@ fn diagnostic(mistake: &Mistake, what: &str) -> Diagnostic {
             };
             let help = "the CRD has a default for the field, or requires it; remove the filter, or the default of the CRD";
             ("package::no-effect", message.to_owned(), help.to_owned())
+        }
+        MistakeKind::TrueOfAbsent => {
+            let help = "a ref or child with a `when` is absent while its `when` is false, and what is absent differs from everything: compare `... | default('')`, or test it with `is defined`";
+            (
+                "package::absent",
+                "this is true, too, while what it reads is absent".to_owned(),
+                help.to_owned(),
+            )
         }
         MistakeKind::NoOmit => return no_omit(&mistake.location),
     };

@@ -1,11 +1,12 @@
 //! Checks the containers that commands name, and the ports that probes name.
 
-use super::objects::{Names, Objects, pod_of};
+use super::objects::{Names, pod_of};
 use super::sketch::{At, Part};
 use crate::Resource;
 use crate::diag::{Diagnostic, Location, did_you_mean};
 use crate::plan::{Action, Exec, Plan};
 use crate::template::Pattern;
+use crate::template_scan::Outlines;
 
 /// The commands of a resource, each with the location of its step or ref.
 pub(super) fn commands(resource: &Resource) -> Vec<(Exec, Location)> {
@@ -23,23 +24,26 @@ pub(super) fn commands(resource: &Resource) -> Vec<(Exec, Location)> {
 
 /// Reports a command whose container the pods of the child do not have, or that names no container although
 /// there are several.
-pub(super) fn exec(
-    resource: &Resource,
-    objects: &Objects<'_>,
-    names: &Names<'_>,
+pub(super) fn exec<'a>(
+    (resource, resources): (&'a Resource, &'a [Resource]),
+    outlines: &Outlines,
+    names_of: &dyn Fn(&'a Resource) -> Names<'a>,
     found: &mut Vec<Diagnostic>,
 ) {
+    let names = names_of(resource);
     for (exec, at) in commands(resource) {
-        let Some(child) = resource.child(&exec.child.child) else { continue };
-        let [gvk] = child.kinds.as_slice() else { continue };
-        let root = objects.made.iter().find(|object| object.child == child.id && *object.kind == *gvk.kind);
-        let Some(pod) = root.and_then(|object| object.root).and_then(|root| pod_of(root, gvk)) else {
+        let Some(owner) = exec.pod.owner(resource, |gvk| resources.iter().find(|known| known.is_of(gvk)))
+        else {
             continue;
         };
+        let Some(child) = owner.child(&exec.pod.child.child) else { continue };
+        let [gvk] = child.kinds.as_slice() else { continue };
+        let Some(pod) = outlines.root(&child.template).and_then(|root| pod_of(root, gvk)) else { continue };
+        let own_names = names_of(owner);
         let Some(main) = containers(pod, "containers") else { continue };
         let Some(others) = containers(pod, "initContainers") else { continue };
         let named = |part: &Part<'_>| match part.get("name") {
-            At::Part(name) => names.of_part(name),
+            At::Part(name) => own_names.of_part(name),
             _ => Pattern::unknown(),
         };
         let known: Vec<Pattern> = main.iter().chain(&others).map(named).collect();

@@ -1,4 +1,4 @@
-//! Generated values (`password`, `tls_self_signed`) must be the whole value of a field, because the manager
+//! Generated values (those of `password`, `tls_signed` and their like) must be the whole value of a field, because the manager
 //! replaces a marker in the rendered object, and a marker cannot be part of a text.
 
 use crate::diag::{Diagnostic, Location};
@@ -12,7 +12,7 @@ pub(super) enum Quoting {
     Block,
 }
 
-/// The error for a call of `password` or `tls_self_signed` that is quoted or part of a text.
+/// The error for a call that generates a value and is quoted or part of a text.
 pub(crate) fn not_alone(call: &Location) -> Option<Diagnostic> {
     let message = match quoting(&call.source.text, call.span.start, call.span.end)? {
         Quoting::Alone => return None,

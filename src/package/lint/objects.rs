@@ -22,7 +22,7 @@ pub(super) fn pod_path(gvk: &Gvk) -> Option<&'static [&'static str]> {
 }
 
 /// Derives patterns from the texts of a resource.
-pub(super) struct Names<'a> {
+pub(crate) struct Names<'a> {
     engine: &'a Engine,
     known: Known<'a>,
     /// Whether the variable `name` is always the name of the instance. A partial may receive another one.
@@ -31,7 +31,7 @@ pub(super) struct Names<'a> {
 }
 
 impl<'a> Names<'a> {
-    pub(super) fn new(engine: &'a Engine, known: Known<'a>) -> Self {
+    pub(crate) fn new(engine: &'a Engine, known: Known<'a>) -> Self {
         let has_name = !engine.partial_variables().contains("name");
         let here = Location::new(&Source::new("", ""), Span::new(0, 0));
         Self { engine, known, has_name, here }
@@ -58,7 +58,7 @@ impl<'a> Names<'a> {
     }
 
     /// The pattern of a part of a template.
-    pub(super) fn of_part(&self, part: Part<'_>) -> Pattern {
+    pub(crate) fn of_part(&self, part: Part<'_>) -> Pattern {
         // A statement in the template may set the variable `name`.
         let sets_name = ["set name", "for name"].iter().any(|words| part.source().text.contains(words));
         let pattern = part.text().map_or_else(Pattern::unknown, |text| self.of_text(&text));

@@ -12,15 +12,16 @@ use crate::template::{Engine, Known};
 use crate::template_scan::Outlines;
 
 /// Reports all contradictions between the parts of a resource.
-pub(crate) fn relations(
-    engine: &Engine,
-    outlines: &Outlines,
-    resources: &[Resource],
-    defaults: &Map<String, Value>,
+pub(crate) fn relations<'a>(
+    engine: &'a Engine,
+    outlines: &'a Outlines,
+    resources: &'a [Resource],
+    defaults: &'a Map<String, Value>,
 ) -> Vec<Diagnostic> {
     let mut found = Vec::new();
+    let names_of = |resource: &'a Resource| Names::new(engine, Known { lets: &resource.lets, defaults });
     for resource in resources {
-        let names = Names::new(engine, Known { lets: &resource.lets, defaults });
+        let names = names_of(resource);
         let objects = Objects::of(outlines, resource, &names);
         let mut references = Vec::new();
         let mut pods = Vec::new();
@@ -45,7 +46,7 @@ pub(crate) fn relations(
         for reference in &references {
             references::check(reference, &objects, &names, &mut found);
         }
-        containers::exec(resource, &objects, &names, &mut found);
+        containers::exec((resource, resources), outlines, &names_of, &mut found);
         applied::check(resource, outlines, &objects, &names, &mut found);
         lengths::check(resource, &objects, &mut found);
         immutable::check(engine, outlines, resource, &mut found);

@@ -16,14 +16,14 @@ const MAX_DEPTH: usize = 32;
 
 /// A part of a template.
 #[derive(Clone, Copy)]
-pub(super) struct Part<'a> {
+pub(crate) struct Part<'a> {
     outlines: &'a Outlines,
     source: &'a Arc<Source>,
     node: &'a Node,
 }
 
 /// The result of looking up a path.
-pub(super) enum At<'a> {
+pub(crate) enum At<'a> {
     /// The path has this part.
     Part(Part<'a>),
     /// The path exists in no instance.
@@ -53,8 +53,13 @@ pub(super) struct Texts {
 
 impl Outlines {
     /// The document of a template. Nothing is concluded from one in which a key occurs twice because of branches.
-    pub(super) fn root(&self, path: &str) -> Option<Part<'_>> {
-        let outline = self.get(path).filter(|outline| !outline.repeats)?;
+    pub(crate) fn root(&self, path: &str) -> Option<Part<'_>> {
+        self.document(path).filter(|_| self.get(path).is_some_and(|outline| !outline.repeats))
+    }
+
+    /// The document of a template, with all branches.
+    pub(crate) fn document(&self, path: &str) -> Option<Part<'_>> {
+        let outline = self.get(path)?;
         Some(Part { outlines: self, source: outline.source(), node: outline.node() })
     }
 }
@@ -64,7 +69,7 @@ impl<'a> Part<'a> {
         Self { node, ..self }
     }
 
-    pub(super) fn node(self) -> &'a Node {
+    pub(crate) fn node(self) -> &'a Node {
         self.node
     }
 
@@ -106,7 +111,7 @@ impl<'a> Part<'a> {
         self.is_scalar() && self.written().contains("{{")
     }
 
-    pub(super) fn is_scalar(self) -> bool {
+    pub(crate) fn is_scalar(self) -> bool {
         !matches!(self.node.value, NodeValue::Map(_) | NodeValue::Seq(_))
     }
 
@@ -128,7 +133,7 @@ impl<'a> Part<'a> {
     }
 
     /// The value of a key. If the map itself does not have the key, maps that `<<` merges are searched.
-    pub(super) fn get(self, key: &str) -> At<'a> {
+    pub(crate) fn get(self, key: &str) -> At<'a> {
         self.get_within(key, 0)
     }
 
@@ -186,7 +191,7 @@ impl<'a> Part<'a> {
     }
 
     /// The items of a list in all branches; `None` if values may add others.
-    pub(super) fn all_items(self) -> Option<Vec<Self>> {
+    pub(crate) fn all_items(self) -> Option<Vec<Self>> {
         let part = self.resolved(0)?;
         match &part.node.value {
             NodeValue::Seq(items) => items.iter().map(|item| part.with(item).resolved(0)).collect(),
@@ -220,7 +225,7 @@ impl<'a> Part<'a> {
     }
 
     /// Calls `found` with the key and the value of each entry, at any depth and in all branches.
-    pub(super) fn each_entry(self, found: &mut dyn FnMut(&str, Self)) {
+    pub(crate) fn each_entry(self, found: &mut dyn FnMut(&str, Self)) {
         self.entries_within(0, found);
     }
 

@@ -22,7 +22,7 @@ pub use self::settings::{Crd, MaxUnavailable, Namespaces, OnImmutableChange, Yie
 pub use self::status::{Status, StatusField, StatusValue};
 pub use self::words::{
     API_VERSION, ApiVersion, ApiVersionName, ChildId, ConditionName, ImmutableChange, KIND, Kind, KindName,
-    PackageName, SemVer, SemVerRange, VariableName,
+    PackageName, Repository, SemVer, SemVerRange, Sha256, VariableName,
 };
 pub(super) use self::words::{inline_schema, literal, starts, word};
 use super::decode::{At, Constants, Decode, Decoder, Must, Named, choice, manifest};
@@ -107,6 +107,25 @@ manifest! {
         "operetta" operetta: Option<At<SemVerRange>>,
         /// Supported versions of Kubernetes, for example ">=1.30".
         "kubernetes" kubernetes: Option<At<SemVerRange>>,
+        /// Kinds that the package uses, and that another package or operator brings.
+        "apis" apis: Option<Vec<At<RequiredApi>>>,
+    }
+}
+
+manifest! {
+    /// A kind that another package or operator brings.
+    pub struct RequiredApi {
+        /// The apiVersion of the kind, for example cache.example.org/v1.
+        "apiVersion" api_version: Must<At<ApiVersionName>>,
+        /// The kind, for example Cache.
+        "kind" kind: Must<At<KindName>>,
+        /// The repository of a package that brings it: oci://HOST/PATH, without tag and digest. `operetta package` chooses
+        /// the version and records its digest.
+        "package" package: Option<Repository>,
+        /// Supported versions of that package, for example "^1.2". Default: all that are no pre-release.
+        "version" version: Option<At<SemVerRange>>,
+        /// Whether the package does without it, such as behind a `when`: then nothing is installed for it. Default: false.
+        "optional" optional: Option<bool>,
     }
 }
 
@@ -185,12 +204,13 @@ manifest! {
         /// conflict.
         "conflictPolicy" conflict_policy: Option<ConflictPolicy>,
         /// What happens when the API server refuses a change because a field is immutable: Fail reports it (default),
-        /// Recreate deletes the object and creates it again, after a dry run has shown that the new object is valid; or a
-        /// template that yields either. Recreate is not allowed for kinds that hold data.
+        /// Recreate deletes the object and creates it again, after a dry run has shown that the new object is valid; Orphan
+        /// does the same and keeps what the object owns, such as the pods of a StatefulSet; or a template that yields one
+        /// of them. Recreate and Orphan are not allowed for kinds that hold data.
         "onImmutableChange" on_immutable_change: Option<At<OnImmutableChange>>,
         /// What happens when the object is lost: Recreate creates it again, with new generated values; else the name of
-        /// a plan, or a template that yields either. Default: Recreate. Required for a child with `password(...)` or
-        /// `tls_self_signed(...)`.
+        /// a plan, or a template that yields either. Default: Recreate. Required for a child with `password(...)`,
+        /// `tls_self_signed(...)`, `tls_ca(...)` or `tls_signed(...)`.
         "onLoss" on_loss: Option<TemplateText>,
         /// Expression: the object (`self`) counts as lost while it is true, in addition to being gone.
         "lostWhen" lost_when: Option<Expression>,

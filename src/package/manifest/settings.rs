@@ -98,7 +98,7 @@ impl Decode for OnImmutableChange {
 }
 
 inline_schema!(OnImmutableChange, {
-    "oneOf": [{"enum": ["Fail", "Recreate"]}, {"type": "string", "pattern": "\\{\\{"}]
+    "oneOf": [{"enum": ["Fail", "Recreate", "Orphan"]}, {"type": "string", "pattern": "\\{\\{"}]
 });
 
 /// Fields that are released once another manager owns them.

@@ -41,6 +41,8 @@ choice! {
         Fail,
         /// The object is deleted and created again.
         Recreate,
+        /// The same, but the objects that it owns stay, such as the pods of a StatefulSet, and the new object adopts them.
+        Orphan,
     }
 }
 
@@ -146,6 +148,28 @@ word! {
     KindName, "^[A-Z][A-Za-z0-9]*$", 63,
     "a literal kind in CamelCase such as Secret",
     |text| starts(text, |c| c.is_ascii_uppercase(), |c| c.is_ascii_alphanumeric())
+}
+
+word! {
+    /// A repository of a registry.
+    Repository, "^oci://[^/@ ]+/[a-z0-9._/-]+$", 512,
+    "oci://HOST/PATH without tag and digest",
+    |text| {
+        let path = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "._/-".contains(c);
+        text.strip_prefix("oci://").and_then(|rest| rest.split_once('/')).is_some_and(|(host, rest)| {
+            !host.is_empty() && !host.contains(['@', ' ']) && !rest.is_empty() && rest.chars().all(path)
+        })
+    }
+}
+
+word! {
+    /// A digest.
+    Sha256, "^sha256:[0-9a-f]{64}$", 71,
+    "sha256: and 64 hexadecimal digits",
+    |text| {
+        let is_hex = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
+        text.strip_prefix("sha256:").is_some_and(|hex| hex.len() == 64 && hex.chars().all(is_hex))
+    }
 }
 
 /// A string with one allowed value.

@@ -100,6 +100,11 @@ impl Child {
         self.reads_live.iter().map(move |path| path.iter().map_while(plain).collect())
     }
 
+    /// Whether an object may be deleted to be created again with another immutable field.
+    pub(crate) fn may_be_recreated(&self) -> bool {
+        !matches!(self.on_immutable_change, OnImmutableChange::Word(ImmutableChange::Fail))
+    }
+
     /// Whether all its objects are Secrets.
     pub fn is_secret(&self) -> bool {
         !self.kinds.is_empty() && self.kinds.iter().all(is_secret)

@@ -4,6 +4,7 @@
 mod child;
 mod package;
 mod refs;
+mod required;
 mod resource;
 mod tree;
 
@@ -11,5 +12,6 @@ pub(crate) use child::is_secret;
 pub use child::{Child, ForEach, MaxUnavailable, OnImmutableChange, Yields, holds_data};
 pub use package::{Package, Permission};
 pub use refs::{Call, NamespaceRef, NamespaceRefs, Observation, Ref, RefSource};
+pub use required::{Locked, RequiredApi};
 pub use resource::{Condition, Resource, StatusField};
 pub use tree::Tree;

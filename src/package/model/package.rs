@@ -5,6 +5,7 @@ use std::sync::Arc;
 use semver::{Version, VersionReq};
 use serde_json::{Map, Value};
 
+use super::required::{Locked, RequiredApi};
 use super::resource::Resource;
 use crate::api::Gvk;
 use crate::diag::Location;
@@ -27,6 +28,10 @@ pub struct Package {
     pub description: Option<String>,
     /// The supported versions of Kubernetes.
     pub kubernetes: Option<VersionReq>,
+    /// The kinds of others that it requires.
+    pub required: Vec<RequiredApi>,
+    /// The packages that were chosen for them, each after those that it requires itself.
+    pub locked: Vec<Locked>,
     /// SHA-256 of all files, in hex.
     pub digest: String,
     /// The RBAC rules that cannot be derived from templates and refs.
@@ -45,6 +50,16 @@ impl Package {
     /// The index of the resource of a CRD.
     pub fn position(&self, crd: &str) -> Option<usize> {
         self.resources.iter().position(|resource| resource.crd_name() == crd)
+    }
+
+    /// Its name and version, for people.
+    pub fn title(&self) -> String {
+        format!("{} {}", self.name, self.version)
+    }
+
+    /// The resource of a kind, in any version.
+    pub fn resource_of(&self, gvk: &Gvk) -> Option<&Resource> {
+        self.resources.iter().find(|resource| resource.is_of(gvk))
     }
 
     /// Whether a template renders objects of this kind.

@@ -7,7 +7,7 @@ use super::child::ForEach;
 use super::tree::Tree;
 use crate::api::Gvk;
 use crate::diag::Location;
-use crate::plan::{Exec, Expect, Http};
+use crate::plan::{ChildPod, Exec, Expect, Http};
 use crate::template::{Expr, Reads, Text};
 
 /// A ref: one object, the objects that a selector matches, or an observation.
@@ -177,6 +177,16 @@ pub enum Call {
     Exec(Exec),
     /// An HTTP request.
     Http(Box<Http>),
+}
+
+impl Call {
+    /// The pod of a child that it reaches.
+    pub fn pod(&self) -> Option<&ChildPod> {
+        match self {
+            Self::Exec(exec) => Some(&exec.pod),
+            Self::Http(http) => http.to.as_ref().map(|to| &to.pod),
+        }
+    }
 }
 
 impl Observation {

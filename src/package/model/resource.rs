@@ -6,12 +6,12 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::child::Child;
-use super::refs::Ref;
+use super::refs::{Call, Ref};
 use crate::api::{ApiKind, Gvk};
 use crate::crd;
 use crate::diag::Location;
 use crate::manifest::DeletionPolicy;
-use crate::plan::Plan;
+use crate::plan::{Action, ChildPod, Plan, PodPort};
 use crate::template::{Expr, Lets, Search, Text};
 
 /// One kind of a package.
@@ -41,6 +41,8 @@ pub struct Resource {
     pub children: Vec<Child>,
     /// Whether any expression reads `cluster`.
     pub reads_cluster: bool,
+    /// Whether steps or observations of other kinds of the package reach pods of its children.
+    pub is_reached: bool,
     /// The projected status.
     pub status: Vec<StatusField>,
     /// The package's own conditions.
@@ -60,6 +62,36 @@ impl Resource {
     /// The child with this id.
     pub fn child(&self, id: &str) -> Option<&Child> {
         self.children.iter().find(|child| child.id == id)
+    }
+
+    /// Whether it defines this kind, in any version.
+    pub fn is_of(&self, gvk: &Gvk) -> bool {
+        self.kind.group == gvk.group() && self.kind.kind == *gvk.kind
+    }
+
+    /// The pods of children that steps and observations reach.
+    pub(crate) fn pods(&self) -> impl Iterator<Item = &ChildPod> {
+        let observed = self.refs.iter().filter_map(Ref::call).filter_map(Call::pod);
+        let steps = self.plans.iter().flat_map(Plan::visits).filter_map(|visit| visit.step.action.pod());
+        observed.chain(steps)
+    }
+
+    /// The pods that steps and observations send HTTP requests to.
+    pub(crate) fn requests(&self) -> impl Iterator<Item = &PodPort> {
+        let observed = self.refs.iter().filter_map(Ref::call).filter_map(|call| match call {
+            Call::Http(http) => http.to.as_ref(),
+            Call::Exec(_) => None,
+        });
+        let steps = self.plans.iter().flat_map(Plan::visits).filter_map(|visit| match &visit.step.action {
+            Action::Http(http) => http.to.as_ref(),
+            _ => None,
+        });
+        observed.chain(steps)
+    }
+
+    /// The ref with this id.
+    pub fn reference(&self, id: &str) -> Option<&Ref> {
+        self.refs.iter().find(|reference| reference.id == id)
     }
 
     /// Whether the deletion of one of its children needs an approval.

@@ -34,7 +34,9 @@ impl Compiler<'_> {
                 return None;
             }
             (Some(exec), None) => self.exec(exec.0.as_ref()?, names).map(Call::Exec),
-            (None, http) => self.http(http.as_ref()?.0.as_ref()?).map(|http| Call::Http(Box::new(http))),
+            (None, http) => {
+                self.http(http.as_ref()?.0.as_ref()?, names).map(|http| Call::Http(Box::new(http)))
+            }
         };
         let of_objects = [
             ("apiVersion", manifest.api_version.is_some()),

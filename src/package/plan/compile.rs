@@ -11,7 +11,8 @@ use serde_json::Value;
 
 use super::manifest::{self, StepName};
 use super::{
-    Action, Event, Expect, Loop, OnFailure, OnLoss, Output, Plan, RAN, Retries, Step, Strategy, Trigger,
+    Action, Event, Expect, Loop, OnFailure, OnLoss, Output, Plan, RAN, Repeat, Retries, Step, Store,
+    Strategy, Trigger,
 };
 use crate::compiler::{Compiler, Names, near};
 use crate::crd;
@@ -19,7 +20,7 @@ use crate::decode::{At, Named};
 use crate::diag::{Diagnostic, Location};
 use crate::lint;
 use crate::locate::place;
-use crate::manifest::TemplateText;
+use crate::manifest::{TemplateText, VariableName};
 use crate::template::Text;
 use trigger::implied;
 
@@ -28,6 +29,8 @@ const MAX_PLANS: usize = 100;
 const MAX_STEPS: usize = 300;
 /// The maximum depth of nested steps.
 const MAX_DEPTH: usize = 8;
+/// The default maximum number of rounds of a step with `repeat`.
+const ROUNDS: u32 = 1_000;
 /// The default wait before the first repetition.
 const BACKOFF: Duration = Duration::from_secs(5);
 /// The default maximum wait between two attempts.
@@ -149,6 +152,10 @@ impl Compiler<'_> {
             Some(for_each) => Some(self.step_loop(for_each)?),
             None => None,
         };
+        let repeat = match &manifest.repeat {
+            Some(repeat) => Some(self.repeat(repeat)?),
+            None => None,
+        };
         let outputs = self.outputs(manifest.outputs.as_ref());
         let mut named = manifest.outputs.iter().flat_map(|outputs| &outputs.0);
         if let Some((name, _)) = named.find(|(name, _)| name.value == RAN && manifest.plan.is_some()) {
@@ -162,6 +169,10 @@ impl Compiler<'_> {
             }
             record.extend(self.expression(&value.0).map(|value| (key.value.clone(), value)));
         }
+        let store = match &manifest.store {
+            Some(store) => Some(self.store(store, names)?),
+            None => None,
+        };
         let expect = match manifest.expect.as_ref().map(|expect| &expect.value) {
             Some(expect) => self.expected(expect),
             None => None,
@@ -190,14 +201,17 @@ impl Compiler<'_> {
             until: self.optional(manifest.until.as_ref()),
             message: self.template_text(manifest.message.as_ref()),
             idempotent: manifest.idempotent.as_ref().is_some_and(|idempotent| idempotent.value),
+            force: self.optional(manifest.force.as_ref()),
             interruptible: manifest.interruptible,
             name: name.value.0.clone(),
             location: name.at.clone(),
             when,
             unless,
             for_each,
+            repeat,
             on_failure,
             outputs,
+            store,
             record,
             expect,
             action: self.action(manifest, names, depth)?,
@@ -229,12 +243,15 @@ impl Compiler<'_> {
                 return;
             }
         };
-        let modifiers: [(&str, bool, &[&str]); 9] = [
+        let modifiers: [(&str, bool, &[&str]); 12] = [
             ("strategy", step.strategy.is_some(), &["steps"]),
+            ("repeat", step.repeat.is_some(), &["steps"]),
             ("until", step.until.is_some(), &["apply"]),
             ("retries", step.retries.is_some(), &["job", "exec", "http", "patch"]),
             ("outputs", step.outputs.is_some(), &["job", "exec", "http", "plan"]),
+            ("store", step.store.is_some(), &["exec", "http"]),
             ("expect", step.expect.is_some(), &["exec", "http"]),
+            ("force", step.force.is_some(), &["delete"]),
             ("idempotent", step.idempotent.is_some(), &["exec"]),
             (
                 "timeout",
@@ -251,6 +268,7 @@ impl Compiler<'_> {
         for (modifier, _, of) in modifiers.iter().filter(|(_, given, of)| *given && !of.contains(&action)) {
             let message = format!("`{modifier}` has no effect on the {action} step `{}`", name.value.0);
             let help = match *modifier {
+                "repeat" => "put the step into the `steps` of a step with `repeat`".to_owned(),
                 "until" => "remove it, or add a step {name: ..., wait: {until: ...}}".to_owned(),
                 "message" if action == "approve" => "write approve: {message: ...}".to_owned(),
                 "message" if action == "fail" => "write fail: {message: ...}".to_owned(),
@@ -258,6 +276,10 @@ impl Compiler<'_> {
                 _ => format!("remove it: it belongs to {}", of.join(", ")),
             };
             self.diagnostics.push(name.error("package::value", message).help(help));
+        }
+        if let Some(repeat) = step.repeat.as_ref().filter(|_| step.for_each.is_some()) {
+            let error = repeat.error("package::value", "a step has `forEach` or `repeat`, not both");
+            self.diagnostics.push(error.help("put a step with the one into the `steps` of the other"));
         }
         if let Some(expect) = &step.expect
             && action == "exec"
@@ -271,15 +293,51 @@ impl Compiler<'_> {
     fn step_loop(&mut self, manifest: &manifest::StepForEach) -> Option<Loop> {
         let in_ = manifest.list.0.as_ref().and_then(|list| self.expression(list));
         self.complete &= in_.is_some(); // otherwise the name of the item is unknown
-        let as_ = manifest.name.as_ref().map_or("item", |name| name.value.0.as_str()).to_owned();
-        if let Some(name) = &manifest.name
-            && (lint::ROOTS.contains(&as_.as_str()) || super::ANSWERS.contains(&as_.as_str()))
-        {
-            let error = name.error("package::reserved", format!("`{as_}` is a reserved variable"));
+        let as_ = self.item_name(manifest.name.as_ref());
+        let max_parallel = manifest.max_parallel.as_ref().and_then(|most| match most {
+            manifest::Parallel::Fixed(number) => Some(Text::literal((*number).into())),
+            manifest::Parallel::Template(text) => self.text(text),
+        });
+        Some(Loop { in_: in_?, as_, max_parallel })
+    }
+
+    fn repeat(&mut self, manifest: &At<manifest::StepRepeat>) -> Option<Repeat> {
+        let repeat = &manifest.value;
+        let pick = repeat.pick.0.as_ref().and_then(|pick| self.expression(pick));
+        let until = repeat.until.0.as_ref().and_then(|until| self.expression(until));
+        self.complete &= pick.is_some() && until.is_some(); // otherwise the name of the item is unknown
+        let as_ = self.item_name(repeat.name.as_ref());
+        let limit = repeat.limit.map_or(ROUNDS, |limit| limit.0);
+        Some(Repeat { pick: pick?, as_, until: until?, limit })
+    }
+
+    fn store(&mut self, store: &At<manifest::StepStore>, names: &Names<'_>) -> Option<Store> {
+        let child = self.member(&store.value.child, names);
+        let mut data = Vec::new();
+        for (key, value) in &store.value.data.0.as_ref()?.0 {
+            let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+            if key.value.is_empty() || key.value.len() > 253 || !key.value.chars().all(fits) {
+                let error =
+                    key.error("package::name", format!("`{}` cannot be a key of a Secret", key.value));
+                self.diagnostics.push(error.help("use letters, digits, hyphens, underscores and dots"));
+            }
+            data.extend(self.expression(&value.0).map(|value| (key.value.clone(), value)));
+        }
+        if data.is_empty() && self.complete {
+            let error = store.error("package::empty", "nothing is stored");
+            self.diagnostics.push(error.help("write data: {token: json.token}"));
+        }
+        Some(Store { child: child?, data })
+    }
+
+    fn item_name(&mut self, name: Option<&At<VariableName>>) -> String {
+        let Some(name) = name else { return "item".to_owned() };
+        let item = name.value.0.as_str();
+        if lint::ROOTS.contains(&item) || super::ANSWERS.contains(&item) {
+            let error = name.error("package::reserved", format!("`{item}` is a reserved variable"));
             self.diagnostics.push(error.help("choose another name"));
         }
-        let max_parallel = manifest.max_parallel.as_ref().map_or(1, |max| max.value.0);
-        Some(Loop { in_: in_?, as_, max_parallel: usize::try_from(max_parallel).unwrap_or(1) })
+        item.to_owned()
     }
 
     fn outputs(&mut self, outputs: Option<&Named<manifest::OutputValue>>) -> Vec<Output> {
@@ -404,7 +462,7 @@ impl Compiler<'_> {
             return self.exec(&exec, names).map(Action::Exec);
         }
         if let Some(http) = step.http {
-            return self.http(&http).map(|http| Action::Http(Box::new(http)));
+            return self.http(&http, names).map(|http| Action::Http(Box::new(http)));
         }
         if let Some(wait) = step.wait {
             return self.wait(&wait);

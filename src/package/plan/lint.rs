@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::sites::Visit;
-use super::{Action, ChangedPath, Event, Exec, Http, Plan, Tree, schedule};
+use super::{Action, ChangedPath, Event, Exec, Http, Plan, Store, Tree, schedule};
 use crate::Call;
 use crate::api::Gvk;
 use crate::crd::{self, Lookup};
@@ -45,6 +45,8 @@ pub(crate) fn plans(engine: &Engine, parts: &Parts, outlines: &Outlines) -> Vec<
         for visit in plan.visits() {
             repeated_facts(&visit, &parts.lets, &mut found);
             parameters(&visit, plans, &mut found);
+            endless(&visit, &parts.lets, &mut found);
+            stored(&visit, parts, outlines, &mut found);
             match &visit.step.action {
                 Action::Http(http) => found.extend(
                     host(engine, &parts.lets, http, &visit.step.location)
@@ -98,7 +100,7 @@ fn triggers(plans: &[Plan], found: &mut Vec<Diagnostic>) {
                 Event::Deleted => vec!["deleted".to_owned()],
                 Event::Changed(paths) if paths.is_empty() => vec!["spec".to_owned()],
                 Event::Changed(paths) => paths.iter().map(ToString::to_string).collect(),
-                Event::Condition { .. } | Event::Schedule { .. } => continue,
+                Event::Condition { .. } | Event::Expires { .. } | Event::Schedule { .. } => continue,
             };
             for event in events {
                 let Some(other) = known.insert(event.clone(), plan).filter(|other| other.name != plan.name)
@@ -126,6 +128,7 @@ impl std::fmt::Display for ChangedPath {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Spec(path) => f.write_str(&path.join(".")),
+            Self::Metadata { field, key } => write!(f, "metadata.{field}.{key}"),
             Self::Ref(id) => write!(f, "refs.{id}"),
         }
     }
@@ -161,7 +164,7 @@ fn beside(plan: &Plan, found: &mut Vec<Diagnostic>) {
         Event::Changed(_) => Some(("changed", trigger)),
         Event::Upgraded => Some(("upgraded", trigger)),
         Event::Deleted => Some(("deleted", trigger)),
-        Event::Condition { .. } | Event::Schedule { .. } => None,
+        Event::Condition { .. } | Event::Expires { .. } | Event::Schedule { .. } => None,
     });
     if let Some((event, trigger)) = rollout {
         let message = format!("the plan `{}` is not exclusive, and `{event}` starts it", plan.name);
@@ -236,6 +239,87 @@ fn repeated_facts(visit: &Visit<'_>, lets: &Lets, found: &mut Vec<Diagnostic>) {
                 .path(visit.inside.path.clone())
                 .help(format!("add `when: record{} is undefined`", access(key))),
         );
+    }
+}
+
+/// Warns of rounds that do not end: `until` reads nothing that changes while a run is active.
+fn endless(visit: &Visit<'_>, lets: &Lets, found: &mut Vec<Diagnostic>) {
+    let Some(repeat) = &visit.step.repeat else { return };
+    let changes = |path: &&ReadPath| {
+        ["children", "refs", "record", "retained", "outputs"].contains(&path.root.as_str())
+    };
+    if graph::expand_lets([repeat.until.reads()], lets).iter().any(changes) {
+        return;
+    }
+    let message = format!(
+        "the rounds of `{}` change nothing that `until` reads, so they end only at their limit",
+        visit.step.name
+    );
+    let warning = Diagnostic::warning("package::endless", message).located(repeat.until.location());
+    found.push(
+        warning
+            .path(visit.inside.path.clone())
+            .help("read what a round changes: children, a ref, an observation or record"),
+    );
+}
+
+/// Reports a `store` into an object that does not keep what is stored.
+fn stored(visit: &Visit<'_>, parts: &Parts, outlines: &Outlines, found: &mut Vec<Diagnostic>) {
+    let step = visit.step;
+    let Some(Store { child: to, data }) = step.store.as_ref().filter(|_| !step.action.answers().is_empty())
+    else {
+        return;
+    };
+    let Some(child) = parts.children.iter().find(|child| child.id == to.child) else { return };
+    let id = &child.id;
+    let mut add = |is_error: bool, message: String, help: String| {
+        let found_here = if is_error {
+            Diagnostic::error("package::store", message)
+        } else {
+            Diagnostic::warning("package::store", message)
+        };
+        let found_here = found_here.located(to.location.clone());
+        found.push(found_here.path(visit.inside.path.clone()).help(help));
+    };
+    if !child.is_secret() {
+        return add(true, format!("`{id}` is not a Secret"), "name a child that is a Secret".to_owned());
+    }
+    if child.for_each.is_some() && to.key.is_none() {
+        let help = format!("name one: \"{id}[{{{{ i }}}}]\"");
+        add(true, format!("`{id}` has a forEach, so it is several Secrets"), help);
+    }
+    if child.may_be_recreated() {
+        let message =
+            format!("`{id}` may be deleted and created again, and what is stored in it is lost then");
+        add(true, message, "remove onImmutableChange: Recreate from it".to_owned());
+    }
+    let node = outlines.get(&child.template).map(|outline| outline.last());
+    for field in ["data", "stringData"] {
+        for (key, _) in data {
+            if node.as_ref().is_some_and(|node| node.get(field).is_some_and(|map| map.get(key).is_some())) {
+                let message =
+                    format!("the template of `{id}` has `{key}`, too, and overwrites what is stored");
+                add(true, message, "remove it from the template, or store under another key".to_owned());
+            }
+        }
+    }
+    if step.outputs.iter().any(|output| output.secret) {
+        let message = format!("the step `{}` has secret outputs beside `store`", step.name);
+        let help = format!("store them, and read children.{id}.data in later steps");
+        add(true, message, help);
+    }
+    if step.when.is_none() && step.unless.is_none() && visit.inside.whens.is_empty() {
+        let message = format!("the step `{}` fails when it runs again: the keys are there then", step.name);
+        let key = data.first().map_or("key", |(key, _)| key);
+        add(false, message, format!("add `unless: children.{id}.data{} is defined`", access(key)));
+    }
+    let volumes = Gvk::new("v1", "PersistentVolumeClaim");
+    let is_kept = |child: &&Child| child.deletion_policy != DeletionPolicy::Delete;
+    let kept = parts.children.iter().filter(is_kept).find(|child| child.has_kind(&volumes));
+    if let Some(volume) = kept.filter(|_| !is_kept(&child)) {
+        let message =
+            format!("`{}` outlives the instance, and `{id}`, in which this step stores, does not", volume.id);
+        add(false, message, format!("give `{id}` deletionPolicy: Retain"));
     }
 }
 

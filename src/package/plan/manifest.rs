@@ -18,10 +18,10 @@ use crate::yaml::{Node, NodeValue};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
 pub use action::{
-    Approve, Auth, Basic, Call, CallMap, Exec, Fail, Http, Job, Members, Method, Of, Patch, Tls, Wait,
+    Approve, Auth, Basic, Call, CallMap, Exec, Fail, Http, Job, Members, Method, Of, Patch, Scheme, Tls, Wait,
 };
 use words::number;
-pub use words::{Bytes, Count, Interval, Limit, Priority, Redirects, Time};
+pub use words::{AnyPort, Bytes, Count, Interval, Limit, Parallel, Port, Priority, Redirects, Time};
 
 word! {
     /// The name of a plan or of a step.
@@ -37,7 +37,7 @@ manifest! {
     /// An ordered procedure: what starts it, and its steps.
     pub struct Plan {
         /// What starts the plan: created, changed, upgraded or deleted; {changed: [paths]}; {condition: ...};
-        /// {schedule: ...}; or a list of them. Default: deploy runs when the instance is created, update when its spec
+        /// {schedule: ...}; {expires: ...}; or a list of them. Default: deploy runs when the instance is created, update when its spec
         /// is changed, upgrade with a new revision of the package, cleanup when the instance is deleted; any other plan
         /// runs only when it is requested, or when another plan runs it.
         "trigger" trigger: Option<Triggers>,
@@ -53,7 +53,7 @@ manifest! {
         /// left something undone. Default: the value of `exclusive`. A rollout and a cleanup always affect Ready, and so do
         /// children that are not ready, whatever makes them so.
         "affectsReady" affects_ready: Option<At<bool>>,
-        /// Whether a run that takes precedence may interrupt it. Default: true.
+        /// Whether a run that takes precedence may interrupt it, also where a step of another plan runs it. Default: true.
         "interruptible" interruptible: Option<bool>,
         /// Runs with a higher priority go first, and may interrupt. Among runs for losses and conditions, and among all
         /// others but cleanups: 0 (default) to 100.
@@ -228,7 +228,7 @@ impl JsonSchema for TriggerEntry {
 }
 
 manifest! {
-    /// A trigger: `event`, `changed`, `condition` or `schedule`, and what belongs to it.
+    /// A trigger: `event`, `changed`, `condition`, `expires` or `schedule`, and what belongs to it.
     pub struct Trigger {
         /// An event without further fields: created, changed, upgraded or deleted.
         "event" event: Option<EventName>,
@@ -239,11 +239,17 @@ manifest! {
         "condition" condition: Option<Expression>,
         /// With a condition: how long it must hold: a duration such as 30s, or a template that yields one. Default: 0s.
         "for" hold: Option<Time>,
-        /// With a condition: how long after the end of the plan's own run the condition does not count: a duration, or a
-        /// template that yields one. Default: 0s.
+        /// With a condition or `expires`: how long after the end of the plan's own run it does not count: a duration, or a
+        /// template that yields one. Default: 0s, with `expires` 1h.
         "cooldown" cooldown: Option<Time>,
         /// With a condition: always, if it counts while the active run changes the objects that it reads.
         "during" during: Option<At<During>>,
+        /// Expression: a certificate, such as `children.tls.data['tls.crt']`, or a list of them: the plan runs when the first of
+        /// them is about to expire.
+        "expires" expires: Option<Expression>,
+        /// With `expires`: how long before the end of the certificate: a duration such as 30d, or a template that yields
+        /// one.
+        "before" before: Option<Time>,
         /// A cron line with five fields such as "0 3 * * *", or "@every 6h"; a template.
         "schedule" schedule: Option<TemplateText>,
         /// With a schedule: the IANA time zone, for example Europe/Rome; a template. Default: UTC.
@@ -272,6 +278,9 @@ manifest! {
         "apply" apply: Option<At<Vec<At<Members>>>>,
         /// Action: deletes these children, or members, and waits until they are gone.
         "delete" delete: Option<At<Vec<At<Members>>>>,
+        /// Of delete: an expression. While it is true, Pods go at once: without a grace period and without an answer of their
+        /// node, also those that are already being deleted. Only for what certainly does not run.
+        "force" force: Option<Expression>,
         /// Action: runs a Job and waits until it has finished.
         "job" job: Option<At<Job>>,
         /// Action: runs a command in a container of a child.
@@ -295,8 +304,10 @@ manifest! {
         "unless" unless: Option<Expression>,
         /// The step runs once for each item of a list.
         "forEach" for_each: Option<StepForEach>,
+        /// Of steps: they run in rounds, each for an item that is picked when the round begins, until an expression is true.
+        "repeat" repeat: Option<At<StepRepeat>>,
         /// How long the step may take: a duration such as 10m or 1h30m, or a template that yields one. Default: 10m, of
-        /// a job 1h, of phases, plan and approve steps none.
+        /// a job 1h, of phases, plan and approve steps none. With repeat it holds for each round.
         "timeout" timeout: Option<Time>,
         /// How a failed attempt of a job, exec or http is repeated. Default: it is not.
         "retries" retries: Option<At<Retries>>,
@@ -309,6 +320,9 @@ manifest! {
         /// over the answer (http: status, headers, body; exec: exitCode, stdout, stderr, json; job: message; plan: recorded),
         /// or to {jsonPath: .body.id}. A plan step also has the output `ran`.
         "outputs" outputs: Option<Named<OutputValue>>,
+        /// Of exec and http: writes secret parts of the answer into a Secret child before the step counts as done, never over
+        /// keys that the Secret has.
+        "store" store: Option<At<StepStore>>,
         /// Facts that are kept beyond the run, read as `record.<name>` and written with the success of the step. A name
         /// to an expression over the answer, or `outputs.<name>` of this step.
         "record" record: Option<Named<Constant>>,
@@ -331,8 +345,34 @@ manifest! {
         "in" list: Must<Expression>,
         /// The name of the item. Default: item.
         "as" name: Option<At<VariableName>>,
-        /// How many items run side by side. Default: 1.
-        "maxParallel" max_parallel: Option<At<Count>>,
+        /// How many items run side by side, from 1 to 1000; or a template, whose value when the step is reached counts.
+        /// Default: 1.
+        "maxParallel" max_parallel: Option<Parallel>,
+    }
+}
+
+manifest! {
+    /// The steps run in rounds, each for an item that is picked when the round begins.
+    pub struct StepRepeat {
+        /// Expression: the item of the next round. It is stored when the round begins, and stays the same until the round has
+        /// ended. While it yields nothing (undefined or null), the step waits.
+        "pick" pick: Must<Expression>,
+        /// The name of the item. Default: item.
+        "as" name: Option<At<VariableName>>,
+        /// Expression: the step is done when it is true. It is evaluated before each round.
+        "until" until: Must<Expression>,
+        /// The most rounds, from 1 to 1000; the step fails if another one is needed. Default: 1000.
+        "limit" limit: Option<Count>,
+    }
+}
+
+manifest! {
+    /// What of the answer is written into a Secret.
+    pub struct StepStore {
+        /// The child, a Secret; or one member of a forEach child: "keys[{{ i }}]".
+        "child" child: At<Members>,
+        /// Keys of the Secret's data, each with an expression over the answer that yields a string.
+        "data" data: Must<Named<Constant>>,
     }
 }
 

@@ -108,6 +108,15 @@ pub enum Event {
         /// Whether it counts while a run changes the objects that it reads (`during: always`).
         always: bool,
     },
+    /// A certificate expires soon.
+    Expires {
+        /// The certificate, PEM or the base64 of it as in the data of a Secret; or a list of certificates, of which the first to expire counts.
+        certificate: Expr,
+        /// How long before its end: a text that yields a duration.
+        before: Text,
+        /// How long it does not count after the end of the plan's own run: a text that yields a duration. `None` is an hour.
+        cooldown: Option<Text>,
+    },
     /// A point in time.
     Schedule {
         /// A cron line or `@every 6h`.
@@ -128,11 +137,18 @@ impl Event {
     }
 }
 
-/// A path of `spec`, or a ref as a whole.
+/// A path of `spec`, a label, an annotation, or a ref as a whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChangedPath {
     /// The names of the path, beginning with `spec`.
     Spec(Vec<String>),
+    /// A label or an annotation of the instance.
+    Metadata {
+        /// `labels` or `annotations`.
+        field: &'static str,
+        /// The key.
+        key: String,
+    },
     /// The id of the ref.
     Ref(String),
 }
@@ -150,6 +166,8 @@ pub struct Step {
     pub unless: Option<Expr>,
     /// The step runs once for each item of the list.
     pub for_each: Option<Loop>,
+    /// Its steps run in rounds.
+    pub repeat: Option<Repeat>,
     /// The timeout: a text that yields a duration such as `10m`. `None` is the default of the action.
     pub timeout: Option<Text>,
     /// The repetition of failed attempts; `None` is no repetition.
@@ -160,6 +178,8 @@ pub struct Step {
     pub on_failure: OnFailure,
     /// Values for later steps.
     pub outputs: Vec<Output>,
+    /// What of the answer is written into a Secret before the step succeeds.
+    pub store: Option<Store>,
     /// Facts that are kept beyond the run. They are written when the step succeeds.
     pub record: Vec<(String, Expr)>,
     /// The text of the condition while it waits.
@@ -168,6 +188,8 @@ pub struct Step {
     pub expect: Option<Expect>,
     /// Whether an exec may be repeated if the manager crashed and it is unknown whether the command ran.
     pub idempotent: bool,
+    /// While it is true, a delete step does not wait for grace periods and nodes.
+    pub force: Option<Expr>,
     /// Whether the run may be interrupted at this step. If true, even by runs of the same rank. `None` is the
     /// setting of the phase or the plan.
     pub interruptible: Option<bool>,
@@ -182,8 +204,44 @@ pub struct Loop {
     pub in_: Expr,
     /// The name of the item.
     pub as_: String,
-    /// The maximum number of items that run at the same time; 1 is serial.
-    pub max_parallel: usize,
+    /// The maximum number of items that run at the same time: a text that yields a number from 1 to 1000. `None` is
+    /// one after another.
+    pub max_parallel: Option<Text>,
+}
+
+/// Parts of an answer that are written into a Secret child.
+#[derive(Debug, Clone)]
+pub struct Store {
+    /// The Secret.
+    pub child: Members,
+    /// The keys of its data, with their values.
+    pub data: Vec<(String, Expr)>,
+}
+
+/// Rounds of the steps of a phase.
+#[derive(Debug, Clone)]
+pub struct Repeat {
+    /// The item of the next round; undefined or null: the step waits.
+    pub pick: Expr,
+    /// The name of the item.
+    pub as_: String,
+    /// The step is done when it is true.
+    pub until: Expr,
+    /// The maximum number of rounds.
+    pub limit: u32,
+}
+
+impl Step {
+    /// Whether its outputs are a list, with an entry for each item.
+    pub fn is_loop(&self) -> bool {
+        self.for_each.is_some() || self.repeat.is_some()
+    }
+
+    /// The variable of its loop.
+    pub fn item(&self) -> Option<&str> {
+        let each = self.for_each.as_ref().map(|each| &each.as_);
+        each.or(self.repeat.as_ref().map(|repeat| &repeat.as_)).map(String::as_str)
+    }
 }
 
 /// How a failed attempt is repeated.
@@ -325,13 +383,43 @@ impl Until {
     }
 }
 
-/// A command in a container.
+/// A pod of a child.
 #[derive(Debug, Clone)]
-pub struct Exec {
-    /// The child whose pod runs the command.
+pub struct ChildPod {
+    /// The other instance whose child it is; `None` is this instance.
+    pub of: Option<Other>,
+    /// The child: a Pod, or a workload.
     pub child: Members,
     /// The ordinal of the pod, if the child is a workload.
     pub ordinal: Option<Text>,
+}
+
+/// Another instance of the same package, in the same namespace.
+#[derive(Debug, Clone)]
+pub struct Other {
+    /// The ref that reads it.
+    pub reference: String,
+    /// Its uid, which the ref brings.
+    pub uid: Text,
+    /// The location of `of` in `operator.yaml`.
+    pub location: Location,
+}
+
+impl Other {
+    /// The message while the ref is undefined.
+    pub fn missing(&self) -> String {
+        let id = &self.reference;
+        format!(
+            "refs.{id} does not exist; to leave this out until it does, write `when: refs.{id} is defined`"
+        )
+    }
+}
+
+/// A command in a container.
+#[derive(Debug, Clone)]
+pub struct Exec {
+    /// The pod that runs the command.
+    pub pod: ChildPod,
     /// The container; `None` is the pod's only or default container.
     pub container: Option<Text>,
     /// The command and its arguments. The value must be a list of strings, numbers and booleans.
@@ -345,7 +433,10 @@ pub struct Exec {
 pub struct Http {
     /// The method, for example POST.
     pub method: String,
-    /// The URL, rendered by [`Engine::eval_url`]. A tenant cannot choose its host, unless `hosts` lists it.
+    /// The pod that answers; `None` is the host of the URL.
+    pub to: Option<PodPort>,
+    /// The URL, rendered by [`Engine::eval_url`]. A tenant cannot choose its host, unless `hosts` lists it. That of a pod
+    /// begins with [`POD_URL`], in whose place its own scheme, name and port are put.
     pub url: Text,
     /// The hosts that a computed host may be, for example `*.example.com`.
     pub hosts: Vec<String>,
@@ -365,6 +456,22 @@ pub struct Http {
     pub max_bytes: usize,
     /// The timeout of one attempt.
     pub attempt_timeout: Duration,
+}
+
+/// The beginning of the URL of a pod as it is compiled.
+pub const POD_URL: &str = "http://pod";
+
+/// A port of a pod of a child.
+#[derive(Debug, Clone)]
+pub struct PodPort {
+    /// The pod.
+    pub pod: ChildPod,
+    /// The port.
+    pub port: Text,
+    /// `http` or `https`.
+    pub scheme: &'static str,
+    /// The name of the server, for TLS and the header `Host`; `None` is the name of the pod.
+    pub host: Option<Text>,
 }
 
 /// The body of an HTTP request.

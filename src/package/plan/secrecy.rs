@@ -14,7 +14,7 @@ impl Checker<'_> {
         for plan in plans {
             for (index, trigger) in plan.triggers.iter().enumerate() {
                 self.path = Some(format!("plans.{}.trigger[{index}]", plan.name));
-                for expr in trigger.expressions() {
+                for expr in trigger.decisions() {
                     self.decision(expr, scope, "when a plan runs");
                 }
                 for text in trigger.texts() {
@@ -51,9 +51,23 @@ fn step(checker: &mut Checker<'_>, visit: &Visit<'_>, base: &TaintScope<'_>) {
             let help = "loop over names, and read the Secrets by name";
             checker.error(&taint, &each.in_.location(), "be the list of a forEach", help);
         }
+        if let Some(most) = &each.max_parallel {
+            checker.text(
+                most,
+                &outside,
+                "decide how many items run at once",
+                "take the number from the spec",
+            );
+        }
         inside.roots.remove(&each.as_);
     }
     let inside = &inside;
+    if let Some(repeat) = &step.repeat
+        && let Some(taint) = checker.engine.taint_of(&repeat.pick, inside).any()
+    {
+        let help = "pick a name, and read the Secret by its name";
+        checker.error(&taint, &repeat.pick.location(), "be picked by a repeat", help);
+    }
     for expr in step.decisions() {
         checker.decision(expr, inside, "whether a step runs, or is done");
     }
@@ -61,6 +75,7 @@ fn step(checker: &mut Checker<'_>, visit: &Visit<'_>, base: &TaintScope<'_>) {
         checker.decision(&until.expr, inside, "whether a step is done");
     }
     let mut public: Vec<&Text> = step.timeout.iter().chain(&step.message).collect();
+    public.extend(step.store.iter().filter_map(|store| store.child.key.as_ref()));
     match &step.action {
         Action::Exec(exec) => exec.public(&mut public),
         Action::Http(http) => http.public(&mut public),
@@ -94,7 +109,16 @@ fn step(checker: &mut Checker<'_>, visit: &Visit<'_>, base: &TaintScope<'_>) {
             checker.error(&inserted.taint, &inserted.location, "be in a Job", help);
         }
     }
-    let answered = scope(&visit.answered());
+    let mut answered = scope(&visit.answered());
+    let mut recording = scope(&visit.recording());
+    if step.store.is_some() {
+        let secret = ["headers", "body", "stdout", "stderr", "json"];
+        for name in step.action.answers().iter().filter(|name| secret.contains(name)) {
+            let taint = || TaintTree::tainted(Taint::held(*name));
+            answered.roots.insert((*name).to_owned(), taint());
+            recording.roots.insert((*name).to_owned(), taint());
+        }
+    }
     if let Some(Expect::Holds(expr)) = &step.expect {
         checker.decision(expr, &answered, "whether a step succeeds");
     }
@@ -111,7 +135,6 @@ fn step(checker: &mut Checker<'_>, visit: &Visit<'_>, base: &TaintScope<'_>) {
             "write {value: <expression>, secret: true}: it is kept in a Secret",
         );
     }
-    let recording = scope(&visit.recording());
     for (_, value) in &step.record {
         shown(
             value,
@@ -132,7 +155,7 @@ fn roots(scope: &PlanScope<'_>, base: &TaintScope<'_>) -> BTreeMap<String, Taint
     let steps = scope.before.iter().rev().filter_map(|step| {
         let tree = TaintTree::map(outputs(step));
         tree.any()?;
-        let tree = if step.for_each.is_some() { TaintTree::list_of(tree) } else { tree };
+        let tree = if step.is_loop() { TaintTree::list_of(tree) } else { tree };
         Some((step.name.clone(), tree))
     });
     let outputs = TaintTree::map(steps.chain(own));

@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
-use super::{Action, Auth, Body, Event, Exec, Expect, Http, Plan, RECORDED, Step, Strategy, Trigger};
+use super::{
+    Action, Auth, Body, ChildPod, Event, Exec, Expect, Http, Plan, RECORDED, Step, Strategy, Trigger,
+};
+use crate::Resource;
+use crate::api::Gvk;
 use crate::template::{Engine, Expr, Reads, Text};
 
 /// The variables that are visible to an expression of a plan, in addition to those of the resource.
@@ -46,7 +50,7 @@ pub(crate) struct Visit<'a> {
 
 impl Action {
     /// The variables that its answer sets.
-    pub(crate) fn answers(&self) -> &'static [&'static str] {
+    pub fn answers(&self) -> &'static [&'static str] {
         match self {
             Self::Http(_) => &["status", "headers", "body"],
             Self::Exec(_) => &["exitCode", "stdout", "stderr", "json"],
@@ -121,15 +125,16 @@ fn visit<'a>(steps: &'a [Step], strategy: Strategy, around: &PlanScope<'a>, foun
         if let Action::Steps(strategy, steps) = &step.action {
             let mut within = inside.copy();
             within.whens.extend(&step.when);
+            within.items.extend(step.repeat.as_ref().map(|repeat| repeat.as_.as_str()));
             visit(steps, *strategy, &within, found);
         }
     }
 }
 
-/// Adds a step and, if it is a phase without forEach, its steps.
+/// Adds a step and, if it is a phase that runs once, its steps.
 fn earlier<'a>(step: &'a Step, found: &mut Vec<&'a Step>) {
     found.push(step);
-    if let (Action::Steps(_, steps), None) = (&step.action, &step.for_each) {
+    if let (Action::Steps(_, steps), false) = (&step.action, step.is_loop()) {
         steps.iter().rev().for_each(|step| earlier(step, found));
     }
 }
@@ -171,11 +176,14 @@ impl<'a> Visit<'a> {
         };
         if let Some(each) = &step.for_each {
             add(&self.outside, each.in_.reads());
+            each.max_parallel.iter().for_each(|most| add(&self.outside, most.reads()));
         }
+        step.repeat.iter().for_each(|repeat| add(&self.inside, repeat.pick.reads()));
         for expr in step.decisions() {
             add(&self.inside, expr.reads());
         }
-        for text in step.timeout.iter().chain(&step.message).chain(step.action.texts()) {
+        let stored = step.store.as_ref().and_then(|store| store.child.key.as_ref());
+        for text in step.timeout.iter().chain(&step.message).chain(stored).chain(step.action.texts()) {
             add(&self.inside, text.reads());
         }
         if let Action::Wait(until) = &step.action {
@@ -193,6 +201,9 @@ impl<'a> Visit<'a> {
         for output in &step.outputs {
             add(&answered, output.value.reads());
         }
+        for (_, value) in step.store.iter().flat_map(|store| &store.data) {
+            add(&answered, value.reads());
+        }
         let recording = self.recording();
         for (_, value) in &step.record {
             add(&recording, value.reads());
@@ -203,13 +214,23 @@ impl<'a> Visit<'a> {
 impl Step {
     /// The expressions that decide about the step before it has an answer: `when`, `unless`, `until`.
     pub(crate) fn decisions(&self) -> impl Iterator<Item = &Expr> {
-        self.when.iter().chain(&self.unless).chain(&self.until)
+        let rounds = self.repeat.as_ref().map(|repeat| &repeat.until);
+        self.when.iter().chain(&self.unless).chain(&self.until).chain(&self.force).chain(rounds)
     }
 }
 
 impl Trigger {
     /// Its expressions.
     pub(crate) fn expressions(&self) -> Vec<&Expr> {
+        let certificate = match &self.event {
+            Event::Expires { certificate, .. } => Some(certificate),
+            _ => None,
+        };
+        certificate.into_iter().chain(self.decisions()).collect()
+    }
+
+    /// The expressions whose value decides. Of a certificate only the end of its validity does.
+    pub(crate) fn decisions(&self) -> Vec<&Expr> {
         let own = match &self.event {
             Event::Condition { condition, .. } => Some(condition),
             Event::Schedule { suspend, .. } => suspend.as_ref(),
@@ -222,6 +243,7 @@ impl Trigger {
     pub(crate) fn texts(&self) -> Vec<&Text> {
         match &self.event {
             Event::Condition { hold, cooldown, .. } => hold.iter().chain(cooldown).collect(),
+            Event::Expires { before, cooldown, .. } => std::iter::once(before).chain(cooldown).collect(),
             Event::Schedule { schedule, time_zone, .. } => {
                 std::iter::once(schedule).chain(time_zone).collect()
             }
@@ -236,6 +258,15 @@ impl Trigger {
 }
 
 impl Action {
+    /// The pod of a child that it reaches.
+    pub fn pod(&self) -> Option<&ChildPod> {
+        match self {
+            Self::Exec(exec) => Some(&exec.pod),
+            Self::Http(http) => http.to.as_ref().map(|to| &to.pod),
+            _ => None,
+        }
+    }
+
     /// Its templates.
     pub(crate) fn texts(&self) -> Vec<&Text> {
         let mut texts = Vec::new();
@@ -273,10 +304,29 @@ impl Action {
     }
 }
 
+impl ChildPod {
+    /// The kind whose child it is. `find`: the kind of the package that another instance has.
+    pub fn owner<'a>(
+        &self,
+        resource: &'a Resource,
+        find: impl FnOnce(&Gvk) -> Option<&'a Resource>,
+    ) -> Option<&'a Resource> {
+        match &self.of {
+            None => Some(resource),
+            Some(of) => find(resource.reference(&of.reference)?.gvk.as_ref()?),
+        }
+    }
+
+    fn texts<'a>(&'a self, texts: &mut Vec<&'a Text>) {
+        texts.extend(self.of.iter().map(|of| &of.uid).chain(&self.child.key).chain(&self.ordinal));
+    }
+}
+
 impl Exec {
     /// Adds the texts that are visible to users.
     pub(crate) fn public<'a>(&'a self, texts: &mut Vec<&'a Text>) {
-        texts.extend(self.child.key.iter().chain(&self.ordinal).chain(&self.container));
+        self.pod.texts(texts);
+        texts.extend(&self.container);
         self.command.texts(texts);
     }
 }
@@ -284,6 +334,10 @@ impl Exec {
 impl Http {
     /// Adds the texts that are visible to users.
     pub(crate) fn public<'a>(&'a self, texts: &mut Vec<&'a Text>) {
+        if let Some(to) = &self.to {
+            to.pod.texts(texts);
+            texts.extend(std::iter::once(&to.port).chain(&to.host));
+        }
         texts.extend(std::iter::once(&self.url).chain(&self.key));
     }
 

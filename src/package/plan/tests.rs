@@ -66,7 +66,7 @@ fn triggers_may_be_words_maps_or_lists() {
         asked: {steps: [{name: a, apply: [config]}]}
         mixed:
           trigger:
-            - {changed: [spec.size, spec.pod]}
+            - {changed: [spec.size, spec.pod, metadata.annotations.example.com/at]}
             - {condition: children.config is not ready, for: 1m30s, cooldown: 5m, during: always, when: spec.size > 1}
             - {schedule: '@every 6h', timeZone: Europe/Rome, startingDeadline: 1h, suspend: spec.size == 0}
           steps: [{name: a, apply: [config]}]",
@@ -82,9 +82,10 @@ fn triggers_may_be_words_maps_or_lists() {
     assert_eq!(plan(&package, "cleanup").on_cleanup_failure, Some(CleanupFailure::Skip));
     let mixed = plan(&package, "mixed");
     let [changed, condition, schedule] = mixed.triggers.as_slice() else { panic!("three triggers") };
+    let annotation = ChangedPath::Metadata { field: "annotations", key: "example.com/at".into() };
     let path = |path: &[&str]| ChangedPath::Spec(path.iter().map(ToString::to_string).collect());
     assert!(
-        matches!(&changed.event, Event::Changed(paths) if *paths == [path(&["spec", "size"]), path(&["spec", "pod"])])
+        matches!(&changed.event, Event::Changed(paths) if *paths == [path(&["spec", "size"]), path(&["spec", "pod"]), annotation])
     );
     let Event::Condition { hold, cooldown, always, .. } = &condition.event else { panic!("a condition") };
     let literal = |text: &Option<Text>| text.as_ref().and_then(|text| text.as_literal().cloned());
@@ -148,7 +149,9 @@ fn steps_have_one_action_and_modifiers() {
     assert_eq!(step("only").record.len(), 2);
     let phase = step("phase");
     let Action::Steps(Strategy::Parallel, inner) = &phase.action else { panic!("a phase") };
-    assert_eq!(phase.for_each.as_ref().map(|each| (each.as_.as_str(), each.max_parallel)), Some(("m", 2)));
+    let each = phase.for_each.as_ref().expect("a loop");
+    assert_eq!(each.as_, "m");
+    assert_eq!(each.max_parallel.as_ref().and_then(|most| most.as_literal()), Some(&2.into()));
     let Action::Apply(members) = &inner[0].action else { panic!("apply") };
     let keys: Vec<_> = members
         .iter()

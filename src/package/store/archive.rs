@@ -2,7 +2,7 @@
 //! (little endian), the path, the length of the content, and the content. There are no links, modes or times,
 //! so equal files have equal archives.
 
-use super::super::files::{DEPTH, ENTRIES, FILE_BYTES, FOLDERS, Files, OPERATOR_YAML};
+use super::super::files::{DEPTH, ENTRIES, FILE_BYTES, FOLDERS, Files, LOCK, OPERATOR_YAML};
 
 /// The maximum size of an archive: the 16 MiB that the loader reads, and 1 MiB for paths and lengths.
 pub(super) const MOST_BYTES: usize = 17 << 20;
@@ -52,7 +52,9 @@ fn check(path: &str) -> Result<(), String> {
     let is_name = |part: &str| {
         !part.is_empty() && !part.starts_with('.') && !part.contains(|c: char| c == '\\' || c.is_control())
     };
-    if path == OPERATOR_YAML || is_in_folder && parts.clone().count() <= DEPTH && parts.all(is_name) {
+    if [OPERATOR_YAML, LOCK].contains(&path)
+        || is_in_folder && parts.clone().count() <= DEPTH && parts.all(is_name)
+    {
         return Ok(());
     }
     let shown: String = path.chars().take(100).collect();

@@ -14,9 +14,9 @@ use fastrand::Rng;
 use serde_json::{Value, json};
 
 use super::limits::peak_of;
+use crate::support::ControlPlane;
 use crate::support::ext::{CONFIG_MAP, LONG, find_in, fixture};
-use crate::support::{OPERETTA, Operetta, eventually, kubectl_of, options};
-use operetta::local::{ControlPlane, Options};
+use crate::support::{OPERETTA, Operetta, eventually, kubectl_of};
 
 /// How many generated packages are linted and rendered.
 const CASES: u64 = 300;
@@ -487,7 +487,7 @@ fn packages(folder: &Path) -> Vec<String> {
 #[tokio::test]
 async fn generated_input_neither_crashes_nor_hangs_the_manager() {
     let folder = tempfile::tempdir().unwrap();
-    let plane = ControlPlane::start(Options { nodes: 0, ..options() }).await.unwrap();
+    let plane = ControlPlane::embedded().await;
     let packages = packages(folder.path());
     let echo = fixture("echo");
     let mut args = vec!["run", "--leader-elect=false", &echo];

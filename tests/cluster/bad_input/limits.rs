@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use crate::support::ControlPlane;
 use crate::support::ext::{CONFIG_MAP, LONG, condition, find_in, fixture, watching};
-use crate::support::{Operetta, eventually, kubectl_of, options};
-use operetta::local::{ControlPlane, Options};
+use crate::support::{Operetta, eventually, kubectl_of};
 
 /// Peak resident memory of the manager, in KiB.
 const MANAGER: u64 = 150 << 10;
@@ -97,7 +97,7 @@ impl World {
     async fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         write(folder.path(), &BOMB);
-        Self { plane: ControlPlane::start(Options { nodes: 0, ..options() }).await.unwrap(), folder }
+        Self { plane: ControlPlane::embedded().await, folder }
     }
 
     /// Starts a manager with leader election, which loses its Lease if it cannot renew it in time.

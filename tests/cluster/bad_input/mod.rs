@@ -6,12 +6,13 @@ mod limits;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use crate::support::ControlPlane;
 use crate::support::ext::{
     BROKEN_RENDER, CONFIG_MAP, CRD, ECHO, LIGHT, LONG, SERVICE, Scene, condition, file, find_in, fixture,
     read, run, shared_address, watching,
 };
 use crate::support::{OPERETTA, eventually, kubectl_of, options};
-use operetta::local::{ControlPlane, Options};
+use operetta::local::Options;
 use serde_json::{Value, json};
 
 /// A package with one mistake: a row of the table in the fixtures' README.

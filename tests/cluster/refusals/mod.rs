@@ -11,7 +11,7 @@ mod places;
 use std::time::{Duration, Instant};
 
 use crate::support::ext::{
-    CONFIG_MAP, DEPLOYMENT, JOB, Kind, LONG, ROLE, ROLE_BINDING, SERVICE, SERVICE_ACCOUNT, STATEFUL_SET,
+    CONFIG_MAP, DEPLOYMENT, JOB, Kind, LONG, POD, ROLE, ROLE_BINDING, SERVICE, SERVICE_ACCOUNT, STATEFUL_SET,
     STONE, Scene, TRIAL, condition, copy_package, fixture, has_derived_rights, kind, managers_requests,
     time_of, uid_of,
 };
@@ -177,6 +177,29 @@ async fn an_immutable_field_is_named_or_the_object_recreated() {
     edit(&scene, "a", json!({"label": "plain"})).await;
     scene.ready(TRIAL, "a").await;
     assert_eq!(scene.get(CONFIG_MAP, "a-anew").await["data"]["value"], "3");
+}
+
+#[tokio::test]
+async fn pods_survive_the_recreation_of_their_statefulset() {
+    let scene = Scene::new().await;
+    let stone = |size: &str| {
+        json!({"apiVersion": STONE.api_version(), "kind": "Stone", "metadata": {"name": "kept"},
+            "spec": {"child": "statefulset-orphan", "value": size}})
+    };
+    let owner = |pod: &Value| pod["metadata"]["ownerReferences"][0]["uid"].as_str().map(str::to_owned);
+    scene.apply(&stone("1Gi").to_string()).await;
+    let pod = scene.until("a pod", POD, "kept-0", |pod| owner(pod).is_some()).await;
+    let set = scene.get(STATEFUL_SET, "kept").await;
+    assert_eq!(owner(&pod).as_deref(), Some(uid_of(&set)));
+
+    scene.apply(&stone("2Gi").to_string()).await;
+    let size = "/spec/volumeClaimTemplates/0/spec/resources/requests/storage";
+    let new =
+        scene.until("another size", STATEFUL_SET, "kept", |o| o.pointer(size) == Some(&json!("2Gi"))).await;
+    assert_ne!(uid_of(&new), uid_of(&set));
+    let adopted = |pod: &Value| owner(pod).as_deref() == Some(uid_of(&new));
+    let kept = scene.until("adopted", POD, "kept-0", adopted).await;
+    assert_eq!(uid_of(&kept), uid_of(&pod), "the pod was not replaced");
 }
 
 /// Row 29 of the table in docs/testing.md: clusterIP, volumeClaimTemplates, a Job's template, a selector. The

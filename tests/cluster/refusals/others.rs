@@ -1,5 +1,6 @@
 //! Fields of other managers on an object whose apply is refused keep their owners and their values.
 
+use operetta::local::AuditEvent;
 use serde_json::{Value, json};
 
 use super::{edit_of, stalled_of};
@@ -141,13 +142,32 @@ async fn refused_claim_growth_is_not_a_missing_right() {
     stalled_of(&scene, NEIGHBOUR, "fixed", "ResizeRefused", &words).await;
 }
 
+/// Changes a field of another manager. The manager applies the object once more, because another client has changed it; damage that is
+/// done before would be lost fields.
+async fn edited(scene: &Scene, kind: Kind, name: &str) {
+    let audit = scene.plane().audit();
+    let mark = audit.mark().unwrap();
+    scene.patch(kind, name, "merge", &json!({"spec": {"replicas": 4}})).await;
+    eventually("an apply after the edit", crate::support::ext::LONG, async || {
+        let requests = audit.requests_since(mark).unwrap();
+        let is_apply = |r: &AuditEvent| {
+            r.verb == "patch"
+                && (&*r.resource, &*r.namespace, &*r.name) == (kind.plural, scene.namespace(), name)
+                && r.uri.contains("fieldManager=operetta%2F")
+                && !r.uri.contains("dryRun")
+        };
+        if requests.iter().any(is_apply) { Ok(()) } else { Err("none yet") }
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn fields_taken_from_others_are_released() {
     let scene = prepare().await;
     neighbour(&scene, "deployment").await;
     neighbour(&scene, "tank").await;
-    scene.patch(DEPLOYMENT, "deployment", "merge", &json!({"spec": {"replicas": 4}})).await;
-    scene.patch(TANK, "tank", "merge", &json!({"spec": {"replicas": 4}})).await;
+    edited(&scene, DEPLOYMENT, "deployment").await;
+    edited(&scene, TANK, "tank").await;
     for kind in [DEPLOYMENT, TANK] {
         let name = if kind.plural == TANK.plural { "tank" } else { "deployment" };
         damage(&scene, kind, name, &["replicas"]).await;

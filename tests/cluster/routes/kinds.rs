@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use operetta::local::{ControlPlane, Options};
+use crate::support::ControlPlane;
+use operetta::local::Options;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -123,7 +124,7 @@ async fn restart(plane: &ControlPlane, manager: &mut Operetta, packages: &[&str]
 /// The cases that need another manager, another package or no CRD, one after another in one cluster.
 #[tokio::test]
 async fn packages_managers_and_kinds_change_without_losing_children() {
-    let plane = ControlPlane::start(Options { nodes: 0, ..options() }).await.unwrap();
+    let plane = ControlPlane::embedded().await;
     let place = Place { plane: &plane, namespace: "default" };
     let folder = tempfile::tempdir().unwrap();
     place.kubectl(&["apply", "-f", "-"], &gadget_crd(true)).await;

@@ -6,7 +6,7 @@ mod refs;
 
 use std::collections::BTreeMap;
 
-use operetta::local::ControlPlane;
+use crate::support::ControlPlane;
 use serde_json::{Value, json};
 
 use crate::support::ext::{

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use operetta::local::{ControlPlane, Options};
+use crate::support::ControlPlane;
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -10,7 +10,7 @@ use super::{Fate, GADGETS, Place, RECORD, UNWANTED, all, gadget_crd};
 use crate::support::ext::{
     CONFIG_MAP, LONG, WAY, account, condition, copy_folder, fixture, uid_of, watching,
 };
-use crate::support::{Operetta, eventually, options, signal};
+use crate::support::{Operetta, eventually, signal};
 
 /// Rights for gadgets, whose kind belongs to no package.
 const GADGET_RIGHTS: &str = "
@@ -25,7 +25,7 @@ rules: [{apiGroups: [fixtures.example.com], resources: [gadgets], verbs: ['*']}]
 /// depends on waits for it.
 #[tokio::test]
 async fn children_whose_ref_is_forbidden() {
-    let plane = ControlPlane::start(Options { nodes: 0, ..options() }).await.unwrap();
+    let plane = ControlPlane::embedded().await;
     let place = Place { plane: &plane, namespace: "default" };
     place.kubectl(&["apply", "-f", "-"], GADGET_RIGHTS).await;
     let core = "configmaps, services, serviceaccounts, persistentvolumeclaims, events, namespaces";

@@ -72,6 +72,7 @@ fn s3(path: &str, secret: &str) -> Value {
 }
 
 #[tokio::test]
+#[ignore = "takes minutes: bash .ci/long node"]
 async fn a_backup_to_a_volume_is_restored_in_place() {
     let stage = Stage::new().await;
     stage.cluster("c", durable(3, "3.6.8")).await;
@@ -174,6 +175,7 @@ async fn s3_backups_are_limited_and_restored_into_a_new_cluster() {
 }
 
 #[tokio::test]
+#[ignore = "takes minutes: bash .ci/long node"]
 async fn failed_backups_say_why_and_change_nothing() {
     let stage = Stage::new().await;
     stage.s3().await;

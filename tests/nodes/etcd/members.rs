@@ -24,6 +24,7 @@ async fn a_cluster_grows_and_shrinks() {
 }
 
 #[tokio::test]
+#[ignore = "takes minutes: bash .ci/long node"]
 async fn one_member_grows_to_three() {
     let stage = Stage::new().await;
     stage.cluster("c", json!({"size": 1, "version": "3.6.8"})).await;
@@ -103,6 +104,7 @@ async fn all_pods_deleted_at_once_come_back_with_their_volumes() {
 }
 
 #[tokio::test]
+#[ignore = "takes minutes: bash .ci/long node"]
 async fn clusters_of_five_and_of_two_members_work() {
     let stage = Stage::new().await;
     stage.create("five", json!({"size": 5, "version": "3.6.8"})).await;
@@ -124,6 +126,7 @@ async fn clusters_of_five_and_of_two_members_work() {
 }
 
 #[tokio::test]
+#[ignore = "takes minutes: bash .ci/long node"]
 async fn clusters_in_several_namespaces_are_independent() {
     let stage = Stage::new().await;
     let other = stage.beside().await;
@@ -147,6 +150,7 @@ async fn clusters_in_several_namespaces_are_independent() {
 }
 
 #[tokio::test]
+#[ignore = "takes minutes: bash .ci/long node"]
 async fn a_paused_cluster_is_left_alone() {
     let stage = Stage::new().await;
     stage.cluster("c", durable(3, "3.6.8")).await;
@@ -168,6 +172,7 @@ async fn a_paused_cluster_is_left_alone() {
 }
 
 #[tokio::test]
+#[ignore = "takes minutes: bash .ci/long node"]
 async fn next_cluster_adopts_volumes_of_a_deleted_one() {
     let stage = Stage::new().await;
     stage.cluster("c", durable(3, "3.6.8")).await;
@@ -192,6 +197,7 @@ async fn next_cluster_adopts_volumes_of_a_deleted_one() {
 }
 
 #[tokio::test]
+#[ignore = "takes minutes: bash .ci/long node"]
 async fn resources_of_members_with_volumes_change_one_after_another() {
     let stage = Stage::new().await;
     stage.cluster("c", durable(3, "3.6.8")).await;

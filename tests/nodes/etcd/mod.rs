@@ -16,7 +16,7 @@ use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use operetta::local::ControlPlane;
+use crate::support::ControlPlane;
 use serde_json::{Value, json};
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 use tokio::task::JoinHandle;
@@ -25,7 +25,7 @@ use crate::support::ext::{
     ETCD, Kind, LONG, POD, SERVICE, Scene, VOLUME_CLAIM, is_pod_ready, is_ready, kind, name_of, run_flags,
     uid_of, watching,
 };
-use crate::support::{Operetta, eventually};
+use crate::support::{Operetta, eventually, is_long};
 use writer::{Endpoint, Writer};
 
 const CLUSTER: Kind = ETCD;
@@ -325,9 +325,4 @@ fn claim_spec() -> Value {
 /// The spec of a cluster with volumes.
 fn durable(size: usize, version: &str) -> Value {
     json!({"size": size, "version": version, "pod": {"persistentVolumeClaimSpec": claim_spec()}})
-}
-
-/// Whether the long form of the tests is requested.
-fn is_long() -> bool {
-    std::env::var_os("OPERETTA_SWEEP").is_some()
 }

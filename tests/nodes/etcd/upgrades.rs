@@ -28,6 +28,7 @@ async fn an_upgrade_goes_from_minor_version_to_minor_version() {
 }
 
 #[tokio::test]
+#[ignore = "takes minutes: bash .ci/long node"]
 async fn an_image_that_does_not_exist_stops_at_the_first_member() {
     let stage = Stage::new().await;
     stage.cluster("c", json!({"size": 3, "version": "3.5.35"})).await;
@@ -48,6 +49,7 @@ async fn an_image_that_does_not_exist_stops_at_the_first_member() {
 }
 
 #[tokio::test]
+#[ignore = "takes minutes: bash .ci/long node"]
 async fn size_and_version_change_in_one_edit() {
     let stage = Stage::new().await;
     stage.cluster("c", durable(3, "3.5.35")).await;

@@ -5,7 +5,8 @@ mod yaml;
 
 use std::sync::Arc;
 
-use operetta::local::{AuditEvent, ControlPlane, Mark, Options};
+use crate::support::ControlPlane;
+use operetta::local::{AuditEvent, Mark, Options};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
 

@@ -1,5 +1,7 @@
 //! `operetta test`: what it prints and how it ends. The cases of the packages themselves are played by `.ci/check`.
 
+mod authoring;
+
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -95,7 +97,7 @@ fn difference_is_shown_with_its_path_and_line() {
     fails_with("  - {expect: {objects: {Pod/*: 5}}, within: 1s}\n", &["Pod/*: 1, not 5"]);
     fails_with(
         "  - {expect: {that: [\"pods | length == 7\"]}, within: 1s}\n",
-        &["pods | length == 7: it is false"],
+        &["pods | length == 7: it is false, for pods | length is 1"],
     );
 }
 
@@ -112,7 +114,10 @@ fn invariant_is_checked_at_each_change() {
     let steps = "  - {patch: WebApp/a, with: {spec: {replicas: 4}}}\n  - expect: {objects: {Pod/*: 4}}\n";
     let text = case(steps).replace("cases:", &format!("{never}cases:"));
     let (code, text) = test(&[("a.yaml", &text)], &[]);
-    assert!(code == 1 && text.contains("never: pods | length >= 3: it is true"), "{text}");
+    assert!(
+        code == 1 && text.contains("never: pods | length >= 3: it is true, for pods | length is "),
+        "{text}"
+    );
 }
 
 #[test]
@@ -154,6 +159,8 @@ fn mistakes_of_files_are_named_before_anything_is_played() {
         ("  - {apply: none.yaml}\n", &["none.yaml cannot be read", "a.yaml:8"]),
         ("  - {break: {answer: 200}}\n", &["a status code from 400 to 599, lost, or cut"]),
         ("  - {break: {times: 2}}\n", &["`break` needs `exec`, or `answer`"]),
+        ("  - {break: {stdout: x}}\n", &["`exitCode`, `stdout` and `stderr` need `exec`"]),
+        ("  - {break: {answer: 500, exitCode: 1}}\n", &["`exitCode`, `stdout` and `stderr` need `exec`"]),
         ("  - {upgrade: ../none}\n", &["the package ../none cannot be loaded"]),
     ] {
         fails_with(steps, parts);

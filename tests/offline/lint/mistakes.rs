@@ -1,7 +1,7 @@
 //! Planted mistakes that can be found without the schemas of Kubernetes: each is one change of a valid
 //! package.
 
-use super::{Mistake, all_are_found, findings, load, parse, planted, shown, write};
+use super::{Mistake, all_are_found, check, findings, load, parse, planted, shown, write};
 
 /// A valid package in which the mistakes are planted.
 const SOUND: &str = r#"
@@ -293,4 +293,31 @@ fn unreadable_file_hides_no_other_mistake() {
     assert!(has(WEB, "is not UTF-8"), "{found:#?}");
     assert!(has(CONFIG, "spec.moed"), "{found:#?}");
     assert!(!found.iter().any(|line| line.contains("holds no file")), "{found:#?}");
+}
+
+#[test]
+fn absent_differs_from_everything() {
+    check(
+        r#"
+//- resource
+    - crd: crds/web.yaml
+      children: [{id: cm, template: templates/cm.yaml}]
+      refs:
+        - {id: a, apiVersion: v1, kind: ConfigMap, name: x, when: spec.size > 1}
+        - {id: b, apiVersion: v1, kind: ConfigMap, name: other}
+      conditions:
+        - {type: A, when: refs.a.data.x != 'y', reason: Differs, message: m}
+#                         ^^^^^^^^^^^^^^^^^^^^ warning: this is true, too, while what it reads is absent; a ref or child with a `when` is absent while its `when` is false, and what is absent differs from everything: compare `... | default('')`, or test it with `is defined`
+        - {type: B, when: refs.a is defined and refs.a.data.x != 'y', reason: Differs, message: m}
+        - {type: C, when: spec.size > 1 and refs.a.data.x != 'y', reason: Differs, message: m}
+        - {type: D, when: "refs.a.data.x | default('y') != 'y'", reason: Differs, message: m}
+        - {type: E, when: "refs.a.data.y == 'z' and (spec.size == 2 or refs.a.data.x != 'y')", reason: Differs, message: m}
+        - {type: F, when: "spec.size == 2 or refs.a.data.x not in ['y', 'z']", reason: Differs, message: m}
+#                                         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ warning: this is true, too, while what it reads is absent; a ref or child with a `when` is absent while its `when` is false, and what is absent differs from everything: compare `... | default('')`, or test it with `is defined`
+        - {type: G, when: refs.b.data.x != 'y', reason: Differs, message: m}
+        - {type: H, when: not refs.a.data.x != 'y', reason: Differs, message: m}
+        - {type: I, when: not refs.a.data.x == 'y', reason: Differs, message: m}
+#                         ^^^^^^^^^^^^^^^^^^^^^^^^ warning: this is true, too, while what it reads is absent; a ref or child with a `when` is absent while its `when` is false, and what is absent differs from everything: compare `... | default('')`, or test it with `is defined`
+"#,
+    );
 }

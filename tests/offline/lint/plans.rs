@@ -74,6 +74,106 @@ fn valid_plans_have_no_findings() {
 }
 
 #[test]
+fn repeats_are_checked() {
+    plans(
+        r#"
+//- resource
+    - crd: crds/web.yaml
+      refs:
+        - {id: tls, apiVersion: v1, kind: Secret, name: tls}
+      let: {old: "{{ children.members | default({}) | values | reject('current') | map(attribute='metadata.name') | list }}", first: "{{ children.members | default({}) | keys | first }}"}
+      children:
+        - {id: config, template: templates/cm.yaml}
+        - {id: members, template: templates/member.yaml, forEach: {in: range(spec.size), as: i}}
+      plans:
+        deploy:
+          steps:
+            - {name: all, apply: [config, members]}
+            - name: fine
+              repeat: {pick: let.first, as: m, until: not let.old, limit: 5}
+              timeout: 5m
+              message: waits
+              steps:
+                - {name: one, apply: ["members[{{ m }}]"]}
+                - {name: job, job: {template: templates/job.yaml}, outputs: {m: message}}
+            - {name: sum, record: {rounds: outputs.fine | length, items: outputs.fine | map(attribute='item') | list}}
+            - name: shown
+              repeat: {pick: refs.tls.data.token, as: t, until: not let.old}
+#                            ^^^ error: `refs.tls.data` is secret and must not be picked by a repeat; pick a name, and read the Secret by its name
+              steps: [{name: one, wait: {duration: 1s}}]
+            - name: constant
+              repeat: {pick: "1", until: spec.size == 3}
+#                                        ^^^ warning: the rounds of `constant` change nothing that `until` reads, so they end only at their limit; read what a round changes: children, a ref, an observation or record
+              steps: [{name: one, wait: {duration: "{{ item }}s"}}]
+            - {name: single, repeat: {pick: "1", until: not let.old}, apply: [config]}
+#                    ^^^ error: `repeat` has no effect on the apply step `single`; put the step into the `steps` of a step with `repeat`
+            - name: both
+              forEach: {in: range(2), as: a}
+              repeat: {pick: "1", as: b, until: not let.old}
+#                     ^^^ error: a step has `forEach` or `repeat`, not both; put a step with the one into the `steps` of the other
+              steps: [{name: one, wait: {duration: 1s}}]
+            - {name: after, wait: {until: m == 1}}
+#                                         ^^^ error: `m` is the item of a repeat and does not exist here; use it only in the steps of that phase
+"#,
+    );
+}
+
+#[test]
+fn secrets_that_do_not_keep_what_is_stored_are_errors() {
+    plans(
+        r#"
+//- resource
+    - crd: crds/web.yaml
+      children:
+        - {id: config, template: templates/cm.yaml}
+        - {id: members, template: templates/member.yaml, forEach: {in: range(spec.size), as: i}}
+        - {id: keys, template: templates/keys.yaml}
+        - {id: login, template: templates/login.yaml, onImmutableChange: Recreate}
+      plans:
+        deploy:
+          steps:
+            - {name: all, apply: [config, members, keys, login]}
+            - name: fine
+              unless: children.keys.data.root is defined
+              exec: {child: "members[0]", command: [init]}
+              store: {child: keys, data: {root: json.root, unseal: stdout | from_json | to_json}}
+              record: {code: exitCode}
+            - {name: use, http: {url: "http://a.example", auth: {bearer: "{{ children.keys.data.root | b64decode }}"}}}
+            - name: shown
+              unless: children.keys.data.b is defined
+              exec: {child: "members[0]", command: [init]}
+              store: {child: keys, data: {b: json.b}}
+              outputs: {all: stdout}
+#                            ^^^ error: `stdout` is secret and must not be an output; write {value: <expression>, secret: true}: it is kept in a Secret
+              record: {b: json.b}
+#                         ^^^ error: `json` is secret and must not be recorded; records are in the status of runs: record the name of a Secret
+            - {name: again, exec: {child: "members[0]", command: [init]}, idempotent: true, store: {child: keys, data: {c: stdout}}}
+#                                                                                                          ^^^ warning: the step `again` fails when it runs again: the keys are there then; add `unless: children.keys.data.c is defined`
+            - name: taken
+              unless: children.login.data.password is defined
+              http: {method: POST, url: "http://a.example"}
+              store: {child: login, data: {password: body.password}}
+#                            ^^^ error: `login` may be deleted and created again, and what is stored in it is lost then; remove onImmutableChange: Recreate from it
+#                            ^^^ error: the template of `login` has `password`, too, and overwrites what is stored; remove it from the template, or store under another key
+            - {name: cm, unless: record.code, http: {method: POST, url: "http://a.example"}, store: {child: config, data: {a b: body.a}}}
+#                                                                                                           ^^^ error: `config` is not a Secret; name a child that is a Secret
+#                                                                                                                          ^^^ error: `a b` cannot be a key of a Secret; use letters, digits, hyphens, underscores and dots
+            - {name: slow, wait: {duration: 1s}, store: {child: keys, data: {d: "'x'"}}}
+#                    ^^^ error: `store` has no effect on the wait step `slow`; remove it: it belongs to exec, http
+//- templates/keys.yaml
+apiVersion: v1
+kind: Secret
+metadata: {name: "{{ name }}-keys"}
+//- templates/login.yaml
+apiVersion: v1
+kind: Secret
+metadata: {name: "{{ name }}-login"}
+stringData: {password: initial}
+"#,
+    );
+}
+
+#[test]
 fn on_loss_needs_a_plan_that_rolls_out() {
     plans(
         r"
@@ -105,12 +205,14 @@ fn names_that_do_not_exist_are_errors() {
 #                                           ^^^ error: `outputs` exists only in a run of a plan; use it only in the steps of a plan, and in the templates of their Jobs; `record` keeps facts beyond a run
       plans:
         deploy:
-          trigger: [created, {changed: [spec.sise, refs.tls, status.x, "spec.envs[0]", refs.tls.data]}]
+          trigger: [created, {changed: [spec.sise, refs.tls, status.x, "spec.envs[0]", refs.tls.data, metadata.annotations.operetta.dev/x, "metadata.labels.a b"]}]
 #                                       ^^^ error: the CRD's schema has no spec.sise; did you mean `size`?
 #                                                  ^^^ error: there is no ref `tls`
-#                                                            ^^^ error: `status.x` is neither a path of the spec nor a ref; write spec.x or refs.x; for live objects and observations use {condition: ...}
+#                                                            ^^^ error: `status.x` is no path that can be compared; write spec.x, metadata.annotations.x, metadata.labels.x or refs.x; for live objects and observations use {condition: ...}
 #                                                                      ^^^ error: `spec.envs[0]` is not a path of the spec; write names joined by dots: spec.pod.resources
 #                                                                                      ^^^ error: a trigger takes a ref as a whole; write refs.tls
+#                                                                                                     ^^^ error: changes of the annotation operetta.dev/x do not count; use an annotation of your own
+#                                                                                                                                          ^^^ error: `a b` is not the key of a label or an annotation; write it as in metadata, without quotes
           steps:
             - {name: one, apply: [confg, "config[0]", "members[{{ i }}]", "members[{{ m }}]"]}
 #                                 ^^^ error: there is no child `confg`; did you mean `config`?
@@ -250,7 +352,7 @@ fn invalid_triggers_are_errors() {
         two: {trigger: [{changed: [spec.host, spec.size]}, changd, {}], steps: [{name: a, plan: one, onFailure: deploy}]}
 #                       ^^^ error: the plans `one` and `two` have the same trigger: changed: spec.size; keep it in one of them; that one can run the other: {name: then, plan: two}
 #                                                          ^^^ error: must be one of created, changed, upgraded, deleted; did you mean `changed`?
-#                                                                  ^^^ error: the trigger has none of `event`, `changed`, `condition` and `schedule`; add one, for example {changed: [spec.size]}
+#                                                                  ^^^ error: the trigger has none of `event`, `changed`, `condition`, `expires` and `schedule`; add one, for example {changed: [spec.size]}
         three: {trigger: {schedule: "61 3 * * *", timeZone: Europe/Roma, for: 1m}, steps: [{name: a, record: {x: 1}}]}
 #                        ^^^ error: `61 3 * * *` is not a schedule: value must be in range 0..=59; found 61; write five fields (minute, hour, day of month, month, day of week) such as 0 3 * * *, or @every 6h
 #                        ^^^ error: `Europe/Roma` is not a time zone; write a name of the IANA database such as Europe/Rome

@@ -11,9 +11,10 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::support::ControlPlane;
 use crate::support::ext::LONG;
 use crate::support::{alive, eventually, kubectl, kubectl_stdin, namespace, options, plane};
-use operetta::local::{Component, ControlPlane, Environment, Error, Options};
+use operetta::local::{Component, Environment, Error, Options};
 use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
 

@@ -3,13 +3,13 @@
 use std::path::Path;
 use std::process::Command;
 
-use operetta::local::{ControlPlane, Options};
+use crate::support::ControlPlane;
 use serde_json::{Value, json};
 
 use super::crd;
 use super::schema;
 use crate::support::ext::{CONFIG_MAP, CRD, Kind, LONG, condition, find_in, is_ready, kind, run, watching};
-use crate::support::{OPERETTA, eventually, kubectl_of, options};
+use crate::support::{OPERETTA, eventually, kubectl_of};
 
 const MAKER: Kind = kind("crds.example.org/v1", "makers");
 const HOLDER: Kind = kind("crds.example.org/v1", "holders");
@@ -73,7 +73,7 @@ fn get(plane: &ControlPlane, args: &[&str]) -> (bool, String) {
 #[tokio::test]
 async fn a_crd_created_as_a_child_does_not_belong_to_a_package() {
     let root = tempfile::tempdir().unwrap();
-    let plane = ControlPlane::start(Options { nodes: 0, ..options() }).await.unwrap();
+    let plane = ControlPlane::embedded().await;
     let package = package(root.path());
     let mut manager = run(&plane, &[&package]);
     watching(&mut manager, 2).await;

@@ -10,12 +10,12 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::support::ControlPlane;
 use crate::support::ext::{
     CONFIG_MAP, CRD, Kind, LONG, Scene, condition, file, find_in, is_ready, kind, run, run_as, uid_of,
     watching,
 };
-use crate::support::{OPERETTA, eventually, kubectl, kubectl_of, kubectl_stdin, options, plane};
-use operetta::local::{ControlPlane, Options};
+use crate::support::{OPERETTA, eventually, kubectl, kubectl_of, kubectl_stdin, plane};
 use serde_json::{Value, json};
 
 fn crd(plural: &str, kind: &str, version: &str) -> String {
@@ -517,7 +517,7 @@ async fn crds_of_all_traits_work() {
 #[tokio::test]
 async fn a_kind_belongs_to_one_package() {
     let root = tempfile::tempdir().unwrap();
-    let plane = ControlPlane::start(Options { nodes: 0, ..options() }).await.unwrap();
+    let plane = ControlPlane::embedded().await;
     let text = crd("claims", "Claim", &schema(SIZE));
     let shown = config("spec.size");
     let first = package(root.path(), "first", &text, false, &[&shown]);

@@ -13,11 +13,12 @@ use std::fmt::Write as _;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::support::ControlPlane;
 use crate::support::ext::{DEPLOYMENT, LONG, SHELF, Scene, fixture, list, managers_requests, run, watching};
 use crate::support::{Operetta, eventually, own_plane};
 use futures::StreamExt;
 use http::Request;
-use operetta::local::{AuditEvent, AuditLog, ControlPlane, Mark};
+use operetta::local::{AuditEvent, AuditLog, Mark};
 use serde_json::{Value, json};
 use trial::{Trial, shelf, shelves, snapshot, trials};
 

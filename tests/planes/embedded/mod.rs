@@ -10,10 +10,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::support::ControlPlane;
 use http::Request;
 use http_body_util::BodyExt;
 use jiff::{SignedDuration, Timestamp};
-use operetta::local::{Component, ControlPlane, Options};
+use operetta::local::{Component, Options};
 use operetta_embedded::{Api, Body, User};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};

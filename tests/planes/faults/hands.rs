@@ -9,7 +9,7 @@ use crate::support::ext::{CONFIG_MAP, EVENT, JOB, LONG, POD, SECRET, SERVICE, co
 use crate::support::faults::case::{Case, Subject};
 use crate::support::faults::{Answer, Fault};
 use crate::support::faults::{Entry, Rule, Verb, story};
-use crate::support::{eventually, kubectl};
+use crate::support::{eventually, kubectl_of};
 
 /// Waits until an instance has a condition whose message contains all these words.
 async fn says(case: &Case, name: &str, kind: &str, words: &[&str]) -> Value {
@@ -114,7 +114,7 @@ async fn a_terminating_namespace_is_left_to_end() {
     case.scene.patch(CONFIG_MAP, "held-first", "merge", &hold).await;
     let mark = case.wire.mark();
     let namespace = case.scene.namespace().to_owned();
-    kubectl(&["delete", "namespace", &namespace, "--wait=false"]).await.ok();
+    kubectl_of(case.scene.plane(), &["delete", "namespace", &namespace, "--wait=false"], "").await.ok();
     tokio::time::sleep(Duration::from_secs(8)).await;
     let asked: Vec<Entry> = case.wire.since(mark).into_iter().filter(Entry::is_asking).collect();
     assert!(asked.len() < 120, "{} requests:\n{}", asked.len(), story(&asked[asked.len() - 60..]));
@@ -122,7 +122,7 @@ async fn a_terminating_namespace_is_left_to_end() {
     case.scene.patch(CONFIG_MAP, "end-second", "merge", &free).await;
     case.scene.patch(CONFIG_MAP, "held-first", "merge", &free).await;
     eventually("the namespace to be gone", LONG, async || {
-        let found = kubectl(&["get", "namespace", &namespace, "-o", "yaml"]).await;
+        let found = kubectl_of(case.scene.plane(), &["get", "namespace", &namespace, "-o", "yaml"], "").await;
         if found.stderr.contains("NotFound") { Ok(()) } else { Err(found.stdout) }
     })
     .await;
@@ -295,22 +295,21 @@ async fn a_refused_orphaning_backs_off() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deleted_instance_is_never_set_as_owner() {
     let expected = reference().await;
-    let case = Case::new().await;
-    let process = case.start().await;
-    let mut names = Vec::new();
-    let name = loop {
-        let name = format!("i-reborn-{}", names.len());
-        names.push(name.clone());
-        if lives_twice(&case, &name).await {
-            break name;
+    let name = "i-reborn";
+    // Each attempt has a namespace of its own: `same` compares all that is in it.
+    let (case, process) = loop {
+        let case = Case::new().await;
+        let process = case.start().await;
+        if lives_twice(&case, name).await {
+            break (case, process);
         }
+        case.finish(process).await;
     };
-    case.same(&name, &expected.deployed.state).await;
+    case.same(name, &expected.deployed.state).await;
     let created: Vec<Entry> = case.wire.writes(0).into_iter().filter(|e| e.code == Some(201)).collect();
     let secrets = created.iter().filter(|e| e.call.plural == "secrets" && e.call.name == name).count();
     assert_eq!(secrets, 2, "one for each life:\n{}", story(&created));
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let process = case.stays(process, &names).await;
+    let process = case.stays(process, &[name]).await;
     case.finish(process).await;
 }
 

@@ -244,10 +244,7 @@ async fn list_without_an_answer_is_requested_again() {
     case.quiet().await;
     let hung = case.wire.rule(Rule::on(&[Verb::List], Fault::Never).plural("configmaps").times(2));
     case.wire.fail_watches(Some("configmaps"), 410);
-    eventually("a list that hangs", LONG, async || {
-        if case.wire.struck(hung) > 0 { Ok(()) } else { Err("none was asked for") }
-    })
-    .await;
+    case.struck("a list that hangs", &[hung]).await;
     case.scene.kubectl(&["delete", "configmap", "deaf-first"]).await;
     case.scene.until("there again", CONFIG_MAP, "deaf-first", |o| o["data"]["stage"] == "one").await;
     assert_eq!(case.wire.struck(hung), 2);

@@ -12,7 +12,6 @@ use tokio::sync::OnceCell;
 
 use super::schedules::{AT_ONCE, Told, seeds};
 use super::{Checkpoint, Counts};
-use crate::support::eventually;
 use crate::support::ext::{
     CLUSTER_ROLE, CONFIG_MAP, DEPLOYMENT, DISRUPTION_BUDGET, INGRESS, LONG, POD, SECRET, SERVICE,
     SERVICE_ACCOUNT, VOLUME_CLAIM, condition, name_of, uid_of,
@@ -20,6 +19,7 @@ use crate::support::ext::{
 use crate::support::faults::case::{Case, Process, Subject};
 use crate::support::faults::random::{Mix, alive};
 use crate::support::faults::{Fault, Rule, Verb, WRITES, story};
+use crate::support::{eventually, plane};
 
 const MOTLEY: Subject = Subject {
     folder: "tests/fixtures/packages/motley",
@@ -69,7 +69,8 @@ async fn killed_after_a_write_resumes_mixed_policies() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_before_a_write_resumes_webapp() {
-    sweep(&WEB_APP, &Fault::DieBefore).await;
+    // On a real server: the end is that of an undisturbed run on the embedded API.
+    sweep_in(Case::on(plane().await, &WEB_APP, 0).await, &Fault::DieBefore).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -106,10 +107,7 @@ async fn a_pending_approval_survives_a_stale_list() {
     let stale = case.wire.rule(Rule::on(&[Verb::List], Fault::Stale).plural("configmaps").times(1));
     case.wire.rule(Rule::on(&[Verb::Watch], Fault::Refused).plural("configmaps").times(2));
     case.wire.fail_watches(Some("configmaps"), 410);
-    eventually("a stale list", LONG, async || {
-        if case.wire.struck(stale) > 0 { Ok(()) } else { Err("not asked for yet") }
-    })
-    .await;
+    case.struck("a stale list", &[stale]).await;
     case.quiet().await;
     let mut writes = case.wire.writes(mark);
     writes.retain(|entry| entry.call.plural == "planruns");
@@ -395,9 +393,13 @@ static LANE: LazyLock<(usize, usize)> = LazyLock::new(|| {
 
 /// For some k: performs all deeds, each with a manager that ends at its kth write.
 async fn sweep(subject: &'static Subject, fault: &Fault) {
+    sweep_in(Case::of(subject, 0).await, fault).await;
+}
+
+async fn sweep_in(case: Case, fault: &Fault) {
+    let subject = case.subject;
     let stages = reference(subject).await;
     let (from, stride) = *LANE;
-    let case = Case::of(subject, 0).await;
     case.start().await.stop().await;
     let deeds = deeds(subject);
     for k in (from..).step_by(stride) {

@@ -1,28 +1,20 @@
 //! Rights of packages that are installed in the cluster: a revision that needs more rights waits for them.
 
-use std::sync::Arc;
-
 use serde_json::Value;
 
-use super::{Cluster, OPERATOR, Package, Part, SIZE, is_active, scene};
-use crate::support::Operetta;
-use crate::support::ext::{CONFIG_MAP, Kind, LONG, kind, uid_of};
-use crate::support::own_plane;
-use crate::support::rights::{manager, run};
+use super::{Cluster, OPERATOR, OfAccount, Package, Part, SIZE, is_active, scene};
+use crate::support::ext::{CONFIG_MAP, Kind, kind, uid_of};
+use crate::support::rights::run_operators;
 
 const ACCOUNT: Kind = kind("v1", "serviceaccounts");
 
 #[tokio::test]
 async fn revision_with_another_kind_waits_for_its_rights() {
-    let plane = own_plane().await;
-    let kubeconfig = manager(&plane).await;
-    let mut process: Operetta = run(&plane, &kubeconfig, &[]);
-    process.wait_for("following the Operators of the cluster", LONG).await;
-    let cluster = Cluster { plane: Arc::clone(&plane), manager: std::sync::Mutex::new(process) };
+    let OfAccount { cluster, kubeconfig } = Cluster::of_account().await;
     let package = Package::new("badges", "0.1.0", "old {{ spec.size }}");
     let first = package.revision().await;
     cluster.install(&package).await;
-    let scene = scene(&cluster).await;
+    let scene = scene(cluster).await;
     for name in ["one", "two"] {
         scene.apply(&package.instance(name, &serde_json::json!({}))).await;
         scene.ready(package.kind(), name).await;
@@ -50,8 +42,7 @@ async fn revision_with_another_kind_waits_for_its_rights() {
     assert_eq!(operator["status"]["activeRevision"], first.as_str(), "{operator:#}");
     // The state is the same after a restart, when no instance is known yet.
     cluster.manager.lock().unwrap().kill9();
-    let mut process = run(&plane, &kubeconfig, &[]);
-    process.wait_for("following the Operators of the cluster", LONG).await;
+    let process = run_operators(&cluster.plane, kubeconfig).await;
     *cluster.manager.lock().unwrap() = process;
     cluster.install(&Package::new("markers", "0.1.0", "x")).await;
     let told = cluster.until_refused("badges", "RightsMissing").await;
@@ -70,7 +61,7 @@ async fn revision_with_another_kind_waits_for_its_rights() {
     scene.until("made anew", CONFIG_MAP, "two", made).await;
 
     // Once the rights are granted, it proceeds by itself.
-    crate::support::rights::grant(&plane, &[package.folder()], |_| {}).await;
+    crate::support::rights::grant(&cluster.plane, &[package.folder()], |_| {}).await;
     cluster.until("badges", "upgraded", is_active).await;
     for name in ["one", "two"] {
         scene.until("upgraded", CONFIG_MAP, name, |o| o["data"]["value"] == "new").await;

@@ -9,13 +9,15 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::stages::{dies_at, start};
-use super::{Cluster, GROUP, OPERATOR, Package, REVISION, SIZE, is_active, kind_named, kind_of, scene};
+use super::{
+    Cluster, GROUP, MANAGERS, OPERATOR, Package, REVISION, SIZE, is_active, kind_named, kind_of, scene,
+};
 use crate::support::ext::{
     CONFIG_MAP, CRD, DEPLOYMENT, Kind, LONG, POD, Scene, condition, kind, name_of, uid_of,
 };
 use crate::support::faults::Wire;
 use crate::support::plans::{INSTANCE_STATE, PLAN_RUN};
-use crate::support::{self, eventually, own_plane};
+use crate::support::{self, eventually, own_embedded_plane};
 
 const REPLICA_SET: Kind = kind("apps/v1", "replicasets");
 const CONTROLLER_REVISION: Kind = kind("apps/v1", "controllerrevisions");
@@ -205,6 +207,8 @@ impl<'a> Life<'a> {
 impl Cluster {
     /// Applies what `install --dry-run` prints for a package.
     async fn apply_from_git(&self, package: &Package, take_over_from: &[&str]) {
+        // Another test may have created it.
+        self.kubectl(&["create", "namespace", MANAGERS], "").await;
         let mut args = vec!["install", package.folder(), "--dry-run", "-o", "json"];
         for from in take_over_from {
             args.extend(["--take-over-from", from]);
@@ -458,7 +462,7 @@ async fn active_rollout_continues_after_the_handover() {
 /// Hands over and back, with a manager that ends at its kth write, until a manager makes fewer than k writes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn handover_is_resumed_after_a_kill_at_any_write() {
-    let plane = own_plane().await;
+    let plane = own_embedded_plane().await;
     let cluster =
         Cluster { plane: Arc::clone(&plane), manager: std::sync::Mutex::new(Cluster::manager(&plane).await) };
     let (odd, even) = (package("odds", "0.1.0", &["dies"]), package("evens", "0.1.0", &["dies"]));

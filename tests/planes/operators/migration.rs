@@ -11,7 +11,7 @@ use super::stages::start;
 use super::{Cluster, GROUP, OPERATOR, Package, Part, SIZE, is_active, kind_of, scene};
 use crate::support::ext::{CRD, Kind, LONG, condition, managers_requests};
 use crate::support::faults::{Fault, Rule, Verb, Wire};
-use crate::support::{eventually, own_plane};
+use crate::support::{eventually, own_embedded_plane};
 
 const COUNT: usize = 350;
 /// How many objects are written in one batch.
@@ -32,7 +32,7 @@ fn migrating(operator: &Value) -> &str {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn long_migration_is_reported_resumed_and_delays_no_crd() {
-    let plane = own_plane().await;
+    let plane = own_embedded_plane().await;
     let cluster =
         Cluster { plane: Arc::clone(&plane), manager: std::sync::Mutex::new(Cluster::manager(&plane).await) };
     let package = Package::new("slides", "0.1.0", "0.1.0");

@@ -2,6 +2,7 @@
 //! while a manager runs that has no packages on its command line.
 
 mod changes;
+mod dependencies;
 mod grants;
 mod handover;
 mod life;
@@ -13,20 +14,21 @@ mod review;
 mod rightless;
 mod runs;
 mod settings;
+mod sources;
 mod stages;
 mod stored;
 mod tenants;
 
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use operetta::local::ControlPlane;
+use crate::support::ControlPlane;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use crate::support::ext::{CRD, Kind, LONG, Scene, condition, find_in, kind};
-use crate::support::{self, Operetta, Output, eventually, kubectl_of, own_plane};
+use crate::support::{self, Operetta, Output, eventually, kubectl_of, own_embedded_plane, own_plane, rights};
 
 const OPERATOR: Kind = kind("operetta.dev/v1alpha1", "operators");
 const REVISION: Kind = kind("operetta.dev/v1alpha1", "operatorrevisions");
@@ -40,9 +42,18 @@ struct Cluster {
     manager: Mutex<Operetta>,
 }
 
+/// A [`Cluster`] with the kubeconfig of its manager's account.
+struct OfAccount {
+    cluster: Cluster,
+    kubeconfig: PathBuf,
+}
+
 impl Cluster {
     async fn start() -> Self {
-        let plane = own_plane().await;
+        Self::on(own_embedded_plane().await).await
+    }
+
+    async fn on(plane: Arc<ControlPlane>) -> Self {
         let manager = Mutex::new(Self::manager(&plane).await);
         Self { plane, manager }
     }
@@ -51,6 +62,24 @@ impl Cluster {
     async fn shared() -> &'static Self {
         static SHARED: OnceCell<Cluster> = OnceCell::const_new();
         SHARED.get_or_init(Self::start).await
+    }
+
+    /// The cluster with a real control plane that tests share.
+    async fn real() -> &'static Self {
+        static REAL: OnceCell<Cluster> = OnceCell::const_new();
+        REAL.get_or_init(async || Self::on(own_plane().await).await).await
+    }
+
+    /// The cluster with a real control plane that tests share whose manager has no rights but those of its account.
+    async fn of_account() -> &'static OfAccount {
+        static OF_ACCOUNT: OnceCell<OfAccount> = OnceCell::const_new();
+        let start = async || {
+            let plane = own_plane().await;
+            let kubeconfig = rights::manager(&plane).await;
+            let manager = Mutex::new(rights::run_operators(&plane, &kubeconfig).await);
+            OfAccount { cluster: Self { plane, manager }, kubeconfig }
+        };
+        OF_ACCOUNT.get_or_init(start).await
     }
 
     async fn manager(plane: &ControlPlane) -> Operetta {

@@ -84,7 +84,7 @@ async fn operator_recreated_during_a_restart_is_loaded() {
 /// Fault 19: an uninstall is refused while there are instances; afterwards nothing remains.
 #[tokio::test]
 async fn uninstall_is_refused_while_there_are_instances() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::on(own_plane().await).await;
     let keys = async || -> BTreeSet<String> {
         let kinds = "operators,operatorrevisions,customresourcedefinitions";
         let all = cluster.kubectl(&["get", kinds, "-o", "name"], "").await.ok();

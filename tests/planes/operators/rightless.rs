@@ -1,21 +1,15 @@
 //! Commands that wait for a manager end as soon as the cause is known.
 
-use std::sync::Arc;
-
 use serde_json::Value;
 
-use super::{Cluster, Package, Part, SIZE, is_active};
-use crate::support::ext::{LONG, condition};
-use crate::support::own_plane;
-use crate::support::rights::{apply, manager, run};
+use super::{Cluster, OfAccount, Package, Part, SIZE, is_active};
+use crate::support::ext::condition;
+use crate::support::rights::apply;
 
 #[tokio::test]
 async fn an_installation_without_rights_ends_with_what_is_missing() {
-    let plane = own_plane().await;
-    let kubeconfig = manager(&plane).await;
-    let mut process = run(&plane, &kubeconfig, &[]);
-    process.wait_for("following the Operators of the cluster", LONG).await;
-    let cluster = Cluster { plane: Arc::clone(&plane), manager: std::sync::Mutex::new(process) };
+    let OfAccount { cluster, .. } = Cluster::of_account().await;
+    let plane = &cluster.plane;
     let package = Package::new("lamps", "0.1.0", "old {{ spec.size }}");
     // The exit code is that of a refusal, not that of a timeout.
     let rightless = ["install", package.folder(), "--rights=false", "--timeout", "1h"];
@@ -39,7 +33,7 @@ async fn an_installation_without_rights_ends_with_what_is_missing() {
                 .for_each(|resource| *resource = "events".into());
         }
     }
-    apply(&plane, &objects).await;
+    apply(plane, &objects).await;
     let (code, told) = cluster.told(&rightless).await;
     assert!(code == 1 && told.contains("error: RightsMissing: "), "{code} {told}");
     assert!(told.contains("configmaps"), "{told}");

@@ -11,7 +11,7 @@ use super::{Cluster, MANAGERS, OPERATOR, Package, Part, SIZE, is_active, scene};
 use crate::support::barrier::Address;
 use crate::support::ext::{CONFIG_MAP, EVENT, LONG, Scene, condition, is_ready, name_of};
 use crate::support::faults::{Fault, Life, Rule, WRITES, Wire};
-use crate::support::{eventually, own_plane};
+use crate::support::{eventually, own_embedded_plane};
 
 /// The value of a child that the API server refuses for an instance of size 13.
 pub(super) fn fails_for_13(value: &str) -> String {
@@ -334,7 +334,7 @@ pub(super) struct Process {
     pub(super) life: Life,
 }
 
-pub(super) async fn start(wire: &Wire, plane: &operetta::local::ControlPlane) -> Option<Process> {
+pub(super) async fn start(wire: &Wire, plane: &crate::support::ControlPlane) -> Option<Process> {
     let (cluster, life) = wire.connect(plane).await;
     let config = Config { namespace: MANAGERS.into(), follows_operators: true, ..Config::default() };
     let manager = tokio::select! {
@@ -348,7 +348,7 @@ pub(super) async fn start(wire: &Wire, plane: &operetta::local::ControlPlane) ->
 pub(super) async fn dies_at(
     k: usize,
     wire: &Wire,
-    plane: &operetta::local::ControlPlane,
+    plane: &crate::support::ControlPlane,
     done: impl AsyncFnOnce(),
 ) -> bool {
     let fault = if k % 2 == 1 { Fault::DieBefore } else { Fault::DieAfter };
@@ -370,7 +370,7 @@ pub(super) async fn dies_at(
 /// k writes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn upgrade_is_resumed_after_a_kill_at_any_write() {
-    let plane = own_plane().await;
+    let plane = own_embedded_plane().await;
     let cluster =
         Cluster { plane: Arc::clone(&plane), manager: std::sync::Mutex::new(Cluster::manager(&plane).await) };
     let package = installed(&cluster, "dies", &json!({"maxUnavailable": 1})).await;

@@ -61,7 +61,7 @@ async fn installed(cluster: &Cluster, name: &str) -> Package {
 
 #[tokio::test]
 async fn tenants_see_and_run_what_is_in_their_namespace() {
-    let cluster = Cluster::shared().await;
+    let cluster = Cluster::real().await;
     let package = installed(cluster, "lockers").await;
     let (own, others) = (scene(cluster).await, scene(cluster).await);
     for scene in [&own, &others] {
@@ -186,7 +186,7 @@ async fn tenants_see_and_run_what_is_in_their_namespace() {
 
 #[tokio::test]
 async fn a_tenant_previews_a_package_in_a_namespace() {
-    let cluster = Cluster::shared().await;
+    let cluster = Cluster::real().await;
     let package = installed(cluster, "satchels").await;
     let own = scene(cluster).await;
     own.apply(&package.instance("one", &json!({"size": 3}))).await;

@@ -7,12 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use operetta::local::{AuditEvent, ControlPlane, Mark};
+use crate::support::ControlPlane;
+use operetta::local::{AuditEvent, Mark};
 use serde_json::{Value, json};
 
 use crate::support::ext::{Kind, LONG, condition, is_ready, read, run_as, watching};
 use crate::support::plans::PLAN_RUN;
-use crate::support::{Operetta, Output, eventually, kubectl_of, namespace_on, operetta, own_plane};
+use crate::support::{Operetta, Output, eventually, kubectl_of, namespace_on, operetta, own_embedded_plane};
 use generate::{Case, GROUP, Mutation};
 
 /// The number of cases.
@@ -31,7 +32,7 @@ struct Scene {
 
 impl Scene {
     async fn new() -> Self {
-        let plane = own_plane().await;
+        let plane = own_embedded_plane().await;
         let namespace = namespace_on(&plane).await.to_string();
         Self { plane, namespace, root: tempfile::tempdir().unwrap() }
     }

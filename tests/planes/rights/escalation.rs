@@ -5,11 +5,11 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::{rules_named, strict_plane};
+use super::{rules_named, shared_plane};
 use crate::support::crd::crd;
 use crate::support::ext::{CONFIG_MAP, Kind, Scene, condition, kind, watching};
 use crate::support::kubectl_of;
-use crate::support::rights::{grant, manager, run};
+use crate::support::rights::{grant, run_as};
 
 /// An object in a template: its id, its text, and the words of the refusal.
 const CASES: [(&str, &str, &str); 3] = [
@@ -94,25 +94,24 @@ async fn refused(scene: &Scene, of: Kind, plural: &str, want: &str, words: &str)
 
 #[tokio::test]
 async fn escalation_is_refused_before_the_first_child() {
-    let plane = strict_plane().await;
-    let kubeconfig = manager(&plane).await;
+    let (plane, kubeconfig) = shared_plane().await;
     let (greeds, hooks) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let objects: Vec<(&str, &str)> = CASES.iter().map(|(id, text, _)| (*id, *text)).collect();
     write(greeds.path(), "greeds", &objects);
     write(hooks.path(), "hooks", &[("webhook", WEBHOOK)]);
     let (greeds, hooks) = (greeds.path().to_str().unwrap(), hooks.path().to_str().unwrap());
-    grant(&plane, &[greeds], |_| {}).await;
-    grant(&plane, &[hooks], |objects| {
+    grant(plane, &[greeds], |_| {}).await;
+    grant(plane, &[hooks], |objects| {
         for rules in rules_named(objects, "operetta:hooks") {
             rules.retain(|rule| !rule["resources"].to_string().contains("validatingwebhookconfigurations"));
         }
     })
     .await;
-    let mut operetta = run(&plane, &kubeconfig, &[greeds, hooks]);
+    let mut operetta = run_as("greeds", plane, kubeconfig, &[greeds, hooks]);
     watching(&mut operetta, 2).await;
-    let scene = Scene::on(&plane).await;
+    let scene = Scene::on(plane).await;
     let label = "pod-security.kubernetes.io/enforce=baseline";
-    kubectl_of(&plane, &["label", "namespace", scene.namespace(), label], "").await.ok();
+    kubectl_of(plane, &["label", "namespace", scene.namespace(), label], "").await.ok();
     for (want, _, words) in CASES {
         refused(&scene, kind("greed.example.org/v1", "greeds"), "greeds", want, words).await;
     }

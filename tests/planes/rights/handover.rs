@@ -6,18 +6,15 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::revisions::{Shape, Subject};
-use super::strict_plane;
+use super::shared_plane_with_operators;
 use crate::support::ext::{CRD, LONG, Scene, condition, find_in, kind, uid_of};
-use crate::support::rights::{manager, run_operators};
 use crate::support::{eventually, kubectl_of};
 
 const OPERATOR: crate::support::ext::Kind = kind("operetta.dev/v1alpha1", "operators");
 
 #[tokio::test]
 async fn new_account_has_rights_before_it_has_the_kind() {
-    let plane = strict_plane().await;
-    let kubeconfig = manager(&plane).await;
-    let _operetta = run_operators(&plane, &kubeconfig).await;
+    let plane = shared_plane_with_operators().await;
     let subject = |name: &str, scene: Scene| Subject {
         name: name.to_owned(),
         plural: "handeds".to_owned(),
@@ -26,8 +23,8 @@ async fn new_account_has_rights_before_it_has_the_kind() {
         revisions: BTreeMap::new(),
         order: Vec::new(),
     };
-    let mut old = subject("olds", Scene::on(&plane).await);
-    let mut new = subject("news", Scene::on(&plane).await);
+    let mut old = subject("olds", Scene::on(plane).await);
+    let mut new = subject("news", Scene::on(plane).await);
     // Use two kinds of children; the new package has no template of the second.
     let first = old.version_of(1, Shape { children: 0b11, has_second: false, reads_default: false }).await;
     old.operetta(&["install", old.folder(&first)]).await.ok();
@@ -42,7 +39,7 @@ async fn new_account_has_rights_before_it_has_the_kind() {
     let take = ["install", new.folder(&second), "--take-over-from", "olds", "--no-wait"];
     new.operetta(&take).await.ok();
     let message = eventually("refused for its rights", LONG, async || {
-        let operator = find_in(&plane, OPERATOR, None, "news").await.unwrap_or_default();
+        let operator = find_in(plane, OPERATOR, None, "news").await.unwrap_or_default();
         let ready = condition(&operator, "Ready");
         if ready["reason"] == "RightsMissing" {
             Ok(ready["message"].to_string())
@@ -53,7 +50,7 @@ async fn new_account_has_rights_before_it_has_the_kind() {
     .await;
     assert!(message.contains("services"), "{message}");
     let label = async || {
-        let crd = find_in(&plane, CRD, None, "handeds.revisions.example.org").await.unwrap();
+        let crd = find_in(plane, CRD, None, "handeds.revisions.example.org").await.unwrap();
         crd["metadata"]["labels"]["operetta.dev/operator"].clone()
     };
     assert_eq!(label().await, "olds");
@@ -63,7 +60,7 @@ async fn new_account_has_rights_before_it_has_the_kind() {
     let third = new.version_of(3, Shape { children: 0b11, has_second: false, reads_default: false }).await;
     new.operetta(&["upgrade", new.folder(&third), "--take-over-from", "olds", "--accept-rights"]).await.ok();
     assert_eq!(label().await, "news");
-    new.scene = Scene::on(&plane).await;
+    new.scene = Scene::on(plane).await;
     std::mem::swap(&mut new.scene, &mut old.scene);
     new.settles("taken over").await;
     old.operetta(&["uninstall", "olds"]).await.ok();
@@ -81,7 +78,7 @@ async fn new_account_has_rights_before_it_has_the_kind() {
         "-o",
         "name",
     ];
-    assert_eq!(kubectl_of(&plane, &of_old, "").await.ok().trim(), "");
+    assert_eq!(kubectl_of(plane, &of_old, "").await.ok().trim(), "");
     new.settles("the former package is uninstalled").await;
     assert_eq!(uid_of(&new.scene.get(crate::support::ext::CONFIG_MAP, "one-x").await), uid_of(&config));
     // The children are managed with the rights of the new account.

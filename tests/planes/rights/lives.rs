@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use operetta::local::{AuditEvent, ControlPlane, Mark};
+use crate::support::ControlPlane;
+use operetta::local::{AuditEvent, Mark};
 use operetta::rights::{self, Right, Rights};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -16,8 +17,8 @@ use super::{derived, strict_plane};
 use crate::support::eventually;
 use crate::support::ext::{
     AUTOSCALER, CONFIG_MAP, DEPLOYMENT, DISRUPTION_BUDGET, ETCD, INGRESS, JOB, Kind, LONG, NETWORK_POLICY,
-    POD, QUOTA, ROLE_BINDING, SERVICE, SITE, Scene, VOLUME_CLAIM, WEB_APP, copy_folder, copy_package, file,
-    is_ready, kind, list, name_of, watching,
+    POD, QUOTA, ROLE_BINDING, SECRET, SERVICE, SITE, Scene, VOLUME_CLAIM, WEB_APP, copy_folder, copy_package,
+    file, is_ready, kind, list, name_of, watching,
 };
 use crate::support::plans::PLAN_RUN;
 use crate::support::rights::{grant, manager, run, user};
@@ -39,8 +40,8 @@ const UNREACHED: [(&str, &str, &[&str]); 5] = [
     ("cookbook", "the same", &["delete configmaps", "delete services"]),
     (
         "cookbook",
-        "an earlier version of the package that did not retain the volumes",
-        &["delete persistentvolumeclaims"],
+        "an earlier version of the package that did not retain the volumes and the keys",
+        &["delete persistentvolumeclaims", "delete secrets"],
     ),
     // The API server itself checks it: without it the bindings are refused (each.rs).
     ("team", "asked by the API server itself", &["bind clusterroles.rbac.authorization.k8s.io"]),
@@ -389,9 +390,13 @@ async fn cookbook(scene: &Scene) {
     scene.apply(&store.to_string()).await;
     scene.ready(KEY_STORE, "orders").await;
     expiring(scene, "orders").await;
-    for (kind, name) in
-        [(CONFIG_MAP, "orders"), (SERVICE, "orders"), (VOLUME_CLAIM, "orders-0"), (POD, "orders-1")]
-    {
+    for (kind, name) in [
+        (CONFIG_MAP, "orders"),
+        (SECRET, "orders-keys"),
+        (SERVICE, "orders"),
+        (VOLUME_CLAIM, "orders-0"),
+        (POD, "orders-1"),
+    ] {
         lose_label(scene, kind, name).await;
     }
     scene.patch(KEY_STORE, "orders", "merge", &json!({"spec": {"size": 1}})).await;

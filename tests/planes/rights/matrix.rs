@@ -7,14 +7,15 @@ use std::fmt::Write as _;
 use operetta::rights;
 use serde_json::{Value, json};
 
-use super::strict_plane;
-use crate::support::ext::{LONG, file, fixture};
-use crate::support::rights::{SYSTEM, apply, grant, manager, user};
-use crate::support::{eventually, kubectl_of};
+use super::shared_plane;
+use crate::support::ext::{Kind, LONG, file, fixture, kind};
+use crate::support::rights::{SYSTEM, apply, grant, user};
+use crate::support::{Actor, eventually};
 
 /// The file with the table. `OPERETTA_UPDATE=1` writes it.
 const TABLE: &str = "tests/planes/rights/matrix.txt";
 const TEAM: &str = "team";
+const REVIEW: Kind = kind("authorization.k8s.io/v1", "subjectaccessreviews");
 const FIXTURES: &str = "fixtures.operetta.dev";
 
 const WRITES: [&str; 7] = ["get", "list", "watch", "create", "update", "patch", "delete"];
@@ -22,13 +23,14 @@ const WRITES: [&str; 7] = ["get", "list", "watch", "create", "update", "patch", 
 /// Group, resource, subresource, namespace and name of an object; empty is none.
 type Object = (&'static str, &'static str, &'static str, &'static str, &'static str);
 
-static OBJECTS: [Object; 22] = [
+static OBJECTS: [Object; 24] = [
     ("operetta.dev", "planruns", "", TEAM, ""),
     ("operetta.dev", "planruns", "status", TEAM, ""),
     ("operetta.dev", "instancestates", "", TEAM, ""),
     ("operetta.dev", "operators", "", "", ""),
     ("operetta.dev", "operators", "status", "", ""),
     ("operetta.dev", "operatorrevisions", "", "", ""),
+    ("operetta.dev", "packagepolicies", "", "", ""),
     ("apps", "controllerrevisions", "", TEAM, ""),
     ("apiextensions.k8s.io", "customresourcedefinitions", "", "", "planruns.operetta.dev"),
     ("apiextensions.k8s.io", "customresourcedefinitions", "", "", "errands.fixtures.operetta.dev"),
@@ -44,6 +46,7 @@ static OBJECTS: [Object; 22] = [
         "operetta-system.manager.operetta.dev",
     ),
     ("", "secrets", "", SYSTEM, "operetta-generated-data"),
+    ("", "secrets", "", SYSTEM, "operetta-pull"),
     ("", "secrets", "", SYSTEM, "other"),
     ("", "secrets", "", TEAM, ""),
     ("", "serviceaccounts", "token", SYSTEM, "operetta"),
@@ -65,7 +68,7 @@ fn verbs(resource: &str) -> Vec<&'static str> {
 }
 
 /// What a user may do, as one line for each object.
-async fn row(plane: &operetta::local::ControlPlane, actor: &str, groups: &[&str]) -> String {
+async fn row(plane: &crate::support::ControlPlane, actor: &str, groups: &[&str]) -> String {
     let attributes = |object: &Object, verb: &str| {
         let (group, resource, subresource, namespace, name) = *object;
         let all = [
@@ -85,18 +88,13 @@ async fn row(plane: &operetta::local::ControlPlane, actor: &str, groups: &[&str]
         .iter()
         .flat_map(|object| verbs(object.1).into_iter().map(move |verb| (object, verb)))
         .collect();
-    let items: Vec<Value> = questions
-        .iter()
-        .map(|(object, verb)| {
-            json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
-                "spec": {"user": actor, "groups": groups, "resourceAttributes": attributes(object, verb)}})
-        })
-        .collect();
-    let list = json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
-    let answers = kubectl_of(plane, &["create", "-o", "json", "-f", "-"], &list).await.ok();
-    let answers: Vec<Value> =
-        serde_json::Deserializer::from_str(&answers).into_iter::<Value>().map(Result::unwrap).collect();
-    assert_eq!(answers.len(), questions.len());
+    let admin = Actor::admin(plane);
+    let mut answers = Vec::new();
+    for (object, verb) in &questions {
+        let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+            "spec": {"user": actor, "groups": groups, "resourceAttributes": attributes(object, verb)}});
+        answers.push(admin.create(REVIEW, None, &review).await.unwrap());
+    }
     let mut text = String::new();
     for object in &OBJECTS {
         let (_, resource, subresource, namespace, name) = *object;
@@ -116,9 +114,8 @@ async fn row(plane: &operetta::local::ControlPlane, actor: &str, groups: &[&str]
 
 #[tokio::test]
 async fn each_actor_may_do_what_the_table_says() {
-    let plane = strict_plane().await;
-    manager(&plane).await;
-    grant(&plane, &[&fixture("plan-commands")], |_| {}).await;
+    let (plane, _) = shared_plane().await;
+    grant(plane, &[&fixture("plan-commands")], |_| {}).await;
     let binding = |kind: &str, role: &str, name: &str| {
         json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": name, "namespace": TEAM},
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role},
@@ -138,7 +135,7 @@ async fn each_actor_may_do_what_the_table_says() {
         binding("ClusterRole", "admin", "admin"),
         binding("Role", "owner", "owner"),
     ];
-    apply(&plane, &objects).await;
+    apply(plane, &objects).await;
     let accounts = ["system:serviceaccounts", "system:authenticated"];
     let (of_package, of_manager) = (user("operetta-plan-commands"), user(rights::MANAGER));
     let nobody = format!("system:serviceaccount:{TEAM}:default");
@@ -159,7 +156,7 @@ async fn each_actor_may_do_what_the_table_says() {
     let settled = eventually("the rights of the table", LONG, async || {
         let mut table = String::new();
         for (actor, groups) in actors {
-            write!(table, "# {actor}\n{}\n", row(&plane, actor, groups).await).unwrap();
+            write!(table, "# {actor}\n{}\n", row(plane, actor, groups).await).unwrap();
         }
         let is_settled = if update { table == last && table.contains("approve") } else { table == expected };
         last.clone_from(&table);

@@ -4,7 +4,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use operetta::local::{ControlPlane, Mark};
+use crate::support::ControlPlane;
+use operetta::local::Mark;
 use operetta::rights;
 use serde_json::{Value, json};
 

@@ -6,17 +6,18 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use operetta::local::ControlPlane;
+use crate::support::ControlPlane;
 use operetta::rights::{self, Place};
 use serde_json::{Value, json};
 
-use super::{derived, strict_plane};
+use super::{derived, shared_plane_with_operators, strict_plane};
 use crate::support::crd::crd;
 use crate::support::ext::{CRD, Kind, LONG, Scene, condition, find_in, kind};
 use crate::support::rights::{SYSTEM, manager, run_operators, user};
-use crate::support::{Output, eventually, kubectl_of, operetta};
+use crate::support::{Actor, Output, eventually, is_long, kubectl_of, operetta};
 
 const GROUP: &str = "revisions.example.org";
+const RULES_REVIEW: Kind = kind("authorization.k8s.io/v1", "selfsubjectrulesreviews");
 const OPERATOR: Kind = kind("operetta.dev/v1alpha1", "operators");
 /// The children that a package may have, all with the instance's name.
 const CHILDREN: [(&str, Kind, &str); 4] = [
@@ -259,9 +260,7 @@ async fn rules_of(plane: &ControlPlane, account: &str, namespace: &str) -> Rules
     let review = json!({
         "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "spec": {"namespace": namespace},
     });
-    let args = ["create", "--validate=false", "-f", "-", "-o", "json", "--as", &user(account)];
-    let text = kubectl_of(plane, &args, &review.to_string()).await.ok();
-    let review: Value = serde_json::from_str(&text).unwrap();
+    let review = Actor::new(plane, &user(account)).create(RULES_REVIEW, None, &review).await.unwrap();
     let mut all = Rules::new();
     let words = |rule: &Value, field: &str| -> Vec<String> {
         serde_json::from_value(rule[field].clone()).unwrap_or_default()
@@ -281,13 +280,11 @@ async fn rules_of(plane: &ControlPlane, account: &str, namespace: &str) -> Rules
 #[tokio::test]
 async fn account_has_exactly_the_rights_of_its_revision() {
     const PACKAGES: u32 = 6;
-    const CHANGES: u32 = 10;
-    let plane = strict_plane().await;
-    let kubeconfig = manager(&plane).await;
-    let _operetta = run_operators(&plane, &kubeconfig).await;
+    let changes: u32 = if is_long() { 10 } else { 4 };
+    let plane = shared_plane_with_operators().await;
     let run = async |index: u32| {
         let (name, scene) =
-            (format!("subject{}s", char::from(b'a' + u8::try_from(index).unwrap())), Scene::on(&plane).await);
+            (format!("subject{}s", char::from(b'a' + u8::try_from(index).unwrap())), Scene::on(plane).await);
         let (revisions, order) = (BTreeMap::new(), Vec::new());
         let plural = name.clone();
         let mut subject = Subject { name, plural, scene, is_limited: index % 2 == 1, revisions, order };
@@ -296,15 +293,15 @@ async fn account_has_exactly_the_rights_of_its_revision() {
         if subject.is_limited {
             let patch = json!({"spec": {"namespaces": {"names": [subject.scene.namespace()]}}}).to_string();
             let args = ["patch", "operator", &subject.name, "--type=merge", "-p", &patch];
-            kubectl_of(&plane, &args, "").await.ok();
+            kubectl_of(plane, &args, "").await.ok();
         }
         let instance = json!({
             "apiVersion": format!("{GROUP}/v1"), "kind": kind_of(&subject.name), "metadata": {"name": "one"}, "spec": {},
         });
         subject.scene.apply(&instance.to_string()).await;
         subject.settles("install").await;
-        for change in 0..CHANGES {
-            let what = subject.operate(change + index % 2, index * CHANGES + change).await;
+        for change in 0..changes {
+            let what = subject.operate(change + index % 2, index * changes + change).await;
             subject.settles(&format!("{change}: {what}")).await;
         }
         // No right of an uninstalled package remains.
@@ -316,7 +313,7 @@ async fn account_has_exactly_the_rights_of_its_revision() {
         .await;
         let label = format!("operetta.dev/operator={}", subject.name);
         let kinds = "clusterroles,clusterrolebindings,roles,rolebindings,serviceaccounts";
-        let left = kubectl_of(&plane, &["get", kinds, "-A", "-l", &label, "-o", "name"], "").await.ok();
+        let left = kubectl_of(plane, &["get", kinds, "-A", "-l", &label, "-o", "name"], "").await.ok();
         assert_eq!(left.trim(), "");
     };
     futures::future::join_all((0..PACKAGES).map(run)).await;
@@ -326,10 +323,8 @@ async fn account_has_exactly_the_rights_of_its_revision() {
 /// rights, and no role of another package.
 #[tokio::test]
 async fn roles_with_former_names_are_replaced() {
-    let plane = strict_plane().await;
-    let kubeconfig = manager(&plane).await;
-    let _operetta = run_operators(&plane, &kubeconfig).await;
-    let scene = Scene::on(&plane).await;
+    let plane = shared_plane_with_operators().await;
+    let scene = Scene::on(plane).await;
     let (revisions, order) = (BTreeMap::new(), Vec::new());
     let (name, plural) = ("formers".to_owned(), "formers".to_owned());
     let mut subject = Subject { name, plural, scene, is_limited: false, revisions, order };
@@ -359,13 +354,13 @@ async fn roles_with_former_names_are_replaced() {
     let mut items = role("operetta-formers", "formers").to_vec();
     items.extend(role("operetta-formers-view", "formers-view"));
     let list = json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
-    kubectl_of(&plane, &["create", "-f", "-"], &list).await.ok();
+    kubectl_of(plane, &["create", "-f", "-"], &list).await.ok();
     assert!(subject.rules("default").await.contains(&(String::new(), "nodes".into(), "delete".into())));
     let next = subject.version(2).await;
     subject.operetta(&["upgrade", subject.folder(&next), "--accept-rights"]).await.ok();
     subject.settles("upgrade").await;
     let named = ["get", "clusterroles,clusterrolebindings", "-o", "name"];
-    let left = kubectl_of(&plane, &named, "").await.ok();
+    let left = kubectl_of(plane, &named, "").await.ok();
     let left: Vec<&str> = left.lines().filter(|line| line.contains("/operetta-formers")).collect();
     assert_eq!(left.len(), 2, "those of another package: {left:?}");
     assert!(left.iter().all(|line| line.ends_with("/operetta-formers-view")), "{left:?}");

@@ -2,17 +2,17 @@
 //! the package's account may do in that namespace, and no more.
 
 use std::path::Path;
-use std::sync::Arc;
 
-use operetta::local::{ControlPlane, Mark};
+use crate::support::ControlPlane;
+use operetta::local::Mark;
 use operetta::rights;
 use serde_json::{Value, json};
 
-use super::strict_plane;
+use super::shared_plane;
 use crate::support::crd::crd;
 use crate::support::ext::{CONFIG_MAP, Kind, ROLE_BINDING, Scene, condition, kind, list, watching};
 use crate::support::kubectl_of;
-use crate::support::rights::{apply, grant, manager, run, user};
+use crate::support::rights::{apply, grant, run_as, user};
 
 const DESK: Kind = kind("tenants.example.org/v1", "desks");
 
@@ -82,33 +82,32 @@ async fn tenant_gets_only_the_accounts_rights_in_the_namespace() {
     let root = tempfile::tempdir().unwrap();
     desks(root.path());
     let package = root.path().to_str().unwrap();
-    let plane: Arc<ControlPlane> = strict_plane().await;
-    let kubeconfig = manager(&plane).await;
-    grant(&plane, &[package], |_| {}).await;
-    let mut operetta = run(&plane, &kubeconfig, &[package]);
+    let (plane, kubeconfig) = shared_plane().await;
+    grant(plane, &[package], |_| {}).await;
+    let mut operetta = run_as("desks", plane, kubeconfig, &[package]);
     watching(&mut operetta, 1).await;
-    let (own, others) = (Scene::on(&plane).await, Scene::on(&plane).await);
+    let (own, others) = (Scene::on(plane).await, Scene::on(plane).await);
     let binding = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
         "metadata": {"name": "tenant", "namespace": own.namespace()},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "operetta:desks:edit"},
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "tenant"}],
     });
-    apply(&plane, &[binding]).await;
+    apply(plane, &[binding]).await;
     others.apply(&config_map("plans", "a secret of others")).await;
     own.apply(&config_map("mine", "hello")).await;
     let here = own.namespace();
 
     // The intended use works, in this namespace only.
-    as_tenant(&plane, here, "works", &json!({"role": "view", "source": "mine"})).await.unwrap();
+    as_tenant(plane, here, "works", &json!({"role": "view", "source": "mine"})).await.unwrap();
     own.ready(DESK, "works").await;
     assert_eq!(own.get(CONFIG_MAP, "works-copy").await["data"]["text"], "hello");
     let refused =
-        as_tenant(&plane, others.namespace(), "elsewhere", &json!({"source": "plans"})).await.unwrap_err();
+        as_tenant(plane, others.namespace(), "elsewhere", &json!({"source": "plans"})).await.unwrap_err();
     assert!(refused.to_lowercase().contains("forbidden"), "{refused}");
 
     // The tenant gets no role that the account may not bind.
-    as_tenant(&plane, here, "greedy", &json!({"role": "cluster-admin", "source": "mine"})).await.unwrap();
+    as_tenant(plane, here, "greedy", &json!({"role": "cluster-admin", "source": "mine"})).await.unwrap();
     let stalled = |object: &Value| condition(object, "Stalled")["status"] == "True";
     let greedy = own.until("refused", DESK, "greedy", stalled).await;
     let told = condition(&greedy, "Stalled")["message"].as_str().unwrap();
@@ -123,7 +122,7 @@ async fn tenant_gets_only_the_accounts_rights_in_the_namespace() {
         ("by-selector", format!("plans&metadata.namespace={}", others.namespace())),
     ];
     for (name, source) in &forms {
-        as_tenant(&plane, here, name, &json!({"source": source})).await.unwrap();
+        as_tenant(plane, here, name, &json!({"source": source})).await.unwrap();
         own.until("reported", DESK, name, |object| condition(object, "Ready")["status"] == "False").await;
     }
     // The name is valid once the tenant's own namespace has such an object.

@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
+use crate::support::ControlPlane;
 use futures::StreamExt;
 use kube::Api;
 use kube::api::DynamicObject;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{Config, Event, watcher};
-use operetta::local::ControlPlane;
 use serde_json::Value;
 use tempfile::TempDir;
 

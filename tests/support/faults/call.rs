@@ -71,7 +71,7 @@ impl Call {
         Self::parse(request.method(), &request.uri().to_string(), content)
     }
 
-    fn parse(method: &Method, uri: &str, content: &str) -> Self {
+    pub fn parse(method: &Method, uri: &str, content: &str) -> Self {
         let parsed: http::Uri = uri.parse().expect("a URI");
         let query = parsed.query().unwrap_or_default();
         let mut parts = parsed.path().split('/').filter(|part| !part.is_empty());

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::support::ControlPlane;
 use operetta::children::Decision;
-use operetta::local::ControlPlane;
 use operetta::manager::{Config, InstanceKey, Manager};
 use operetta::package::Package;
 use serde_json::{Value, json};
@@ -22,7 +22,7 @@ use crate::support::ext::{
 };
 use crate::support::oracles::{self, Logs, Recorder, State, differences, state};
 use crate::support::plans::INSTANCE_STATE;
-use crate::support::{Lazy, etcd, eventually, plane};
+use crate::support::{Lazy, etcd, eventually, is_all_real, own_embedded_plane, plane};
 
 /// A package whose manager is tested under faults.
 #[derive(Debug)]
@@ -115,9 +115,12 @@ impl Case {
         Self::of(&WHOLE, seed).await
     }
 
-    /// A case with another package.
+    /// A case with another package, with an embedded API of its own.
     pub async fn of(subject: &'static Subject, seed: u64) -> Self {
-        Self::on(plane().await, subject, seed).await
+        if is_all_real() {
+            return Self::on(plane().await, subject, seed).await;
+        }
+        Self::on(&own_embedded_plane().await, subject, seed).await
     }
 
     /// A case on another control plane.
@@ -156,6 +159,18 @@ impl Case {
     /// Sets the deadline for calls.
     pub fn with_deadline(self, deadline: Duration) -> Self {
         Self { deadline, ..self }
+    }
+
+    /// Waits until each of these rules has struck.
+    pub async fn struck(&self, what: &str, rules: &[usize]) {
+        eventually(what, LONG, async || {
+            if rules.iter().all(|rule| self.wire.struck(*rule) > 0) {
+                Ok(())
+            } else {
+                Err("not asked for yet")
+            }
+        })
+        .await;
     }
 
     /// Starts a manager.

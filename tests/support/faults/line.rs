@@ -8,13 +8,13 @@ use futures::future::BoxFuture;
 use http::{Request, Response};
 use kube::client::Body;
 use operetta::cluster::Cluster;
-use operetta::local::ControlPlane;
 use serde_json::Value;
 use tokio::sync::watch;
 
 use super::body::{Break, Keep, Lines, Reply, Tap};
 use super::wire::watch_error;
 use super::{Call, Fault, Verb, Wire};
+use crate::support::ControlPlane;
 
 pub(super) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -23,7 +23,7 @@ pub(super) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 pub struct Life(Arc<watch::Sender<bool>>);
 
 impl Life {
-    fn new() -> Self {
+    pub fn new() -> Self {
         Self(Arc::new(watch::Sender::new(false)))
     }
 
@@ -45,7 +45,7 @@ impl Life {
 impl Wire {
     /// Connects a new process to the cluster over this wire.
     pub async fn connect(&self, plane: &ControlPlane) -> (Cluster, Life) {
-        let upstream = Cluster::of_kubeconfig(plane.kubeconfig_path()).await.expect("a kubeconfig").client();
+        let upstream = plane.managers_client().await;
         let life = Life::new();
         let line = Line { wire: self.clone(), upstream, life: life.clone() };
         (Cluster::new(kube::Client::new(line, "default")), life)
@@ -92,6 +92,7 @@ impl Line {
             Some(Fault::Refused) => return Err(broken(std::io::ErrorKind::ConnectionRefused)),
             Some(Fault::Never) => return std::future::pending().await,
             Some(Fault::Delay(time)) => tokio::time::sleep(time).await,
+            Some(Fault::Held(ref gate)) => gate.over().await,
             Some(Fault::DieBefore) => {
                 self.life.end();
                 return std::future::pending().await;

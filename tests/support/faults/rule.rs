@@ -6,7 +6,7 @@ use http::Response;
 use serde_json::json;
 
 use super::body::Reply;
-use super::{Call, Verb};
+use super::{Call, Life, Verb};
 
 /// A fault that strikes a request.
 #[derive(Debug, Clone)]
@@ -20,6 +20,8 @@ pub enum Fault {
     Cut,
     /// The request reaches the server this much later.
     Delay(Duration),
+    /// The request reaches the server once this is over.
+    Held(Life),
     /// The connection is accepted, and no reply ever comes; the server never sees the request.
     Never,
     /// The server carries out the request, and no reply ever comes; a stream is silent after its first line.

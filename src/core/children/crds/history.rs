@@ -22,7 +22,7 @@ pub struct CrdHistory {
     seen: Option<CrdVersion>,
     /// The live CRD when it was last ready or conflicted.
     info: Option<CrdInfo>,
-    was_ready: bool,
+    served: Served,
     /// When the CRD was restored after a change by another client.
     restored_at: Vec<Duration>,
     conflict: Option<Conflict>,
@@ -37,6 +37,17 @@ pub struct CrdHistory {
     spec_written: bool,
     /// The package to which the CRD was handed over.
     handed_over: Option<String>,
+}
+
+/// Whether the CRD has been ready.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Served {
+    #[default]
+    NotYet,
+    Once,
+    /// The watch has shown that it is gone, and it was not read since. A list that is older than what was read shows that, too: then
+    /// the CRD is back with the next event, which is no news.
+    Gone,
 }
 
 /// Another client changes the CRD repeatedly.
@@ -81,7 +92,7 @@ impl CrdHistory {
 
     /// Whether its package only stands in for another revision.
     pub(super) fn stands_in(&self) -> bool {
-        self.stands_in && !self.was_ready
+        self.stands_in && !self.was_ready()
     }
 
     /// The version that was read or written last.
@@ -97,13 +108,13 @@ impl CrdHistory {
     /// Remembers that the CRD was handed over. What is known of the CRD is kept until the other package has
     /// it.
     pub(super) fn hand_over(&mut self, to: &str) {
-        (self.handed_over, self.was_ready, self.conflict) = (Some(to.to_owned()), false, None);
+        (self.handed_over, self.served, self.conflict) = (Some(to.to_owned()), Served::NotYet, None);
         (self.unused, self.check_record_at) = (UnusedChildScope::NOTHING, None);
     }
 
     /// Whether the CRD has been ready.
     pub fn was_ready(&self) -> bool {
-        self.was_ready
+        self.served == Served::Once
     }
 
     /// The part of the CRD's record that can be removed.
@@ -134,9 +145,12 @@ impl CrdHistory {
         }
     }
 
-    /// Whether to read the CRD although it has not changed: to remove unused parts of its record, or after a conflict.
+    /// Whether to read the CRD although it has not changed: because it was shown as gone, to remove unused parts of its record,
+    /// or after a conflict.
     pub(super) fn is_read_due(&self, now: Duration) -> bool {
-        !self.unused.is_nothing() || self.conflict.as_ref().is_some_and(|conflict| conflict.until <= now)
+        self.served == Served::Gone
+            || !self.unused.is_nothing()
+            || self.conflict.as_ref().is_some_and(|conflict| conflict.until <= now)
     }
 
     /// When the CRD is due for a check if no event comes.
@@ -160,6 +174,9 @@ impl CrdHistory {
     /// Remembers the result of a reconcile. `needed`: the record that the templates need.
     pub(super) fn record(&mut self, outcome: &CrdOutcome, needed: &ChildScope, now: Duration) -> Shown {
         self.seen.clone_from(&outcome.seen);
+        if self.served == Served::Gone {
+            self.served = Served::NotYet;
+        }
         self.spec_written |= outcome.spec_written;
         if let CrdState::HandedOver(to) = &outcome.state {
             self.hand_over(to);
@@ -186,7 +203,7 @@ impl CrdHistory {
                 self.restored_at.retain(|at| now.saturating_sub(*at) < WINDOW);
                 self.restored_at.push(now);
             }
-            (self.was_ready, self.conflict) = (true, None);
+            (self.served, self.conflict) = (Served::Once, None);
         } else if has_same_spec && self.conflict.is_some() {
             changed_by = None;
         } else {
@@ -200,7 +217,7 @@ impl CrdHistory {
     pub(super) fn record_gone(&mut self, uid: &str) -> bool {
         let is_known = self.info.as_ref().is_some_and(|info| info.uid == uid);
         if is_known {
-            *self = Self { seen: self.seen.take(), ..Self::default() };
+            *self = Self { served: Served::Gone, ..Self::default() };
         }
         is_known
     }

@@ -24,4 +24,4 @@ pub use history::{CrdHistory, CrdOutcome};
 pub use losses::LossyInstance;
 pub use model::{CrdInfo, CrdState, CrdVersion, MANAGER, ManagerIdentity, WebhookState, lease};
 pub use package::{Finding, MIGRATING, PackageCrds, RIGHTS_LACKING, Wait};
-pub use plans::{PublishedPlan, read as read_plans};
+pub use plans::{PublishedPlan, of as plans_of, read as read_plans};

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::package::Resource;
-use crate::package::plan::{ChangedPath, Event, OnLoss, Trigger};
+use crate::package::plan::{Event, OnLoss, Trigger};
 
 /// The longest annotation with the schemas of parameters. All annotations of an object may have 256 KiB.
 const MOST: usize = 64 << 10;
@@ -22,14 +22,14 @@ pub struct PublishedPlan {
     pub params: Option<Value>,
 }
 
-/// The text of the annotation; `None` if the resource has no plans.
-pub(crate) fn published(resource: &Resource) -> Option<String> {
+/// The plans of a resource, with what starts them.
+pub fn of(resource: &Resource) -> Vec<PublishedPlan> {
     let lost = |plan: &str| {
         let children = resource.children.iter();
         let starts = children.filter(|child| matches!(&child.on_loss, OnLoss::Plan(name) if name == plan));
         starts.map(|child| format!("loss of {}", child.id)).collect::<Vec<_>>()
     };
-    let mut plans: Vec<PublishedPlan> = resource
+    resource
         .plans
         .iter()
         .map(|plan| PublishedPlan {
@@ -37,7 +37,12 @@ pub(crate) fn published(resource: &Resource) -> Option<String> {
             triggers: plan.triggers.iter().map(trigger).chain(lost(&plan.name)).collect(),
             params: plan.params.clone(),
         })
-        .collect();
+        .collect()
+}
+
+/// The text of the annotation; `None` if the resource has no plans.
+pub(crate) fn published(resource: &Resource) -> Option<String> {
+    let mut plans = of(resource);
     let text = |plans: &[PublishedPlan]| serde_json::to_string(plans).unwrap_or_default();
     if text(&plans).len() > MOST {
         for params in plans.iter_mut().filter_map(|plan| plan.params.as_mut()) {
@@ -58,15 +63,10 @@ fn trigger(trigger: &Trigger) -> String {
         Event::Upgraded => "upgraded".into(),
         Event::Deleted => "deleted".into(),
         Event::Condition { .. } => "condition".into(),
+        Event::Expires { .. } => "expires".into(),
         Event::Changed(paths) if paths.is_empty() => "changed".into(),
         Event::Changed(paths) => {
-            let paths: Vec<String> = paths
-                .iter()
-                .map(|path| match path {
-                    ChangedPath::Spec(names) => names.join("."),
-                    ChangedPath::Ref(id) => format!("refs.{id}"),
-                })
-                .collect();
+            let paths: Vec<String> = paths.iter().map(ToString::to_string).collect();
             format!("changed {}", paths.join(" "))
         }
         Event::Schedule { schedule, .. } => match schedule.as_literal().and_then(Value::as_str) {

@@ -532,6 +532,23 @@ fn a_deleted_crd_is_created_again_once_it_is_gone() {
 }
 
 #[test]
+fn a_crd_that_an_old_list_has_not_is_read_when_it_is_back() {
+    let package = Arc::new(package(false));
+    let mut crds = crds(&package);
+    let live = ready(&package);
+    turn(&mut crds, Some(&live), NOW);
+    let seen = |_: &str| Some(CrdVersion::of(&live));
+    assert!(!crds.is_read_due(seen, true, NOW));
+    assert!(crds.record_gone("ws.example.org", "u"));
+    assert!(
+        crds.is_read_due(seen, true, NOW),
+        "it is back before anything was read: its instances are lost for ever"
+    );
+    let (is_written, _) = turn(&mut crds, Some(&live), NOW);
+    assert!(!is_written && crds.is_complete() && !crds.is_read_due(seen, true, NOW));
+}
+
+#[test]
 fn changed_problems_are_reported_and_shared_kinds_refused() {
     let package = Arc::new(package(false));
     let (mut crds, other) = (crds(&package), self::crds(&package));

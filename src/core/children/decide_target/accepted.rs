@@ -11,7 +11,7 @@ use crate::children::accepted_key::AcceptedKey;
 use crate::children::apply::failure;
 use crate::children::desired::target;
 use crate::children::model::{
-    AS_ACCEPTED, Action, Context, Difference, Drift, Failure, Finding, InstanceInput, Item, Origin, Origins,
+    AS_ACCEPTED, Action, Context, Difference, Drift, Failure, Finding, InstanceInput, Item, ItemId, Origin,
     ReconcileState, Target, Why,
 };
 use crate::children::write_order;
@@ -35,7 +35,8 @@ impl Work {
         let mut record = AcceptedTarget::read(&ctx.snapshot.instance, key);
         let there = there(&ctx.snapshot.observed);
         let mut missing = record.children.clone();
-        missing.retain(|name, _| !there.contains_key(name));
+        let is_absent = |name: &str| ctx.origins.memory(&ctx.origins.in_newest(ItemId::named(name))).absent;
+        missing.retain(|name, _| !there.contains_key(name) && !is_absent(name));
         record.children.extend(there);
         let mut handled: HashSet<ObjectRef> = HashSet::new();
         for (position, item) in target_now.items.iter().enumerate() {
@@ -50,26 +51,30 @@ impl Work {
                 self.restore(ctx, target_now, item, Why::Restore, at);
             }
         }
-        let before = ctx.snapshot.previous.as_ref().map(InstanceInput::of);
-        let mut best = 0;
-        for recorded in [record.origin.clone(), before].into_iter().flatten() {
-            let instance = recorded.restored(&ctx.snapshot.instance);
-            let origins = Origins::one(Origin { instance: &instance, ..ctx.origin });
-            let earlier_target =
-                target(&Context { origins: &origins, origin: origins.newest(), ..ctx.clone() });
-            // The input that renders the most children as they were applied is taken; if it renders none,
-            // their origin is unknown.
-            let renders = same(&earlier_target, &record);
-            if renders > best {
-                best = renders;
-                record.origin = Some(recorded);
-            }
+        let mut maintain = |origin: Origin<'_>| {
+            let origins = ctx.origins.only(origin);
+            let earlier_target = target(&Context { origins: &origins, origin, ..ctx.clone() });
             for item in &earlier_target.items {
                 self.maintain(ctx, &earlier_target, item, &mut missing, &mut handled, at);
             }
+            earlier_target
+        };
+        let before = ctx.snapshot.previous.as_ref().map(InstanceInput::of);
+        let mut inputs: Vec<InstanceInput> = record.origin.take().into_iter().chain(before).collect();
+        inputs.dedup();
+        let mut best = 0;
+        for input in inputs {
+            let instance = input.restored(&ctx.snapshot.instance);
+            // The input that renders the most children as they were applied is taken; if it renders none,
+            // their origin is unknown.
+            let renders = same(&maintain(Origin { instance: &instance, ..ctx.origin }), &record);
+            if renders > best {
+                best = renders;
+                record.origin = Some(input);
+            }
         }
-        if best == 0 {
-            record.origin = None;
+        for origin in ctx.origins.earlier() {
+            maintain(origin);
         }
         if !missing.is_empty() {
             self.findings.push(Finding::Missing { items: missing.into_keys().collect() });

@@ -126,7 +126,9 @@ fn is_not_yet(error: &EvalError) -> bool {
 fn first_write(actions: &[Action]) -> Option<String> {
     actions.iter().find_map(|action| match action {
         Action::Apply(apply) => Some(format!("applies {}", apply.item)),
-        Action::Delete(observed) => Some(format!("deletes {}", observed.object)),
+        Action::Delete(observed) | Action::ForceDelete(observed) => {
+            Some(format!("deletes {}", observed.object))
+        }
         _ => None,
     })
 }

@@ -88,28 +88,17 @@ struct Building<'a> {
     /// As `by_child`, for the objects that deleted instances of that name have left.
     retained: Vec<LiveByKey<'a>>,
     retained_by_object: HashMap<&'a ObjectRef, &'a Arc<Observed>>,
-    /// What expressions read of each live object.
-    values: HashMap<&'a ObjectRef, Arc<Value>>,
     items: Vec<Item>,
     open: BTreeMap<usize, ChildError>,
     refs: Refs,
     /// Whether the annotation pauses the instance: nothing will be applied.
     is_paused: bool,
-    /// The origin of the items that are not recorded, of the child that is computed.
-    unrecorded: Unrecorded,
+    /// The items of the child that is computed in the target of the previous origin; `None` if they are not known.
+    in_previous: Option<HashSet<String>>,
     /// With several origins: the items of the child in the target of the origin that is computed.
     names: Vec<String>,
     /// See [`Target::newest`].
     newest: Vec<NewestMember>,
-}
-
-/// Which origin the items of a child have that are not recorded.
-enum Unrecorded {
-    OfNewest,
-    /// The named items have the origin `previous`, all others the newest.
-    OfPrevious(HashSet<String>),
-    /// The target of `previous` is not known.
-    Unknown,
 }
 
 /// What an origin is evaluated with.
@@ -149,7 +138,7 @@ impl<'a> Building<'a> {
             o.is_made_by_us() || ctx.origins.number(&o.child).is_some_and(|number| asks_for(ctx, number, o))
         };
         let annotations = &ctx.snapshot.instance["metadata"]["annotations"];
-        let all = || snapshot.observed.iter().chain(snapshot.retained());
+        ctx.live.parse(snapshot.observed.iter().chain(snapshot.retained()), value_of);
         let mut building = Self {
             ctx,
             sides: Vec::with_capacity(ctx.origins.len()),
@@ -157,12 +146,11 @@ impl<'a> Building<'a> {
             by_object: snapshot.observed.iter().map(|o| (&o.object, o)).collect(),
             retained: by_child(ctx, snapshot.retained().filter(is_retained)),
             retained_by_object: snapshot.retained().map(|o| (&o.object, o)).collect(),
-            values: all().map(|o| (&o.object, Arc::new(value_of(o)))).collect(),
             items: Vec::new(),
             open: BTreeMap::new(),
             refs: Refs::default(),
             is_paused: annotations[names::PAUSED].as_str() == Some("true"),
-            unrecorded: Unrecorded::OfNewest,
+            in_previous: Some(HashSet::new()),
             names: Vec::new(),
             newest: Vec::new(),
         };
@@ -200,7 +188,7 @@ impl<'a> Building<'a> {
     fn child(&mut self, number: usize) {
         let (first, origins) = (self.items.len(), self.ctx.origins);
         let previous = origins.previous();
-        self.unrecorded = Unrecorded::OfNewest;
+        self.in_previous = Some(HashSet::new());
         let mut order = Vec::new();
         let others = (0..origins.len()).filter(|position| Some(*position) != previous);
         for position in previous.into_iter().chain(others) {
@@ -228,11 +216,11 @@ impl<'a> Building<'a> {
                 self.items.truncate(from);
                 self.open.insert(number, self.explained(computed, error));
                 if is_previous {
-                    self.unrecorded = Unrecorded::Unknown;
+                    self.in_previous = None;
                 }
             } else if is_previous {
                 let names = self.items[from..].iter().map(|item| item.name.clone());
-                self.unrecorded = Unrecorded::OfPrevious(names.collect());
+                self.in_previous = Some(names.collect());
             }
         }
         if origins.len() > 1 {
@@ -247,19 +235,9 @@ impl<'a> Building<'a> {
     /// Whether an item of an origin's target is rendered from that origin.
     fn is_of(&self, position: usize, name: &str) -> bool {
         let origins = self.ctx.origins;
-        match origins.recorded(name) {
-            _ if origins.is_absent(name) => false,
-            Some(recorded) => recorded == position,
-            None if Some(position) == origins.previous() => true,
-            None => {
-                position == NEWEST
-                    && match &self.unrecorded {
-                        Unrecorded::OfNewest => true,
-                        Unrecorded::OfPrevious(names) => !names.contains(name),
-                        Unrecorded::Unknown => false,
-                    }
-            }
-        }
+        let is_previous = origins.previous() == Some(position);
+        let in_previous = self.in_previous.as_ref().map(|names| is_previous || names.contains(name));
+        origins.source_of(name, in_previous) == Some(position)
     }
 
     /// Computes `children.<id>` of a child in the scopes of all origins that have it.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Number, Value, json};
 
 use super::metadata;
 use crate::api::{Gvk, ObjectRef};
@@ -61,10 +61,13 @@ pub(super) fn build<'a>(
             child.template
         )));
     }
-    if let Some(path) = inexact(&body, &mut String::new()) {
+    if let Some(mut path) = inexact(&body) {
+        path.reverse();
+        let path = path.concat();
         return Err(invalid(format!(
-            "{} renders at {path} a whole number beyond ±2^53, which the API server would round; if the field takes text, quote it",
-            child.template
+            "{} renders at {} a whole number beyond ±2^53, which the API server would round; if the field takes text, quote it",
+            child.template,
+            path.trim_start_matches('.')
         )));
     }
     let Value::Object(root) = &mut body else { return Err(invalid(String::new())) };
@@ -113,7 +116,7 @@ pub(super) fn build<'a>(
         .filter(|_| !yields.is_empty())
         .map_or_else(Vec::new, |observed| yielded(&mut body, observed, yields));
     let stamp = names::Stamp { order, policy: Some(policy) };
-    let hash = stamp.seal(&names::short_hash(&body.to_string(), 16));
+    let hash = stamp.seal(&names::value_hash(&body, 16));
     let spec_hash = child.max_unavailable.is_some().then(|| spec_hash(&object.gvk, &body));
     let replaced = live.and_then(|live| replaced(live, &body, &hash));
     let marks = &mut body["metadata"]["annotations"];
@@ -140,7 +143,7 @@ fn spec_hash(gvk: &Gvk, body: &Value) -> String {
             remove_path(&mut body, &["spec", field]);
         }
     }
-    names::short_hash(&body.to_string(), 16)
+    names::value_hash(&body, 16)
 }
 
 /// The annotation about containers that the apply replaces. It stays until the next change: its removal would be a write.
@@ -175,33 +178,30 @@ fn is_deeper(value: &Value, levels: usize) -> bool {
     }
 }
 
-/// The path of a whole number that a double cannot represent. The API server reads numbers as doubles, and
-/// would store another number without an error.
-fn inexact(value: &Value, path: &mut String) -> Option<String> {
-    use std::fmt::Write as _;
+/// Whether a double represents a number, or it is none that is whole. The API server reads numbers as doubles, and would store another
+/// number without an error.
+fn is_exact(number: &Number) -> bool {
     const EXACT: u64 = 1 << 53;
-    let length = path.len();
+    match (number.as_i64(), number.as_u64()) {
+        (Some(number), _) => number.unsigned_abs() <= EXACT,
+        (_, Some(number)) => number <= EXACT,
+        _ => true,
+    }
+}
+
+/// The path of a number that is not exact, to be read from its end.
+fn inexact(value: &Value) -> Option<Vec<String>> {
+    let below = |at: &dyn Fn() -> String, item: &Value| {
+        let mut path = inexact(item)?;
+        path.push(at());
+        Some(path)
+    };
     match value {
-        Value::Number(number) => {
-            let exact = match (number.as_i64(), number.as_u64()) {
-                (Some(number), _) => number.unsigned_abs() <= EXACT,
-                (_, Some(number)) => number <= EXACT,
-                _ => true,
-            };
-            (!exact).then(|| path.trim_start_matches('.').to_owned())
+        Value::Number(number) => (!is_exact(number)).then(Vec::new),
+        Value::Array(items) => {
+            items.iter().enumerate().find_map(|(index, item)| below(&|| format!("[{index}]"), item))
         }
-        Value::Array(items) => items.iter().enumerate().find_map(|(index, item)| {
-            let _ = write!(path, "[{index}]");
-            let found = inexact(item, path);
-            path.truncate(length);
-            found
-        }),
-        Value::Object(map) => map.iter().find_map(|(key, item)| {
-            let _ = write!(path, ".{key}");
-            let found = inexact(item, path);
-            path.truncate(length);
-            found
-        }),
+        Value::Object(map) => map.iter().find_map(|(key, item)| below(&|| format!(".{key}"), item)),
         _ => None,
     }
 }
@@ -371,7 +371,7 @@ fn take_generated(root: &mut Map<String, Value>) -> Result<Vec<Generated>, Strin
             let made = [Secret::Certificate(Arc::new(certificate)), Secret::PrivateKey];
             for (key, what) in names::TLS.into_iter().zip(made) {
                 if map.insert(key.to_owned(), "".into()).is_some() {
-                    return Err(format!("{field} has a {key} beside tls_self_signed, which makes one"));
+                    return Err(format!("{field} has a {key} beside a certificate, which has one"));
                 }
                 generated.push(Generated { key: key.to_owned(), what });
             }
@@ -389,7 +389,7 @@ fn take_generated(root: &mut Map<String, Value>) -> Result<Vec<Generated>, Strin
     }
     if let Some(key) = root.iter().find_map(|(key, value)| holds_mark(value).then_some(key)) {
         return Err(format!(
-            "a password can only be a value of stringData or data, and tls_self_signed only the whole of either; there is one in {key}"
+            "a password can only be a value of stringData or data, and a certificate only the whole of either; there is one in {key}"
         ));
     }
     Ok(generated)

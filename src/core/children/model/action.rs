@@ -7,8 +7,8 @@ use serde_json::Value;
 use super::desired::Desired;
 use super::difference::{Difference, Drift};
 use super::observed::Observed;
-use super::run_action::RunAction;
-use crate::package::ConflictPolicy;
+use crate::package::{ConflictPolicy, ImmutableChange};
+use crate::plan::RunAction;
 
 /// One thing to do.
 #[derive(Debug, Clone)]
@@ -21,6 +21,8 @@ pub enum Action {
     Apply(Box<Apply>),
     /// Delete exactly this object.
     Delete(Arc<Observed>),
+    /// Delete exactly this object without a grace period, also if it is already being deleted.
+    ForceDelete(Arc<Observed>),
     /// Mark this object as retained.
     Retain(Arc<Observed>),
     /// Mark this object as awaiting the approval of its deletion.
@@ -50,7 +52,12 @@ impl Action {
     /// The object of an action that removes a child, or changes the marks of a removal.
     pub fn removed(&self) -> Option<&Arc<Observed>> {
         match self {
-            Self::Delete(o) | Self::Retain(o) | Self::Ask(o) | Self::Orphan(o) | Self::Unmark(o) => Some(o),
+            Self::Delete(o)
+            | Self::ForceDelete(o)
+            | Self::Retain(o)
+            | Self::Ask(o)
+            | Self::Orphan(o)
+            | Self::Unmark(o) => Some(o),
             _ => None,
         }
     }
@@ -95,8 +102,15 @@ pub struct WritePolicy {
     pub conflicts: ConflictPolicy,
     /// What to do about an object of that name that another client created.
     pub ownership: Ownership,
+    /// What is done where one of its fields is immutable.
+    pub on_immutable_change: ImmutableChange,
+}
+
+impl WritePolicy {
     /// Whether the object may be deleted and created again where one of its fields is immutable.
-    pub recreates: bool,
+    pub fn recreates(self) -> bool {
+        self.on_immutable_change != ImmutableChange::Fail
+    }
 }
 
 /// What an apply does about an object of its name that another client created.

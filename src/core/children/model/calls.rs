@@ -1,13 +1,12 @@
 //! What this process knows of the requests and Jobs of runs.
 
-use std::collections::HashMap;
-use std::fmt;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::plan::request::CallFailure;
-use crate::plan::{JobResult, Reply, Request};
+use crate::plan::{CallKey, JobEnd, JobResult, Reply, Request, SecretOutputs};
 
 /// How a Job ended; `None` while it runs.
 pub(in crate::children) fn job_end(job: &Value) -> Option<JobEnd> {
@@ -21,17 +20,6 @@ pub(in crate::children) fn job_end(job: &Value) -> Option<JobEnd> {
         }
         _ => None,
     })
-}
-
-/// Identifies an attempt of a step of a run.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct CallKey {
-    /// The uid of the run.
-    pub run: Box<str>,
-    /// The path of the step.
-    pub step: Box<str>,
-    /// The attempt.
-    pub attempt: u32,
 }
 
 /// The state of a request of a step.
@@ -56,23 +44,6 @@ pub struct Calls {
     pub jobs: HashMap<Box<str>, JobResult>,
     /// The secret outputs of steps that this process has stored; the attempt is 0.
     pub secrets: HashMap<CallKey, SecretOutputs>,
-}
-
-/// The secret outputs of a step.
-#[derive(Clone)]
-pub struct SecretOutputs(pub Map<String, Value>);
-
-impl fmt::Debug for SecretOutputs {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SecretOutputs")
-    }
-}
-
-/// How a Job ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum JobEnd {
-    /// The Job has completed.
-    Completed,
-    /// The Job has failed, for the reason that its condition gives.
-    Failed(String),
+    /// The steps whose answers this process has written into Secrets; the attempt is 0.
+    pub stored: HashSet<CallKey>,
 }

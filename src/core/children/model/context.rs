@@ -1,12 +1,39 @@
 //! What an evaluation reads, and what it may cost.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+
+use serde_json::Value;
 
 use super::item::Item;
+use super::observed::Observed;
 use super::origins::{Origin, Origins};
 use super::snapshot::Snapshot;
 use crate::package::Child;
 use crate::template::Budget;
+
+/// What expressions read of the live objects of a snapshot, parsed once for all targets of a decision. By the address of
+/// the object, which the snapshot keeps.
+#[derive(Debug, Clone, Default)]
+pub(in crate::children) struct LiveValues(Arc<OnceLock<HashMap<usize, Arc<Value>>>>);
+
+impl LiveValues {
+    /// The values of these objects; those of the first call count.
+    pub(in crate::children) fn parse<'o>(
+        &self,
+        objects: impl Iterator<Item = &'o Arc<Observed>>,
+        value_of: impl Fn(&Observed) -> Value,
+    ) {
+        self.0.get_or_init(|| {
+            objects.map(|object| (Arc::as_ptr(object).addr(), Arc::new(value_of(object)))).collect()
+        });
+    }
+
+    /// The value of an object, if it is one of the snapshot.
+    pub(in crate::children) fn get(&self, object: &Observed) -> Option<Arc<Value>> {
+        self.0.get()?.get(&std::ptr::from_ref(object).addr()).cloned()
+    }
+}
 
 /// What an evaluation reads, and what it may cost.
 #[derive(Debug, Clone)]
@@ -19,12 +46,20 @@ pub struct Context<'a> {
     pub origin: Origin<'a>,
     /// What all evaluations of a decision may use together.
     pub budget: Arc<Budget>,
+    /// The live objects, parsed.
+    pub(in crate::children) live: LiveValues,
 }
 
 impl<'a> Context<'a> {
     /// A context that evaluates the newest of the origins.
     pub fn new(snapshot: &'a Snapshot, origins: &'a Origins<'a>, budget: Budget) -> Self {
-        Self { snapshot, origins, origin: origins.newest(), budget: Arc::new(budget) }
+        let (origin, live) = (origins.newest(), LiveValues::default());
+        Self { snapshot, origins, origin, budget: Arc::new(budget), live }
+    }
+
+    /// This context with live objects of the same snapshot that are parsed already.
+    pub(in crate::children) fn with_live(self, live: &LiveValues) -> Self {
+        Self { live: live.clone(), ..self }
     }
 
     /// This context for the origin at a position.

@@ -64,6 +64,8 @@ pub struct Observed {
     pub running: Containers,
     /// Whether it is being deleted.
     pub terminating: bool,
+    /// Whether it is being deleted without a grace period: only finalizers hold it.
+    pub goes_at_once: bool,
     /// Finalizers that hold it, while it is being deleted.
     pub held_by: Vec<Box<str>>,
     /// Whether it carries an ownerReference to the instance.
@@ -234,6 +236,7 @@ impl RawObject<'_> {
                 .map(containers::running)
                 .unwrap_or_default(),
             terminating,
+            goes_at_once: terminating && meta.deletion_grace_period_seconds == Some(0),
             held_by: if terminating {
                 meta.finalizers.iter().flatten().map(|f| f.as_str().into()).collect()
             } else {

@@ -1,13 +1,13 @@
 //! What each item of a target is rendered from.
 //!
 //! Without plans there is one [`Origin`]: the active package and the instance as it is. During a run of a plan, items that
-//! the run has not reached keep the origin that they had ([`Origins::new`]).
+//! the run has not reached keep the origin that they had. `Origins::source_of` says which origin an item has.
 //!
 //! A child is the same child in all origins if its id is the same, or one of them lists the other's id in `renamedFrom`. Its
 //! *number* is its index in the resource of the newest origin; children that only earlier origins have come after those.
 
 use std::borrow::Borrow;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -57,6 +57,21 @@ pub struct InstanceInput {
 }
 
 impl InstanceInput {
+    /// The spec.
+    pub fn spec(&self) -> &Value {
+        &self.spec
+    }
+
+    /// The labels.
+    pub fn labels(&self) -> &Map<String, Value> {
+        &self.labels
+    }
+
+    /// The annotations, except Operetta's own.
+    pub fn annotations(&self) -> &Map<String, Value> {
+        &self.annotations
+    }
+
     /// What users have set on an instance.
     pub fn of(instance: &Value) -> Self {
         let meta = &instance["metadata"];
@@ -131,17 +146,35 @@ impl fmt::Display for ItemId {
 /// The position of the newest origin. The others follow, newest first.
 pub const NEWEST: usize = 0;
 
+/// What is remembered of an item since the last rollout that has succeeded.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "they have nothing to do with each other")]
+pub(in crate::children) struct ItemMemory {
+    /// The position of the origin of the newest rollout that has reached it, if that has not succeeded.
+    pub(in crate::children) origin: Option<usize>,
+    /// Whether the package of that origin is missing: the item keeps what it has.
+    pub(in crate::children) is_held: bool,
+    /// Whether a rollout has reached it, the one that has succeeded included.
+    pub(in crate::children) is_reached: bool,
+    /// Whether its object has existed.
+    pub(in crate::children) existed: bool,
+    /// Whether a step has deleted it, and no step has applied it since: its absence is no loss.
+    pub(in crate::children) deleted: bool,
+    /// Whether it is not in the target, because the run that has deleted it has not succeeded.
+    pub(in crate::children) absent: bool,
+    /// Whether a run restores it, or has failed to. It is lost whatever steps have deleted.
+    pub(in crate::children) lost: bool,
+}
+
 /// What the items of an instance are rendered from.
 #[derive(Debug)]
 pub struct Origins<'a> {
     newest: Origin<'a>,
     earlier: Vec<Earlier<'a>>,
-    /// The position of the origin that each item was recorded with.
-    recorded: HashMap<ItemId, usize>,
-    /// The position of the origin of items that are in its target and have no recorded one.
-    previous: Option<usize>,
-    absent: HashSet<ItemId>,
-    lost: HashMap<ItemId, String>,
+    /// What is remembered of the items that have a past, by their ids in the newest origin.
+    items: HashMap<ItemId, ItemMemory>,
+    /// The position of the origin of the last rollout that has succeeded.
+    rolled_out: Option<usize>,
     variables: Vec<(&'static str, Var)>,
     has_plans: bool,
     /// The number of each child, by its id in any origin.
@@ -171,10 +204,8 @@ impl<'a> Origins<'a> {
         Self {
             newest,
             earlier: Vec::new(),
-            recorded: HashMap::new(),
-            previous: None,
-            absent: HashSet::new(),
-            lost: HashMap::new(),
+            items: HashMap::new(),
+            rolled_out: None,
             variables: Vec::new(),
             has_plans: false,
             numbers,
@@ -183,42 +214,39 @@ impl<'a> Origins<'a> {
     }
 
     /// Builds the origins of an instance whose items have different ones. `earlier`: those other than the
-    /// newest that are in use, newest first. `recorded`: the position of the origin of each item that a
-    /// rollout has recorded ([`NEWEST`], or 1 for the first of `earlier`). `previous`: the position of the
-    /// origin of items that are not recorded and are in the target of that origin. All other items are of the
-    /// newest origin.
-    pub fn new(
+    /// newest that are in use, newest first. `rolled_out`: the position of the one that was rolled out last
+    /// ([`NEWEST`], or 1 for the first of `earlier`).
+    pub(in crate::children) fn new(
         newest: Origin<'a>,
         earlier: Vec<Origin<'a>>,
-        recorded: impl IntoIterator<Item = (ItemId, usize)>,
-        previous: Option<usize>,
+        rolled_out: Option<usize>,
     ) -> Self {
         let mut origins = Self::one(newest);
         for origin in earlier {
             origins.add(origin);
         }
-        for (item, position) in recorded {
-            let item = origins.in_newest(item);
-            let known = origins.recorded.entry(item).or_insert(position);
-            // If the item was recorded under an earlier id of its child, too, the newer origin counts.
-            *known = position.min(*known);
-        }
-        origins.previous = previous.filter(|position| *position != NEWEST);
-        origins
+        Self { rolled_out, ..origins }
     }
 
-    /// Marks items that are not in the target, because a step has deleted them.
+    /// The origins if all items had that one.
     #[must_use]
-    pub fn with_absent(mut self, items: impl IntoIterator<Item = ItemId>) -> Self {
-        self.absent = items.into_iter().map(|item| self.in_newest(item)).collect();
-        self
+    pub(in crate::children) fn only<'o>(&self, origin: Origin<'o>) -> Origins<'o> {
+        Origins { variables: self.variables.clone(), ..Origins::one(origin) }
     }
 
-    /// Marks items that are lost and not applied, because the plan of that name restores them.
+    /// The origins other than the newest that items have, or had before a rollout reached them.
+    pub(in crate::children) fn earlier(&self) -> impl Iterator<Item = Origin<'a>> {
+        let is_of_items = move |position: &usize| {
+            let mut items = self.items.values();
+            self.previous() == Some(*position) || items.any(|item| item.origin == Some(*position))
+        };
+        (NEWEST + 1..self.len()).filter(is_of_items).map(move |position| self.at(position))
+    }
+
+    /// Adds what is remembered of the items, by the ids that their children have in the newest origin.
     #[must_use]
-    pub fn with_lost(mut self, items: impl IntoIterator<Item = (ItemId, String)>) -> Self {
-        self.lost = items.into_iter().map(|(item, plan)| (self.in_newest(item), plan)).collect();
-        self
+    pub(in crate::children) fn with_items(self, items: HashMap<ItemId, ItemMemory>) -> Self {
+        Self { items, ..self }
     }
 
     /// Has the target list the members that the newest origin has, for the runs of plans.
@@ -370,28 +398,44 @@ impl<'a> Origins<'a> {
     /// Whether an origin may have items of a child.
     pub(in crate::children) fn is_used(&self, position: usize, number: usize) -> bool {
         let id = self.child_id(number);
-        let is_recorded = || self.recorded.iter().any(|(item, at)| *at == position && item.child() == id);
-        position == NEWEST || self.previous == Some(position) || is_recorded()
+        let mut items = self.items.iter();
+        let is_of =
+            |(item, memory): (&ItemId, &ItemMemory)| memory.origin == Some(position) && item.child() == id;
+        position == NEWEST || self.previous() == Some(position) || items.any(is_of)
     }
 
-    /// The position of the origin that an item was recorded with.
-    pub fn recorded(&self, item: &str) -> Option<usize> {
-        self.recorded.get(item).copied()
+    /// The position of the origin of an item; `None` if it is in no target. `in_previous`: whether it is in the target of
+    /// [`Self::previous`]; `None` if that is not known.
+    pub(in crate::children) fn source_of(&self, item: &str, in_previous: Option<bool>) -> Option<usize> {
+        let memory = self.memory(item);
+        if memory.absent {
+            return None;
+        }
+        memory.origin.or(match (self.previous(), in_previous) {
+            (None, _) | (_, Some(false)) => Some(NEWEST),
+            (previous, Some(true)) => previous,
+            (Some(_), None) => None,
+        })
     }
 
-    /// The position of the origin of items that are not recorded and are in its target.
+    /// What is remembered of an item.
+    pub(in crate::children) fn memory(&self, item: &(impl Borrow<str> + ?Sized)) -> ItemMemory {
+        self.items.get(item.borrow()).copied().unwrap_or_default()
+    }
+
+    /// What is remembered of all items.
+    pub(in crate::children) fn memories(&self) -> impl Iterator<Item = (&ItemId, &ItemMemory)> {
+        self.items.iter()
+    }
+
+    /// The position of the origin of the last rollout that has succeeded, if it is known.
+    pub(in crate::children) fn rolled_out(&self) -> Option<usize> {
+        self.rolled_out
+    }
+
+    /// The same, if it is another than the newest: items in its target that no later rollout has reached have it.
     pub(in crate::children) fn previous(&self) -> Option<usize> {
-        self.previous
-    }
-
-    /// Whether a step has deleted the item.
-    pub(in crate::children) fn is_absent(&self, item: &str) -> bool {
-        self.absent.contains(item)
-    }
-
-    /// The plan that restores a lost item.
-    pub(in crate::children) fn lost(&self, item: &str) -> Option<&str> {
-        self.lost.get(item).map(String::as_str)
+        self.rolled_out.filter(|position| *position != NEWEST)
     }
 
     /// Whether the target lists the members that the newest origin has.

@@ -9,9 +9,8 @@ use serde_json::Value;
 
 use super::calls::Calls;
 use super::origins::Origin;
-use super::run_action::RunRef;
 use crate::package::{Package, Resource};
-use crate::plan::{self, Memory, PlanRun, Protection};
+use crate::plan::{self, Memory, PlanRun, Protection, RunRef};
 
 /// What is known of the runs of an instance at one moment.
 #[derive(Debug)]

@@ -116,6 +116,16 @@ impl Problem {
         Self { reason, message, is_waiting: true, affects_ready: true }
     }
 
+    /// A required object that does not exist.
+    pub(in crate::children) fn absence(message: String) -> Self {
+        Self::waiting("RefMissing", message)
+    }
+
+    /// Whether a required object does not exist.
+    pub(in crate::children) fn is_absence(&self) -> bool {
+        self.reason == "RefMissing"
+    }
+
     /// A ref that is wrong: it does not pass by itself.
     pub(in crate::children) fn invalid(message: &str) -> Self {
         Self { is_waiting: false, ..Self::waiting("InvalidRef", message.to_owned()) }

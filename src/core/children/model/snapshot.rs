@@ -8,11 +8,13 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::deletion_runs::DeletionRuns;
+use super::kind_owner::KindOwner;
 use super::observed::Observed;
 use super::origins::Origin;
 use super::plans::{PlanSnapshot, Revision};
 use super::poll::{Poll, PollResult};
 use super::refs::{LookupResult, ResourceSelector};
+use super::sibling::Sibling;
 use crate::api::{Apis, Gvk, ObjectRef};
 use crate::children::accepted_key::AcceptedKey;
 use crate::children::names;
@@ -42,6 +44,8 @@ pub struct Snapshot {
     pub kinds: Vec<KindInfo>,
     /// What is known of the objects that refs name, as far as they are watched.
     pub refs: BTreeMap<ResourceSelector, LookupResult>,
+    /// The other instances of the package that refs name. `None`: nothing is run in their children.
+    pub siblings: Option<Vec<Sibling>>,
     /// What is known of the observations of refs, as far as they are made.
     pub polls: HashMap<Arc<Poll>, PollResult>,
     /// Who still uses a namespace: an instance (this one aside), or a child. Only of namespaces that a decision has
@@ -80,38 +84,6 @@ impl ActivePackage {
     /// The resource.
     pub fn resource(&self) -> &Resource {
         &self.package.resources[self.index]
-    }
-}
-
-/// The package that a kind belongs to, and those that it belonged to before.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KindOwner {
-    /// The package.
-    pub package: Arc<str>,
-    /// The packages that handed it over, oldest first.
-    pub former: Arc<[Arc<str>]>,
-}
-
-impl KindOwner {
-    /// A package that has the kind from the beginning.
-    pub fn first(package: &str) -> Self {
-        Self { package: package.into(), former: Arc::default() }
-    }
-
-    /// The package's name in the hashes of desired objects: the name of the first owner, so that a handover changes
-    /// no hash and nothing is rolled out because of another name.
-    pub fn hashed_name(&self) -> &str {
-        self.former.first().unwrap_or(&self.package)
-    }
-
-    /// Whether the package of that name had the kind before, and does not have it now.
-    pub fn is_former(&self, package: &str) -> bool {
-        *package != *self.package && self.has_had(package)
-    }
-
-    /// Whether the package of that name has the kind, or had it before.
-    pub fn has_had(&self, package: &str) -> bool {
-        *package == *self.package || self.former.iter().any(|former| **former == *package)
     }
 }
 
@@ -181,6 +153,7 @@ impl Snapshot {
             previous_children: Vec::new(),
             kinds,
             refs: BTreeMap::new(),
+            siblings: None,
             polls: HashMap::new(),
             namespace_users: BTreeMap::new(),
             plans: None,
@@ -223,6 +196,14 @@ impl Snapshot {
     /// Why the objects of a kind are unknown in that version; `None` if they are known.
     pub fn unknown(&self, gvk: &Gvk) -> Option<&str> {
         self.kind(gvk)?.unknown()
+    }
+
+    /// Why the objects of a child of these kinds are unknown; `None` if they are known. A child without items has no objects of a kind
+    /// that is not served, such as one behind a `when`.
+    pub fn unknown_objects<'s>(&'s self, kinds: &'s [Gvk], has_items: bool) -> Option<&'s str> {
+        let kinds = kinds.iter().filter_map(|gvk| self.kind(gvk));
+        let mut counting = kinds.filter(|kind| has_items || !matches!(kind.listing, Listing::NotServed(_)));
+        counting.find_map(KindInfo::unknown)
     }
 
     /// Whether the objects of a kind are known, in that version or another.
@@ -338,6 +319,12 @@ impl Snapshot {
                 }
                 LookupResult::Pending => 0.hash(&mut hasher),
                 LookupResult::Unknown(why) => format!("{why:?}").hash(&mut hasher),
+            }
+        }
+        for sibling in self.siblings.iter().flatten() {
+            (&sibling.uid, sibling.places.is_some()).hash(&mut hasher);
+            for (item, object) in sibling.places.iter().flatten() {
+                (item, &object.uid, object.terminating, format!("{:?}", object.readiness)).hash(&mut hasher);
             }
         }
         // The map has no order: each entry is hashed alone.

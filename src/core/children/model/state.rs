@@ -136,7 +136,7 @@ impl ActionOutcome {
                 return Some((effect, &apply.desired.object));
             }
             Self::Recreating(object) => return Some((Effect::Recreated, object)),
-            Self::Done(Action::Delete(o)) => (Effect::Deleted, o),
+            Self::Done(Action::Delete(o) | Action::ForceDelete(o)) => (Effect::Deleted, o),
             Self::Done(Action::Retain(o)) => (Effect::Retained, o),
             Self::Done(Action::Ask(o)) => (Effect::DeletionPending, o),
             Self::Done(Action::Orphan(o)) => (Effect::Orphaned, o),

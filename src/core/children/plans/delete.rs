@@ -1,6 +1,5 @@
 //! The decision about an instance that is being deleted and whose kind has plans.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -8,42 +7,37 @@ use serde_json::Value;
 use super::past::{Past, until_remembered};
 use super::permits::deletions;
 use super::recover;
-use super::runs::Runs;
+use super::runs;
 use super::runs::abandon::abandon;
 use super::runs::tidy::released;
 use crate::children::desired::target;
 use crate::children::model::{
     Action, Context, Decision, Finding, Input, Needs, NoPackage, Origin, PlanSnapshot, ReconcileState,
-    RunAction, RunObject, RunRef, Snapshot, Status, Verdict, reference,
+    Snapshot, Status, Verdict, lines,
 };
 use crate::children::{names, prune};
 use crate::package::plan::{Event, Plan};
-use crate::plan::{Cause, Cleanup, Phase, PlanRun};
+use crate::plan::{Cause, Cleanup, Phase, PlanRun, RunAction, RunObject, RunRef, reference};
 use crate::template::Budget;
 
 /// Decides about an instance that is being deleted while the revision of its active run cannot be loaded: the run is ended.
 /// A cleanup is kept until its revision is restored, or a person releases the instance.
-fn delete_held(
-    snapshot: &Snapshot,
-    plans: &PlanSnapshot,
-    past: &Past<'_>,
-    current: Origin<'_>,
-    (run, finding): (&PlanRun, &Finding),
-    state: &ReconcileState,
-) -> Decision {
+fn delete_held(past: &Past<'_>, (run, finding): (&PlanRun, &Finding), state: &ReconcileState) -> Decision {
+    let snapshot = past.snapshot;
     if run.cause() == Cause::Cleanup && !run.spec.cancel {
         let message = format!("{finding}, or release the instance: annotation {}=true", names::SKIP_CLEANUP);
         let verdict = Verdict::Stalled { reason: "CleanupFailed".into(), message };
         let status = Some(Status::unseen(&snapshot.instance, &verdict));
         return Decision { status, ..past.idle(verdict) };
     }
-    if matches!(past.packages.first(), Some(Err(NoPackage::Unreadable(_)))) && !run.spec.cancel {
+    let package = past.used.first().map(|(_, source)| &source.package);
+    if matches!(package, Some(Err(NoPackage::Unreadable(_)))) && !run.spec.cancel {
         // The revision may be read again: then the requests in flight are settled.
         let verdict = Verdict::Deleting { message: finding.to_string() };
         let status = Some(Status::unseen(&snapshot.instance, &verdict));
         return Decision { status, ..past.idle(verdict) };
     }
-    let actions = abandon(snapshot, plans, past, current, run, state);
+    let actions = abandon(past, run, state);
     Decision { actions, ..past.idle(Verdict::Deleting { message: "its runs are being ended".to_owned() }) }
 }
 
@@ -75,7 +69,7 @@ pub(in crate::children) fn delete(
         return recover::decide(snapshot, plans, current, why);
     }
     let past = Past::of(snapshot, plans, current);
-    if let Some(decision) = until_remembered(plans, &past).filter(|_| plans.state.lost.is_none()) {
+    if let Some(decision) = until_remembered(&past).filter(|_| plans.state.lost.is_none()) {
         return decision;
     }
     if !skips && has_work {
@@ -84,9 +78,9 @@ pub(in crate::children) fn delete(
             return past.idle(Verdict::Deleting { message });
         }
         if let Some((run, finding)) = past.held() {
-            return delete_held(snapshot, plans, &past, current, (run, &finding), at.0);
+            return delete_held(&past, (run, &finding), at.0);
         }
-        if let Some(decision) = until_cleaned_up(snapshot, plans, &past, current, at) {
+        if let Some(decision) = until_cleaned_up(&past, at) {
             return decision;
         }
     }
@@ -94,56 +88,40 @@ pub(in crate::children) fn delete(
 }
 
 /// The decision until the runs of an instance have ended and its cleanup has run; `None` once that is so.
-fn until_cleaned_up(
-    snapshot: &Snapshot,
-    plans: &PlanSnapshot,
-    past: &Past<'_>,
-    current: Origin<'_>,
-    at: (&ReconcileState, Duration),
-) -> Option<Decision> {
-    let ordered = past.ordered(current);
-    let ctx = Context::new(snapshot, &ordered.origins, Budget::new(snapshot.limits));
+fn until_cleaned_up(past: &Past<'_>, at: (&ReconcileState, Duration)) -> Option<Decision> {
+    let snapshot = past.snapshot;
+    let ordered = past.ordered();
+    let ctx = Context::new(snapshot, &ordered.origins, Budget::new(snapshot.limits)).with_live(&past.live);
     let target = target(&ctx);
-    let mut runs = Runs::new(&ctx, &target, plans, &past.history, false, at.0);
-    runs.beside.clone_from(&ordered.beside);
-    runs.arrange(None, BTreeMap::new(), &[], &past.current, &past.stored(), at.1);
-    let message = match &runs.cleanup {
+    let outcome = runs::decide(&ctx, &target, past, &ordered, at);
+    let verdict = match &outcome.cleanup {
         Cleanup::Done => return None,
-        Cleanup::Held(run, why) => format!(
-            "{run} failed: {why}; retry it, change the spec, or release the instance: annotation \
-             operetta.dev/skip-cleanup=true"
-        ),
+        Cleanup::Held(run, why) => {
+            let message = format!(
+                "{run} failed: {why}; retry it, change the spec, or release the instance: annotation \
+                 operetta.dev/skip-cleanup=true"
+            );
+            Verdict::Stalled { reason: "CleanupFailed".into(), message }
+        }
         Cleanup::Active => {
-            let waits = runs.findings.iter().map(Finding::to_string).next();
-            waits.unwrap_or_else(|| "its runs are being ended".to_owned())
+            let waits = outcome.findings.first().map(Finding::to_string);
+            Verdict::Deleting { message: waits.unwrap_or_else(|| "its runs are being ended".to_owned()) }
         }
     };
-    let held = matches!(runs.cleanup, Cleanup::Held(..));
-    let verdict = if held {
-        Verdict::Stalled { reason: "CleanupFailed".into(), message }
-    } else {
-        Verdict::Deleting { message }
-    };
-    let (mut actions, asks) = deletions(&ctx, &runs.permits);
+    let (actions, asks) = deletions(&ctx, &outcome.permits);
     let pending: Vec<Finding> =
         asks.iter().map(|asked| Finding::awaits_approval(snapshot, asked, at.0)).collect();
-    actions.extend(runs.actions.into_iter().map(|action| Action::Run(Box::new(action))));
-    let status = Status::unseen(&snapshot.instance, &verdict).with_runs(runs.summary);
+    let status = Status::unseen(&snapshot.instance, &verdict).pending(&prune::pending(&pending));
     let mut needs = target.needs();
-    needs.add(Needs {
-        watches: runs.wants.into_inner(),
-        fresh_polls: runs.waits,
-        revisions: past.revisions.clone(),
-        approvals: asks,
-        ..Needs::default()
-    });
-    Some(Decision {
+    needs.add(Needs { revisions: past.revisions.clone(), approvals: asks, ..Needs::default() });
+    let children = Some(lines(&target));
+    Some(outcome.add_to(Decision {
         actions,
-        status: Some(status.pending(&prune::pending(&pending))),
-        again: runs.wake,
+        status: Some(status),
         needs,
+        children,
         ..Decision::idle(verdict)
-    })
+    }))
 }
 
 /// Decides about an instance that is being deleted and whose runs have ended, or cannot go on because its package is not

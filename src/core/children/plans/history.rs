@@ -1,10 +1,10 @@
 //! What the stored runs of an instance say about its children: which origin each has, and which steps have deleted.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
 use serde_json::{Value, json};
 
-use crate::children::model::{InstanceInput, ItemId, Origin, Origins, PlanSnapshot};
+use crate::children::model::{InstanceInput, ItemId, ItemMemory, Origin, Origins, PlanSnapshot};
 use crate::children::names;
 use crate::package::plan::Plan;
 use crate::plan::{self, Cause, Member, Memory, Phase, PlanRun, content_digest};
@@ -37,8 +37,7 @@ impl<'a> History<'a> {
     pub(super) fn rollouts(&self) -> Vec<&'a PlanRun> {
         let mut found = Vec::new();
         for run in self.runs.iter().rev() {
-            let Some(status) = &run.status else { continue };
-            if status.cause != Cause::Rollout || status.origin.is_none() || status.phase == Phase::Pending {
+            if !run.is_rollout() {
                 continue;
             }
             found.push(*run);
@@ -49,14 +48,56 @@ impl<'a> History<'a> {
         found
     }
 
-    /// The items that have existed, according to the rollouts since the last one that has succeeded.
-    pub(super) fn created(&self, origins: &Origins<'_>) -> HashSet<ItemId> {
-        let mut created = HashSet::new();
-        for status in self.rollouts().iter().filter_map(|run| run.status.as_ref()) {
-            let existed = status.applied.iter().filter(|member| !status.uncreated.contains(member));
-            created.extend(existed.map(|member| origins.in_newest(item_id(member))));
+    /// The name of the origin of the last rollout that has succeeded.
+    pub(super) fn rolled_out(&self) -> Option<&'a str> {
+        let run = self.rollouts().pop().filter(|run| run.has_rolled_out())?;
+        run.status.as_ref()?.origin.as_deref()
+    }
+
+    /// What is remembered of each item. `position`: of the origin of that name, if it is in use, and whether its package is
+    /// missing.
+    pub(super) fn items(
+        &self,
+        origins: &Origins<'_>,
+        position: impl Fn(&str) -> Option<(usize, bool)>,
+    ) -> HashMap<ItemId, ItemMemory> {
+        let id = |member: &Member| origins.in_newest(item_id(member));
+        let mut items: HashMap<ItemId, ItemMemory> = HashMap::new();
+        for run in &self.runs {
+            let Some(status) = &run.status else { continue };
+            let (is_rollout, has_rolled_out) = (run.is_rollout(), run.has_rolled_out());
+            if has_rolled_out {
+                items.clear();
+            }
+            let origin = status.origin.as_deref().filter(|_| is_rollout && !has_rolled_out);
+            let origin = origin.and_then(&position);
+            for member in &status.applied {
+                let item = items.entry(id(member)).or_default();
+                (item.deleted, item.absent, item.lost) = (false, false, false);
+                item.is_reached |= is_rollout;
+                item.existed |= is_rollout && !status.uncreated.contains(member);
+                if let Some((position, is_missing)) = origin {
+                    (item.origin, item.is_held) = (Some(position), is_missing);
+                }
+            }
+            if has_rolled_out {
+                continue;
+            }
+            for member in &status.deleted {
+                let item = items.entry(id(member)).or_default();
+                item.deleted = true;
+                item.absent |= status.phase != Phase::Succeeded;
+            }
+            if run.cause() == Cause::Loss && (run.phase() == Phase::Pending || run.phase().is_retryable()) {
+                for member in &status.lost {
+                    items.entry(id(member)).or_default().lost = true;
+                }
+            }
         }
-        created
+        for item in items.values_mut().filter(|item| item.lost) {
+            (item.deleted, item.absent) = (false, false);
+        }
+        items
     }
 
     /// Whether an active run creates a member that no rollout before it has applied, or that one of its own steps has
@@ -88,64 +129,6 @@ impl<'a> History<'a> {
         let origin = rollouts.iter().find_map(|run| stored.get(run.status.as_ref()?.origin.as_ref()?));
         origin.into_iter().flat_map(|origin| &origin.refs)
     }
-
-    /// The members that are lost whatever steps have deleted: those for which a run waits, and those of a run
-    /// that has ended without success, until another one applies them.
-    fn noted(&self) -> HashSet<&'a Member> {
-        let mut noted = HashSet::new();
-        for run in &self.runs {
-            let Some(status) = &run.status else { continue };
-            if run.has_rolled_out() {
-                noted.clear();
-            }
-            for member in &status.applied {
-                noted.remove(member);
-            }
-            if run.cause() == Cause::Loss && (run.phase() == Phase::Pending || run.phase().is_retryable()) {
-                noted.extend(&status.lost);
-            }
-        }
-        noted
-    }
-
-    /// The members that steps have deleted, and that nothing has applied since.
-    pub(super) fn absent(&self) -> Vec<ItemId> {
-        let mut absent: Vec<&Member> = Vec::new();
-        let noted = self.noted();
-        for run in &self.runs {
-            let Some(status) = &run.status else { continue };
-            absent.retain(|member| !status.applied.contains(member));
-            if run.has_rolled_out() {
-                absent.clear();
-            } else if status.phase != Phase::Succeeded {
-                absent.extend(&status.deleted);
-            }
-        }
-        let mut seen = HashSet::new();
-        absent.retain(|member| !noted.contains(member) && seen.insert(*member));
-        absent.into_iter().map(item_id).collect()
-    }
-
-    /// The members that steps have deleted and no step has applied since, whatever became of the runs. Their
-    /// absence is no loss.
-    pub(super) fn deleted(&self) -> HashSet<ItemId> {
-        let mut deleted: HashSet<ItemId> = HashSet::new();
-        for run in &self.runs {
-            let Some(status) = &run.status else { continue };
-            if run.has_rolled_out() {
-                deleted.clear();
-                continue;
-            }
-            for member in &status.applied {
-                deleted.remove(&item_id(member));
-            }
-            deleted.extend(status.deleted.iter().map(item_id));
-        }
-        for member in self.noted() {
-            deleted.remove(&item_id(member));
-        }
-        deleted
-    }
 }
 
 /// Whether a run is of a plan that changes children.
@@ -157,86 +140,66 @@ pub(super) fn item_id(member: &Member) -> ItemId {
     ItemId::new(&member.child, key.as_deref())
 }
 
-/// A stored origin.
+/// What rollouts start from: a revision of the package, and the instance. A ControllerRevision holds it.
+#[derive(Debug, Clone)]
 pub(super) struct StoredOrigin {
-    /// The name of its ControllerRevision.
+    /// The name that the ControllerRevision has, or gets.
     pub(super) name: String,
     /// The revision of the package.
     pub(super) revision: String,
-    /// The instance as it was when it was stored.
+    /// The instance as it was, or is.
     pub(super) input: InstanceInput,
-    /// The spec of the instance as it was when it was stored.
-    pub(super) spec: Value,
     /// The digests of the object refs.
     pub(super) refs: BTreeMap<String, String>,
 }
 
 impl StoredOrigin {
+    /// The origin of the instance as it is. An origin that is stored with the same content keeps its name.
+    pub(super) fn new(origin: &Origin<'_>, refs: BTreeMap<String, String>, memory: &Memory) -> Self {
+        let (revision, input) = (origin.package.revision(), InstanceInput::of(origin.instance));
+        let new = Self { name: String::new(), revision, input, refs };
+        let data = new.data();
+        let new_name =
+            || format!("{}-{}", origin.name(), names::short_hash(&format!("{} {data}", origin.uid()), 5));
+        let name = memory.origin_with(&content_digest(&data)).map_or_else(new_name, str::to_owned);
+        Self { name, ..new }
+    }
+
+    /// The origin in a ControllerRevision.
+    fn read(object: &Value) -> Option<Self> {
+        let data = &object["data"];
+        Some(Self {
+            name: object["metadata"]["name"].as_str()?.to_owned(),
+            revision: data["revision"].as_str()?.to_owned(),
+            input: serde_json::from_value(data["instance"].clone()).ok()?,
+            refs: serde_json::from_value(data["refs"].clone()).unwrap_or_default(),
+        })
+    }
+
+    /// What the ControllerRevision holds.
+    pub(super) fn data(&self) -> Value {
+        let mut data = json!({"revision": self.revision, "instance": self.input});
+        if !self.refs.is_empty() {
+            data["refs"] = json!(self.refs);
+        }
+        data
+    }
+
     /// The origin as plans are selected by it.
     pub(super) fn compared(&self) -> plan::ComparedOrigin<'_> {
         plan::ComparedOrigin {
             name: &self.name,
             revision: &self.revision,
-            spec: &self.spec,
+            spec: self.input.spec(),
+            labels: self.input.labels(),
+            annotations: self.input.annotations(),
             refs: &self.refs,
         }
     }
 }
 
-/// The origin of the instance as it is now.
-pub(super) struct NewOrigin {
-    /// The name that its ControllerRevision has, or gets.
-    pub(super) name: String,
-    pub(super) revision: String,
-    /// The digests of the object refs.
-    pub(super) refs: BTreeMap<String, String>,
-    /// What the ControllerRevision holds.
-    pub(super) data: Value,
-}
-
-impl NewOrigin {
-    /// The origin of the instance as it is. An origin that is stored with the same content keeps its name.
-    pub(super) fn of(origin: &Origin<'_>, refs: BTreeMap<String, String>, memory: &Memory) -> Self {
-        let revision = origin.package.revision();
-        let mut data = json!({"revision": revision, "instance": InstanceInput::of(origin.instance)});
-        if !refs.is_empty() {
-            data["refs"] = json!(refs);
-        }
-        let new_name =
-            || format!("{}-{}", origin.name(), names::short_hash(&format!("{} {data}", origin.uid()), 5));
-        let name = memory.origin_with(&content_digest(&data)).map_or_else(new_name, str::to_owned);
-        Self { name, revision, refs, data }
-    }
-
-    /// This origin with an earlier revision of the package, under the name of the origin that has that
-    /// revision.
-    pub(super) fn of_revision(&self, name: &str, revision: &str, origin: Origin<'_>) -> StoredOrigin {
-        StoredOrigin {
-            name: name.to_owned(),
-            revision: revision.to_owned(),
-            input: InstanceInput::of(origin.instance),
-            spec: origin.instance["spec"].clone(),
-            refs: self.refs.clone(),
-        }
-    }
-
-    /// The origin as plans are selected by it.
-    pub(super) fn compared(&self) -> plan::ComparedOrigin<'_> {
-        let spec = &self.data["instance"]["spec"];
-        plan::ComparedOrigin { name: &self.name, revision: &self.revision, spec, refs: &self.refs }
-    }
-}
-
 /// The stored origins, by name. An origin whose content was altered counts as missing.
 pub(super) fn origins(plans: &PlanSnapshot) -> HashMap<String, StoredOrigin> {
-    let parse = |object: &Value| {
-        let name = object["metadata"]["name"].as_str()?.to_owned();
-        let data = &object["data"];
-        let input = serde_json::from_value(data["instance"].clone()).ok()?;
-        let revision = data["revision"].as_str()?.to_owned();
-        let spec = data["instance"]["spec"].clone();
-        let refs = serde_json::from_value(data["refs"].clone()).unwrap_or_default();
-        Some((name.clone(), StoredOrigin { name, revision, input, spec, refs }))
-    };
-    plans.origins.iter().filter(|origin| plans.is_unaltered(origin)).filter_map(parse).collect()
+    let unaltered = plans.origins.iter().filter(|origin| plans.is_unaltered(origin));
+    unaltered.filter_map(StoredOrigin::read).map(|origin| (origin.name.clone(), origin)).collect()
 }

@@ -33,13 +33,13 @@ pub(super) fn lost(
     if items.peek().is_none() {
         return Vec::new();
     }
-    let (created, deleted) = (history.created(ctx.origins), history.deleted());
     let mut lost = Vec::new();
     for (position, item) in items {
         let member = Member::new(ctx.origins.child_id(item.child), item.key.clone());
+        let memory = ctx.origins.memory(&item.name);
         if is_away_or_failed(ctx, state, item)
-            && created.contains(item.name.as_str())
-            && !deleted.contains(item.name.as_str())
+            && memory.existed
+            && !memory.deleted
             && !history.is_coming(&member, awaited)
             && let Some(loss) = loss(ctx, target, item)
         {

@@ -3,8 +3,8 @@
 
 pub(super) mod decide;
 pub(super) mod delete;
-mod effects;
 mod history;
+mod jobs;
 mod lost;
 mod past;
 mod permits;
@@ -18,7 +18,4 @@ mod state;
 pub use runs::tidy::released;
 pub use state::{Stored, own_origins, recall, state_name};
 
-pub use super::model::{
-    Call, CallKey, Calls, Guard, InstanceMemory, JobEnd, KeyProblem, PlanSnapshot, Revision, RunAction,
-    RunEvent, RunObject, RunRef, SecretOutputs, StateWrite, approval_patch, plan_run_kind, run_request,
-};
+pub use super::model::{Call, Calls, InstanceMemory, KeyProblem, PlanSnapshot, Revision};

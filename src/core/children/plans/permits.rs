@@ -25,17 +25,20 @@ pub(super) fn permit_applies(target: &mut Target, kept: &mut Kept, permits: &[pl
 /// The deletions that steps permit, and the objects among them that wait for approval.
 pub(super) fn deletions(ctx: &Context<'_>, permits: &[plan::Permit]) -> (Vec<Action>, Vec<Arc<Observed>>) {
     let (mut actions, mut asks) = (Vec::new(), Vec::new());
-    for permit in permits.iter().filter(|permit| permit.verb == Verb::Delete) {
+    for permit in permits.iter().filter(|permit| permit.verb != Verb::Apply) {
+        let force = permit.verb == Verb::ForceDelete;
         let id = item_id(&permit.member);
         for observed in &ctx.snapshot.observed {
             let number = ctx.origins.number(&observed.child);
             let is_it = observed.is_made_by_us()
                 && number.is_some_and(|number| ctx.origins.child_id(number) == id.child())
                 && observed.key.as_deref() == id.key()
-                && !observed.terminating;
+                && (!observed.terminating || force && !observed.goes_at_once);
             if is_it && ctx.snapshot.awaits_approval(observed) {
                 actions.extend(prune::to_ask(observed));
                 asks.push(Arc::clone(observed));
+            } else if is_it && force {
+                actions.push(Action::ForceDelete(Arc::clone(observed)));
             } else if is_it {
                 actions.push(Action::Delete(Arc::clone(observed)));
             }

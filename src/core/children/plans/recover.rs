@@ -5,16 +5,12 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::jiff::Timestamp;
 
-use super::effects::Naming;
-use super::history::NewOrigin;
-use crate::children::model::{
-    Action, Decision, Origin, PlanSnapshot, RunAction, RunObject, Snapshot, Status, Verdict, reference,
-    typed_key,
-};
+use super::history::StoredOrigin;
+use crate::children::model::{Action, Decision, Origin, PlanSnapshot, Snapshot, Status, Verdict, typed_key};
 use crate::children::names;
 use crate::plan::{
-    self, Cause, Known, Member, Memory, Phase, PlanRun, RECOVER, RunStatus, StepPhase, StepState,
-    content_digest, note_answers,
+    self, Cause, Instance, Known, Member, Memory, Phase, PlanRun, RECOVER, RunAction, RunObject, RunStatus,
+    StepPhase, StepState, content_digest, note_answers, reference,
 };
 
 /// The step that asks.
@@ -59,14 +55,14 @@ fn next(
     current: Origin<'_>,
     (run, name): (Option<&PlanRun>, String),
 ) -> Vec<RunAction> {
-    let naming = Naming { origin: current, plans };
+    let instance = plans.instance(current);
     let Some(run) = run else {
         // A question that has ended still has the name.
         let ended = plans.strangers.iter().find(|run| run.name == name);
         if let Some(ended) = ended {
             return vec![RunAction::Delete(RunObject::PlanRun, reference(ended))];
         }
-        let body = naming.plan_run(&name, RECOVER, Cause::Request, &[]);
+        let body = instance.plan_run(&name, RECOVER, Cause::Request, &[]);
         return vec![RunAction::Create(RunObject::PlanRun, Box::new(body))];
     };
     let Some(status) = &run.status else {
@@ -84,9 +80,9 @@ fn next(
     let ended = answered(status, &answer.by, plans);
     match answer.verdict {
         plan::ApprovalDecision::Approve => {
-            let origin = NewOrigin::of(&current, BTreeMap::new(), &plans.state.memory);
-            let memory = as_it_is(snapshot, plans, &naming, (run, &origin));
-            let revision = naming.revision(&origin.name, &origin.data, 1);
+            let origin = StoredOrigin::new(&current, BTreeMap::new(), &plans.state.memory);
+            let memory = as_it_is(snapshot, plans, &instance, (run, &origin));
+            let revision = instance.revision(&origin.name, &origin.data(), 1);
             vec![
                 RunAction::Create(RunObject::Origin, Box::new(revision)),
                 plans.remember(&memory),
@@ -94,7 +90,7 @@ fn next(
             ]
         }
         plan::ApprovalDecision::Reject => {
-            let memory = Memory::new(naming.of(), current.uid());
+            let memory = Memory::new(instance.of, current.uid());
             vec![plans.remember(&memory), RunAction::store(run, &ended, Vec::new())]
         }
     }
@@ -133,8 +129,8 @@ fn answered(status: &RunStatus, by: &str, plans: &PlanSnapshot) -> RunStatus {
 fn as_it_is(
     snapshot: &Snapshot,
     plans: &PlanSnapshot,
-    naming: &Naming<'_>,
-    (run, origin): (&PlanRun, &NewOrigin),
+    instance: &Instance,
+    (run, origin): (&PlanRun, &StoredOrigin),
 ) -> Memory {
     let now = Some(plans.now.to_string());
     let live = snapshot.observed.iter().filter(|observed| observed.is_made_by_us() && !observed.terminating);
@@ -152,8 +148,8 @@ fn as_it_is(
         ..RunStatus::default()
     };
     let known = PlanRun { known: Known::Yes, ..run.clone() };
-    let memory = Memory::new(naming.of(), naming.origin.uid()).with_run(&known, false, None);
-    let digest = content_digest(&origin.data);
+    let memory = Memory::new(instance.of.clone(), &instance.uid).with_run(&known, false, None);
+    let digest = content_digest(&origin.data());
     let digest_of = |name: &str| (name == origin.name).then(|| digest.clone());
     let rolled_out = memory.absorb([(&known, &status)], &digest_of);
     rolled_out.unwrap_or(memory)

@@ -47,7 +47,7 @@ impl<'t> RunOrder<'t> {
 
     /// Whether a run has to come to an item before it is created or changed.
     fn is_unreached(&self, item: &Item) -> bool {
-        item.origin == NEWEST && self.origins.recorded(&item.name).is_none()
+        item.origin == NEWEST && self.origins.memory(&item.name).origin.is_none()
     }
 }
 

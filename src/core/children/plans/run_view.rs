@@ -10,19 +10,19 @@ use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::effects::{outputs_key, outputs_name, outputs_selector};
 use super::lost::is_recreating;
 use crate::api::{Gvk, ObjectRef, controller_uid};
 use crate::children::model::{
-    Call, CallKey, Context, FieldProjection, Item, NEWEST, Observed, PlanSnapshot, Problem, ReconcileState,
+    Call, Context, FieldProjection, Item, NEWEST, Observed, Origin, PlanSnapshot, Problem, ReconcileState,
     Referred, ResourceSelector, Select, Selector, Target, job_end, typed_key,
 };
 use crate::children::names;
-use crate::children::refs::{known, pod_of};
+use crate::children::refs::{find_pod, known, pod_of};
 use crate::children::write_order::turn_holder;
 use crate::plan::advance::{SECRET, START_LIMIT, STARTING};
 use crate::plan::{
-    self, CallState, Job, JobResult, JobState, Member, MemberState, Of, OtherRun, PlanRun, Pod,
+    self, CallKey, CallState, Instance, Job, JobResult, JobState, LiveSecret, Member, MemberState, Of,
+    OtherRun, PlanRun, Pod, PodQuery, RunRef, SecretOutputs, outputs_key, outputs_name, reference,
 };
 use crate::readiness::{self, Readiness};
 
@@ -114,7 +114,7 @@ impl<'a> RunView<'a> {
 
     /// The secret outputs of a step as they are stored; `None` if they are not, or are not known yet.
     fn stored_secrets(&self, step: &str) -> Result<Option<Map<String, Value>>, Problem> {
-        let key = CallKey { run: self.run.uid.as_str().into(), step: step.into(), attempt: 0 };
+        let key = CallKey::new(&self.run.uid, step, 0);
         if let Some(values) = self.plans.calls.secrets.get(&key) {
             return Ok(Some(values.0.clone()));
         }
@@ -151,9 +151,43 @@ impl<'a> RunView<'a> {
     fn unknown(&self, child: &str) -> Option<String> {
         let number = self.ctx.origins.number(child)?;
         let open = self.target.open.get(&number).map(ToString::to_string);
-        let kinds =
-            || self.ctx.origins.child(number)?.kinds.iter().find_map(|gvk| self.ctx.snapshot.unknown(gvk));
-        open.or_else(|| kinds().map(str::to_owned))
+        open.or_else(|| self.unknown_objects(child).map(str::to_owned))
+    }
+
+    /// Why the objects of a child are unknown.
+    fn unknown_objects(&self, child: &str) -> Option<&str> {
+        let kinds = &self.ctx.origins.child(self.ctx.origins.number(child)?)?.kinds;
+        self.ctx.snapshot.unknown_objects(kinds, self.items(child).next().is_some())
+    }
+}
+
+impl PlanSnapshot {
+    /// The instance as the engine knows it.
+    pub(super) fn instance(&self, origin: Origin<'_>) -> Instance {
+        let kind = &origin.resource.kind;
+        let home = origin.namespace();
+        let elsewhere = (home != Some(&self.namespace))
+            .then(|| (names::INSTANCE_NAMESPACE, home.unwrap_or_default().to_owned()));
+        let labels = [
+            (names::MANAGED_BY, "operetta".to_owned()),
+            (names::OPERATOR, origin.package.name.clone()),
+            (names::KIND, names::kind_label(&kind.kind, &kind.group)),
+            (names::INSTANCE, names::label_value(origin.name())),
+            (names::RUN_OF, origin.uid().to_owned()),
+        ];
+        let labels = labels.into_iter().chain(elsewhere);
+        Instance {
+            of: Of {
+                api_version: origin.instance["apiVersion"].as_str().unwrap_or_default().to_owned(),
+                kind: kind.kind.clone(),
+                resource: kind.plural.clone(),
+                name: origin.name().to_owned(),
+            },
+            uid: origin.uid().to_owned(),
+            namespace: self.namespace.clone(),
+            labels: labels.map(|(name, value)| (name.to_owned(), value.into())).collect(),
+            digest_key: self.digest_key.clone(),
+        }
     }
 }
 
@@ -188,10 +222,7 @@ impl plan::ClusterView for RunView<'_> {
     }
 
     fn existing(&self, child: &str) -> Result<Vec<Option<Value>>, String> {
-        let kinds = self.ctx.origins.number(child).and_then(|number| self.ctx.origins.child(number));
-        let reason =
-            kinds.and_then(|child| child.kinds.iter().find_map(|gvk| self.ctx.snapshot.unknown(gvk)));
-        if let Some(reason) = reason {
+        if let Some(reason) = self.unknown_objects(child) {
             return Err(reason.to_owned());
         }
         let mut keys: Vec<Option<Value>> = self.items(child).map(|item| item.key.clone()).collect();
@@ -229,7 +260,12 @@ impl plan::ClusterView for RunView<'_> {
         }
     }
 
-    fn pod(&self, child: &str, key: Option<&Value>, ordinal: Option<u64>) -> Result<Pod, String> {
+    fn pod(&self, wanted: &PodQuery<'_>) -> Result<Pod, String> {
+        if wanted.of.is_some() {
+            let found = find_pod(self.ctx, wanted, &mut |want| self.known(want));
+            return found.map_err(|problem| problem.message);
+        }
+        let PodQuery { child, key, ordinal, .. } = *wanted;
         let is_wanted = |item: &&Item| key.is_none_or(|key| item.key.as_ref() == Some(key));
         let live =
             self.items(child).filter(is_wanted).filter_map(|item| Some((item, item.observed.as_ref()?)));
@@ -247,8 +283,7 @@ impl plan::ClusterView for RunView<'_> {
                 message = item.ready.clone().err().map(|why| format!("{}: {why}", item.name));
                 continue;
             }
-            let ordinal = ordinal.map(Value::from);
-            message = match pod_of(observed, ordinal.as_ref(), &mut |want| self.known(want)) {
+            message = match pod_of(observed, ordinal, &mut |want| self.known(want)) {
                 Ok(Some(found)) => return Ok(found),
                 Ok(None) => Some(format!("{} has no ready pod", item.name)),
                 Err(problem) => Some(format!("{}: {}", item.name, problem.message)),
@@ -266,7 +301,7 @@ impl plan::ClusterView for RunView<'_> {
         };
         let uid = job["metadata"]["uid"].as_str().unwrap_or_default();
         JobState::Found(Job {
-            uid: uid.to_owned(),
+            object: RunRef::of(job),
             terminating: !job["metadata"]["deletionTimestamp"].is_null(),
             result: job_end(job)
                 .map(|_| self.plans.calls.jobs.get(uid).cloned().unwrap_or(JobResult::Reading)),
@@ -284,7 +319,7 @@ impl plan::ClusterView for RunView<'_> {
         match self.plans.others.iter().find(is_it) {
             None => OtherRun::Absent,
             Some(run) => OtherRun::Found {
-                uid: run.uid.clone(),
+                object: reference(run),
                 phase: run.phase(),
                 message: run.status.as_ref().map(|status| status.message.clone()).unwrap_or_default(),
                 recorded: run
@@ -297,12 +332,44 @@ impl plan::ClusterView for RunView<'_> {
         }
     }
 
+    fn secret(&self, member: &Member) -> Result<Option<LiveSecret>, String> {
+        let observed =
+            self.item(member).and_then(|item| item.observed.as_deref()).or_else(|| self.live(member));
+        let Some(observed) = observed.filter(|observed| !observed.terminating) else { return Ok(None) };
+        let found = self.known(ResourceSelector {
+            gvk: Gvk::new("v1", "Secret"),
+            namespace: observed.object.namespace.as_deref().map(Into::into),
+            select: Select::Name((&*observed.object.name).into()),
+            keep: FieldProjection {
+                paths: [vec!["data".to_owned()], vec!["metadata".to_owned()]].into(),
+                content: true,
+            },
+        });
+        let found = found.map_err(|problem| problem.message)?;
+        let is_it = |secret: &&Arc<Referred>| secret.value["metadata"]["uid"] == *observed.uid;
+        let Some(secret) = found.iter().find(is_it) else {
+            return Err(format!("Secret {} is being read", observed.object.name));
+        };
+        Ok(Some(LiveSecret {
+            object: RunRef::of(&secret.value),
+            data: SecretOutputs(secret.value["data"].as_object().cloned().unwrap_or_default()),
+        }))
+    }
+
+    fn unread(&self, step: &str) -> Option<String> {
+        self.stored_secrets(step).err().map(|problem| problem.message)
+    }
+
+    fn has_stored(&self, step: &str) -> bool {
+        self.plans.calls.stored.contains(&CallKey::new(&self.run.uid, step, 0))
+    }
+
     fn secrets(&self, step: &str) -> Option<Map<String, Value>> {
         self.stored_secrets(step).ok().flatten()
     }
 
     fn call(&self, step: &str, attempt: u32) -> CallState<'_> {
-        let key = CallKey { run: self.run.uid.as_str().into(), step: step.into(), attempt };
+        let key = CallKey::new(&self.run.uid, step, attempt);
         match self.plans.calls.requests.get(&key).map(|call| &**call) {
             None => CallState::Unknown,
             Some(Call::Intended(request)) => CallState::Intended(request),
@@ -310,6 +377,16 @@ impl plan::ClusterView for RunView<'_> {
             Some(Call::Answered(answer)) => CallState::Answered(answer),
             Some(Call::Failed(failure, request)) => CallState::Failed(failure, request.as_ref()),
         }
+    }
+}
+
+/// The Secret that holds the secret outputs of a run.
+fn outputs_selector(plans: &PlanSnapshot, run: &PlanRun) -> ResourceSelector {
+    ResourceSelector {
+        gvk: Gvk::new("v1", "Secret"),
+        namespace: Some(plans.namespace.as_str().into()),
+        select: Select::Name(outputs_name(run).into()),
+        keep: FieldProjection { paths: [vec!["data".to_owned()]].into(), content: true },
     }
 }
 

@@ -1,87 +1,64 @@
 //! The runs of one decision: which are active, which begin, and what their steps do.
 
 pub(super) mod abandon;
+mod needed;
 mod reasons;
 mod report;
 pub(super) mod tidy;
 mod triggers;
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::effects::Naming;
-use super::history::{History, NewOrigin, StoredOrigin};
+use super::lost::{LostItem, losses, lost};
+use super::past::{Ordered, Past};
 use super::recover::unneeded;
 use super::run_view::RunView;
 use super::runs::reasons::Reasons;
+use crate::children::decide_target::is_paused;
 use crate::children::model::{
-    Action, Context, Decision, Finding, Guard, NEWEST, Needs, Origin, PlanSnapshot, ReconcileState,
-    ResourceSelector, RunAction, RunObject, Target, reference,
+    Action, Context, Decision, Finding, NEWEST, Needs, Origin, PlanSnapshot, ReconcileState,
+    ResourceSelector, Target,
 };
 use crate::children::names;
 use crate::crd;
 use crate::package::plan::Plan;
 use crate::plan::{
-    self, Agenda, Cause, Change, Cleanup, Conditions, Directive, Instance, Known, Member, NewRun, Permit,
-    Phase, PlanRun, Progress, RECOVER, RUN_FINALIZER, RecordedFact, RunWrite, SCHEDULED_AT, SHOWN_AFTER,
-    Selected, Situation, TAKEN, World,
+    self, Agenda, Cause, Cleanup, Conditions, Directive, Guard, Instance, Known, Member, NewRun, Permit,
+    Phase, PlanRun, Progress, RECOVER, RUN_FINALIZER, RecordedFact, RunAction, RunObject, RunWrite,
+    SCHEDULED_AT, SHOWN_AFTER, Selected, Situation, TAKEN, World, reference,
 };
-use crate::template::{Budget, Expr, Totals};
+use crate::template::Budget;
 
-/// The runs of one decision, and what comes of them.
-pub(super) struct Runs<'a> {
-    ctx: &'a Context<'a>,
-    target: &'a Target,
-    plans: &'a PlanSnapshot,
-    history: &'a History<'a>,
-    record: BTreeMap<String, RecordedFact>,
-    naming: Naming<'a>,
-    is_paused: bool,
-    /// How the active runs go on, computed once a decision, by name.
-    progresses: HashMap<&'a str, Progress>,
-    /// What the active runs wait for now, by name.
-    messages: HashMap<String, String>,
-    /// What the steps of each run may compute in this decision, by name.
-    budgets: RefCell<HashMap<String, Arc<Budget>>>,
-    /// The selectors of the objects that the steps of the runs read.
-    pub(super) wants: RefCell<Vec<ResourceSelector>>,
-    state: &'a ReconcileState,
-    pub(super) actions: Vec<RunAction>,
-    pub(super) findings: Vec<Finding>,
-    pub(super) permits: Vec<Permit>,
-    pub(super) wake: Option<Duration>,
-    /// Whether a step waits.
-    pub(super) waits: bool,
-    pub(super) conditions: Conditions,
-    pub(super) cleanup: Cleanup,
-    /// `plan` and `history` of the status.
-    pub(super) summary: (Option<Value>, Value),
-    /// The name of the active run that changes children.
-    pub(super) active: Option<String>,
-    /// The active runs with a revision other than that of the newest origin: the position of an origin with theirs, or none
-    /// if the revision cannot be loaded.
-    pub(super) beside: HashMap<String, Option<usize>>,
-}
-
-/// What comes of the runs of one decision. See [`Runs`].
+/// What the runs of an instance demand of it, and what is done for them.
+#[derive(Default)]
 pub(super) struct RunsOutcome {
-    wants: Vec<ResourceSelector>,
     actions: Vec<RunAction>,
     pub(super) findings: Vec<Finding>,
+    /// What the steps of runs may write now.
     pub(super) permits: Vec<Permit>,
-    wake: Option<Duration>,
-    conditions: Conditions,
-    summary: (Option<Value>, Value),
+    /// The lost items that are not simply created again.
+    pub(super) lost: Vec<LostItem>,
+    /// Whether the instance needs a rollout.
+    pub(super) is_rollout_needed: bool,
+    /// The name of the active run that changes children.
     pub(super) active: Option<String>,
+    pub(super) cleanup: Cleanup,
+    /// The selectors of the objects that the steps of the runs read.
+    wants: Vec<ResourceSelector>,
+    wake: Option<Duration>,
+    /// Whether a step waits.
     waits: bool,
-    used: Totals,
-    /// Whether the steps of a run have exceeded their budget.
-    has_exceeded: bool,
+    conditions: Conditions,
+    /// `plan` and `history` of the status.
+    summary: (Option<Value>, Value),
+    /// The budgets of the steps.
+    budgets: Vec<Arc<Budget>>,
 }
 
 impl RunsOutcome {
@@ -95,106 +72,107 @@ impl RunsOutcome {
         decision.needs.add(Needs { watches: self.wants, fresh_polls: self.waits, ..Needs::default() });
         decision.actions.extend(self.actions.into_iter().map(|action| Action::Run(Box::new(action))));
         decision.again = [decision.again, self.wake].into_iter().flatten().min();
-        decision.evaluation.used = decision.evaluation.used.plus(self.used);
-        decision.evaluation.is_partial |= self.has_exceeded;
+        for budget in self.budgets {
+            decision.evaluation.used = decision.evaluation.used.plus(budget.used());
+            decision.evaluation.is_partial |= budget.exceeded().is_some();
+        }
         decision.conditions = Some(self.conditions);
         decision.status = decision.status.map(|status| status.with_runs(self.summary));
         decision
     }
 }
 
+/// Decides about the runs of an instance: which begin, go on or end, and what their steps do. `target`: before anything of it is
+/// held back for them.
+pub(super) fn decide(
+    ctx: &Context<'_>,
+    target: &Target,
+    past: &Past<'_>,
+    ordered: &Ordered<'_>,
+    (state, now): (&ReconcileState, Duration),
+) -> RunsOutcome {
+    let mut runs = Runs::new(ctx, target, past, &ordered.beside, state);
+    if ctx.snapshot.is_deleting() {
+        runs.arrange(None, BTreeMap::new(), &[], now);
+        return runs.finish();
+    }
+    runs.is_paused = is_paused(ctx, target);
+    let awaited = runs.awaited();
+    let has_rollouts = plan::has_rollouts(&ctx.origin.resource.plans);
+    let lost = if has_rollouts { lost(ctx, target, &past.history, (state, &awaited)) } else { Vec::new() };
+    let needed = runs.needed(ordered);
+    let is_rollout_needed = needed.is_some();
+    runs.arrange(needed, losses(&lost), &awaited, now);
+    RunsOutcome { lost, is_rollout_needed, ..runs.finish() }
+}
+
+/// The runs of one decision.
+struct Runs<'a> {
+    ctx: &'a Context<'a>,
+    target: &'a Target,
+    plans: &'a PlanSnapshot,
+    past: &'a Past<'a>,
+    /// The active runs with another origin than the newest: see [`Ordered::beside`].
+    beside: &'a HashMap<String, Option<usize>>,
+    state: &'a ReconcileState,
+    record: BTreeMap<String, RecordedFact>,
+    instance: Instance,
+    is_paused: bool,
+    /// How the active runs go on, computed once a decision, by name.
+    progresses: HashMap<&'a str, Progress>,
+    /// What the active runs wait for now, by name.
+    messages: HashMap<String, String>,
+    /// What the steps of each run may compute in this decision, by name.
+    budgets: RefCell<HashMap<String, Arc<Budget>>>,
+    wants: RefCell<Vec<ResourceSelector>>,
+    outcome: RunsOutcome,
+}
+
 impl<'a> Runs<'a> {
-    pub(super) fn new(
+    fn new(
         ctx: &'a Context<'a>,
         target: &'a Target,
-        plans: &'a PlanSnapshot,
-        history: &'a History<'a>,
-        is_paused: bool,
+        past: &'a Past<'a>,
+        beside: &'a HashMap<String, Option<usize>>,
         state: &'a ReconcileState,
     ) -> Self {
-        let active = history.exclusive(&ctx.origin.resource.plans);
+        let active = past.history.exclusive(&ctx.origin.resource.plans).map(|run| run.name.clone());
         Self {
             ctx,
             target,
-            plans,
-            history,
-            record: plans.facts(),
-            naming: Naming { origin: ctx.origin, plans },
-            is_paused,
+            plans: past.plans,
+            past,
+            beside,
+            state,
+            record: past.plans.facts(),
+            instance: past.plans.instance(ctx.origin),
+            is_paused: false,
             progresses: HashMap::new(),
             messages: HashMap::new(),
             budgets: RefCell::default(),
             wants: RefCell::default(),
-            state,
-            actions: Vec::new(),
-            findings: Vec::new(),
-            permits: Vec::new(),
-            wake: None,
-            waits: false,
-            conditions: Conditions::default(),
-            cleanup: Cleanup::Done,
-            summary: (None, json!([])),
-            active: active.map(|run| run.name.clone()),
-            beside: HashMap::new(),
+            outcome: RunsOutcome { active, ..RunsOutcome::default() },
         }
     }
 
-    /// The rollout that the instance needs.
-    pub(super) fn needed(
-        &self,
-        current: &NewOrigin,
-        used: &[StoredOrigin],
-        initial: bool,
-        changed: &BTreeSet<String>,
-        origin: Origin<'_>,
-    ) -> Option<Selected> {
-        // After a handover of the kind, the revision of the former package is no upgrade by itself: targets
-        // that differ are.
-        let is_other_package = |rolled_out: &StoredOrigin| {
-            let named = |stored: &&Value| stored["metadata"]["name"] == rolled_out.name;
-            let stored = self.plans.origins.iter().find(named);
-            let package = stored.and_then(|stored| stored["metadata"]["labels"][names::OPERATOR].as_str());
-            let has_had = |package: &&str| self.ctx.snapshot.owner.has_had(package);
-            package.filter(has_had).is_some_and(|package| *package != *origin.package.name)
-        };
-        let in_use: Vec<_> = used
-            .iter()
-            .map(|origin| {
-                let compared = origin.compared();
-                let revision = if is_other_package(origin) { &current.revision } else { compared.revision };
-                plan::ComparedOrigin { revision, ..compared }
-            })
-            .collect();
-        let engine = &origin.package.engine;
-        let scope = &self.target.scope;
-        let holds = |when: &Expr| engine.truthy(when, scope).unwrap_or(false);
-        let rollouts = self.history.rollouts();
-        let unfinished = rollouts.first().filter(|run| !run.has_rolled_out());
-        plan::select(&Change {
-            unfinished: unfinished.and_then(|run| Some(run.status.as_ref()?.plans.as_slice())),
-            plans: &origin.resource.plans,
-            newest: current.compared(),
-            in_use: &in_use,
-            initial,
-            changed_children: changed,
-            holds: &holds,
-        })
+    /// What comes of the runs.
+    fn finish(self) -> RunsOutcome {
+        let budgets = self.budgets.into_inner().into_values().collect();
+        RunsOutcome { wants: self.wants.into_inner(), budgets, ..self.outcome }
     }
 
     /// Applies the rules between runs, and advances those that are active.
-    pub(super) fn arrange(
+    fn arrange(
         &mut self,
         rollout: Option<Selected>,
         losses: BTreeMap<String, Vec<Member>>,
         awaited: &[Member],
-        current: &NewOrigin,
-        stored: &[plan::ComparedOrigin<'_>],
         now: Duration,
     ) {
         let resource = self.ctx.origin.resource;
         let instance = &self.ctx.snapshot.instance;
         self.ctx.budget.about("the triggers of plans");
-        self.conditions = self.state.conditions();
+        self.outcome.conditions = self.state.conditions();
         let conditions = self.watch_conditions(now, awaited);
         let due = self.due();
         let reasons = Reasons::of(rollout.is_some(), losses.keys().cloned(), &conditions);
@@ -213,9 +191,10 @@ impl<'a> Runs<'a> {
             paused: self.is_paused,
             active: self.plans.state.memory.active.as_deref(),
             number: self.plans.state.memory.number,
-            newest: current.compared(),
-            origins: stored,
+            newest: self.past.current.compared(),
+            origins: &self.past.stored(),
             rollout,
+            is_read: &|id| self.is_read(id),
             losses: losses.into_iter().collect(),
             conditions,
             due,
@@ -227,14 +206,14 @@ impl<'a> Runs<'a> {
         self.fail_misnamed();
         self.fail_strangers();
         self.restore_altered();
-        self.carry_out(agenda, current);
+        self.carry_out(agenda);
         self.report(&reasons);
     }
 
     /// Ends the runs that name the instance by another resource.
     fn fail_misnamed(&mut self) {
         for run in self.plans.misnamed.iter().filter(|run| !run.is_final()) {
-            let message = format!("spec.of.resource is not {}", self.naming.of().resource);
+            let message = format!("spec.of.resource is not {}", self.instance.of.resource);
             let status = plan::RunStatus {
                 phase: Phase::Failed,
                 reason: "InvalidInstance".to_owned(),
@@ -242,7 +221,7 @@ impl<'a> Runs<'a> {
                 finished_at: Some(self.plans.now.to_string()),
                 ..plan::RunStatus::default()
             };
-            self.actions.push(RunAction::store(run, &status, Vec::new()));
+            self.outcome.actions.push(RunAction::store(run, &status, Vec::new()));
         }
     }
 
@@ -250,7 +229,7 @@ impl<'a> Runs<'a> {
     fn restore_altered(&mut self) {
         for run in self.plans.runs.iter().filter(|run| run.known == Known::Altered && !run.deleting) {
             if let Some(status) = &run.status {
-                self.actions.push(RunAction::store(run, status, Vec::new()));
+                self.outcome.actions.push(RunAction::store(run, status, Vec::new()));
             }
         }
     }
@@ -263,14 +242,14 @@ impl<'a> Runs<'a> {
             } else {
                 run.state_lost(self.plans.now)
             };
-            self.actions.push(RunAction::store(run, &status, Vec::new()));
+            self.outcome.actions.push(RunAction::store(run, &status, Vec::new()));
         }
     }
 
     /// Carries out what the rules between runs demand.
-    fn carry_out(&mut self, agenda: Agenda, current: &NewOrigin) {
-        self.wake = [self.wake, agenda.wake].into_iter().flatten().min();
-        self.cleanup = agenda.cleanup;
+    fn carry_out(&mut self, agenda: Agenda) {
+        self.outcome.wake = [self.outcome.wake, agenda.wake].into_iter().flatten().min();
+        self.outcome.cleanup = agenda.cleanup;
         for (name, why) in &agenda.waiting {
             if let Some(run) = self.run(name) {
                 self.waits_at(run, "", why);
@@ -278,7 +257,7 @@ impl<'a> Runs<'a> {
         }
         // A write may change the rest: after the first one the runs are decided again.
         if let Some(write) = agenda.writes.first() {
-            self.write(write, current);
+            self.write(write);
         } else {
             for (name, directive) in &agenda.active {
                 if let Some(run) = self.run(name) {
@@ -286,25 +265,26 @@ impl<'a> Runs<'a> {
                 }
             }
         }
-        self.remember_stored(current);
+        self.remember_stored();
         self.show();
-        self.actions.extend(self.naming.in_the_way(&self.ctx.snapshot.observed));
-        if self.actions.is_empty() {
+        self.outcome.actions.extend(self.plans.in_the_way(&self.ctx.snapshot.observed));
+        if self.outcome.actions.is_empty() {
             self.tidy();
         }
     }
 
     /// Adds to the memory what the actions are about to store. If a run goes on, the same write does both;
     /// the end of a run is added afterwards, because its `PlanRun` is written first.
-    fn remember_stored(&mut self, current: &NewOrigin) {
-        if let [RunAction::Store { run, status, memory, .. }] = &mut self.actions[..]
+    fn remember_stored(&mut self) {
+        let current = &self.past.current;
+        if let [RunAction::Store { run, status, memory, .. }] = &mut self.outcome.actions[..]
             && let Some(known) = self.plans.runs.iter().find(|known| known.uid == run.uid)
             && known.known == Known::Yes
             && known.phase() == Phase::Running
             && status["phase"] == "Running"
             && let Ok(next) = plan::RunStatus::deserialize(&**status)
         {
-            let absorbed = self.plans.absorbed(&[(&run.uid, &next)], (&current.name, &current.data));
+            let absorbed = self.plans.absorbed(&[(&run.uid, &next)], current);
             *memory = absorbed.map(|absorbed| Box::new(self.plans.state_write(&absorbed)));
             return;
         }
@@ -318,14 +298,14 @@ impl<'a> Runs<'a> {
             RunAction::If { then, .. } => stored(then),
             action => stored(action),
         };
-        let next: Vec<(String, plan::RunStatus)> = self.actions.iter().filter_map(inner).collect();
+        let next: Vec<(String, plan::RunStatus)> = self.outcome.actions.iter().filter_map(inner).collect();
         if next.is_empty() {
             return;
         }
         let next: Vec<(&str, &plan::RunStatus)> =
             next.iter().map(|(uid, status)| (uid.as_str(), status)).collect();
-        if let Some(memory) = self.plans.absorbed(&next, (&current.name, &current.data)) {
-            self.actions.push(self.plans.remember(&memory));
+        if let Some(memory) = self.plans.absorbed(&next, current) {
+            self.outcome.actions.push(self.plans.remember(&memory));
         }
     }
 
@@ -333,7 +313,7 @@ impl<'a> Runs<'a> {
     /// shown.
     fn show(&mut self) {
         for run in self.plans.runs.iter().filter(|run| run.is_behind) {
-            let shown = self.actions.iter().any(|action| match action {
+            let shown = self.outcome.actions.iter().any(|action| match action {
                 RunAction::Store { run: stored, .. } => stored.uid == run.uid,
                 _ => false,
             });
@@ -343,13 +323,13 @@ impl<'a> Runs<'a> {
             let elapsed = self.plans.elapsed.get(&run.uid).copied().unwrap_or_default();
             if elapsed < SHOWN_AFTER && !self.is_paused {
                 let rest = SHOWN_AFTER.saturating_sub(elapsed);
-                self.wake = Some(self.wake.map_or(rest, |known| known.min(rest)));
+                self.outcome.wake = Some(self.outcome.wake.map_or(rest, |known| known.min(rest)));
             } else if let Some(status) = &run.status {
                 let mut shown = status.to_json();
                 if let Some(message) = self.messages.remove(&run.name) {
                     shown["message"] = message.into();
                 }
-                self.actions.push(RunAction::Show(reference(run), Box::new(shown)));
+                self.outcome.actions.push(RunAction::Show(reference(run), Box::new(shown)));
             }
         }
     }
@@ -358,33 +338,10 @@ impl<'a> Runs<'a> {
         self.plans.runs.iter().find(|run| run.name == name)
     }
 
-    /// The outcome of the runs.
-    pub(super) fn outcome(self) -> RunsOutcome {
-        let Self {
-            wants, actions, findings, permits, wake, conditions, summary, active, waits, budgets, ..
-        } = self;
-        let (wants, budgets) = (wants.into_inner(), budgets.into_inner());
-        let has_exceeded = budgets.values().any(|budget| budget.exceeded().is_some());
-        let used = budgets.values().map(|budget| budget.used()).fold(Totals::NONE, Totals::plus);
-        RunsOutcome {
-            wants,
-            actions,
-            findings,
-            permits,
-            wake,
-            conditions,
-            summary,
-            active,
-            waits,
-            used,
-            has_exceeded,
-        }
-    }
-
     /// The members that active runs have changed and still await.
-    pub(super) fn awaited(&mut self) -> Vec<Member> {
+    fn awaited(&mut self) -> Vec<Member> {
         let (mut awaited, mut progresses) = (Vec::new(), HashMap::new());
-        for run in self.history.active().filter(|run| !self.has_no_revision(run)) {
+        for run in self.past.history.active().filter(|run| !self.has_no_revision(run)) {
             let progress = self.progress(run, &Directive::Continue);
             awaited.extend(progress.awaited.iter().cloned());
             progresses.insert(&*run.name, progress);
@@ -393,11 +350,12 @@ impl<'a> Runs<'a> {
         awaited
     }
 
-    fn write(&mut self, write: &RunWrite, current: &NewOrigin) {
+    fn write(&mut self, write: &RunWrite) {
+        let current = &self.past.current;
         match write {
             RunWrite::Create(new) => {
                 let body = self.new_run(new);
-                self.actions.push(RunAction::Create(RunObject::PlanRun, Box::new(body)));
+                self.outcome.actions.push(RunAction::Create(RunObject::PlanRun, Box::new(body)));
             }
             RunWrite::Take { run } => {
                 if let Some(run) = self.run(run) {
@@ -407,7 +365,11 @@ impl<'a> Runs<'a> {
                     }
                     let patch =
                         json!({"metadata": {"annotations": {TAKEN: run.uid}, "finalizers": finalizers}});
-                    self.actions.push(RunAction::Change(RunObject::PlanRun, reference(run), Box::new(patch)));
+                    self.outcome.actions.push(RunAction::Change(
+                        RunObject::PlanRun,
+                        reference(run),
+                        Box::new(patch),
+                    ));
                 }
             }
             RunWrite::Register { run, exclusive } => {
@@ -415,12 +377,12 @@ impl<'a> Runs<'a> {
                     let memory = &self.plans.state.memory;
                     let digest = || {
                         let known = memory.origin_digest(&current.name).map(str::to_owned);
-                        known.unwrap_or_else(|| plan::content_digest(&current.data))
+                        known.unwrap_or_else(|| plan::content_digest(&current.data()))
                     };
                     let is_retry = run.spec.retry_of.is_some();
                     let origin = (!is_retry).then(|| (current.name.as_str(), digest()));
                     let memory = memory.with_run(run, *exclusive, origin);
-                    self.actions.push(self.plans.remember(&memory));
+                    self.outcome.actions.push(self.plans.remember(&memory));
                 }
             }
             RunWrite::EndGone { run, status } => {
@@ -429,7 +391,7 @@ impl<'a> Runs<'a> {
                     let then = Box::new(self.plans.remember(&memory));
                     let mut object = reference(run);
                     object.namespace.clone_from(&self.plans.namespace);
-                    self.actions.push(RunAction::If { guard: Guard::RunIsGone(object), then });
+                    self.outcome.actions.push(RunAction::If { guard: Guard::RunIsGone(object), then });
                 }
             }
             RunWrite::Status { run, status } => {
@@ -437,14 +399,12 @@ impl<'a> Runs<'a> {
                 let is_stored = |name: &String| {
                     self.plans.origins.iter().any(|origin| origin["metadata"]["name"] == name.as_str())
                 };
-                if let Some(origin) = status.origin.as_ref().filter(|name| !is_stored(name))
-                    && *origin == current.name
-                {
+                if status.origin.as_ref() == Some(&current.name) && !is_stored(&current.name) {
                     let number = u64::try_from(self.plans.origins.len()).unwrap_or_default() + 1;
-                    let body = self.naming.revision(origin, &current.data, number);
-                    self.actions.push(RunAction::Create(RunObject::Origin, Box::new(body)));
+                    let body = self.instance.revision(&current.name, &current.data(), number);
+                    self.outcome.actions.push(RunAction::Create(RunObject::Origin, Box::new(body)));
                 }
-                self.actions.push(RunAction::store(run, status, Vec::new()));
+                self.outcome.actions.push(RunAction::store(run, status, Vec::new()));
             }
         }
     }
@@ -452,7 +412,7 @@ impl<'a> Runs<'a> {
     fn new_run(&self, new: &NewRun) -> Value {
         let at = new.scheduled_at.map(|at| (SCHEDULED_AT, at.to_string()));
         let annotations: Vec<(&str, String)> = at.into_iter().collect();
-        let mut body = self.naming.plan_run(&new.name, &new.plan, new.cause, &annotations);
+        let mut body = self.instance.plan_run(&new.name, &new.plan, new.cause, &annotations);
         if let Some(retry_of) = &new.retry_of {
             body["spec"]["retryOf"] = retry_of.as_str().into();
         }
@@ -467,50 +427,50 @@ impl<'a> Runs<'a> {
     fn advance(&mut self, run: &PlanRun, directive: &Directive) {
         if self.has_no_revision(run) {
             if *directive != Directive::Continue {
-                return self.actions.extend(self.abandoned(run));
+                return self.outcome.actions.extend(self.abandoned(run));
             }
             let revision = run.status.as_ref().and_then(|status| status.revision.clone()).unwrap_or_default();
             let package = self.plans.package(&revision, self.ctx.origin);
             let why = package.err().and_then(|why| Some(why.reason()?.to_owned())).unwrap_or_default();
             let run = Some(run.name.clone());
-            return self.findings.push(Finding::RevisionMissing { revision, run, why });
+            return self.outcome.findings.push(Finding::RevisionMissing { revision, run, why });
         }
         // With the placeholder in place of a secret a step would send a wrong request.
         if *directive == Directive::Continue
             && let Some(message) = self.run_view(run).unread_secrets()
         {
-            self.waits = true;
+            self.outcome.waits = true;
             return self.waits_at(run, "", &message);
         }
         let known = self.progresses.remove(&*run.name).filter(|_| *directive == Directive::Continue);
-        let progress = known.unwrap_or_else(|| self.progress(run, directive));
-        let mut actions = self.naming.actions(run, &progress).into_iter();
+        let mut progress = known.unwrap_or_else(|| self.progress(run, directive));
+        let mut actions = progress.actions(run).into_iter();
         if matches!(directive, Directive::Settle(ending) if ending.phase == Phase::Superseded) {
             // An outdated instance may lack the very change that the run rolls out. If the guard does not
             // hold, the actions behind it are not carried out either.
             if let Some(first) = actions.next() {
-                self.actions.push(RunAction::If { guard: Guard::IsCurrent, then: Box::new(first) });
+                self.outcome.actions.push(RunAction::If { guard: Guard::IsCurrent, then: Box::new(first) });
             }
         }
-        self.actions.extend(actions);
+        self.outcome.actions.extend(actions);
         if !progress.waiting.is_empty() {
-            self.waits = true;
+            self.outcome.waits = true;
             self.messages.insert(run.name.clone(), progress.message());
         }
         for waiting in &progress.waiting {
             self.waits_at(run, &waiting.step, &waiting.message);
         }
-        self.permits.extend(progress.permits);
-        self.wake = [self.wake, progress.wake].into_iter().flatten().min();
+        self.outcome.permits.extend(progress.permits);
+        self.outcome.wake = [self.outcome.wake, progress.wake].into_iter().flatten().min();
         let objects = run.status.iter().flat_map(|status| &status.steps).flat_map(|step| &step.objects);
         let named: Vec<&str> = objects.map(|object| object.name.as_str()).collect();
-        self.actions.extend(self.naming.unread_jobs(|name| named.contains(&name)));
+        self.outcome.actions.extend(self.plans.unread_jobs(|name| named.contains(&name)));
     }
 
     fn waits_at(&mut self, run: &PlanRun, step: &str, message: &str) {
         let affects_ready = self.affects_ready(run);
         let (run, step, message) = (run.name.clone(), step.to_owned(), message.to_owned());
-        self.findings.push(Finding::RunWaits { run, step, message, affects_ready });
+        self.outcome.findings.push(Finding::RunWaits { run, step, message, affects_ready });
     }
 
     /// Whether the instance is not Ready while a run is active or waits. During a rollout the instance is not
@@ -539,7 +499,7 @@ impl<'a> Runs<'a> {
         }
     }
 
-    /// An origin with the revision of a run, and its position.
+    /// The origin that the steps of a run read, and its position.
     fn origin_of(&self, run: &PlanRun) -> (usize, Origin<'a>) {
         match self.beside.get(&run.name) {
             Some(Some(position)) => (*position, self.ctx.origins.at(*position)),
@@ -558,17 +518,11 @@ impl<'a> Runs<'a> {
     fn in_world<T>(&self, run: &PlanRun, f: impl FnOnce(&World<'_>) -> T) -> T {
         let view = self.run_view(run);
         let (position, origin) = self.origin_of(run);
-        let instance = Instance {
-            of: self.naming.of(),
-            uid: origin.uid().to_owned(),
-            namespace: self.plans.namespace.clone(),
-            digest_key: self.plans.digest_key.clone(),
-        };
         f(&World {
             engine: &origin.package.engine,
             scope: &self.target.scope_at(position).with_budget(self.budget_of(run)),
             record: &self.record,
-            instance: &instance,
+            instance: &self.instance,
             cluster: &view,
             has_observations: !self.target.refs.polls.is_empty(),
             paused: self.is_paused,

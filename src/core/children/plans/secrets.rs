@@ -2,10 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::effects::outputs_name;
-use crate::children::model::{PlanSnapshot, RunAction};
+use crate::children::model::PlanSnapshot;
 use crate::plan::advance::SECRET;
-use crate::plan::{PlanRun, RunStatus};
+use crate::plan::{PlanRun, RunAction, RunStatus, outputs_name};
 
 /// The text in the status in place of a secret output that is not stored any more.
 const DROPPED: &str = "(secret, not kept)";
@@ -21,6 +20,7 @@ pub(super) fn drop_unneeded(plans: &PlanSnapshot) -> Vec<RunAction> {
     };
     let dropped = |run: &PlanRun| {
         let mut status = run.status.clone()?;
+        status.steps.iter_mut().for_each(|step| step.held = false);
         let outputs = status.steps.iter_mut().flat_map(|step| step.outputs.values_mut());
         outputs.filter(|value| **value == SECRET).for_each(|value| *value = DROPPED.into());
         let metadata = json!({"namespace": plans.namespace, "name": outputs_name(run)});
@@ -31,5 +31,5 @@ pub(super) fn drop_unneeded(plans: &PlanSnapshot) -> Vec<RunAction> {
 }
 
 fn holds_secrets(status: &RunStatus) -> bool {
-    status.steps.iter().any(|step| step.outputs.values().any(|value: &Value| value == SECRET))
+    status.steps.iter().any(|step| step.held || step.outputs.values().any(|value: &Value| value == SECRET))
 }

@@ -6,11 +6,14 @@ use k8s_openapi::jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::children::model::{InstanceMemory, PlanSnapshot, RunAction, RunRef, StateWrite};
+use super::history::StoredOrigin;
+use crate::children::model::{InstanceMemory, PlanSnapshot};
 use crate::children::names;
 use crate::crd::API_VERSION;
 use crate::plan::crds::INSTANCE_STATE;
-use crate::plan::{self, Memory, Of, PlanRun, Recalled, RunStatus, content_digest};
+use crate::plan::{
+    self, Memory, Of, PlanRun, Recalled, RunAction, RunRef, RunStatus, StateWrite, content_digest,
+};
 
 /// What the memory of an instance is recalled from.
 #[derive(Debug, Clone, Copy)]
@@ -117,9 +120,9 @@ pub fn own_origins(mut origins: Vec<Value>, uid: &str, memory: &Memory) -> Vec<V
 impl PlanSnapshot {
     /// The memory with what the stored state of active runs says beyond it, if it says more. `next`: the states that are about
     /// to be stored, by uid.
-    pub(super) fn absorbed(&self, next: &[(&str, &RunStatus)], current: (&str, &Value)) -> Option<Memory> {
+    pub(super) fn absorbed(&self, next: &[(&str, &RunStatus)], current: &StoredOrigin) -> Option<Memory> {
         let digest = |name: &str| {
-            let is_current = || (name == current.0).then(|| content_digest(current.1));
+            let is_current = || (name == current.name).then(|| content_digest(&current.data()));
             digest_of(&self.origins, name).or_else(is_current)
         };
         let status_of =

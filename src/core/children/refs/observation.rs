@@ -6,17 +6,13 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::api::{Gvk, controller_uid};
-use crate::children::model::{
-    Context, FieldProjection, Observed, PENDING, Poll, PollRequest, PollResult, Problem, Referred, Refs,
-    ResourceSelector, Select, Selector,
-};
+use super::pods::find_pod;
+use crate::children::model::{Context, PENDING, Poll, PollRequest, PollResult, Problem, Refs};
 use crate::children::names;
-use crate::package::plan::{Exec, Expect};
+use crate::package::plan::{ChildPod, Expect};
 use crate::package::{Call, MAX_ANSWER, Observation, Ref};
 use crate::plan::eval::NoValue;
-use crate::plan::{Pod, render};
-use crate::readiness::Readiness;
+use crate::plan::{Pod, PodQuery, render};
 use crate::template::{EvalError, Scope, Var};
 
 /// How long a command may take.
@@ -34,12 +30,13 @@ impl Refs {
         let engine = &ctx.origin.package.engine;
         let (request, success) = match &observation.call {
             Call::Http(http) => {
-                let mut request = render::http(engine, http, scope, None).map_err(unrendered)?;
+                let pod = http.to.as_ref().map(|to| self.pod(ctx, &to.pod, scope)).transpose()?;
+                let mut request = render::http(engine, http, scope, None, pod).map_err(unrendered)?;
                 request.max_bytes = request.max_bytes.min(MAX_ANSWER);
                 (PollRequest::Http(request), "status")
             }
             Call::Exec(exec) => {
-                let pod = self.pod(ctx, exec, scope)?;
+                let pod = self.pod(ctx, &exec.pod, scope)?;
                 let mut request = render::exec(engine, exec, scope, pod, EXEC_TIMEOUT).map_err(unrendered)?;
                 request.max_bytes = MAX_ANSWER;
                 (PollRequest::Exec(request), "exitCode")
@@ -80,93 +77,29 @@ impl Refs {
         }
     }
 
-    /// The pod of a command: a ready one of the instance's own.
-    fn pod(&mut self, ctx: &Context<'_>, exec: &Exec, scope: &Scope) -> Result<Pod, Problem> {
+    /// The pod of a command.
+    fn pod(&mut self, ctx: &Context<'_>, pod: &ChildPod, scope: &Scope) -> Result<Pod, Problem> {
         let engine = &ctx.origin.package.engine;
-        let text = |text| engine.eval_text(text, scope).map_err(|error| Problem::of_field("exec", error));
-        let key = exec.child.key.as_ref().map(text).transpose()?.flatten();
-        let ordinal = exec.ordinal.as_ref().map(text).transpose()?.flatten();
-        let key_text = key.as_ref().map(names::key_text);
-        let mut live: Vec<&Arc<Observed>> = ctx
-            .snapshot
-            .observed
-            .iter()
-            .filter(|object| *object.child == *exec.child.child && !object.terminating)
-            .filter(|object| key_text.is_none() || object.key.as_deref() == key_text.as_deref())
-            .collect();
-        live.sort_by(|a, b| a.object.cmp(&b.object));
-        let none = |why: String| Problem::waiting("DependencyNotReady", why);
-        let what = match &key_text {
-            Some(key) => format!("{}[{key}]", exec.child.child),
-            None => exec.child.child.clone(),
-        };
-        for object in &live {
-            let is_ready = matches!(object.readiness, Readiness::Ready);
-            let namespace = object.object.namespace.as_deref().unwrap_or_default().to_owned();
-            if object.object.gvk.is("v1", "Pod") {
-                if is_ready || key.is_some() {
-                    let (name, uid) = (object.object.name.to_string(), object.uid.to_string());
-                    return Ok(Pod { namespace, name, uid });
-                }
-            } else if let Some(pod) =
-                pod_of(object, ordinal.as_ref(), &mut |want| self.ask(ctx.snapshot, &want))?
-            {
-                return Ok(pod);
+        let text = |text| engine.eval_text(text, scope).map_err(|error| Problem::of_field("child", error));
+        let uid = match pod.of.as_ref().map(|of| (of, engine.eval_text(&of.uid, scope))) {
+            None => None,
+            Some((_, Ok(Some(Value::String(uid))))) => Some(uid),
+            Some((of, Ok(_) | Err(EvalError::Undefined(_)))) => {
+                return Err(Problem::absence(of.missing()));
             }
-        }
-        let state = if live.is_empty() { "does not exist" } else { "has no ready pod" };
-        Err(none(format!("{what} {state}")))
+            Some((_, Err(error))) => return Err(Problem::of_field("of", error)),
+        };
+        let of = pod.of.as_ref().map(|of| of.reference.as_str()).zip(uid.as_deref());
+        let key = pod.child.key.as_ref().map(text).transpose()?.flatten();
+        let ordinal = pod.ordinal.as_ref().map(text).transpose()?.flatten();
+        let number = |ordinal: &Value| {
+            let number = names::key_text(ordinal).parse::<u64>();
+            number.map_err(|_| Problem::invalid("the ordinal is not a number from 0"))
+        };
+        let ordinal = ordinal.as_ref().map(number).transpose()?;
+        let wanted = PodQuery { of, child: &pod.child.child, key: key.as_ref(), ordinal };
+        find_pod(ctx, &wanted, &mut |want| self.ask(ctx.snapshot, &want))
     }
-}
-
-/// A ready pod of a workload; with an ordinal the pod of that number. `look_up`: what is known of the objects that a
-/// selector names.
-///
-/// Labels prove nothing: every editor of the pod can write them. So a pod must name the workload, or a `ReplicaSet` of it, as its
-/// controller.
-pub(in crate::children) fn pod_of(
-    workload: &Observed,
-    ordinal: Option<&Value>,
-    look_up: &mut dyn FnMut(ResourceSelector) -> Result<Vec<Arc<Referred>>, Problem>,
-) -> Result<Option<Pod>, Problem> {
-    let live: Value =
-        workload.live.as_deref().and_then(|live| serde_json::from_str(live).ok()).unwrap_or_default();
-    let selector = &live["spec"]["selector"];
-    if selector["matchLabels"].is_null() && selector["matchExpressions"].is_null() {
-        return Err(Problem::invalid(&format!("{} has no pods to run a command in", workload.object)));
-    }
-    let selector = Selector::parse(selector).map_err(|error| Problem::invalid(&error))?;
-    let want = |gvk: Gvk, content: bool| ResourceSelector {
-        gvk,
-        namespace: workload.object.namespace.as_deref().map(Box::from),
-        select: Select::Labels(selector.clone()),
-        keep: FieldProjection { paths: [vec!["metadata".to_owned()]].into(), content },
-    };
-    let mut owners: Vec<String> = vec![workload.uid.to_string()];
-    if &*workload.object.gvk.kind == "Deployment" {
-        let sets = look_up(want(Gvk::new("apps/v1", "ReplicaSet"), false))?;
-        let own = sets.iter().filter(|set| is_controlled(set, &owners)).filter_map(|set| uid(set));
-        owners = own.collect();
-    }
-    let pods = look_up(want(Gvk::new("v1", "Pod"), true))?;
-    let numbered = ordinal.map(|ordinal| format!("{}-{}", workload.object.name, names::key_text(ordinal)));
-    let is_wanted = |pod: &&Arc<Referred>| match &numbered {
-        Some(name) => *pod.name == **name,
-        None => pod.ready,
-    };
-    let mut pods = pods.iter().filter(|pod| is_controlled(pod, &owners)).filter(is_wanted);
-    Ok(pods.next().and_then(|pod| {
-        let namespace = pod.namespace.as_deref().unwrap_or_default().to_owned();
-        Some(Pod { namespace, name: pod.name.to_string(), uid: uid(pod)? })
-    }))
-}
-
-fn uid(object: &Referred) -> Option<String> {
-    object.value["metadata"]["uid"].as_str().map(str::to_owned)
-}
-
-fn is_controlled(object: &Referred, owners: &[String]) -> bool {
-    controller_uid(&object.value).is_some_and(|controller| owners.iter().any(|uid| uid == controller))
 }
 
 /// Whether an answer is one that the package expects.

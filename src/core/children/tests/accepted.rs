@@ -78,6 +78,10 @@ impl Refusing {
         record
     }
 
+    fn text(&self, name: &str) -> &Value {
+        &self.world.server.objects[&format!("ConfigMap/{name}")]["data"]["text"]
+    }
+
     fn put_record(&mut self, text: &str) {
         self.world.instance["metadata"]["annotations"] = json!({names::ACCEPTED: text});
     }
@@ -271,4 +275,84 @@ fn record_is_kept_and_not_used_without_its_key() {
     it.settle();
     assert_eq!(it.world.log, ["Record false"]);
     assert!(!World::settled(two(), &json!({"text": "x", "stop": false})).decide().needs.accepted_key);
+}
+
+/// A package with plans: `a` is refused in the spec `bad`, `b` never changes.
+fn with_plans(which: &str) -> Arc<Package> {
+    let resource = "
+children:
+  - {id: a, template: templates/a.yaml}
+  - {id: b, template: templates/b.yaml}
+plans:
+  deploy:
+    steps:
+      - {name: all, apply: [a, b]}
+      - {name: note, record: {note: \"'noted'\"}}
+  drop:
+    steps:
+      - {name: old, delete: [b]}
+      - {name: stop, fail: {message: stopped}}
+";
+    let config = |name: &str, text: &str| {
+        format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: \"{{{{ name }}}}-{name}\"}}\n\
+             data: {{text: {text}, note: \"{{{{ record.note | default('') }}}}\"}}\n"
+        )
+    };
+    package(resource, &[("a", config("a", which)), ("b", config("b", "fixed"))])
+}
+
+fn rolled_out(package: Arc<Package>) -> Refusing {
+    let mut world = World::with_runs(package, &json!({"text": "good"}));
+    assert_eq!(world.settle(), Verdict::Ready { children: 2 });
+    world.log.clear();
+    Refusing { world }
+}
+
+/// Cancels the run of that number.
+fn cancel(world: &mut World, run: &str) {
+    world.runs.runs.get_mut(run).unwrap()["spec"]["cancel"] = true.into();
+}
+
+#[test]
+fn child_that_a_step_has_deleted_is_not_restored_as_accepted() {
+    let mut it = rolled_out(with_plans("\"{{ spec.text }}\""));
+    it.world.previous = Some(it.world.instance.clone());
+    it.world.edit(json!({"text": "bad"}));
+    it.settle();
+    assert_eq!(it.world.log, ["Record true"]);
+    cancel(&mut it.world, "a-2");
+    plans::request(&mut it.world, "mine", "drop");
+    let Verdict::Stalled { message, .. } = it.settle() else { panic!("not stalled") };
+    assert_eq!(it.world.names(), ["a-a"], "{:?}: {message}", it.world.log);
+    assert!(!message.contains("missing until"), "{message}");
+    // What no step has deleted is still maintained, with the facts that runs have recorded.
+    for restarted in [false, true] {
+        if restarted {
+            it.world.restart();
+            it.settle();
+        }
+        it.delete("a-a");
+        assert_eq!(it.world.log, ["Restore a as last accepted"], "restarted: {restarted}");
+        assert_eq!(it.text("a-a"), "good");
+    }
+}
+
+#[test]
+fn child_that_a_new_revision_may_not_change_is_restored_from_the_former_one() {
+    let before = with_plans("good");
+    let mut it = rolled_out(Arc::clone(&before));
+    it.world.runs.knows(&before);
+    it.world.package = with_plans("bad");
+    it.settle();
+    assert_eq!(it.text("a-a"), "good");
+    for restarted in [false, true] {
+        if restarted {
+            it.world.restart();
+            it.settle();
+        }
+        let verdict = it.delete("a-a");
+        assert_eq!(it.world.log, ["Restore a as last accepted"], "restarted: {restarted}: {verdict:?}");
+        assert_eq!(it.text("a-a"), "good");
+    }
 }

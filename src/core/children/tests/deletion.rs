@@ -231,6 +231,7 @@ fn on_immutable_change_may_be_computed() {
     for (value, wanted) in [
         ("{{ 'Recreate' if spec.size > 0 else 'Fail' }}", true),
         ("{{ 'Recreate' if spec.size > 9 else 'Fail' }}", false),
+        ("{{ 'Orphan' if spec.size > 0 else 'Fail' }}", true),
         // Without a value, or with a wrong one, nothing is deleted.
         ("{{ 'Recreated' if spec.size > 0 else 'Fail' }}", false),
         ("{{ 'Recreate' if spec.text > 1 else 'Fail' }}", false),
@@ -242,7 +243,7 @@ fn on_immutable_change_may_be_computed() {
         }
         assert_eq!(recreates(&world), wanted, "{value}");
         world.untried = true;
-        assert_eq!(world.decide().checks[0].policy.recreates, wanted, "{value}");
+        assert_eq!(world.decide().checks[0].policy.recreates(), wanted, "{value}");
     }
 }
 
@@ -262,7 +263,7 @@ fn an_object_annotated_to_stay_is_not_recreated() {
         }
         assert_eq!(recreates(&world), wanted);
         world.untried = true;
-        assert_eq!(world.decide().checks[0].policy.recreates, wanted);
+        assert_eq!(world.decide().checks[0].policy.recreates(), wanted);
     }
 }
 

@@ -160,7 +160,7 @@ fn a_refusal_names_the_place_in_the_template_and_the_remedy() {
             ", onImmutableChange: \"{{ spec.text }}\"",
             immutable(),
             "ImmutableField",
-            "onImmutableChange of the child has no value: it is neither Fail nor Recreate",
+            "onImmutableChange of the child has no value: it is none of Fail, Recreate and Orphan",
         ),
         (
             "",

@@ -1,6 +1,7 @@
 //! Targets whose items have different origins, as during a run.
 
 use super::*;
+use crate::children::model::ItemMemory;
 
 /// An instance in the middle of a rollout.
 struct Rollout {
@@ -10,7 +11,7 @@ struct Rollout {
     /// What the rollout has reached.
     reached: Vec<&'static str>,
     absent: Vec<ItemId>,
-    lost: Vec<(ItemId, String)>,
+    lost: Vec<&'static str>,
 }
 
 /// An order that writes what the rollout has reached, in the order of the graph, and what is missing of the
@@ -53,11 +54,19 @@ impl Rollout {
         let (package, before) = &self.before;
         let instance = InstanceInput::of(before).restored(&snapshot.instance);
         let earlier = Origin { package, resource: &package.resources[0], instance: &instance };
-        let reached = self.reached.iter().map(|name| (ItemId::named(name), NEWEST));
-        let origins = Origins::new(snapshot.origin().unwrap(), vec![earlier], reached, Some(1));
-        let origins = origins.with_absent(self.absent.clone()).with_lost(self.lost.clone());
+        let origins = Origins::new(snapshot.origin().unwrap(), vec![earlier], Some(1));
+        let reached = ItemMemory { origin: Some(NEWEST), ..ItemMemory::default() };
+        let absent = ItemMemory { absent: true, ..ItemMemory::default() };
+        let reached = self.reached.iter().map(|name| (origins.in_newest(ItemId::named(name)), reached));
+        let items = reached.chain(self.absent.iter().map(|item| (item.clone(), absent))).collect();
+        let origins = origins.with_items(items);
         let ctx = Context::new(&snapshot, &origins, Budget::default());
-        use_it(&ctx, &target(&ctx))
+        let mut target = target(&ctx);
+        for item in &mut target.items {
+            let lost = self.lost.iter().find(|lost| **lost == item.name);
+            item.lost = lost.map(|_| Loss::Plan("failover".into()));
+        }
+        use_it(&ctx, &target)
     }
 
     fn decide(&self) -> Decision {
@@ -240,7 +249,7 @@ fn a_lost_item_is_neither_created_nor_repaired() {
     let package = members("");
     let spec = json!({"size": 2, "text": "x"});
     let mut rollout = Rollout::new(Arc::clone(&package), &spec, &package, spec.clone());
-    rollout.lost = [0, 1].map(|key| (ItemId::new("m", Some(&key.to_string())), "failover".to_owned())).into();
+    rollout.lost = vec!["m[0]", "m[1]"];
     rollout.world.remove("ConfigMap/a-0");
     rollout.world.write("ConfigMap/a-1", |live| live["data"]["text"] = "drifted".into());
     let Verdict::Reconciling { message, .. } = rollout.settle() else { panic!("not reconciling") };

@@ -3,10 +3,12 @@
 use k8s_openapi::jiff::Timestamp;
 
 use super::*;
-use crate::children::model::{CallKey, Calls, KeyProblem, PlanSnapshot, Revision, RunAction, RunObject};
+use crate::children::model::{Calls, KeyProblem, PlanSnapshot, Revision};
 use crate::children::plans;
 use crate::children::plans::Stored;
-use crate::plan::{DELETE_CHILD, Of, Phase, PlanRun, Protection, Recalled, Request};
+use crate::plan::{
+    CallKey, DELETE_CHILD, Of, Phase, PlanRun, Protection, Recalled, Request, RunAction, RunObject,
+};
 
 mod explored;
 mod failed;
@@ -17,8 +19,14 @@ mod refs;
 mod retained;
 mod schedules;
 mod secrets;
+mod unserved;
 mod upgrades;
 mod wiped;
+
+/// The plans of all runs.
+fn plan_names(world: &World) -> Vec<String> {
+    world.phases().into_iter().map(|(plan, _)| plan).collect()
+}
 
 /// The objects and requests of runs, as the API server and this process have them.
 #[derive(Clone, Default)]
@@ -74,6 +82,11 @@ impl RunStore {
             protection: self.protection.clone(),
             now: self.time() + now,
         }
+    }
+
+    /// Stores a revision of the package.
+    pub(super) fn knows(&mut self, package: &Arc<Package>) {
+        self.revisions.insert(package.revision().into(), Revision::Loaded(Arc::clone(package)));
     }
 
     pub(super) fn deletions(&self, now: Duration) -> DeletionRuns {
@@ -163,7 +176,7 @@ impl RunStore {
                 assert!(secret["data"].is_null(), "{secret}");
                 self.log.push(format!("empty {}", secret["metadata"]["name"]));
             }
-            RunAction::Call { step, request, .. } => self.log.push(match *request {
+            RunAction::Call(CallKey { step, .. }, request) => self.log.push(match *request {
                 Request::Http(http) => format!("{step}: {:?}", http.headers),
                 Request::Exec(exec) => format!("{step}: {} {:?}", exec.pod, exec.command),
                 Request::Patch(patch) => format!("{step}: {}", patch.merge),

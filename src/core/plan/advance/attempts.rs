@@ -33,8 +33,17 @@ pub(super) enum Attempt {
 
 impl Advancer<'_> {
     pub(super) fn attempts<'p>(&mut self, step: &'p Step, path: &str, at: &At<'p>, expired: bool) -> Acted {
+        if let Some(answer) = self.held_answer(step, path) {
+            return Acted::Done(answer);
+        }
         let state = self.state(path);
-        if !state.is_some_and(|state| state.in_flight) {
+        let in_flight = state.is_some_and(|state| state.in_flight);
+        // Its answer may be stored already: then the request is not sent again.
+        if let Some(why) = step.store.as_ref().and_then(|_| self.world.cluster.unread(path)) {
+            self.progress.in_flight |= in_flight;
+            return self.no_value(step, path, at, expired, NoValue::Unknown(why));
+        }
+        if !in_flight {
             return self.next_attempt(step, path, at, expired);
         }
         let attempt = match &step.action {
@@ -137,6 +146,10 @@ impl Advancer<'_> {
                 self.progress.in_flight |= settles;
                 return self.no_value(step, path, at, false, error);
             }
+        }
+        if let Some(acted) = step.store.as_ref().and_then(|store| self.no_room(step, store, path, at)) {
+            self.progress.in_flight |= settles;
+            return acted;
         }
         if self.hold && (!settles || self.world.paused) {
             self.progress.in_flight |= settles;

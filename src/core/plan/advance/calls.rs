@@ -4,8 +4,8 @@ use serde_json::{Map, Value};
 
 use super::super::eval::{NoValue, truthy};
 use super::super::names::idempotency_key;
-use super::super::progress::Request;
 use super::super::render;
+use super::super::request::Request;
 use super::super::request::{CallFailure, ExecReply, HttpReply};
 use super::super::run::short;
 use super::super::world::{CallState, Reply};
@@ -27,7 +27,9 @@ impl Advancer<'_> {
         let unanswered = self.state(path).is_some_and(|state| state.unanswered);
         // A request that may have been carried out is repeated as it was.
         let last = match self.world.cluster.call(path, attempt.saturating_sub(1)) {
-            CallState::Failed(_, Some(request @ Request::Http(_))) if unanswered => Some(request.clone()),
+            CallState::Failed(_, Some(request @ Request::Http(http))) if unanswered && http.pod.is_none() => {
+                Some(request.clone())
+            }
             _ => None,
         };
         let request = match last {
@@ -51,12 +53,19 @@ impl Advancer<'_> {
         let engine = self.world.engine;
         match &step.action {
             Action::Http(http) => {
+                let pod = match &http.to {
+                    None => None,
+                    Some(to) => match self.pod(step, &to.pod, path, at) {
+                        Ok(pod) => Some(pod?),
+                        Err(failure) => return Err(Blocked::Failed(failure)),
+                    },
+                };
                 let scope = self.scope(step, path, at);
                 let key = idempotency_key(&self.world.instance.uid, self.stored.key(), path);
-                Ok(Request::Http(render::http(engine, http, &scope, Some(&key))?))
+                Ok(Request::Http(render::http(engine, http, &scope, Some(&key), pod)?))
             }
             Action::Exec(exec) => {
-                let pod = match self.pod(step, exec, path, at) {
+                let pod = match self.pod(step, &exec.pod, path, at) {
                     Ok(pod) => pod?,
                     Err(failure) => return Err(Blocked::Failed(failure)),
                 };
@@ -215,7 +224,8 @@ impl Advancer<'_> {
                 }
             }
             Reply::Exec(reply) => {
-                let shows_secrets = matches!(&step.action, Action::Exec(exec) if exec.stdin.is_some());
+                let shows_secrets = step.store.is_some()
+                    || matches!(&step.action, Action::Exec(exec) if exec.stdin.is_some());
                 let last = reply.stderr.trim().lines().last().filter(|_| !shows_secrets).unwrap_or_default();
                 let detail = if last.is_empty() { String::new() } else { format!(": {}", short(last)) };
                 let message = format!("the command ended with exit code {}{detail}", reply.exit_code);

@@ -5,10 +5,12 @@ use std::collections::{BTreeSet, HashSet};
 use super::super::eval::{Eval, NoValue, holds, value};
 use super::super::progress::{Permit, Verb};
 use super::super::run::{LoopItem, Member, StepPhase};
+use super::super::world::PodQuery;
 use super::simple::not_true;
 use super::step::Acted;
 use super::{Advancer, At, Failure, Flow, REMAINING};
-use crate::package::plan::{Action, Members, Step};
+use crate::package::plan::{Action, ChildPod, Members, Step};
+use crate::template::EvalError;
 
 impl<'a> Advancer<'a> {
     pub(super) fn apply(
@@ -124,13 +126,22 @@ impl<'a> Advancer<'a> {
                 }
             }
         }
+        // A key that is computed is that of the moment when the step was reached: what the step waits for may change its value.
+        let known = self.state(path).map(|state| state.members.clone()).unwrap_or_default();
+        let (is_fixed, mut fixed, mut named_now) = (!known.is_empty(), known.into_iter(), Vec::new());
         let scope = self.scope(step, path, at);
         for members in named {
             let keys = target(&members.child)?;
             let wanted = match &members.key {
-                Some(text) => Some(value(self.world.engine, text, &scope, "the key of the member")?),
+                Some(text) if text.as_literal().is_some() || !is_fixed => {
+                    Some(value(self.world.engine, text, &scope, "the key of the member")?)
+                }
+                Some(_) => fixed.next().and_then(|member| member.key),
                 None => None,
             };
+            if !is_fixed && members.key.as_ref().is_some_and(|key| key.as_literal().is_none()) {
+                named_now.push(Member::new(members.child.clone(), wanted.clone()));
+            }
             let keys = keys.into_iter().filter(|key| wanted.is_none() || *key == wanted);
             for member in keys.map(|key| Member::new(members.child.clone(), key)) {
                 let is_named = wanted.is_some();
@@ -139,6 +150,9 @@ impl<'a> Advancer<'a> {
                     None => found.push((member, is_named)),
                 }
             }
+        }
+        if !is_fixed {
+            self.state_mut(path).members = named_now;
         }
         Ok(found)
     }
@@ -177,6 +191,11 @@ impl<'a> Advancer<'a> {
                 Err(error) => return self.no_value(step, path, at, expired, error),
             },
         };
+        // What has no value does not force anything.
+        let force = step.force.as_ref().is_some_and(|force| {
+            let scope = self.scope(step, path, at);
+            self.world.engine.truthy(force, &scope).unwrap_or(false)
+        });
         let mut message = None;
         for member in &members {
             if !was_stored {
@@ -194,7 +213,8 @@ impl<'a> Advancer<'a> {
             message.get_or_insert_with(|| format!("{member}: {why}"));
             if was_stored && !self.hold {
                 let member = member.clone();
-                self.permit(Permit { member, is_named: true, verb: Verb::Delete, step: path.to_owned() });
+                let verb = if force { Verb::ForceDelete } else { Verb::Delete };
+                self.permit(Permit { member, is_named: true, verb, step: path.to_owned() });
             }
         }
         if !was_stored {
@@ -275,21 +295,29 @@ impl<'a> Advancer<'a> {
     pub(super) fn pod(
         &mut self,
         step: &Step,
-        exec: &crate::package::plan::Exec,
+        pod: &ChildPod,
         path: &str,
         at: &At<'_>,
-    ) -> Result<Eval<super::super::world::Pod>, Failure> {
+    ) -> Result<Eval<super::super::request::Pod>, Failure> {
         let scope = self.scope(step, path, at);
         let engine = self.world.engine;
         let evaluate =
             |text: &Option<crate::template::Text>, what: &str| -> Eval<Option<serde_json::Value>> {
                 text.as_ref().map(|text| value(engine, text, &scope, what)).transpose()
             };
-        let key = match evaluate(&exec.child.key, "the key of the member") {
+        let uid = match &pod.of {
+            None => None,
+            Some(of) => match engine.eval_text(&of.uid, &scope) {
+                Ok(Some(serde_json::Value::String(uid))) => Some(uid),
+                Ok(_) | Err(EvalError::Undefined(_)) => return Ok(Err(NoValue::Unknown(of.missing()))),
+                Err(error) => return Ok(Err(error.into())),
+            },
+        };
+        let key = match evaluate(&pod.child.key, "the key of the member") {
             Ok(key) => key,
             Err(error) => return Ok(Err(error)),
         };
-        let ordinal = match evaluate(&exec.ordinal, "exec.ordinal") {
+        let ordinal = match evaluate(&pod.ordinal, "the ordinal") {
             Ok(ordinal) => ordinal,
             Err(error) => return Ok(Err(error)),
         };
@@ -298,15 +326,13 @@ impl<'a> Advancer<'a> {
             Some(ordinal) => match ordinal.as_u64() {
                 Some(ordinal) => Some(ordinal),
                 None => {
-                    return Err(Failure::new(
-                        path,
-                        "ExpressionFailed",
-                        "exec.ordinal is not a number from 0",
-                    ));
+                    return Err(Failure::new(path, "ExpressionFailed", "the ordinal is not a number from 0"));
                 }
             },
         };
-        Ok(self.world.cluster.pod(&exec.child.child, key.as_ref(), ordinal).map_err(NoValue::Unknown))
+        let of = pod.of.as_ref().map(|of| of.reference.as_str()).zip(uid.as_deref());
+        let wanted = PodQuery { of, child: &pod.child.child, key: key.as_ref(), ordinal };
+        Ok(self.world.cluster.pod(&wanted).map_err(NoValue::Unknown))
     }
 }
 

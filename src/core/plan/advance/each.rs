@@ -2,15 +2,15 @@
 
 use serde_json::Value;
 
-use super::super::eval::NoValue;
+use super::super::eval::{Eval, NoValue, value};
 use super::super::names::item_keys;
 use super::super::run::{LoopItem, StepPhase, short};
 use super::{Advancer, At, Failure, Flow};
 use crate::package::plan::{Loop, Step};
-use crate::template::Var;
+use crate::template::{Engine, Scope, Var};
 
 /// The most bytes of the list of a loop.
-const MAX_ITEMS_BYTES: usize = 128 << 10;
+pub(super) const MAX_ITEMS_BYTES: usize = 128 << 10;
 
 impl Advancer<'_> {
     pub(super) fn each<'p>(&mut self, step: &'p Step, each: &'p Loop, path: &str, at: &At<'p>) -> Flow {
@@ -30,7 +30,11 @@ impl Advancer<'_> {
             },
         };
         let paths: Vec<String> = items.iter().map(|item| format!("{path}[{}]", item.key)).collect();
-        let flow = self.side_by_side(&paths, each.max_parallel.max(1), |advancer, index| {
+        // A template counts as it was when the step was reached: with fewer, items that have begun would stand.
+        let stored = self.state(path).and_then(|state| state.max_parallel);
+        let literal = || each.max_parallel.as_ref()?.as_literal()?.as_u64()?.try_into().ok();
+        let most: u16 = stored.or_else(literal).unwrap_or(1);
+        let flow = self.side_by_side(&paths, most.into(), |advancer, index| {
             let scope = at.scope.with(&each.as_, Var::Json(items[index].value.clone()));
             advancer.one(step, &paths[index], &At { scope, ..at.clone() })
         });
@@ -62,8 +66,11 @@ impl Advancer<'_> {
         }
         self.state_mut(path);
         let scope = self.scope(step, path, at);
-        let values: Vec<Value> = match self.world.engine.items(&each.in_, &scope).map_err(NoValue::from) {
-            Ok(values) => values,
+        let engine = self.world.engine;
+        let listed = engine.items(&each.in_, &scope).map_err(NoValue::from);
+        let found = listed.and_then(|values| Ok((values, max_parallel(engine, each, &scope)?)));
+        let (values, max_parallel): (Vec<Value>, _) = match found {
+            Ok(found) => found,
             Err(NoValue::Wrong(why)) => return Err(Failure::new(path, "ExpressionFailed", why)),
             Err(NoValue::Unknown(why)) => {
                 let since = self.since(path);
@@ -88,6 +95,20 @@ impl Advancer<'_> {
         let state = self.state_mut(path);
         state.phase = StepPhase::Running;
         state.items = Some(items.clone());
+        state.max_parallel = max_parallel;
         Ok(Some(items))
     }
+}
+
+/// The value of a template for how many items run at once; `None` if the package has a number, or nothing.
+fn max_parallel(engine: &Engine, each: &Loop, scope: &Scope) -> Eval<Option<u16>> {
+    let Some(text) = each.max_parallel.as_ref().filter(|text| text.as_literal().is_none()) else {
+        return Ok(None);
+    };
+    let number = value(engine, text, scope, "maxParallel")?;
+    let valid =
+        number.as_u64().and_then(|number| u16::try_from(number).ok()).filter(|n| (1..=1000).contains(n));
+    valid.map(Some).ok_or_else(|| {
+        NoValue::Wrong(short(&format!("maxParallel is {number}, not a whole number from 1 to 1000")))
+    })
 }

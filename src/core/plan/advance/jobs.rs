@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
+use super::super::action::{RunAction, RunObject};
 use super::super::eval::NoValue;
 use super::super::names::attempt_name;
-use super::super::progress::Effect;
 use super::super::run::{AttemptObject, short};
 use super::super::world::{Job, JobResult, JobState};
 use super::attempts::Attempt;
@@ -76,19 +76,19 @@ impl Advancer<'_> {
                     None => self.create_job(step, path, at, &name),
                 };
             }
-            JobState::Found(job) if uid.as_ref().is_some_and(|uid| *uid != job.uid) => return gone(),
+            JobState::Found(job) if uid.as_ref().is_some_and(|uid| *uid != job.object.uid) => return gone(),
             JobState::Found(job) => job,
         };
         match &job.result {
             Some(JobResult::Completed(message)) => {
-                self.record_uid(path, &job.uid);
+                self.record_uid(path, &job.object.uid);
                 let message = message.as_deref().unwrap_or_default();
                 let value =
                     serde_json::from_str(message).unwrap_or_else(|_| Value::String(message.to_owned()));
                 Attempt::Ended(Acted::Done(vec![("message", value)]))
             }
             Some(JobResult::Failed(why)) => {
-                self.record_uid(path, &job.uid);
+                self.record_uid(path, &job.object.uid);
                 Attempt::Failed(Failure::retryable(path, "JobFailed", format!("Job {name} failed: {why}")))
             }
             Some(JobResult::Reading) => {
@@ -115,7 +115,7 @@ impl Advancer<'_> {
         job: &Job,
         expired: bool,
     ) -> Attempt {
-        self.record_uid(path, &job.uid);
+        self.record_uid(path, &job.object.uid);
         self.progress.in_flight = true;
         let detail = job.message.as_ref().map(|message| format!(": {message}")).unwrap_or_default();
         let is_stuck = job.start_left == Some(Duration::ZERO) || self.is_not_starting(path);
@@ -133,7 +133,7 @@ impl Advancer<'_> {
                 state.message = short(&what);
             }
             if !job.terminating {
-                self.progress.effects.push(Effect::DeleteJob { name: name.to_owned(), uid: job.uid.clone() });
+                self.progress.effects.push(RunAction::Delete(RunObject::Job, job.object.clone()));
             }
             self.wait_for(step, path, at, "DeletingJob", &format!("Job {name} is being deleted"));
             return Attempt::Open;
@@ -159,8 +159,7 @@ impl Advancer<'_> {
         }
         match self.job(step, path, at, name) {
             Ok(job) => {
-                let attempt = self.state(path).map_or(1, |state| state.attempt);
-                self.progress.effects.push(Effect::CreateJob { step: path.to_owned(), attempt, job });
+                self.progress.effects.push(RunAction::Create(RunObject::Job, Box::new(job)));
                 self.progress.in_flight = true;
                 self.wait_for(step, path, at, "CreatingJob", &format!("Job {name} is being created"));
                 Attempt::Open
@@ -173,7 +172,7 @@ impl Advancer<'_> {
         }
     }
 
-    /// The Job of a step, without the labels of the instance.
+    /// The Job of a step.
     pub(super) fn job(&mut self, step: &Step, path: &str, at: &At<'_>, name: &str) -> Result<Value, NoValue> {
         let Action::Job { template } = &step.action else {
             return Err(NoValue::Wrong("the step runs no Job".into()));
@@ -189,6 +188,8 @@ impl Advancer<'_> {
         let metadata = object(&mut job, "metadata").ok_or_else(|| wrong("metadata is no map".into()))?;
         metadata.insert("name".into(), name.into());
         metadata.insert("namespace".into(), self.world.instance.namespace.clone().into());
+        let labels = object(metadata, "labels").ok_or_else(|| wrong("metadata.labels is no map".into()))?;
+        labels.extend(self.world.instance.labels.clone());
         let spec = object(&mut job, "spec").ok_or_else(|| wrong("spec is no map".into()))?;
         let ttl = spec.remove("ttlSecondsAfterFinished").unwrap_or_else(|| DEFAULT_TTL.into());
         spec.entry("backoffLimit").or_insert_with(|| json!(0));

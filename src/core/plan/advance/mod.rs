@@ -11,20 +11,24 @@ mod children;
 mod each;
 mod jobs;
 mod other;
+mod repeat;
 mod scope;
 mod simple;
 mod step;
+mod store;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 pub(crate) use jobs::{START_LIMIT, STARTING};
 pub(crate) use step::SECRET;
 
+use super::action::{CallKey, RunAction, RunObject};
 use super::answers::note_answers;
-use super::progress::{Directive, Effect, Intent, Permit, Progress, Request, Waiting};
+use super::progress::{Directive, Permit, Progress, Waiting};
+use super::request::Request;
 use super::run::{Cause, Member, Phase, PlanRun, RecordedFact, RunStatus, StepPhase, StepState, short};
 use super::world::{JobState, World};
 use crate::package::plan::{CleanupFailure, Plan, Step, Strategy};
@@ -43,6 +47,8 @@ const CHECKPOINT: Duration = Duration::from_secs(30);
 /// For how long a run must not change before people see it: before its `PlanRun` shows what only the memory
 /// has, and before the own message of a step that waits is shown.
 pub const SHOWN_AFTER: Duration = Duration::from_secs(1);
+/// How long a finished Job stays once its result is recorded.
+const TTL_SECONDS: u64 = 600;
 /// The most steps that the state of a run can hold.
 pub const MAX_STEPS: usize = 3_000;
 
@@ -220,7 +226,11 @@ impl<'a> Advancer<'a> {
         }
         let scope = self.world.scope.clone();
         let at = At { root: prefix.clone(), prefix, scope, plan, params, depth };
-        self.steps(plan.strategy, &plan.steps, &at)
+        let flow = self.steps(plan.strategy, &plan.steps, &at);
+        if flow == Flow::Waiting && depth > 0 && !plan.interruptible {
+            self.interruptible = self.interruptible.or(Some(false));
+        }
+        flow
     }
 
     /// Walks steps side by side or one after another.
@@ -363,9 +373,7 @@ impl<'a> Advancer<'a> {
                 }
                 JobState::Found(job) if job.result.is_none() => {
                     if !job.terminating {
-                        self.progress
-                            .effects
-                            .push(Effect::DeleteJob { name: object.name.clone(), uid: job.uid });
+                        self.progress.effects.push(RunAction::Delete(RunObject::Job, job.object));
                     }
                     let message = format!("Job {} is being deleted", object.name);
                     self.wait_in_flight(&step.path, "DeletingJob", message);
@@ -433,11 +441,12 @@ impl<'a> Advancer<'a> {
     }
 
     fn call(&mut self, step: &str, attempt: u32, request: Request) {
-        self.progress.effects.push(Effect::Call { step: step.to_owned(), attempt, request });
+        let call = CallKey::new(&self.run.uid, step, attempt);
+        self.progress.effects.push(RunAction::Call(call, Box::new(request)));
     }
 
     fn intend(&mut self, step: &str, attempt: u32, request: Request) {
-        self.progress.intents.push(Intent { step: step.to_owned(), attempt, request });
+        self.progress.intents.push((CallKey::new(&self.run.uid, step, attempt), request));
     }
 
     /// The record of the instance, with what this run has set.
@@ -471,7 +480,7 @@ impl<'a> Advancer<'a> {
 }
 
 /// The Jobs of a run whose results are recorded, and that have no TTL yet.
-pub fn releases(status: &RunStatus, world: &World<'_>) -> Vec<Effect> {
+pub fn releases(status: &RunStatus, world: &World<'_>) -> Vec<RunAction> {
     let mut effects = Vec::new();
     for step in &status.steps {
         let settled =
@@ -479,12 +488,13 @@ pub fn releases(status: &RunStatus, world: &World<'_>) -> Vec<Effect> {
         for object in &step.objects[..settled] {
             let Some(uid) = &object.uid else { continue };
             if let JobState::Found(job) = world.cluster.job(&object.name)
-                && job.uid == *uid
+                && job.object.uid == *uid
                 && job.result.is_some()
                 && !job.has_ttl
                 && !job.terminating
             {
-                effects.push(Effect::ReleaseJob { name: object.name.clone(), uid: uid.clone() });
+                let patch = json!({"spec": {"ttlSecondsAfterFinished": TTL_SECONDS}});
+                effects.push(RunAction::Change(RunObject::Job, job.object, Box::new(patch)));
             }
         }
     }

@@ -1,9 +1,9 @@
 //! Steps that run a plan of another instance.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use super::super::action::{RunAction, RunObject};
 use super::super::eval::NoValue;
-use super::super::progress::Effect;
 use super::super::render;
 use super::super::run::{AttemptObject, Phase};
 use super::super::world::OtherRun;
@@ -51,14 +51,8 @@ impl Advancer<'_> {
                 match params.map_err(NoValue::from) {
                     Ok(params) => {
                         if !self.world.paused {
-                            let (step, plan) = (path.to_owned(), call.plan.clone());
-                            self.progress.effects.push(Effect::CreateRun {
-                                step,
-                                name: name.clone(),
-                                of,
-                                plan,
-                                params,
-                            });
+                            let body = self.world.instance.called_run(&name, &of, &call.plan, params);
+                            self.progress.effects.push(RunAction::Create(RunObject::PlanRun, Box::new(body)));
                         }
                         self.wait_for(
                             step,
@@ -76,9 +70,9 @@ impl Advancer<'_> {
                     Err(NoValue::Wrong(why)) => Attempt::Failed(Failure::new(path, "ExpressionFailed", why)),
                 }
             }
-            OtherRun::Found { uid: found, .. } if uid.as_ref().is_some_and(|uid| *uid != found) => gone(),
-            OtherRun::Found { uid: found, phase, message, recorded } => {
-                self.record_uid(path, &found);
+            OtherRun::Found { object, .. } if uid.as_ref().is_some_and(|uid| *uid != object.uid) => gone(),
+            OtherRun::Found { object, phase, message, recorded } => {
+                self.record_uid(path, &object.uid);
                 match phase {
                     Phase::Succeeded => {
                         Attempt::Ended(Acted::Done(vec![(RECORDED, Value::Object(recorded))]))
@@ -88,7 +82,12 @@ impl Advancer<'_> {
                         Attempt::Failed(Failure::retryable(path, "RunFailed", message))
                     }
                     Phase::Pending | Phase::Running | Phase::Interrupted if self.cancel || expired => {
-                        self.progress.effects.push(Effect::CancelRun { of, name: name.clone() });
+                        let patch = json!({"spec": {"cancel": true}});
+                        self.progress.effects.push(RunAction::Change(
+                            RunObject::PlanRun,
+                            object,
+                            Box::new(patch),
+                        ));
                         self.progress.in_flight = true;
                         self.wait_for(
                             step,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
-use super::super::run::StepPhase;
+use super::super::run::{ON_FAILURE, StepPhase};
 use super::{Advancer, At};
 use crate::package::plan::{Action, OnFailure, RAN, Step};
 use crate::template::{Scope, Var};
@@ -13,16 +13,22 @@ impl Advancer<'_> {
     /// The variables of a step.
     pub(super) fn scope(&self, step: &Step, path: &str, at: &At<'_>) -> Scope {
         let attempt = self.state(path).map_or(1, |state| state.attempt.max(1));
-        let run = json!({
+        let mut run = json!({
             "id": self.stored.id,
             "name": self.run.name,
             "plan": at.plan.name,
+            "cause": self.stored.cause.as_str(),
             "step": step.name,
             "attempt": attempt,
             "startedAt": self.stored.started_at,
             "params": if at.params.is_null() { json!({}) } else { at.params.clone() },
             "lost": self.stored.lost,
         });
+        if let Some((failed, _)) = path.rsplit_once(ON_FAILURE)
+            && let Some(state) = self.state(failed)
+        {
+            run["failure"] = json!({"step": failed, "reason": state.reason, "message": state.message});
+        }
         let scope = at.scope.with("run", Var::Json(run));
         let scope = if self.fresh.is_empty() {
             scope
@@ -66,7 +72,7 @@ impl Advancer<'_> {
                 Action::Steps(_, inner) => inner.as_slice(),
                 _ => &[],
             };
-            if step.for_each.is_some() {
+            if step.is_loop() {
                 let items = self.state(&own).and_then(|state| state.items.as_deref()).unwrap_or_default();
                 let mut list = Vec::with_capacity(items.len());
                 for item in items {
@@ -149,9 +155,12 @@ impl Advancer<'_> {
     fn recorded_by<'k>(&'k self, steps: &'k [Step], prefix: &str, keys: &mut BTreeSet<&'k str>) {
         for step in steps {
             let own = format!("{prefix}{}", step.name);
-            let items = self.state(&own).and_then(|state| state.items.as_deref());
+            let items = self.state(&own).and_then(|state| state.items.as_deref()).filter(|_| step.is_loop());
             let paths = match items {
-                Some(items) => items.iter().map(|item| format!("{own}[{}]", item.key)).collect(),
+                // The rounds of a `repeat` record nothing for the step itself.
+                Some(items) => (items.iter().map(|item| format!("{own}[{}]", item.key)))
+                    .chain(step.repeat.is_some().then(|| own.clone()))
+                    .collect(),
                 None => vec![own],
             };
             for path in paths {
@@ -167,7 +176,7 @@ impl Advancer<'_> {
                     _ => {}
                 }
                 if let OnFailure::Plan(plan) = &step.on_failure {
-                    self.recorded_by_plan(plan, &format!("{path}/onFailure/"), keys);
+                    self.recorded_by_plan(plan, &format!("{path}{ON_FAILURE}"), keys);
                 }
             }
         }

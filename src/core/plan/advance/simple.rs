@@ -66,7 +66,7 @@ impl Advancer<'_> {
     }
 
     /// Walks what a step contains. After its timeout, what is in flight is settled, and the step fails.
-    fn within(
+    pub(super) fn within(
         &mut self,
         step: &Step,
         path: &str,

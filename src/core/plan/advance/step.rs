@@ -5,11 +5,11 @@ use std::time::Duration;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Map, Value};
 
+use super::super::action::{CallKey, RunAction, SecretOutputs};
 use super::super::eval::{NoValue, duration, truthy};
-use super::super::progress::Effect;
-use super::super::run::{MAX_OUTPUT, MAX_OUTPUTS, MAX_RECORD, StepPhase, short};
+use super::super::run::{MAX_OUTPUT, MAX_OUTPUTS, MAX_RECORD, ON_FAILURE, StepPhase, short};
 use super::{Advancer, At, Failure, Flow, MAX_STEPS, SHOWN_AFTER, millis};
-use crate::package::plan::{Action, OnFailure, Output, Step, written_duration};
+use crate::package::plan::{Action, OnFailure, Output, Repeat, Step, Strategy, written_duration};
 use crate::template::{EvalError, Scope, Var};
 
 /// The text in the status in place of a secret output.
@@ -32,6 +32,14 @@ impl Acted {
     pub(super) fn done() -> Self {
         Self::Done(Vec::new())
     }
+}
+
+/// A step with `repeat`.
+pub(super) struct Rounds<'p> {
+    pub(super) step: &'p Step,
+    pub(super) repeat: &'p Repeat,
+    pub(super) strategy: Strategy,
+    pub(super) steps: &'p [Step],
 }
 
 impl Advancer<'_> {
@@ -217,7 +225,13 @@ impl Advancer<'_> {
 
     fn act<'p>(&mut self, step: &'p Step, path: &str, at: &At<'p>, expired: bool) -> Acted {
         match &step.action {
-            Action::Steps(strategy, steps) => self.phase(step, *strategy, steps, path, at, expired),
+            Action::Steps(strategy, steps) => match &step.repeat {
+                None => self.phase(step, *strategy, steps, path, at, expired),
+                Some(repeat) => {
+                    let rounds = Rounds { step, repeat, strategy: *strategy, steps };
+                    self.in_rounds(&rounds, path, at, expired)
+                }
+            },
             Action::Plan(call) if call.of.is_none() => self.inline(step, call, path, at, expired),
             Action::Apply(members) => self.apply(step, members, path, at, expired),
             Action::Delete(members) => self.delete(step, members, path, at, expired),
@@ -240,13 +254,18 @@ impl Advancer<'_> {
         at: &At<'_>,
         answer: &[(&'static str, Value)],
     ) -> Result<bool, Failure> {
-        if step.outputs.is_empty() && step.record.is_empty() {
+        if step.outputs.is_empty() && step.record.is_empty() && step.store.is_none() {
             self.end(path, StepPhase::Succeeded);
             return Ok(true);
         }
         let mut scope = self.scope(step, path, at);
         for (name, value) in answer {
             scope = scope.with(name, Var::Json(value.clone()));
+        }
+        if let Some(store) = &step.store
+            && !self.store(step, store, path, at, &scope, answer)?
+        {
+            return Ok(false);
         }
         let mut outputs = match self.outputs(&step.outputs, &scope, path) {
             Ok(outputs) => outputs,
@@ -283,7 +302,9 @@ impl Advancer<'_> {
             self.set_record(key, value);
         }
         self.has_outputs |= !outputs.is_empty();
-        self.state_mut(path).outputs = outputs;
+        let state = self.state_mut(path);
+        state.outputs = outputs;
+        state.held = step.store.is_some();
         self.end(path, StepPhase::Succeeded);
         Ok(true)
     }
@@ -333,7 +354,12 @@ impl Advancer<'_> {
             return true;
         }
         if self.world.cluster.secrets(path).is_none() {
-            self.progress.effects.push(Effect::StoreSecrets { step: path.to_owned(), values: secret });
+            let body = self.world.instance.outputs(self.run, path, &secret);
+            self.progress.effects.push(RunAction::StoreSecrets {
+                step: CallKey::new(&self.run.uid, path, 0),
+                values: SecretOutputs(secret),
+                secret: Box::new(body),
+            });
             self.wait_in_flight(path, "StoringSecrets", "secret outputs are being stored");
             return false;
         }
@@ -370,7 +396,7 @@ impl Advancer<'_> {
             self.end(path, StepPhase::Failed);
             return self.ended(step, path).unwrap_or(Flow::Waiting);
         };
-        let flow = self.plan(name, format!("{path}/onFailure/"), at.params.clone(), at.depth + 1);
+        let flow = self.plan(name, format!("{path}{ON_FAILURE}"), at.params.clone(), at.depth + 1);
         match flow {
             Flow::Waiting => return Flow::Waiting,
             Flow::Done => {}

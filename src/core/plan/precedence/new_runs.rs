@@ -5,8 +5,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::super::condition::ConditionState;
+use super::super::origin::is_other_digest;
 use super::super::run::{Cause, Member, Phase, PlanRun};
-use super::super::select::DEPLOY;
+use super::super::select::{DEPLOY, is_named};
 use super::{CLEARED, NEWER_REVISION, NewRun, REFS_CHANGED, Rules, RunWrite, is_exclusive};
 use crate::backoff::Backoff;
 
@@ -214,17 +215,33 @@ impl<'a> Rules<'a> {
         if self.open().iter().any(|run| run.cause() == Cause::Rollout) || self.is_ending_rollout() {
             return None;
         }
-        // A failed rollout is tried again with another spec or revision, or at the request of a person.
+        // A failed rollout is tried again with another spec or revision, if a ref changes that matters to it, or at the request of
+        // a person.
         let has_started = |run: &&&PlanRun| run.status.as_ref().is_some_and(|status| status.origin.is_some());
         let last = self.runs.iter().rev().filter(is_rollout).find(has_started);
         if let Some(status) = last.and_then(|run| run.status.as_ref())
             && matches!(status.phase, Phase::Failed | Phase::Cancelled)
-            && status.origin.as_deref() == Some(self.situation.newest.name)
+            && status.origin.as_deref().is_some_and(|name| self.is_as_good_as_newest(name))
         {
             return None;
         }
         let plan = rollout.plans.first().map_or(DEPLOY, String::as_str);
         Some(NewRun { plan: plan.to_owned(), cause: Cause::Rollout, ..self.numbered() })
+    }
+
+    /// Whether an origin is the newest, or differs from it only by refs that matter to no rollout.
+    fn is_as_good_as_newest(&self, name: &str) -> bool {
+        let newest = &self.situation.newest;
+        let Some(origin) = self.situation.origins.iter().find(|origin| origin.name == name) else {
+            return name == newest.name;
+        };
+        let is_other =
+            |id: &str, now: &str| origin.refs.get(id).is_none_or(|then| is_other_digest(then, now));
+        let matters = |id: &str| is_named(self.situation.plans, id) || (self.situation.is_read)(id);
+        origin.revision == newest.revision
+            && (origin.spec, origin.labels, origin.annotations)
+                == (newest.spec, newest.labels, newest.annotations)
+            && !newest.refs.iter().any(|(id, now)| is_other(id, now) && matters(id))
     }
 
     /// Whether a rollout is active, though it is being ended.

@@ -41,15 +41,18 @@ pub(in crate::plan) fn step(name: &str, action: Action) -> Step {
         when: None,
         unless: None,
         for_each: None,
+        repeat: None,
         timeout: None,
         retries: None,
         until: None,
         on_failure: OnFailure::Fail,
         outputs: Vec::new(),
+        store: None,
         record: Vec::new(),
         message: None,
         expect: None,
         idempotent: false,
+        force: None,
         interruptible: None,
         location: location(name),
     }
@@ -87,6 +90,7 @@ pub(in crate::plan) fn http(name: &str, method: &str, url: &str) -> Step {
         name,
         Action::Http(Box::new(Http {
             method: method.into(),
+            to: None,
             url: text(url),
             hosts: Vec::new(),
             headers: Vec::new(),
@@ -105,8 +109,7 @@ pub(in crate::plan) fn exec(name: &str, child: &str) -> Step {
     step(
         name,
         Action::Exec(Exec {
-            child: members(child),
-            ordinal: None,
+            pod: ChildPod { of: None, child: members(child), ordinal: None },
             container: None,
             command: Tree::List(["etcdctl", "member", "list"].map(|word| Tree::Text(text(word))).into()),
             stdin: None,
@@ -172,11 +175,13 @@ pub(in crate::plan) fn fail(name: &str, message: &str) -> Step {
 pub(in crate::plan) trait StepBuild {
     fn when(self, when: &str) -> Self;
     fn each(self, in_: &str, as_: &str, max_parallel: usize) -> Self;
+    fn repeat(self, pick: &str, as_: &str, until: &str, limit: u32) -> Self;
     fn timeout(self, timeout: &str) -> Self;
     fn retries(self, limit: Option<u32>, backoff: u64) -> Self;
     fn on_failure(self, on_failure: OnFailure) -> Self;
     fn output(self, name: &str, value: &str) -> Self;
     fn records(self, key: &str, value: &str) -> Self;
+    fn stores(self, child: &str, key: &str, value: &str) -> Self;
     fn idempotent(self) -> Self;
 }
 
@@ -187,7 +192,16 @@ impl StepBuild for Step {
     }
 
     fn each(mut self, in_: &str, as_: &str, max_parallel: usize) -> Self {
-        self.for_each = Some(Loop { in_: expr(in_), as_: as_.into(), max_parallel });
+        self.for_each = Some(Loop {
+            in_: expr(in_),
+            as_: as_.into(),
+            max_parallel: Some(Text::literal(max_parallel.into())),
+        });
+        self
+    }
+
+    fn repeat(mut self, pick: &str, as_: &str, until: &str, limit: u32) -> Self {
+        self.repeat = Some(Repeat { pick: expr(pick), as_: as_.into(), until: expr(until), limit });
         self
     }
 
@@ -217,6 +231,11 @@ impl StepBuild for Step {
 
     fn records(mut self, key: &str, value: &str) -> Self {
         self.record.push((key.into(), expr(value)));
+        self
+    }
+
+    fn stores(mut self, child: &str, key: &str, value: &str) -> Self {
+        self.store = Some(Store { child: members(child), data: vec![(key.into(), expr(value))] });
         self
     }
 

@@ -29,7 +29,7 @@ impl Maker {
         let name = format!("s{}", self.names);
         let path = format!("{prefix}{name}");
         let member = format!("members[{}]", self.random.u8(0..4));
-        let kinds = if depth == 0 { 9 } else { 13 };
+        let kinds = if depth == 0 { 9 } else { 14 };
         match self.random.u8(0..kinds) {
             0 => apply(&name, &[&member, "a"]),
             1 => delete(&name, &[&member]),
@@ -60,6 +60,13 @@ impl Maker {
             11 if !in_loop => {
                 let most = self.random.usize(1..3);
                 phase(&name, self.steps(&format!("{path}/"), depth - 1, true)).each("spec.list", "item", most)
+            }
+            12 if !in_loop => {
+                let done = format!("record['{name}'] | default([])");
+                let mut steps = self.steps(&format!("{path}/"), depth - 1, true);
+                steps.push(note("done", &name, &format!("{done} + [item]")));
+                let pick = format!("spec.list | reject('in', {done}) | first");
+                phase(&name, steps).repeat(&pick, "item", &format!("{done} | length == 2"), 2)
             }
             _ => inline(&name, "other"),
         }

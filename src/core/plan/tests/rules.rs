@@ -20,9 +20,11 @@ use crate::plan::*;
 struct Manager {
     plans: Vec<Plan>,
     runs: Vec<PlanRun>,
-    /// All specs that were rolled out, by the name of their origin.
-    specs: BTreeMap<String, Value>,
+    /// All specs and refs that were rolled out, by the name of their origin.
+    origins: BTreeMap<String, (Value, BTreeMap<String, String>)>,
     spec: Value,
+    /// The digests of the refs.
+    refs: BTreeMap<String, String>,
     revision: String,
     memory: Memory,
     deleting: bool,
@@ -62,8 +64,9 @@ impl Manager {
         let mut manager = Self {
             plans,
             runs: Vec::new(),
-            specs: BTreeMap::new(),
+            origins: BTreeMap::new(),
             spec: json!({"size": 1}),
+            refs: BTreeMap::new(),
             revision: "1".into(),
             memory: Memory::new(Of { name: "x".into(), ..Of::default() }, "i"),
             deleting: false,
@@ -90,22 +93,36 @@ impl Manager {
     }
 
     fn origin_name(&self) -> String {
-        format!("o-{}-{}", self.revision, self.spec)
+        format!("o-{}-{}{:?}", self.revision, self.spec, self.refs)
     }
 
     fn agenda(&self) -> Agenda {
         let runs = self.memory.recall(self.runs.clone()).runs;
         let name = self.origin_name();
-        let refs = BTreeMap::new();
+        let none = serde_json::Map::new();
         let revision = |name: &str| name.split('-').nth(1).unwrap_or_default().to_owned();
         let revisions: BTreeMap<&String, String> =
-            self.specs.keys().map(|name| (name, revision(name))).collect();
+            self.origins.keys().map(|name| (name, revision(name))).collect();
         let stored = |name: &str| {
-            let (name, spec) = self.specs.get_key_value(name)?;
-            Some(ComparedOrigin { name, revision: &revisions[name], spec, refs: &refs })
+            let (name, (spec, refs)) = self.origins.get_key_value(name)?;
+            Some(ComparedOrigin {
+                name,
+                revision: &revisions[name],
+                spec,
+                labels: &none,
+                annotations: &none,
+                refs,
+            })
         };
-        let in_store: Vec<ComparedOrigin<'_>> = self.specs.keys().filter_map(|name| stored(name)).collect();
-        let newest = ComparedOrigin { name: &name, revision: &self.revision, spec: &self.spec, refs: &refs };
+        let in_store: Vec<ComparedOrigin<'_>> = self.origins.keys().filter_map(|name| stored(name)).collect();
+        let newest = ComparedOrigin {
+            name: &name,
+            revision: &self.revision,
+            spec: &self.spec,
+            labels: &none,
+            annotations: &none,
+            refs: &self.refs,
+        };
         let started: Vec<&PlanRun> = runs
             .iter()
             .filter(|run| {
@@ -141,6 +158,7 @@ impl Manager {
             newest,
             origins: &in_store,
             rollout: select(&change).filter(|_| self.rolls_out),
+            is_read: &|_| false,
             losses: self.losses.clone(),
             conditions: self.conditions.clone(),
             due: self.due.clone(),
@@ -204,7 +222,7 @@ impl Manager {
                     let before = self.run(&run).phase();
                     assert!(!before.is_final(), "{run} has ended");
                     if let Some(origin) = &status.origin {
-                        self.specs.insert(origin.clone(), self.spec.clone());
+                        self.origins.insert(origin.clone(), (self.spec.clone(), self.refs.clone()));
                     }
                     self.run_mut(&run).status = Some(*status);
                 }

@@ -19,7 +19,10 @@ fn on(name: &str, children: &[&str], events: Vec<Event>) -> Plan {
 fn paths(paths: &[&str]) -> Event {
     let spec = |path: &&str| match path.strip_prefix("refs.") {
         Some(id) => ChangedPath::Ref(id.into()),
-        None => ChangedPath::Spec(path.split('.').map(str::to_owned).collect()),
+        None => match path.strip_prefix("metadata.annotations.") {
+            Some(key) => ChangedPath::Metadata { field: "annotations", key: key.into() },
+            None => ChangedPath::Spec(path.split('.').map(str::to_owned).collect()),
+        },
     };
     Event::Changed(paths.iter().map(spec).collect())
 }
@@ -47,6 +50,7 @@ fn selected_after(
     let refs = |value: &Value| -> BTreeMap<String, String> {
         BTreeMap::from([("tls".to_owned(), value["tls"].to_string())])
     };
+    let none = &serde_json::Map::new();
     let all: Vec<_> = std::iter::once(&newest).chain(in_use).map(|value| refs(value)).collect();
     let origins: Vec<ComparedOrigin<'_>> = std::iter::once(&newest)
         .chain(in_use)
@@ -55,6 +59,8 @@ fn selected_after(
             name: "",
             revision: value["revision"].as_str().unwrap_or("1"),
             spec: &value["spec"],
+            labels: none,
+            annotations: value["annotations"].as_object().unwrap_or(none),
             refs,
         })
         .collect();
@@ -96,6 +102,29 @@ fn each_path_selects_the_plan_that_names_it_most_specifically() {
         let found = selected(&etcd(), &merged, &[&old], &[]).unwrap_or_default();
         assert_eq!(found, expected, "{newest}");
     }
+}
+
+#[test]
+fn annotation_selects_the_plans_that_name_it() {
+    let plans = [
+        on("update", &["members"], vec![Event::Changed(Vec::new())]),
+        on(
+            "roll",
+            &["members"],
+            vec![paths(&["metadata.annotations.example.com/restarted-at", "spec.version"])],
+        ),
+    ];
+    let old = json!({"spec": {"size": 3}, "annotations": {"example.com/restarted-at": "1", "note": "a"}});
+    for (annotations, expected) in [
+        (json!({"example.com/restarted-at": "1", "note": "b"}), vec![]),
+        (json!({"example.com/restarted-at": "2"}), vec!["roll"]),
+        (json!({}), vec!["roll"]),
+    ] {
+        let new = json!({"spec": {"size": 3}, "annotations": annotations});
+        assert_eq!(selected(&plans, &new, &[&old], &[]).unwrap_or_default(), expected, "{annotations}");
+    }
+    let both = json!({"spec": {"size": 4}});
+    assert_eq!(selected(&plans, &both, &[&old], &[]).unwrap(), ["update", "roll"]);
 }
 
 #[test]

@@ -32,6 +32,10 @@ pub(super) struct Cluster {
     pub(super) replies: HashMap<String, Vec<Result<Reply, CallFailure>>>,
     /// Requests as the servers have seen them: step, idempotency key, body.
     pub(super) requests: Vec<(String, String, String)>,
+    /// The encoded data of Secrets, by the name of the member.
+    pub(super) secret_data: BTreeMap<String, serde_json::Map<String, Value>>,
+    /// Whether it is not known yet what the Secret of the run holds.
+    pub(super) is_unread: bool,
     /// Members that do not become ready when they are written.
     pub(super) stuck: Vec<Member>,
     pub(super) refs: BTreeMap<String, Var>,
@@ -109,7 +113,7 @@ impl ClusterView for View<'_> {
         self.0.members.get(member).cloned().unwrap_or_default()
     }
 
-    fn pod(&self, child: &str, key: Option<&Value>, _: Option<u64>) -> Result<Pod, String> {
+    fn pod(&self, &PodQuery { child, key, .. }: &PodQuery<'_>) -> Result<Pod, String> {
         let member = Member::new(child, key.cloned());
         match self.0.members.get(&member) {
             Some(state) if state.exists => {
@@ -137,7 +141,20 @@ impl ClusterView for View<'_> {
         }
     }
 
+    fn secret(&self, member: &Member) -> Result<Option<LiveSecret>, String> {
+        let name = member.to_string();
+        let object = RunRef { name: name.clone(), ..RunRef::default() };
+        Ok(self.0.secret_data.get(&name).map(|data| LiveSecret { object, data: SecretOutputs(data.clone()) }))
+    }
+
+    fn unread(&self, _: &str) -> Option<String> {
+        self.0.is_unread.then(|| "Secret x is being listed".to_owned())
+    }
+
     fn secrets(&self, step: &str) -> Option<serde_json::Map<String, Value>> {
+        if self.0.is_unread {
+            return None;
+        }
         self.1.secrets.get(step).cloned()
     }
 }
@@ -269,6 +286,7 @@ impl Sim {
             uid: "instance".into(),
             namespace: "ns".into(),
             digest_key: b"key".to_vec(),
+            ..Instance::default()
         };
         let world = World {
             engine: &ENGINE,
@@ -290,8 +308,8 @@ impl Sim {
     pub(super) fn store(&mut self, progress: Progress) {
         let Some(status) = progress.status else { return };
         self.store_only(status);
-        for intent in progress.intents {
-            self.memory.intents.insert((intent.step, intent.attempt), intent.request);
+        for (call, request) in progress.intents {
+            self.memory.intents.insert((call.step.into(), call.attempt), request);
         }
     }
 
@@ -307,35 +325,51 @@ impl Sim {
         self.run = parsed;
     }
 
-    pub(super) fn carry_out(&mut self, effect: &Effect) {
+    pub(super) fn carry_out(&mut self, effect: &RunAction) {
         self.cluster.uid += 1;
-        let uid = format!("uid-{}", self.cluster.uid);
+        let object = |name: &str| RunRef {
+            name: name.to_owned(),
+            uid: format!("uid-{}", self.cluster.uid),
+            ..RunRef::default()
+        };
         match effect {
-            Effect::CreateJob { step, attempt, job } => {
+            RunAction::Create(RunObject::Job, job) => {
                 let name = job["metadata"]["name"].as_str().unwrap().to_owned();
+                let is_its = |step: &&StepState| step.objects.iter().any(|object| object.name == name);
+                let (step, attempt) = self
+                    .status()
+                    .steps
+                    .iter()
+                    .find(is_its)
+                    .map(|step| (step.path.clone(), step.attempt))
+                    .unwrap();
                 assert!(job["spec"].get("ttlSecondsAfterFinished").is_none());
                 if self.cluster.jobs.contains_key(&name) {
                     return;
                 }
-                let before = self.cluster.created_jobs.iter().filter(|(known, ..)| known == step).count();
+                let before = self.cluster.created_jobs.iter().filter(|(known, ..)| *known == step).count();
                 let result =
-                    self.cluster.job_results.get(step).and_then(|results| results.get(before)).cloned();
+                    self.cluster.job_results.get(&step).and_then(|results| results.get(before)).cloned();
                 let result = result.unwrap_or_else(|| JobResult::Completed(Some(r#"{"id": 7}"#.into())));
                 let result = if result == JobResult::Reading { None } else { Some(result) };
-                self.cluster.created_jobs.push((step.clone(), *attempt, name.clone()));
-                self.cluster.jobs.insert(name, Job { uid, result, ..Job::default() });
+                self.cluster.created_jobs.push((step, attempt, name.clone()));
+                let object = object(&name);
+                self.cluster.jobs.insert(name, Job { object, result, ..Job::default() });
             }
-            Effect::DeleteJob { name, uid } => {
-                assert_eq!(self.cluster.jobs[name].uid, *uid);
-                self.cluster.jobs.remove(name);
+            RunAction::Delete(RunObject::Job, job) => {
+                assert_eq!(self.cluster.jobs[&job.name].object, *job);
+                self.cluster.jobs.remove(&job.name);
             }
-            Effect::ReleaseJob { name, .. } => self.cluster.jobs.get_mut(name).unwrap().has_ttl = true,
-            Effect::Call { step, attempt, request } => {
+            RunAction::Change(RunObject::Job, job, _) => {
+                self.cluster.jobs.get_mut(&job.name).unwrap().has_ttl = true;
+            }
+            RunAction::Call(CallKey { step, attempt, .. }, request) => {
                 if self.silent {
                     return;
                 }
+                let step = &**step;
                 let before = self.cluster.requests.iter().filter(|(known, ..)| known == step).count();
-                let (key, body, default) = match request {
+                let (key, body, default) = match &**request {
                     Request::Http(http) => {
                         let key = http.headers.iter().find(|(name, _)| name == "Idempotency-Key").unwrap();
                         let body = String::from_utf8(http.body.clone()).unwrap();
@@ -353,25 +387,41 @@ impl Sim {
                         self.cluster.by_key.insert(key.clone(), reply.clone());
                     }
                 }
-                self.cluster.requests.push((step.clone(), key, body));
-                let answer = (reply, request.clone());
-                self.memory.answers.insert((step.clone(), *attempt), answer);
+                self.cluster.requests.push((step.to_owned(), key, body));
+                let answer = (reply, (**request).clone());
+                self.memory.answers.insert((step.to_owned(), *attempt), answer);
             }
-            Effect::CreateRun { name, .. } => {
+            RunAction::Create(RunObject::PlanRun, run) => {
+                let name = run["metadata"]["name"].as_str().unwrap();
                 let recorded = serde_json::Map::from_iter([("site".to_owned(), json!("b"))]);
-                let found =
-                    OtherRun::Found { uid, phase: Phase::Succeeded, message: String::new(), recorded };
-                self.cluster.runs.entry(name.clone()).or_insert(found);
+                let found = OtherRun::Found {
+                    object: object(name),
+                    phase: Phase::Succeeded,
+                    message: String::new(),
+                    recorded,
+                };
+                self.cluster.runs.entry(name.to_owned()).or_insert(found);
             }
-            Effect::CancelRun { name, .. } => {
+            RunAction::Change(RunObject::PlanRun, run, _) => {
                 let recorded = serde_json::Map::new();
-                let found =
-                    OtherRun::Found { uid, phase: Phase::Cancelled, message: String::new(), recorded };
-                self.cluster.runs.insert(name.clone(), found);
+                let found = OtherRun::Found {
+                    object: run.clone(),
+                    phase: Phase::Cancelled,
+                    message: String::new(),
+                    recorded,
+                };
+                self.cluster.runs.insert(run.name.clone(), found);
             }
-            Effect::StoreSecrets { step, values } => {
-                self.memory.secrets.insert(step.clone(), values.clone());
+            RunAction::StoreSecrets { step, values, .. } => {
+                self.memory.secrets.insert(step.step.to_string(), values.0.clone());
             }
+            RunAction::StoreInChild { secret, data, .. } => {
+                let live = self.cluster.secret_data.get_mut(&secret.name).unwrap();
+                for (key, value) in &data.0 {
+                    assert!(live.insert(key.clone(), value.clone()).is_none(), "{key} is overwritten");
+                }
+            }
+            other => panic!("a step has no such effect: {other:?}"),
         }
     }
 
@@ -387,7 +437,7 @@ impl Sim {
                 }
                 self.cluster.members.insert(member.clone(), state);
             }
-            Verb::Delete => {
+            Verb::Delete | Verb::ForceDelete => {
                 assert!(self.status().has_deleted(member), "{member} is recorded before it is deleted");
                 self.cluster.deleted.push(member.clone());
                 self.cluster.members.remove(member);
@@ -457,6 +507,11 @@ impl Sim {
             }
         }
         panic!("it does not end: {:?}", self.status());
+    }
+
+    /// Whether no secret values of steps are stored.
+    pub(super) fn memory_has_no_secrets(&self) -> bool {
+        self.memory.secrets.is_empty()
     }
 
     /// The manager dies: what it remembers is lost.

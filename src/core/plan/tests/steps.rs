@@ -5,6 +5,8 @@ mod endings;
 mod flow;
 mod jobs;
 mod members;
+mod repeat;
+mod store;
 mod waiting;
 
 use serde_json::json;

@@ -103,7 +103,8 @@ fn an_indexed_job_has_a_pod_for_each_index() {
         (&json!("0,2,3"), &json!(3), &json!(2))
     );
     // The first failure was not later than a success, so only the second one delayed the next pod.
-    cluster.api.set_programs(Box::new(Script(BTreeMap::from([("load", ends_after(1, 0))]))));
+    let now = cluster.now;
+    cluster.api.set_programs(Box::new(Script(BTreeMap::from([("load", ends_after(1, 0))]))), now);
     cluster.pass(30);
     let load = cluster.get(&format!("{JOBS}/load"));
     assert_eq!(load["status"]["completedIndexes"], "0-3");

@@ -127,6 +127,40 @@ fn a_pod_is_gone_when_its_programs_have_stopped() {
     assert!(cluster.names(PODS).is_empty());
 }
 
+/// The kubelet does not answer: what it has said last remains, and the pod goes only without a grace period.
+#[test]
+fn a_pod_of_a_dead_node_goes_only_by_force() {
+    let mut cluster = Cluster::new();
+    cluster.create(PODS, &pod("db"));
+    cluster.pass(5);
+    let taint = |taints: Value| json!({"spec": {"taints": taints}});
+    let dead = taint(json!([{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}]));
+    cluster.patch("/api/v1/nodes/embedded", &dead);
+    cluster.pass(1);
+    let db = cluster.get(&format!("{PODS}/db"));
+    assert_eq!(conditions(&db)["Ready"], "False ");
+    assert_eq!(conditions(&db)["ContainersReady"], "True ");
+    cluster.create(PODS, &pod("other"));
+    cluster.pass(298);
+    let other = cluster.get(&format!("{PODS}/other"));
+    let message = other["status"]["conditions"][0]["message"].as_str().unwrap();
+    assert!(
+        message.starts_with(
+            "0/1 nodes are available: 1 node(s) had untolerated taint {node.kubernetes.io/unreachable: }."
+        ),
+        "{message}"
+    );
+    assert_eq!(cluster.get(&format!("{PODS}/db"))["metadata"]["deletionTimestamp"], Value::Null);
+    cluster.pass(3600);
+    assert_ne!(cluster.get(&format!("{PODS}/db"))["metadata"]["deletionTimestamp"], Value::Null);
+    cluster.send("DELETE", &format!("{PODS}/db?gracePeriodSeconds=0"), &Value::Null);
+    cluster.settle();
+    assert_eq!(cluster.names(PODS), ["other"]);
+    cluster.patch("/api/v1/nodes/embedded", &taint(Value::Null));
+    cluster.pass(5);
+    assert_eq!(conditions(&cluster.get(&format!("{PODS}/other")))["Ready"], "True ");
+}
+
 #[test]
 fn an_eviction_waits_for_the_budget() {
     let mut cluster = Cluster::new();
@@ -202,7 +236,7 @@ fn commands_run_in_containers_that_run() {
     assert_eq!((failed.code(), failed.message()), (404, "pods \"none\" not found"));
     assert_eq!(cluster.get(&format!("{PODS}/web/log")), "first\nlast of main\n");
     assert_eq!(cluster.get(&format!("{PODS}/web/log?tailLines=1&container=main")), "last of main\n");
-    let call = Call { method: "GET", url: "http://x/", headers: &[], body: b"", now };
+    let call = Call { pod: None, method: "GET", url: "http://x/", headers: &[], body: b"", now };
     assert_eq!(cluster.api.call(&call).unwrap().body, b"http://x/");
 }
 
@@ -301,4 +335,54 @@ fn controllers_that_missed_events_look_at_all_objects() {
     assert!(pods.len() == 1 && pods[0].starts_with("new-"), "{pods:?}");
     assert_eq!(cluster.names(DEPLOYMENTS), ["new"]);
     assert!(cluster.api.controllers.kubelet.runs.len() == 1 && cluster.api.next_due().is_none());
+}
+
+#[test]
+fn containers_that_cannot_start_wait_and_try_again() {
+    let broken = Course {
+        waiting: "ImagePullBackOff".to_owned(),
+        message: "no such image".to_owned(),
+        ..Course::default()
+    };
+    let mut cluster = Cluster::with(&[("app", broken)]);
+    cluster.create(PODS, &pod("app"));
+    cluster.pass(35);
+    let app = cluster.get(&format!("{PODS}/app"));
+    let main = &app["status"]["containerStatuses"][0];
+    let waiting = json!({"reason": "ImagePullBackOff", "message": "no such image"});
+    assert_eq!((&main["state"]["waiting"], &main["restartCount"]), (&waiting, &json!(0)));
+    assert_eq!((&app["status"]["phase"], &main["imageID"]), (&json!("Pending"), &json!("")));
+    assert_eq!(conditions(&app)["Ready"], "False ContainersNotReady");
+    let due = cluster.api.next_due().unwrap();
+    assert_eq!(due.duration_since(cluster.now), SignedDuration::from_secs(35), "after 10, 20 and 40 seconds");
+    // Now the image is there.
+    let now = cluster.now;
+    cluster.api.set_programs(Box::new(Script::default()), now);
+    cluster.pass(36);
+    let app = cluster.get(&format!("{PODS}/app"));
+    assert_eq!((&app["status"]["phase"], &*conditions(&app)["Ready"]), (&json!("Running"), "True "));
+}
+
+#[test]
+fn a_changed_image_restarts_the_containers_of_a_pod() {
+    let once = Course { ready_after: Some(Duration::ZERO), ..ends_after(100, 0) };
+    let mut cluster = Cluster::with(&[("once", once)]);
+    let mut once = pod("once");
+    once["spec"]["restartPolicy"] = "Never".into();
+    cluster.create(PODS, &once);
+    cluster.create(PODS, &pod("web"));
+    cluster.pass(5);
+    for (name, code) in [("once", 143), ("web", 0)] {
+        let mut containers = pod(name)["spec"]["containers"].take();
+        containers[0]["image"] = "image:2".into();
+        let live = cluster.get(&format!("{PODS}/{name}"));
+        containers[0]["volumeMounts"] = live["spec"]["containers"][0]["volumeMounts"].clone();
+        cluster.patch(&format!("{PODS}/{name}"), &json!({"spec": {"containers": containers}}));
+        cluster.pass(1);
+        let pod = cluster.get(&format!("{PODS}/{name}"));
+        let main = &pod["status"]["containerStatuses"][0];
+        assert_eq!((&main["restartCount"], &main["image"]), (&json!(1), &json!("image:2")), "{main:#}");
+        assert_eq!(main["lastState"]["terminated"]["exitCode"], code);
+        assert_eq!(conditions(&pod)["Ready"], "True ");
+    }
 }

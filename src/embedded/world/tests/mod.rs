@@ -117,7 +117,15 @@ impl Play {
         let headers = [("idempotency-key".to_owned(), key.to_owned())];
         let headers = if key.is_empty() { &[][..] } else { &headers[..] };
         let now = self.now();
-        self.world.call(&Call { method, url, headers, body: body.as_bytes(), now }, &self.objects)
+        self.world.call(&Call { pod: None, method, url, headers, body: body.as_bytes(), now }, &self.objects)
+    }
+
+    /// The body of a pod's answer.
+    fn asks(&mut self, name: &str, url: &str) -> Result<String, String> {
+        let (pod, now) = (self.objects.object("v1", "Pod", "n", name).unwrap(), self.now());
+        let call = Call { pod: Some(&pod), method: "GET", url, headers: &[], body: b"", now };
+        let reply = self.world.call(&call, &self.objects)?;
+        Ok(String::from_utf8(reply.body).unwrap())
     }
 
     /// Status and body of an answer.

@@ -25,7 +25,13 @@ fn the_first_rule_that_holds_answers() {
     let course = play.start(&labelled("job"));
     assert_eq!(
         course,
-        Course { ready_after: second(0), ends_after: second(2), exit_code: 2, message: "{\"a\":1}".into() }
+        Course {
+            ready_after: second(0),
+            ends_after: second(2),
+            exit_code: 2,
+            message: "{\"a\":1}".into(),
+            ..Course::default()
+        }
     );
     assert_eq!(play.start(&labelled("never")).ready_after, None);
     // Without a rule, as without a world.
@@ -298,4 +304,49 @@ fn worlds_of_several_packages_play_together() {
         ["c.yaml", "d.yaml"].iter().all(|name| files.iter().any(|at| at.source.name == *name)),
         "{errors:?}"
     );
+}
+
+#[test]
+fn containers_may_not_start() {
+    let mut play = Play::of("pods:\n- {waiting: ErrImagePull, message: 'no {{ pod.metadata.name }}'}\n");
+    let course = play.start(&pod("a"));
+    assert_eq!((&*course.waiting, &*course.message), ("ErrImagePull", "no a"));
+}
+
+#[test]
+fn a_changed_world_keeps_states_that_begin_as_before() {
+    let text = |count: u8, size: u8| {
+        format!(
+            "state: {{count: {count}, size: {size}}}\nshared: {{all: 0}}\n\
+             exec:\n- command: [add]\n  do: [{{set: {{state.count: '{{{{ state.count + 1 }}}}', state.size: 9, shared.all: 7}}}}]\n\
+             - {{command: [get], stdout: '{{{{ state.count }}}} {{{{ state.size }}}} {{{{ shared.all }}}} {{{{ pods | length }}}}'}}\n\
+             pods:\n- {{readyWhen: state.count == 1}}\n"
+        )
+    };
+    let mut play = Play::of(&text(0, 3));
+    play.start(&pod("a"));
+    play.exec("a", "add");
+    assert_eq!(play.prints("a", "get"), "1 9 7 1");
+    let mut changed = Play::of(&text(0, 5));
+    changed.objects = std::mem::take(&mut play.objects);
+    changed.world.resume(&play.world.memory(), &[pod("a")], &changed.objects, Timestamp::UNIX_EPOCH);
+    assert_eq!(changed.prints("a", "get"), "1 5 7 1");
+    assert!(changed.ready("a"));
+}
+
+#[test]
+fn pods_answer_requests_in_their_own_state() {
+    let mut play = Play::of(
+        "state: {num: 0}\n\
+         http:\n\
+         - {url: 'http://a/x/{id}', body: outside}\n\
+         - {port: 80, path: '/x/{id}', body: '{{ pod.metadata.name }} {{ id }} {{ query.q }} {{ state.num }}'}\n\
+         - {path: /count, do: [{set: {state.num: '{{ state.num + 1 }}'}}], body: '{{ state.num }}'}\n",
+    );
+    play.start(&pod("a"));
+    assert_eq!(play.asks("a", "http://a:8080/count"), Ok("1".into()));
+    assert_eq!(play.asks("a", "https://s.example:80/x/b%20c?q=1"), Ok("a b c 1 1".into()));
+    assert!(play.asks("a", "http://a:81/x/b").is_err(), "another port");
+    assert_eq!(play.answer("GET", "http://a/x/1", &Value::Null), (200, json!("outside")));
+    assert!(play.world.faults().is_empty());
 }

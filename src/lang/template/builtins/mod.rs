@@ -77,7 +77,7 @@ impl fmt::Debug for Function {
 impl Function {
     /// Whether its value is generated once and kept in the object.
     pub(super) fn generates(&self) -> bool {
-        matches!(self.name, "password" | "tls_self_signed")
+        matches!(self.name, "password" | "tls_ca" | "tls_self_signed" | "tls_signed")
     }
 }
 
@@ -366,11 +366,18 @@ static FUNCTIONS: &[Function] = &[
     Function { name: "namespace", sig: sig!(0,), keywords: true, run: lists::namespace },
     Function { name: "password", sig: sig!(0, "length"), keywords: false, run: secrets::password },
     Function { name: "range", sig: sig!(1, "lower", "upper", "step"), keywords: false, run: numbers::range },
+    Function { name: "tls_ca", sig: sig!(1, "name", "days"), keywords: false, run: secrets::tls_ca },
     Function {
         name: "tls_self_signed",
         sig: sig!(1, "names", "days"),
         keywords: false,
         run: secrets::tls_self_signed,
+    },
+    Function {
+        name: "tls_signed",
+        sig: sig!(2, "names", "ca", "days", "cn"),
+        keywords: false,
+        run: secrets::tls_signed,
     },
 ];
 

@@ -2,6 +2,7 @@
 //! marker by the live value, or by a new value when it creates the object.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
@@ -10,15 +11,20 @@ use serde_json::{Map, Value};
 use super::Args;
 use crate::template::errors::{Fault, Res};
 use crate::template::limits::Run;
+use crate::template::ops;
 use crate::template::value::{Name, Val};
 
 /// The minimum and maximum length of a password.
 const LENGTHS: std::ops::RangeInclusive<usize> = 8..=256;
 /// The maximum number of names of a certificate.
 const MAX_NAMES: usize = 100;
-/// The default and maximum validity of a certificate: ten years, a hundred years.
+/// The validity of a certificate that signs itself or others, and of one that a CA signs, if nothing else is said; and the maximum: ten years,
+/// ninety days, a hundred years.
 const DAYS: usize = 3_650;
+const SIGNED_DAYS: usize = 90;
 const MAX_DAYS: usize = 36_500;
+/// The maximum length of a common name.
+const MAX_COMMON_NAME: usize = 64;
 
 /// The keys of markers. They are random per process, so a value of an instance cannot imitate a marker.
 struct Marks {
@@ -50,7 +56,48 @@ pub(super) fn password(_: &Run<'_>, args: &Args<'_>, _: &[(Name, Val)]) -> Res<V
 
 /// `tls_self_signed(names, days)`: replaces a whole map by a certificate and its key.
 pub(super) fn tls_self_signed(run: &Run<'_>, args: &Args<'_>, _: &[(Name, Val)]) -> Res<Val> {
+    let names = host_names(run, args.need(0)?)?;
+    mark([("cn", first_short(&names)), ("names", Val::list(names)?), ("days", days(args, 1, DAYS)?)])
+}
+
+/// `tls_ca(name, days)`: replaces a whole map by the certificate of a certificate authority and its key.
+pub(super) fn tls_ca(run: &Run<'_>, args: &Args<'_>, _: &[(Name, Val)]) -> Res<Val> {
+    let name = common_name(&args.need_text(run, 0)?)?;
+    mark([("cn", name), ("signs", Val::Bool(true)), ("days", days(args, 1, DAYS)?)])
+}
+
+/// `tls_signed(names, ca, days, cn)`: replaces a whole map by a certificate that a CA signs, and its key.
+pub(super) fn tls_signed(run: &Run<'_>, args: &Args<'_>, _: &[(Name, Val)]) -> Res<Val> {
+    let cn = args.text(run, 3)?.map(|name| common_name(&name)).transpose()?;
     let names = match args.need(0)? {
+        // A client may be known by its common name only.
+        Val::List(list) if list.items.is_empty() && cn.is_some() => Vec::new(),
+        names => host_names(run, names)?,
+    };
+    let ca = args.need(1)?;
+    let part = |key: &str| -> Res<Val> {
+        let value = ops::item(run, ca, &Val::str(key))?;
+        if value.is_absent() {
+            let help = "pass the data of a Secret with tls_ca, or of one that has both: ca=children.ca.data";
+            return Err(Fault::failed(format!("the CA has no {key}")).help(help.to_owned()));
+        }
+        Ok(Val::Str(value.defined()?.text(run)?))
+    };
+    let ca = [("crt", part("tls.crt")?), ("key", part("tls.key")?)];
+    let ca = Val::map(ca.into_iter().map(|(key, value)| (Name::from(key), value)).collect())?;
+    let cn = cn.unwrap_or_else(|| first_short(&names));
+    mark([("cn", cn), ("names", Val::list(names)?), ("ca", ca), ("days", days(args, 2, SIGNED_DAYS)?)])
+}
+
+/// The marker of a certificate.
+fn mark(of: impl IntoIterator<Item = (&'static str, Val)>) -> Res<Val> {
+    let of = of.into_iter().map(|(key, value)| (Name::from(key), value)).collect();
+    Val::map(BTreeMap::from([(Name::from(marks().certificate.as_str()), Val::map(of)?)]))
+}
+
+/// One name of a certificate, or a list of them.
+fn host_names(run: &Run<'_>, names: &Val) -> Res<Vec<Val>> {
+    let names = match names {
         name @ Val::Str(_) => vec![name.text(run)?],
         list => list
             .iterate(run)?
@@ -70,16 +117,29 @@ pub(super) fn tls_self_signed(run: &Run<'_>, args: &Args<'_>, _: &[(Name, Val)])
     if !names.iter().all(|name| is_host(name)) {
         return Err(Fault::failed("a name of a certificate is neither a DNS name nor an IP address"));
     }
-    let days = args.count(1, DAYS, MAX_DAYS)?;
-    if days == 0 {
-        return Err(Fault::failed("a certificate is valid for at least one day"));
+    Ok(names.into_iter().map(Val::Str).collect())
+}
+
+/// The common name of a certificate for which none is given: the first of its names that is short enough.
+fn first_short(names: &[Val]) -> Val {
+    let is_short = |name: &&Val| matches!(name, Val::Str(name) if name.len() <= MAX_COMMON_NAME);
+    names.iter().find(is_short).cloned().unwrap_or_else(|| Val::str("operetta"))
+}
+
+fn common_name(name: &str) -> Res<Val> {
+    let length = name.chars().count();
+    if !(1..=MAX_COMMON_NAME).contains(&length) || name.chars().any(char::is_control) {
+        let message = format!("a common name has 1 to {MAX_COMMON_NAME} characters that can be printed");
+        return Err(Fault::failed(message));
     }
-    let names = names.into_iter().map(Val::Str).collect();
-    let of = BTreeMap::from([
-        (Name::from("names"), Val::list(names)?),
-        (Name::from("days"), Val::Int(i128::try_from(days).unwrap_or_default())),
-    ]);
-    Val::map(BTreeMap::from([(Name::from(marks().certificate.as_str()), Val::map(of)?)]))
+    Ok(Val::str(name))
+}
+
+fn days(args: &Args<'_>, index: usize, default: usize) -> Res<Val> {
+    match args.count(index, default, MAX_DAYS)? {
+        0 => Err(Fault::failed("a certificate is valid for at least one day")),
+        days => Ok(Val::usize(days)),
+    }
 }
 
 /// Whether a certificate may contain the name: an IP address, or a DNS name, possibly with a leading wildcard.
@@ -94,13 +154,39 @@ fn is_host(name: &str) -> bool {
     name.parse::<IpAddr>().is_ok() || (host.len() <= 253 && host.split('.').all(is_label))
 }
 
-/// The content of a new self-signed certificate.
+/// The content of a new certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Certificate {
+    /// The common name.
+    pub common_name: String,
     /// DNS names and IP addresses.
     pub names: Vec<String>,
     /// Its validity in days.
     pub days: u32,
+    /// Who signs it.
+    pub signer: Signer,
+}
+
+/// Who signs a new certificate.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Signer {
+    /// Its own key.
+    Itself,
+    /// Its own key, and it signs others.
+    Authority,
+    /// A certificate authority, of which these are the certificate and the key, as in the data of a Secret.
+    Ca([String; 2]),
+}
+
+impl fmt::Debug for Signer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Itself => "Itself",
+            Self::Authority => "Authority",
+            // The key is secret.
+            Self::Ca(_) => "Ca",
+        })
+    }
 }
 
 /// The length of the password for a rendered value, if the value is a marker.
@@ -113,8 +199,15 @@ pub fn password_length(value: &Value) -> Option<usize> {
 /// `tls.key`.
 pub fn take_certificate(map: &mut Map<String, Value>) -> Option<Certificate> {
     let of = map.remove(&marks().certificate)?;
-    let names = of["names"].as_array()?.iter().filter_map(Value::as_str).map(str::to_owned).collect();
-    Some(Certificate { names, days: u32::try_from(of["days"].as_u64()?).ok()? })
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let names = of["names"].as_array().into_iter().flatten().filter_map(text).collect();
+    let signer = match (text(&of["ca"]["crt"]), text(&of["ca"]["key"])) {
+        (Some(certificate), Some(key)) => Signer::Ca([certificate, key]),
+        _ if of["signs"] == true => Signer::Authority,
+        _ => Signer::Itself,
+    };
+    let days = u32::try_from(of["days"].as_u64()?).ok()?;
+    Some(Certificate { common_name: text(&of["cn"])?, names, days, signer })
 }
 
 /// Whether a rendered value contains a marker.

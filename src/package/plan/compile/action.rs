@@ -8,7 +8,7 @@ use crate::api::Gvk;
 use crate::compiler::{Compiler, Names, near};
 use crate::decode::{At, Must};
 use crate::manifest::Tree;
-use crate::plan::{Action, Call, Exec, Members, Of, Patch, Until, manifest};
+use crate::plan::{Action, Call, ChildPod, Exec, Members, Of, Other, Patch, Until, manifest};
 use crate::template::Text;
 
 impl Compiler<'_> {
@@ -39,11 +39,62 @@ impl Compiler<'_> {
             }
             _ => {}
         }
+        self.member_of_any(source)
+    }
+
+    /// Compiles a reference to a child of this or another kind.
+    fn member_of_any(&mut self, source: &At<manifest::Members>) -> Option<Members> {
+        let manifest::Members { child, key } = &source.value;
         let key = match key {
             Some(key) => Some(self.member_key(key, source)?),
             None => None,
         };
         Some(Members { child: child.clone(), key, location: source.at.clone() })
+    }
+
+    /// Compiles the reference to a pod of a child. Whether another instance has the child is checked once all kinds are
+    /// compiled: see [`Compiler::others`].
+    pub(super) fn child_pod(
+        &mut self,
+        of: Option<&At<String>>,
+        child: &At<manifest::Members>,
+        ordinal: Option<&Tree>,
+        names: &Names<'_>,
+    ) -> Option<ChildPod> {
+        let of = match of {
+            None => None,
+            Some(of) => Some(self.other(of, names)?),
+        };
+        let members = match &of {
+            None => self.member(child, names),
+            Some(_) => self.member_of_any(child),
+        };
+        let ordinal = match ordinal {
+            None => None,
+            Some(Tree::Text(source)) => Some(self.text(source)?),
+            Some(Tree::Constant(value @ Value::Number(_))) => Some(Text::literal(value.clone())),
+            Some(_) => {
+                let error = child
+                    .error("package::type", "the ordinal must be a number, or a template that yields one");
+                self.diagnostics.push(error.help("write ordinal: 0"));
+                return None;
+            }
+        };
+        Some(ChildPod { of, child: members?, ordinal })
+    }
+
+    fn other(&mut self, of: &At<String>, names: &Names<'_>) -> Option<Other> {
+        let reference = of.value.as_str();
+        if !names.refs.contains(&reference) {
+            if self.complete {
+                let error = of.error("package::unknown-path", format!("there is no ref `{reference}`"));
+                self.diagnostics.push(near(error, reference, names.refs.iter().copied()));
+            }
+            return None;
+        }
+        let source = format!("{{{{ refs['{reference}'].metadata.uid }}}}");
+        let uid = self.text(&At { value: source, at: of.at.clone(), path: of.path.clone() })?;
+        Some(Other { reference: reference.to_owned(), uid, location: of.at.clone() })
     }
 
     /// Compiles the key of a member: an integer, a string with or without quotes, or a template.
@@ -88,18 +139,7 @@ impl Compiler<'_> {
     /// Compiles the command of a step or of an observation.
     pub(crate) fn exec(&mut self, exec: &At<manifest::Exec>, names: &Names<'_>) -> Option<Exec> {
         let At { value: manifest, .. } = exec;
-        let child = self.member(&manifest.child, names);
-        let ordinal = match &manifest.ordinal {
-            None => None,
-            Some(Tree::Text(source)) => Some(self.text(source)?),
-            Some(Tree::Constant(value @ Value::Number(_))) => Some(Text::literal(value.clone())),
-            Some(_) => {
-                let error = exec
-                    .error("package::type", "the ordinal must be a number, or a template that yields one");
-                self.diagnostics.push(error.help("write ordinal: 0"));
-                return None;
-            }
-        };
+        let pod = self.child_pod(manifest.of.as_ref(), &manifest.child, manifest.ordinal.as_ref(), names);
         let command = manifest.command.0.as_ref()?;
         match &command.value {
             Tree::List(items) if items.is_empty() => {
@@ -124,11 +164,10 @@ impl Compiler<'_> {
             }
         }
         Some(Exec {
-            ordinal,
             container: self.template_text(manifest.container.as_ref()),
             command: self.tree(&command.value)?,
             stdin: self.template_text(manifest.stdin.as_ref()),
-            child: child?,
+            pod: pod?,
         })
     }
 

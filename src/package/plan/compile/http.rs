@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use crate::compiler::Compiler;
+use crate::compiler::{Compiler, Names};
 use crate::decode::{At, Named};
 use crate::manifest::TemplateText;
-use crate::plan::{Auth, Body, Http, Tls, check_key, check_user, manifest};
+use crate::plan::manifest::AnyPort;
+use crate::plan::{Auth, Body, Http, POD_URL, PodPort, Tls, check_key, check_user, manifest};
 use crate::template::Text;
 
 /// The default for the maximum number of bytes of an answer.
@@ -15,7 +16,7 @@ const ATTEMPT: Duration = Duration::from_secs(30);
 
 impl Compiler<'_> {
     /// Compiles the HTTP request of a step or of an observation.
-    pub(crate) fn http(&mut self, http: &At<manifest::Http>) -> Option<Http> {
+    pub(crate) fn http(&mut self, http: &At<manifest::Http>, names: &Names<'_>) -> Option<Http> {
         let manifest = &http.value;
         let bodies = [
             ("json", manifest.json.is_some()),
@@ -35,7 +36,7 @@ impl Compiler<'_> {
             self.diagnostics
                 .push(http.error("package::value", message).help("set method: POST, PUT or PATCH"));
         }
-        let url = manifest.url.0.as_ref().and_then(|url| self.text(&url.0));
+        let target = self.http_target(http, names);
         let body = if let Some(json) = &manifest.json {
             self.tree(&json.value).map(Body::Json)
         } else if let Some(form) = &manifest.form {
@@ -61,9 +62,11 @@ impl Compiler<'_> {
                 http.error("package::missing", "a client certificate needs both tls.cert and tls.key");
             self.diagnostics.push(error.help("add the other one"));
         }
+        let (to, url) = target?;
         Some(Http {
             method: format!("{method:?}"),
-            url: url?,
+            to,
+            url,
             hosts,
             headers,
             body: body?,
@@ -75,6 +78,75 @@ impl Compiler<'_> {
                 .unwrap_or(usize::MAX),
             attempt_timeout: manifest.timeout.map_or(ATTEMPT, |timeout| timeout.0),
         })
+    }
+
+    /// Where the request goes: a URL, or a pod and the URL of the request to it.
+    fn http_target(
+        &mut self,
+        http: &At<manifest::Http>,
+        names: &Names<'_>,
+    ) -> Option<(Option<PodPort>, Text)> {
+        let manifest = &http.value;
+        let Some(child) = &manifest.child else {
+            let of_pods = [
+                ("of", manifest.of.is_some()),
+                ("ordinal", manifest.ordinal.is_some()),
+                ("port", manifest.port.is_some()),
+                ("path", manifest.path.is_some()),
+                ("scheme", manifest.scheme.is_some()),
+                ("host", manifest.host.is_some()),
+            ];
+            for (key, _) in of_pods.iter().filter(|(_, is_given)| *is_given) {
+                let error = http.error("package::value", format!("`{key}` requires `child`"));
+                self.diagnostics.push(error.help("write it in the URL, or add the child whose pod answers"));
+            }
+            let Some(url) = &manifest.url else {
+                if self.complete {
+                    let error = http.error("package::missing", "the request has neither `url` nor `child`");
+                    self.diagnostics
+                        .push(error.help("add url: https://api.example.com/x, or child: members"));
+                }
+                return None;
+            };
+            return self.text(&url.0).map(|url| (None, url));
+        };
+        let of_urls = [
+            ("url", manifest.url.is_some()),
+            ("hosts", manifest.hosts.is_some()),
+            ("redirects", manifest.redirects.is_some()),
+        ];
+        for (key, _) in of_urls.iter().filter(|(_, is_given)| *is_given) {
+            let error = http.error("package::value", format!("a request to a child has no `{key}`"));
+            self.diagnostics.push(error.help("remove it: the pod of the child is called, and nothing else"));
+        }
+        let pod = self.child_pod(manifest.of.as_ref(), child, manifest.ordinal.as_ref(), names);
+        let port = match &manifest.port {
+            None => {
+                let error = http.error("package::missing", "a request to a child needs a port");
+                self.diagnostics.push(error.help("add port: 8080"));
+                None
+            }
+            Some(AnyPort::Fixed(port)) => Some(Text::literal(port.0.into())),
+            Some(AnyPort::Template(text)) => self.text(text),
+        };
+        let url = match &manifest.path {
+            None => self.engine.text(&format!("{POD_URL}/"), &http.at).ok(),
+            Some(TemplateText(path)) if !path.value.starts_with('/') => {
+                let error = path.error("package::url", "the path does not begin with a slash");
+                self.diagnostics.push(error.help("write path: /x, with a literal slash"));
+                None
+            }
+            Some(TemplateText(path)) => {
+                let value = format!("{POD_URL}{}", path.value);
+                self.text(&At { value, at: path.at.clone(), path: path.path.clone() })
+            }
+        };
+        let scheme = match manifest.scheme {
+            None | Some(manifest::Scheme::http) => "http",
+            Some(manifest::Scheme::https) => "https",
+        };
+        let host = self.template_text(manifest.host.as_ref());
+        Some((Some(PodPort { pod: pod?, port: port?, scheme, host }), url?))
     }
 
     fn auth(&mut self, auth: &At<manifest::Auth>) -> Option<Auth> {

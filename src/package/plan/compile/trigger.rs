@@ -6,6 +6,8 @@ use crate::decode::At;
 use crate::diag::{Diagnostic, Location, did_you_mean};
 use crate::plan::manifest::{self, TriggerEntry};
 use crate::plan::{ChangedPath, Event, Trigger};
+use crate::secrecy::LAST_APPLIED;
+use crate::template_scan::{OWN_PREFIX, is_label_value};
 
 impl Compiler<'_> {
     /// Compiles a trigger.
@@ -20,12 +22,14 @@ impl Compiler<'_> {
             ("event", trigger.event.is_some()),
             ("changed", trigger.changed.is_some()),
             ("condition", trigger.condition.is_some()),
+            ("expires", trigger.expires.is_some()),
             ("schedule", trigger.schedule.is_some()),
         ];
         let kinds: Vec<&str> = kinds.into_iter().filter_map(|(kind, given)| given.then_some(kind)).collect();
         let [kind] = kinds.as_slice() else {
             let (message, help) = if kinds.is_empty() {
-                let message = "the trigger has none of `event`, `changed`, `condition` and `schedule`";
+                let message =
+                    "the trigger has none of `event`, `changed`, `condition`, `expires` and `schedule`";
                 (message.to_owned(), "add one, for example {changed: [spec.size]}")
             } else {
                 (format!("the trigger has {}", kinds.join(" and ")), "make it a list of two triggers")
@@ -33,16 +37,17 @@ impl Compiler<'_> {
             self.diagnostics.push(whole.error("package::value", message).help(help));
             return None;
         };
-        let belongs = [
-            ("for", "condition", trigger.hold.is_some()),
-            ("cooldown", "condition", trigger.cooldown.is_some()),
-            ("during", "condition", trigger.during.is_some()),
-            ("timeZone", "schedule", trigger.time_zone.is_some()),
-            ("startingDeadline", "schedule", trigger.starting_deadline.is_some()),
-            ("suspend", "schedule", trigger.suspend.is_some()),
+        let belongs: [(&str, &[&str], bool); 7] = [
+            ("for", &["condition"], trigger.hold.is_some()),
+            ("cooldown", &["condition", "expires"], trigger.cooldown.is_some()),
+            ("during", &["condition"], trigger.during.is_some()),
+            ("before", &["expires"], trigger.before.is_some()),
+            ("timeZone", &["schedule"], trigger.time_zone.is_some()),
+            ("startingDeadline", &["schedule"], trigger.starting_deadline.is_some()),
+            ("suspend", &["schedule"], trigger.suspend.is_some()),
         ];
-        for (key, of, _) in belongs.iter().filter(|(_, of, given)| *given && of != kind) {
-            let error = whole.error("package::value", format!("`{key}` requires `{of}`"));
+        for (key, of, _) in belongs.iter().filter(|(_, of, given)| *given && !of.contains(kind)) {
+            let error = whole.error("package::value", format!("`{key}` requires `{}`", of.join("` or `")));
             self.diagnostics.push(error.help("remove it"));
         }
         let when = self.optional(trigger.when.as_ref());
@@ -61,6 +66,17 @@ impl Compiler<'_> {
                 cooldown: trigger.cooldown.as_ref().and_then(|time| self.text(&time.0)),
                 always: trigger.during.is_some(),
             }
+        } else if let Some(certificate) = &trigger.expires {
+            let Some(before) = &trigger.before else {
+                let error = whole.error("package::value", "`expires` requires `before`");
+                self.diagnostics.push(error.help("say how long before the end the plan runs: before: 30d"));
+                return None;
+            };
+            Event::Expires {
+                certificate: self.expression(certificate)?,
+                before: self.text(&before.0)?,
+                cooldown: trigger.cooldown.as_ref().and_then(|time| self.text(&time.0)),
+            }
         } else {
             let schedule = trigger.schedule.as_ref()?;
             Event::Schedule {
@@ -73,8 +89,13 @@ impl Compiler<'_> {
         Some(Trigger { event, when, location })
     }
 
-    /// Compiles a path of `changed`: a path of the spec, or a whole ref.
+    /// Compiles a path of `changed`: a path of the spec, a label, an annotation, or a whole ref.
     fn changed(&mut self, path: &At<String>, names: &Names<'_>) -> Option<ChangedPath> {
+        for (field, prefix) in [("labels", "metadata.labels."), ("annotations", "metadata.annotations.")] {
+            if let Some(key) = path.value.strip_prefix(prefix) {
+                return self.changed_metadata(path, field, key);
+            }
+        }
         let mut keys = path.value.split('.');
         let (root, keys) = (keys.next().unwrap_or_default(), keys.collect::<Vec<_>>());
         if path.value.contains(['[', '{', '(', ' ', '|']) || keys.iter().any(|key| key.is_empty()) {
@@ -110,12 +131,31 @@ impl Compiler<'_> {
                 None
             }
             _ => {
-                let message = format!("`{}` is neither a path of the spec nor a ref", path.value);
-                let help = "write spec.x or refs.x; for live objects and observations use {condition: ...}";
+                let message = format!("`{}` is no path that can be compared", path.value);
+                let help = "write spec.x, metadata.annotations.x, metadata.labels.x or refs.x; for live objects and observations \
+                            use {condition: ...}";
                 self.diagnostics.push(path.error("package::value", message).help(help));
                 None
             }
         }
+    }
+
+    /// Compiles a label or an annotation of `changed`. All after the prefix is its key, which may have dots.
+    fn changed_metadata(&mut self, path: &At<String>, field: &'static str, key: &str) -> Option<ChangedPath> {
+        let (domain, name) = key.split_once('/').unwrap_or(("", key));
+        let is_key = !name.is_empty() && is_label_value(name) && domain.split('.').all(is_label_value);
+        let problem = if !is_key {
+            (
+                format!("`{key}` is not the key of a label or an annotation"),
+                "write it as in metadata, without quotes",
+            )
+        } else if field == "annotations" && (key.starts_with(OWN_PREFIX) || key == LAST_APPLIED) {
+            (format!("changes of the annotation {key} do not count"), "use an annotation of your own")
+        } else {
+            return Some(ChangedPath::Metadata { field, key: key.to_owned() });
+        };
+        self.diagnostics.push(path.error("package::value", problem.0).help(problem.1));
+        None
     }
 }
 

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
-use super::words::{Bytes, Count, Interval, Redirects, Time};
+use super::words::{AnyPort, Bytes, Count, Interval, Redirects, Time};
 use crate::decode::{At, Decode, Decoder, Must, Named, choice, manifest};
 use crate::manifest::{ApiVersionName, Expression, KindName, TemplateText, Tree, inline_schema};
 use crate::yaml::{Node, NodeValue};
@@ -54,6 +54,9 @@ manifest! {
 manifest! {
     /// A command in a container of a child.
     pub struct Exec {
+        /// The id of a ref by name to another instance of this package, in the same namespace: the child is one of that
+        /// instance. Default: a child of this instance.
+        "of" of: Option<At<String>>,
         /// The child: a Pod, or a workload of which a ready pod is taken; one member of a forEach child:
         /// "members[{{ i }}]".
         "child" child: At<Members>,
@@ -89,13 +92,28 @@ choice! {
 }
 
 manifest! {
-    /// An HTTP request. 5xx, 429 and failed connections count as attempts to retry; any other unexpected answer fails.
+    /// An HTTP request, to a `url`, or to a pod of a `child`. 5xx, 429 and failed connections count as attempts to retry;
+    /// any other unexpected answer fails.
     pub struct Http {
         /// GET (default), HEAD, POST, PUT, PATCH or DELETE.
         "method" method: Option<Method>,
         /// The URL; a template. Its host is a literal, or made of `defaults` and `operator`. Values in the path and in
         /// the query are percent-encoded.
-        "url" url: Must<TemplateText>,
+        "url" url: Option<TemplateText>,
+        /// Instead of a URL: the child whose pod answers, as in exec: a Pod, a workload, or "members[{{ i }}]".
+        "child" child: Option<At<Members>>,
+        /// With `child`: the id of a ref by name to another instance of this package, in the same namespace, whose child it is.
+        "of" of: Option<At<String>>,
+        /// With `child`, of a workload: the ordinal of the pod; a template.
+        "ordinal" ordinal: Option<Tree>,
+        /// With `child`: the port of the pod, or a template that yields one.
+        "port" port: Option<AnyPort>,
+        /// With `child`: the path and the query, which begin with a slash; a template. Values are percent-encoded. Default: /.
+        "path" path: Option<TemplateText>,
+        /// With `child`: http (default) or https.
+        "scheme" scheme: Option<Scheme>,
+        /// With `child`: the name of the server, for TLS and the header Host; a template. Default: the name of the pod.
+        "host" host: Option<TemplateText>,
         /// The hosts that a computed host may be, for example "*.example.com".
         "hosts" hosts: Option<Vec<At<String>>>,
         /// Additional headers; templates. They may hold secret data.
@@ -119,6 +137,17 @@ manifest! {
         "maxBytes" max_bytes: Option<Bytes>,
         /// How long one attempt may take, for example 30s. Default: 30s.
         "timeout" timeout: Option<Interval>,
+    }
+}
+
+choice! {
+    /// How a pod is called.
+    #[allow(non_camel_case_types)]
+    pub enum Scheme {
+        /// Without TLS.
+        http,
+        /// With TLS.
+        https,
     }
 }
 

@@ -75,6 +75,68 @@ impl Decode for Count {
 
 inline_schema!(Count, {"type": "integer", "minimum": 1, "maximum": 1000});
 
+/// A number from 1 to 1000, or a template that yields one.
+#[derive(Debug, Clone)]
+pub enum Parallel {
+    /// A number.
+    Fixed(u32),
+    /// A template.
+    Template(At<String>),
+}
+
+impl Decode for Parallel {
+    fn decode(node: &Node, decoder: &mut Decoder) -> Option<Self> {
+        match &node.value {
+            NodeValue::String(text) if text.contains("{{") => {
+                Some(Self::Template(decoder.place(node, text.clone())))
+            }
+            _ => Count::decode(node, decoder).map(|Count(number)| Self::Fixed(number)),
+        }
+    }
+}
+
+inline_schema!(Parallel, {"anyOf": [
+    {"type": "integer", "minimum": 1, "maximum": 1000},
+    {"type": "string", "pattern": "\\{\\{"},
+]});
+
+/// A port.
+#[derive(Debug, Clone, Copy)]
+pub struct Port(pub u16);
+
+impl Decode for Port {
+    fn decode(node: &Node, decoder: &mut Decoder) -> Option<Self> {
+        number(node, decoder, 1, 65535).and_then(|number| u16::try_from(number).ok()).map(Self)
+    }
+}
+
+inline_schema!(Port, {"type": "integer", "minimum": 1, "maximum": 65535});
+
+/// A port, or a template that yields one.
+#[derive(Debug, Clone)]
+pub enum AnyPort {
+    /// A number.
+    Fixed(Port),
+    /// A template.
+    Template(At<String>),
+}
+
+impl Decode for AnyPort {
+    fn decode(node: &Node, decoder: &mut Decoder) -> Option<Self> {
+        match &node.value {
+            NodeValue::String(text) if text.contains("{{") => {
+                Some(Self::Template(decoder.place(node, text.clone())))
+            }
+            _ => Port::decode(node, decoder).map(Self::Fixed),
+        }
+    }
+}
+
+inline_schema!(AnyPort, {"anyOf": [
+    {"type": "integer", "minimum": 1, "maximum": 65535},
+    {"type": "string", "pattern": "\\{\\{"},
+]});
+
 /// A number of repetitions, from 0.
 #[derive(Debug, Clone, Copy)]
 pub struct Limit(pub u32);

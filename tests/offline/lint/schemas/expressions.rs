@@ -229,9 +229,9 @@ fn templated_settings_of_children_are_checked() {
       children:
         - {id: config, template: templates/cm.yaml, onImmutableChange: "{{ 'Recreate' if spec.size > 1 else 'Fail' }}"}
         - {id: second, template: templates/cm2.yaml, onImmutableChange: "{{ 'Recreat' if spec.size > 1 else 'Fail' }}"}
-#                                                                           ^^^^^^^^^ error: onImmutableChange of `second` must be one of Fail, Recreate
+#                                                                           ^^^^^^^^^ error: onImmutableChange of `second` must be one of Fail, Recreate, Orphan
         - {id: third, template: templates/cm3.yaml, onImmutableChange: "{{ spec.size }}", onLoss: "{{ 'repare' if spec.size > 1 else 'Recreate' }}"}
-#                                                                          ^^^^^^^^^ error: onImmutableChange of `third` must be one of Fail, Recreate
+#                                                                          ^^^^^^^^^ error: onImmutableChange of `third` must be one of Fail, Recreate, Orphan
 #                                                                                                     ^^^^^^^^ error: onLoss of `third` must be one of Recreate, deploy, repair
       plans:
         deploy: {steps: [{name: all, apply: [config]}]}

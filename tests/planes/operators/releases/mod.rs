@@ -13,11 +13,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 
+use crate::support::ControlPlane;
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use k8s_openapi::jiff::Timestamp;
-use operetta::local::{Component, ControlPlane, Options, Tool};
+use operetta::local::{Component, Options, Tool};
 use operetta::rights::MANAGER;
 use serde_json::Value;
 

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::ControlPlane;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use operetta::local::{AuditEvent, ControlPlane, Mark};
+use operetta::local::{AuditEvent, Mark};
 use serde_json::{Value, json};
 
 use super::{
@@ -22,10 +23,11 @@ use crate::support::plans::{is_over, phase, steps, story_of};
 use crate::support::{barrier, eventually, own_plane, rights};
 
 /// The CRDs that a manager applies at each start, because an older one may have run before.
-const OWN_CRDS: [&str; 4] = [
+const OWN_CRDS: [&str; 5] = [
     "instancestates.operetta.dev",
     "operatorrevisions.operetta.dev",
     "operators.operetta.dev",
+    "packagepolicies.operetta.dev",
     "planruns.operetta.dev",
 ];
 

@@ -26,7 +26,7 @@ pub(super) fn resolve_duplicates(ctx: &Context<'_>, items: &mut Vec<Item>) {
         if items[one].origin != items[other].origin {
             let (new, old) =
                 if items[one].origin < items[other].origin { (one, other) } else { (other, one) };
-            replaced.extend(ctx.origins.recorded(&items[new].name).map(|_| old));
+            replaced.extend(ctx.origins.memory(&items[new].name).origin.map(|_| old));
             continue;
         }
         for (index, twin) in [(one, other), (other, one)] {

@@ -8,9 +8,7 @@ use super::live::is_ready;
 use super::{Building, Computed};
 use crate::api::ObjectRef;
 use crate::children::desired::render::render;
-use crate::children::model::{
-    Desired, Item, Loss, Observed, is_covered, is_of_former_package, owns_extra_fields,
-};
+use crate::children::model::{Desired, Item, Observed, is_covered, is_of_former_package, owns_extra_fields};
 use crate::children::names;
 use crate::readiness::Readiness;
 use crate::template::{EvalError, Scope, Var};
@@ -113,7 +111,6 @@ impl<'a> Building<'a> {
                 desired.forget_body();
             }
         }
-        let lost = self.ctx.origins.lost(&name).map(|plan| Loss::Plan(plan.to_owned()));
         Item {
             child: number,
             origin,
@@ -127,7 +124,7 @@ impl<'a> Building<'a> {
             needs_no_body,
             is_later,
             meets_lost_when,
-            lost,
+            lost: None,
         }
     }
 

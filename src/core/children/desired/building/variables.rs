@@ -14,10 +14,11 @@ use crate::template::{Live, Var};
 
 impl Building<'_> {
     /// `children.<id>` before the child's target is known.
-    pub(super) fn observed_var(&self, Computed { number, child, .. }: Computed<'_>) -> Var {
-        if let Some(reason) = self.kind_unknown(child) {
-            return Var::Unknown(reason);
-        }
+    pub(super) fn observed_var(&self, computed: Computed<'_>) -> Var {
+        self.kind_unknown(computed.child).map_or_else(|| self.live_var(computed), Var::Unknown)
+    }
+
+    fn live_var(&self, Computed { number, child, .. }: Computed<'_>) -> Var {
         let flags = |o: &Observed| self.live(o, is_ready(o), false);
         if child.for_each.is_some() {
             let own = self.by_child[number].all();
@@ -67,8 +68,8 @@ impl Building<'_> {
     /// `children.<id>` once its items are known, with the readiness of each and whether it is current.
     pub(super) fn computed_var(&self, computed: Computed<'_>, items: &[Item]) -> Var {
         let Computed { number, child, .. } = computed;
-        if let Some(reason) = self.kind_unknown(child) {
-            return Var::Unknown(reason);
+        if let Some(reason) = self.ctx.snapshot.unknown_objects(&child.kinds, !items.is_empty()) {
+            return Var::Unknown(reason.to_owned());
         }
         let one = |item: &Item| {
             let Some(observed) = item.observed.as_ref() else {
@@ -81,7 +82,7 @@ impl Building<'_> {
         };
         if child.for_each.is_none() {
             let single = items.iter().find(|item| item.key.is_none());
-            return single.and_then(one).map_or_else(|| self.observed_var(computed), Var::Object);
+            return single.and_then(one).map_or_else(|| self.live_var(computed), Var::Object);
         }
         let mut map: Vec<(Value, Live)> =
             items.iter().filter_map(|item| Some((item.key.clone()?, one(item)?))).collect();
@@ -104,8 +105,7 @@ impl Building<'_> {
     }
 
     pub(super) fn live(&self, observed: &Observed, ready: bool, current: bool) -> Live {
-        let value = self.values.get(&observed.object).cloned();
-        let value = value.unwrap_or_else(|| Arc::new(value_of(observed)));
+        let value = self.ctx.live.get(observed).unwrap_or_else(|| Arc::new(value_of(observed)));
         Live { value, ready, current, kept: false }
     }
 

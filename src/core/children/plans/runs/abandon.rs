@@ -1,12 +1,12 @@
 //! The end of a run whose revision cannot be loaded.
 
+use std::collections::HashMap;
+
 use super::Runs;
 use crate::children::desired::target;
-use crate::children::model::{
-    Action, Context, Origin, Origins, PlanSnapshot, ReconcileState, RunAction, Snapshot,
-};
+use crate::children::model::{Action, Context, Origins, ReconcileState};
 use crate::children::plans::past::Past;
-use crate::plan::{Directive, Ending, Phase, PlanRun};
+use crate::plan::{Directive, Ending, Phase, PlanRun, RunAction};
 use crate::template::Budget;
 
 impl Runs<'_> {
@@ -16,23 +16,21 @@ impl Runs<'_> {
             "the run was ended, and the revision of the package with which it began cannot be loaded"
                 .to_owned();
         let ending = Ending { phase: Phase::Cancelled, reason: "Cancelled", message };
-        self.naming.actions(run, &self.progress(run, &Directive::Abandon(ending)))
+        self.progress(run, &Directive::Abandon(ending)).actions(run)
     }
 }
 
 /// The actions that end a run whose revision cannot be loaded: its Jobs are deleted, and its requests in
 /// flight are not awaited.
 pub(in crate::children::plans) fn abandon(
-    snapshot: &Snapshot,
-    plans: &PlanSnapshot,
     past: &Past<'_>,
-    current: Origin<'_>,
     run: &PlanRun,
     state: &ReconcileState,
 ) -> Vec<Action> {
-    let origins = Origins::one(current);
-    let ctx = Context::new(snapshot, &origins, Budget::new(snapshot.limits));
+    let (snapshot, beside) = (past.snapshot, HashMap::new());
+    let origins = Origins::one(past.origin);
+    let ctx = Context::new(snapshot, &origins, Budget::new(snapshot.limits)).with_live(&past.live);
     let target = target(&ctx);
-    let runs = Runs::new(&ctx, &target, plans, &past.history, false, state);
+    let runs = Runs::new(&ctx, &target, past, &beside, state);
     runs.abandoned(run).into_iter().map(|action| Action::Run(Box::new(action))).collect()
 }

@@ -14,15 +14,20 @@ impl Runs<'_> {
     /// Adds what the status and the conditions say about runs.
     pub(super) fn report(&mut self, reasons: &Reasons) {
         let plans = &self.ctx.origin.resource.plans;
-        let active = self.history.exclusive(plans);
+        let active = self.past.history.exclusive(plans);
         let started: Vec<&PlanRun> =
-            self.history.runs.iter().rev().filter(|run| run.has_started()).copied().collect();
+            self.past.history.runs.iter().rev().filter(|run| run.has_started()).copied().collect();
         let last = started.iter().find(|run| is_exclusive(run, plans)).copied();
-        self.summary.0 = active.or(last).map(announcement);
-        self.summary.1 = json!(plan::history(self.plans.runs.iter().chain(&self.plans.strangers)));
+        self.outcome.summary.0 = active.or(last).map(announcement);
+        self.outcome.summary.1 = json!(plan::history(self.plans.runs.iter().chain(&self.plans.strangers)));
         for (name, message) in &self.plans.unreadable {
             let (run, reason) = (name.clone(), "Unreadable".to_owned());
-            self.findings.push(Finding::RunFailed { run, reason, message: message.clone(), is_undone: true });
+            self.outcome.findings.push(Finding::RunFailed {
+                run,
+                reason,
+                message: message.clone(),
+                is_undone: true,
+            });
         }
         // A plan that the package no longer has cannot be run again.
         let is_known = |run: &PlanRun| {
@@ -49,7 +54,7 @@ impl Runs<'_> {
         }
         for (run, is_undone) in failed {
             let Some(status) = &run.status else { continue };
-            self.findings.push(Finding::RunFailed {
+            self.outcome.findings.push(Finding::RunFailed {
                 run: format!("plan {} (run {})", run.plans().join(", "), run.name),
                 reason: status.reason.clone(),
                 message: status.message.clone(),
@@ -60,20 +65,20 @@ impl Runs<'_> {
             && reasons.is_rollout_needed
             && let Some(run) = last_rollout.filter(|run| run.phase() == Phase::Cancelled)
         {
-            self.findings.push(Finding::RolloutCancelled { run: run.name.clone() });
+            self.outcome.findings.push(Finding::RolloutCancelled { run: run.name.clone() });
         }
-        let is_wanted = |name: &String| self.target.newest.iter().any(|member| member.name == *name);
-        let absent = self.history.absent();
-        let absent: Vec<String> = absent.iter().map(ToString::to_string).filter(is_wanted).collect();
+        let absent = self.target.newest.iter().map(|member| &member.name);
+        let absent: Vec<String> =
+            absent.filter(|name| self.ctx.origins.memory(*name).absent).cloned().collect();
         match active {
             None if !absent.is_empty() && !plans.is_empty() => {
-                self.findings.push(Finding::StaysDeleted { items: absent });
+                self.outcome.findings.push(Finding::StaysDeleted { items: absent });
             }
             // The run does not affect Ready, but what it has deleted and not applied again does.
             Some(run) if !self.affects_ready(run) => {
                 let block = Block::Run(format!("the run {}", run.name));
                 let waiting = |item| Finding::Waiting { item, block: block.clone() };
-                self.findings.extend(absent.into_iter().map(waiting));
+                self.outcome.findings.extend(absent.into_iter().map(waiting));
             }
             _ => {}
         }

@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use serde_json::json;
 
 use super::Runs;
-use crate::children::model::{Item, ItemId, RunAction, RunObject, RunRef, reference};
+use crate::children::model::{Item, ItemId};
 use crate::children::names;
 use crate::children::plans::history::item_id;
 use crate::children::plans::secrets::drop_unneeded;
 use crate::package::plan::OnLoss;
-use crate::plan::{self, Member, PlanRun, RUN_FINALIZER};
+use crate::plan::{self, Member, PlanRun, RUN_FINALIZER, RunAction, RunObject, RunRef, reference};
 
 impl Runs<'_> {
     /// Notes in the memory which items have been created since the rollouts ended, if a plan restores them
@@ -28,24 +28,17 @@ impl Runs<'_> {
         if there.peek().is_none() {
             return;
         }
-        let created = self.history.created(origins);
         let new: BTreeMap<ItemId, Member> = there
-            .filter(|item| !created.contains(item.name.as_str()))
+            .filter(|item| !origins.memory(&item.name).existed)
             .map(|item| (item.id(), Member::new(origins.child_id(item.child), item.key.clone())))
             .collect();
         if new.is_empty() {
             return;
         }
         let mut unrecorded = new.clone();
-        let rollouts = self.history.rollouts();
-        for run in &rollouts {
-            let Some(status) = &run.status else { continue };
-            for member in &status.applied {
-                unrecorded.remove(&origins.in_newest(item_id(member)));
-            }
-        }
+        unrecorded.retain(|item, _| !origins.memory(item).is_reached);
         let mut changed = Vec::new();
-        for run in rollouts.into_iter().filter(|run| run.is_final()) {
+        for run in self.past.history.rollouts().into_iter().filter(|run| run.is_final()) {
             let Some(mut status) = run.status.clone() else { continue };
             status.uncreated.retain(|member| !new.contains_key(&origins.in_newest(item_id(member))));
             if run.has_rolled_out() {
@@ -58,7 +51,7 @@ impl Runs<'_> {
         }
         if !changed.is_empty() {
             let memory = self.plans.state.memory.with_states(changed);
-            self.actions.push(self.plans.remember(&memory));
+            self.outcome.actions.push(self.plans.remember(&memory));
         }
     }
 
@@ -68,7 +61,7 @@ impl Runs<'_> {
         let uid = self.ctx.origin.uid();
         if self.plans.state.object.is_some() && annotations[names::STATE] != uid {
             let mark = vec![(names::STATE.to_owned(), Some(uid.to_owned()))];
-            self.actions.push(RunAction::Annotate(mark));
+            self.outcome.actions.push(RunAction::Annotate(mark));
         }
     }
 
@@ -76,25 +69,25 @@ impl Runs<'_> {
     pub(super) fn tidy(&mut self) {
         self.mark_instance();
         self.note_created();
-        if !self.actions.is_empty() {
+        if !self.outcome.actions.is_empty() {
             return;
         }
         let all = self.plans.runs.iter().chain(&self.plans.strangers);
         for run in all.filter(|run| run.is_final() && run.has_object() && run.has_finalizer()) {
-            self.actions.push(released(run));
+            self.outcome.actions.push(released(run));
         }
         for run in self.plans.runs.iter().filter(|run| run.has_object()) {
             if let Some(status) = &run.status {
-                let effects = self.in_world(run, |world| plan::releases(status, world));
-                self.actions.extend(effects.iter().filter_map(|effect| self.naming.action(run, effect)));
+                let releases = self.in_world(run, |world| plan::releases(status, world));
+                self.outcome.actions.extend(releases);
             }
         }
         // Jobs are released before secret outputs are dropped, because the steps name the Jobs.
-        if self.actions.is_empty() {
-            self.actions.extend(drop_unneeded(self.plans));
+        if self.outcome.actions.is_empty() {
+            self.outcome.actions.extend(drop_unneeded(self.plans));
         }
         for run in plan::prunable(self.plans.runs.iter().chain(&self.plans.strangers), self.plans.now) {
-            self.actions.push(RunAction::Delete(RunObject::PlanRun, reference(run)));
+            self.outcome.actions.push(RunAction::Delete(RunObject::PlanRun, reference(run)));
         }
         for origin in &self.plans.origins {
             let name = origin["metadata"]["name"].as_str().unwrap_or_default();
@@ -102,7 +95,7 @@ impl Runs<'_> {
                 run.status.as_ref().is_some_and(|status| status.origin.as_deref() == Some(name))
             };
             if !self.plans.runs.iter().any(is_used) && origin["metadata"]["deletionTimestamp"].is_null() {
-                self.actions.push(RunAction::Delete(RunObject::Origin, RunRef::of(origin)));
+                self.outcome.actions.push(RunAction::Delete(RunObject::Origin, RunRef::of(origin)));
             }
         }
     }

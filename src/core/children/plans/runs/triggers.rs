@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::Runs;
 use crate::children::model::{Finding, share};
 use crate::package::plan::{Event, Plan};
-use crate::plan::{self, Member, PlanRun, SCHEDULED_AT, Schedule, Watch};
+use crate::plan::{self, Member, Noticed, PlanRun, SCHEDULED_AT, Schedule, Watch};
 use crate::template::{Expr, Scope, Var};
 
 impl Runs<'_> {
@@ -51,21 +51,22 @@ impl Runs<'_> {
     ) -> Vec<(String, plan::ConditionState)> {
         let (origin, scope_always) = (self.ctx.origin, &self.target.scope);
         let scope = &self.scope_without(awaited);
-        self.conditions.pass(now, self.is_paused);
+        self.outcome.conditions.pass(now, self.is_paused);
         let mut found = Vec::new();
         for plan in &origin.resource.plans {
             let is_own = |run: &&&PlanRun| run.spec.plan == plan.name;
-            let runs = self.history.runs.iter().rev().filter(is_own);
+            let runs = self.past.history.runs.iter().rev().filter(is_own);
             let ended = runs.clone().find(|run| run.is_final()).map(|run| run.uid.as_str());
             let active = runs.clone().any(|run| !run.is_final());
             let engine = &origin.package.engine;
-            let watch = Watch { plan, engine, scope, scope_always, ended, active };
-            let mut problems = Vec::new();
-            if let Some(verdict) = self.conditions.watch(&watch, &mut problems) {
+            let watch = Watch { plan, engine, scope, scope_always, ended, active, now: self.plans.now };
+            let mut noticed = Noticed::default();
+            if let Some(verdict) = self.outcome.conditions.watch(&watch, &mut noticed) {
                 found.push((plan.name.clone(), verdict));
             }
-            for problem in problems {
-                self.findings.push(invalid(plan, "InvalidDuration", problem));
+            self.outcome.wake = [self.outcome.wake, noticed.wake].into_iter().flatten().min();
+            for (reason, problem) in noticed.problems {
+                self.outcome.findings.push(invalid(plan, reason, problem));
             }
         }
         found
@@ -107,15 +108,15 @@ impl Runs<'_> {
                 let parsed = match Schedule::parse(&line, zone.as_deref()) {
                     Ok(parsed) => parsed,
                     Err(message) => {
-                        self.findings.push(invalid(plan, "InvalidSchedule", message));
+                        self.outcome.findings.push(invalid(plan, "InvalidSchedule", message));
                         continue;
                     }
                 };
-                let last = self.history.runs.iter().filter(|run| run.spec.plan == plan.name);
+                let last = self.past.history.runs.iter().filter(|run| run.spec.plan == plan.name);
                 let last = last.filter_map(|run| run.annotations.get(SCHEDULED_AT)?.parse().ok());
                 let last = plan::last_scheduled(last, self.plans.now);
                 let found = parsed.due(last, created, self.plans.now, *starting_deadline, share);
-                self.wake = [self.wake, found.wake].into_iter().flatten().min();
+                self.outcome.wake = [self.outcome.wake, found.wake].into_iter().flatten().min();
                 if let Some(at) = found.at {
                     let name = plan::scheduled_name(origin.name(), &plan.name, at);
                     due.push((plan.name.clone(), name, at));

@@ -43,9 +43,32 @@ fn member_deleted_by_a_step_is_not_lost() {
     let mut world = deployed("  drop:\n    steps:\n      - {name: drop, delete: ['m[0]']}\n");
     request(&mut world, "mine", "drop");
     assert_eq!(world.settle(), Verdict::Ready { children: 2 });
-    let plans: Vec<String> = world.phases().into_iter().map(|(plan, _)| plan).collect();
+    let plans = plan_names(&world);
     assert!(!plans.contains(&"failover".to_owned()), "{plans:?}");
     assert_eq!(world.log, ["Delete a-0", "Create m[0]"]);
+}
+
+/// The pod of a dead node is being deleted for ever.
+#[test]
+fn a_step_with_force_deletes_what_is_already_being_deleted() {
+    let log = |force: &str, goes_at_once: bool| {
+        let drop =
+            format!("  drop:\n    steps:\n      - {{name: drop, delete: ['m[0]'], force: '{force}'}}\n");
+        let mut world = deployed(&drop);
+        let dead = world.objects.get_mut("ConfigMap/a-0").unwrap();
+        (dead.terminating, dead.goes_at_once) = (true, goes_at_once);
+        request(&mut world, "mine", "drop");
+        world.settle();
+        world.log
+    };
+    assert_eq!(log("true", false), ["ForceDelete a-0", "Create m[0]"]);
+    assert_eq!(log("children.m[0] is not ready", false), ["ForceDelete a-0", "Create m[0]"]);
+    assert!(log("false", false).is_empty());
+    assert!(
+        log("instance.metadata.annotations.says == children.m[0].metadata.uid", false).is_empty(),
+        "what has no value forces nothing"
+    );
+    assert!(log("true", true).is_empty(), "only a finalizer holds it");
 }
 
 #[test]
@@ -297,7 +320,7 @@ plans:
         world.edit(json!({"text": "x", "host": value}));
         assert_eq!(world.settle(), Verdict::Ready { children: 1 });
         // No change of a target: no rollout beside the plan of the loss.
-        let runs: Vec<String> = world.phases().into_iter().map(|(plan, _)| plan).collect();
+        let runs = plan_names(&world);
         assert_eq!(runs, plans, "{value}");
         assert_eq!(world.log, ["Create m"], "{value}");
     }

@@ -99,6 +99,56 @@ fn an_unknown_ref_starts_no_run() {
     assert_eq!((world.phases().len(), world.log.len()), (1, 0));
 }
 
+/// Only steps read it.
+#[test]
+fn a_ref_whose_object_comes_after_the_first_rollout_starts_a_run() {
+    let resource = "
+refs:
+  - {id: tls, apiVersion: v1, kind: Secret, name: tls}
+children:
+  - {id: m, template: templates/m.yaml}
+plans:
+  deploy:
+    steps:
+      - {name: all, apply: [m]}
+  load:
+    trigger: {changed: [refs.tls]}
+    steps:
+      - {name: note, record: {name: refs.tls.metadata.name}}
+";
+    let package = package(resource, &[("m", config("{{ name }}"))]);
+    let mut world = World::with_runs(package, &json!({"text": "x"}));
+    world.settle();
+    assert_eq!(world.phases(), [("deploy".into(), Phase::Succeeded)]);
+    world.foreign.push(secret("one"));
+    assert_eq!(world.settle(), Verdict::Ready { children: 1 });
+    assert_eq!(plan_names(&world), ["deploy", "load"]);
+    // Its last known content counts while it is gone.
+    world.foreign.clear();
+    world.settle();
+    world.foreign.push(secret("one"));
+    assert_eq!(world.settle(), Verdict::Ready { children: 1 });
+    assert_eq!(plan_names(&world), ["deploy", "load"]);
+    world.foreign[0] = secret("two");
+    assert_eq!(world.settle(), Verdict::Ready { children: 1 });
+    assert_eq!(plan_names(&world), ["deploy", "load", "load"]);
+}
+
+/// Nothing says which content a rollout that has waited for it has brought: another one takes it over, and changes no child.
+#[test]
+fn a_ref_that_a_rollout_has_waited_for_is_taken_over_without_a_change() {
+    let mut world = World::with_runs(package_of(ROLL), &json!({"size": 3}));
+    world.settle();
+    world.foreign.push(secret("one"));
+    assert_eq!(world.settle(), Verdict::Ready { children: 4 });
+    assert_eq!(plan_names(&world), ["deploy", "roll"]);
+    assert!(world.log.iter().all(|write| write.starts_with("Create ")), "{:?}", world.log);
+    world.foreign[0] = secret("two");
+    assert_eq!(world.settle(), Verdict::Ready { children: 4 });
+    assert_eq!(plan_names(&world), ["deploy", "roll", "roll"]);
+    assert_eq!(world.value("a-2", "crt"), "two");
+}
+
 #[test]
 fn origins_hold_no_secrets_and_another_key_starts_no_run() {
     let mut world = deployed(ROLL);

@@ -7,6 +7,8 @@ use crate::plan;
 fn waiting(concurrency: &str) -> World {
     let resource = format!(
         "
+refs:
+  - {{id: opener, apiVersion: v1, kind: Secret, name: opener, optional: true}}
 children:
   - {{id: a, template: templates/a.yaml}}
 plans:
@@ -18,7 +20,7 @@ plans:
     exclusive: false
     concurrency: {concurrency}
     steps:
-      - {{name: gate, wait: {{until: spec.text == 'open'}}}}
+      - {{name: gate, wait: {{until: refs.opener is defined}}}}
 "
     );
     let mut world =
@@ -55,7 +57,9 @@ fn due_run_beside_an_active_one_is_skipped_once() {
     world.restart();
     world.settle();
     assert_eq!(runs(&world).len(), 4);
-    world.edit(json!({"text": "open"}));
+    let value = Arc::new(json!({"metadata": {"name": "opener", "namespace": "n"}}));
+    let (namespace, name) = (Some("n".into()), "opener".into());
+    world.foreign.push(Arc::new(Referred { namespace, name, value, ready: true }));
     world.settle();
     assert!(runs(&world).contains(&Phase::Succeeded), "{:?}", runs(&world));
 }

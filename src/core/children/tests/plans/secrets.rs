@@ -4,8 +4,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::*;
-use crate::children::model::{Call, SecretOutputs};
-use crate::plan::{Reply, request::HttpReply};
+use crate::children::model::Call;
+use crate::plan::{Reply, SecretOutputs, request::HttpReply};
 
 fn package_of(steps: &str) -> Arc<Package> {
     let resource = format!(
@@ -28,7 +28,7 @@ fn advance(world: &mut World) {
     for _ in 0..20 {
         let decision = world.decide();
         let is_call =
-            |action: &Action| matches!(action, Action::Run(run) if matches!(**run, RunAction::Call { .. }));
+            |action: &Action| matches!(action, Action::Run(run) if matches!(**run, RunAction::Call(..)));
         let is_sent = decision.actions.iter().any(is_call);
         world.carry_out(decision.actions, Vec::new());
         if is_sent {

@@ -2,7 +2,8 @@
 
 use serde_json::json;
 
-use super::Manager;
+use super::{Manager, note_plan, triggered};
+use crate::package::plan::{ChangedPath, Event};
 use crate::plan::{Approval, ApprovalDecision, Cause, Member, Phase, StepPhase, StepState};
 
 #[test]
@@ -46,6 +47,31 @@ fn a_failed_rollout_is_tried_again_only_for_a_reason() {
     manager.revision = "2".into();
     manager.settle();
     assert_eq!(manager.active(), ["x-3"]);
+}
+
+#[test]
+fn a_failed_rollout_is_tried_again_for_refs_that_a_trigger_names() {
+    let mut manager = Manager::new();
+    let named = Event::Changed(vec![ChangedPath::Ref("named".into())]);
+    manager.plans.push(triggered(note_plan("rotate"), named));
+    manager.spec = json!({"size": 2});
+    manager.settle();
+    manager.end("x-2", Phase::Failed);
+    let set = |manager: &mut Manager, id: &str, digest: &str| {
+        manager.refs.insert(id.into(), digest.into());
+        manager.settle();
+    };
+    for digest in ["k:1", "k:2"] {
+        set(&mut manager, "other", digest);
+        assert!(manager.active().is_empty(), "no trigger names it");
+    }
+    set(&mut manager, "named", "k:1");
+    assert_eq!(manager.active(), ["x-3"], "it was unknown");
+    manager.end("x-3", Phase::Failed);
+    set(&mut manager, "named", "l:1");
+    assert!(manager.active().is_empty(), "digests with another key are not compared");
+    set(&mut manager, "named", "k:2");
+    assert_eq!(manager.active(), ["x-4"]);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::super::build::{StepBuild, exec, http, note, plan, text};
 use super::super::sim::{Sim, cut, exit, status};
 use super::member;
 use crate::package::plan::{Action, Auth};
-use crate::plan::{Effect, Member, MemberState, Phase, RunStatus, StepPhase, idempotency_key};
+use crate::plan::{CallKey, Member, MemberState, Phase, RunAction, RunStatus, StepPhase, idempotency_key};
 use crate::template::Var;
 
 #[test]
@@ -61,7 +61,10 @@ fn request_that_may_have_been_sent_is_not_changed() {
     sim.restart();
     // Unchanged: it is repeated.
     let repeated = sim.decide();
-    assert!(matches!(&repeated.effects[..], [Effect::Call { attempt: 1, .. }]), "{repeated:?}");
+    assert!(
+        matches!(&repeated.effects[..], [RunAction::Call(CallKey { attempt: 1, .. }, _)]),
+        "{repeated:?}"
+    );
     sim.cluster.spec = json!({"size": 4});
     sim.silent = false;
     assert_eq!(sim.finish().reason, "RequestChanged");

@@ -3,11 +3,11 @@
 use serde_json::json;
 
 use super::super::build::{
-    StepBuild, apply, fail, http, inline, job, note, parallel, pause, phase, plan, step, text,
+    StepBuild, apply, fail, http, inline, job, note, parallel, pause, phase, plan, step, text, wait,
 };
 use super::super::sim::{Sim, status};
 use super::member;
-use crate::package::plan::OnFailure;
+use crate::package::plan::{OnFailure, Plan, Step};
 use crate::plan::{JobResult, Phase, RecordedFact, StepPhase, retried};
 
 #[test]
@@ -49,6 +49,44 @@ fn parallel_items_start_together_up_to_their_limit() {
 }
 
 #[test]
+fn a_plan_that_is_not_interruptible_is_not_where_a_step_runs_it() {
+    for (plan_says, step_says, expected) in [
+        (true, None, None),
+        (false, None, Some(false)),
+        (false, Some(true), Some(true)),
+        (true, Some(false), Some(false)),
+    ] {
+        let held = Step { interruptible: step_says, ..wait("held", "false") };
+        let inner = Plan { interruptible: plan_says, ..plan("inner", vec![held]) };
+        let mut sim = Sim::new(vec![plan("deploy", vec![inline("call", "inner")]), inner]);
+        sim.settle();
+        assert_eq!(sim.status().step_interruptible, expected, "{plan_says} {step_says:?}");
+    }
+}
+
+#[test]
+fn limit_of_parallel_items_may_be_a_template_and_is_kept() {
+    let looping = |most: &str| {
+        let mut step = apply("all", &["members[{{ i }}]"]).each("range(4)", "i", 1);
+        step.for_each.as_mut().unwrap().max_parallel = Some(text(most));
+        let mut sim = Sim::new(vec![plan("deploy", vec![note("first", "most", "2"), step])]);
+        (0..4).for_each(|index| sim.cluster.stuck.push(member(index)));
+        sim
+    };
+    let mut sim = looping("{{ record.most }}");
+    sim.settle();
+    assert_eq!(sim.cluster.writes, [member(0), member(1)]);
+    // The number of the moment when the step was reached counts.
+    sim.status_mut().record.get_mut("most").unwrap().value = json!(1);
+    sim.cluster.members.get_mut(&member(1)).unwrap().ready = true;
+    sim.settle();
+    assert_eq!(sim.cluster.writes, [member(0), member(1), member(2)]);
+
+    let message = "step `all`: maxParallel is 0, not a whole number from 1 to 1000";
+    assert_eq!(looping("{{ record.most - 2 }}").finish().message, message);
+}
+
+#[test]
 fn failed_item_stops_the_loop_unless_failures_are_ignored() {
     let failing = || http("ask", "POST", "http://h/").each("spec.list", "item", 1).output("id", "body.id");
     let reply = vec![status(400, json!(null))];
@@ -67,12 +105,14 @@ fn failed_item_stops_the_loop_unless_failures_are_ignored() {
 #[test]
 fn failure_plan_runs_and_then_the_step_has_failed() {
     let steps = vec![http("promote", "POST", "http://h/").on_failure(OnFailure::Plan("comeback".into()))];
-    let comeback = plan("comeback", vec![apply("old", &["a"]), note("note", "back", "true")]);
+    let comeback = plan("comeback", vec![apply("old", &["a"]), note("note", "back", "run.failure")]);
     let mut sim = Sim::new(vec![plan("failover", steps), comeback]);
     sim.cluster.replies.insert("promote".into(), vec![status(400, json!(null))]);
     let status = sim.finish();
     assert_eq!((status.phase, status.reason.as_str()), (Phase::Failed, "UnexpectedAnswer"));
-    assert_eq!(status.record["back"].value, json!(true));
+    let failure =
+        json!({"step": "promote", "reason": "UnexpectedAnswer", "message": "the server answered 400"});
+    assert_eq!(status.record["back"].value, failure);
     assert_eq!(sim.phase_of("promote/onFailure/old"), Some(StepPhase::Succeeded));
 }
 

@@ -72,6 +72,20 @@ fn only_a_step_that_names_no_member_waits_for_turns() {
 }
 
 #[test]
+fn computed_keys_of_an_apply_step_are_those_of_its_start() {
+    let mut sim = Sim::new(vec![plan("upgrade", vec![apply("one", &["members[{{ spec.next }}]", "a"])])]);
+    sim.cluster.spec = json!({"next": 1});
+    sim.cluster.stuck.push(member(1));
+    sim.settle();
+    sim.cluster.spec = json!({"next": 2});
+    sim.restart();
+    assert_eq!(sim.settle().waiting[0].message, "members[1]: is not ready");
+    sim.cluster.members.get_mut(&member(1)).unwrap().ready = true;
+    assert_eq!(sim.finish().phase, Phase::Succeeded);
+    assert_eq!(sim.cluster.writes, [member(1), Member::new("a", None)]);
+}
+
+#[test]
 fn a_delete_step_records_and_waits_until_the_objects_are_gone() {
     let steps = vec![delete("old", &["members"]), apply("new", &["members[0]"])];
     let mut sim = Sim::new(vec![plan("restore", steps)]);

@@ -1,0 +1,197 @@
+//! Exploration finds bugs of the engine: requests that lack what makes it safe to send them late or twice.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::course::Part;
+use super::disturbance::{Disturbance, Target, What};
+use super::explore::{Explored, Limits, explore, replay};
+use super::planted::Bug;
+use super::sources::Sources;
+use super::story::Story;
+use super::suite::{Suite, load};
+use crate::test_crd::crd;
+
+/// The CRD of the package.
+fn mini() -> String {
+    crd("fixtures.operetta.dev", "minis", "Mini", VERSION)
+}
+
+const VERSION: &str = "
+subresources: {status: {}}
+schema:
+  openAPIV3Schema:
+    type: object
+    properties:
+      spec: {type: object, properties: {word: {type: string, default: a}}}
+      status: {type: object, x-kubernetes-preserve-unknown-fields: true}
+";
+
+const OPERATOR: &str = "
+apiVersion: operetta.dev/v1alpha1
+kind: OperatorPackage
+metadata: {name: mini}
+spec:
+  version: 0.1.0
+  resources:
+  - crd: crds/mini.yaml
+    children:
+    - {id: config, template: templates/config.yaml}
+    - {id: pod, template: templates/pod.yaml, dependsOn: [config]}
+    plans:
+      deploy: {steps: [{name: all, apply: [config, pod]}]}
+      renew:
+        steps:
+        - {name: stop, delete: [pod]}
+        - {name: start, apply: [pod]}
+      announce:
+        steps:
+        - {name: tell, http: {method: POST, url: \"http://news.example.com/words\", json: {word: \"{{ spec.word }}\"}}, retries: {limit: 2, backoff: 1s}}
+";
+
+const CONFIG: &str = "
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: \"{{ name }}\"}
+data: {word: \"{{ spec.word }}\"}
+";
+
+const POD: &str = "
+apiVersion: v1
+kind: Pod
+metadata: {name: \"{{ name }}\"}
+spec: {containers: [{name: main, image: \"x:1\"}]}
+";
+
+const WORLD: &str = "
+apiVersion: operetta.dev/v1alpha1
+kind: World
+http:
+- {method: POST, url: \"http://news.example.com/words\", json: {}}
+";
+
+const CASES: &str = "
+apiVersion: operetta.dev/v1alpha1
+kind: PackageTest
+before:
+- apply: {apiVersion: fixtures.operetta.dev/v1, kind: Mini, metadata: {name: a}, spec: {word: a}}
+- expect: {instance: {conditions: {Ready: \"True\"}}}
+cases:
+- name: the pod is made anew by a plan
+  # Once the plan has ended, the pod stays.
+  never: [\"(runs | last).spec.plan == 'renew' and (runs | last).status.phase == 'Succeeded' and not pods\"]
+  steps:
+  - {run: renew}
+  - expect: {runs: [{plan: renew, phase: Succeeded}], instance: {conditions: {Ready: \"True\"}}}
+  - wait: 2m
+- name: nothing is left
+  steps:
+  - {patch: Mini/a, with: {spec: {word: b}}}
+  - expect: {objects: {ConfigMap/a: {data: {word: b}}}}
+  - {delete: Mini/a}
+  - expect: {instance: absent, objects: {ConfigMap/a: absent, Pod/a: absent}}
+  - wait: 2m
+- name: a word is announced
+  steps:
+  - {run: announce}
+  - expect: {runs: [{plan: announce, phase: Succeeded}]}
+";
+
+fn write(folder: &Path, name: &str, text: &str) {
+    let path = folder.join(name);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+}
+
+fn suites() -> Vec<Suite> {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in [
+        ("operator.yaml", OPERATOR),
+        ("crds/mini.yaml", &mini()),
+        ("templates/config.yaml", CONFIG),
+        ("templates/pod.yaml", POD),
+        ("tests/cases.yaml", CASES),
+        ("tests/world.yaml", WORLD),
+    ] {
+        write(folder.path(), name, text);
+    }
+    let (package, _) = crate::package::load(folder.path()).unwrap();
+    load(folder.path(), &Arc::new(package), &mut Sources::default()).unwrap()
+}
+
+/// Explores the cases with an engine that has a bug.
+fn explored(bug: Option<Bug>, case: usize, (schedules, seed): (usize, u64), threads: usize) -> Explored {
+    let mut suites = suites();
+    for suite in &mut suites {
+        suite.bug = bug;
+    }
+    explore(&suites, &[(0, case)], Limits { schedules, failures: 1, time: None, seed, threads })
+}
+
+/// Finds a bug: in 1,000 schedules of three seeds in the long form, else among some schedules.
+fn finds(bug: Bug, case: usize, short: impl IntoIterator<Item = Disturbance>) {
+    if std::env::var("OPERETTA_SWEEP").is_ok_and(|value| value == "1") {
+        for seed in 1..=3 {
+            let found = explored(Some(bug), case, (1000, seed), 2);
+            println!("{bug:?}, seed {seed}: {} schedules", found.played);
+            let story = found.stories.into_iter().next();
+            is_told(case, &story.unwrap_or_else(|| panic!("{bug:?} is not found")));
+        }
+        return;
+    }
+    let mut suites = suites();
+    for suite in &mut suites {
+        suite.bug = Some(bug);
+    }
+    let story = short.into_iter().find_map(|one| replay(&suites, (0, case), Part::After, &[one]));
+    is_told(case, &story.unwrap_or_else(|| panic!("{bug:?} is not found")));
+}
+
+/// Writes that come late.
+fn late_writes() -> impl Iterator<Item = Disturbance> {
+    let late = (1..=16).flat_map(|number| [1, 10].map(|choice| (number, choice)));
+    late.map(|(number, choice)| Disturbance { target: Target::Write, number, what: What::TakenOver, choice })
+}
+
+/// A story is short, and tells of the bug.
+fn is_told(case: usize, story: &Story) {
+    println!("{}", story.lines.join("\n"));
+    assert!(!story.schedule.is_empty() && story.schedule.len() <= 2, "{story:#?}");
+    assert!((2..=10).contains(&story.lines.len()), "{story:#?}");
+    let sound = replay(&self::suites(), (0, case), story.part, &story.schedule);
+    assert!(sound.is_none(), "it fails without the bug, too: {sound:#?}");
+}
+
+#[test]
+fn deletion_without_precondition_is_found() {
+    finds(Bug::Deletion, 0, late_writes());
+}
+
+#[test]
+fn apply_without_precondition_is_found() {
+    finds(Bug::Apply, 1, late_writes());
+}
+
+#[test]
+fn call_with_another_key_each_time_is_found() {
+    let killed = Disturbance { target: Target::Call, number: 1, what: What::KillAfter, choice: 0 };
+    finds(Bug::Key, 2, [killed]);
+}
+
+#[test]
+fn conflicts_leave_nothing_behind() {
+    let suites = suites();
+    for number in 1..=14 {
+        let conflict = Disturbance { target: Target::Write, number, what: What::Conflict, choice: 0 };
+        let story = replay(&suites, (0, 1), Part::After, &[conflict]);
+        assert!(story.is_none(), "{story:#?}");
+    }
+}
+
+#[test]
+fn threads_change_nothing_and_the_engine_has_none_of_these_bugs() {
+    let [one, three] = [1, 3].map(|threads| explored(None, 1, (16, 1), threads));
+    assert_eq!((one.played, three.played), (16, 16));
+    assert!(one.stories.is_empty() && three.stories.is_empty(), "{:#?}{:#?}", one.stories, three.stories);
+}

@@ -1,0 +1,310 @@
+//! OCI image layouts: a folder with manifests and blobs, for archives, sticks and mirrors.
+//!
+//! Files are written beside their place and renamed, the index last. A writer that is killed leaves a layout that
+//! is as it was, apart from blobs that the next attempt finds.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde_json::json;
+
+use crate::digest::Digest;
+use crate::error::Error;
+use crate::manifest::{BLOB_BYTES, Descriptor, ENTRIES, Index, MANIFEST_BYTES, REF_NAME, Stored};
+
+/// The file that makes a folder a layout.
+const MARKER: &str = "oci-layout";
+const VERSION: &str = "1.0.0";
+const INDEX_JSON: &str = "index.json";
+const BLOBS: &str = "blobs/sha256";
+
+/// The prefix of the names of files that are being written.
+const PARTIAL: &str = ".operetta-partial-";
+/// The age of a file with this prefix whose writer has certainly ended.
+const ABANDONED: Duration = Duration::from_secs(3600);
+
+/// A layout.
+#[derive(Debug, Clone)]
+pub struct Layout {
+    folder: PathBuf,
+}
+
+impl Layout {
+    /// Whether a folder is a layout.
+    pub fn is_one(folder: &Path) -> bool {
+        folder.join(MARKER).is_file()
+    }
+
+    /// Opens a layout.
+    ///
+    /// # Errors
+    /// The folder is none.
+    pub fn open(folder: &Path) -> Result<Self, Error> {
+        if Self::is_one(folder) {
+            return Ok(Self { folder: folder.to_owned() });
+        }
+        let what = format!("{} as an OCI layout", folder.display());
+        Err(Error::NotFound { what })
+    }
+
+    /// Opens a layout, or creates an empty one in a folder that is empty or does not exist.
+    ///
+    /// # Errors
+    /// The folder has other files, or cannot be written.
+    pub fn create(folder: &Path) -> Result<Self, Error> {
+        let layout = Self { folder: folder.to_owned() };
+        let blobs = folder.join(BLOBS);
+        [folder, &blobs].into_iter().for_each(remove_abandoned);
+        if Self::is_one(folder) {
+            return Ok(layout);
+        }
+        let others = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        // What an attempt that was killed leaves.
+        let is_ours = |name: &str| ["blobs", INDEX_JSON].contains(&name) || name.starts_with(PARTIAL);
+        if others.into_iter().any(|entry| !is_ours(&entry.file_name().to_string_lossy())) {
+            let reason = "it has files and is no OCI layout\n  help: name an empty or a new folder";
+            return Err(Error::invalid(folder.display().to_string(), reason));
+        }
+        std::fs::create_dir_all(&blobs).map_err(Error::io("create", &blobs))?;
+        if !folder.join(INDEX_JSON).exists() {
+            layout.write_index(&Index::default())?;
+        }
+        write(&folder.join(MARKER), json!({"imageLayoutVersion": VERSION}).to_string().as_bytes())?;
+        Ok(layout)
+    }
+
+    /// The folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    fn index(&self) -> Result<Index, Error> {
+        let path = self.folder.join(INDEX_JSON);
+        let bytes = read(&path, MANIFEST_BYTES)?;
+        Index::parse(&path.display().to_string(), &bytes)
+    }
+
+    fn write_index(&self, index: &Index) -> Result<(), Error> {
+        let path = self.folder.join(INDEX_JSON);
+        let bytes = serde_json::to_vec_pretty(index)
+            .map_err(|error| Error::invalid(path.display().to_string(), error.to_string()))?;
+        write(&path, &bytes)
+    }
+
+    fn path(&self, digest: &Digest) -> PathBuf {
+        self.folder.join(BLOBS).join(digest.hex())
+    }
+
+    /// The manifest of a tag or digest.
+    ///
+    /// # Errors
+    /// There is none, or it does not have the digest.
+    pub fn manifest(&self, reference: &str) -> Result<Stored, Error> {
+        let what = format!("the manifest {reference} of {}", self.folder.display());
+        let digest = if let Ok(digest) = reference.parse::<Digest>() {
+            digest
+        } else {
+            let index = self.index()?;
+            let tagged = index.manifests.into_iter().find(|listed| listed.tag() == Some(reference));
+            tagged.ok_or_else(|| Error::NotFound { what: what.clone() })?.digest
+        };
+        let path = self.path(&digest);
+        if !path.is_file() {
+            return Err(Error::NotFound { what });
+        }
+        let bytes = self.checked(&what, &digest, MANIFEST_BYTES)?;
+        Stored::parse(&what, None, bytes)
+    }
+
+    /// Writes a manifest, with a tag or only by its digest.
+    ///
+    /// # Errors
+    /// The files cannot be written.
+    pub fn put_manifest(&self, manifest: &Stored, tag: Option<&str>) -> Result<(), Error> {
+        self.put_blob(&manifest.descriptor, &manifest.bytes)?;
+        let mut index = self.index()?;
+        let mut entry = manifest.descriptor.clone();
+        if let Some(tag) = tag {
+            index.manifests.retain(|listed| listed.tag() != Some(tag));
+            // The same manifest without a tag says nothing more.
+            index.manifests.retain(|listed| listed.digest != entry.digest || listed.tag().is_some());
+            entry.annotations.insert(REF_NAME.to_owned(), tag.to_owned());
+        } else if index.manifests.iter().any(|listed| listed.digest == entry.digest) {
+            return Ok(());
+        }
+        index.manifests.push(entry);
+        if index.manifests.len() > ENTRIES {
+            let reason = format!("it would have more than {ENTRIES} manifests");
+            return Err(Error::invalid(self.folder.display().to_string(), reason));
+        }
+        self.write_index(&index)
+    }
+
+    /// Reads a blob.
+    ///
+    /// # Errors
+    /// It is missing, or does not have its digest.
+    pub fn blob(&self, blob: &Descriptor) -> Result<Bytes, Error> {
+        let what = format!("the blob {} of {}", blob.digest, self.folder.display());
+        if !self.path(&blob.digest).is_file() {
+            return Err(Error::NotFound { what });
+        }
+        self.checked(&what, &blob.digest, blob.size.min(BLOB_BYTES))
+    }
+
+    fn checked(&self, what: &str, wanted: &Digest, limit: u64) -> Result<Bytes, Error> {
+        let bytes = read(&self.path(wanted), limit)?;
+        let found = Digest::of(&bytes);
+        if found == *wanted {
+            return Ok(bytes);
+        }
+        Err(Error::WrongDigest { what: what.to_owned(), wanted: wanted.clone(), found })
+    }
+
+    /// Whether there is a whole blob.
+    pub fn has_blob(&self, blob: &Descriptor) -> bool {
+        self.path(&blob.digest).metadata().is_ok_and(|file| file.is_file() && file.len() == blob.size)
+    }
+
+    /// Writes a blob.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn put_blob(&self, blob: &Descriptor, bytes: &[u8]) -> Result<(), Error> {
+        if self.has_blob(blob) { Ok(()) } else { write(&self.path(&blob.digest), bytes) }
+    }
+
+    /// All tags, sorted.
+    ///
+    /// # Errors
+    /// The index cannot be read.
+    pub fn tags(&self) -> Result<Vec<String>, Error> {
+        let index = self.index()?;
+        let mut tags: Vec<String> =
+            index.manifests.iter().filter_map(|listed| listed.tag().map(str::to_owned)).collect();
+        tags.sort_unstable();
+        Ok(tags)
+    }
+
+    /// What refers to a manifest.
+    ///
+    /// # Errors
+    /// A manifest cannot be read.
+    pub fn referrers(&self, subject: &Digest) -> Result<Vec<Descriptor>, Error> {
+        let mut found = Vec::new();
+        for (listed, manifest) in self.manifests()? {
+            let refers = manifest.manifest().and_then(|manifest| manifest.subject.as_ref());
+            if refers.is_some_and(|refers| refers.digest == *subject) {
+                found.push(Descriptor { annotations: listed.annotations, ..manifest.descriptor });
+            }
+        }
+        Ok(found)
+    }
+
+    /// The digests of manifests that refer to no other one.
+    ///
+    /// # Errors
+    /// A manifest cannot be read.
+    pub fn roots(&self) -> Result<Vec<Digest>, Error> {
+        let mut found: Vec<Digest> = Vec::new();
+        for (listed, manifest) in self.manifests()? {
+            let is_signature = listed.tag().is_some_and(|tag| tag.starts_with("sha256-"));
+            let refers = manifest.manifest().is_some_and(|manifest| manifest.subject.is_some());
+            if !refers && !is_signature && !found.contains(&listed.digest) {
+                found.push(listed.digest);
+            }
+        }
+        Ok(found)
+    }
+
+    fn manifests(&self) -> Result<Vec<(Descriptor, Stored)>, Error> {
+        let listed = self.index()?.manifests.into_iter();
+        listed.map(|entry| Ok((entry.clone(), self.manifest(&entry.digest.to_string())?))).collect()
+    }
+}
+
+fn read(path: &Path, limit: u64) -> Result<Bytes, Error> {
+    use std::io::Read as _;
+    let file = std::fs::File::open(path).map_err(Error::io("read", path))?;
+    let mut bytes = Vec::new();
+    file.take(limit + 1).read_to_end(&mut bytes).map_err(Error::io("read", path))?;
+    if bytes.len() as u64 > limit {
+        return Err(Error::TooLarge { what: path.display().to_string(), limit });
+    }
+    Ok(bytes.into())
+}
+
+/// Writes a file as a whole: it is replaced, or stays as it was.
+///
+/// # Errors
+/// It cannot be written.
+pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let write = || {
+        let mut file = tempfile::Builder::new().prefix(PARTIAL).tempfile_in(folder)?;
+        file.write_all(bytes)?;
+        file.as_file().set_permissions(std::fs::Permissions::from_mode(0o644))?;
+        file.as_file().sync_all()?;
+        file.persist(path).map_err(|error| error.error)
+    };
+    write().map(drop).map_err(Error::io("write", path))
+}
+
+/// Removes the partial files that writers have left in a folder. Those that cannot be removed do no harm.
+fn remove_abandoned(folder: &Path) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let is_partial = entry.file_name().to_string_lossy().starts_with(PARTIAL);
+        let written = entry.metadata().and_then(|metadata| metadata.modified());
+        let is_old = written.is_ok_and(|at| at.elapsed().is_ok_and(|age| age >= ABANDONED));
+        if is_partial && is_old {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(folder).unwrap().flatten();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn partial_file_of_a_killed_writer_is_no_obstacle() {
+        let folder = tempfile::tempdir().unwrap();
+        let partial = folder.path().join(format!("{PARTIAL}abc"));
+        std::fs::write(&partial, "x").unwrap();
+        Layout::create(folder.path()).unwrap();
+        assert_eq!(
+            names(folder.path()),
+            [".operetta-partial-abc", "blobs", INDEX_JSON, MARKER],
+            "its writer may still write"
+        );
+
+        std::fs::File::options()
+            .write(true)
+            .open(&partial)
+            .unwrap()
+            .set_modified(std::time::UNIX_EPOCH)
+            .unwrap();
+        Layout::create(folder.path()).unwrap();
+        assert_eq!(names(folder.path()), ["blobs", INDEX_JSON, MARKER]);
+        assert!(names(&folder.path().join(BLOBS)).is_empty());
+    }
+
+    #[test]
+    fn folder_with_other_files_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join(".tmpabc"), "x").unwrap();
+        let error = Layout::create(folder.path()).unwrap_err();
+        assert!(error.to_string().contains("no OCI layout"), "{error}");
+    }
+}
