@@ -1,8 +1,9 @@
 //! The validation of built-in kinds that people meet.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::facts::items;
 use crate::kinds::Kind;
@@ -382,7 +383,7 @@ fn workload(spec: &Value, what: &str, faults: &mut Faults) {
             "`selector` does not match template `labels`",
         ));
     }
-    pod_spec(&template["spec"], "spec.template.spec", faults);
+    pod_spec(&with_claims(spec), "spec.template.spec", faults);
     let policy = text(&template["spec"]["restartPolicy"]);
     if ["Never", "OnFailure"].contains(&policy) {
         faults.push(Fault::not_supported("spec.template.spec.restartPolicy", policy, &["Always"]));
@@ -401,6 +402,24 @@ fn workload(spec: &Value, what: &str, faults: &mut Faults) {
             claim(&template["spec"], &format!("spec.volumeClaimTemplates[{at}].spec"), faults);
         }
     }
+}
+
+/// The spec of a workload's pods as it is checked: the claims of a StatefulSet are volumes, before and in place of those of the
+/// template.
+fn with_claims(spec: &Value) -> Cow<'_, Value> {
+    let pods = &spec["template"]["spec"];
+    let claims: Vec<&str> =
+        list(&spec["volumeClaimTemplates"]).iter().map(|claim| text(&claim["metadata"]["name"])).collect();
+    if claims.is_empty() {
+        return Cow::Borrowed(pods);
+    }
+    let volumes =
+        claims.iter().map(|name| json!({"name": name, "persistentVolumeClaim": {"claimName": name}}));
+    let others = list(&pods["volumes"]).iter().filter(|volume| !claims.contains(&text(&volume["name"])));
+    let volumes: Vec<Value> = volumes.chain(others.cloned()).collect();
+    let mut pods = pods.clone();
+    pods["volumes"] = volumes.into();
+    Cow::Owned(pods)
 }
 
 /// The rules for the spec of a pod.

@@ -168,8 +168,11 @@ impl InstanceReconciler {
         let (mut writes, mut wake) = stray_writes(objects, at_home, (kind, home), now);
         if matches!(at_home, Some(Stray::NoInstance { .. })) {
             let (leftovers, later) = self.leftovers(key, now);
-            // What is left of an instance is deleted only if a live read does not find the instance either.
-            if !leftovers.is_empty() && matches!(self.executor.refresh(key, &registered).await, Ok(None)) {
+            // What is left of an instance is deleted only if a live read does not find the instance either, and none has come since.
+            if !leftovers.is_empty()
+                && matches!(self.executor.refresh(key, &registered).await, Ok(None))
+                && !self.store.index().has_instance(key)
+            {
                 writes.extend(leftovers);
             }
             wake = [wake, later].into_iter().flatten().min();

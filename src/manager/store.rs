@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use serde_json::Value;
 
-use super::index::{Index, InstanceKey, Provenance};
+use super::index::{Index, InstanceKey, News, Provenance};
 use super::operators::AllSettings;
 use super::owned::{OwnedObjects, OwnerField};
 use super::raw::Raw;
@@ -110,13 +110,14 @@ impl Store {
         self.index().instances().cloned().collect()
     }
 
-    /// Takes a live instance, or the reply to a write of it, into the index.
+    /// Takes the reply to a write of an instance into the index. The writer decides again, or queues the instance.
     pub(super) fn learn_instance(&self, key: &InstanceKey, object: &Value) {
-        let mut object = object.clone();
-        if let Some(meta) = object["metadata"].as_object_mut() {
-            meta.remove("managedFields");
-        }
-        self.index().put_instance(key.clone(), &object);
+        self.index().put_instance(key.clone(), &kept_of_instance(object));
+    }
+
+    /// Takes the answer to a live read of an instance into the index: see [`Index::put_read`].
+    pub(super) fn learn_read(&self, key: &InstanceKey, asked: Option<&str>, live: Option<&Value>) -> News {
+        self.index().put_read(key, asked, live.map(kept_of_instance).as_ref())
     }
 
     /// Takes an object that is kept whole, from a watch or the reply to a write of it. Returns the instances that it
@@ -158,13 +159,14 @@ impl Store {
         claims.into_iter().filter_map(|claim| index.by_claim(&claim).cloned()).collect()
     }
 
-    /// Takes a live child, or the reply to a write of it, into the index.
+    /// Takes a live child, or the reply to a write of it, into the index. Returns it with the other instances that it concerns:
+    /// they are to be queued, for no watch brings it again. The instance that it belongs to decides again anyway.
     pub(super) fn learn_child(
         &self,
         object: &ObjectRef,
         reply: Value,
         provenance: Provenance,
-    ) -> Option<Observed> {
+    ) -> Option<(Observed, Vec<InstanceKey>)> {
         let raw = Raw::from_value(reply).ok()?;
         let registry = self.registry();
         let reports = self.kinds.reports_status(&object.gvk);
@@ -173,7 +175,19 @@ impl Store {
         if provenance == Provenance::OwnWrite {
             observed.baseline = observed.mark.clone();
         }
-        self.index().put_child(observed.clone(), provenance);
-        Some(observed)
+        let mut index = self.index();
+        let mut concerned = index.put_child(observed.clone(), provenance);
+        let owner = index.by_uid(&observed.instance_uid);
+        concerned.retain(|key| Some(key) != owner);
+        Some((observed, concerned))
     }
+}
+
+/// What is kept of an instance.
+fn kept_of_instance(object: &Value) -> Value {
+    let mut object = object.clone();
+    if let Some(meta) = object["metadata"].as_object_mut() {
+        meta.remove("managedFields");
+    }
+    object
 }

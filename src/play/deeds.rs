@@ -124,14 +124,25 @@ impl Deeds {
     }
 }
 
+/// What a path is about: the resource, the name and the subresource; empty for discovery.
+fn about(path: &str) -> Vec<&str> {
+    let path: Vec<&str> = path.split('/').skip(1).collect();
+    let rest = if path.first() == Some(&"api") { path.get(2..) } else { path.get(3..) }.unwrap_or_default();
+    match rest {
+        ["namespaces", _, inner @ ..] if !inner.is_empty() => inner.to_vec(),
+        rest => rest.to_vec(),
+    }
+}
+
+/// A request that reads, for people.
+pub(super) fn read_text(path: &str) -> String {
+    let what = about(path).join("/");
+    format!("reads {}", if what.is_empty() { path } else { &what })
+}
+
 /// A request that writes, for people, and whether it changes more than what managers know.
 pub(super) fn request_text(parts: &Parts, body: &Bytes) -> (String, bool) {
-    let path: Vec<&str> = parts.uri.path().split('/').skip(1).collect();
-    let rest = if path.first() == Some(&"api") { path.get(2..) } else { path.get(3..) }.unwrap_or_default();
-    let rest = match rest {
-        ["namespaces", _, inner @ ..] if !inner.is_empty() => inner,
-        rest => rest,
-    };
+    let rest = about(parts.uri.path());
     let is_apply = parts
         .headers
         .get("content-type")

@@ -6,7 +6,7 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Disturbance {
     pub target: Target,
-    /// The number of the write, command or call that it strikes, from 1; 0 if it is about the whole play.
+    /// The number of the write, read, command or call that it strikes, from 1; 0 if it is about the whole play.
     pub number: u64,
     pub what: What,
     /// Which of several: seconds, a seed, or of a pod its number and ten times the seconds in which none can be created.
@@ -18,6 +18,8 @@ pub(crate) struct Disturbance {
 pub(crate) enum Target {
     /// A request of the manager that writes.
     Write,
+    /// A request of the manager that reads and is no watch.
+    Read,
     /// A command in a container.
     Command,
     /// An HTTP request of the package.
@@ -31,6 +33,7 @@ impl Target {
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Write => "write",
+            Self::Read => "read",
             Self::Command => "command",
             Self::Call => "call",
             Self::Play => "play",
@@ -53,6 +56,8 @@ pub(crate) enum What {
     Cut,
     /// It is carried out, and no answer comes until the deadline.
     Late,
+    /// It is carried out, and its answer arrives some seconds later: others may change in between what it tells.
+    Slow,
     /// The answer is 409.
     Conflict,
     /// The answer is 429.
@@ -76,7 +81,7 @@ impl What {
     }
 
     /// What each kind of target can suffer.
-    pub(crate) const ALL: [(Target, &[Self]); 4] = [
+    pub(crate) const ALL: [(Target, &[Self]); 5] = [
         (
             Target::Write,
             &[
@@ -85,6 +90,7 @@ impl What {
                 Self::TakenOver,
                 Self::Lost,
                 Self::Cut,
+                Self::Slow,
                 Self::Conflict,
                 Self::Busy,
                 Self::Broken,
@@ -93,6 +99,7 @@ impl What {
                 Self::PodDies,
             ],
         ),
+        (Target::Read, &[Self::Cut, Self::Slow]),
         (Target::Command, &[Self::KillAfter, Self::Lost, Self::Cut, Self::Late, Self::PodDies]),
         (Target::Call, &[Self::KillAfter, Self::Cut, Self::Late, Self::PodDies]),
         (Target::Play, &[Self::Order]),
@@ -107,6 +114,7 @@ impl What {
             Self::Lost => "lost",
             Self::Cut => "cut",
             Self::Late => "late",
+            Self::Slow => "slow",
             Self::Conflict => "conflict",
             Self::Busy => "busy",
             Self::Broken => "broken",
@@ -121,6 +129,7 @@ impl What {
     pub(crate) fn choices(self) -> &'static [u64] {
         match self {
             Self::TakenOver => &[1, 10],
+            Self::Slow => &[1, 3, 20],
             Self::WatchesLate => &[1, 10, 60],
             Self::PodDies => &[0, 1, 2, 100, 101, 102],
             _ => &[0],
@@ -143,6 +152,7 @@ impl Disturbance {
             What::Lost => "this is carried out, and its answer is lost".to_owned(),
             What::Cut => "this is not carried out: the connection breaks".to_owned(),
             What::Late => "this is carried out, and no answer comes in time".to_owned(),
+            What::Slow => format!("the answer to this arrives {} s later", self.choice),
             What::Conflict => "this is answered with 409".to_owned(),
             What::Busy => "this is answered with 429".to_owned(),
             What::Broken => "this is answered with 500".to_owned(),

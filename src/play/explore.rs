@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::case;
 use super::course::{Course, Part, Start};
+use super::deeds::Deed;
 use super::disturbance::Disturbance;
 use super::ended::Ended;
 use super::schedules::{Base, Schedules};
@@ -136,6 +137,16 @@ pub(crate) fn replay(
     part: Part,
     schedule: &[Disturbance],
 ) -> Option<Story> {
+    first_that_fails(suites, place, part, |_| vec![schedule.to_vec()])
+}
+
+/// Plays schedules of a case, which `choose` makes from what is done without disturbance. Returns the story of the first that fails.
+pub(super) fn first_that_fails(
+    suites: &[Suite],
+    place: (usize, usize),
+    part: Part,
+    choose: impl FnOnce(&[Deed]) -> Vec<Vec<Disturbance>>,
+) -> Option<Story> {
     let starts = (0..suites.len())
         .map(|suite| (part == Part::After && suite == place.0).then(|| case::start(suites, suite)).flatten());
     let plays = Plays { suites, starts: starts.collect() };
@@ -143,7 +154,9 @@ pub(crate) fn replay(
         Ok(base) => base,
         Err(ended) => return Some(Story::undisturbed(&ended)),
     };
-    let ended = plays.disturbed(&base, schedule, true);
-    failure(&ended, &base.end)?;
-    Some(Story::new(suites, &base, schedule.to_vec(), &ended))
+    choose(&base.deeds).into_iter().find_map(|schedule| {
+        let ended = plays.disturbed(&base, &schedule, true);
+        failure(&ended, &base.end)?;
+        Some(Story::new(suites, &base, schedule, &ended))
+    })
 }

@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
 use tower::BoxError;
 
-use super::deeds::{Deed, Deeds, decider, is_creation, request_text};
+use super::deeds::{Deed, Deeds, decider, is_creation, read_text, request_text};
 use super::disturbance::{Disturbance, Target, What, delay, mixed};
 use super::end::End;
 use super::suite::{CommandFault, RequestFault};
@@ -293,6 +293,8 @@ impl Faults {
             self.with(|state| state.deeds.note_job(&parts, &body));
             request = Request::from_parts(parts, Body::from(body));
             (number, found) = self.strikes(server, Target::Write, text, is_effect);
+        } else if *request.method() == Method::GET {
+            found = self.strikes(server, Target::Read, read_text(path), false).1;
         }
         let fault = match found.map(|one| one.what) {
             None if is_write && self.are_no_pods(request.method(), request.uri().path()) => {
@@ -336,6 +338,7 @@ impl Faults {
                 self.with(|state| state.late_until = Some(Instant::now() + one.seconds()));
             }
             Some(one) if one.what == What::PodDies => self.kill_pod(server, one),
+            Some(one) if one.what == What::Slow => sleep(one.seconds()).await,
             _ => {}
         }
         if is_write {

@@ -14,9 +14,10 @@ const MOST: usize = 3;
 const COMBINED: usize = 4;
 /// How many reactions to a schedule are disturbed, too.
 const REACTIONS: usize = 4;
-/// How much more often commands, calls and pods are struck than writes that change something, and how much less dry runs.
+/// How much more often commands, calls and pods are struck than writes that change something, and how much less dry runs and reads.
 const PREFERRED: f64 = 4.0;
 const DRY: f64 = 0.25;
+const READ: f64 = 0.25;
 /// How many orders of events a part of a case is played in.
 const ORDERS: u64 = 8;
 
@@ -47,7 +48,11 @@ impl Base {
             let among = |text: &str| often.get(text).copied().unwrap_or(1.0);
             let (request, moment) = (among(&cleaned(&deed.text)), among(&deed.moment()));
             let dry = if deed.text.ends_with("as a dry run") { DRY } else { 1.0 };
-            let preferred = if deed.target == Target::Write { dry } else { PREFERRED };
+            let preferred = match deed.target {
+                Target::Write => dry,
+                Target::Read => READ,
+                Target::Command | Target::Call | Target::Play => PREFERRED,
+            };
             for &what in What::of(deed.target) {
                 let is_pod = what == What::PodDies;
                 let weight = if is_pod { PREFERRED * dry / moment } else { preferred / request };

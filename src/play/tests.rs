@@ -5,12 +5,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::course::Part;
+use super::deeds::Deed;
 use super::disturbance::{Disturbance, Target, What};
-use super::explore::{Explored, Limits, explore, replay};
+use super::explore::{Explored, Limits, explore, first_that_fails, replay};
 use super::planted::Bug;
 use super::sources::Sources;
 use super::story::Story;
 use super::suite::{Suite, load};
+use crate::children::plans::state_name;
+use crate::plan::Of;
 use crate::test_crd::crd;
 
 /// The CRD of the package.
@@ -39,12 +42,14 @@ spec:
     children:
     - {id: config, template: templates/config.yaml}
     - {id: pod, template: templates/pod.yaml, dependsOn: [config]}
+    status: {noted: record.word | default('none')}
     plans:
       deploy: {steps: [{name: all, apply: [config, pod]}]}
       renew:
         steps:
         - {name: stop, delete: [pod]}
         - {name: start, apply: [pod]}
+      note: {steps: [{name: note, record: {word: spec.word}}]}
       announce:
         steps:
         - {name: tell, http: {method: POST, url: \"http://news.example.com/words\", json: {word: \"{{ spec.word }}\"}}, retries: {limit: 2, backoff: 1s}}
@@ -96,6 +101,26 @@ cases:
   steps:
   - {run: announce}
   - expect: {runs: [{plan: announce, phase: Succeeded}]}
+- name: an instance is made again
+  steps:
+  - {delete: Mini/a}
+  - expect: {instance: absent}
+  - wait: 2s
+  - {apply: {apiVersion: fixtures.operetta.dev/v1, kind: Mini, metadata: {name: a}, spec: {word: c}}}
+  - expect: {instance: {status: {noted: none}, conditions: {Ready: \"True\"}}, objects: {ConfigMap/a: {data: {word: c}}}}
+- name: a backup is restored over what is left
+  steps:
+  - {run: note}
+  - expect: {instance: {status: {noted: a}}}
+  - {delete: Mini/a}
+  - expect: {instance: absent}
+  - wait: 2s
+  - apply: {apiVersion: operetta.dev/v1alpha1, kind: InstanceState, metadata: {name: STATE}, spec: {
+      of: {apiVersion: fixtures.operetta.dev/v1, kind: Mini, resource: minis, name: a}, uid: former, number: 7, hasEnded: false,
+      record: {word: {value: b, sequence: 3}}}}
+  - wait: 2s
+  - {apply: {apiVersion: fixtures.operetta.dev/v1, kind: Mini, metadata: {name: a}, spec: {word: c}}}
+  - expect: {instance: {status: {noted: b}, conditions: {Ready: \"True\"}}}
 ";
 
 fn write(folder: &Path, name: &str, text: &str) {
@@ -106,12 +131,19 @@ fn write(folder: &Path, name: &str, text: &str) {
 
 fn suites() -> Vec<Suite> {
     let folder = tempfile::tempdir().unwrap();
+    let of = Of {
+        api_version: "fixtures.operetta.dev/v1".into(),
+        kind: "Mini".into(),
+        name: "a".into(),
+        ..Of::default()
+    };
+    let cases = CASES.replace("STATE", &state_name(&of));
     for (name, text) in [
         ("operator.yaml", OPERATOR),
         ("crds/mini.yaml", &mini()),
         ("templates/config.yaml", CONFIG),
         ("templates/pod.yaml", POD),
-        ("tests/cases.yaml", CASES),
+        ("tests/cases.yaml", &cases),
         ("tests/world.yaml", WORLD),
     ] {
         write(folder.path(), name, text);
@@ -194,4 +226,39 @@ fn threads_change_nothing_and_the_engine_has_none_of_these_bugs() {
     let [one, three] = [1, 3].map(|threads| explored(None, 1, (16, 1), threads));
     assert_eq!((one.played, three.played), (16, 16));
     assert!(one.stories.is_empty() && three.stories.is_empty(), "{:#?}{:#?}", one.stories, three.stories);
+}
+
+/// A manager is killed beside a write that ends an instance or its memory, and an answer that the next one reads comes 3 s
+/// later, while the instance is made again, or a backup restored.
+fn kills_and_late_answers(deeds: &[Deed]) -> Vec<Vec<Disturbance>> {
+    let ends = |deed: &&Deed| {
+        deed.target == Target::Write
+            && !deed.at.is_zero()
+            && ["minis/a", "instancestates/"].iter().any(|what| deed.text.contains(what))
+    };
+    let reads = deeds.iter().filter(|deed| deed.target == Target::Read).count() as u64;
+    let mut all = Vec::new();
+    for write in deeds.iter().filter(ends).take(4) {
+        let at_write =
+            |what, choice| Disturbance { target: Target::Write, number: write.number, what, choice };
+        // A manager that starts reads what the first one has read, and then what is decided from.
+        for number in reads + 12..reads + 18 {
+            let late = Disturbance { target: Target::Read, number, what: What::Slow, choice: 3 };
+            all.extend([What::KillBefore, What::KillAfter].map(|what| vec![at_write(what, 0), late]));
+        }
+        all.push(vec![at_write(What::TakenOver, 1)]);
+    }
+    all
+}
+
+#[test]
+fn kills_and_late_answers_lose_no_instance_that_is_made_again() {
+    let story = first_that_fails(&suites(), (0, 3), Part::After, kills_and_late_answers);
+    assert!(story.is_none(), "{story:#?}");
+}
+
+#[test]
+fn kills_and_late_answers_lose_no_memory_that_is_restored() {
+    let story = first_that_fails(&suites(), (0, 4), Part::After, kills_and_late_answers);
+    assert!(story.is_none(), "{story:#?}");
 }

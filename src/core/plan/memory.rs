@@ -45,8 +45,8 @@ pub struct Memory {
     /// The runs that have begun and that something is still decided from, or that the status lists.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub runs: Vec<RememberedRun>,
-    /// Whether the instance has been deleted and all of its children with it: nothing is taken over from it.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    /// Whether the instance has been deleted and all of its children with it: nothing is taken over from it. It is always
+    /// written, so that a backup that is applied over a memory that has ended says that it has not.
     pub has_ended: bool,
 }
 
@@ -560,5 +560,11 @@ mod tests {
         assert_eq!((memory.number, memory.active.as_deref()), (2, Some("uid-x-2")));
         assert_eq!(memory.origin_digest("o"), Some("digest of o"));
         assert_eq!(Memory::deserialize(memory.to_json()).unwrap(), memory);
+    }
+
+    /// A backup that a client applies over a memory that has ended keeps no field of that.
+    #[test]
+    fn a_memory_says_that_it_has_not_ended() {
+        assert_eq!(Memory::new(of(), "u").to_json()["hasEnded"], false);
     }
 }

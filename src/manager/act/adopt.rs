@@ -39,7 +39,7 @@ impl Executor {
         // The object is a child of this instance: the reply to a write was lost, or the cache was stale. If
         // the store cannot take it for a child, because another client has changed its labels, it is applied
         // again.
-        if labelled && self.store.learn_child(object, live.clone(), Provenance::Read).is_some() {
+        if labelled && self.learn_child(object, live.clone(), Provenance::Read).is_some() {
             return Ok(Reply::Again);
         }
         // An object of the package that has handed the kind over counts as one of this package.
@@ -98,7 +98,7 @@ impl Executor {
         let object = &apply.desired.object;
         let uid = live["metadata"]["uid"].as_str().unwrap_or_default();
         if apply.adopts.as_deref() == Some(uid)
-            || self.store.learn_child(object, live.clone(), Provenance::Read).is_none()
+            || self.learn_child(object, live.clone(), Provenance::Read).is_none()
         {
             return false;
         }

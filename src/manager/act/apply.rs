@@ -91,7 +91,7 @@ impl Executor {
     }
 
     pub(super) fn applied(&self, apply: &Apply, reply: Value, adopted: Option<Adopted>) -> Reply {
-        match self.store.learn_child(&apply.desired.object, reply, Provenance::OwnWrite) {
+        match self.learn_child(&apply.desired.object, reply, Provenance::OwnWrite) {
             Some(observed) => {
                 if !apply.desired.generated.is_empty() {
                     self.effects.proven().insert(observed.uid.clone());

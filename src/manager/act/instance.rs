@@ -3,30 +3,24 @@
 use serde_json::Value;
 use tracing::warn;
 
-use super::super::index::InstanceKey;
+use super::super::index::{InstanceKey, News};
 use super::super::registry::Registered;
 use super::{Executor, NOTES};
 use crate::api::{CallError, Class};
 use crate::children::{Action, ActionOutcome, patches};
 
 impl Executor {
-    /// Reads the instance live. An instance that is gone leaves the index.
+    /// Reads the instance live. An instance that is gone leaves the index; another one of the name is queued.
     pub(in crate::manager) async fn refresh(
         &self,
         key: &InstanceKey,
         registered: &Registered,
     ) -> Result<Option<Value>, CallError> {
+        let asked = self.store.index().uid_of(key);
         let cluster = self.effects.for_instances(registered);
         let live = cluster.get(&registered.kind, key.namespace.as_deref(), &key.name).await?;
-        if let Some(object) = &live {
-            self.store.learn_instance(key, object);
-        } else {
-            let mut index = self.store.index();
-            let uid = index.instance(key);
-            let uid = uid.map(|i| i["metadata"]["uid"].as_str().unwrap_or_default().to_owned());
-            if let Some(uid) = uid {
-                index.remove_instance(key, &uid, None);
-            }
+        if self.store.learn_read(key, asked.as_deref(), live.as_ref()) == News::Instance {
+            self.queue.add(key.clone());
         }
         Ok(live)
     }

@@ -27,13 +27,13 @@ pub(crate) use dry_run::send as send_dry_run;
 pub(super) use proof::ProofKey;
 
 use super::effects::Effects;
-use super::index::InstanceKey;
+use super::index::{InstanceKey, Provenance};
 use super::queue::Queue;
 use super::registry::Registered;
 use super::rights::At;
 use super::scheduler::Key;
 use super::store::Store;
-use crate::api::CallError;
+use crate::api::{CallError, ObjectRef};
 use crate::children::adoption::Adopted;
 use crate::children::{Action, ActionOutcome, Applied, Apply, Check, FieldConflict, Observed, fields, names};
 
@@ -199,6 +199,15 @@ impl Executor {
         while let Some(outcome) = running.next().await {
             outcomes.push(outcome);
         }
+    }
+
+    /// Takes a live child, or the reply to a write of it, into the index, and queues the other instances that it concerns.
+    fn learn_child(&self, object: &ObjectRef, reply: Value, provenance: Provenance) -> Option<Observed> {
+        let (observed, concerned) = self.store.learn_child(object, reply, provenance)?;
+        for key in concerned {
+            self.queue.add(key);
+        }
+        Some(observed)
     }
 
     /// Which manager takes fields of a child from ours, for the message.

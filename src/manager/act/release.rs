@@ -147,7 +147,7 @@ impl Executor {
         }
         object["apiVersion"] = (*reference.gvk.api_version).into();
         object["kind"] = (*reference.gvk.kind).into();
-        self.store.learn_child(&reference, object, Provenance::Read);
+        self.learn_child(&reference, object, Provenance::Read);
         true
     }
 

@@ -100,7 +100,7 @@ impl Executor {
         match cluster.delete(&kind, namespace, &object.name, preconditions, propagation).await {
             // Finalizers or a grace period keep it. Some kinds reply with an object that is gone.
             Ok(reply) if reply["kind"] != "Status" && !reply["metadata"]["deletionTimestamp"].is_null() => {
-                self.store.learn_child(object, reply, Provenance::OwnWrite);
+                self.learn_child(object, reply, Provenance::OwnWrite);
                 Ok(())
             }
             Ok(_) => {
@@ -137,7 +137,7 @@ impl Executor {
         let object = &observed.object;
         match cluster.get(kind, object.namespace.as_deref(), &object.name).await? {
             Some(live) if live["metadata"]["uid"] == *observed.uid => {
-                self.store.learn_child(object, live, Provenance::Read);
+                self.learn_child(object, live, Provenance::Read);
             }
             _ => {
                 self.store.index().remove_child(object, &observed.uid, None);
@@ -171,7 +171,7 @@ impl Executor {
                 Ok(())
             }
             Ok(reply) => {
-                self.store.learn_child(object, reply, Provenance::OwnWrite);
+                self.learn_child(object, reply, Provenance::OwnWrite);
                 Ok(())
             }
             Err(error) if matches!(error.class, Class::NotFound | Class::Conflict) => {

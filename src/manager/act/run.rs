@@ -216,7 +216,10 @@ impl Executor {
     ) -> Result<(), CallError> {
         let sort = RunObject::State;
         let cluster = self.cluster_of(registered, sort);
-        let patch = json!({"metadata": {"uid": state.uid, "finalizers": null}});
+        // The resourceVersion, too: a backup may restore the memory under the same uid, and a new instance takes it over so.
+        let metadata =
+            json!({"uid": state.uid, "resourceVersion": state.resource_version, "finalizers": null});
+        let patch = json!({"metadata": metadata});
         let namespace = Some(state.namespace.as_str());
         match cluster.merge_patch(&sort.kind(), namespace, &state.name, None, &patch, NOTES).await {
             Ok(live) if live["metadata"]["deletionTimestamp"].is_null() => {
@@ -225,9 +228,10 @@ impl Executor {
             Ok(_) => {}
             Err(error) if error.class == Class::NotFound => {}
             Err(mut error) if error.class == Class::Conflict => {
-                // Another object has the name by now, or this one was written at the same time.
+                // Another object has the name by now, or this one has been written since.
                 let live = cluster.get(&sort.kind(), namespace, &state.name).await?;
-                if live.is_some_and(|live| live["metadata"]["uid"] == *state.uid) {
+                if let Some(live) = live.filter(|live| live["metadata"]["uid"] == *state.uid) {
+                    self.learn(sort, live);
                     error.class = Class::Retry;
                     return Err(error);
                 }

@@ -68,6 +68,17 @@ impl Instance {
     }
 }
 
+/// What a live read brings that no watch will bring again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum News {
+    /// Nothing.
+    None,
+    /// An edit of the instance that was known. Whoever reconciles the instance decides again.
+    Edit,
+    /// Another instance of the name: it must be queued.
+    Instance,
+}
+
 /// All known instances and children.
 #[derive(Default)]
 pub(super) struct Index {
@@ -81,6 +92,8 @@ pub(super) struct Index {
     kind_labels: HashMap<Arc<str>, Box<str>>,
     /// Deleted instances with children that are still to be orphaned.
     deleted_instances: HashMap<InstanceKey, Instance>,
+    /// Names whose instance has gone, and of which the manager remembers more than this index does.
+    left: HashSet<InstanceKey>,
     relist_instances: HashMap<Arc<str>, HashSet<InstanceKey>>,
     /// The objects that running lists of child kinds have shown, by what is listed.
     relist_kinds: HashMap<Gvk, HashMap<ChildPart, HashSet<ObjectRef>>>,
@@ -152,6 +165,7 @@ impl Index {
                 self.by_uid.remove(&present.uid);
                 self.siblings.forget(&present.uid);
                 self.previous.remove(&key);
+                self.left.insert(key.clone());
             } else if object["metadata"]["generation"].as_i64().is_some_and(|new| new != present.generation) {
                 self.previous.entry(key.clone()).or_insert_with(|| Arc::clone(&present.json));
             }
@@ -196,7 +210,24 @@ impl Index {
         }
     }
 
-    /// Removes an instance that was deleted, at that resourceVersion if it is known.
+    /// Takes the answer to a live read of the name. `asked`: the uid of the instance that was known when the read was sent. That
+    /// there is none then says nothing of a newer one, which the watch may have brought since, and will not bring again.
+    pub(super) fn put_read(&mut self, key: &InstanceKey, asked: Option<&str>, live: Option<&Value>) -> News {
+        let Some(object) = live else {
+            if let Some(uid) = asked {
+                self.remove_instance(key, uid, None);
+            }
+            return News::None;
+        };
+        match self.put_instance(key.clone(), object) {
+            false => News::None,
+            true if object["metadata"]["uid"].as_str() == asked => News::Edit,
+            true => News::Instance,
+        }
+    }
+
+    /// Removes an instance that was deleted, at that resourceVersion if it is known. `uid` protects a new instance of the
+    /// name from what is said late of the old one.
     pub(super) fn remove_instance(&mut self, key: &InstanceKey, uid: &str, resource_version: Option<&str>) {
         if let Some(resource_version) = resource_version {
             self.gone.add(uid, resource_version, None);
@@ -206,9 +237,16 @@ impl Index {
         }
     }
 
+    /// Whether the instance of that name has gone since this was asked, perhaps with a new one in its place: what is
+    /// remembered of it must be forgotten.
+    pub(super) fn take_left(&mut self, key: &InstanceKey) -> bool {
+        self.left.remove(key)
+    }
+
     fn drop_instance(&mut self, key: &InstanceKey) {
         let Some(instance) = self.instances.remove(key) else { return };
         self.previous.remove(key);
+        self.left.insert(key.clone());
         self.by_uid.remove(&instance.uid);
         self.siblings.forget(&instance.uid);
         let claim = self.claim(key);
@@ -251,6 +289,11 @@ impl Index {
             self.drop_instance(key);
         }
         gone
+    }
+
+    /// The uid of the known instance.
+    pub(super) fn uid_of(&self, key: &InstanceKey) -> Option<Arc<str>> {
+        Some(Arc::clone(&self.instances.get(key)?.uid))
     }
 
     /// The instance as it was last seen.

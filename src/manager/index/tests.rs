@@ -207,3 +207,176 @@ fn a_child_of_another_instance_is_found_in_the_place_that_was_rendered() {
     index.remove_instance(&key("a"), "uid-a", None);
     assert!(index.sibling("uid-a", &key("b")).is_none());
 }
+
+/// What happens at an API server to the instances of one name, and what the manager hears of it, in one of all possible orders.
+#[derive(Clone)]
+struct Order {
+    /// How much has happened at the server: instance A is created and deleted, then B is created.
+    happened: usize,
+    /// How much of that the watch has brought.
+    watched: usize,
+    /// Live reads: not sent; sent, with the uid known then; answered by the server; the answer taken in.
+    reads: [Read; 2],
+    told: Vec<String>,
+}
+
+#[derive(Clone, PartialEq)]
+enum Read {
+    Due,
+    Sent(Option<String>),
+    Answered(Option<String>, Option<Value>),
+    Done,
+}
+
+const HISTORY: usize = 3;
+
+fn at_server(happened: usize) -> Option<Value> {
+    let of = |uid: &str, version: usize| json!({"metadata": {"uid": uid, "resourceVersion": version.to_string(), "generation": version}});
+    match happened {
+        1 => Some(of("A", 1)),
+        3 => Some(of("B", 3)),
+        _ => None,
+    }
+}
+
+/// Plays an order in an index: which instance is known in the end, and which ones were queued.
+struct Played {
+    index: Index,
+    queued: Vec<String>,
+}
+
+impl Played {
+    fn note(&mut self, is_news: bool, object: &Value) {
+        if is_news {
+            self.queued.push(object["metadata"]["uid"].as_str().unwrap_or_default().to_owned());
+        }
+    }
+
+    fn watch(&mut self, event: usize) {
+        let key = key("x");
+        if let Some(object) = at_server(event) {
+            let is_news = self.index.put_instance(key, &object);
+            self.note(is_news, &object);
+        } else {
+            self.index.remove_instance(&key, "A", Some("2"));
+        }
+    }
+
+    fn answer(&mut self, asked: Option<&str>, live: Option<&Value>) {
+        let news = self.index.put_read(&key("x"), asked, live);
+        if let Some(object) = live {
+            self.note(news == News::Instance, object);
+        }
+    }
+}
+
+/// Whatever the order in which events of the watch and answers to live reads arrive, the newest instance is known in the end and was
+/// queued, and that a former one has gone is noted.
+#[test]
+fn late_answers_and_events_of_a_former_instance_do_not_touch_the_new_one() {
+    let first = Order { happened: 0, watched: 0, reads: [Read::Due, Read::Due], told: Vec::new() };
+    let mut open = vec![(first, Vec::<Step>::new())];
+    let mut orders = 0;
+    while let Some((order, steps)) = open.pop() {
+        let next = order.next(&steps);
+        if next.is_empty() {
+            orders += 1;
+            let Played { mut index, queued } = play(&steps);
+            let told = order.told.join(", ");
+            assert_eq!(index.uid_of(&key("x")).as_deref(), Some("B"), "{told}");
+            assert!(queued.iter().any(|uid| uid == "B"), "B is never queued: {told}");
+            assert!(index.take_left(&key("x")) || !queued.iter().any(|uid| uid == "A"), "{told}");
+        }
+        open.extend(next);
+    }
+    assert!(orders > 1_000, "{orders}");
+}
+
+#[derive(Clone)]
+enum Step {
+    Watch(usize),
+    Answer(Option<String>, Option<Value>),
+}
+
+fn play(steps: &[Step]) -> Played {
+    let mut played = Played { index: Index::default(), queued: Vec::new() };
+    for step in steps {
+        match step {
+            Step::Watch(event) => played.watch(*event),
+            Step::Answer(asked, live) => played.answer(asked.as_deref(), live.as_ref()),
+        }
+    }
+    played
+}
+
+impl Order {
+    /// All that may happen next.
+    fn next(&self, steps: &[Step]) -> Vec<(Self, Vec<Step>)> {
+        let mut all = Vec::new();
+        let mut add = |change: &dyn Fn(&mut Self) -> Option<Step>, what: String| {
+            let (mut order, mut steps) = (self.clone(), steps.to_vec());
+            steps.extend(change(&mut order));
+            order.told.push(what);
+            all.push((order, steps));
+        };
+        if self.happened < HISTORY {
+            add(
+                &|order| {
+                    order.happened += 1;
+                    None
+                },
+                format!("server {}", self.happened + 1),
+            );
+        }
+        if self.watched < self.happened {
+            let event = self.watched + 1;
+            add(
+                &|order| {
+                    order.watched += 1;
+                    Some(Step::Watch(event))
+                },
+                format!("watch {event}"),
+            );
+        }
+        for (number, read) in self.reads.iter().enumerate() {
+            // The second read is sent after the first, which may be answered later.
+            if number > 0 && self.reads[number - 1] == Read::Due {
+                continue;
+            }
+            match read {
+                Read::Due => {
+                    let known = play(steps).index.uid_of(&key("x")).map(|uid| uid.to_string());
+                    let what = format!("read {number} of {known:?}");
+                    add(
+                        &|order| {
+                            order.reads[number] = Read::Sent(known.clone());
+                            None
+                        },
+                        what,
+                    );
+                }
+                Read::Sent(asked) => {
+                    let live = at_server(self.happened);
+                    let answered = Read::Answered(asked.clone(), live);
+                    add(
+                        &|order| {
+                            order.reads[number] = answered.clone();
+                            None
+                        },
+                        format!("served {number}"),
+                    );
+                }
+                Read::Answered(asked, live) => {
+                    let step = Step::Answer(asked.clone(), live.clone());
+                    let change = |order: &mut Self| {
+                        order.reads[number] = Read::Done;
+                        Some(step.clone())
+                    };
+                    add(&change, format!("answer {number}"));
+                }
+                Read::Done => {}
+            }
+        }
+        all
+    }
+}

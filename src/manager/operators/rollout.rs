@@ -14,7 +14,7 @@ use super::settings::Serves;
 use crate::api::{CallError, Class};
 use crate::children::Selector;
 use crate::manager::crds::View;
-use crate::manager::index::InstanceKey;
+use crate::manager::index::{InstanceKey, News};
 use crate::manager::registry::Registered;
 use crate::manager::scheduler::{Key, Outcome};
 use crate::operators::upgrade::{self, Candidate, Member, Stage};
@@ -256,10 +256,12 @@ impl OperatorReconciler {
                 Err(error) if error.class == Class::Conflict => {
                     let uid = meta["uid"].clone();
                     let live = cluster.get(kind, namespace, &key.name).await?;
+                    if self.store.learn_read(key, uid.as_str(), live.as_ref()) != News::None {
+                        self.scheduler.queue.add(key.clone());
+                    }
                     let Some(live) = live.filter(|live| live["metadata"]["uid"] == uid) else {
                         return Ok(());
                     };
-                    self.store.learn_instance(key, &live);
                     let member = Member::of(&live);
                     let is_same = member.revision.as_deref() == instance["status"]["revision"].as_str();
                     if !is_same || member.is_busy() || !live["metadata"]["deletionTimestamp"].is_null() {

@@ -107,6 +107,10 @@ impl InstanceReconciler {
         while decisions < MAX_DECISIONS {
             // Events of our own writes arrive during the reconcile. The snapshot below includes them.
             self.scheduler.queue.clear_queued(&key.clone().into());
+            if self.store.index().take_left(key) {
+                self.watches.forget(key);
+                *state = InstanceState::default();
+            }
             // The registry is read after that: a kind that leaves the record leaves the index as well, and a
             // reconcile that still needs it would wait for a list that never comes. A later change of the
             // registry queues the key again.

@@ -452,8 +452,12 @@ impl Task {
                 let mut index = store.index();
                 index.remove_instance(&key, uid.unwrap_or_default(), version);
                 let has_orphans = index.deleted_instance(&key).is_some();
+                // A new instance of the name may be known already. Its next reconcile forgets the former one.
+                let is_replaced = index.has_instance(&key);
                 drop(index);
-                watches.forget(&key);
+                if !is_replaced {
+                    watches.forget(&key);
+                }
                 if has_orphans {
                     watches.scheduler.queue.add(key);
                 }

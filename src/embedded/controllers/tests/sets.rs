@@ -217,6 +217,8 @@ fn with_claims(name: &str, replicas: i64) -> Value {
     let mut db = stateful_set(name, replicas);
     db["spec"]["volumeClaimTemplates"] = json!([{"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"],
         "resources": {"requests": {"storage": "1Gi"}}}}]);
+    db["spec"]["template"]["spec"]["containers"][0]["volumeMounts"] =
+        json!([{"name": "data", "mountPath": "/data"}]);
     db
 }
 
@@ -225,6 +227,8 @@ fn claims_are_bound_and_kept() {
     let mut cluster = Cluster::new();
     cluster.create(SETS, &with_claims("db", 2));
     cluster.pass(10);
+    let volumes = &cluster.get(&format!("{PODS}/db-0"))["spec"]["volumes"][0];
+    assert_eq!(volumes["persistentVolumeClaim"]["claimName"], "data-db-0");
     assert_eq!(cluster.names(CLAIMS), ["data-db-0", "data-db-1"]);
     let claim = cluster.get(&format!("{CLAIMS}/data-db-0"));
     assert_eq!(
