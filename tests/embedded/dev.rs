@@ -5,32 +5,13 @@ use std::time::Instant;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 
-use crate::support::ext::{LONG, fixture};
-use crate::support::{OPERETTA, Operetta, eventually};
+use crate::support::dev::{dev, end, nothing_left};
+use crate::support::ext::{LONG, copy_folder, fixture};
+use crate::support::{OPERETTA, eventually};
 
 const HELLO: &str = "examples/packages/hello";
 const EXAMPLE: &str = "examples/etcd/example-etcd-cluster.yaml";
 const WORLD: &str = "examples/packages/hello/instances/world.yaml";
-
-/// Starts `operetta dev` with its own folder for temporary files.
-pub(crate) fn dev(args: &[&str], temporary: &Path) -> Operetta {
-    let mut all = vec!["dev"];
-    all.extend(args);
-    Operetta::run_with(&all, &[("TMPDIR", temporary)])
-}
-
-/// Ends `operetta dev` as Ctrl-C does. Nothing is left.
-pub(crate) async fn end(mut dev: Operetta, temporary: &Path) {
-    dev.interrupt();
-    let status = dev.wait(LONG).await;
-    assert!(status.success(), "{status}: {}", dev.output());
-    nothing_left(temporary);
-}
-
-fn nothing_left(temporary: &Path) {
-    let files: Vec<_> = std::fs::read_dir(temporary).unwrap().map(|entry| entry.unwrap().path()).collect();
-    assert!(files.is_empty(), "{files:?}");
-}
 
 #[tokio::test]
 async fn until_ready_exits_with_0() {
@@ -92,23 +73,10 @@ async fn failure_exits_with_1_and_the_cause() {
     );
 }
 
-/// Copies a folder.
-pub(crate) fn copy(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap().flatten() {
-        let to = to.join(entry.file_name());
-        if entry.path().is_dir() {
-            copy(&entry.path(), &to);
-        } else {
-            std::fs::copy(entry.path(), to).unwrap();
-        }
-    }
-}
-
 #[tokio::test]
 async fn a_package_is_reloaded_when_its_files_change() {
     let (temporary, package) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    copy(Path::new("examples/packages/hello"), package.path());
+    copy_folder(Path::new("examples/packages/hello"), package.path(), &std::convert::identity);
     let template = package.path().join("templates/card.yaml");
     let good = std::fs::read_to_string(&template).unwrap();
     // One instance is refused by the API server and another is accepted: the refusal does not end the

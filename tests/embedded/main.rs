@@ -1,4 +1,4 @@
-//! Tests of the binary on the embedded API: they need no control plane.
+//! Tests of the binary on the embedded API: they need no control plane and no other program.
 
 // Tests may panic.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -6,10 +6,4 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-mod clients;
 mod dev;
-mod kubectl;
-mod readme;
-mod siblings;
-mod versions;
-mod workloads;

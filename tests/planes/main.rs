@@ -8,6 +8,7 @@
 mod support;
 
 mod cases;
+mod clients;
 mod clock;
 mod control_plane;
 mod crash;

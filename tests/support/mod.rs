@@ -10,6 +10,7 @@ mod actor;
 mod apply;
 pub mod barrier;
 pub mod crd;
+pub mod dev;
 pub mod etcd;
 pub mod ext;
 pub mod faults;

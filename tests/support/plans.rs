@@ -266,7 +266,7 @@ impl Scene {
         runs.sort_by_key(|run| {
             let created = run["metadata"]["creationTimestamp"].as_str().unwrap_or_default().to_owned();
             let name = name_of(run).to_owned();
-            let number = name.rsplit('-').next().and_then(|n| n.parse::<u64>().ok()).unwrap_or_default();
+            let number = name.rsplit('-').next().and_then(|n| n.parse().ok()).unwrap_or(u64::MAX);
             (created, number, name)
         });
         runs

@@ -335,5 +335,7 @@ async fn reapplying_everything_changes_nothing() {
     stage.run_is(&next, "Failed").await;
     let after = stage.runs("d").await;
     assert_eq!(after.len(), runs.len() + 1, "{after:#?}");
-    assert_eq!(phase(&after[0]), "Succeeded");
+    // Runs that are made within one second have no order.
+    let first = after.iter().find(|run| name_of(run) == name_of(&runs[0]));
+    assert_eq!(first.map(phase), Some("Succeeded"));
 }

@@ -8,8 +8,8 @@ use operetta::local::{Environment, OnProgress, Tool};
 use serde_json::Value;
 use tokio::process::Command;
 
-use crate::dev::{dev, end};
-use crate::kubectl::Kubectl;
+use super::kubectl::Kubectl;
+use crate::support::dev::{dev, end};
 use crate::support::eventually;
 use crate::support::ext::LONG;
 

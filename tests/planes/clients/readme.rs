@@ -5,7 +5,7 @@ use std::path::Path;
 
 use tokio::process::Command;
 
-use crate::kubectl;
+use super::kubectl;
 use crate::support::ext::LONG;
 use crate::support::{Operetta, eventually};
 

@@ -1,8 +1,8 @@
 //! Workloads, commands and calls on the embedded API, as the packages that ship use them.
 
-use crate::dev::{dev, end};
-use crate::kubectl::Kubectl;
-use crate::support::ext::LONG;
+use super::kubectl::Kubectl;
+use crate::support::dev::{dev, end};
+use crate::support::ext::{LONG, copy_folder};
 
 #[tokio::test]
 async fn an_etcd_cluster_is_resized_and_repaired_by_commands() {
@@ -101,7 +101,7 @@ async fn a_world_answers_http_calls() {
 #[tokio::test]
 async fn a_changed_world_is_played_and_a_broken_one_is_not() {
     let (temporary, package) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    crate::dev::copy(std::path::Path::new("operators/webapp"), package.path());
+    copy_folder(std::path::Path::new("operators/webapp"), package.path(), &std::convert::identity);
     let world = package.path().join("tests/world.yaml");
     let folder = package.path().to_str().unwrap();
     let text = |answer: &str| {
@@ -113,7 +113,8 @@ async fn a_changed_world_is_played_and_a_broken_one_is_not() {
         )
     };
     std::fs::write(&world, text("one")).unwrap();
-    let mut dev = dev(&[folder, "--apply", "examples/webapp/minimal.yaml", "--plain"], temporary.path());
+    let start = |args: &[&str]| dev(args, temporary.path());
+    let mut dev = start(&[folder, "--apply", "examples/webapp/minimal.yaml", "--plain"]);
     dev.wait_for("webapps/default/hello: Ready", LONG).await;
     let kubectl = Kubectl::of(&dev).await;
     kubectl.says("exec deployment/hello -- hi", "", &["one"]).await;
@@ -136,7 +137,7 @@ async fn a_changed_world_is_played_and_a_broken_one_is_not() {
     kubectl.says("exec deployment/hello -- count", "", &["2"]).await;
     end(dev, temporary.path()).await;
     std::fs::write(&world, text("[")).unwrap();
-    let mut broken = crate::dev::dev(&[folder], temporary.path());
+    let mut broken = start(&[folder]);
     assert_eq!(broken.wait(LONG).await.code(), Some(1));
     assert!(broken.output().contains("world.yaml:5"), "{}", broken.output());
 }

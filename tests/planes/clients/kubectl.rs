@@ -8,8 +8,8 @@ use operetta::local::{Environment, OnProgress, Tool};
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 
-use crate::dev::{dev, end};
 use crate::support::Operetta;
+use crate::support::dev::{dev, end};
 use crate::support::ext::LONG;
 
 /// The path of kubectl.

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::dev::{copy, dev, end};
-use crate::kubectl::Kubectl;
-use crate::support::ext::LONG;
+use super::kubectl::Kubectl;
+use crate::support::dev::{dev, end};
+use crate::support::ext::{LONG, copy_folder};
 use crate::support::{Operetta, eventually};
 
 const SERVER: &str = "examples/packages/sql/instances/main.yaml";
@@ -15,7 +15,7 @@ const SERVER: &str = "examples/packages/sql/instances/main.yaml";
 /// The package with a world that notes the pods in which `sql write` has been run.
 fn package() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
-    copy(Path::new("examples/packages/sql"), folder.path());
+    copy_folder(Path::new("examples/packages/sql"), folder.path(), &std::convert::identity);
     let world = folder.path().join("tests/world.yaml");
     let text = fs::read_to_string(&world).unwrap();
     let noted = "exec:\n- {command: [ran], stdout: \"{{ shared.ran | join(' ') }}\"}\n\

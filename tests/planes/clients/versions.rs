@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::dev::{dev, end};
-use crate::kubectl::Kubectl;
+use super::kubectl::Kubectl;
+use crate::support::dev::{dev, end};
 use crate::support::ext::LONG;
 
 const PACKAGE: &str = "apiVersion: operetta.dev/v1alpha1
