@@ -1,6 +1,6 @@
 //! What objects say: reading them without their types.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// The key of an object in the store.
 pub(crate) fn key_of(object: &Value) -> String {
@@ -74,4 +74,17 @@ pub(crate) fn volume_of(claim: &Value) -> Option<String> {
         .as_str()
         .filter(|volume| !volume.is_empty())
         .map(|volume| format!("/{volume}"))
+}
+
+/// Gives the spec of a pod the volumes of claims, given by the names of volume and claim: before its other volumes, and in place of those of
+/// the same name.
+pub(crate) fn put_claims(spec: &mut Value, claims: &[(&str, &str)]) {
+    if claims.is_empty() {
+        return;
+    }
+    let of_claim = |(volume, claim): &(&str, &str)| json!({"name": volume, "persistentVolumeClaim": {"claimName": claim}});
+    let others = items(&spec["volumes"]).iter();
+    let others = others.filter(|other| !claims.iter().any(|(volume, _)| other["name"] == **volume));
+    let volumes: Vec<Value> = claims.iter().map(of_claim).chain(others.cloned()).collect();
+    spec["volumes"] = volumes.into();
 }

@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
-use crate::facts::items;
+use crate::facts::{items, put_claims};
 use crate::kinds::Kind;
 use crate::meta;
 use crate::status::Fault;
@@ -404,21 +404,16 @@ fn workload(spec: &Value, what: &str, faults: &mut Faults) {
     }
 }
 
-/// The spec of a workload's pods as it is checked: the claims of a StatefulSet are volumes, before and in place of those of the
-/// template.
+/// The spec of a workload's pods as it is validated: with the volumes that a StatefulSet adds for its claims.
 fn with_claims(spec: &Value) -> Cow<'_, Value> {
     let pods = &spec["template"]["spec"];
-    let claims: Vec<&str> =
-        list(&spec["volumeClaimTemplates"]).iter().map(|claim| text(&claim["metadata"]["name"])).collect();
+    let names = list(&spec["volumeClaimTemplates"]).iter().map(|claim| text(&claim["metadata"]["name"]));
+    let claims: Vec<_> = names.map(|name| (name, name)).collect();
     if claims.is_empty() {
         return Cow::Borrowed(pods);
     }
-    let volumes =
-        claims.iter().map(|name| json!({"name": name, "persistentVolumeClaim": {"claimName": name}}));
-    let others = list(&pods["volumes"]).iter().filter(|volume| !claims.contains(&text(&volume["name"])));
-    let volumes: Vec<Value> = volumes.chain(others.cloned()).collect();
     let mut pods = pods.clone();
-    pods["volumes"] = volumes.into();
+    put_claims(&mut pods, &claims);
     Cow::Owned(pods)
 }
 

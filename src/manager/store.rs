@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use serde_json::Value;
 
-use super::index::{Index, InstanceKey, News, Provenance};
+use super::index::{Index, InstanceKey, Provenance, ReadChange};
 use super::operators::AllSettings;
 use super::owned::{OwnedObjects, OwnerField};
 use super::raw::Raw;
@@ -116,7 +116,12 @@ impl Store {
     }
 
     /// Takes the answer to a live read of an instance into the index: see [`Index::put_read`].
-    pub(super) fn learn_read(&self, key: &InstanceKey, asked: Option<&str>, live: Option<&Value>) -> News {
+    pub(super) fn learn_read(
+        &self,
+        key: &InstanceKey,
+        asked: Option<&str>,
+        live: Option<&Value>,
+    ) -> ReadChange {
         self.index().put_read(key, asked, live.map(kept_of_instance).as_ref())
     }
 

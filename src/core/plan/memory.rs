@@ -562,9 +562,9 @@ mod tests {
         assert_eq!(Memory::deserialize(memory.to_json()).unwrap(), memory);
     }
 
-    /// A backup that a client applies over a memory that has ended keeps no field of that.
+    /// A backup that is applied over a memory that has ended must replace that field.
     #[test]
-    fn a_memory_says_that_it_has_not_ended() {
+    fn has_ended_is_always_written() {
         assert_eq!(Memory::new(of(), "u").to_json()["hasEnded"], false);
     }
 }

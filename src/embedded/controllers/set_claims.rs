@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::client::{self, CLAIMS, MANAGER, PODS, STATEFUL_SETS, get};
 use super::parts::{owner, put_all};
 use crate::api::{Api, key};
-use crate::facts::{is_deleting, items, key_of, name, namespace, text, uid};
+use crate::facts::{is_deleting, items, key_of, name, namespace, put_claims, text, uid};
 
 /// The claims of a pod: the name of the volume, and the claim.
 pub(super) fn claims(set: &Value, pod_name: &str) -> Vec<(String, Value)> {
@@ -30,17 +30,8 @@ pub(super) fn claims(set: &Value, pod_name: &str) -> Vec<(String, Value)> {
 /// Gives a new pod the volumes of its claims.
 pub(super) fn mount(set: &Value, pod_name: &str, spec: &mut Value) {
     let claims = claims(set, pod_name);
-    if claims.is_empty() {
-        return;
-    }
-    let mut volumes: Vec<Value> = claims
-        .iter()
-        .map(|(volume, claim)| json!({"name": volume, "persistentVolumeClaim": {"claimName": name(claim)}}))
-        .collect();
-    let others = items(&spec["volumes"]).iter();
-    volumes
-        .extend(others.filter(|other| !claims.iter().any(|(volume, _)| other["name"] == **volume)).cloned());
-    spec["volumes"] = volumes.into();
+    let volumes: Vec<_> = claims.iter().map(|(volume, claim)| (volume.as_str(), name(claim))).collect();
+    put_claims(spec, &volumes);
 }
 
 /// Creates the claims of a pod that do not exist. Returns false if one of them is being deleted or was refused.

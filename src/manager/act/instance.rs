@@ -3,7 +3,7 @@
 use serde_json::Value;
 use tracing::warn;
 
-use super::super::index::{InstanceKey, News};
+use super::super::index::{InstanceKey, ReadChange};
 use super::super::registry::Registered;
 use super::{Executor, NOTES};
 use crate::api::{CallError, Class};
@@ -19,7 +19,7 @@ impl Executor {
         let asked = self.store.index().uid_of(key);
         let cluster = self.effects.for_instances(registered);
         let live = cluster.get(&registered.kind, key.namespace.as_deref(), &key.name).await?;
-        if self.store.learn_read(key, asked.as_deref(), live.as_ref()) == News::Instance {
+        if self.store.learn_read(key, asked.as_deref(), live.as_ref()) == ReadChange::Replaced {
             self.queue.add(key.clone());
         }
         Ok(live)

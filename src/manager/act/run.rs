@@ -216,7 +216,7 @@ impl Executor {
     ) -> Result<(), CallError> {
         let sort = RunObject::State;
         let cluster = self.cluster_of(registered, sort);
-        // The resourceVersion, too: a backup may restore the memory under the same uid, and a new instance takes it over so.
+        // A restored memory has the same uid, and so has one that a new instance has taken over: only the resourceVersion differs.
         let metadata =
             json!({"uid": state.uid, "resourceVersion": state.resource_version, "finalizers": null});
         let patch = json!({"metadata": metadata});

@@ -68,15 +68,15 @@ impl Instance {
     }
 }
 
-/// What a live read brings that no watch will bring again.
+/// What a live read changes in the index. No watch event follows for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum News {
-    /// Nothing.
+pub(super) enum ReadChange {
+    /// The index has it already, or there is no instance.
     None,
-    /// An edit of the instance that was known. Whoever reconciles the instance decides again.
-    Edit,
-    /// Another instance of the name: it must be queued.
-    Instance,
+    /// The known instance was edited. The reconcile that has read it decides again.
+    Edited,
+    /// Another instance has the name. It must be queued.
+    Replaced,
 }
 
 /// All known instances and children.
@@ -92,8 +92,8 @@ pub(super) struct Index {
     kind_labels: HashMap<Arc<str>, Box<str>>,
     /// Deleted instances with children that are still to be orphaned.
     deleted_instances: HashMap<InstanceKey, Instance>,
-    /// Names whose instance has gone, and of which the manager remembers more than this index does.
-    left: HashSet<InstanceKey>,
+    /// Names whose instance is gone or replaced, until the manager has forgotten what it remembers of that instance.
+    to_forget: HashSet<InstanceKey>,
     relist_instances: HashMap<Arc<str>, HashSet<InstanceKey>>,
     /// The objects that running lists of child kinds have shown, by what is listed.
     relist_kinds: HashMap<Gvk, HashMap<ChildPart, HashSet<ObjectRef>>>,
@@ -165,7 +165,7 @@ impl Index {
                 self.by_uid.remove(&present.uid);
                 self.siblings.forget(&present.uid);
                 self.previous.remove(&key);
-                self.left.insert(key.clone());
+                self.to_forget.insert(key.clone());
             } else if object["metadata"]["generation"].as_i64().is_some_and(|new| new != present.generation) {
                 self.previous.entry(key.clone()).or_insert_with(|| Arc::clone(&present.json));
             }
@@ -210,24 +210,29 @@ impl Index {
         }
     }
 
-    /// Takes the answer to a live read of the name. `asked`: the uid of the instance that was known when the read was sent. That
-    /// there is none then says nothing of a newer one, which the watch may have brought since, and will not bring again.
-    pub(super) fn put_read(&mut self, key: &InstanceKey, asked: Option<&str>, live: Option<&Value>) -> News {
+    /// Takes the answer to a live read of the name. `asked`: the uid of the instance that was known when the read was sent. A 404
+    /// is about that instance only: the watch may have brought a newer one since, and will not bring it again.
+    pub(super) fn put_read(
+        &mut self,
+        key: &InstanceKey,
+        asked: Option<&str>,
+        live: Option<&Value>,
+    ) -> ReadChange {
         let Some(object) = live else {
             if let Some(uid) = asked {
                 self.remove_instance(key, uid, None);
             }
-            return News::None;
+            return ReadChange::None;
         };
         match self.put_instance(key.clone(), object) {
-            false => News::None,
-            true if object["metadata"]["uid"].as_str() == asked => News::Edit,
-            true => News::Instance,
+            false => ReadChange::None,
+            true if object["metadata"]["uid"].as_str() == asked => ReadChange::Edited,
+            true => ReadChange::Replaced,
         }
     }
 
     /// Removes an instance that was deleted, at that resourceVersion if it is known. `uid` protects a new instance of the
-    /// name from what is said late of the old one.
+    /// name from late events and answers about the previous one.
     pub(super) fn remove_instance(&mut self, key: &InstanceKey, uid: &str, resource_version: Option<&str>) {
         if let Some(resource_version) = resource_version {
             self.gone.add(uid, resource_version, None);
@@ -237,16 +242,20 @@ impl Index {
         }
     }
 
-    /// Whether the instance of that name has gone since this was asked, perhaps with a new one in its place: what is
-    /// remembered of it must be forgotten.
-    pub(super) fn take_left(&mut self, key: &InstanceKey) -> bool {
-        self.left.remove(key)
+    /// Whether the manager still remembers something of a previous instance of that name.
+    pub(super) fn is_to_forget(&self, key: &InstanceKey) -> bool {
+        self.to_forget.contains(key)
+    }
+
+    /// Records that nothing is remembered of previous instances of that name.
+    pub(super) fn forgotten(&mut self, key: &InstanceKey) {
+        self.to_forget.remove(key);
     }
 
     fn drop_instance(&mut self, key: &InstanceKey) {
         let Some(instance) = self.instances.remove(key) else { return };
         self.previous.remove(key);
-        self.left.insert(key.clone());
+        self.to_forget.insert(key.clone());
         self.by_uid.remove(&instance.uid);
         self.siblings.forget(&instance.uid);
         let claim = self.claim(key);

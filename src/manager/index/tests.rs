@@ -263,17 +263,17 @@ impl Played {
     }
 
     fn answer(&mut self, asked: Option<&str>, live: Option<&Value>) {
-        let news = self.index.put_read(&key("x"), asked, live);
+        let change = self.index.put_read(&key("x"), asked, live);
         if let Some(object) = live {
-            self.note(news == News::Instance, object);
+            self.note(change == ReadChange::Replaced, object);
         }
     }
 }
 
-/// Whatever the order in which events of the watch and answers to live reads arrive, the newest instance is known in the end and was
-/// queued, and that a former one has gone is noted.
+/// In every order of watch events and answers to live reads, the newest instance is known in the end and was queued, and
+/// what the manager remembers of the previous one is to be forgotten.
 #[test]
-fn late_answers_and_events_of_a_former_instance_do_not_touch_the_new_one() {
+fn late_answers_and_events_of_a_previous_instance_keep_the_new_one() {
     let first = Order { happened: 0, watched: 0, reads: [Read::Due, Read::Due], told: Vec::new() };
     let mut open = vec![(first, Vec::<Step>::new())];
     let mut orders = 0;
@@ -281,11 +281,11 @@ fn late_answers_and_events_of_a_former_instance_do_not_touch_the_new_one() {
         let next = order.next(&steps);
         if next.is_empty() {
             orders += 1;
-            let Played { mut index, queued } = play(&steps);
+            let Played { index, queued } = play(&steps);
             let told = order.told.join(", ");
             assert_eq!(index.uid_of(&key("x")).as_deref(), Some("B"), "{told}");
             assert!(queued.iter().any(|uid| uid == "B"), "B is never queued: {told}");
-            assert!(index.take_left(&key("x")) || !queued.iter().any(|uid| uid == "A"), "{told}");
+            assert!(index.is_to_forget(&key("x")) || !queued.iter().any(|uid| uid == "A"), "{told}");
         }
         open.extend(next);
     }

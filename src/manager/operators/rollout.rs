@@ -14,7 +14,7 @@ use super::settings::Serves;
 use crate::api::{CallError, Class};
 use crate::children::Selector;
 use crate::manager::crds::View;
-use crate::manager::index::{InstanceKey, News};
+use crate::manager::index::{InstanceKey, ReadChange};
 use crate::manager::registry::Registered;
 use crate::manager::scheduler::{Key, Outcome};
 use crate::operators::upgrade::{self, Candidate, Member, Stage};
@@ -256,7 +256,7 @@ impl OperatorReconciler {
                 Err(error) if error.class == Class::Conflict => {
                     let uid = meta["uid"].clone();
                     let live = cluster.get(kind, namespace, &key.name).await?;
-                    if self.store.learn_read(key, uid.as_str(), live.as_ref()) != News::None {
+                    if self.store.learn_read(key, uid.as_str(), live.as_ref()) != ReadChange::None {
                         self.scheduler.queue.add(key.clone());
                     }
                     let Some(live) = live.filter(|live| live["metadata"]["uid"] == uid) else {

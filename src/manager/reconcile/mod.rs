@@ -107,7 +107,7 @@ impl InstanceReconciler {
         while decisions < MAX_DECISIONS {
             // Events of our own writes arrive during the reconcile. The snapshot below includes them.
             self.scheduler.queue.clear_queued(&key.clone().into());
-            if self.store.index().take_left(key) {
+            if self.store.index().is_to_forget(key) {
                 self.watches.forget(key);
                 *state = InstanceState::default();
             }

@@ -351,7 +351,7 @@ impl Watches {
 
     /// Forgets an instance that is gone.
     pub(super) fn forget(self: &Arc<Self>, key: &InstanceKey) {
-        self.store.index().take_left(key);
+        self.store.index().forgotten(key);
         self.watch_for(key, &[]);
         self.poll_for(key, &[], false);
         self.revisions.forget(key);

@@ -452,7 +452,7 @@ impl Task {
                 let mut index = store.index();
                 index.remove_instance(&key, uid.unwrap_or_default(), version);
                 let has_orphans = index.deleted_instance(&key).is_some();
-                // A new instance of the name may be known already. Its next reconcile forgets the former one.
+                // If a new instance of the name is known already, its next reconcile forgets the previous one.
                 let is_replaced = index.has_instance(&key);
                 drop(index);
                 if !is_replaced {
