@@ -68,6 +68,8 @@ pub const SKIP_CLEANUP: &str = "operetta.dev/skip-cleanup";
 /// Annotation of an instance: which of its Jobs have completed, as tokens with commas between. A Job whose token is
 /// taken out, and that is gone, runs again.
 pub const COMPLETED_JOBS: &str = "operetta.dev/completed-jobs";
+/// Annotation of the Job of a step: a digest of its instance and its name, with a key that only managers have.
+pub const RUN_PROOF: &str = "operetta.dev/run-proof";
 /// The field manager of annotations that Operetta sets beside its applies.
 pub const NOTES: &str = "operetta";
 /// The field manager of what steps store in Secrets.

@@ -84,6 +84,11 @@ impl Calls {
         self.lock().entry(key.clone()).or_default().stored.insert(step);
     }
 
+    /// Records that another object has the name of a Job or PlanRun of a step.
+    pub(super) fn set_taken(&self, key: &InstanceKey, name: &str) {
+        self.lock().entry(key.clone()).or_default().taken.insert(name.into());
+    }
+
     /// Forgets a Job whose pods could not be read, so that they are read again.
     pub(super) fn forget_job(&self, key: &InstanceKey, uid: &str) {
         if let Some(known) = self.lock().get_mut(key) {
@@ -98,6 +103,7 @@ impl Calls {
         awaited: &dyn Fn(&CallKey) -> bool,
         jobs: &dyn Fn(&str) -> bool,
         runs: &dyn Fn(&str) -> bool,
+        names: &dyn Fn(&str) -> bool,
     ) {
         let mut all = self.lock();
         let Some(known) = all.get_mut(key) else { return };
@@ -105,10 +111,12 @@ impl Calls {
         known.jobs.retain(|uid, _| jobs(uid));
         known.secrets.retain(|step, _| runs(&step.run));
         known.stored.retain(|step| runs(&step.run));
+        known.taken.retain(|name| names(name));
         if known.requests.is_empty()
             && known.jobs.is_empty()
             && known.secrets.is_empty()
             && known.stored.is_empty()
+            && known.taken.is_empty()
         {
             all.remove(key);
         }

@@ -185,7 +185,7 @@ impl InstanceReconciler {
         }
         let mut wait = STRAY_WAIT;
         for write in writes {
-            let written = self.executor.act_for_runs(key, &registered, &Value::Null, vec![write]).await;
+            let written = self.executor.act_for_run(key, &registered, &Value::Null, write).await;
             if let Err(error) = written {
                 warn!(%error, "the status of a PlanRun cannot be written; trying again later");
                 wait = wait.max(error.asked_to_wait().unwrap_or(STRAY_RETRY));
@@ -336,13 +336,7 @@ impl InstanceReconciler {
     }
 
     /// The memory of an instance, and which of its runs count.
-    fn recall(
-        &self,
-        key: &InstanceKey,
-        instance: &Value,
-        origins: &[Value],
-        runs: Vec<PlanRun>,
-    ) -> (InstanceMemory, Recalled) {
+    fn recall(&self, key: &InstanceKey, instance: &Value, runs: Vec<PlanRun>) -> (InstanceMemory, Recalled) {
         let text = |field: &str| instance[field].as_str().unwrap_or_default().to_owned();
         let of = Of {
             api_version: text("apiVersion"),
@@ -352,14 +346,7 @@ impl InstanceReconciler {
         };
         let (gvk, home) = (&kind_of(RunObject::State).gvk, self.home_of(key));
         let object = self.store.owned().named(gvk, home, &plans::state_name(&of));
-        let stored = Stored {
-            instance,
-            of: &of,
-            object: object.as_ref(),
-            origins,
-            since: self.effects.plan_api.states_since(),
-            now: self.scheduler.clock.now(),
-        };
+        let stored = Stored { instance, of: &of, object: object.as_ref(), now: self.scheduler.clock.now() };
         plans::recall(stored, runs)
     }
 
@@ -393,7 +380,7 @@ impl InstanceReconciler {
         let InstanceRuns { plans: runs, misnamed, unreadable, .. } = runs;
         let mut origins = self.store.owned_by(key, &kind_of(RunObject::Origin).gvk);
         origins.retain(|origin| origin["metadata"]["namespace"] == *self.home_of(key));
-        let (state, Recalled { runs, strangers }) = self.recall(key, instance, &origins, runs);
+        let (state, Recalled { runs, strangers }) = self.recall(key, instance, runs);
         let active = || runs.iter().filter(|run| run.phase() == Phase::Running);
         let objects = active().flat_map(|run| run.status.as_ref().map_or(&[][..], |status| &status.steps));
         let named: BTreeSet<&str> =
@@ -414,7 +401,8 @@ impl InstanceReconciler {
                 .any(|object| object.uid.as_deref().is_none_or(|known| known == uid))
         };
         let is_active = |uid: &str| active().any(|run| run.uid == uid);
-        self.effects.calls.keep(key, &is_awaited, &is_open, &is_active);
+        let is_named = |name: &str| named.contains(name);
+        self.effects.calls.keep(key, &is_awaited, &is_open, &is_active, &is_named);
         let now = self.scheduler.clock.elapsed();
         let elapsed = self.scheduler.stopwatches.read(key, &runs, now, is_paused);
         PlanSnapshot {

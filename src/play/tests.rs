@@ -119,7 +119,7 @@ cases:
       of: {apiVersion: fixtures.operetta.dev/v1, kind: Mini, resource: minis, name: a}, uid: former, number: 7, hasEnded: false,
       record: {word: {value: b, sequence: 3}}}}
   - wait: 2s
-  - {apply: {apiVersion: fixtures.operetta.dev/v1, kind: Mini, metadata: {name: a}, spec: {word: c}}}
+  - {apply: {apiVersion: fixtures.operetta.dev/v1, kind: Mini, metadata: {name: a, annotations: {operetta.dev/state: former}}, spec: {word: c}}}
   - expect: {instance: {status: {noted: b}, conditions: {Ready: \"True\"}}}
 ";
 

@@ -8,7 +8,7 @@ use super::plans::{TWELVE, api, effects, outcome};
 use crate::support::eventually;
 use crate::support::ext::{CONFIG_MAP, JOB, LONG, POD, condition, is_pod_ready, is_ready, uid_of};
 use crate::support::faults::case::{Case, Subject};
-use crate::support::faults::{Fault, Rule, WRITES};
+use crate::support::faults::{Fault, Life, Rule, Verb, WRITES};
 use crate::support::plans::{Commands, PLAN_RUN, RunWatch, phase};
 
 const FLEETS: Subject = Subject {
@@ -119,5 +119,59 @@ async fn failed_rollout_changes_no_member_after_restart_and_loss() {
     scene.patch(case.kind, "i", "merge", &json!({"spec": {"image": "registry.example.com/work:2"}})).await;
     scene.until("mended", case.kind, "i", |o| is_ready(o) && condition(o, "Stalled").is_null()).await;
     assert_eq!(images().await, of("work:2", "work:2"));
+    case.finish(process).await;
+}
+
+const PROCEDURES: Subject = Subject {
+    folder: "tests/fixtures/packages/plans-steps",
+    name: "plans-steps",
+    group: "fixtures.operetta.dev",
+    version: "v1",
+    kind: "Procedure",
+    plural: "procedures",
+    inner: None,
+    children: &[CONFIG_MAP],
+    elsewhere: &[],
+};
+
+/// Attack: a tenant reads the name of the Job of a step from the status of its run, and creates a Job under it before the
+/// manager does, with the labels that the manager would give it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_that_a_tenant_has_made_is_not_taken_for_that_of_a_step() {
+    let case = Case::of(&PROCEDURES, 0).await;
+    let scene = &case.scene;
+    let process = case.start().await;
+    case.apply("i", &json!({})).await;
+    case.ready("i").await;
+    let kind = ("Procedure", case.kind);
+    // What the labels are is no secret.
+    let mine = scene.request(kind, "i", "retried-job", &json!({})).await;
+    scene.run_is(&mine, "Succeeded").await;
+    let labels = scene.list(JOB).await[0]["metadata"]["labels"].clone();
+    assert!(labels["operetta.dev/run-of"].is_string(), "{labels}");
+    for forged in [labels, json!({})] {
+        let gate = Life::new();
+        let held =
+            case.wire.rule(Rule::on(&[Verb::Create], Fault::Held(gate.clone())).plural("jobs").times(1));
+        let run = scene.request(kind, "i", "retried-job", &json!({"message": "{\"id\": \"m-2\"}"})).await;
+        case.struck("the Job to be created", &[held]).await;
+        let intended = scene.get(PLAN_RUN, &run).await;
+        let name = intended["status"]["steps"][0]["objects"][0]["name"].as_str().unwrap().to_owned();
+        let job = json!({
+            "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name, "labels": forged},
+            "spec": {"template": {"spec": {"restartPolicy": "Never",
+                "containers": [{"name": "work", "image": "registry.example.com/another:1"}]}}},
+        });
+        scene.kubectl_input(&["create", "-f", "-"], &job.to_string()).await.unwrap();
+        gate.end();
+        // The next attempt has another name.
+        let done = scene.run_is(&run, "Succeeded").await;
+        let step = &done["status"]["steps"][0];
+        assert_eq!((&step["failures"], &step["attempt"]), (&json!(1), &json!(2)), "{step:#}");
+        assert_ne!(step["objects"][1]["name"], *name);
+        let left = scene.get(JOB, &name).await;
+        assert_eq!(left["metadata"]["labels"]["operetta.dev/run-of"], forged["operetta.dev/run-of"]);
+        assert!(left["spec"]["ttlSecondsAfterFinished"].is_null(), "it is left alone: {left:#}");
+    }
     case.finish(process).await;
 }

@@ -58,6 +58,11 @@ async fn plane() -> &'static Arc<ControlPlane> {
         }
         admin(&["apply", "-f", "-"], &open_crd("example.com", "dbs", "Db")).await;
         admin(&["apply", "-f", "-"], &open_crd("operetta.dev", "instancestates", "InstanceState")).await;
+        let role =
+            ["create", "clusterrole", "restorer", "--verb=restore", "--resource=instancestates.operetta.dev"];
+        admin(&role, "").await;
+        admin(&["create", "clusterrolebinding", "restorer", "--clusterrole=restorer", "--user=ann"], "")
+            .await;
         plane
     };
     PLANE.get_or_init(start).await
@@ -74,8 +79,8 @@ impl Scene {
         let scene = Self { plane, namespace: namespace_on(plane).await };
         scene.admin(&["apply", "-f", "-"], RIGHTS).await.ok();
         for (role, users) in [
-            ("editor", vec!["eve", "ada", "bob", MANAGER, OTHER_MANAGER]),
-            ("runner", vec!["eve"]),
+            ("editor", vec!["eve", "ada", "bob", "ann", MANAGER, OTHER_MANAGER]),
+            ("runner", vec!["eve", "ann"]),
             ("approver", vec!["ada"]),
         ] {
             let mut args = vec!["create", "rolebinding", role, "--role", role];
@@ -256,10 +261,16 @@ async fn only_users_with_the_verbs_run_and_approve_plans() {
     let cause = json!({"operetta.dev/cause": "Cleanup"});
     let refused = scene.create_with("eve", "f", "main", &json!({}), &cause).await.unwrap_err();
     assert!(refused.contains("only the manager sets the annotations"), "{refused}");
-    // A backup may restore the manager's annotations.
+    // Who restores a backup may set the manager's annotations, and nobody else.
     let backup =
         json!({"operetta.dev/cause": "Rollout", "operetta.dev/taken": "uid", "operetta.dev/record": "{}"});
-    scene.create_with("eve", "f", "main", &json!({}), &backup).await.unwrap();
+    let refused = scene.create_with("eve", "f", "main", &json!({}), &backup).await.unwrap_err();
+    assert!(refused.contains("eve may not restore PlanRuns that have started"), "{refused}");
+    assert!(
+        refused.contains("the verb `restore` on instancestates.operetta.dev in the whole cluster"),
+        "{refused}"
+    );
+    scene.create_with("ann", "f", "main", &json!({}), &backup).await.unwrap();
     scene
         .create_with("eve", "g", "main", &json!({}), &json!({"operetta.dev/prunable": "true"}))
         .await

@@ -159,15 +159,7 @@ impl Driver {
                 name: name.clone(),
             };
             let object = self.shared.fleet.state(place, &plans::state_name(&of));
-            let stored = Stored {
-                instance: &snapshot.instance,
-                of: &of,
-                object,
-                origins: &origins,
-                // If InstanceStates are not served, all that is stored of runs is in PlanRuns.
-                since: (!self.shared.fleet.has_states()).then_some(now),
-                now,
-            };
+            let stored = Stored { instance: &snapshot.instance, of: &of, object, now };
             let (state, Recalled { runs, strangers }) = plans::recall(stored, runs);
             snapshot.plans = Some(Box::new(PlanSnapshot {
                 state,

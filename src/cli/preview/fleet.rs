@@ -43,8 +43,8 @@ pub(super) struct Fleet {
     runs: HashMap<[String; 4], Vec<Value>>,
     /// The ControllerRevisions of origins by the uid of the instance.
     origins: HashMap<String, Vec<Value>>,
-    /// The InstanceStates by namespace and name; `None` if their kind is not served.
-    states: Option<HashMap<(String, String), Value>>,
+    /// The InstanceStates by namespace and name.
+    states: HashMap<(String, String), Value>,
     /// Why runs, origins or states are unknown.
     pub(super) runs_unknown: Option<String>,
     /// What could not be read.
@@ -330,11 +330,10 @@ impl Reader<'_> {
         let kind = INSTANCE_STATE.api_kind();
         if matches!(self.apis.find(&kind.gvk()), Ok(Some(_))) {
             let listed = self.cluster.list_all(&kind, &query, plain).await;
-            let is_known = listed.is_ok();
             let name =
                 |state: &Value| (text(&state["metadata"]["namespace"]), text(&state["metadata"]["name"]));
             let states = fleet.known(&kind, &query, listed).into_iter().map(|state| (name(&state), state));
-            fleet.states = is_known.then(|| states.collect());
+            fleet.states = states.collect();
         }
         let kind = ApiKind::built_in("apps/v1", "ControllerRevision");
         let query = Query { labels: names::RUN_OF, ..query };
@@ -404,12 +403,7 @@ impl Fleet {
 
     /// The `InstanceState` of that name.
     pub(super) fn state(&self, namespace: &str, name: &str) -> Option<&Value> {
-        self.states.as_ref()?.get(&(namespace.to_owned(), name.to_owned()))
-    }
-
-    /// Whether the kind of InstanceStates is served.
-    pub(super) fn has_states(&self) -> bool {
-        self.states.is_some()
+        self.states.get(&(namespace.to_owned(), name.to_owned()))
     }
 
     /// The origins of an instance.

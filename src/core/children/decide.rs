@@ -13,6 +13,7 @@ use super::desired::target;
 use super::model::{Context, Decision, Input, Origins, ReconcileState, Snapshot, Verdict};
 use super::plans::decide::decide as decide_with_plans;
 use super::plans::delete::{delete, delete_children};
+use super::plans::refused::hold_all;
 use super::write_order::Graph;
 use super::{deletion_runs, prune};
 use crate::template::{Budget, Totals};
@@ -21,6 +22,7 @@ use crate::template::{Budget, Totals};
 pub fn decide(snapshot: &Snapshot, state: &ReconcileState, now: Duration) -> Decision {
     let mut decision = decide_children(snapshot, state, now);
     deletion_runs::arrange(snapshot, state, &mut decision);
+    hold_all(&mut decision, (state, now));
     decision.needs.full_budget = snapshot.limits != Totals::FULL && !decision.evaluation.is_small();
     decision
 }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::crds::{INSTANCE_STATE, PLAN_RUN};
 use super::ended::{Ended, ended};
 use super::request::Request;
-use super::run::{Of, PRUNABLE, Phase, PlanRun, RunStatus};
+use super::run::{DELETE_CHILD, Of, PRUNABLE, Phase, PlanRun, RunStatus};
 use crate::api::{ApiKind, ObjectRef};
 
 /// The type of an object that belongs to runs.
@@ -178,6 +178,26 @@ pub enum RunAction {
 }
 
 impl RunAction {
+    /// What the action writes, if no other depends on it: if the API server refuses it, the others are carried out, and it is
+    /// tried again later. Without the memory of the instance, or the origin of a run, nothing is done.
+    pub fn subject(&self) -> Option<String> {
+        match self {
+            Self::If { then, .. } => then.subject(),
+            Self::Create(RunObject::PlanRun, body) if body["spec"]["plan"] != DELETE_CHILD => {
+                Some(new_run(body["spec"]["plan"].as_str().unwrap_or_default()))
+            }
+            Self::Create(RunObject::PlanRun | RunObject::Job, body) => {
+                Some(format!("a new {} {}", body["kind"], body["metadata"]["name"]))
+            }
+            Self::Store { memory: Some(_), .. } => None,
+            Self::Store { run: object, .. }
+            | Self::Show(object, _)
+            | Self::Change(_, object, _)
+            | Self::Delete(_, object) => Some(object.uid.clone()),
+            _ => None,
+        }
+    }
+
     /// Stores the next state of a run.
     pub(crate) fn store(run: &PlanRun, status: &RunStatus, intents: Vec<(CallKey, Request)>) -> Self {
         let status = &RunStatus { sequence: status.sequence + 1, ..status.clone() };
@@ -192,6 +212,11 @@ impl RunAction {
     }
 }
 
+/// See [`RunAction::subject`].
+pub(crate) fn new_run(plan: &str) -> String {
+    format!("a new run of {plan}")
+}
+
 /// A write of the memory of an instance, under the resourceVersion of its `InstanceState`, which is created
 /// if there is none.
 #[derive(Debug, Clone)]
@@ -200,8 +225,8 @@ pub struct StateWrite {
     pub state: Option<RunRef>,
     /// The whole object.
     pub body: Box<Value>,
-    /// The message of an Event about the write, if there is one.
-    pub note: Option<&'static str>,
+    /// The reason and the message of an Event about the write, if there is one.
+    pub note: Option<(&'static str, &'static str)>,
 }
 
 /// An Event about a run.

@@ -4,9 +4,7 @@
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::run::{
-    CAUSE, DELETE_CHILD, LEFT_OUT, MAX_RECORD, PRUNABLE, Phase, RECORD, RUN_FINALIZER, SCHEDULED_AT, TAKEN,
-};
+use super::run::{CAUSE, DELETE_CHILD, LEFT_OUT, PRUNABLE, Phase, RUN_FINALIZER, SCHEDULED_AT, TAKEN};
 use crate::template::json_bytes;
 
 /// How many bytes of memory the parameters of a run may take until it starts.
@@ -18,7 +16,7 @@ const MAX_NAMES: usize = 8 << 10;
 /// How many bytes of metadata are kept as they are.
 const MAX_METADATA: usize = 64 << 10;
 /// How long an annotation may be that is kept of larger metadata.
-const MAX_ANNOTATION: usize = 2 * MAX_RECORD;
+const MAX_ANNOTATION: usize = 4 << 10;
 /// How many owners are kept of larger metadata.
 const MAX_OWNERS: usize = 16;
 
@@ -87,7 +85,7 @@ fn shortened(metadata: &Value, kept: &[&str]) -> Value {
         .into_iter()
         .filter_map(|field| Some((field.to_owned(), metadata.get(field)?.clone())))
         .collect();
-    let names = [TAKEN, RECORD, CAUSE, SCHEDULED_AT, PRUNABLE];
+    let names = [TAKEN, CAUSE, SCHEDULED_AT, PRUNABLE];
     let annotation = |name: &&str| {
         let value = metadata["annotations"][*name].as_str().filter(|value| value.len() <= MAX_ANNOTATION)?;
         Some(((*name).to_owned(), Value::from(value)))
@@ -165,7 +163,7 @@ mod tests {
         large["metadata"]["labels"] =
             (0..1_000).map(|i| (format!("l{i}"), "x".into())).collect::<Map<_, _>>().into();
         large["metadata"]["annotations"]["x/y"] = "z".repeat(200 << 10).into();
-        large["metadata"]["annotations"][RECORD] = "z".repeat(200 << 10).into();
+        large["metadata"]["annotations"][CAUSE] = "z".repeat(200 << 10).into();
         large["metadata"]["annotations"]["operetta.dev/called-by"] = "Thing/a".into();
         large["metadata"]["ownerReferences"] = (0..1_000).map(owner).collect();
         bound(&mut large, &["operetta.dev/called-by"], 0);

@@ -5,6 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 
 use super::crds::PLAN_RUN;
+use super::names::keyed_digest;
 use super::run::{CAUSE, Cause, Of, PRUNABLE, PlanRun};
 use crate::crd::API_VERSION;
 use crate::names;
@@ -48,9 +49,7 @@ impl Instance {
 
     /// A PlanRun of another instance, which a step creates. `of.resource` is empty.
     pub(super) fn called_run(&self, name: &str, of: &Of, plan: &str, params: Value) -> Value {
-        let group = self.of.api_version.split('/').next().unwrap_or_default();
-        let own = format!("{}/{}", names::kind_label(&self.of.kind, group), self.of.name);
-        let mut run = self.plan_run(name, plan, Cause::Request, &[(names::CALLED_BY, own)]);
+        let mut run = self.plan_run(name, plan, Cause::Request, &[(names::CALLED_BY, self.called_by())]);
         // The run belongs to the instance that is called, and not to this one.
         run["metadata"]["labels"] = json!({names::MANAGED_BY: "operetta"});
         run["spec"]["of"] = json!(of);
@@ -58,6 +57,17 @@ impl Instance {
             run["spec"]["params"] = params;
         }
         run
+    }
+
+    /// The annotation [`names::CALLED_BY`] of the `PlanRun`s that its steps create. The admission policy lets only managers set it.
+    pub(crate) fn called_by(&self) -> String {
+        let group = self.of.api_version.split('/').next().unwrap_or_default();
+        format!("{}/{}", names::kind_label(&self.of.kind, group), self.of.name)
+    }
+
+    /// The annotation [`names::RUN_PROOF`] of a Job of that name.
+    pub(crate) fn proof(&self, name: &str) -> String {
+        keyed_digest(&self.digest_key, &json!(["job", self.uid, self.namespace, name]))
     }
 
     /// The ControllerRevision of an origin.

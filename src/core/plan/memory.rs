@@ -12,6 +12,7 @@ use super::run::{
     Cause, Known, Of, Phase, PlanRun, RECOVER, RecordedFact, RunSpec, RunStatus, SCHEDULED_AT, StepState,
 };
 use super::start::answered;
+use super::stored_number;
 use crate::names;
 
 /// How many runs that have ended and that no child depends on are remembered.
@@ -35,6 +36,7 @@ pub struct Memory {
     /// Its uid.
     pub uid: String,
     /// The highest number in the names of its runs.
+    #[serde(with = "stored_number")]
     pub number: u64,
     /// The uid of the run that may be active among those that change children.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -381,24 +383,6 @@ impl Memory {
         }
     }
 
-    /// The memory from `PlanRun`s alone, as they were stored before there were `InstanceState`s.
-    pub fn migrated(of: Of, uid: &str, runs: &[PlanRun], digest: &dyn Fn(&str) -> Option<String>) -> Self {
-        let mut memory = Self::new(of, uid);
-        let is_own = |run: &&PlanRun| run.is_final() || run.taken() == Some(run.uid.as_str());
-        for run in sorted(runs).into_iter().filter(is_own) {
-            let Some(status) = &run.status else { continue };
-            memory = memory.with_run(run, false, None);
-            add(&mut memory.record, &run.recorded());
-            if status.phase == Phase::Running && status.exclusive != Some(false) {
-                memory.active = Some(run.uid.clone());
-            }
-            if let Some(index) = memory.runs.iter().position(|known| known.uid == run.uid) {
-                memory.replace(index, RememberedRun::of(run, status), digest);
-            }
-        }
-        memory.pruned()
-    }
-
     /// The memory of a restored instance: its facts, and what its runs did. Runs that were active have ended.
     #[must_use]
     pub fn restored(&self, uid: &str, now: &str) -> Self {
@@ -420,6 +404,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::plan::stored_number::HIGHEST;
     use crate::plan::{Member, TAKEN};
 
     fn of() -> Of {
@@ -550,16 +535,41 @@ mod tests {
     }
 
     #[test]
-    fn runs_from_before_instance_states_are_taken_over() {
-        let mut first = run("x-1", Some(status(Phase::Succeeded)));
-        first.annotations.insert(super::super::run::RECORD.into(), json!(fact(1, 1)).to_string());
-        let mut second = run("x-2", Some(RunStatus { record: fact(2, 2), ..status(Phase::Running) }));
-        second.annotations.insert(TAKEN.into(), second.uid.clone());
-        let memory = Memory::migrated(of(), "i", &[first, second], &|name| Some(format!("digest of {name}")));
-        assert_eq!(memory.record, fact(2, 2));
-        assert_eq!((memory.number, memory.active.as_deref()), (2, Some("uid-x-2")));
-        assert_eq!(memory.origin_digest("o"), Some("digest of o"));
-        assert_eq!(Memory::deserialize(memory.to_json()).unwrap(), memory);
+    fn what_is_written_is_read_again() {
+        let mut first = run("x-1", Some(RunStatus { record: fact(2, 2), ..status(Phase::Running) }));
+        let mut memory = Memory::new(of(), "i").with_run(&first, true, Some(origin()));
+        let stored = first.status.as_mut().unwrap();
+        (stored.sequence, stored.used_milliseconds) = (u64::MAX, u64::MAX);
+        stored.record.get_mut("a").unwrap().sequence = u64::MAX;
+        memory.number = u64::MAX;
+        memory = absorb(&memory, &first).unwrap();
+        // The API server has no integers of more than 63 bits, and returns them as floats.
+        let read = Memory::deserialize(memory.to_json()).unwrap();
+        assert_eq!((read.number, read.runs[0].state.sequence), (HIGHEST, HIGHEST));
+        assert_eq!(read.to_json(), memory.to_json());
+    }
+
+    #[test]
+    fn numbers_that_cannot_be_counted_on_from_are_refused() {
+        for (pointer, number) in [
+            ("/number", json!(u64::MAX)),
+            ("/number", json!(1.844_674_407_370_955_2e19)),
+            ("/number", json!(-1)),
+            ("/record/a/sequence", json!(HIGHEST + 1)),
+            ("/runs/0/state/sequence", json!(HIGHEST + 1)),
+            ("/runs/0/state/usedMilliseconds", json!(HIGHEST + 1)),
+            ("/runs/0/state/steps/0/sinceMilliseconds", json!(HIGHEST + 1)),
+            ("/runs/0/state/steps/0/retryMilliseconds", json!(HIGHEST + 1)),
+        ] {
+            let step = StepState { retry_milliseconds: Some(1), ..StepState::default() };
+            let state = RunStatus { sequence: 1, steps: vec![step], ..status(Phase::Running) };
+            let remembered = RememberedRun { state, ..RememberedRun::default() };
+            let memory = Memory { record: fact(1, 1), runs: vec![remembered], ..Memory::new(of(), "i") };
+            let mut stored = memory.to_json();
+            assert_eq!(Memory::deserialize(&stored).unwrap(), memory);
+            *stored.pointer_mut(pointer).unwrap() = number;
+            assert!(Memory::deserialize(&stored).is_err(), "{pointer}");
+        }
     }
 
     /// A backup that is applied over a memory that has ended must replace that field.

@@ -43,11 +43,6 @@ impl PlanRun {
         self.status.as_ref().is_some_and(|status| status.started_at.is_some())
     }
 
-    /// Whether it has begun or is about to, and its object exists.
-    pub(super) fn has_begun(&self) -> bool {
-        self.known != Known::No && !self.is_final()
-    }
-
     /// The state of a run that was started before and has lost its state: it never runs again.
     pub fn state_lost(&self, now: Timestamp) -> RunStatus {
         let message = "the run was started before, and its state is lost: it does not run again. Request another run of \
@@ -144,7 +139,8 @@ pub(super) fn missing(run: &PlanRun, reason: &str, message: &str, now: Timestamp
         ..RunStatus::default()
     };
     let rest = Duration::from_secs(u64::try_from(rest).unwrap_or_default());
-    Missing { status: (run.status.as_ref() != Some(&status)).then_some(status), wake: Some(rest) }
+    let is_said = run.status.as_ref().is_some_and(|known| known.says_same(&status));
+    Missing { status: (!is_said).then_some(status), wake: Some(rest) }
 }
 
 #[cfg(test)]
@@ -163,7 +159,7 @@ mod tests {
         let status = first.status.unwrap();
         assert_eq!((status.phase, &*status.reason), (Phase::Pending, "InstanceMissing"));
         assert!(status.message.starts_with("there is no Desk a"), "{}", status.message);
-        run.status = Some(status);
+        run.status = Some(RunStatus { sequence: 1, ..status });
         assert!(run.is_new(), "its instance may be created yet");
         let again = stray(&run, DESK, at(700));
         assert_eq!((again.status, again.wake), (None, Some(Duration::from_secs(2_900))));

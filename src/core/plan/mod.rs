@@ -44,16 +44,17 @@ mod schedule;
 mod select;
 mod start;
 mod stopwatch;
+mod stored_number;
 mod world;
 
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub(crate) use action::reference;
 pub use action::{
     CallKey, Guard, JobEnd, RunAction, RunEvent, RunObject, RunRef, SecretOutputs, StateWrite,
     approval_patch, plan_run_kind, run_request,
 };
+pub(crate) use action::{new_run, reference};
 pub use advance::MAX_STEPS;
 pub use advance::{REMAINING, SHOWN_AFTER, advance, releases};
 pub use answers::note_answers;
@@ -66,8 +67,8 @@ pub use instance::Instance;
 pub(crate) use instance::{outputs_key, outputs_name};
 pub use memory::{Memory, Recalled, RememberedRun, content_digest, newer_format};
 pub use missing::{Missing, Stray, stray};
+pub use names::idempotency_key;
 pub(crate) use names::keyed_digest;
-pub use names::{attempt_name, idempotency_key};
 pub use origin::{ComparedOrigin, is_other_digest};
 pub use precedence::{Agenda, Cleanup, NewRun, RunWrite, Situation, agenda, is_exclusive, not_retryable};
 pub use progress::{Directive, Ending, Permit, Progress, Verb, Waiting};

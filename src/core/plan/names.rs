@@ -1,7 +1,7 @@
 //! Names and keys that derive from a run, so that a repeated effect meets the first one.
 
 use data_encoding::HEXLOWER;
-use serde_json::Value;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 /// The longest name of a Job: it is the value of a label of its pods.
@@ -9,9 +9,10 @@ const LONGEST: usize = 63;
 /// How many characters of the digest are in a name.
 const DIGEST: usize = 10;
 
-/// The name of the object of an attempt of a step: of its Job, or of the `PlanRun` of another instance.
-pub fn attempt_name(instance: &str, run_id: &str, step: &str, attempt: u32) -> String {
-    let digest = HEXLOWER.encode(&Sha256::digest(format!("{run_id}\n{step}\n{attempt}")));
+/// The name of the object of an attempt of a step: of its Job, or of the `PlanRun` of another instance. Who does not know the
+/// key cannot tell it before it is stored.
+pub(super) fn attempt_name(key: &[u8], instance: &str, run_id: &str, step: &str, attempt: u32) -> String {
+    let digest = keyed_digest(key, &json!(["attempt", run_id, step, attempt]));
     let last = step.rsplit('/').next().unwrap_or(step);
     let words: String = format!("{instance}-{last}").to_lowercase();
     let words: String = words.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
@@ -62,15 +63,15 @@ fn own_key(item: &Value) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn names_are_labels_and_depend_on_the_attempt() {
-        let name = attempt_name("a.b", "uid", "grow[0]/add", 1);
+        let name = attempt_name(b"key", "a.b", "uid", "grow[0]/add", 1);
         assert!(name.starts_with("a-b-add-"), "{name}");
-        assert_ne!(name, attempt_name("a.b", "uid", "grow[0]/add", 2));
-        assert_ne!(name, attempt_name("a.b", "uid", "grow[1]/add", 1));
-        let long = attempt_name(&"x".repeat(200), "uid", "s", 1);
+        assert_ne!(name, attempt_name(b"key", "a.b", "uid", "grow[0]/add", 2));
+        assert_ne!(name, attempt_name(b"key", "a.b", "uid", "grow[1]/add", 1));
+        assert_ne!(name, attempt_name(b"other", "a.b", "uid", "grow[0]/add", 1));
+        let long = attempt_name(b"key", &"x".repeat(200), "uid", "s", 1);
         assert!(long.len() <= 63, "{long}");
     }
 

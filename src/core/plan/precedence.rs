@@ -11,6 +11,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::Value;
 
+use super::action::new_run;
 use super::condition::ConditionState;
 use super::history::sorted;
 use super::missing::{PLAN_MISSING, missing};
@@ -71,6 +72,8 @@ pub struct Situation<'a> {
     pub due: Vec<(String, String, Timestamp)>,
     /// What is wrong with the parameters of a request, against the schema of its plan.
     pub wrong_params: &'a dyn Fn(&Plan, &Value) -> Option<String>,
+    /// Whether the API server has refused a write with that subject a moment ago: see [`super::RunAction::subject`].
+    pub is_refused: &'a dyn Fn(&str) -> bool,
     /// Whether the API server checks who requests and answers runs.
     pub protection: &'a Protection,
     /// The time of day.
@@ -88,6 +91,8 @@ pub struct Agenda {
     pub waiting: Vec<(String, String)>,
     /// How the cleanup of an instance that is being deleted stands.
     pub cleanup: Cleanup,
+    /// What would be written if the API server had not refused it a moment ago.
+    pub refused: Vec<RunWrite>,
     /// When to decide again, if nothing happens before.
     pub wake: Option<Duration>,
 }
@@ -158,7 +163,8 @@ pub struct NewRun {
 pub fn agenda(situation: &Situation<'_>) -> Agenda {
     let mut rules = Rules {
         situation,
-        runs: sorted(situation.runs.iter().filter(|run| !run.deleting || run.has_begun())),
+        // A request that is being deleted is none any more. What has begun counts, also once it has ended.
+        runs: sorted(situation.runs.iter().filter(|run| !run.deleting || run.known != Known::No)),
         agenda: Agenda::default(),
         ended: BTreeSet::new(),
     };
@@ -250,8 +256,20 @@ impl<'a> Rules<'a> {
     }
 
     fn write(&mut self, run: &PlanRun, status: RunStatus) {
-        let write = RunWrite::Status { run: run.name.clone(), status: Box::new(status) };
-        self.agenda.writes.push(write);
+        self.propose(RunWrite::Status { run: run.name.clone(), status: Box::new(status) });
+    }
+
+    /// Writes something, unless the API server has refused it a moment ago: nothing else waits for it.
+    fn propose(&mut self, write: RunWrite) {
+        let uid = |name: &String| self.runs.iter().find(|run| run.name == *name).map(|run| run.uid.clone());
+        let subject = match &write {
+            RunWrite::Create(new) => Some(new_run(&new.plan)),
+            RunWrite::Status { run, .. } | RunWrite::Take { run } => uid(run),
+            RunWrite::Register { .. } | RunWrite::EndGone { .. } => None,
+        };
+        let is_refused = subject.is_some_and(|subject| (self.situation.is_refused)(&subject));
+        let list = if is_refused { &mut self.agenda.refused } else { &mut self.agenda.writes };
+        list.push(write);
     }
 
     /// Ends an active run, after what it has in flight is settled.
@@ -272,7 +290,7 @@ impl<'a> Rules<'a> {
 
     /// Marks an active run as taken. Its steps are followed only then.
     fn take(&mut self, run: &PlanRun) {
-        self.agenda.writes.push(RunWrite::Take { run: run.name.clone() });
+        self.propose(RunWrite::Take { run: run.name.clone() });
     }
 
     fn wait(&mut self, run: &PlanRun, why: impl Into<String>) {
@@ -294,7 +312,7 @@ impl<'a> Rules<'a> {
             } else if run.known == Known::Gone {
                 self.ended.insert(&run.name);
                 let status = Box::new(run.deleted(self.situation.now));
-                self.agenda.writes.push(RunWrite::EndGone { run: run.name.clone(), status });
+                self.propose(RunWrite::EndGone { run: run.name.clone(), status });
             } else if run.spec.cancel {
                 self.stop(run, Phase::Cancelled, "Cancelled", "the run was cancelled");
             } else if run.deleting {

@@ -7,6 +7,7 @@ use std::slice;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::stored_number::{self, HIGHEST};
 use crate::printable;
 
 /// Annotation of a `PlanRun`: the uid of the object when it was taken for execution. A run that carries it and that the memory
@@ -14,9 +15,6 @@ use crate::printable;
 pub const TAKEN: &str = "operetta.dev/taken";
 /// Finalizer of a `PlanRun` while it is active: deleting it cancels the run, and what it has in flight is settled first.
 pub const RUN_FINALIZER: &str = "operetta.dev/run";
-/// Annotation of a `PlanRun` from before there were `InstanceState`s: the whole record of the instance when the run ended, as
-/// JSON.
-pub(super) const RECORD: &str = "operetta.dev/record";
 /// Why parameters were left out: a field beside `spec`, which no object of the API server has.
 pub(super) const LEFT_OUT: &str = "paramsLeftOut";
 /// Annotation of a `PlanRun`: what started it, a [`Cause`]. The manager sets it when it creates the run.
@@ -40,9 +38,6 @@ pub const MAX_OUTPUT: usize = 4 << 10;
 pub const MAX_OUTPUTS: usize = 64 << 10;
 /// The most bytes of the record of an instance.
 pub const MAX_RECORD: usize = 32 << 10;
-/// The highest number in the name of a run that is counted on from. Users choose the names of the runs that
-/// they request.
-const HIGHEST_NUMBER: u64 = 1_000_000_000_000_000;
 /// The most bytes of a message.
 pub(super) const MAX_MESSAGE: usize = 1 << 10;
 
@@ -337,9 +332,10 @@ pub struct RunStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<String>,
     /// For how long it had been running at the last transition.
+    #[serde(with = "stored_number")]
     pub used_milliseconds: u64,
     /// How often its state has been stored. Of the states in the `PlanRun` and in the memory the one with the higher number counts.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(with = "stored_number", skip_serializing_if = "is_zero")]
     pub sequence: u64,
     /// The children whose loss has started it. They count as lost until it has started, whatever the steps of other runs do.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -379,6 +375,7 @@ pub struct RecordedFact {
     /// Its value.
     pub value: Value,
     /// Of two values of one fact, the one with the higher number counts.
+    #[serde(with = "stored_number")]
     pub sequence: u64,
 }
 
@@ -427,6 +424,7 @@ pub struct StepState {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<String>,
     /// For how long the run had been running when it was reached, or when its last round began.
+    #[serde(with = "stored_number")]
     pub since_milliseconds: u64,
     /// The number of its last attempt, from 1; 0 if it needs none.
     #[serde(skip_serializing_if = "is_zero")]
@@ -444,7 +442,7 @@ pub struct StepState {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request: Option<String>,
     /// For how long the run has to have been running before the next attempt.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(with = "stored_number::optional", skip_serializing_if = "Option::is_none")]
     pub retry_milliseconds: Option<u64>,
     /// The objects of its attempts: Jobs, or `PlanRuns` of other instances. The last is that of the last attempt.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -630,19 +628,8 @@ impl PlanRun {
     /// The number at the end of a name `<instance>-<n>`, if it has one that can be counted on from.
     pub fn number(&self) -> Option<u64> {
         let number = self.name.strip_prefix(&self.spec.of.name)?.strip_prefix('-')?.parse().ok();
-        number.filter(|number| *number <= HIGHEST_NUMBER)
-    }
-
-    /// The facts that were stored in it before there were `InstanceState`s.
-    pub(super) fn recorded(&self) -> BTreeMap<String, RecordedFact> {
-        let annotated = self.annotations.get(RECORD).and_then(|text| serde_json::from_str(text).ok());
-        let mut all: BTreeMap<String, RecordedFact> = annotated.unwrap_or_default();
-        for (key, fact) in self.status.iter().flat_map(|status| &status.record) {
-            if all.get(key).is_none_or(|known| known.sequence <= fact.sequence) {
-                all.insert(key.clone(), fact.clone());
-            }
-        }
-        all
+        // Users choose the names of the runs that they request.
+        number.filter(|number| *number <= HIGHEST)
     }
 }
 
@@ -650,6 +637,11 @@ impl RunStatus {
     /// The status as JSON.
     pub fn to_json(&self) -> Value {
         serde_json::to_value(self).unwrap_or_default()
+    }
+
+    /// Whether it says what another does, however often each was stored.
+    pub fn says_same(&self, other: &Self) -> bool {
+        *self == Self { sequence: self.sequence, ..other.clone() }
     }
 
     /// The state of the step with that path, if it is reached.

@@ -158,6 +158,8 @@ pub enum JobState {
     Unknown(String),
     /// No Job has this name.
     Absent,
+    /// A Job has this name that the manager has not made for this step.
+    Foreign,
     /// The Job exists.
     Found(Job),
 }
@@ -199,6 +201,8 @@ pub enum OtherRun {
     Unknown(String),
     /// No run has this name.
     Absent,
+    /// A `PlanRun` has this name that the manager has not created for this instance.
+    Foreign,
     /// The run exists.
     Found {
         /// The object.

@@ -111,8 +111,8 @@ impl Executor {
         }
         self.apply_all(applies, registered, outcomes).await;
         self.remove_all(key, registered, instance, rest, outcomes).await?;
+        let result = self.act_for_runs(key, registered, instance, runs, outcomes).await;
         self.explain(key, registered, outcomes).await?;
-        let result = self.act_for_runs(key, registered, instance, runs).await;
         if result.as_ref().is_err_and(CallError::is_namespace_terminating) {
             outcomes.push(ActionOutcome::NamespaceTerminating);
         }
@@ -142,7 +142,7 @@ impl Executor {
     ) -> Result<(), CallError> {
         let mut refused = Vec::new();
         for outcome in outcomes {
-            if let ActionOutcome::Refused(_, error) = outcome
+            if let ActionOutcome::Refused(_, error) | ActionOutcome::RunRefused(_, error) = outcome
                 && error.is_unauthorized()
             {
                 refused.push(error);

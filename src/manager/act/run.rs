@@ -10,8 +10,8 @@ use super::super::own_namespace;
 use super::super::registry::Registered;
 use super::{Executor, NOTES};
 use crate::api::{ApiKind, CallError, Class, Gvk, controller_uid};
-use crate::children::names;
 use crate::children::plans::Call;
+use crate::children::{ActionOutcome, names};
 use crate::cluster::{Cluster, Propagation};
 use crate::plan::{
     CallKey, DELETE_CHILD, Guard, JobEnd, JobResult, PatchRequest, Reply, Request, RunAction, RunEvent,
@@ -26,115 +26,140 @@ const LOG_BYTES: usize = 1_000;
 
 impl Executor {
     /// Carries out the actions of runs, one after another. Stops at the first whose precondition does not
-    /// hold: the next decision sees what has changed.
+    /// hold: the next decision sees what has changed. One on which no other depends, and which the API server refuses, stops no
+    /// other but a write of the memory, which may say that it was done.
     ///
     /// # Errors
     /// A request failed, other than by its precondition.
-    pub(in crate::manager) async fn act_for_runs(
+    pub(super) async fn act_for_runs(
         self: &Arc<Self>,
         key: &InstanceKey,
         registered: &Arc<Registered>,
         instance: &Value,
         actions: Vec<RunAction>,
+        outcomes: &mut Vec<ActionOutcome>,
     ) -> Result<(), CallError> {
+        let mut is_any_refused = false;
         for action in actions {
-            let action = match action {
-                RunAction::If { guard, then } => {
-                    if !self.holds(key, registered, instance, &guard).await? {
-                        return Ok(());
-                    }
-                    *then
+            if is_any_refused && matches!(action, RunAction::Remember(_)) {
+                return Ok(());
+            }
+            let subject = action.subject();
+            match self.act_for_run(key, registered, instance, action).await {
+                Ok(true) => {}
+                Ok(false) => return Ok(()),
+                Err(error) if error.class == Class::Permanent && subject.is_some() => {
+                    is_any_refused = true;
+                    warn!(%error, "a write for a run is refused");
+                    outcomes.push(ActionOutcome::RunRefused(subject.unwrap_or_default(), error));
                 }
-                action => action,
-            };
-            match action {
-                // Guards are never nested.
-                RunAction::If { .. } => {}
-                RunAction::Create(sort, body) => self.create(registered, sort, &body).await?,
-                RunAction::Store { run, status, memory, intents, event, ended } => {
-                    let is_stored = match memory {
-                        Some(memory) => self.remember(registered, instance, *memory).await?,
-                        None => self.store_run(registered, &run, &status).await?,
-                    };
-                    if !is_stored {
-                        return Ok(());
-                    }
-                    for (call, request) in intents {
-                        self.effects.calls.set(key, call, Call::Intended(request));
-                    }
-                    let (plan, ended) = ended;
-                    let phase = status["phase"].as_str().unwrap_or_default();
-                    self.effects.health.metrics.ended(registered, &plan, phase, &ended);
-                    if let Some(RunEvent { is_warning, reason, message }) = event {
-                        self.effects.events.publish(instance, is_warning, reason, &message);
-                    }
-                }
-                RunAction::Show(run, status) => {
-                    if !self.store_run(registered, &run, &status).await? {
-                        return Ok(());
-                    }
-                }
-                RunAction::Remember(write) => {
-                    if !self.remember(registered, instance, write).await? {
-                        return Ok(());
-                    }
-                }
-                RunAction::Change(sort, object, patch) => {
-                    let mut patch = *patch;
-                    patch["metadata"]["uid"] = object.uid.as_str().into();
-                    if !object.resource_version.is_empty() {
-                        patch["metadata"]["resourceVersion"] = object.resource_version.as_str().into();
-                    }
-                    let cluster = self.cluster_of(registered, sort);
-                    let (namespace, name) = (Some(object.namespace.as_str()), object.name.as_str());
-                    let reply = cluster.merge_patch(&sort.kind(), namespace, name, None, &patch, NOTES).await;
-                    if !self.learn_reply(&cluster, sort, &object, reply).await? {
-                        return Ok(());
-                    }
-                }
-                RunAction::Annotate(annotations) => {
-                    let uid = instance["metadata"]["uid"].as_str().unwrap_or_default();
-                    let values: serde_json::Map<String, Value> =
-                        annotations.into_iter().map(|(name, value)| (name, value.into())).collect();
-                    self.annotate_instance(key, registered, uid, &values.into()).await?;
-                }
-                RunAction::Delete(sort, object) => self.delete_run_object(registered, sort, &object).await?,
-                RunAction::DeleteState(state) => {
-                    if !self.store.index().has_instance(key) {
-                        self.delete_state(registered, &state).await?;
-                    }
-                }
-                RunAction::Call(call, request) => {
-                    let is_deleting = !instance["metadata"]["deletionTimestamp"].is_null();
-                    self.call(key, registered, call, *request, is_deleting);
-                }
-                RunAction::ReadJob(job, end) => self.read_job(key, registered, job, end),
-                RunAction::EmptySecret(secret) => self.empty_secret(registered, &secret).await?,
-                RunAction::StoreInChild { step, secret, data } => {
-                    let patch = json!({
-                        "metadata": {"uid": secret.uid, "resourceVersion": secret.resource_version},
-                        "data": data.0,
-                    });
-                    let (namespace, name) = (Some(secret.namespace.as_str()), secret.name.as_str());
-                    let kind = ApiKind::built_in("v1", "Secret");
-                    let cluster = self.effects.for_children(registered);
-                    let reply = cluster.merge_patch(&kind, namespace, name, None, &patch, names::STORE).await;
-                    if let Err(mut error) = reply {
-                        // The Secret is read again before anything is decided.
-                        if error.class == Class::Conflict {
-                            error.class = Class::Retry;
-                        }
-                        return Err(error.about(true));
-                    }
-                    self.effects.calls.set_stored(key, step);
-                }
-                RunAction::StoreSecrets { step, values, secret } => {
-                    self.store_secrets(registered, &secret).await?;
-                    self.effects.calls.set_secrets(key, step, values);
-                }
+                Err(error) => return Err(error),
             }
         }
         Ok(())
+    }
+
+    /// Carries out an action of a run; `false` if its precondition does not hold.
+    ///
+    /// # Errors
+    /// A request failed, other than by its precondition.
+    pub(in crate::manager) async fn act_for_run(
+        self: &Arc<Self>,
+        key: &InstanceKey,
+        registered: &Arc<Registered>,
+        instance: &Value,
+        action: RunAction,
+    ) -> Result<bool, CallError> {
+        let action = match action {
+            RunAction::If { guard, then } => {
+                if !self.holds(key, registered, instance, &guard).await? {
+                    return Ok(false);
+                }
+                *then
+            }
+            action => action,
+        };
+        match action {
+            // Guards are never nested.
+            RunAction::If { .. } => {}
+            RunAction::Create(sort, body) => self.create(key, registered, sort, &body).await?,
+            RunAction::Store { run, status, memory, intents, event, ended } => {
+                let is_stored = match memory {
+                    Some(memory) => self.remember(key, registered, instance, *memory).await?,
+                    None => self.store_run(registered, &run, &status).await?,
+                };
+                if !is_stored {
+                    return Ok(false);
+                }
+                for (call, request) in intents {
+                    self.effects.calls.set(key, call, Call::Intended(request));
+                }
+                let (plan, ended) = ended;
+                let phase = status["phase"].as_str().unwrap_or_default();
+                self.effects.health.metrics.ended(registered, &plan, phase, &ended);
+                if let Some(RunEvent { is_warning, reason, message }) = event {
+                    self.effects.events.publish(instance, is_warning, reason, &message);
+                }
+            }
+            RunAction::Show(run, status) => {
+                return self.store_run(registered, &run, &status).await;
+            }
+            RunAction::Remember(write) => {
+                return self.remember(key, registered, instance, write).await;
+            }
+            RunAction::Change(sort, object, patch) => {
+                let mut patch = *patch;
+                patch["metadata"]["uid"] = object.uid.as_str().into();
+                if !object.resource_version.is_empty() {
+                    patch["metadata"]["resourceVersion"] = object.resource_version.as_str().into();
+                }
+                let cluster = self.cluster_of(registered, sort);
+                let (namespace, name) = (Some(object.namespace.as_str()), object.name.as_str());
+                let reply = cluster.merge_patch(&sort.kind(), namespace, name, None, &patch, NOTES).await;
+                return self.learn_reply(&cluster, sort, &object, reply).await;
+            }
+            RunAction::Annotate(annotations) => {
+                let uid = instance["metadata"]["uid"].as_str().unwrap_or_default();
+                let values: serde_json::Map<String, Value> =
+                    annotations.into_iter().map(|(name, value)| (name, value.into())).collect();
+                self.annotate_instance(key, registered, uid, &values.into()).await?;
+            }
+            RunAction::Delete(sort, object) => self.delete_run_object(registered, sort, &object).await?,
+            RunAction::DeleteState(state) => {
+                if !self.store.index().has_instance(key) {
+                    self.delete_state(registered, &state).await?;
+                }
+            }
+            RunAction::Call(call, request) => {
+                let is_deleting = !instance["metadata"]["deletionTimestamp"].is_null();
+                self.call(key, registered, call, *request, is_deleting);
+            }
+            RunAction::ReadJob(job, end) => self.read_job(key, registered, job, end),
+            RunAction::EmptySecret(secret) => self.empty_secret(registered, &secret).await?,
+            RunAction::StoreInChild { step, secret, data } => {
+                let patch = json!({
+                    "metadata": {"uid": secret.uid, "resourceVersion": secret.resource_version},
+                    "data": data.0,
+                });
+                let (namespace, name) = (Some(secret.namespace.as_str()), secret.name.as_str());
+                let kind = ApiKind::built_in("v1", "Secret");
+                let cluster = self.effects.for_children(registered);
+                let reply = cluster.merge_patch(&kind, namespace, name, None, &patch, names::STORE).await;
+                if let Err(mut error) = reply {
+                    // The Secret is read again before anything is decided.
+                    if error.class == Class::Conflict {
+                        error.class = Class::Retry;
+                    }
+                    return Err(error.about(true));
+                }
+                self.effects.calls.set_stored(key, step);
+            }
+            RunAction::StoreSecrets { step, values, secret } => {
+                self.store_secrets(registered, &secret).await?;
+                self.effects.calls.set_secrets(key, step, values);
+            }
+        }
+        Ok(true)
     }
 
     /// Whether a live read shows what an action requires.
@@ -171,6 +196,7 @@ impl Executor {
     /// Writes the memory of an instance; `false` if another client has written it in between.
     async fn remember(
         &self,
+        key: &InstanceKey,
         registered: &Registered,
         instance: &Value,
         write: StateWrite,
@@ -179,11 +205,11 @@ impl Executor {
         let is_written = if let Some(state) = state {
             self.replace_state(registered, &state, &body).await?
         } else {
-            self.create(registered, RunObject::State, &body).await?;
+            self.create(key, registered, RunObject::State, &body).await?;
             true
         };
-        if let Some(note) = note.filter(|_| is_written) {
-            self.effects.events.publish(instance, false, "StateTakenOver", note);
+        if let Some((reason, note)) = note.filter(|_| is_written) {
+            self.effects.events.publish(instance, false, reason, note);
         }
         Ok(is_written)
     }
@@ -259,7 +285,13 @@ impl Executor {
         }
     }
 
-    async fn create(&self, registered: &Registered, sort: RunObject, body: &Value) -> Result<(), CallError> {
+    async fn create(
+        &self,
+        instance: &InstanceKey,
+        registered: &Registered,
+        sort: RunObject,
+        body: &Value,
+    ) -> Result<(), CallError> {
         let cluster = self.cluster_of(registered, sort);
         let (kind, namespace) = (sort.kind(), body["metadata"]["namespace"].as_str());
         let mut body = body.clone();
@@ -288,19 +320,23 @@ impl Executor {
                     error.class = Class::Retry;
                     return Err(error);
                 };
-                if sort == RunObject::PlanRun && !is_same_run(&live, body) {
+                if let Some(other) = other_object(sort, &live, body) {
                     let is_called = body["metadata"]["annotations"][names::CALLED_BY].is_string();
-                    if !is_called && body["spec"]["plan"] != DELETE_CHILD {
+                    if sort == RunObject::Job || is_called {
+                        // The step fails that names it.
+                        self.effects.calls.set_taken(instance, name);
+                        return Ok(());
+                    }
+                    if sort == RunObject::PlanRun && body["spec"]["plan"] != DELETE_CHILD {
                         self.learn(sort, live.clone());
-                        let name = live["metadata"]["name"].as_str().unwrap_or_default();
                         if self.store.owned().has(&kind.gvk(), namespace.unwrap_or_default(), name) {
                             // Another name is chosen with the next decision.
                             return Ok(());
                         }
                     }
-                    let other = format!("{} of {}", live["spec"]["plan"], live["spec"]["of"]["name"]);
                     let message = format!(
-                        "the name of the PlanRun {name} is taken by a run of the plan {other}: delete that PlanRun"
+                        "the name of the {} {name} is taken by {other}: delete that object",
+                        kind.kind
                     );
                     return Err(CallError::new(Class::Permanent, 409, "AlreadyExists", message));
                 }
@@ -543,10 +579,29 @@ async fn job_result(cluster: &Cluster, job: &RunRef, end: JobEnd) -> Result<JobR
         }
     }
 }
-/// Whether a live PlanRun is of the same plan and instance as one that was to be created.
-fn is_same_run(live: &Value, body: &Value) -> bool {
-    let of = |run: &Value| {
-        ["apiVersion", "kind", "name", "resource"].map(|field| run["spec"]["of"][field].clone())
-    };
-    of(live) == of(body) && live["spec"]["plan"] == body["spec"]["plan"]
+
+/// What a live object is that has the name of one that was to be created; `None` if that very object was created before.
+/// The admission policies let only managers write `InstanceState`s.
+fn other_object(sort: RunObject, live: &Value, body: &Value) -> Option<String> {
+    let meta = |object: &Value, map: &str, name: &str| object["metadata"][map][name].clone();
+    let is_same = |map: &str, name: &str| meta(live, map, name) == meta(body, map, name);
+    match sort {
+        RunObject::State => None,
+        RunObject::Origin => (live["data"] != body["data"]).then(|| "one with other data".to_owned()),
+        RunObject::Job => {
+            let is_ours = is_same("annotations", names::RUN_PROOF) && is_same("labels", names::RUN_OF);
+            (!is_ours).then(|| "one of another client".to_owned())
+        }
+        RunObject::PlanRun => {
+            let of = |run: &Value| {
+                ["apiVersion", "kind", "name", "resource"].map(|field| run["spec"]["of"][field].clone())
+            };
+            let is_ours = of(live) == of(body)
+                && live["spec"]["plan"] == body["spec"]["plan"]
+                && is_same("annotations", names::CALLED_BY);
+            let other =
+                || format!("a run of the plan {} of {}", live["spec"]["plan"], live["spec"]["of"]["name"]);
+            (!is_ours).then(other)
+        }
+    }
 }

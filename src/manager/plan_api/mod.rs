@@ -44,8 +44,6 @@ pub(super) struct PlanApi {
 #[derive(Default)]
 struct State {
     protection: Protection,
-    /// When the CustomResourceDefinition of `InstanceState` was created.
-    states_since: Option<Timestamp>,
     /// The parts as they were checked.
     checked: BTreeMap<Part, Mark>,
     /// The parts as events have brought them last.
@@ -105,9 +103,7 @@ impl PlanApi {
             let plan_run = crds::plan_run();
             let name = plan_run["metadata"]["name"].as_str().unwrap_or_default();
             let before = cluster.get(&ApiKind::crd(), None, name).await?;
-            let installed = install_objects(cluster, &kinds()).await?;
-            let state = installed.first().and_then(|state| state["metadata"]["creationTimestamp"].as_str());
-            self.state().states_since = state.and_then(|text| text.parse().ok());
+            install_objects(cluster, &kinds()).await?;
             let found = self.check(cluster, &user).await?;
             // Before the kind existed, no run could be requested or approved.
             if let Some(before) = before {
@@ -116,11 +112,6 @@ impl PlanApi {
             Ok(user)
         };
         self.user.get_or_try_init(|| install).await.map(drop)
-    }
-
-    /// When the CustomResourceDefinition of `InstanceState` was created, once it is installed.
-    pub(super) fn states_since(&self) -> Option<Timestamp> {
-        self.state().states_since
     }
 
     /// Whether a CustomResourceDefinition, which is gone, is a part of what was installed.

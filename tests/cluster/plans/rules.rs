@@ -311,3 +311,19 @@ async fn waiting_requests_are_bounded() {
     stage.cancel(&held).await;
     stage.run_is(&held, "Cancelled").await;
 }
+
+/// Attack, or a typing error: a run of a plan that does not exist blocks no rollout and no other run, and is not written again.
+#[tokio::test]
+async fn a_request_for_a_plan_that_does_not_exist_blocks_no_one() {
+    let stage = desk().await;
+    let wrong = request(&stage, "bakcup").await;
+    let answered =
+        stage.until("answered", PLAN_RUN, &wrong, |run| run["status"]["reason"] == "PlanMissing").await;
+    let right = request(&stage, "backup").await;
+    stage.run_is(&right, "Succeeded").await;
+    stage.edit(DESK, "d", json!({"stage": "two"})).await;
+    stage.until("the edit", CONFIG_MAP, "d-config", |o| o["data"]["stage"] == "two").await;
+    stage.ready(DESK, "d").await;
+    let after = stage.get(PLAN_RUN, &wrong).await;
+    assert_eq!(after["metadata"]["resourceVersion"], answered["metadata"]["resourceVersion"], "{after:#}");
+}

@@ -44,6 +44,8 @@ pub struct Calls {
     pub jobs: HashMap<Box<str>, JobResult>,
     /// The secret outputs of steps that this process has stored; the attempt is 0.
     pub secrets: HashMap<CallKey, SecretOutputs>,
+    /// The names of Jobs and PlanRuns of steps that other objects were found to have.
+    pub taken: HashSet<Box<str>>,
     /// The steps whose answers this process has written into Secrets; the attempt is 0.
     pub stored: HashSet<CallKey>,
 }

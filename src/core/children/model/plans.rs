@@ -140,6 +140,6 @@ pub struct InstanceMemory {
     pub lost: Option<String>,
     /// Whether the memory is not lost, but written by a newer version of Operetta, which must decide.
     pub is_newer: bool,
-    /// The message of an Event when the memory is written.
-    pub note: Option<&'static str>,
+    /// The reason and the message of an Event when the memory is written.
+    pub note: Option<(&'static str, &'static str)>,
 }

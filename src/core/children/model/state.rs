@@ -69,6 +69,8 @@ pub enum ActionOutcome {
     TargetChanged(Vec<TargetChange>),
     /// CRDs have changed, by which the API server has refused or dropped something.
     SchemasChanged,
+    /// The API server refused a write for a run, on which no other depends: its subject.
+    RunRefused(String, CallError),
     /// A write for a run was refused because the namespace is being deleted.
     NamespaceTerminating,
     /// The conditions of plans have been watched.
@@ -261,6 +263,8 @@ pub struct ReconcileState {
     removals: HashMap<(ObjectRef, Discriminant<Action>), Failure>,
     /// The refusal to remove the finalizer.
     finalizer: Option<Failure>,
+    /// Writes for runs that were refused, by their subject.
+    runs: HashMap<String, Failure>,
     /// Objects whose managedFields do not match the desired object even right after our apply, as they were then.
     unmatched: HashMap<ObjectRef, Arc<Observed>>,
     /// When a foreign change was last answered.
@@ -321,6 +325,12 @@ impl ReconcileState {
         self.finalizer.as_ref()
     }
 
+    /// What the server has said of a write for a run, and how long until that is tried again.
+    pub fn refused_run(&self, subject: &str, now: Duration) -> Option<(&CallError, Duration)> {
+        let failure = self.runs.get(subject)?;
+        Some((&failure.error, failure.rest(now)?))
+    }
+
     /// Whether an object whose managedFields do not match is as our last apply has left it.
     pub fn is_as_applied(&self, observed: &Observed) -> bool {
         self.unmatched.get(&observed.object).is_some_and(|was| {
@@ -352,10 +362,12 @@ impl ReconcileState {
     /// Whether nothing is remembered.
     pub fn is_empty(&self) -> bool {
         let Self { applies, removals, finalizer, unmatched, rechecked, corrections, .. } = self;
-        let Self { unrecorded, oscillation, conditions, recreating, is_namespace_terminating, .. } = self;
+        let Self { unrecorded, oscillation, conditions, recreating, is_namespace_terminating, runs, .. } =
+            self;
         applies.is_empty()
             && conditions.is_none()
             && recreating.is_empty()
+            && runs.is_empty()
             && !is_namespace_terminating
             && removals.is_empty()
             && finalizer.is_none()
@@ -368,6 +380,13 @@ impl ReconcileState {
 
     /// Records what the actions of one decision came to, and which of its changes of the target were carried out.
     pub fn record_all(&mut self, outcomes: &[ActionOutcome], mut changes: Vec<TargetChange>, now: Duration) {
+        // What was due and is not refused again was carried out, or is not wanted any more.
+        let is_refused = |subject: &String| {
+            outcomes
+                .iter()
+                .any(|outcome| matches!(outcome, ActionOutcome::RunRefused(refused, _) if refused == subject))
+        };
+        self.runs.retain(|subject, failure| failure.rest(now).is_some() || is_refused(subject));
         for outcome in outcomes {
             self.record(outcome, now);
         }
@@ -383,7 +402,10 @@ impl ReconcileState {
 
     /// Records an outcome.
     pub fn record(&mut self, outcome: &ActionOutcome, now: Duration) {
-        if let ActionOutcome::Refused(_, error) | ActionOutcome::DryRunRefused(_, error) = outcome {
+        if let ActionOutcome::Refused(_, error)
+        | ActionOutcome::DryRunRefused(_, error)
+        | ActionOutcome::RunRefused(_, error) = outcome
+        {
             self.is_namespace_terminating |= error.is_namespace_terminating();
         }
         match outcome {
@@ -403,6 +425,10 @@ impl ReconcileState {
                 failure.uid = uid_of(&check.expect);
                 failure.is_dry_run = true;
                 self.applies.insert(check.item.clone(), failure);
+            }
+            ActionOutcome::RunRefused(subject, error) => {
+                let failure = Failure::next(self.runs.get(subject), ("", None), error.clone(), now);
+                self.runs.insert(subject.clone(), failure);
             }
             ActionOutcome::NamespaceTerminating => self.is_namespace_terminating = true,
             ActionOutcome::ConditionsWatched(conditions) => {

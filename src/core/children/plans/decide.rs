@@ -35,7 +35,7 @@ pub(in crate::children) fn decide(
     if let Some(decision) = until_remembered(&past) {
         return decision;
     }
-    if let Some(decision) = until_past_is_known(&past, at.0) {
+    if let Some(decision) = until_past_is_known(&past, at) {
         return decision;
     }
     let ordered = past.ordered();
@@ -104,7 +104,7 @@ fn without_known_runs(snapshot: &Snapshot, plans: &PlanSnapshot) -> Option<Decis
 }
 
 /// The decision while a revision that the runs need, or what a rollout depends on, is not known.
-fn until_past_is_known(past: &Past<'_>, state: &ReconcileState) -> Option<Decision> {
+fn until_past_is_known(past: &Past<'_>, at: (&ReconcileState, Duration)) -> Option<Decision> {
     let snapshot = past.snapshot;
     if past.is_loading() {
         let message = "an earlier revision of the package is being loaded".to_owned();
@@ -112,7 +112,7 @@ fn until_past_is_known(past: &Past<'_>, state: &ReconcileState) -> Option<Decisi
         return Some(Decision { input: Input::Loading, ..past.idle(verdict) });
     }
     if let Some((run, finding)) = past.held() {
-        let actions = if run.spec.cancel { abandon(past, run, state) } else { Vec::new() };
+        let actions = if run.spec.cancel { abandon(past, run, at) } else { Vec::new() };
         let message = format!("{finding}; until then nothing of the instance is changed");
         let verdict = Verdict::Stalled { reason: finding.reason().to_owned(), message };
         let status = Some(Status::unseen(&snapshot.instance, &verdict));

@@ -22,7 +22,11 @@ use crate::template::Budget;
 
 /// Decides about an instance that is being deleted while the revision of its active run cannot be loaded: the run is ended.
 /// A cleanup is kept until its revision is restored, or a person releases the instance.
-fn delete_held(past: &Past<'_>, (run, finding): (&PlanRun, &Finding), state: &ReconcileState) -> Decision {
+fn delete_held(
+    past: &Past<'_>,
+    (run, finding): (&PlanRun, &Finding),
+    at: (&ReconcileState, Duration),
+) -> Decision {
     let snapshot = past.snapshot;
     if run.cause() == Cause::Cleanup && !run.spec.cancel {
         let message = format!("{finding}, or release the instance: annotation {}=true", names::SKIP_CLEANUP);
@@ -37,7 +41,7 @@ fn delete_held(past: &Past<'_>, (run, finding): (&PlanRun, &Finding), state: &Re
         let status = Some(Status::unseen(&snapshot.instance, &verdict));
         return Decision { status, ..past.idle(verdict) };
     }
-    let actions = abandon(past, run, state);
+    let actions = abandon(past, run, at);
     Decision { actions, ..past.idle(Verdict::Deleting { message: "its runs are being ended".to_owned() }) }
 }
 
@@ -78,7 +82,7 @@ pub(in crate::children) fn delete(
             return past.idle(Verdict::Deleting { message });
         }
         if let Some((run, finding)) = past.held() {
-            return delete_held(&past, (run, &finding), at.0);
+            return delete_held(&past, (run, &finding), at);
         }
         if let Some(decision) = until_cleaned_up(&past, at) {
             return decision;

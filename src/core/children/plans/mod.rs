@@ -9,6 +9,7 @@ mod lost;
 mod past;
 mod permits;
 mod recover;
+pub(in crate::children) mod refused;
 mod run_order;
 mod run_view;
 mod runs;

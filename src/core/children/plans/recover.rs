@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::jiff::Timestamp;
+use serde_json::Value;
 
 use super::history::StoredOrigin;
 use crate::children::model::{Action, Decision, Origin, PlanSnapshot, Snapshot, Status, Verdict, typed_key};
@@ -82,12 +83,12 @@ fn next(
         plan::ApprovalDecision::Approve => {
             let origin = StoredOrigin::new(&current, BTreeMap::new(), &plans.state.memory);
             let memory = as_it_is(snapshot, plans, &instance, (run, &origin));
-            let revision = instance.revision(&origin.name, &origin.data(), 1);
-            vec![
-                RunAction::Create(RunObject::Origin, Box::new(revision)),
-                plans.remember(&memory),
-                RunAction::store(run, &ended, Vec::new()),
-            ]
+            let is_stored = |known: &Value| known["metadata"]["name"] == *origin.name;
+            let revision = || Box::new(instance.revision(&origin.name, &origin.data(), 1));
+            let create = (!plans.origins.iter().any(is_stored))
+                .then(|| RunAction::Create(RunObject::Origin, revision()));
+            let rest = [plans.remember(&memory), RunAction::store(run, &ended, Vec::new())];
+            create.into_iter().chain(rest).collect()
         }
         plan::ApprovalDecision::Reject => {
             let memory = Memory::new(instance.of, current.uid());

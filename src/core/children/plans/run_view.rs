@@ -46,6 +46,10 @@ impl<'a> RunView<'a> {
         self.target.items.iter().filter(move |item| Some(item.child) == number)
     }
 
+    fn own(&self) -> Instance {
+        self.plans.instance(self.ctx.origin)
+    }
+
     fn item(&self, member: &Member) -> Option<&Item> {
         self.items(&member.child).find(|item| item.key == member.key)
     }
@@ -297,8 +301,13 @@ impl plan::ClusterView for RunView<'_> {
             return JobState::Unknown(reason.clone());
         }
         let Some(job) = self.plans.jobs.iter().find(|job| job["metadata"]["name"] == name) else {
-            return JobState::Absent;
+            let is_taken = self.plans.calls.taken.contains(name);
+            return if is_taken { JobState::Foreign } else { JobState::Absent };
         };
+        // Anybody who may create Jobs can give them this name and these labels.
+        if job["metadata"]["annotations"][names::RUN_PROOF] != self.own().proof(name) {
+            return JobState::Foreign;
+        }
         let uid = job["metadata"]["uid"].as_str().unwrap_or_default();
         JobState::Found(Job {
             object: RunRef::of(job),
@@ -314,9 +323,15 @@ impl plan::ClusterView for RunView<'_> {
         if let Some(reason) = &self.plans.unknown {
             return OtherRun::Unknown(reason.clone());
         }
-        let is_it =
-            |run: &&PlanRun| run.name == name && run.spec.of.name == of.name && run.spec.of.kind == of.kind;
-        match self.plans.others.iter().find(is_it) {
+        let is_taken = self.plans.calls.taken.contains(name);
+        let own = self.own().called_by();
+        let is_own = |run: &&PlanRun| {
+            run.annotations.get(names::CALLED_BY) == Some(&own)
+                && (&run.spec.of.name, &run.spec.of.kind) == (&of.name, &of.kind)
+        };
+        let named = self.plans.others.iter().find(|run| run.name == name);
+        match named.filter(is_own) {
+            None if named.is_some() || is_taken => OtherRun::Foreign,
             None => OtherRun::Absent,
             Some(run) => OtherRun::Found {
                 object: reference(run),

@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use super::lost::{LostItem, losses, lost};
 use super::past::{Ordered, Past};
 use super::recover::unneeded;
+use super::refused::hold;
 use super::run_view::RunView;
 use super::runs::reasons::Reasons;
 use crate::children::decide_target::is_paused;
@@ -29,8 +30,8 @@ use crate::children::names;
 use crate::crd;
 use crate::package::plan::Plan;
 use crate::plan::{
-    self, Agenda, Cause, Cleanup, Conditions, Directive, Guard, Instance, Known, Member, NewRun, Permit,
-    Phase, PlanRun, Progress, RECOVER, RUN_FINALIZER, RecordedFact, RunAction, RunObject, RunWrite,
+    self, Agenda, Cause, Cleanup, Conditions, Directive, Guard, Instance, JobState, Known, Member, NewRun,
+    Permit, Phase, PlanRun, Progress, RECOVER, RUN_FINALIZER, RecordedFact, RunAction, RunObject, RunWrite,
     SCHEDULED_AT, SHOWN_AFTER, Selected, Situation, TAKEN, World, reference,
 };
 use crate::template::Budget;
@@ -91,9 +92,9 @@ pub(super) fn decide(
     ordered: &Ordered<'_>,
     (state, now): (&ReconcileState, Duration),
 ) -> RunsOutcome {
-    let mut runs = Runs::new(ctx, target, past, &ordered.beside, state);
+    let mut runs = Runs::new(ctx, target, past, &ordered.beside, (state, now));
     if ctx.snapshot.is_deleting() {
-        runs.arrange(None, BTreeMap::new(), &[], now);
+        runs.arrange(None, BTreeMap::new(), &[]);
         return runs.finish();
     }
     runs.is_paused = is_paused(ctx, target);
@@ -102,7 +103,7 @@ pub(super) fn decide(
     let lost = if has_rollouts { lost(ctx, target, &past.history, (state, &awaited)) } else { Vec::new() };
     let needed = runs.needed(ordered);
     let is_rollout_needed = needed.is_some();
-    runs.arrange(needed, losses(&lost), &awaited, now);
+    runs.arrange(needed, losses(&lost), &awaited);
     RunsOutcome { lost, is_rollout_needed, ..runs.finish() }
 }
 
@@ -115,6 +116,8 @@ struct Runs<'a> {
     /// The active runs with another origin than the newest: see [`Ordered::beside`].
     beside: &'a HashMap<String, Option<usize>>,
     state: &'a ReconcileState,
+    /// Since the manager started.
+    now: Duration,
     record: BTreeMap<String, RecordedFact>,
     instance: Instance,
     is_paused: bool,
@@ -134,7 +137,7 @@ impl<'a> Runs<'a> {
         target: &'a Target,
         past: &'a Past<'a>,
         beside: &'a HashMap<String, Option<usize>>,
-        state: &'a ReconcileState,
+        (state, now): (&'a ReconcileState, Duration),
     ) -> Self {
         let active = past.history.exclusive(&ctx.origin.resource.plans).map(|run| run.name.clone());
         Self {
@@ -144,6 +147,7 @@ impl<'a> Runs<'a> {
             past,
             beside,
             state,
+            now,
             record: past.plans.facts(),
             instance: past.plans.instance(ctx.origin),
             is_paused: false,
@@ -167,13 +171,12 @@ impl<'a> Runs<'a> {
         rollout: Option<Selected>,
         losses: BTreeMap<String, Vec<Member>>,
         awaited: &[Member],
-        now: Duration,
     ) {
         let resource = self.ctx.origin.resource;
         let instance = &self.ctx.snapshot.instance;
         self.ctx.budget.about("the triggers of plans");
         self.outcome.conditions = self.state.conditions();
-        let conditions = self.watch_conditions(now, awaited);
+        let conditions = self.watch_conditions(self.now, awaited);
         let due = self.due();
         let reasons = Reasons::of(rollout.is_some(), losses.keys().cloned(), &conditions);
         let wrong_params = |plan: &Plan, params: &Value| wrong_params(plan, params);
@@ -199,6 +202,7 @@ impl<'a> Runs<'a> {
             conditions,
             due,
             wrong_params: &wrong_params,
+            is_refused: &|subject| self.state.refused_run(subject, self.now).is_some(),
             protection: &self.plans.protection,
             now: self.plans.now,
         };
@@ -255,6 +259,9 @@ impl<'a> Runs<'a> {
                 self.waits_at(run, "", why);
             }
         }
+        for write in &agenda.refused {
+            self.report_refused(write);
+        }
         // A write may change the rest: after the first one the runs are decided again.
         if let Some(write) = agenda.writes.first() {
             self.write(write);
@@ -265,12 +272,20 @@ impl<'a> Runs<'a> {
                 }
             }
         }
+        self.hold_refused();
         self.remember_stored();
         self.show();
         self.outcome.actions.extend(self.plans.in_the_way(&self.ctx.snapshot.observed));
+        self.hold_refused();
         if self.outcome.actions.is_empty() {
             self.tidy();
         }
+    }
+
+    /// Leaves out what the API server has refused a moment ago.
+    fn hold_refused(&mut self) {
+        let again = hold(&mut self.outcome.actions, (self.state, self.now));
+        self.outcome.wake = [self.outcome.wake, again].into_iter().flatten().min();
     }
 
     /// Adds to the memory what the actions are about to store. If a run goes on, the same write does both;
@@ -444,6 +459,7 @@ impl<'a> Runs<'a> {
         }
         let known = self.progresses.remove(&*run.name).filter(|_| *directive == Directive::Continue);
         let mut progress = known.unwrap_or_else(|| self.progress(run, directive));
+        let before = self.outcome.actions.len();
         let mut actions = progress.actions(run).into_iter();
         if matches!(directive, Directive::Settle(ending) if ending.phase == Phase::Superseded) {
             // An outdated instance may lack the very change that the run rolls out. If the guard does not
@@ -457,6 +473,21 @@ impl<'a> Runs<'a> {
             self.outcome.waits = true;
             self.messages.insert(run.name.clone(), progress.message());
         }
+        let refused = |action: &RunAction| {
+            let (error, _) = self.state.refused_run(&action.subject()?, self.now)?;
+            Some(match action {
+                RunAction::Create(sort, body) => {
+                    let (kind, name) =
+                        (sort.kind().kind, body["metadata"]["name"].as_str().unwrap_or_default());
+                    format!("{kind} {name} cannot be created: {error}")
+                }
+                _ => format!("what it writes is refused: {error}"),
+            })
+        };
+        if let Some(message) = self.outcome.actions[before..].iter().find_map(refused) {
+            self.messages.insert(run.name.clone(), message.clone());
+            self.waits_at(run, "", &message);
+        }
         for waiting in &progress.waiting {
             self.waits_at(run, &waiting.step, &waiting.message);
         }
@@ -464,7 +495,12 @@ impl<'a> Runs<'a> {
         self.outcome.wake = [self.outcome.wake, progress.wake].into_iter().flatten().min();
         let objects = run.status.iter().flat_map(|status| &status.steps).flat_map(|step| &step.objects);
         let named: Vec<&str> = objects.map(|object| object.name.as_str()).collect();
-        self.outcome.actions.extend(self.plans.unread_jobs(|name| named.contains(&name)));
+        let view = self.run_view(run);
+        let is_own = |name: &str| {
+            named.contains(&name) && matches!(plan::ClusterView::job(&view, name), JobState::Found(_))
+        };
+        let unread = self.plans.unread_jobs(is_own);
+        self.outcome.actions.extend(unread);
     }
 
     fn waits_at(&mut self, run: &PlanRun, step: &str, message: &str) {

@@ -24,11 +24,6 @@ pub struct Stored<'a> {
     pub of: &'a Of,
     /// The `InstanceState` that has the name for this instance.
     pub object: Option<&'a Value>,
-    /// The ControllerRevisions of instances of its name.
-    pub origins: &'a [Value],
-    /// When the CustomResourceDefinition of `InstanceState` was created. Before, there were none: what was stored for older
-    /// instances is in PlanRuns.
-    pub since: Option<Timestamp>,
     /// The time of day.
     pub now: Timestamp,
 }
@@ -48,7 +43,7 @@ fn digest_of(origins: &[Value], name: &str) -> Option<String> {
 
 /// The memory of an instance, and which of its runs count.
 pub fn recall(stored: Stored<'_>, runs: Vec<PlanRun>) -> (InstanceMemory, Recalled) {
-    let Stored { instance, of, object, origins, since, now } = stored;
+    let Stored { instance, of, object, now } = stored;
     let metadata = &instance["metadata"];
     let uid = metadata["uid"].as_str().unwrap_or_default();
     let marker = metadata["annotations"][names::STATE].as_str();
@@ -61,45 +56,54 @@ pub fn recall(stored: Stored<'_>, runs: Vec<PlanRun>) -> (InstanceMemory, Recall
         let recalled = known.memory.recall(runs);
         return (known, recalled);
     }
+    let own = |memory: Memory| InstanceMemory { memory, ..InstanceMemory::default() };
+    let none = || Memory::new(of.clone(), uid);
     let known = match parsed {
+        Some(Err(error)) => lost(format!("InstanceState {name} cannot be read: {error}")),
+        Some(Ok(memory)) if !is_same(&memory.of, of) => lost(format!(
+            "InstanceState {name} is that of {} {} of {}: restore the one of this instance",
+            memory.of.kind, memory.of.name, memory.of.api_version
+        )),
+        Some(Ok(memory)) if memory.uid == uid => own(memory),
         // The memory is left of a former instance.
-        Some(Ok(memory)) if memory.has_ended && memory.uid != uid => {
-            InstanceMemory { memory: Memory::new(of.clone(), uid), ..InstanceMemory::default() }
-        }
-        Some(Ok(memory)) if memory.uid == uid => InstanceMemory { memory, ..InstanceMemory::default() },
-        Some(Ok(_)) if marker == Some(uid) => lost(format!(
+        Some(Ok(memory)) if memory.has_ended => own(none()),
+        // The instance was restored with its memory. Only the instance itself says so: one that was created again under the
+        // name of a former one takes nothing over.
+        Some(Ok(memory)) if marker == Some(&*memory.uid) => InstanceMemory {
+            is_unwritten: true,
+            note: Some((
+                "StateTakenOver",
+                "takes over the InstanceState of the instance that it was restored from: its facts and what its runs did",
+            )),
+            ..own(memory.restored(uid, &now.to_string()))
+        },
+        Some(Ok(_)) if marker.is_some() => lost(format!(
             "InstanceState {name} is that of another instance of this name: restore the one of this instance"
         )),
-        Some(Ok(memory)) => InstanceMemory {
-            memory: memory.restored(uid, &now.to_string()),
+        Some(Ok(_)) => InstanceMemory {
             is_unwritten: true,
-            note: Some(
-                "takes over the InstanceState of a former instance of this name: its facts and what its runs did",
-            ),
-            ..InstanceMemory::default()
+            note: Some((
+                "StateReplaced",
+                "starts as a new instance; the InstanceState of a former instance of this name, which had not ended, is replaced",
+            )),
+            ..own(none())
         },
-        Some(Err(error)) => lost(format!("InstanceState {name} cannot be read: {error}")),
         None if marker == Some(uid) => lost(format!("InstanceState {name} is gone: restore it")),
         None if marker.is_some() => lost(format!(
             "the instance is a copy or was restored, and InstanceState {name} is missing: restore it, or remove the annotation \
              {} to start as a new instance",
             names::STATE
         )),
-        None => {
-            let created =
-                metadata["creationTimestamp"].as_str().and_then(|text| text.parse::<Timestamp>().ok());
-            let is_older = created.zip(since).is_some_and(|(created, since)| created < since);
-            if is_older && runs.iter().any(|run| run.status.is_some()) {
-                let digest = |name: &str| digest_of(origins, name);
-                let memory = Memory::migrated(of.clone(), uid, &runs, &digest);
-                InstanceMemory { memory, is_unwritten: true, ..InstanceMemory::default() }
-            } else {
-                InstanceMemory { memory: Memory::new(of.clone(), uid), ..InstanceMemory::default() }
-            }
-        }
+        None => own(none()),
     };
     let recalled = known.memory.recall(runs);
     (InstanceMemory { object: reference, ..known }, recalled)
+}
+
+/// Whether both name the same instance. The name of an `InstanceState` has a short digest of the kind.
+fn is_same(one: &Of, other: &Of) -> bool {
+    let group = |of: &Of| of.api_version.split('/').next().unwrap_or_default().to_owned();
+    (group(one), &one.kind, &one.name) == (group(other), &other.kind, &other.name)
 }
 
 fn lost(why: String) -> InstanceMemory {

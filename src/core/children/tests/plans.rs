@@ -16,6 +16,7 @@ mod jobs;
 mod losses;
 mod quick;
 mod refs;
+mod refused;
 mod retained;
 mod schedules;
 mod secrets;
@@ -34,7 +35,6 @@ pub(super) struct RunStore {
     pub(super) runs: BTreeMap<String, Value>,
     /// The `InstanceState`.
     state: Option<Value>,
-    states_since: Option<Timestamp>,
     origins: Vec<Value>,
     jobs: Vec<Value>,
     calls: Calls,
@@ -51,14 +51,7 @@ pub(super) struct RunStore {
 
 impl RunStore {
     pub(super) fn snapshot(&self, now: Duration, instance: &Value) -> PlanSnapshot {
-        let stored = Stored {
-            instance,
-            of: &of(),
-            object: self.state.as_ref(),
-            origins: &self.origins,
-            since: self.states_since,
-            now: self.time() + now,
-        };
+        let stored = Stored { instance, of: &of(), object: self.state.as_ref(), now: self.time() + now };
         let runs = self.parsed().filter(|run| run.spec.plan != DELETE_CHILD).collect();
         let (state, Recalled { runs, strangers }) = plans::recall(stored, runs);
         PlanSnapshot {
@@ -111,6 +104,17 @@ impl RunStore {
         }
     }
 
+    /// Replaces what is stored. A decision that writes what is there already is a mistake: the next one would write it again.
+    fn replace(stored: &mut Value, new: Value) {
+        let content = |object: &Value| {
+            let mut object = object.clone();
+            object.as_object_mut().map(|map| map.remove("sequence"));
+            object
+        };
+        assert_ne!(content(stored), content(&new), "it is there already");
+        *stored = new;
+    }
+
     /// Each write takes a second.
     fn time(&self) -> Timestamp {
         Timestamp::from_second(1_700_000_000 + i64::try_from(self.serial).unwrap()).unwrap()
@@ -127,9 +131,13 @@ impl RunStore {
                 body["metadata"]["uid"] = format!("uid-{name}").into();
                 body["metadata"]["resourceVersion"] = version.into();
                 body["metadata"]["creationTimestamp"] = self.time().to_string().into();
-                self.runs.insert(name, body);
+                assert_eq!(self.runs.insert(name, body), None, "it is there already");
             }
-            RunAction::Create(RunObject::Origin, body) => self.origins.push(*body),
+            RunAction::Create(RunObject::Origin, body) => {
+                let is_there = |known: &Value| known["metadata"]["name"] == body["metadata"]["name"];
+                assert!(!self.origins.iter().any(is_there), "it is there already: {body}");
+                self.origins.push(*body);
+            }
             RunAction::Create(RunObject::Job, body) => {
                 let mut body = *body;
                 body["metadata"]["uid"] = format!("job-{version}").into();
@@ -143,18 +151,22 @@ impl RunStore {
             RunAction::Remember(write) => {
                 let mut body = *write.body;
                 body["metadata"]["uid"] = "state".into();
+                let stored = self.state.get_or_insert_default();
+                Self::replace(&mut stored["spec"], body["spec"].clone());
                 body["metadata"]["resourceVersion"] = version.into();
-                self.state = Some(body);
+                *stored = body;
             }
             RunAction::Store { run, status, .. } | RunAction::Show(run, status) => {
                 let object = self.runs.get_mut(&run.name).unwrap();
-                object["status"] = *status;
+                Self::replace(&mut object["status"], *status);
                 object["metadata"]["resourceVersion"] = version.into();
             }
             RunAction::DeleteState(_) => self.state = None,
             RunAction::Change(RunObject::PlanRun, run, patch) => {
                 let object = self.runs.get_mut(&run.name).unwrap();
-                server::merge(object, &patch);
+                let mut changed = object.clone();
+                server::merge(&mut changed, &patch);
+                Self::replace(object, changed);
                 object["metadata"]["resourceVersion"] = version.into();
             }
             RunAction::Delete(RunObject::Origin, origin) => {
@@ -164,9 +176,11 @@ impl RunStore {
                 self.runs.remove(&run.name);
             }
             RunAction::Annotate(annotations) => {
+                let mut changed = instance.clone();
                 for (name, value) in annotations {
-                    server::merge(instance, &json!({"metadata": {"annotations": {name: value}}}));
+                    server::merge(&mut changed, &json!({"metadata": {"annotations": {name: value}}}));
                 }
+                Self::replace(instance, changed);
             }
             RunAction::StoreSecrets { step, values, secret } => {
                 self.log.push(format!("store {}", secret["metadata"]["name"]));

@@ -12,6 +12,7 @@ use super::super::world::{Job, JobResult, JobState};
 use super::attempts::Attempt;
 use super::step::Acted;
 use super::{Advancer, At, Failure};
+use crate::names;
 use crate::package::plan::{Action, Step};
 
 /// Annotation of a Job: the `ttlSecondsAfterFinished` that it gets once its result is recorded.
@@ -32,7 +33,8 @@ const MOST_OBJECTS: usize = 10;
 impl Advancer<'_> {
     /// Intends the object of an attempt: its name is stored before it is created.
     pub(super) fn intend_object(&mut self, path: &str, attempt: u32) {
-        let name = attempt_name(&self.world.instance.of.name, &self.stored.id, path, attempt);
+        let instance = self.world.instance;
+        let name = attempt_name(&instance.digest_key, &instance.of.name, &self.stored.id, path, attempt);
         let objects = &mut self.state_mut(path).objects;
         objects.push(AttemptObject { name, uid: None });
         if objects.len() > MOST_OBJECTS {
@@ -76,6 +78,9 @@ impl Advancer<'_> {
                     None => self.create_job(step, path, at, &name),
                 };
             }
+            JobState::Foreign if uid.is_some() => return gone(),
+            JobState::Foreign if self.settle || expired => return Attempt::Void,
+            JobState::Foreign => return Attempt::Failed(name_taken(path, "Job", &name)),
             JobState::Found(job) if uid.as_ref().is_some_and(|uid| *uid != job.object.uid) => return gone(),
             JobState::Found(job) => job,
         };
@@ -200,9 +205,16 @@ impl Advancer<'_> {
             && let Some(annotations) = object(metadata, "annotations")
         {
             annotations.insert(TTL_ANNOTATION.into(), ttl.to_string().into());
+            annotations.insert(names::RUN_PROOF.into(), self.world.instance.proof(name).into());
         }
         Ok(Value::Object(job))
     }
+}
+
+/// The failure of an attempt whose object another client has created first. The next one has another name.
+pub(super) fn name_taken(path: &str, kind: &str, name: &str) -> Failure {
+    let message = format!("{kind} {name} was not created by this run: delete it");
+    Failure::retryable(path, "NameTaken", message)
 }
 
 /// The map of that name in a map, which is added if it is absent.

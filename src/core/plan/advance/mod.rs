@@ -371,14 +371,17 @@ impl<'a> Advancer<'a> {
                 JobState::Unknown(why) => {
                     self.wait_in_flight(&step.path, "JobUnknown", why);
                 }
-                JobState::Found(job) if job.result.is_none() => {
+                JobState::Found(job)
+                    if job.result.is_none()
+                        && object.uid.as_ref().is_none_or(|uid| *uid == job.object.uid) =>
+                {
                     if !job.terminating {
                         self.progress.effects.push(RunAction::Delete(RunObject::Job, job.object));
                     }
                     let message = format!("Job {} is being deleted", object.name);
                     self.wait_in_flight(&step.path, "DeletingJob", message);
                 }
-                JobState::Absent | JobState::Found(_) => {}
+                JobState::Absent | JobState::Foreign | JobState::Found(_) => {}
             }
         }
     }

@@ -8,6 +8,7 @@ use super::super::render;
 use super::super::run::{AttemptObject, Phase};
 use super::super::world::OtherRun;
 use super::attempts::Attempt;
+use super::jobs::name_taken;
 use super::step::Acted;
 use super::{Advancer, At, Failure};
 use crate::package::plan::{Call, RECORDED, Step};
@@ -41,8 +42,9 @@ impl Advancer<'_> {
                 self.wait_for(step, path, at, "Unknown", &format!("PlanRun {name}: {why}"));
                 Attempt::Open
             }
-            OtherRun::Absent if uid.is_some() => gone(),
-            OtherRun::Absent if self.settle || expired => Attempt::Void,
+            OtherRun::Absent | OtherRun::Foreign if uid.is_some() => gone(),
+            OtherRun::Absent | OtherRun::Foreign if self.settle || expired => Attempt::Void,
+            OtherRun::Foreign => Attempt::Failed(name_taken(path, "PlanRun", &name)),
             OtherRun::Absent => {
                 let params = match &call.params {
                     None => Ok(Value::Null),

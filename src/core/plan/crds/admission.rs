@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 /// they are.
 const POLICY_VERSION: &str = "operetta.dev/policy-version";
 /// Grows with every change of a policy.
-const VERSION: u64 = 1;
+pub(super) const VERSION: u64 = 2;
 
 /// The longest name of a condition.
 const LONGEST: usize = 63;

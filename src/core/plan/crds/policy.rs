@@ -4,7 +4,9 @@
 use serde_json::{Value, json};
 
 use super::admission::{SYSTEM, policy as admission_policy};
+use super::instance_state::INSTANCE_STATE;
 use super::plan_run::PLAN_RUN;
+use super::state_policy::{RESTORE, restores};
 use crate::crd::{GROUP, VERSION};
 use crate::plan::{CLEANUP, PRUNABLE, TAKEN};
 
@@ -96,6 +98,7 @@ fn variables() -> Value {
              (variables.isNew || !has(oldObject.spec.cancel) || !oldObject.spec.cancel)"
                 .to_owned(),
         ),
+        ("restores", restores()),
         ("isTaken", format!("'{TAKEN}' in variables.annotations")),
         ("wasTaken", format!("'{TAKEN}' in variables.oldAnnotations")),
     ];
@@ -195,11 +198,19 @@ fn keeps(map: &str, old: &str) -> String {
 }
 
 fn of_metadata() -> Vec<Value> {
-    // A backup that is put back carries `taken`, and never runs.
     let on_update = "variables.isNew || variables.isDeletion || variables.isSystem";
     let on_create = "!variables.isNew || variables.isTaken";
     let own = |list: &str| format!("variables.{list}.filter(f, f.startsWith('{OWN}'))");
     vec![
+        // A backup that is put back carries `taken`, and never runs.
+        forbidden_with(
+            "!variables.isNew || !variables.isTaken || variables.restores",
+            format!(
+                "'user ' + request.userInfo.username + ' may not restore PlanRuns that have started: it needs the verb `{RESTORE}` on \
+                 {}.{GROUP} in the whole cluster'",
+                INSTANCE_STATE.plural
+            ),
+        ),
         forbidden(
             format!(
                 "{on_create} || variables.annotations.all(key, !key.startsWith('{OWN}') || key == '{PRUNABLE}')"

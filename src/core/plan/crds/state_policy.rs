@@ -13,6 +13,11 @@ pub const STATE_POLICY: &str = "instancestates.operetta.dev";
 /// No role of Operetta has it, and no Role of a namespace can give it.
 pub const RESTORE: &str = "restore";
 
+/// A CEL expression: whether the user may restore what managers have written.
+pub(super) fn restores() -> String {
+    format!("authorizer.group('{GROUP}').resource('{}').check('{RESTORE}').allowed()", INSTANCE_STATE.plural)
+}
+
 /// The `ValidatingAdmissionPolicy`, which checks the writes of all users but managers.
 pub(super) fn policy() -> Value {
     let rules = json!([{
@@ -24,13 +29,7 @@ pub(super) fn policy() -> Value {
     }]);
     let variables = json!([
         {"name": "isSystem", "expression": format!("request.operation != 'CREATE' && request.userInfo.username in {SYSTEM}")},
-        {
-            "name": "restores",
-            "expression": format!(
-                "authorizer.group('{GROUP}').resource('{}').check('{RESTORE}').allowed()",
-                INSTANCE_STATE.plural
-            ),
-        },
+        {"name": "restores", "expression": restores()},
     ]);
     let validation = json!({
         "expression": "variables.isSystem || variables.restores",

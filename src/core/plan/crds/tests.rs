@@ -56,7 +56,7 @@ fn a_run_and_its_status_fit_the_schema() {
 #[test]
 fn the_policy_names_the_verbs_and_its_binding_the_policy() {
     let text = policies()[0].to_string();
-    for part in ["check('run')", "check('approve')", "operetta.dev/taken"] {
+    for part in ["check('run')", "check('approve')", "check('restore')", "operetta.dev/taken"] {
         assert!(text.contains(part), "{part}");
     }
     for (policy, binding) in policies().iter().zip(bindings()) {
@@ -233,15 +233,15 @@ fn altered_policy_differs_from_one_with_defaults_and_exemptions() {
 #[test]
 fn policies_of_other_versions_are_updated_by_newer_managers_only() {
     let wanted = policies()[0].clone();
-    let version = |version: Option<&str>| {
+    let version = |version: Option<u64>| {
         let mut live = wanted.clone();
         live["spec"]["validations"] = json!([{"expression": "true"}]);
-        live["metadata"]["annotations"] =
-            version.map_or(json!(null), |version| json!({"operetta.dev/policy-version": version}));
+        live["metadata"]["annotations"] = version
+            .map_or(json!(null), |version| json!({"operetta.dev/policy-version": version.to_string()}));
         integrity(Some(&live), &wanted)
     };
     assert_eq!(version(None), Integrity::Outdated);
-    assert_eq!(version(Some("0")), Integrity::Outdated);
-    assert_eq!(version(Some("1")), Integrity::Altered);
-    assert_eq!(version(Some("999")), Integrity::Whole);
+    assert_eq!(version(Some(admission::VERSION - 1)), Integrity::Outdated);
+    assert_eq!(version(Some(admission::VERSION)), Integrity::Altered);
+    assert_eq!(version(Some(admission::VERSION + 1)), Integrity::Whole);
 }

@@ -64,7 +64,7 @@ impl<'a> Rules<'a> {
                 };
             } else {
                 let new = NewRun { plan: plan.name.clone(), cause: Cause::Cleanup, ..self.numbered() };
-                self.agenda.writes.push(RunWrite::Create(new));
+                self.propose(RunWrite::Create(new));
             }
             return;
         };
@@ -81,7 +81,7 @@ impl<'a> Rules<'a> {
                     self.agenda.cleanup = Cleanup::Done;
                 } else if !ending && !situation.namespace_terminating && self.has_changed_since(run) {
                     let new = NewRun { plan: plan.name.clone(), cause: Cause::Cleanup, ..self.numbered() };
-                    self.agenda.writes.push(RunWrite::Create(new));
+                    self.propose(RunWrite::Create(new));
                 } else {
                     self.agenda.cleanup = Cleanup::Held(run.name.clone(), why);
                 }

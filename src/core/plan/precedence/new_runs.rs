@@ -88,7 +88,9 @@ impl<'a> Rules<'a> {
             return;
         }
         let new = self.for_losses().or_else(|| self.for_conditions()).or_else(|| self.for_rollout());
-        self.agenda.writes.extend(new.map(RunWrite::Create));
+        if let Some(new) = new {
+            self.propose(RunWrite::Create(new));
+        }
         self.for_schedules();
     }
 
@@ -251,12 +253,15 @@ impl<'a> Rules<'a> {
 
     fn for_schedules(&mut self) {
         for (plan, name, at) in &self.situation.due {
-            if self.situation.runs.iter().any(|run| run.name == *name) {
+            let named = |name: &str| self.situation.runs.iter().find(|run| run.name == name);
+            if named(name).is_some_and(|run| run.cause() == Cause::Schedule) {
                 continue;
             }
+            // Users may request a run under any name.
+            let is_free = |name: &String| !self.situation.occupied.contains(name) && named(name).is_none();
             let more = (2u32..).map(|number| format!("{name}-{number}"));
             let mut names = std::iter::once(name.clone()).chain(more);
-            let name = names.find(|name| !self.situation.occupied.contains(name)).unwrap_or_default();
+            let name = names.find(is_free).unwrap_or_default();
             let new = NewRun {
                 name,
                 plan: plan.clone(),
@@ -264,7 +269,7 @@ impl<'a> Rules<'a> {
                 scheduled_at: Some(*at),
                 ..NewRun::default()
             };
-            self.agenda.writes.push(RunWrite::Create(new));
+            self.propose(RunWrite::Create(new));
         }
     }
 }

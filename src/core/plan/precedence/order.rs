@@ -207,7 +207,7 @@ impl<'a> Rules<'a> {
         let is_active = || self.situation.active == Some(run.uid.as_str());
         let is_registered = run.known != Known::No && (!exclusive || is_active());
         if !is_registered {
-            self.agenda.writes.push(RunWrite::Register { run: run.name.clone(), exclusive });
+            self.propose(RunWrite::Register { run: run.name.clone(), exclusive });
         }
         is_registered
     }

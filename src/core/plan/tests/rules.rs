@@ -39,6 +39,8 @@ struct Manager {
     occupied: BTreeSet<String>,
     due: Vec<(String, String, Timestamp)>,
     protection: Protection,
+    /// The subjects of writes that the API server refuses.
+    refused: Vec<String>,
 }
 
 fn triggered(mut plan: Plan, event: Event) -> Plan {
@@ -80,6 +82,7 @@ impl Manager {
             occupied: BTreeSet::new(),
             due: Vec::new(),
             protection: Protection::default(),
+            refused: Vec::new(),
         };
         manager.settle();
         manager.end("x-1", Phase::Succeeded);
@@ -145,6 +148,7 @@ impl Manager {
             holds: &|_| true,
         };
         agenda(&Situation {
+            is_refused: &|subject| self.refused.iter().any(|refused| refused == subject),
             plans: &self.plans,
             runs: &runs,
             instance: "x",

@@ -1,6 +1,7 @@
 //! The end of a run whose revision cannot be loaded.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use super::Runs;
 use crate::children::desired::target;
@@ -25,12 +26,12 @@ impl Runs<'_> {
 pub(in crate::children::plans) fn abandon(
     past: &Past<'_>,
     run: &PlanRun,
-    state: &ReconcileState,
+    at: (&ReconcileState, Duration),
 ) -> Vec<Action> {
     let (snapshot, beside) = (past.snapshot, HashMap::new());
     let origins = Origins::one(past.origin);
     let ctx = Context::new(snapshot, &origins, Budget::new(snapshot.limits)).with_live(&past.live);
     let target = target(&ctx);
-    let runs = Runs::new(&ctx, &target, past, &beside, state);
+    let runs = Runs::new(&ctx, &target, past, &beside, at);
     runs.abandoned(run).into_iter().map(|action| Action::Run(Box::new(action))).collect()
 }

@@ -8,7 +8,7 @@ use super::super::history::is_exclusive;
 use super::Runs;
 use super::reasons::Reasons;
 use crate::children::model::{Block, Finding};
-use crate::plan::{self, Cause, Phase, PlanRun};
+use crate::plan::{self, Cause, Phase, PlanRun, RunWrite};
 
 impl Runs<'_> {
     /// Adds what the status and the conditions say about runs.
@@ -82,6 +82,30 @@ impl Runs<'_> {
             }
             _ => {}
         }
+    }
+
+    /// Says what is not written because the API server has refused it.
+    pub(super) fn report_refused(&mut self, write: &RunWrite) {
+        let (name, subject) = match write {
+            RunWrite::Create(new) => (&new.name, plan::new_run(&new.plan)),
+            RunWrite::Status { run, .. } | RunWrite::Take { run } => {
+                (run, self.run(run).map(|run| run.uid.clone()).unwrap_or_default())
+            }
+            RunWrite::Register { .. } | RunWrite::EndGone { .. } => return,
+        };
+        let Some((error, rest)) = self.state.refused_run(&subject, self.now) else { return };
+        self.outcome.wake = Some(self.outcome.wake.map_or(rest, |known| known.min(rest)));
+        let (message, affects_ready) = if let RunWrite::Create(new) = write {
+            let plan = self.ctx.origin.resource.plans.iter().find(|plan| plan.name == new.plan);
+            let is_rollout = matches!(new.cause, Cause::Rollout | Cause::Cleanup);
+            let message = format!("its PlanRun cannot be created: {error}");
+            (message, is_rollout || plan.is_none_or(|plan| plan.affects_ready))
+        } else {
+            let message = format!("its PlanRun cannot be written: {error}");
+            (message, self.run(name).is_some_and(|run| self.affects_ready(run)))
+        };
+        let (run, step) = (name.clone(), String::new());
+        self.outcome.findings.push(Finding::RunWaits { run, step, message, affects_ready });
     }
 }
 

@@ -82,6 +82,7 @@ impl Runs<'_> {
                 self.outcome.actions.extend(releases);
             }
         }
+        self.hold_refused();
         // Jobs are released before secret outputs are dropped, because the steps name the Jobs.
         if self.outcome.actions.is_empty() {
             self.outcome.actions.extend(drop_unneeded(self.plans));

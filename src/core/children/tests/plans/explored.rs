@@ -445,6 +445,7 @@ fn pool(size: u64, all: bool) -> Vec<Vec<Event>> {
         vec![Event::Lose(1)],
         vec![Event::Request("repair")],
         vec![Event::Request("hold")],
+        vec![Event::Request("nothing")],
         vec![Event::Cancel],
         vec![Event::Break, Event::Mend],
     ];

@@ -86,6 +86,67 @@ fn a_step_says_why_the_pod_of_its_job_does_not_run() {
     assert!(!asks_for_pods(&world) && awaited(&world).ends_with("is not done"));
 }
 
+/// Goes on until a Job is to be created. Returns it.
+fn next_job(world: &mut World) -> Value {
+    let created = |action: &Action| match action {
+        Action::Run(run) => match &**run {
+            RunAction::Create(RunObject::Job, job) => Some((**job).clone()),
+            _ => None,
+        },
+        _ => None,
+    };
+    for _ in 0..50 {
+        let decision = world.decide();
+        if let Some(job) = decision.actions.iter().find_map(created) {
+            return job;
+        }
+        world.carry_out(decision.actions, decision.target_changes);
+    }
+    panic!("no Job is created: {:?}", world.phases());
+}
+
+/// A tenant creates an object under the name of the Job of a step before the manager does, with the labels of the manager's.
+#[test]
+fn a_job_that_the_manager_has_not_made_fails_the_attempt_and_is_left_alone() {
+    let package = package(PLANS, &[("c", config("{{ name }}-c")), ("job", JOB.to_owned())]);
+    let forgeries: [fn(&mut World, Value); 3] = [
+        |world, mut job| {
+            job["metadata"]["annotations"] = Value::Null;
+            world.store().jobs.push(job);
+        },
+        |world, mut job| {
+            job["metadata"]["annotations"]["operetta.dev/run-proof"] = "0123456789abcdef".into();
+            world.store().jobs.push(job);
+        },
+        // The API server has one without the labels, which no watch brings.
+        |world, job| {
+            world.store().calls.taken.insert(job["metadata"]["name"].as_str().unwrap().into());
+        },
+    ];
+    for forge in forgeries {
+        let mut world = World::with_runs(Arc::clone(&package), &json!({}));
+        world.settle();
+        request(&mut world, "mine", "work");
+        let mut job = next_job(&mut world);
+        let name = job["metadata"]["name"].clone();
+        job["metadata"]["uid"] = "forged".into();
+        job["status"] = json!({"conditions": [{"type": "Complete", "status": "True"}]});
+        forge(&mut world, job);
+        let before = world.store().jobs.clone();
+        world.settle();
+        let status = world.store().runs["mine"]["status"].clone();
+        assert_eq!(
+            (&status["phase"], &status["reason"]),
+            (&json!("Failed"), &json!("NameTaken")),
+            "{status}"
+        );
+        let message =
+            format!("step `work`: Job {} was not created by this run: delete it", name.as_str().unwrap());
+        assert_eq!(status["message"], message);
+        assert_eq!(world.store().jobs, before, "it is neither read, changed nor deleted");
+    }
+}
+
 /// A volume claim stays for as long as a pod names it, also one that has ended.
 #[test]
 fn recorded_jobs_are_deleted_when_a_volume_is_being_deleted() {

@@ -96,6 +96,11 @@ fn a_deleted_run_is_cancelled_and_released() {
     let run = &world.store().runs["a-1"];
     assert_eq!((&run["status"]["phase"], &run["status"]["reason"]), (&json!("Cancelled"), &json!("Deleted")));
     assert_eq!(run["metadata"]["finalizers"], json!([]));
+    // The rollout does not begin anew by itself, neither now nor once the object is gone.
+    assert_eq!(world.phases(), [("deploy".into(), Phase::Cancelled)]);
+    world.store().runs.clear();
+    settle(&mut world);
+    assert_eq!(world.phases(), [("deploy".into(), Phase::Cancelled)]);
     // Its finalizer was removed by force.
     let mut world = deployed();
     world.store().runs.clear();
@@ -191,23 +196,45 @@ fn a_copy_of_an_instance_without_its_memory_is_not_deployed() {
     assert_eq!(world.phases().len(), before);
 }
 
+/// A user strips the finalizer, so that the instance goes without an end, and creates it again under its name.
 #[test]
-fn runs_from_before_instance_states_are_taken_over_without_a_run() {
+fn an_instance_that_is_created_again_takes_over_no_memory() {
     let mut world = ready();
     request(&mut world, "mine", "other");
     settle(&mut world);
-    // As a manager without InstanceStates had it.
-    world.store().state = None;
+    assert_eq!(memory(&mut world)["hasEnded"], false);
+    world.store().runs.clear();
+    world.instance["metadata"]["uid"] = "again".into();
     world.instance["metadata"]["annotations"].as_object_mut().unwrap().remove("operetta.dev/state");
-    let record = json!({"note": {"value": "other", "sequence": 1}});
-    world.store().runs.get_mut("mine").unwrap()["metadata"]["annotations"]["operetta.dev/record"] =
-        record.to_string().into();
-    world.store().states_since = Some(Timestamp::from_second(1_800_000_000).unwrap());
+    world.remove("ConfigMap/a-c");
+    world.restart();
+    settle(&mut world);
+    open(&mut world);
+    assert_eq!(settle(&mut world), Verdict::Ready { children: 1 });
+    let memory = memory(&mut world);
+    assert_eq!((&memory["uid"], &memory["record"]["note"]), (&json!("again"), &Value::Null));
+    assert_eq!(plan_names(&world), ["deploy"], "it is rolled out anew");
+    assert_eq!(world.instance["metadata"]["annotations"]["operetta.dev/state"], "again");
+}
+
+#[test]
+fn the_memory_of_another_instance_is_not_taken_over() {
+    for (field, value) in
+        [("uid", "third"), ("of/kind", "Other"), ("of/name", "b"), ("of/apiVersion", "other.org/v1")]
+    {
+        let mut world = ready();
+        let state = world.store().state.as_mut().unwrap();
+        *state.pointer_mut(&format!("/spec/{field}")).unwrap() = value.into();
+        world.restart();
+        let Verdict::Stalled { reason, message } = settle(&mut world) else { panic!("{field}") };
+        assert_eq!(reason, "StateMissing", "{field}");
+        assert!(message.contains("restore the one of this instance"), "{message}");
+    }
+    // Another version of the kind is the same instance.
+    let mut world = ready();
+    world.store().state.as_mut().unwrap()["spec"]["of"]["apiVersion"] = "example.org/v2".into();
     world.restart();
     assert_eq!(settle(&mut world), Verdict::Ready { children: 1 });
-    assert_eq!(world.phases().len(), 2);
-    assert_eq!(memory(&mut world)["record"]["note"]["value"], "other");
-    assert_eq!(memory(&mut world)["runs"].as_array().unwrap().len(), 2);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::Manager;
-use crate::plan::Phase;
+use crate::plan::{Cause, Phase};
 
 #[test]
 fn names_held_by_other_runs_are_skipped() {
@@ -20,6 +20,15 @@ fn names_held_by_other_runs_are_skipped() {
     manager.due = vec![("backup".into(), "x-backup-60".into(), Timestamp::UNIX_EPOCH)];
     manager.turn();
     assert_eq!(manager.run("x-backup-60-3").spec.plan, "backup");
+}
+
+#[test]
+fn a_schedule_is_not_kept_from_running_by_a_request_with_its_name() {
+    let mut manager = Manager::new();
+    manager.create("x-backup-60", "backup");
+    manager.due = vec![("backup".into(), "x-backup-60".into(), Timestamp::UNIX_EPOCH)];
+    manager.turn();
+    assert_eq!(manager.run("x-backup-60-2").cause(), Cause::Schedule);
 }
 
 /// Users choose the names of the runs that they request.
