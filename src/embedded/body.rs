@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use data_encoding::HEXLOWER;
 use operetta_lang::diag::Source;
 use operetta_lang::yaml::{Duplicates, Node, Options};
 use serde_json::{Map, Value, json};
@@ -40,6 +41,18 @@ fn validation(context: &Context<'_>) -> Outcome<Validation> {
     })
 }
 
+/// The beginning of a body in messages.
+fn summarized(body: &[u8]) -> String {
+    const MOST: usize = 30;
+    if body.is_empty() {
+        return "<empty>".to_owned();
+    }
+    let head = &body[..body.len().min(MOST)];
+    let head =
+        if body[0] == b'{' { String::from_utf8_lossy(head).into_owned() } else { HEXLOWER.encode(head) };
+    if body.len() > MOST { head + " ..." } else { head }
+}
+
 /// Reads the body of a request that creates or replaces an object.
 pub(crate) fn read(context: &mut Context<'_>, body: &[u8]) -> Outcome<Value> {
     let kind = context.kind.clone();
@@ -51,11 +64,11 @@ pub(crate) fn read(context: &mut Context<'_>, body: &[u8]) -> Outcome<Value> {
     let text = |field: &str| value[field].as_str().unwrap_or_default();
     let (version, name) = (text("apiVersion"), text("kind"));
     if kind.custom().is_some() && name.is_empty() {
-        let body = String::from_utf8_lossy(body);
-        let head: String = body.chars().take(29).collect();
         return Err(Failure::bad_request(format!(
-            "the object provided is unrecognized (must be of type {}): Object 'Kind' is missing in '{body}' ({head} ...)",
-            kind.kind
+            "the object provided is unrecognized (must be of type {}): Object 'Kind' is missing in '{}' ({})",
+            kind.kind,
+            String::from_utf8_lossy(body),
+            summarized(body)
         )));
     }
     let is_other = !version.is_empty() && version != kind.api_version();

@@ -156,7 +156,7 @@ async fn renewed_certificates_reach_one_member_after_another() {
 #[tokio::test]
 async fn without_usable_certificates_nothing_is_replaced() {
     let stage = Stage::new().await;
-    let authority = Authority::new(&stage, "c");
+    let (authority, late) = (Authority::new(&stage, "c"), Authority::new(&stage, "late"));
     // The cluster is created before the Secrets: that is reported, and once they exist the members are
     // created.
     stage.create("late", secured(durable(1, "3.6.8"))).await;
@@ -166,11 +166,12 @@ async fn without_usable_certificates_nothing_is_replaced() {
         *status != "True" && message.contains("Secret") && message.contains("does not exist")
     };
     stage.until("the missing Secret to be named", CLUSTER, "late", lacks).await;
-    authority.renew(&stage).await;
+    late.renew(&stage).await;
     stage.settled("late").await;
     stage.scene.kubectl(&["delete", "etcd", "late"]).await;
     stage.scene.gone(POD, "late-0").await;
 
+    authority.renew(&stage).await;
     stage.cluster("c", secured(durable(3, "3.6.8"))).await;
     let writer = stage.writer_with("c", Some(authority.client())).await;
     let before = stage.members().await;
