@@ -20,8 +20,8 @@ pub(super) fn load_all(paths: &[PathBuf]) -> (Vec<Arc<Package>>, Vec<String>) {
                         out::note(format!(
                             "error: {} and {} are both named {}; the second is ignored\n  help: give each \
                              package once, or change metadata.name in one of them",
-                            first.display(),
-                            path.display(),
+                            out::path(first),
+                            out::path(path),
                             package.name,
                         ));
                         broken.push(path.display().to_string());
@@ -31,7 +31,7 @@ pub(super) fn load_all(paths: &[PathBuf]) -> (Vec<Arc<Package>>, Vec<String>) {
             }
             Err(errors) => {
                 out::report(&errors);
-                out::note(format!("error: the package {} cannot be loaded", path.display()));
+                out::note(format!("error: the package {} cannot be loaded", out::path(path)));
                 broken.push(path.display().to_string());
             }
         }

@@ -3,6 +3,7 @@
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -90,6 +91,11 @@ fn written(text: &str) -> io::Result<()> {
 /// The text in one line, without terminal control sequences: a message may come from anywhere.
 pub(super) fn printable(text: &str) -> String {
     printable::sentence(text).into_owned()
+}
+
+/// A path in one line.
+pub(super) fn path(path: &Path) -> String {
+    printable::line(&path.display().to_string()).into_owned()
 }
 
 /// A value as a document. Unsafe characters of its strings are escaped.

@@ -5,6 +5,7 @@ mod explore;
 mod init;
 mod update;
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -21,6 +22,7 @@ use crate::diag::Diagnostic;
 use crate::package::Package;
 use crate::package::plan::written_duration;
 use crate::play::{self, Ended, Reached, Suite};
+use crate::printable;
 
 /// Play the test cases of packages, without a cluster
 ///
@@ -43,6 +45,7 @@ Environment:
   OPERETTA_CACHE     where the control plane of --cluster local is kept (default: ~/.cache/operetta)
 
 Exit codes: 0 all cases pass; 1 a case fails, or a file has mistakes; 2 wrong usage.")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag")]
 pub(super) struct Args {
     /// Folders of packages
     #[arg(required = true, value_name = "PACKAGE")]
@@ -67,6 +70,10 @@ pub(super) struct Args {
     /// Record what is there: replace the values of expectations that differ, and nothing else of the files
     #[arg(long, conflicts_with_all = ["explore", "replay"])]
     update: bool,
+
+    /// Packages without cases are no failure
+    #[arg(long)]
+    allow_no_cases: bool,
 
     /// List the children, plans and steps that no case has reached
     #[arg(long)]
@@ -113,6 +120,9 @@ pub(super) fn run(args: &Args) -> ExitCode {
                 is_ok &= init::run(folder, &package, args.from.as_ref());
                 continue;
             }
+            if args.allow_no_cases && !folder.join("tests").exists() {
+                continue;
+            }
             let loaded = play::load(folder, &package);
             let loaded = match loaded {
                 Ok(suites) if args.update => {
@@ -121,6 +131,16 @@ pub(super) fn run(args: &Args) -> ExitCode {
                 loaded => loaded,
             };
             match loaded {
+                Ok(suites) if suites.is_empty() => {
+                    if !args.allow_no_cases {
+                        let tests = out::path(&folder.join("tests"));
+                        out::note(format!(
+                            "error: {tests} has no case\n  help: `operetta test --init` writes a first file, and --allow-no-cases \
+                             makes this no failure"
+                        ));
+                        is_ok = false;
+                    }
+                }
                 Ok(suites) => {
                     let selected = play::select(&suites, args.case.as_deref());
                     if args.explore.is_wanted() {
@@ -150,7 +170,7 @@ pub(super) fn run(args: &Args) -> ExitCode {
                 }
                 Err(errors) => {
                     out::report(&errors);
-                    out::note(format!("error: the tests of {} cannot be read", folder.display()));
+                    out::note(format!("error: the tests of {} cannot be read", out::path(folder)));
                     is_ok = false;
                 }
             }
@@ -177,7 +197,7 @@ fn test(
     selected: &[(usize, usize)],
     (threads, place): (usize, Option<&mut Place>),
 ) -> Result<Tested, String> {
-    let folder = folder.display().to_string();
+    let folder = out::path(folder);
     let is_text = args.output.is_none();
     let skipped = suites.iter().map(|suite| suite.cases.len()).sum::<usize>() - selected.len();
     if is_text {
@@ -209,9 +229,10 @@ fn counted(number: usize, what: &str) -> String {
     if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
-fn name<'s>(suites: &'s [Suite], ended: &Ended) -> &'s str {
+/// The name of a case as it is shown: a name may have lines that are commands to a CI system, and control sequences.
+fn name<'s>(suites: &'s [Suite], ended: &Ended) -> Cow<'s, str> {
     let (suite, case) = ended.place;
-    &suites[suite].cases[case].name
+    printable::line(&suites[suite].cases[case].name)
 }
 
 /// The time of a play, in whole seconds.
@@ -302,7 +323,7 @@ fn junit(all: &[Tested]) -> String {
             let head = format!(
                 "    <testcase classname=\"{}\" name=\"{}\" time=\"{:.3}\"",
                 xml(file),
-                xml(name(&tested.suites, ended)),
+                xml(&name(&tested.suites, ended)),
                 ended.passed.as_secs_f64(),
             );
             let _ = match (&ended.failure, &ended.skipped) {
@@ -325,7 +346,7 @@ fn junit(all: &[Tested]) -> String {
     text + "</testsuites>\n"
 }
 
-/// Text in XML. Control characters have no form there.
+/// Text in XML. Control characters and two others have no form there.
 fn xml(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
@@ -335,7 +356,7 @@ fn xml(text: &str) -> String {
             '>' => safe += "&gt;",
             '"' => safe += "&quot;",
             '\n' => safe += "&#10;",
-            c if c.is_control() => safe.push('\u{fffd}'),
+            c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => safe.push('\u{fffd}'),
             c => safe.push(c),
         }
     }
@@ -347,5 +368,9 @@ mod tests {
     #[test]
     fn text_is_safe_in_xml() {
         assert_eq!(super::xml("a<b>&\"c\"\u{1b}[0m"), "a&lt;b&gt;&amp;&quot;c&quot;\u{fffd}[0m");
+        // https://www.w3.org/TR/xml/#charsets
+        let is_char = |c: char| matches!(c, '\t' | '\n' | '\r' | '\u{20}'..='\u{d7ff}' | '\u{e000}'..='\u{fffd}' | '\u{10000}'..='\u{10ffff}');
+        let all: String = (char::MIN..=char::MAX).collect();
+        assert!(super::xml(&all).chars().all(is_char));
     }
 }

@@ -13,7 +13,7 @@ use crate::policy::Policies;
 use crate::programs::{Obedient, Objects, Programs, Stamp};
 use crate::request::{Query, Request, Response, Route, segments};
 use crate::status::{Failure, Outcome};
-use crate::store::Store;
+use crate::store::{Size, Store};
 use crate::versions::Converter;
 use crate::work::Controllers;
 use crate::{deletion, discovery, openapi, read, stored, strategy, subresources, write};
@@ -345,6 +345,11 @@ impl Api {
 }
 
 impl Api {
+    /// How much is stored.
+    pub fn size(&self) -> Size {
+        self.store.size()
+    }
+
     /// The version of the last change of an object.
     pub fn version(&self) -> u64 {
         self.store.version()

@@ -57,6 +57,7 @@ pub use programs::{Call, Course, Exec, ExecResult, Obedient, Objects, Programs, 
 pub use protobuf::from_protobuf;
 pub use request::{Body, Request, Response, User, decoded};
 pub use status::Failure;
+pub use store::Size;
 pub use versions::{Converter, Webhook};
 pub use watch::Watch;
 pub use world::World;

@@ -17,6 +17,18 @@ const HISTORY: usize = 10_000;
 /// The number of objects whose trees are kept beside their text: those that were written last.
 const RECENT: usize = 256;
 
+/// The most bytes of JSON of the history.
+const HISTORY_BYTES: usize = 128 << 20;
+
+/// How much is stored.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Size {
+    /// The number of objects.
+    pub objects: usize,
+    /// Their bytes as JSON.
+    pub bytes: usize,
+}
+
 /// A stored object.
 #[derive(Debug)]
 pub(crate) struct Object {
@@ -194,6 +206,10 @@ pub(crate) struct Store {
     version: u64,
     objects: BTreeMap<Arc<str>, Objects>,
     history: VecDeque<Event>,
+    /// The bytes of the objects of the history as JSON.
+    history_bytes: usize,
+    /// What all objects take.
+    size: Size,
     /// The version of the last event that is no longer in the history.
     compacted: u64,
     /// Where the object with a uid is.
@@ -211,6 +227,10 @@ impl Store {
     pub(crate) fn copy(&self) -> Self {
         self.recent.values().for_each(|object| object.is_shared.store(true, Ordering::Relaxed));
         self.clone()
+    }
+
+    pub(crate) fn size(&self) -> Size {
+        self.size
     }
 
     /// The version of the last change.
@@ -259,6 +279,9 @@ impl Store {
             None => key.into(),
         };
         let old = objects.insert(key.clone(), object.clone());
+        self.size.objects += usize::from(old.is_none());
+        self.size.bytes += object.json.len();
+        self.size.bytes -= old.as_ref().map_or(0, |old| old.json.len());
         self.index((&resource, &key), old.as_deref(), Some(&object));
         self.forget(old.as_deref());
         self.recent.insert(self.version, object.clone());
@@ -275,6 +298,8 @@ impl Store {
     /// Removes an object. Its last state gets the next version.
     pub(crate) fn remove(&mut self, resource: &str, key: &str) -> Option<Arc<Object>> {
         let (key, old) = self.objects.get_mut(resource)?.remove_entry(key)?;
+        self.size.objects -= 1;
+        self.size.bytes -= old.json.len();
         self.version += 1;
         let object = Arc::new(Object::new(self.version, Arc::unwrap_or_clone(old.parsed())));
         object.known().take();
@@ -363,9 +388,10 @@ impl Store {
 
     fn note(&mut self, event: Event) {
         self.latest.insert(event.resource.clone(), event.version);
+        self.history_bytes += event.object.json.len();
         self.history.push_back(event);
-        if self.history.len() > HISTORY {
-            self.compact(self.history.len() - HISTORY);
+        while self.history.len() > HISTORY || self.history_bytes > HISTORY_BYTES && self.history.len() > 1 {
+            self.compact(1);
         }
     }
 
@@ -373,6 +399,7 @@ impl Store {
     pub(crate) fn compact(&mut self, count: usize) {
         for event in self.history.drain(..count.min(self.history.len())) {
             self.compacted = event.version;
+            self.history_bytes -= event.object.json.len();
         }
     }
 

@@ -271,6 +271,64 @@ impl Reader<'_> {
     }
 }
 
+/// Why a file is not read.
+#[derive(Debug, thiserror::Error)]
+pub enum Unread {
+    /// It, or a link in its path, leads out of the folder.
+    #[error("it is outside of {}", .0.display())]
+    Outside(PathBuf),
+    /// It is a folder, a device, a pipe or a socket.
+    #[error("it is no regular file")]
+    Irregular,
+    /// It has more bytes than are read.
+    #[error("it is larger than {} MiB", .0 >> 20)]
+    TooLarge(u64),
+    /// It is not UTF-8.
+    #[error("it is not UTF-8 text")]
+    NotText,
+    /// The system does not give it.
+    #[error("{}", reason(.0))]
+    System(#[from] io::Error),
+}
+
+/// Checks that a path of a file or a folder does not lead out of a folder, by links or otherwise.
+///
+/// # Errors
+/// It does, or does not exist.
+pub fn check_within(folder: &Path, path: &Path) -> Result<(), Unread> {
+    let target = path.canonicalize()?;
+    if target.starts_with(folder.canonicalize()?) { Ok(()) } else { Err(Unread::Outside(folder.to_owned())) }
+}
+
+/// Reads a text file of a folder: nothing outside of it, no device and no pipe, which might have no end, and at most as many
+/// bytes.
+///
+/// # Errors
+/// Says why it is not read.
+pub fn read_within(folder: &Path, path: &Path, most: u64) -> Result<String, Unread> {
+    check_within(folder, path)?;
+    if !fs::metadata(path)?.is_file() {
+        return Err(Unread::Irregular);
+    }
+    let mut content = Vec::new();
+    fs::File::open(path)?.take(most + 1).read_to_end(&mut content)?;
+    if content.len() as u64 > most {
+        return Err(Unread::TooLarge(most));
+    }
+    String::from_utf8(content).map_err(|_| Unread::NotText)
+}
+
+/// The folder of which the files beside a package may be read: the repository that the package is in, else the package
+/// itself. A repository in the root or the home folder would be everything that the user has.
+pub fn repository_of(package: &Path) -> PathBuf {
+    let Ok(package) = package.canonicalize() else { return package.to_owned() };
+    let home = std::env::var_os("HOME").and_then(|home| Path::new(&home).canonicalize().ok());
+    let is_narrow = |folder: &&Path| folder.parent().is_some() && home.as_deref() != Some(folder);
+    let mut above = package.ancestors().take_while(is_narrow);
+    let found = above.find(|folder| folder.join(".git").exists()).map(Path::to_owned);
+    found.unwrap_or(package)
+}
+
 /// Decodes the content of a file.
 pub(super) fn decode(name: String, content: Vec<u8>) -> Result<Arc<Source>, Diagnostic> {
     match String::from_utf8(content) {

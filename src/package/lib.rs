@@ -59,7 +59,7 @@ use operetta_lang::{api, diag, naming, printable, template, yaml};
 pub use check::{check, is_news};
 pub use compile::{compile, sort};
 pub use conflicts::conflicts;
-pub use files::{Files, LOCK, OPERATOR_YAML, UNREADABLE};
+pub use files::{Files, LOCK, OPERATOR_YAML, UNREADABLE, Unread, check_within, read_within, repository_of};
 pub use images::images;
 pub use key::key_problem;
 pub use load::{inspect, load};

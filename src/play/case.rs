@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::bounds;
 use super::commands;
 use super::course::{Course, Part, Start};
 use super::end::End;
@@ -51,6 +52,7 @@ const QUIET: Duration = Duration::from_secs(15);
 pub(super) fn play(course: Course<'_>) -> Ended {
     on_runtime(course.place, async || {
         let mut play = Play::new(&course);
+        let bounded = bounds::exceeded(play.server.clone());
         let whole = async {
             play.start_manager(&course.case().location).await?;
             play.steps(course.steps()).await?;
@@ -59,11 +61,15 @@ pub(super) fn play(course: Course<'_>) -> Ended {
             }
             Ok(())
         };
-        let limit = tokio::time::timeout(DAY, whole).await;
-        let failure = limit.unwrap_or_else(|_| {
-            let message = "the case has not ended within a day of its own time";
-            let at = course.case().location.clone();
-            Err(Box::new(Diagnostic::error("test::day", message).located(at)))
+        let failure = tokio::select! {
+            biased;
+            why = bounded => Err(("test::bounds", why)),
+            ended = tokio::time::timeout(DAY, whole) => {
+                ended.map_err(|_| ("test::day", "the case has not ended within a day of its own time".to_owned()))
+            }
+        };
+        let failure = failure.unwrap_or_else(|(code, message)| {
+            Err(Box::new(Diagnostic::error(code, message).located(course.case().location.clone())))
         });
         let end = if course.schedule.is_some() { play.end() } else { End::new() };
         let mut reached = std::mem::take(&mut play.watcher().reached);
@@ -103,9 +109,17 @@ pub(super) fn start(suites: &[Suite], suite: usize) -> Option<Start> {
     }
     let started = on_runtime(course.place, async || {
         let mut play = Play::new(&course);
-        play.start_manager(&course.case().location).await?;
-        play.steps(course.steps()).await?;
-        play.settle(&course.case().location, None).await?;
+        let bounded = bounds::exceeded(play.server.clone());
+        let whole = async {
+            play.start_manager(&course.case().location).await?;
+            play.steps(course.steps()).await?;
+            play.settle(&course.case().location, None).await
+        };
+        tokio::select! {
+            biased;
+            why = bounded => return Err(Box::new(Diagnostic::error("test::bounds", why))),
+            done = whole => done?,
+        }
         let api = play.server.read(|api| api.copy(|programs| programs));
         let passed = play.began.elapsed();
         let packages = play.packages.clone();

@@ -28,8 +28,8 @@ const LATER: &str = "30m";
 
 /// Where the instance of the new file is from.
 pub(crate) struct Instance<'a> {
-    /// The path of its file, from the folder of the tests.
-    pub file: String,
+    /// The path of its file, from the folder of the tests; `None` if tests may not read it.
+    pub file: Option<String>,
     pub object: &'a Value,
 }
 
@@ -119,7 +119,7 @@ impl Init<'_> {
             "# Written by `operetta test --init`: what was seen. Keep what must be so, and add what must never be.\n\
              apiVersion: operetta.dev/v1alpha1\nkind: PackageTest\nbefore:\n- apply: {}\n- expect:\n    instance: {{conditions: \
              {{Ready: \"True\"}}}}\n",
-            plain(&self.instance.file)
+            self.instance.file.as_deref().map_or_else(|| self.instance.object.to_string(), plain)
         )
     }
 

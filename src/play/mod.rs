@@ -3,6 +3,7 @@
 //! Everything runs on one thread whose clock tokio moves as soon as nothing is left to do, so hours pass in milliseconds and
 //! nothing depends on speed.
 
+mod bounds;
 mod case;
 mod commands;
 mod course;
@@ -37,6 +38,7 @@ mod watcher;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use crate::diag::Diagnostic;
 use crate::package::plan::{Action, OnFailure, Step};
@@ -59,7 +61,7 @@ pub(crate) use update::{Edit, rewrite};
 /// # Errors
 /// All mistakes of all files, and all expectations that can never hold.
 pub(crate) fn load(folder: &Path, package: &Arc<Package>) -> Result<Vec<Suite>, Vec<Diagnostic>> {
-    load_from(folder, package, &mut Sources::default())
+    load_from(folder, package, &mut Sources::of(folder))
 }
 
 /// The same; `sources` remembers what was read, and says what may be.
@@ -84,8 +86,12 @@ pub(crate) fn play(
     ended: impl Fn(&Ended) + Sync,
 ) -> Vec<Ended> {
     let starts = starts(suites, selected, threads, |_| true);
+    let began = Instant::now();
     side_by_side(threads, selected.len(), |index| {
-        let result = case::play(course::Course::of(suites, selected[index], &starts));
+        let result = match bounds::too_late(began.elapsed()) {
+            Some(failure) => Ended { failure: Some(failure), ..Ended::of(selected[index]) },
+            None => case::play(course::Course::of(suites, selected[index], &starts)),
+        };
         ended(&result);
         result
     })

@@ -162,6 +162,12 @@ pub(crate) fn load(
     sources: &mut Sources,
 ) -> Result<Vec<Suite>, Vec<Diagnostic>> {
     let tests = folder.join("tests");
+    if tests.exists()
+        && let Err(why) = sources.place(&tests)
+    {
+        let message = format!("{} cannot be read: {why}", tests.display());
+        return Err(vec![Diagnostic::error("test::unreadable", message)]);
+    }
     let entries = fs::read_dir(&tests).map_err(|error| {
         let message = format!("{} cannot be read: {error}", tests.display());
         vec![Diagnostic::error("test::none", message).help("`operetta test --init` writes a first file")]

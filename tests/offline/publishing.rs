@@ -260,6 +260,7 @@ fn cases_that_are_stated_must_pass() {
     // Its cases read examples beside it.
     let package = folder.join("packages/webapp");
     fs::create_dir_all(folder.join("packages")).unwrap();
+    fs::create_dir(folder.join(".git")).unwrap();
     for (from, to) in [(WEBAPP, &package), ("examples", &folder.join("examples"))] {
         assert!(Command::new("cp").arg("-r").arg(from).arg(to).status().unwrap().success());
     }

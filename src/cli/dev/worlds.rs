@@ -1,29 +1,31 @@
 //! The worlds of the packages: `tests/world.yaml` of each, and the detection of changes.
 
 use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use operetta_embedded::World;
 
 use crate::diag::{Diagnostic, Source};
+use crate::package::{Unread, read_within, repository_of};
 
 /// The interval of reading the files, as for those of packages.
 const EVERY: Duration = Duration::from_millis(500);
 /// The file of a world in the folder of a package.
 const FILE: &str = "tests/world.yaml";
+/// The most bytes of such a file.
+const BYTES: u64 = 8 << 20;
 
 /// The files, and their texts when they were read last. Packages need not have one.
 pub(super) struct Worlds {
-    files: Vec<PathBuf>,
+    packages: Vec<PathBuf>,
     texts: Vec<Result<Option<String>, String>>,
 }
 
 impl Worlds {
     /// Reads the worlds of packages.
     pub(super) async fn read(packages: &[PathBuf]) -> Self {
-        let files: Vec<PathBuf> = packages.iter().map(|package| package.join(FILE)).collect();
-        let mut worlds = Self { files, texts: Vec::new() };
+        let mut worlds = Self { packages: packages.to_vec(), texts: Vec::new() };
         worlds.texts = worlds.texts().await;
         worlds
     }
@@ -34,7 +36,8 @@ impl Worlds {
     /// All mistakes in the files.
     pub(super) fn compile(&self) -> Result<World, Vec<Diagnostic>> {
         let (mut sources, mut errors) = (Vec::new(), Vec::new());
-        for (file, text) in self.files.iter().zip(&self.texts) {
+        for (package, text) in self.packages.iter().zip(&self.texts) {
+            let file = package.join(FILE);
             match text {
                 Ok(Some(text)) => sources.push(Source::new(file.display().to_string(), text.as_str())),
                 Ok(None) => {}
@@ -62,17 +65,23 @@ impl Worlds {
     }
 
     async fn texts(&self) -> Vec<Result<Option<String>, String>> {
-        let mut texts = Vec::with_capacity(self.files.len());
-        for file in &self.files {
-            texts.push(match tokio::fs::read_to_string(file).await {
-                Ok(text) => Ok(Some(text)),
-                // A package may be an archive.
-                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-                    Ok(None)
-                }
-                Err(error) => Err(error.to_string()),
-            });
+        let packages = self.packages.clone();
+        let texts =
+            tokio::task::spawn_blocking(move || packages.iter().map(|package| text_of(package)).collect());
+        texts.await.unwrap_or_default()
+    }
+}
+
+/// The text of the world of a package. Whoever tries a package may not have written it.
+fn text_of(package: &Path) -> Result<Option<String>, String> {
+    match read_within(&repository_of(package), &package.join(FILE), BYTES) {
+        Ok(text) => Ok(Some(text)),
+        // A package may be an archive.
+        Err(Unread::System(error))
+            if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) =>
+        {
+            Ok(None)
         }
-        texts
+        Err(why) => Err(why.to_string()),
     }
 }

@@ -52,7 +52,7 @@ pub(super) fn prove(
             let message = format!("--test: the tests of {} are not in the archive", path.display());
             return Err(Failure::usage(format!("{message}\n  help: name the folder of the package")));
         }
-        let mut sources = Sources::default();
+        let mut sources = Sources::of(path);
         let explored = wanted.explore.map(|count| (count as usize, SEED));
         let played = Played::new(path, package, &mut sources, explored)?;
         if let Some(failure) = played.failures.first() {
@@ -125,6 +125,9 @@ impl Played {
             out::report(&errors);
             Failure::from(format!("the tests of {} cannot be read", folder.display()))
         })?;
+        if suites.is_empty() {
+            return Err(Failure::from(format!("{} has no case", folder.join("tests").display())));
+        }
         let selected = play::select(&suites, None);
         let threads = std::thread::available_parallelism().map_or(2, usize::from);
         let ended = play::play(&suites, &selected, threads, |_| ());

@@ -73,7 +73,7 @@ pub(super) fn run(
             out::line(text);
         }
     };
-    let name = folder.display().to_string();
+    let name = out::path(folder);
     if let Some(file) = &args.replay {
         let story = match replay(file, suites) {
             Ok(story) => story,
@@ -104,7 +104,8 @@ pub(super) fn run(
     line(format!("\nexploration: {word}. {played} schedules in {seconds:.1} s; {} fail", stories.len()));
     if let Some(story) = stories.iter().find(|story| !story.schedule.is_empty()) {
         let text = format!("{:#}\n", document(suites, story));
-        match fs::write(&args.save, text) {
+        // Written beside it and renamed: a link of that name is replaced, and not followed.
+        match operetta_registry::write(&args.save, text.as_bytes()) {
             Ok(()) => line(format!("the first is stored in {}: play it with --replay", args.save.display())),
             Err(error) => out::note(format!("error: {} cannot be written: {error}", args.save.display())),
         }
@@ -132,8 +133,8 @@ fn part_word(part: Part) -> &'static str {
 fn told(suites: &[Suite], story: &Story) -> Vec<String> {
     let (file, name) = case_of(suites, story);
     let head = match story.part {
-        Part::Before => format!("\n---- the steps before each case ({file}) ----"),
-        _ => format!("\n---- {name} ({file}) ----"),
+        Part::Before => format!("\n---- the steps before each case ({}) ----", out::printable(file)),
+        _ => format!("\n---- {} ({}) ----", out::printable(name), out::printable(file)),
     };
     [head].into_iter().chain(story.lines.iter().map(|line| out::printable(line))).collect()
 }

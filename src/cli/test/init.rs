@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use crate::cli::{instances, out};
-use crate::package::Package;
+use crate::package::{Package, check_within, repository_of};
 use crate::play::{self, Instance};
 
 /// Writes a first test file of a package. Returns whether that was possible.
@@ -51,7 +51,12 @@ pub(super) fn run(folder: &Path, package: &Arc<Package>, from: Option<&PathBuf>)
     if new.symlink_metadata().is_ok() {
         return fail(format!("{} exists already, and is not overwritten", new.display()));
     }
-    let relative = match relative(folder, file) {
+    let relative = match check_within(&repository_of(folder), file) {
+        Ok(()) => relative(folder, file).map(Some),
+        // The object stands in the tests.
+        Err(_) => Ok(None),
+    };
+    let relative = match relative {
         Ok(relative) => relative,
         Err(error) => return fail(format!("{} cannot be read: {error}", file.display())),
     };

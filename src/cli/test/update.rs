@@ -70,6 +70,7 @@ fn write<'e>(
     if new == text {
         return Ok(false);
     }
-    fs::write(&suite.path, new).map_err(|error| failed(error.to_string()))?;
+    operetta_registry::write(Path::new(&suite.path), new.as_bytes())
+        .map_err(|error| failed(error.to_string()))?;
     Ok(true)
 }

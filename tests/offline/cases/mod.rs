@@ -1,6 +1,7 @@
 //! `operetta test`: what it prints and how it ends. The cases of the packages themselves are played by `.ci/check`.
 
 mod authoring;
+mod hostile;
 
 use std::fs;
 use std::path::Path;
@@ -161,7 +162,10 @@ fn mistakes_of_files_are_named_before_anything_is_played() {
         ("  - {break: {times: 2}}\n", &["`break` needs `exec`, or `answer`"]),
         ("  - {break: {stdout: x}}\n", &["`exitCode`, `stdout` and `stderr` need `exec`"]),
         ("  - {break: {answer: 500, exitCode: 1}}\n", &["`exitCode`, `stdout` and `stderr` need `exec`"]),
-        ("  - {upgrade: ../none}\n", &["the package ../none cannot be loaded"]),
+        (
+            "  - {upgrade: ../none}\n",
+            &["the package ../none cannot be read: there is no such file or folder"],
+        ),
     ] {
         fails_with(steps, parts);
         let (_, text) = test(&[("a.yaml", &case(steps))], &[]);
@@ -187,13 +191,17 @@ fn mistakes_of_a_world_are_named() {
 
 #[test]
 fn package_without_cases_is_an_error() {
-    let (code, text) = test(&[], &["--case", "x"]);
-    assert_eq!(code, 0, "no file, nothing to play: {text}");
+    let (code, text) = test(&[], &[]);
+    assert!(code == 1 && text.contains("tests has no case") && text.contains("--allow-no-cases"), "{text}");
+    assert_eq!(test(&[], &["--allow-no-cases"]).0, 0);
     let folder = tempfile::tempdir().unwrap();
     copy(Path::new("operators/webapp"), folder.path());
     let output = Command::new(OPERETTA).arg("test").arg(folder.path()).output().unwrap();
     let text = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.code() == Some(1) && text.contains("cannot be read"), "{text}");
+    let output =
+        Command::new(OPERETTA).args(["test", "--allow-no-cases"]).arg(folder.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
 }
 
 #[test]

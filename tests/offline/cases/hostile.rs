@@ -1,0 +1,135 @@
+//! Packages of others: they read nothing but themselves and the repository that they are in, and take a bounded part of the machine.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+
+use super::{HEAD, OPERETTA, case, package, test};
+
+/// What the environment of the command holds.
+const TOKEN: &str = "ghp_this_is_no_token_1234567890";
+
+/// Runs a command on a package. What it prints has nothing of this machine.
+fn run(command: &str, folder: &Path, flags: &[&str]) -> (i32, String) {
+    let command =
+        Command::new(OPERETTA).arg(command).arg(folder).args(flags).env("GITHUB_TOKEN", TOKEN).output();
+    let output = command.unwrap();
+    let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
+    for secret in [TOKEN, "root:x:0", "PATH="] {
+        assert!(!text.contains(secret), "{text}");
+    }
+    (output.status.code().unwrap(), text)
+}
+
+/// A pipe at whose other end nobody is.
+fn pipe(path: &Path) {
+    assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+}
+
+#[test]
+fn files_that_cases_name_are_in_the_package() {
+    let steps = |step: &str| case(&format!("  - {step}\n"));
+    for (file, what) in [
+        (steps("apply: /etc/passwd"), "it is outside of"),
+        (steps("apply: /proc/self/environ"), "it is outside of"),
+        (steps("apply: /dev/zero"), "it is outside of"),
+        (steps("apply: ../../../../../../../../etc/passwd"), "it is outside of"),
+        (steps("upgrade: /etc"), "it is outside of"),
+        (steps("upgrade: ../.."), "it is outside of"),
+        (case("").replace("cases:", "world: /proc/self/environ\ncases:"), "it is outside of"),
+        (case("").replace("cases:", "packages: [/etc]\ncases:"), "it is outside of"),
+        (steps("apply: ../more/link.yaml"), "it is outside of"),
+        (steps("apply: ../more/up/etc/passwd"), "it is outside of"),
+        (steps("apply: ../more/pipe.yaml"), "it is no regular file"),
+        (steps("apply: ../more/large.yaml"), "it is larger than 8 MiB"),
+    ] {
+        let folder = package(&[("a.yaml", &file)]);
+        let more = folder.path().join("more");
+        fs::create_dir(&more).unwrap();
+        symlink("/etc/passwd", more.join("link.yaml")).unwrap();
+        symlink("/", more.join("up")).unwrap();
+        pipe(&more.join("pipe.yaml"));
+        fs::File::create(more.join("large.yaml")).unwrap().set_len(9 << 20).unwrap();
+        let (code, text) = run("test", folder.path(), &[]);
+        assert!(code == 1 && text.contains(what), "{what}: {text}");
+    }
+}
+
+#[test]
+fn files_of_cases_and_worlds_are_no_links_out_and_no_pipes() {
+    for (name, target) in
+        [("b.yaml", "/etc/passwd"), ("world.yaml", "/proc/self/environ"), ("c.yaml", "/dev/zero")]
+    {
+        let folder = package(&[("a.yaml", &case(""))]);
+        symlink(target, folder.path().join("tests").join(name)).unwrap();
+        let (code, text) = run("test", folder.path(), &[]);
+        assert!(code == 1 && text.contains("it is outside of"), "{name}: {text}");
+    }
+    let folder = package(&[("a.yaml", &case(""))]);
+    pipe(&folder.path().join("tests/b.yaml"));
+    let (code, text) = run("test", folder.path(), &[]);
+    assert!(code == 1 && text.contains("it is no regular file"), "{text}");
+    // The folder itself.
+    let folder = package(&[]);
+    fs::remove_dir(folder.path().join("tests")).unwrap();
+    symlink("/etc", folder.path().join("tests")).unwrap();
+    let (code, text) = run("test", folder.path(), &[]);
+    assert!(code == 1 && text.contains("it is outside of"), "{text}");
+}
+
+#[test]
+fn files_beside_the_package_are_read_if_they_are_in_its_repository() {
+    let folder = tempfile::tempdir().unwrap();
+    let inner = package(&[("a.yaml", &case("  - apply: ../../more.yaml\n"))]);
+    let at = folder.path().join("webapp");
+    fs::rename(inner.keep(), &at).unwrap();
+    let object = "{apiVersion: v1, kind: ConfigMap, metadata: {name: more}}\n";
+    fs::write(folder.path().join("more.yaml"), object).unwrap();
+    let (code, text) = run("test", &at, &[]);
+    assert!(code == 1 && text.contains("it is outside of"), "{text}");
+    fs::create_dir(folder.path().join(".git")).unwrap();
+    let (code, text) = run("test", &at, &[]);
+    assert_eq!(code, 0, "{text}");
+}
+
+#[test]
+fn a_schedule_is_not_saved_through_a_link() {
+    let folder =
+        package(&[("a.yaml", &case("  - expect: {that: [\"pods | length == 7\"]}\n    within: 1s\n"))]);
+    let (precious, save) = (folder.path().join("precious"), folder.path().join("schedule.json"));
+    fs::write(&precious, "mine").unwrap();
+    symlink(&precious, &save).unwrap();
+    let flags = ["--explore", "--schedules", "1", "--save", save.to_str().unwrap()];
+    let (code, text) = run("test", folder.path(), &flags);
+    assert_eq!(code, 1, "{text}");
+    assert_eq!(fs::read_to_string(&precious).unwrap(), "mine", "{text}");
+}
+
+#[test]
+fn a_case_with_millions_of_pods_is_ended() {
+    let container = "containers: [{name: c, image: x}]";
+    let pod = format!(
+        "metadata: {{labels: {{a: b}}, annotations: {{note: {}}}}}, spec: {{{container}}}",
+        "x".repeat(200 << 10)
+    );
+    let spec = format!("replicas: 2000000, selector: {{matchLabels: {{a: b}}}}, template: {{{pod}}}");
+    let deployment =
+        format!("{{apiVersion: apps/v1, kind: Deployment, metadata: {{name: d}}, spec: {{{spec}}}}}");
+    let file = format!("{HEAD}cases:\n- name: one\n  steps:\n  - apply: {deployment}\n  - wait: 1h\n");
+    let (code, text) = test(&[("a.yaml", &file)], &[]);
+    assert!(code == 1 && text.contains("the objects of the case take more than 256 MiB"), "{text}");
+}
+
+#[test]
+fn names_are_shown_on_one_line() {
+    let name = "\"a\\n::error::forged\\e[31m\\u202Eb\\uFFFF\"";
+    let file = case("").replace("- name: one", &format!("- name: {name}"));
+    for flags in [&[][..], &["-o", "junit"], &["-o", "json"]] {
+        let (code, text) = test(&[("a.yaml", &file)], flags);
+        assert_eq!(code, 0, "{text}");
+        assert!(!text.contains('\u{1b}') && !text.contains('\u{202e}'), "{text:?}");
+        assert!(!text.lines().any(|line| line.starts_with("::")), "{text}");
+        assert!(!flags.contains(&"junit") || !text.contains('\u{ffff}'), "{text:?}");
+    }
+}
