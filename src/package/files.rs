@@ -246,12 +246,10 @@ impl Reader<'_> {
         if self.bytes > TOTAL_BYTES {
             return; // already reported below
         }
-        let mut content = Vec::new();
-        let read = fs::File::open(self.root.join(path))
-            .and_then(|file| file.take(FILE_BYTES + 1).read_to_end(&mut content));
-        if let Err(error) = read {
-            return self.unreadable(path, &error);
-        }
+        let content = match read_at_most(&self.root.join(path), FILE_BYTES + 1) {
+            Ok(content) => content,
+            Err(error) => return self.unreadable(path, &error),
+        };
         if content.len() as u64 > FILE_BYTES {
             let message = format!("{} is larger than {} MiB", self.shown(path), FILE_BYTES >> 20);
             return self.refuse(message, "a child that needs large data must fetch it at run time");
@@ -310,8 +308,7 @@ pub fn read_within(folder: &Path, path: &Path, most: u64) -> Result<String, Unre
     if !fs::metadata(path)?.is_file() {
         return Err(Unread::Irregular);
     }
-    let mut content = Vec::new();
-    fs::File::open(path)?.take(most + 1).read_to_end(&mut content)?;
+    let content = read_at_most(path, most + 1)?;
     if content.len() as u64 > most {
         return Err(Unread::TooLarge(most));
     }
@@ -327,6 +324,13 @@ pub fn repository_of(package: &Path) -> PathBuf {
     let mut above = package.ancestors().take_while(is_narrow);
     let found = above.find(|folder| folder.join(".git").exists()).map(Path::to_owned);
     found.unwrap_or(package)
+}
+
+/// The first bytes of a file.
+fn read_at_most(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let mut content = Vec::new();
+    fs::File::open(path)?.take(most).read_to_end(&mut content)?;
+    Ok(content)
 }
 
 /// Decodes the content of a file.

@@ -19,13 +19,16 @@ const BYTES: u64 = 8 << 20;
 /// The files, and their texts when they were read last. Packages need not have one.
 pub(super) struct Worlds {
     packages: Vec<PathBuf>,
+    /// The repositories that the packages are in.
+    roots: Vec<PathBuf>,
     texts: Vec<Result<Option<String>, String>>,
 }
 
 impl Worlds {
     /// Reads the worlds of packages.
     pub(super) async fn read(packages: &[PathBuf]) -> Self {
-        let mut worlds = Self { packages: packages.to_vec(), texts: Vec::new() };
+        let roots = packages.iter().map(|package| repository_of(package)).collect();
+        let mut worlds = Self { packages: packages.to_vec(), roots, texts: Vec::new() };
         worlds.texts = worlds.texts().await;
         worlds
     }
@@ -65,16 +68,17 @@ impl Worlds {
     }
 
     async fn texts(&self) -> Vec<Result<Option<String>, String>> {
-        let packages = self.packages.clone();
-        let texts =
-            tokio::task::spawn_blocking(move || packages.iter().map(|package| text_of(package)).collect());
+        let (packages, roots) = (self.packages.clone(), self.roots.clone());
+        let read =
+            move || packages.iter().zip(&roots).map(|(package, root)| text_of(package, root)).collect();
+        let texts = tokio::task::spawn_blocking(read);
         texts.await.unwrap_or_default()
     }
 }
 
 /// The text of the world of a package. Whoever tries a package may not have written it.
-fn text_of(package: &Path) -> Result<Option<String>, String> {
-    match read_within(&repository_of(package), &package.join(FILE), BYTES) {
+fn text_of(package: &Path, root: &Path) -> Result<Option<String>, String> {
+    match read_within(root, &package.join(FILE), BYTES) {
         Ok(text) => Ok(Some(text)),
         // A package may be an archive.
         Err(Unread::System(error))

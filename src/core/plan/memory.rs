@@ -535,7 +535,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn a_memory_with_numbers_of_any_size_can_be_read_back() {
         let mut first = run("x-1", Some(RunStatus { record: fact(2, 2), ..status(Phase::Running) }));
         let mut memory = Memory::new(of(), "i").with_run(&first, true, Some(origin()));
         let stored = first.status.as_mut().unwrap();

@@ -45,15 +45,15 @@ impl Executor {
                 return Ok(());
             }
             let subject = action.subject();
-            match self.act_for_run(key, registered, instance, action).await {
-                Ok(true) => {}
-                Ok(false) => return Ok(()),
-                Err(error) if error.class == Class::Permanent && subject.is_some() => {
+            match (self.act_for_run(key, registered, instance, action).await, subject) {
+                (Ok(true), _) => {}
+                (Ok(false), _) => return Ok(()),
+                (Err(error), Some(subject)) if error.class == Class::Permanent => {
                     is_any_refused = true;
                     warn!(%error, "a write for a run is refused");
-                    outcomes.push(ActionOutcome::RunRefused(subject.unwrap_or_default(), error));
+                    outcomes.push(ActionOutcome::RunRefused(subject, error));
                 }
-                Err(error) => return Err(error),
+                (Err(error), _) => return Err(error),
             }
         }
         Ok(())

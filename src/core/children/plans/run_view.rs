@@ -31,6 +31,8 @@ pub(super) struct RunView<'a> {
     pub(super) ctx: &'a Context<'a>,
     pub(super) target: &'a Target,
     pub(super) plans: &'a PlanSnapshot,
+    /// The instance, as the engine knows it.
+    pub(super) instance: &'a Instance,
     /// The run.
     pub(super) run: &'a PlanRun,
     /// Whether the run brings the children to the target of its origin.
@@ -44,10 +46,6 @@ impl<'a> RunView<'a> {
     fn items(&self, child: &str) -> impl Iterator<Item = &Item> + use<'_, 'a> {
         let number = self.ctx.origins.number(child);
         self.target.items.iter().filter(move |item| Some(item.child) == number)
-    }
-
-    fn own(&self) -> Instance {
-        self.plans.instance(self.ctx.origin)
     }
 
     fn item(&self, member: &Member) -> Option<&Item> {
@@ -305,7 +303,7 @@ impl plan::ClusterView for RunView<'_> {
             return if is_taken { JobState::Foreign } else { JobState::Absent };
         };
         // Anybody who may create Jobs can give them this name and these labels.
-        if job["metadata"]["annotations"][names::RUN_PROOF] != self.own().proof(name) {
+        if job["metadata"]["annotations"][names::RUN_PROOF] != self.instance.proof(name) {
             return JobState::Foreign;
         }
         let uid = job["metadata"]["uid"].as_str().unwrap_or_default();
@@ -324,7 +322,7 @@ impl plan::ClusterView for RunView<'_> {
             return OtherRun::Unknown(reason.clone());
         }
         let is_taken = self.plans.calls.taken.contains(name);
-        let own = self.own().called_by();
+        let own = self.instance.called_by();
         let is_own = |run: &&PlanRun| {
             run.annotations.get(names::CALLED_BY) == Some(&own)
                 && (&run.spec.of.name, &run.spec.of.kind) == (&of.name, &of.kind)

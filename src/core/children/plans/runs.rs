@@ -528,6 +528,7 @@ impl<'a> Runs<'a> {
             ctx: self.ctx,
             target: self.target,
             plans: self.plans,
+            instance: &self.instance,
             run,
             is_rollout: run.cause() == Cause::Rollout,
             state: self.state,

@@ -2,7 +2,7 @@
 
 use super::*;
 
-const PLANS: &str = "
+pub(super) const PLANS: &str = "
 children:
   - {id: c, template: templates/c.yaml}
 plans:
@@ -14,7 +14,7 @@ plans:
       - {name: work, job: {template: templates/job.yaml}, timeout: 1h}
 ";
 
-const JOB: &str = "apiVersion: batch/v1
+pub(super) const JOB: &str = "apiVersion: batch/v1
 kind: Job
 spec: {template: {spec: {containers: [{name: main, image: \"example.com/none:1\"}]}}}
 ";

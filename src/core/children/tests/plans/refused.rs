@@ -1,29 +1,12 @@
 //! Writes for runs that the API server refuses: nothing else waits for them.
 
+use super::jobs::{JOB, PLANS};
 use super::*;
 
-const RESOURCE: &str = "
-children:
-  - {id: c, template: templates/c.yaml}
-plans:
-  deploy:
-    steps:
-      - {name: all, apply: [c]}
-  note:
-    steps:
-      - {name: note, record: {note: \"'noted'\"}}
-  work:
-    steps:
-      - {name: work, job: {template: templates/job.yaml}, timeout: 1h}
-";
-
-const JOB: &str = "apiVersion: batch/v1
-kind: Job
-spec: {template: {spec: {containers: [{name: main, image: \"example.com/none:1\"}]}}}
-";
-
 fn ready() -> World {
-    let package = package(RESOURCE, &[("c", config("{{ name }}-c")), ("job", JOB.to_owned())]);
+    let note = "  note: {steps: [{name: note, record: {note: \"'noted'\"}}]}\n";
+    let templates = [("c", config("{{ name }}-c")), ("job", JOB.to_owned())];
+    let package = package(&format!("{PLANS}{note}"), &templates);
     let mut world = World::with_runs(package, &json!({"text": "x"}));
     world.settle();
     world
