@@ -46,6 +46,13 @@ struct Entry {
     note: String,
 }
 
+impl Entry {
+    /// Whether it says that a run of an instance in a namespace has failed.
+    fn is_of_run(&self) -> bool {
+        self.warning && self.reason == "RunFailed" && self.regarding["namespace"].is_string()
+    }
+}
+
 impl Events {
     /// Starts the publisher; it ends with the last handle. `active` is how many reconciles run now.
     pub(super) fn start(
@@ -58,11 +65,18 @@ impl Events {
         let mut publisher = Publisher { cluster, clock, recent: HashMap::new() };
         tokio::spawn(async move {
             while let Some(entry) = receiver.recv().await {
-                match publisher.publish(&entry).await {
+                let mut published = publisher.publish(&entry).await;
+                if let Err(error) = &published
+                    && entry.is_of_run()
+                    && (error.is_namespace_terminating() || error.class == Class::NotFound)
+                {
+                    // A namespace that is being deleted accepts no Events.
+                    published = publisher.publish(&publisher.of_namespace(&entry).await).await;
+                }
+                match published {
                     Ok(()) => {}
                     // This process no longer leads. The next leader publishes what happens then.
                     Err(error) if error.is_fenced() => return,
-                    // A terminating namespace accepts no Events.
                     Err(error) if error.is_namespace_terminating() || error.class == Class::NotFound => {
                         debug!(reason = %entry.reason, %error, "an Event was refused");
                     }
@@ -102,6 +116,27 @@ struct Publisher {
 }
 
 impl Publisher {
+    /// An Event about an object as one about its namespace: it is in `default`, and stays when the namespace is gone.
+    async fn of_namespace(&self, entry: &Entry) -> Entry {
+        let regarding = &entry.regarding;
+        let name = regarding["namespace"].as_str().unwrap_or_default();
+        let kind = ApiKind::built_in("v1", "Namespace");
+        let selector = format!("kubernetes.io/metadata.name={name}");
+        let found = self.cluster.list(&kind, None, &selector).await.unwrap_or_default();
+        let uid = found.first().map_or(Value::Null, |namespace| namespace["metadata"]["uid"].clone());
+        let what = format!(
+            "{} {}",
+            regarding["kind"].as_str().unwrap_or_default(),
+            regarding["name"].as_str().unwrap_or_default()
+        );
+        Entry {
+            regarding: json!({"apiVersion": "v1", "kind": "Namespace", "name": name, "uid": uid}),
+            warning: entry.warning,
+            reason: entry.reason.clone(),
+            note: shorten(&format!("{what}: {}", entry.note)),
+        }
+    }
+
     async fn publish(&mut self, entry: &Entry) -> Result<(), CallError> {
         let kind = ApiKind::built_in("events.k8s.io/v1", "Event");
         let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();

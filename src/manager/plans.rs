@@ -365,7 +365,7 @@ impl InstanceReconciler {
         };
         let states = RUN_KINDS.iter().map(|(sort, kind)| (kind, state_of(*sort, kind)));
         let states: Vec<_> = states.filter(|(_, state)| *state != WatchState::Watching).collect();
-        let is_listing = states.iter().all(|(_, state)| *state == WatchState::Pending);
+        let is_listing = !states.is_empty() && states.iter().all(|(_, state)| *state == WatchState::Pending);
         let unknown = states.iter().find_map(|(kind, state)| {
             let reason = state.reason(&kind.gvk)?;
             Some(format!("{} objects are unknown: {reason}", kind.gvk.kind))

@@ -18,12 +18,13 @@ use crate::template::{Expr, Lets, Search, Text};
 /// The maximum number of children of a resource: more than a person writes, few enough for quadratic checks.
 const MAX_CHILDREN: usize = 500;
 /// Condition types that are reserved for Operetta.
-const OWN_CONDITIONS: [&str; 9] = [
+const OWN_CONDITIONS: [&str; 10] = [
     "Ready",
     "Reconciling",
     "Stalled",
     "DeletionPending",
     "RunFailed",
+    "Repeating",
     "RefUnknown",
     "StatusFailed",
     "StatusTruncated",

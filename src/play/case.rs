@@ -39,7 +39,7 @@ const MANAGER: &str = "operetta:manager";
 const BEGINNING: i64 = 1_767_225_600;
 /// How long a play may take, in its own time.
 const DAY: Duration = Duration::from_secs(24 * 3600);
-/// How long a step waits for a question, or for a kind to be served.
+/// How long a step waits for a question, or for a kind to be served, and the end of a case for plans that run again and again.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// How long nothing must change at the end until two ends are compared, and how long that is awaited.
@@ -59,7 +59,7 @@ pub(super) fn play(course: Course<'_>) -> Ended {
             if course.schedule.is_some() {
                 play.settle(&course.case().location, course.end).await?;
             }
-            Ok(())
+            play.come_to_rest(&course.case().location).await
         };
         let failure = tokio::select! {
             biased;
@@ -535,6 +535,25 @@ impl Play {
         }
     }
 
+    /// Waits until no plan runs again and again.
+    async fn come_to_rest(&mut self, at: &Location) -> Result<(), Failure> {
+        let (mut changes, limit) = (self.server.changes(), Instant::now() + PATIENCE);
+        while let Some(why) = self.repeating() {
+            if Instant::now() >= limit {
+                let message = format!("the case does not come to rest: {why}");
+                return Err(Box::new(Diagnostic::error("test::rest", message).located(at.clone())));
+            }
+            changes.mark_unchanged();
+            self.turn(&mut changes, limit, at).await?;
+            self.invariants()?;
+        }
+        Ok(())
+    }
+
+    fn repeating(&self) -> Option<String> {
+        self.server.read(|api| self.watcher().repeating(api))
+    }
+
     /// What there is now.
     fn end(&self) -> End {
         let mut end = self.server.read(|api| self.watcher().end(api));
@@ -580,8 +599,13 @@ impl Play {
                         }
                         None => format!("it does not hold within {}", length(expect.within)),
                     };
+                    let repeating = self.repeating().map(|why| format!("; meanwhile, {why}"));
                     return Err(unmet(
-                        format!("{message}, {} after the start", self.passed()),
+                        format!(
+                            "{message}, {} after the start{}",
+                            self.passed(),
+                            repeating.unwrap_or_default()
+                        ),
                         &problems,
                         at,
                     ));

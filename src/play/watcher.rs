@@ -15,6 +15,7 @@ use super::objects::{Cache, Source};
 use super::suite::{Expect, Invariant};
 use super::view::{Identity, Kinds, Seen, Subject, View};
 use crate::api::ApiKind;
+use crate::children::{PLAN_REPEATS, REPEATING, condition};
 use crate::diag::Location;
 use crate::package::Package;
 use crate::package::test_file::Address;
@@ -140,6 +141,21 @@ impl Watcher {
     pub(super) fn set_packages(&mut self, packages: &[Arc<Package>]) {
         self.packages = packages.to_vec();
         self.cache.get_mut().note_change();
+    }
+
+    /// A plan that runs again and again although its runs succeed: the instance, and what its status says.
+    pub(super) fn repeating(&self, api: &dyn Source) -> Option<String> {
+        let view = self.view(api);
+        let resources = self.packages.iter().flat_map(|package| &package.resources);
+        let mut instances = resources.flat_map(|resource| {
+            let kind = &resource.kind.kind;
+            view.list(kind, "").into_iter().map(move |instance| (kind, instance.value))
+        });
+        instances.find_map(|(kind, instance)| {
+            let found = condition(&instance, REPEATING).filter(|found| found["reason"] == PLAN_REPEATS)?;
+            let name = instance["metadata"]["name"].as_str().unwrap_or_default();
+            Some(format!("{kind} {name}: {}", found["message"].as_str().unwrap_or_default()))
+        })
     }
 
     /// A number that is the same as long as nothing has changed that was read.

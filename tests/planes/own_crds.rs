@@ -2,11 +2,12 @@
 
 use serde_json::{Value, json};
 
-use crate::support::ext::{Kind, LONG, Scene, is_ready, kind, name_of, run_flags, watching};
+use crate::support::ext::{CONFIG_MAP, Kind, LONG, Scene, is_ready, kind, name_of, run_flags, watching};
 use crate::support::plans::{INSTANCE_STATE, PLAN_RUN};
 use crate::support::{eventually, own_embedded_plane};
 
 const DESK: Kind = kind("fixtures.operetta.dev/v1", "desks");
+const PROCEDURE: Kind = kind("fixtures.operetta.dev/v1", "procedures");
 
 fn instance(name: &str, stage: &str) -> String {
     let spec = json!({"stage": stage});
@@ -67,4 +68,29 @@ async fn deleted_kinds_of_runs_are_created_again() {
     scene.ready(DESK, "e").await;
     let states = scene.list(INSTANCE_STATE).await;
     assert!(states.iter().any(|state| name_of(state).starts_with("e-")), "{states:#?}");
+}
+
+/// The CRD of PlanRuns is deleted while a run is active: the API server deletes the run, whose finalizer waits for the manager, and
+/// accepts no other. The run is cancelled and released first, and the next run finds the kind again.
+#[tokio::test]
+async fn an_active_run_does_not_hold_the_kind_of_runs_for_ever() {
+    let plane = own_embedded_plane().await;
+    let mut manager = run_flags(&plane, &["--leader-elect=false"], &["plans-steps"]);
+    watching(&mut manager, 1).await;
+    let scene = Scene::on(&plane).await;
+    let of = json!({"apiVersion": PROCEDURE.api_version(), "kind": "Procedure", "metadata": {"name": "p"}, "spec": {}});
+    scene.apply(&of.to_string()).await;
+    scene.ready(PROCEDURE, "p").await;
+    let active = scene.request(("Procedure", PROCEDURE), "p", "wait", &json!({})).await;
+    scene.run_is(&active, "Running").await;
+    // An edit wants a rollout, which cannot be created meanwhile.
+    scene.kubectl(&["delete", "crd", "planruns.operetta.dev", "--wait=false"]).await;
+    scene.patch(PROCEDURE, "p", "merge", &json!({"spec": {"size": 3}})).await;
+    scene.until("rolled out", CONFIG_MAP, "p-2", |_| true).await;
+    scene.ready(PROCEDURE, "p").await;
+    let left = scene.list(PLAN_RUN).await;
+    assert!(left.iter().all(|run| name_of(run) != active), "{left:#?}");
+    let next = scene.request(("Procedure", PROCEDURE), "p", "apply", &json!({})).await;
+    scene.run_is(&next, "Succeeded").await;
+    scene.kubectl(&["delete", "procedures.fixtures.operetta.dev", "p"]).await;
 }

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use serde_json::Value;
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
 
 use crate::children::names::MANAGER_NAMESPACE;
 use crate::cli::catalog::{PackageKind, check_names, no_instance};
@@ -98,6 +99,7 @@ pub(super) struct Instance {
     pub kind: PackageKind,
     pub namespace: Option<String>,
     pub name: String,
+    object: Value,
 }
 
 impl Instance {
@@ -149,8 +151,8 @@ impl Session {
         let catalog = self.catalog().await?;
         let kind = catalog.find(kind)?.clone();
         let namespace = kind.served.kind.namespaced.then(|| self.namespace().to_owned());
-        self.read(&kind, namespace.as_deref(), name).await?;
-        Ok(Instance { namespace, name: name.to_owned(), kind })
+        let object = self.read(&kind, namespace.as_deref(), name).await?;
+        Ok(Instance { namespace, name: name.to_owned(), kind, object })
     }
 
     /// The runs of one namespace or of all, from the oldest.
@@ -166,11 +168,7 @@ impl Session {
                 Run::new(object)
             })
             .collect::<Result<_, _>>()?;
-        // Creation times are whole seconds, so runs of one second are ordered by their start.
-        runs.sort_by_cached_key(|Run { run, .. }| {
-            let started = run.status.as_ref().and_then(|status| status.started_at.clone());
-            (run.created.clone(), started.is_none(), started, run.number(), run.name.clone())
-        });
+        sort(&mut runs);
         Ok(runs)
     }
 
@@ -221,10 +219,44 @@ impl Session {
             Target::Run(name) => self.named(self.namespace(), name).await,
             Target::Instance(kind, name) => {
                 let instance = self.instance(kind, name).await?;
-                choose(self.runs(&instance).await?, which, &instance.text())
+                let mut runs = self.runs(&instance).await?;
+                if which == Which::Failed {
+                    let namespace = self.namespace_of_runs(&instance).await?;
+                    runs.extend(deleted_rollouts(&instance.object, (&namespace, &instance.of()), &runs));
+                    sort(&mut runs);
+                }
+                choose(runs, which, &instance.text())
             }
         }
     }
+}
+
+/// Sorts runs from the oldest.
+fn sort(runs: &mut [Run]) {
+    // Creation times are whole seconds, so runs of one second are ordered by their start.
+    runs.sort_by_cached_key(|Run { run, .. }| {
+        let started = run.status.as_ref().and_then(|status| status.started_at.clone());
+        (run.created.clone(), started.is_none(), started, run.number(), run.name.clone())
+    });
+}
+
+/// The rollouts in the history of an instance whose `PlanRun`s are gone: they can be retried all the same.
+fn deleted_rollouts(instance: &Value, (namespace, of): (&str, &Of), runs: &[Run]) -> Vec<Run> {
+    let history = instance["status"]["history"].as_array().into_iter().flatten();
+    let is_gone =
+        |run: &&Value| run["cause"] == "Rollout" && runs.iter().all(|known| run["name"] != *known.run.name);
+    let run = |run: &Value| {
+        let second = |time: &Value| time.as_str()?.parse::<Timestamp>().ok().map(|time| format!("{time:.0}"));
+        Run::new(json!({
+            "metadata": {
+                "name": run["name"], "namespace": namespace,
+                "creationTimestamp": second(&run["startedAt"]),
+            },
+            "spec": {"of": of, "plan": run["plans"][0]},
+            "status": run,
+        }))
+    };
+    history.filter(is_gone).filter_map(|gone| run(gone).ok()).collect()
 }
 
 /// The run of an instance that is meant. `runs`: from the oldest.
@@ -243,10 +275,13 @@ fn choose(mut runs: Vec<Run>, which: Which, instance: &str) -> Result<Run, Failu
             running.or(current.last()).copied().unwrap_or(runs.len() - 1)
         }
         Which::Failed => {
+            // One that was not needed any more when its turn came has nothing to go on with.
+            let has_started = |run: &Run| run.run.has_started();
             let is_last = |index: &usize, phase: Phase| {
                 let plan = &runs[*index].run.spec.plan;
-                runs[*index].run.phase() == phase
-                    && !runs[index + 1..].iter().any(|later| later.run.spec.plan == *plan)
+                let is_later = |later: &Run| later.run.spec.plan == *plan && has_started(later);
+                let run = &runs[*index];
+                run.run.phase() == phase && has_started(run) && !runs[index + 1..].iter().any(is_later)
             };
             let last_of = |phase| (0..runs.len()).rev().find(|index| is_last(index, phase));
             last_of(Phase::Failed).or_else(|| last_of(Phase::Cancelled)).ok_or_else(|| {
@@ -289,15 +324,13 @@ fn choose(mut runs: Vec<Run>, which: Which, instance: &str) -> Result<Run, Failu
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn run(name: &str, plan: &str, phase: &str, asks: bool) -> Run {
         let steps = if asks { json!([{"path": "sure", "phase": "Running", "asked": 0}]) } else { json!([]) };
         Run::new(json!({
             "metadata": {"name": name}, "spec": {"of": {"kind": "Shop", "name": "a"}, "plan": plan},
-            "status": {"phase": phase, "steps": steps},
+            "status": {"phase": phase, "steps": steps, "startedAt": "2026-01-01T00:00:00Z"},
         }))
         .unwrap()
     }
@@ -339,6 +372,9 @@ mod tests {
         };
         assert_eq!(of(all(), Current).unwrap(), "a-3");
         assert_eq!(of(all(), Failed).unwrap(), "a-2");
+        let mut unstarted = run("a-9", "backup", "Cancelled", false);
+        unstarted.run.status.as_mut().unwrap().started_at = None;
+        assert_eq!(of(all().into_iter().chain([unstarted]).collect(), Failed).unwrap(), "a-2");
         assert!(
             of(vec![run("a-3", "deploy", "Succeeded", false)], Failed).unwrap_err().contains("is Succeeded")
         );
@@ -350,5 +386,26 @@ mod tests {
         assert_eq!(of(with(&waits[..1]), Open).unwrap(), "a-4");
         assert!(of(with(&waits[1..]), Asking).unwrap_err().contains("no run of shop/a asks"));
         assert!(of(Vec::new(), Current).unwrap_err().contains("there is no run"));
+    }
+
+    #[test]
+    fn a_failed_rollout_is_chosen_when_its_plan_run_is_gone() {
+        let entry = |name: &str, cause: &str, phase: &str, second: u32| {
+            json!({"name": name, "plans": ["deploy"], "phase": phase, "cause": cause, "reason": "FailStep",
+                "startedAt": format!("2026-01-01T00:00:{second:02}.5Z"), "finishedAt": "2026-01-01T00:01:00Z"})
+        };
+        let history = [
+            entry("a-4", "Rollout", "Failed", 4),
+            entry("a-3", "Request", "Failed", 3),
+            entry("a-1", "Rollout", "Succeeded", 1),
+        ];
+        let instance = json!({"metadata": {"name": "a", "namespace": "n"}, "status": {"history": history}});
+        let of = Of { kind: "Shop".into(), name: "a".into(), ..Of::default() };
+        let gone = deleted_rollouts(&instance, ("n", &of), &[run("a-1", "deploy", "Succeeded", false)]);
+        let names: Vec<&str> = gone.iter().map(|gone| gone.run.name.as_str()).collect();
+        assert_eq!(names, ["a-4"]);
+        let found = choose(gone, Which::Failed, "shop/a").unwrap().run;
+        assert_eq!((found.name.as_str(), found.spec.plan.as_str()), ("a-4", "deploy"));
+        assert_eq!((found.namespace.as_deref(), found.has_started()), (Some("n"), true));
     }
 }

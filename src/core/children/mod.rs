@@ -46,12 +46,12 @@ pub use model::{
     Decision, DeletionRuns, Desired, DriftFingerprint, Effect, Evaluation, Expect, FieldConflict,
     FieldProjection, Finding, GENERATED_FOREIGN, GENERATED_MISSING, Generated, Health, Input, InstanceInput,
     Item, ItemId, KindInfo, KindOwner, Listing, LookupResult, Loss, MAX_CHILDREN, MAX_FIELD_BYTES, NEWEST,
-    NOT_LOADED, Needs, Noted, Observed, Origin, Origins, OscillationGuard, Ownership, Paths, Poll,
-    PollRequest, PollResult, RIGHTS_MISSING, RawObject, ReadError, ReconcileState, Referred, Refusal,
+    NOT_LOADED, Needs, Noted, Observed, Origin, Origins, OscillationGuard, Ownership, PLAN_REPEATS, Paths,
+    Poll, PollRequest, PollResult, RIGHTS_MISSING, RawObject, ReadError, ReconcileState, Referred, Refusal,
     Removal, Repair, ResourceSelector, Secret, Select, Selector, Severity, Sibling, Snapshot, Status,
     Summary, Target, TargetChange, Verdict, Wait, Why, WritePolicy, condition, is_covered, kept,
     owns_extra_fields,
 };
 pub use namespace_scope::NamespaceScope;
 pub use refused::Refused;
-pub use status::patch as status_patch;
+pub use status::{REPEATING, patch as status_patch};

@@ -15,10 +15,21 @@ use crate::template::EvalError;
 const MESSAGE: usize = 4_096;
 
 /// Conditions of ours that are there only while they apply.
-const PASSING: [&str; 8] =
-    [RECONCILING, STALLED, FAILED, "DeletionPending", RUN_FAILED, REF_UNKNOWN, TRUNCATED, CHANGING];
+const PASSING: [&str; 9] = [
+    RECONCILING,
+    STALLED,
+    FAILED,
+    "DeletionPending",
+    RUN_FAILED,
+    REPEATING,
+    REF_UNKNOWN,
+    TRUNCATED,
+    CHANGING,
+];
 /// The condition that names failed runs which leave nothing of the instance undone.
 const RUN_FAILED: &str = "RunFailed";
+/// The condition that names plans which run again and again.
+pub const REPEATING: &str = "Repeating";
 /// The condition that names unknown refs which do not affect Ready.
 const REF_UNKNOWN: &str = "RefUnknown";
 
@@ -96,12 +107,14 @@ impl Status {
         self.passing(RUN_FAILED, findings.iter().filter(is_failed), reason)
     }
 
-    /// Adds what does not affect Ready: a condition with unknown refs, if there are any, and runs that wait,
-    /// in the message of a Ready instance.
+    /// Adds what does not affect Ready: conditions with unknown refs and with plans that run again and again, if there are any, and
+    /// runs that wait, in the message of a Ready instance.
     #[must_use]
     pub(super) fn beside(self, findings: &[Finding]) -> Self {
         let refs = findings.iter().filter(|finding| finding.is_ref_beside());
-        let mut status = self.passing(REF_UNKNOWN, refs, |finding| finding.reason().to_owned());
+        let repeating = findings.iter().filter(|finding| matches!(finding, Finding::Repeating(_)));
+        let status = self.passing(REPEATING, repeating, |finding| finding.reason().to_owned());
+        let mut status = status.passing(REF_UNKNOWN, refs, |finding| finding.reason().to_owned());
         let runs: Vec<_> = findings.iter().filter(|finding| finding.is_run_beside()).collect();
         let ready = status.conditions.iter_mut().find(|condition| condition.kind == "Ready");
         if let Some(ready) = ready.filter(|ready| ready.status == Some(true) && !runs.is_empty()) {

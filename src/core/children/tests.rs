@@ -49,6 +49,9 @@ const PROPERTIES: &str = "            spec:
                 text: {type: string}
                 host: {type: string}
                 stop: {type: boolean}
+                fails: {type: boolean}
+                back: {type: boolean}
+                alarm: {type: boolean}
             status:
               type: object
               x-kubernetes-preserve-unknown-fields: true

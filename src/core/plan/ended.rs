@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::run::{PlanRun, RunStatus, StepPhase, StepState};
+use super::run::{PlanRun, RunStatus};
+use super::step_state::{StepPhase, StepState};
 
 /// A run, or a step of it, that has ended.
 #[derive(Debug, Clone, PartialEq)]

@@ -118,9 +118,9 @@ pub(super) fn needed<'r>(runs: &[&'r PlanRun]) -> BTreeSet<&'r str> {
             needed.insert(run.name.as_str());
         }
         let Some(status) = &run.status else { continue };
-        let is_rollout = status.cause == Cause::Rollout;
         // Since the last rollout: origins of children, and children that are absent.
-        if !is_rolled_out && (is_rollout || !status.deleted.is_empty() || !status.applied.is_empty()) {
+        let has_changed = !status.deleted.is_empty() || !status.applied.is_empty();
+        if !is_rolled_out && (run.has_rolled_out() || has_changed) {
             needed.insert(&run.name);
         }
         is_rolled_out |= run.has_rolled_out();

@@ -2,21 +2,17 @@
 //! instance, which only managers may write. A `PlanRun` is a request and the progress of a run; once it has ended, only the
 //! memory says what it did.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::history::{LISTED, needed, sorted, start_time};
-use super::run::{
-    Cause, Known, Of, Phase, PlanRun, RECOVER, RecordedFact, RunSpec, RunStatus, SCHEDULED_AT, StepState,
-};
+use super::run::{Cause, Known, Of, Phase, PlanRun, RECOVER, RecordedFact, RunSpec, RunStatus, SCHEDULED_AT};
 use super::start::answered;
+use super::step_state::StepState;
 use super::stored_number;
 use crate::names;
-
-/// How many runs that have ended and that no child depends on are remembered.
-const MOST_IDLE: usize = 100;
 
 /// The format that this version writes, and the newest that it reads: of `InstanceState`s, of the status of PlanRuns, and of
 /// origins. An `InstanceState` without a number has format 1. See `docs/stored-formats.md`.
@@ -73,7 +69,10 @@ pub struct RememberedRun {
     /// The digest of the content of its origin.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub origin_digest: Option<String>,
-    /// Whether it has recorded facts.
+    /// Whether it has no `PlanRun`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub inner: bool,
+    /// Whether it has recorded facts, or one that it retries has.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub has_recorded: bool,
     /// The digest of its steps when it ended. A retry resumes these steps, which only the `PlanRun` has.
@@ -142,6 +141,7 @@ impl RememberedRun {
                 .filter(|_| status.cause == Cause::Schedule)
                 .cloned(),
             origin_digest: None,
+            inner: run.is_inner,
             has_recorded: !status.record.is_empty(),
             steps_digest: (is_final && !status.steps.is_empty()).then(|| steps_digest(&status.steps)),
             state: if is_final { ended(state) } else { state },
@@ -163,7 +163,8 @@ impl RememberedRun {
                 ..RunSpec::default()
             },
             status: Some(self.state.clone()),
-            known: Known::Gone,
+            known: if self.inner { Known::Yes } else { Known::Gone },
+            is_inner: self.inner,
             has_recorded: self.has_recorded,
             has_unknown_steps: self.steps_digest.is_some(),
             ..PlanRun::default()
@@ -258,11 +259,30 @@ impl Memory {
         if memory.run(&run.uid).is_none() {
             let status = RunStatus { cause: run.cause(), ..run.status.clone().unwrap_or_default() };
             let mut remembered = RememberedRun::of(run, &status);
+            // A retry goes on with what the run has done that it retries.
+            let is_retried = |known: &&RememberedRun| Some(&known.name) == run.spec.retry_of.as_ref();
+            remembered.has_recorded |=
+                memory.runs.iter().find(is_retried).is_some_and(|run| run.has_recorded);
             (remembered.state.origin, remembered.origin_digest) =
                 origin.map(|(name, digest)| (name.to_owned(), digest)).unzip();
             memory.runs.push(remembered);
         }
         memory
+    }
+
+    /// The memory with the whole state of a run that has no `PlanRun`.
+    #[must_use]
+    pub fn with_inner(&self, run: &PlanRun, status: &RunStatus) -> Self {
+        let mut memory = self.clone();
+        memory.number = memory.number.max(run.number().unwrap_or_default());
+        memory.active = Some(run.uid.clone());
+        add(&mut memory.record, &status.record);
+        let remembered = RememberedRun::of(run, status);
+        match memory.runs.iter_mut().find(|known| known.uid == run.uid) {
+            Some(known) => *known = remembered,
+            None => memory.runs.push(remembered),
+        }
+        if status.phase.is_final() { memory.pruned() } else { memory }
     }
 
     /// The memory with what the stored state of active runs says beyond it; `None` if they say nothing more. What has ended
@@ -333,6 +353,7 @@ impl Memory {
     /// applied.
     fn pruned(mut self) -> Self {
         self.drop_repeated();
+        self.drop_overtaken();
         let runs: Vec<PlanRun> = self.runs.iter().map(|run| run.run(&self.of)).collect();
         let sorted = sorted(&runs);
         let mut kept = needed(&sorted);
@@ -340,15 +361,9 @@ impl Memory {
         kept.extend(
             sorted.iter().rev().filter(|run| run.is_final()).take(LISTED).map(|run| run.name.as_str()),
         );
-        let changes_nothing = |run: &&&PlanRun| {
-            let state = run.status.as_ref();
-            state.is_some_and(|state| {
-                state.phase.is_final() && state.applied.is_empty() && state.deleted.is_empty()
-            })
-        };
-        for run in sorted.iter().rev().filter(changes_nothing).skip(MOST_IDLE) {
-            kept.remove(run.name.as_str());
-        }
+        // So many in a short time are too many.
+        let rollouts = sorted.iter().rev().filter(|run| run.is_final() && run.cause() == Cause::Rollout);
+        kept.extend(rollouts.take(LISTED).map(|run| run.name.as_str()));
         let kept: BTreeSet<String> = kept.into_iter().map(str::to_owned).collect();
         self.runs.retain(|run| kept.contains(&run.name));
         self
@@ -383,10 +398,40 @@ impl Memory {
         }
     }
 
+    /// Runs that are no rollouts decide only whether a child is away: for each child the newest that has applied it, and after that one
+    /// that has deleted it and succeeded, and one that has not.
+    fn drop_overtaken(&mut self) {
+        let mut order: Vec<usize> =
+            (0..self.runs.len()).filter(|at| self.runs[*at].state.phase.is_final()).collect();
+        order.sort_by_key(|at| start_time(Some(&self.runs[*at].state), &self.runs[*at].created));
+        let (mut applied, mut deleted, mut left) = (HashSet::new(), HashSet::new(), HashSet::new());
+        for at in order.into_iter().rev() {
+            let state = &mut self.runs[at].state;
+            let has_succeeded = state.phase == Phase::Succeeded;
+            if state.cause != Cause::Rollout {
+                let by_newer = if has_succeeded { &deleted } else { &left };
+                state.applied.retain(|member| !applied.contains(member));
+                state.uncreated.retain(|member| !applied.contains(member));
+                state.deleted.retain(|member| !applied.contains(member) && !by_newer.contains(member));
+            } else if has_succeeded {
+                return;
+            }
+            applied.extend(state.applied.iter().cloned());
+            deleted.extend(state.deleted.iter().cloned());
+            if !has_succeeded {
+                left.extend(state.deleted.iter().cloned());
+            }
+        }
+    }
+
     /// The memory of a restored instance: its facts, and what its runs did. Runs that were active have ended.
     #[must_use]
     pub fn restored(&self, uid: &str, now: &str) -> Self {
         let mut memory = Self { uid: uid.to_owned(), active: None, ..self.clone() };
+        for run in &mut memory.runs {
+            // Its namespace is another one.
+            run.inner = false;
+        }
         for run in memory.runs.iter_mut().filter(|run| !run.state.phase.is_final()) {
             run.state.phase = Phase::Cancelled;
             "Restored".clone_into(&mut run.state.reason);
@@ -530,7 +575,7 @@ mod tests {
             let applied: usize = memory.runs.iter().map(|run| run.state.applied.len()).sum();
             assert!(applied <= 2 * members.len() + 50 * LISTED, "{applied} after {number}");
         }
-        assert!(memory.runs.len() <= MOST_IDLE + 1, "{}", memory.runs.len());
+        assert!(memory.runs.len() <= LISTED + 1, "{}", memory.runs.len());
         assert_eq!(memory.number, 200);
     }
 

@@ -30,6 +30,7 @@ pub(crate) mod eval;
 mod expiry;
 mod history;
 mod instance;
+mod member;
 mod memory;
 mod missing;
 mod names;
@@ -38,11 +39,13 @@ mod precedence;
 mod progress;
 mod protection;
 pub(crate) mod render;
+mod repeat;
 pub mod request;
 mod run;
 mod schedule;
 mod select;
 mod start;
+mod step_state;
 mod stopwatch;
 mod stored_number;
 mod world;
@@ -65,6 +68,7 @@ pub use expiry::{first_end, pem};
 pub use history::{Summary, history, prunable, sorted, start_time};
 pub use instance::Instance;
 pub(crate) use instance::{outputs_key, outputs_name};
+pub use member::Member;
 pub use memory::{Memory, Recalled, RememberedRun, content_digest, newer_format};
 pub use missing::{Missing, Stray, stray};
 pub use names::idempotency_key;
@@ -73,15 +77,17 @@ pub use origin::{ComparedOrigin, is_other_digest};
 pub use precedence::{Agenda, Cleanup, NewRun, RunWrite, Situation, agenda, is_exclusive, not_retryable};
 pub use progress::{Directive, Ending, Permit, Progress, Verb, Waiting};
 pub use protection::{Protection, SETTLE};
+pub use repeat::Repeating;
 pub use request::{PatchRequest, Pod, Request};
 pub use run::{
-    Approval, ApprovalDecision, AttemptObject, CAUSE, CLEANUP, Cause, DELETE_CHILD, Known, LoopItem,
-    MAX_OUTPUT, MAX_OUTPUTS, MAX_RECORD, Member, Of, PRUNABLE, Phase, PlanRun, RECOVER, RUN_FINALIZER,
-    RecordedFact, RunSpec, RunStatus, SCHEDULED_AT, SeenApproval, StepPhase, StepState, TAKEN,
+    Approval, ApprovalDecision, CAUSE, CLEANUP, Cause, DELETE_CHILD, Known, MAX_OUTPUT, MAX_OUTPUTS,
+    MAX_RECORD, Of, PRUNABLE, Phase, PlanRun, RECOVER, RUN_FINALIZER, RecordedFact, RunSpec, RunStatus,
+    SCHEDULED_AT, SeenApproval, TAKEN,
 };
 pub use schedule::{Due, Schedule, last_scheduled, scheduled_name, scheduled_prefix};
 pub use select::{Change, DEPLOY, Selected, has_rollouts, rollout_children, select};
 pub use start::{Start, answered, resumed, retried, started};
+pub use step_state::{AttemptObject, LoopItem, StepPhase, StepState};
 pub use stopwatch::Stopwatch;
 pub use world::{
     CallState, ClusterView, Job, JobResult, JobState, LiveSecret, MemberState, OtherRun, PodQuery, Reply,

@@ -4,6 +4,7 @@ mod cleanup;
 mod new_runs;
 mod order;
 mod protected;
+mod rows;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,11 +15,13 @@ use serde_json::Value;
 use super::action::new_run;
 use super::condition::ConditionState;
 use super::history::sorted;
+use super::member::Member;
 use super::missing::{PLAN_MISSING, missing};
 use super::origin::ComparedOrigin;
 use super::progress::{Directive, Ending};
 use super::protection::Protection;
-use super::run::{Cause, Known, Member, Phase, PlanRun, RunStatus};
+use super::repeat::Repeating;
+use super::run::{Cause, Known, Phase, PlanRun, RunStatus};
 use super::select::Selected;
 use crate::package::plan::{Concurrency, Event, Plan};
 
@@ -50,6 +53,8 @@ pub struct Situation<'a> {
     pub skip_cleanup: bool,
     /// Whether its namespace is being deleted.
     pub namespace_terminating: bool,
+    /// Whether its memory is stored.
+    pub has_memory: bool,
     /// Whether it is paused.
     pub paused: bool,
     /// The uid of the run that may be active among those that change children, as the memory of the instance says.
@@ -93,6 +98,8 @@ pub struct Agenda {
     pub cleanup: Cleanup,
     /// What would be written if the API server had not refused it a moment ago.
     pub refused: Vec<RunWrite>,
+    /// The plans that run again and again.
+    pub repeating: Vec<Repeating>,
     /// When to decide again, if nothing happens before.
     pub wake: Option<Duration>,
 }
@@ -123,6 +130,8 @@ pub enum RunWrite {
         /// The name of the run.
         run: String,
     },
+    /// Adds a run to the memory of the instance that has no `PlanRun`, and starts it.
+    StartInner(NewRun),
     /// Ends a run in the memory whose `PlanRun` is gone, if a live read shows that it is.
     EndGone {
         /// The name of the run.
@@ -265,7 +274,7 @@ impl<'a> Rules<'a> {
         let subject = match &write {
             RunWrite::Create(new) => Some(new_run(&new.plan)),
             RunWrite::Status { run, .. } | RunWrite::Take { run } => uid(run),
-            RunWrite::Register { .. } | RunWrite::EndGone { .. } => None,
+            RunWrite::Register { .. } | RunWrite::StartInner(_) | RunWrite::EndGone { .. } => None,
         };
         let is_refused = subject.is_some_and(|subject| (self.situation.is_refused)(&subject));
         let list = if is_refused { &mut self.agenda.refused } else { &mut self.agenda.writes };
@@ -315,7 +324,8 @@ impl<'a> Rules<'a> {
                 self.propose(RunWrite::EndGone { run: run.name.clone(), status });
             } else if run.spec.cancel {
                 self.stop(run, Phase::Cancelled, "Cancelled", "the run was cancelled");
-            } else if run.deleting {
+            } else if run.deleting && !(run.cause() == Cause::Cleanup && run.phase() == Phase::Running) {
+                // The end of a namespace deletes the PlanRun of a cleanup too.
                 self.stop(run, Phase::Cancelled, "Deleted", "the PlanRun was deleted");
             } else if !has_started && let Some(why) = &run.left_out {
                 self.stop(run, Phase::Failed, "InvalidParams", why);
@@ -366,12 +376,14 @@ impl<'a> Rules<'a> {
             let target = self.runs.iter().find(|other| other.name == *failed);
             let problem = match target {
                 None => Some(format!("there is no run `{failed}` of this instance")),
-                Some(target) if target.spec.plan != run.spec.plan => {
-                    Some(format!("run `{failed}` is of plan `{}`", target.spec.plan))
-                }
                 Some(target) if !target.phase().is_retryable() => Some(not_retryable(failed, target.phase())),
                 Some(target) if !target.has_started() => {
                     Some(format!("run `{failed}` has not started: request another run of the plan"))
+                }
+                // It begins anew, with the plans that are needed now.
+                Some(target) if target.has_unknown_steps && target.is_rollout() => None,
+                Some(target) if target.spec.plan != run.spec.plan => {
+                    Some(format!("run `{failed}` is of plan `{}`", target.spec.plan))
                 }
                 Some(target) if target.has_unknown_steps => Some(format!(
                     "what the steps of run `{failed}` have done is not known any more: request another run of the plan"
@@ -452,7 +464,8 @@ impl<'a> Rules<'a> {
     fn pend(&mut self, run: &PlanRun) {
         let cause = cause_of(run, self.situation.runs);
         let lost = if cause == Cause::Loss { self.unattended(&run.spec.plan, Some(run)) } else { Vec::new() };
-        self.write(run, RunStatus { cause, lost, message: self.awaited_by(run), ..RunStatus::default() });
+        let ((repeats, yields), message) = (self.in_row(run), self.awaited_by(run));
+        self.write(run, RunStatus { message, cause, repeats, yields, lost, ..RunStatus::default() });
     }
 
     /// What a run waits for that is about to wait.

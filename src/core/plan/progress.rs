@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use super::action::{CallKey, RunAction};
+use super::member::Member;
 use super::request::Request;
-use super::run::{Member, Phase, PlanRun, RunStatus, short};
+use super::run::{Phase, PlanRun, RunStatus, short};
 
 /// What to do with an active run.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

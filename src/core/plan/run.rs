@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use std::slice;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use super::stored_number::{self, HIGHEST};
+use super::member::Member;
+use super::step_state::StepState;
+use super::stored_number::{self, HIGHEST, is_zero};
 use crate::printable;
 
 /// Annotation of a `PlanRun`: the uid of the object when it was taken for execution. A run that carries it and that the memory
@@ -65,9 +67,11 @@ pub struct PlanRun {
     pub finalizers: Vec<String>,
     /// What the memory of its instance says of it.
     pub known: Known,
+    /// Whether only the memory has it: no `PlanRun` can be created in a namespace that is being deleted.
+    pub is_inner: bool,
     /// Whether its state is that of the memory, and its object has an older one.
     pub is_behind: bool,
-    /// Whether the memory says that it has recorded facts.
+    /// Whether the memory says that it, or one that it retries, has recorded facts.
     pub has_recorded: bool,
     /// Whether it has ended and its steps are gone, or are not those with which it ended.
     pub has_unknown_steps: bool,
@@ -252,35 +256,6 @@ impl Cause {
     }
 }
 
-/// One member of a child: its id and key; a child without `forEach` has no key.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Member {
-    /// The id of the child.
-    pub child: String,
-    /// The key.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub key: Option<Value>,
-}
-
-impl Member {
-    /// The member of that child with that key.
-    pub fn new(child: impl Into<String>, key: Option<Value>) -> Self {
-        Self { child: child.into(), key }
-    }
-}
-
-impl std::fmt::Display for Member {
-    /// Writes `members[0]`, or `service` for a child without `forEach`.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match &self.key {
-            None => f.write_str(&self.child),
-            Some(Value::String(key)) => write!(f, "{}[{key}]", self.child),
-            Some(key) => write!(f, "{}[{key}]", self.child),
-        }
-    }
-}
-
 /// The state of a run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -337,6 +312,12 @@ pub struct RunStatus {
     /// How often its state has been stored. Of the states in the `PlanRun` and in the memory the one with the higher number counts.
     #[serde(with = "stored_number", skip_serializing_if = "is_zero")]
     pub sequence: u64,
+    /// How many runs of its plan with its cause went before it in a row: see [`super::Repeating`].
+    #[serde(skip_serializing_if = "is_zero")]
+    pub repeats: u32,
+    /// Whether it lets all other runs go first, because it is one of many in a row.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub yields: bool,
     /// The children whose loss has started it. They count as lost until it has started, whatever the steps of other runs do.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<Member>,
@@ -377,134 +358,6 @@ pub struct RecordedFact {
     /// Of two values of one fact, the one with the higher number counts.
     #[serde(with = "stored_number")]
     pub sequence: u64,
-}
-
-/// The phase of a step.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum StepPhase {
-    /// The step is reached, and it is not decided whether it runs.
-    #[default]
-    Pending,
-    /// The step runs.
-    Running,
-    /// The step is done.
-    Succeeded,
-    /// The `when` or `unless` of the step has excluded it.
-    Skipped,
-    /// The step has failed.
-    Failed,
-}
-
-impl StepPhase {
-    /// Whether it never changes again.
-    pub fn is_final(self) -> bool {
-        !matches!(self, Self::Pending | Self::Running)
-    }
-}
-
-/// The state of one step that a run has reached.
-#[allow(clippy::struct_excessive_bools)] // each is a fact of its own
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct StepState {
-    /// Its identity: its path with item keys and inlined plans, `leaving[prod]/sure`.
-    pub path: String,
-    /// The phase of the step.
-    pub phase: StepPhase,
-    /// Why it failed, one word.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub reason: String,
-    /// Why it failed, why its last attempt failed, or what people are asked.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub message: String,
-    /// When it was reached.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub started_at: Option<String>,
-    /// When it ended.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub finished_at: Option<String>,
-    /// For how long the run had been running when it was reached, or when its last round began.
-    #[serde(with = "stored_number")]
-    pub since_milliseconds: u64,
-    /// The number of its last attempt, from 1; 0 if it needs none.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub attempt: u32,
-    /// How many attempts have failed.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub failures: u32,
-    /// Whether the outcome of its last attempt is open: intended, and perhaps sent.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub in_flight: bool,
-    /// Whether the last attempt may have been carried out without an answer.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub unanswered: bool,
-    /// The hash of the request of its last attempt.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub request: Option<String>,
-    /// For how long the run has to have been running before the next attempt.
-    #[serde(with = "stored_number::optional", skip_serializing_if = "Option::is_none")]
-    pub retry_milliseconds: Option<u64>,
-    /// The objects of its attempts: Jobs, or `PlanRuns` of other instances. The last is that of the last attempt.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub objects: Vec<AttemptObject>,
-    /// The items of its loop, or of a `repeat` those of the rounds that have begun.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub items: Option<Vec<LoopItem>>,
-    /// The members that an apply step names by computed keys, in its order.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub members: Vec<Member>,
-    /// How many of them run at once; `None` is what the package says, which is no template then.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_parallel: Option<u16>,
-    /// The parameters of the plan that it runs.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub params: Option<Value>,
-    /// The number of `spec.approvals` when its question was asked: earlier ones do not answer it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub asked: Option<usize>,
-    /// The groups whose members may answer; empty: all users with the verb `approve`. The admission policy reads them.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub groups: Vec<String>,
-    /// For the implicit last step: how many of `applied` the steps before it have applied.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub applied_before: Option<usize>,
-    /// Whether it has failed, and the plan for that case runs.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub failing: bool,
-    /// Whether its failure does not count: the run has continued.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub ignored: bool,
-    /// Its outputs.
-    #[serde(skip_serializing_if = "Map::is_empty")]
-    pub outputs: Map<String, Value>,
-    /// Whether the Secret of the run holds its answer, which is stored elsewhere by now.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub held: bool,
-}
-
-/// An object that an attempt of a step has created.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct AttemptObject {
-    /// Its name.
-    pub name: String,
-    /// Its uid, once it is seen.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub uid: Option<String>,
-}
-
-/// One item of a loop.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct LoopItem {
-    /// Its key in paths.
-    pub key: String,
-    /// The item.
-    pub value: Value,
-}
-
-fn is_zero<N: Default + PartialEq>(number: &N) -> bool {
-    *number == N::default()
 }
 
 impl RunSpec {
@@ -550,6 +403,7 @@ impl PlanRun {
             owners: owners.filter_map(|owner| owner["uid"].as_str().map(str::to_owned)).collect(),
             finalizers: finalizers.filter_map(|name| name.as_str().map(str::to_owned)).collect(),
             known: Known::No,
+            is_inner: false,
             is_behind: false,
             has_recorded: false,
             has_unknown_steps: false,
@@ -607,7 +461,7 @@ impl PlanRun {
 
     /// Whether it is marked as one that may be active.
     pub fn is_taken(&self) -> bool {
-        self.taken() == Some(self.uid.as_str()) && self.has_finalizer()
+        self.is_inner || self.taken() == Some(self.uid.as_str()) && self.has_finalizer()
     }
 
     /// Whether deleting it waits for the run to end.
@@ -617,7 +471,12 @@ impl PlanRun {
 
     /// Whether the `PlanRun` object exists.
     pub fn has_object(&self) -> bool {
-        self.known != Known::Gone
+        self.known != Known::Gone && !self.is_inner
+    }
+
+    /// Whether it is active.
+    pub fn is_active(&self) -> bool {
+        self.phase() == Phase::Running && self.known != Known::Gone
     }
 
     /// The uid that it was taken with.

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::advance::REMAINING;
-use super::run::{Approval, Cause, Member, ON_FAILURE, Phase, PlanRun, RunStatus, StepPhase, StepState};
+use super::member::Member;
+use super::run::{Approval, Cause, ON_FAILURE, Phase, PlanRun, RunStatus};
+use super::step_state::{StepPhase, StepState};
 
 /// What a run starts with.
 #[derive(Debug, Clone, Default)]
@@ -26,6 +28,8 @@ pub struct Start {
     pub lost: Vec<Member>,
     /// Approvals that the runs which it replaces were given.
     pub approvals: Vec<Approval>,
+    /// How many runs went before it in a row, and whether it lets all others go first.
+    pub in_row: (u32, bool),
     /// For a rollout that repeats one which has not succeeded: the key of that one.
     pub key: Option<String>,
 }
@@ -43,6 +47,8 @@ pub fn started(run: &PlanRun, start: Start, now: Timestamp) -> RunStatus {
         exclusive: start.exclusive,
         interruptible: start.interruptible,
         started_at: Some(now.to_string()),
+        repeats: start.in_row.0,
+        yields: start.in_row.1,
         lost: start.lost,
         approvals: start.approvals,
         ..RunStatus::default()

@@ -20,6 +20,11 @@ pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::
     Ok(number)
 }
 
+/// Whether a number is left out where it is stored.
+pub(super) fn is_zero<N: Default + PartialEq>(number: &N) -> bool {
+    *number == N::default()
+}
+
 /// The same for a field that may be absent.
 pub(super) mod optional {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};

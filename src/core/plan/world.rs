@@ -7,8 +7,9 @@ use serde_json::{Map, Value};
 
 use super::action::{RunRef, SecretOutputs};
 use super::instance::Instance;
+use super::member::Member;
 use super::request::{CallFailure, ExecReply, HttpReply, Pod, Request};
-use super::run::{Member, Of, Phase, RecordedFact};
+use super::run::{Of, Phase, RecordedFact};
 use crate::template::{Engine, Scope};
 
 /// What a run sees at one moment.

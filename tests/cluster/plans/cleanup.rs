@@ -107,13 +107,17 @@ async fn cleanup_waits_for_an_unreachable_api() {
     assert!(api().items(&items).iter().all(|item| item.deleted));
 }
 
-/// In a terminating namespace no run can be created, so the cleanup does not block it.
+/// In a terminating namespace no run can be created: the `InstanceState` has the cleanup. One that fails does not block the
+/// namespace, and is told where it can be read afterwards.
 #[tokio::test]
-async fn terminating_namespace_is_not_blocked_by_cleanup() {
+async fn a_namespace_that_is_deleted_is_cleaned_up() {
     let stage = Stage::new().await;
     stage.ready_with(("Room", ROOM), "r", json!({"fails": true})).await;
     stage.ready_with(("Hall", HALL), "h", json!({})).await;
-    stage.ready_with(("Room", ROOM), "s", json!({})).await;
+    let rooms = ["s", "t", "u", "v"];
+    for room in rooms {
+        stage.ready_with(("Room", ROOM), room, json!({})).await;
+    }
     stage.kubectl(&["delete", "namespace", stage.namespace(), "--wait=false"]).await;
     let path = format!("/api/v1/namespaces/{}", stage.namespace());
     eventually("the namespace to be gone", LONG, async || {
@@ -121,6 +125,28 @@ async fn terminating_namespace_is_not_blocked_by_cleanup() {
             None => Ok(()),
             Some(namespace) => Err(format!("{:#}", namespace["status"])),
         }
+    })
+    .await;
+    for room in rooms {
+        let items = api().items(&stage.items(room));
+        assert!(items.len() == 1 && items[0].deleted, "{room}: {items:#?}");
+    }
+    eventually("an Event about the namespace", LONG, async || {
+        let events =
+            crate::support::ext::read(&stage.client(), "/apis/events.k8s.io/v1/namespaces/default/events")
+                .await;
+        let events = events.expect("there are Events");
+        let is_it = |event: &&Value| {
+            let regarding = &event["regarding"];
+            let note = event["note"].as_str().unwrap_or_default();
+            regarding["kind"] == "Namespace"
+                && regarding["name"] == stage.namespace()
+                && event["reason"] == "RunFailed"
+                && note.starts_with("Room r: ")
+                && note.contains("the cleanup fails")
+        };
+        let found = events["items"].as_array().is_some_and(|items| items.iter().any(|event| is_it(&event)));
+        if found { Ok(()) } else { Err(events.to_string()) }
     })
     .await;
 }

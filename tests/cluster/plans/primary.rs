@@ -144,7 +144,7 @@ async fn two_members_lost_during_a_switchover_are_replaced() {
 /// does an edit.
 #[tokio::test]
 async fn a_cancelled_first_rollout_is_retried() {
-    for is_retried in [true, false] {
+    for way in ["run", "instance", "edit"] {
         let stage = Stage::new().await;
         stage.create(KIND, "d", json!({"gate": "shut"})).await;
         let run = stage.run_in("deploy", "Running").await;
@@ -154,11 +154,18 @@ async fn a_cancelled_first_rollout_is_retried() {
         stage.said_alike(DATABASE, "d", &run, &[&run, "ancelled"]).await;
         let stalled = stage.stalled(DATABASE, "d").await;
         assert!(stalled.contains(&format!("operetta plan retry {run}")), "{stalled}");
-        if is_retried {
-            stage.flag("d-gate", json!({"open": "yes"})).await;
-            stage.operetta(&["plan", "retry", &run, "--wait"]).await.ok();
-        } else {
+        if way == "edit" {
             stage.edit(DATABASE, "d", json!({"gate": "open"})).await;
+        } else {
+            stage.flag("d-gate", json!({"open": "yes"})).await;
+            // A person has deleted the PlanRun: the rollout can be retried all the same.
+            let target: &str = if way == "instance" {
+                stage.kubectl(&["delete", "planruns", &run]).await;
+                "database/d"
+            } else {
+                &run
+            };
+            stage.operetta(&["plan", "retry", target, "--wait"]).await.ok();
         }
         let object = stage.is_whole(&[]).await;
         assert!(condition(&object, "Stalled").is_null(), "{:#}", object["status"]);

@@ -6,8 +6,10 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::{Cluster, MANAGERS, OPERATOR, Package, Part, REVISION, SIZE, is_active, scene};
-use crate::support::ext::{CONFIG_MAP, LONG, condition, is_ready, uid_of};
+use crate::support::ext::{CONFIG_MAP, Kind, LONG, condition, is_ready, kind, uid_of};
 use crate::support::{eventually, kubectl_of, operetta, own_plane};
+
+const NAMESPACE: Kind = kind("v1", "namespaces");
 
 /// The time within which a command that knows the cause must end. Its timeout is longer.
 const AT_ONCE: Duration = Duration::from_secs(120);
@@ -149,6 +151,48 @@ async fn orphaned_instances_stay_as_they_are() {
     cluster.install(&package).await;
     scene.ready(package.kind(), "one").await;
     assert_eq!(version(&scene.get(CONFIG_MAP, "one").await), version(&child));
+}
+
+/// What is left of instances that nothing manages holds no namespace: an active run, the state, the instance itself.
+#[tokio::test]
+async fn namespaces_of_unmanaged_instances_end() {
+    let cluster = Cluster::shared().await;
+    let plans = "      plans:
+        deploy: {steps: [{name: all, apply: [config]}]}
+        hold: {steps: [{name: hold, wait: {until: spec.size == 9}, timeout: 10m}]}
+        cleanup: {steps: [{name: stop, fail: {message: it never runs}}]}
+";
+    for way in ["orphan", "operator"] {
+        let name = format!("{way}holds");
+        let part = Part { plans: plans.to_owned(), ..Part::new(&name, SIZE, "{{ spec.size }}") };
+        let package = Package::of(&name, "0.1.0", &[part]);
+        cluster.install(&package).await;
+        let scene = scene(cluster).await;
+        scene.apply(&package.instance("one", &json!({}))).await;
+        let one = scene.ready(package.kind(), "one").await;
+        let of = one["kind"].as_str().unwrap();
+        let run = scene.request((of, package.kind()), "one", "hold", &json!({})).await;
+        scene.run_is(&run, "Running").await;
+        if way == "orphan" {
+            let told = cluster.operetta(&["uninstall", &name, "--instances", "orphan"]).await.ok();
+            assert!(told.contains("nothing manages its 1 instance"), "{told}");
+        } else {
+            cluster.kubectl(&["delete", "operator", &name], "").await.ok();
+        }
+        scene.until("unmanaged", package.kind(), "one", |o| !is_ready(o)).await;
+        let namespace = scene.namespace();
+        cluster.kubectl(&["delete", "namespace", namespace, "--wait=false"], "").await.ok();
+        eventually(&format!("{way}: the namespace to be gone"), LONG, async || {
+            if cluster.find(NAMESPACE, namespace).await.is_none() {
+                return Ok(());
+            }
+            let kinds =
+                format!("planruns,instancestates,controllerrevisions,{name}.ops.example.org,configmaps");
+            let left = cluster.kubectl(&["get", &kinds, "-n", namespace, "-o", "yaml"], "").await;
+            Err(left.stdout)
+        })
+        .await;
+    }
 }
 
 /// Fault 23: no manager runs, and instances have its finalizer.
@@ -345,6 +389,6 @@ async fn removing_the_manager_keeps_managed_objects_by_default() {
     for (kind, name) in &OWN[1..] {
         assert!(!exists(&cluster, kind, name).await, "{kind} {name} is left");
     }
-    let namespace = cluster.find(crate::support::ext::kind("v1", "namespaces"), MANAGERS).await;
+    let namespace = cluster.find(NAMESPACE, MANAGERS).await;
     assert!(namespace.is_none_or(|namespace| namespace["metadata"]["deletionTimestamp"].is_string()));
 }

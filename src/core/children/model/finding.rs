@@ -10,9 +10,13 @@ use super::refs::PENDING;
 use super::state::{CORRECT_EVERY, GENERATED_FOREIGN, GENERATED_MISSING, RIGHTS_MISSING};
 use crate::api::{CallError, Class, Gvk, ObjectRef};
 use crate::children::names;
+use crate::plan::{Cause, Repeating};
 
 /// How many missing children a message names.
 const NAMED: usize = 5;
+
+/// The reason of the condition `Repeating` while a plan runs again and again although its runs succeed.
+pub const PLAN_REPEATS: &str = "PlanRepeats";
 
 /// A fact about an instance that is not as it should be.
 #[derive(Debug, Clone)]
@@ -68,8 +72,10 @@ pub enum Finding {
     /// The last run of a plan has failed. `is_undone`: something of the instance is not as it should be; otherwise only what
     /// was asked for is not done.
     RunFailed { run: String, reason: String, message: String, is_undone: bool },
+    /// A plan runs again and again.
+    Repeating(Repeating),
     /// The last rollout was cancelled, and something is left of what it was to roll out.
-    RolloutCancelled { run: String },
+    RolloutCancelled { run: String, retry: String },
     /// Children that a step has deleted stay away until something applies them.
     StaysDeleted { items: Vec<String> },
     /// An earlier revision of the package cannot be loaded. `run`: the run that began with it; `None` if only
@@ -211,6 +217,7 @@ impl Finding {
             | Self::UnknownRef { affects_ready: false, .. }
             | Self::RunWaits { affects_ready: false, .. }
             | Self::AwaitsApproval { .. }
+            | Self::Repeating(_)
             | Self::RunFailed { is_undone: false, .. } => return Severity::Pending,
             Self::NoValue { is_waiting, .. } | Self::UnknownRef { is_waiting, .. } => !is_waiting,
             Self::InvalidMaxUnavailable { .. }
@@ -251,6 +258,8 @@ impl Finding {
             Self::FinalizerStays { .. } => "Deleting",
             Self::RunWaits { .. } => "RunActive",
             Self::RunFailed { .. } => "RunFailed",
+            Self::Repeating(Repeating { is_in_vain: false, .. }) => PLAN_REPEATS,
+            Self::Repeating(_) => "PlanRetried",
             Self::RolloutCancelled { .. } => "RunCancelled",
             Self::RevisionMissing { .. } => "RevisionMissing",
             Self::RunsUnknown { .. } => "RunsUnknown",
@@ -330,9 +339,10 @@ impl Display for Finding {
             Self::RunWaits { run, step, message, .. } if step.is_empty() => write!(f, "run {run}: {message}"),
             Self::RunWaits { run, step, message, .. } => write!(f, "run {run}, step {step}: {message}"),
             Self::RunFailed { run, reason, message, .. } => write!(f, "{run} failed: {reason}: {message}"),
-            Self::RolloutCancelled { run } => write!(
+            Self::Repeating(repeating) => again(f, repeating),
+            Self::RolloutCancelled { run, retry } => write!(
                 f,
-                "run {run} was cancelled before all was rolled out: `operetta plan retry {run}` goes on with it, and another \
+                "run {run} was cancelled before all was rolled out: `operetta plan retry {retry}` goes on with it, and another \
                  spec starts a new one"
             ),
             Self::StaysDeleted { items } => {
@@ -341,7 +351,7 @@ impl Display for Finding {
                 let named = items[..items.len() - more].join(", ");
                 write!(
                     f,
-                    "a step has deleted {named}{rest}, and the run has not succeeded: retry it, or start another run"
+                    "a step has deleted {named}{rest}, and the run has not succeeded: retry it, or run a plan that applies them"
                 )
             }
             Self::RevisionMissing { revision, run: Some(run), why } => write!(
@@ -356,6 +366,22 @@ impl Display for Finding {
             ),
             Self::RunsUnknown { message } => write!(f, "runs of plans are unknown: {message}"),
         }
+    }
+}
+
+fn again(f: &mut Formatter<'_>, repeating: &Repeating) -> fmt::Result {
+    let Repeating { plan, cause, count, is_in_vain, next } = repeating;
+    let times = if *count == 1 { "once".to_owned() } else { format!("{count} times in a row") };
+    let why = match cause {
+        _ if *is_in_vain => "the last run has not succeeded",
+        Cause::Condition => "its condition holds still, or again",
+        Cause::Loss => "a child is lost still, or again",
+        _ => "what it rolls out changes again and again",
+    };
+    write!(f, "plan {plan} has run {times}, and {why}: ")?;
+    match next {
+        Some(next) => write!(f, "the next run begins at {next:.0}"),
+        None => write!(f, "it runs again"),
     }
 }
 

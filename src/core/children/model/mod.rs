@@ -47,7 +47,7 @@ pub use deletion_runs::DeletionRuns;
 pub use desired::{Desired, Generated, Secret};
 pub(super) use difference::{Difference, Drift};
 pub(super) use finding::Remedy;
-pub use finding::{Finding, Refusal, Removal, Severity, Wait};
+pub use finding::{Finding, PLAN_REPEATS, Refusal, Removal, Severity, Wait};
 pub use item::Item;
 pub(super) use job::Completion;
 pub(super) use job::is_job;

@@ -17,7 +17,7 @@ use crate::children::model::{
 };
 use crate::children::{names, prune};
 use crate::package::plan::{Event, Plan};
-use crate::plan::{Cause, Cleanup, Phase, PlanRun, RunAction, RunObject, RunRef, reference};
+use crate::plan::{Cause, Cleanup, PlanRun, RunAction, RunObject, RunRef, reference};
 use crate::template::Budget;
 
 /// Decides about an instance that is being deleted while the revision of its active run cannot be loaded: the run is ended.
@@ -62,8 +62,8 @@ pub(in crate::children) fn delete(
         let input = if plans.is_listing { Input::Loading } else { Input::Complete };
         return Decision { input, ..Decision::idle(verdict) };
     }
-    let has_work = plans.runs.iter().any(|run| run.phase() == Phase::Running && run.has_object())
-        || current.resource.plans.iter().any(has_cleanup);
+    let has_work =
+        plans.runs.iter().any(PlanRun::is_active) || current.resource.plans.iter().any(has_cleanup);
     if let Some(problem) = plans.key_problem.as_ref().filter(|_| !skips && has_work) {
         let verdict = Verdict::Deleting { message: problem.message.to_string() };
         let status = Some(Status::unseen(&snapshot.instance, &verdict));
@@ -101,9 +101,11 @@ fn until_cleaned_up(past: &Past<'_>, at: (&ReconcileState, Duration)) -> Option<
     let verdict = match &outcome.cleanup {
         Cleanup::Done => return None,
         Cleanup::Held(run, why) => {
+            // In a namespace that is being deleted no run can be requested.
+            let again = if outcome.is_namespace_terminating { "" } else { "retry it, change the spec, or " };
             let message = format!(
-                "{run} failed: {why}; retry it, change the spec, or release the instance: annotation \
-                 operetta.dev/skip-cleanup=true"
+                "{run} failed: {why}; {again}release the instance: annotation {}=true",
+                names::SKIP_CLEANUP
             );
             Verdict::Stalled { reason: "CleanupFailed".into(), message }
         }

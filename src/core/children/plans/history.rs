@@ -30,7 +30,7 @@ impl<'a> History<'a> {
 
     /// All active runs.
     pub(super) fn active(&self) -> impl Iterator<Item = &'a PlanRun> + '_ {
-        self.runs.iter().filter(|run| run.phase() == Phase::Running && run.has_object()).copied()
+        self.runs.iter().copied().filter(|run| run.is_active())
     }
 
     /// The rollouts that have started, newest first, up to the newest that has succeeded, which is included.

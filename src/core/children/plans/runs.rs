@@ -50,6 +50,7 @@ pub(super) struct RunsOutcome {
     /// The name of the active run that changes children.
     pub(super) active: Option<String>,
     pub(super) cleanup: Cleanup,
+    pub(super) is_namespace_terminating: bool,
     /// The selectors of the objects that the steps of the runs read.
     wants: Vec<ResourceSelector>,
     wake: Option<Duration>,
@@ -161,8 +162,9 @@ impl<'a> Runs<'a> {
 
     /// What comes of the runs.
     fn finish(self) -> RunsOutcome {
+        let is_namespace_terminating = self.is_namespace_terminating();
         let budgets = self.budgets.into_inner().into_values().collect();
-        RunsOutcome { wants: self.wants.into_inner(), budgets, ..self.outcome }
+        RunsOutcome { wants: self.wants.into_inner(), budgets, is_namespace_terminating, ..self.outcome }
     }
 
     /// Applies the rules between runs, and advances those that are active.
@@ -190,7 +192,8 @@ impl<'a> Runs<'a> {
             occupied: &occupied,
             deleting: self.ctx.snapshot.is_deleting(),
             skip_cleanup: annotations[names::SKIP_CLEANUP] == "true",
-            namespace_terminating: self.state.is_namespace_terminating(),
+            namespace_terminating: self.is_namespace_terminating(),
+            has_memory: self.plans.state.object.is_some(),
             paused: self.is_paused,
             active: self.plans.state.memory.active.as_deref(),
             number: self.plans.state.memory.number,
@@ -262,6 +265,9 @@ impl<'a> Runs<'a> {
         for write in &agenda.refused {
             self.report_refused(write);
         }
+        let mut repeating = agenda.repeating;
+        repeating.sort_by_key(|repeating| repeating.is_in_vain);
+        self.outcome.findings.extend(repeating.into_iter().map(Finding::Repeating));
         // A write may change the rest: after the first one the runs are decided again.
         if let Some(write) = agenda.writes.first() {
             self.write(write);
@@ -280,6 +286,7 @@ impl<'a> Runs<'a> {
         if self.outcome.actions.is_empty() {
             self.tidy();
         }
+        self.prune();
     }
 
     /// Leaves out what the API server has refused a moment ago.
@@ -292,6 +299,18 @@ impl<'a> Runs<'a> {
     /// the end of a run is added afterwards, because its `PlanRun` is written first.
     fn remember_stored(&mut self) {
         let current = &self.past.current;
+        // Nothing else has the state of a run without a PlanRun.
+        for action in &mut self.outcome.actions {
+            if let RunAction::Store { run, status, memory, .. } = action
+                && let Some(known) =
+                    self.plans.runs.iter().find(|known| known.uid == run.uid && known.is_inner)
+                && let Ok(next) = plan::RunStatus::deserialize(&**status)
+            {
+                let whole = self.plans.state.memory.with_inner(known, &next);
+                *memory = Some(Box::new(self.plans.state_write(&whole)));
+                return;
+            }
+        }
         if let [RunAction::Store { run, status, memory, .. }] = &mut self.outcome.actions[..]
             && let Some(known) = self.plans.runs.iter().find(|known| known.uid == run.uid)
             && known.known == Known::Yes
@@ -349,6 +368,11 @@ impl<'a> Runs<'a> {
         }
     }
 
+    /// Whether the namespace of the instance is being deleted. A manager that has just started knows it from a run without a `PlanRun`.
+    fn is_namespace_terminating(&self) -> bool {
+        self.state.is_namespace_terminating() || self.plans.runs.iter().any(|run| run.is_inner)
+    }
+
     fn run(&self, name: &str) -> Option<&'a PlanRun> {
         self.plans.runs.iter().find(|run| run.name == name)
     }
@@ -399,6 +423,31 @@ impl<'a> Runs<'a> {
                     let memory = memory.with_run(run, *exclusive, origin);
                     self.outcome.actions.push(self.plans.remember(&memory));
                 }
+            }
+            RunWrite::StartInner(new) => {
+                let run = PlanRun {
+                    name: new.name.clone(),
+                    uid: format!("{}-{}", self.ctx.origin.uid(), new.name),
+                    created: format!("{:.0}", self.plans.now),
+                    is_inner: true,
+                    spec: plan::RunSpec {
+                        of: self.instance.of.clone(),
+                        plan: new.plan.clone(),
+                        ..plan::RunSpec::default()
+                    },
+                    ..PlanRun::default()
+                };
+                let start = plan::Start {
+                    cause: new.cause,
+                    plans: vec![new.plan.clone()],
+                    revision: Some(current.revision.clone()),
+                    exclusive: Some(true),
+                    interruptible: Some(false),
+                    ..plan::Start::default()
+                };
+                let status = plan::started(&run, start, self.plans.now);
+                let memory = self.plans.state.memory.with_inner(&run, &status);
+                self.outcome.actions.push(self.plans.remember(&memory));
             }
             RunWrite::EndGone { run, status } => {
                 if let Some(run) = self.run(run) {
@@ -563,7 +612,7 @@ impl<'a> Runs<'a> {
             cluster: &view,
             has_observations: !self.target.refs.polls.is_empty(),
             paused: self.is_paused,
-            namespace_terminating: self.state.is_namespace_terminating(),
+            namespace_terminating: self.is_namespace_terminating(),
             protection: &self.plans.protection,
             elapsed: self.plans.elapsed.get(&run.uid).copied().unwrap_or_default(),
             now: self.plans.now,

@@ -131,7 +131,7 @@ impl PlanSnapshot {
         };
         let status_of =
             |run: &'_ PlanRun| next.iter().find(|(uid, _)| *uid == run.uid).map(|(_, status)| *status);
-        let is_live = |run: &&PlanRun| run.known == plan::Known::Yes;
+        let is_live = |run: &&PlanRun| run.known == plan::Known::Yes && !run.is_inner;
         let wiped = |run: &&PlanRun| run.known == plan::Known::Wiped && status_of(run).is_some();
         let runs = self.runs.iter().filter(|run| is_live(run) || wiped(run) || run.is_new_of_schedule());
         let runs = runs.filter_map(|run| Some((run, status_of(run).or(run.status.as_ref())?)));

@@ -3,8 +3,9 @@
 use std::collections::{BTreeSet, HashSet};
 
 use super::super::eval::{Eval, NoValue, holds, value};
+use super::super::member::Member;
 use super::super::progress::{Permit, Verb};
-use super::super::run::{LoopItem, Member, StepPhase};
+use super::super::step_state::{LoopItem, StepPhase};
 use super::super::world::PodQuery;
 use super::simple::not_true;
 use super::step::Acted;

@@ -4,7 +4,8 @@ use serde_json::Value;
 
 use super::super::eval::{Eval, NoValue, value};
 use super::super::names::item_keys;
-use super::super::run::{LoopItem, StepPhase, short};
+use super::super::run::short;
+use super::super::step_state::{LoopItem, StepPhase};
 use super::{Advancer, At, Failure, Flow};
 use crate::package::plan::{Loop, Step};
 use crate::template::{Engine, Scope, Var};

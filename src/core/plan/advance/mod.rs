@@ -27,9 +27,11 @@ pub(crate) use step::SECRET;
 
 use super::action::{CallKey, RunAction, RunObject};
 use super::answers::note_answers;
+use super::member::Member;
 use super::progress::{Directive, Permit, Progress, Waiting};
 use super::request::Request;
-use super::run::{Cause, Member, Phase, PlanRun, RecordedFact, RunStatus, StepPhase, StepState, short};
+use super::run::{Cause, Phase, PlanRun, RecordedFact, RunStatus, short};
+use super::step_state::{StepPhase, StepState};
 use super::world::{JobState, World};
 use crate::package::plan::{CleanupFailure, Plan, Step, Strategy};
 use crate::template::Scope;

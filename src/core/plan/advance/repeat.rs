@@ -4,7 +4,8 @@ use serde_json::Value;
 
 use super::super::eval::{NoValue, holds};
 use super::super::names::round_key;
-use super::super::run::{LoopItem, StepPhase, short};
+use super::super::run::short;
+use super::super::step_state::{LoopItem, StepPhase};
 use super::each::MAX_ITEMS_BYTES;
 use super::simple::not_true;
 use super::step::{Acted, Rounds};

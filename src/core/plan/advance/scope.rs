@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
-use super::super::run::{ON_FAILURE, StepPhase};
+use super::super::run::ON_FAILURE;
+use super::super::step_state::StepPhase;
 use super::{Advancer, At};
 use crate::package::plan::{Action, OnFailure, RAN, Step};
 use crate::template::{Scope, Var};

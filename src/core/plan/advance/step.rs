@@ -7,7 +7,8 @@ use serde_json::{Map, Value};
 
 use super::super::action::{CallKey, RunAction, SecretOutputs};
 use super::super::eval::{NoValue, duration, truthy};
-use super::super::run::{MAX_OUTPUT, MAX_OUTPUTS, MAX_RECORD, ON_FAILURE, StepPhase, short};
+use super::super::run::{MAX_OUTPUT, MAX_OUTPUTS, MAX_RECORD, ON_FAILURE, short};
+use super::super::step_state::StepPhase;
 use super::{Advancer, At, Failure, Flow, MAX_STEPS, SHOWN_AFTER, millis};
 use crate::package::plan::{Action, OnFailure, Output, Repeat, Step, Strategy, written_duration};
 use crate::template::{EvalError, Scope, Var};
@@ -114,6 +115,16 @@ impl Advancer<'_> {
             return Flow::Waiting;
         }
         flow
+    }
+
+    /// Whether a step creates an object beside the instance, or is answered in one, for a run whose namespace accepts none.
+    fn lacks_namespace(&mut self, step: &Step, path: &str, at: &At<'_>) -> bool {
+        let needs_object = match &step.action {
+            Action::Approve { .. } | Action::Job { .. } => true,
+            Action::Plan(call) => call.of.is_some(),
+            _ => step.store.is_some() || step.outputs.iter().any(|output| output.secret),
+        };
+        self.run.is_inner && needs_object && matches!(self.condition(step, path, at), Ok(true))
     }
 
     /// Whether what follows a step that has just ended must not be decided by observations made before its effect. Its
@@ -237,6 +248,10 @@ impl Advancer<'_> {
             Action::Delete(members) => self.delete(step, members, path, at, expired),
             Action::Wait(until) => self.until(step, until, path, at, expired),
             Action::Pause(text) => self.pause(step, text, path, at),
+            _ if self.lacks_namespace(step, path, at) => {
+                let message = "it needs an object in the namespace of the instance, which is being deleted";
+                Acted::Failed(Failure::new(path, "NamespaceTerminating", message))
+            }
             Action::Approve { .. } => self.approve(step, path, at, expired),
             Action::Fail(message) => self.fail_step(step, message, path, at, expired),
             Action::Record => Acted::done(),

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use super::super::action::{CallKey, RunAction, SecretOutputs};
 use super::super::eval::{Eval, NoValue, as_string, value};
 use super::super::instance::outputs_name;
-use super::super::run::Member;
+use super::super::member::Member;
 use super::super::world::LiveSecret;
 use super::step::Acted;
 use super::{Advancer, At, Failure};

@@ -44,8 +44,11 @@ impl<'a> Rules<'a> {
         };
         // The newest cleanup counts. An active one goes first, and a retry that was refused does not count.
         let is_cleanup = |run: &&&PlanRun| {
-            let is_refused = run.status.as_ref().is_some_and(|status| status.reason == "NotRetryable");
-            cause_of(run, situation.runs) == Cause::Cleanup && !is_refused
+            // Nor does one that was deleted before it had begun.
+            let is_none = run.status.as_ref().is_some_and(|status| {
+                status.reason == "NotRetryable" || status.reason == "Deleted" && status.started_at.is_none()
+            });
+            cause_of(run, situation.runs) == Cause::Cleanup && !is_none
         };
         let mut cleanups: Vec<&'a PlanRun> = self.runs.iter().filter(is_cleanup).copied().collect();
         cleanups.sort_by_key(|run| run.phase() == Phase::Running);
@@ -55,16 +58,14 @@ impl<'a> Rules<'a> {
             if ending {
                 return;
             }
-            // No run can be created in a namespace that is being deleted.
-            if situation.namespace_terminating {
-                let why = "its namespace is being deleted, so no run of it can be created".to_owned();
-                self.agenda.cleanup = match plan.on_cleanup_failure {
-                    Some(CleanupFailure::Hold) => Cleanup::Held(plan.name.clone(), why),
-                    _ => Cleanup::Done,
-                };
-            } else {
-                let new = NewRun { plan: plan.name.clone(), cause: Cause::Cleanup, ..self.numbered() };
+            let new = NewRun { plan: plan.name.clone(), cause: Cause::Cleanup, ..self.numbered() };
+            if !situation.namespace_terminating {
                 self.propose(RunWrite::Create(new));
+            } else if situation.has_memory {
+                self.propose(RunWrite::StartInner(new));
+            } else {
+                // Nothing has run.
+                self.agenda.cleanup = Cleanup::Done;
             }
             return;
         };

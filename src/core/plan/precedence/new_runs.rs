@@ -1,18 +1,11 @@
 //! The runs that the manager itself creates: rollouts, and runs for losses, conditions and schedules.
 
-use std::time::Duration;
-
-use jiff::Timestamp;
-
 use super::super::condition::ConditionState;
-use super::super::origin::is_other_digest;
-use super::super::run::{Cause, Member, Phase, PlanRun};
-use super::super::select::{DEPLOY, is_named};
-use super::{CLEARED, NEWER_REVISION, NewRun, REFS_CHANGED, Rules, RunWrite, is_exclusive};
-use crate::backoff::Backoff;
-
-/// The wait before a failed run for a loss is repeated.
-const BACKOFF: Backoff = Backoff::new(Duration::from_secs(10), Duration::from_secs(5 * 60));
+use super::super::member::Member;
+use super::super::run::{Cause, Phase, PlanRun};
+use super::super::select::DEPLOY;
+use super::rows::Difference;
+use super::{NEWER_REVISION, NewRun, REFS_CHANGED, Rules, RunWrite, is_exclusive};
 
 impl<'a> Rules<'a> {
     /// Ends rollouts that newer changes replace.
@@ -83,6 +76,7 @@ impl<'a> Rules<'a> {
 
     /// Creates the run that is needed most.
     pub(super) fn create_runs(&mut self) {
+        self.note_repeating();
         // Runs that are created now would wait, and could not be distinguished from those that others create.
         if self.situation.paused || self.unprotected().is_some() {
             return;
@@ -114,11 +108,8 @@ impl<'a> Rules<'a> {
     fn for_losses(&mut self) -> Option<NewRun> {
         let mut wanted = None;
         for (plan, _) in &self.situation.losses {
-            if self.unattended(plan, None).is_empty() {
-                continue;
-            }
-            if let Some(rest) = self.backoff(Cause::Loss, plan) {
-                self.wake_after(rest);
+            let unattended = self.unattended(plan, None);
+            if unattended.is_empty() || self.loss_waits(plan, &unattended) {
                 continue;
             }
             let new = NewRun { plan: plan.clone(), cause: Cause::Loss, ..self.numbered() };
@@ -149,20 +140,6 @@ impl<'a> Rules<'a> {
         lost.flat_map(|(_, lost)| lost).filter(|member| !attended(member)).cloned().collect()
     }
 
-    /// How long to wait after runs that have failed or were cancelled while they were needed.
-    fn backoff(&self, cause: Cause, plan: &str) -> Option<Duration> {
-        let ended = self.runs.iter().rev().filter(|run| run.cause() == cause && run.spec.plan == plan);
-        let is_in_vain = |run: &&&PlanRun| {
-            let is_cleared = run.status.as_ref().is_some_and(|status| status.reason == CLEARED);
-            run.phase().is_retryable() && !is_cleared
-        };
-        let failed: Vec<_> = ended.filter(|run| run.is_final()).take_while(is_in_vain).collect();
-        let last = failed.first()?.status.as_ref()?.finished_at.as_ref()?.parse::<Timestamp>().ok()?;
-        let passed = Duration::try_from(self.situation.now.duration_since(last)).unwrap_or_default();
-        let wait = BACKOFF.exact(u32::try_from(failed.len()).unwrap_or(u32::MAX));
-        wait.checked_sub(passed).filter(|rest| !rest.is_zero())
-    }
-
     fn for_conditions(&mut self) -> Option<NewRun> {
         let mut wanted = None;
         for (plan, verdict) in &self.situation.conditions {
@@ -173,77 +150,42 @@ impl<'a> Rules<'a> {
             // now.
             let half_done = self.newest(Cause::Condition, plan).filter(|run| {
                 let status = run.status.as_ref();
-                status.is_some_and(|status| status.phase == Phase::Failed && self.has_recorded(run))
+                let has_recorded = run.has_recorded || status.is_some_and(|status| !status.record.is_empty());
+                status.is_some_and(|status| status.phase == Phase::Failed && has_recorded)
             });
-            let new = NewRun { plan: plan.clone(), cause: Cause::Condition, ..self.numbered() };
-            if let Some(failed) = half_done {
-                match self.backoff(Cause::Condition, plan) {
-                    Some(rest) => self.wake_after(rest),
-                    None => {
-                        wanted.get_or_insert(NewRun { retry_of: Some(failed.name.clone()), ..new });
-                    }
-                }
-                continue;
+            let is_due = half_done.is_some() || *verdict == ConditionState::Due;
+            if let ConditionState::Holding(rest) | ConditionState::Cooldown(rest) = verdict
+                && !is_due
+            {
+                self.wake_after(*rest);
             }
-            match verdict {
-                ConditionState::Due => {
-                    wanted.get_or_insert(new);
-                }
-                ConditionState::Holding(rest) | ConditionState::Cooldown(rest) => self.wake_after(*rest),
-                ConditionState::Unknown | ConditionState::Cleared => {}
+            if is_due && !self.condition_waits(plan) {
+                let retry_of = half_done.map(|failed| failed.name.clone());
+                let new = NewRun { plan: plan.clone(), cause: Cause::Condition, retry_of, ..self.numbered() };
+                wanted.get_or_insert(new);
             }
         }
         wanted
     }
 
-    /// Whether a run, or one that it retries, has recorded facts.
-    fn has_recorded(&self, run: &PlanRun) -> bool {
-        let mut run = Some(run);
-        let mut depth = 0;
-        while let Some(at) = run.filter(|_| depth < 100) {
-            if at.has_recorded || at.status.as_ref().is_some_and(|status| !status.record.is_empty()) {
-                return true;
-            }
-            depth += 1;
-            let retried = at.spec.retry_of.as_ref();
-            run = retried.and_then(|name| self.runs.iter().find(|other| other.name == *name).copied());
-        }
-        false
-    }
-
     fn for_rollout(&mut self) -> Option<NewRun> {
         let rollout = self.situation.rollout.as_ref()?;
-        let is_rollout = |run: &&&PlanRun| run.cause() == Cause::Rollout;
         if self.open().iter().any(|run| run.cause() == Cause::Rollout) || self.is_ending_rollout() {
             return None;
         }
+        let plan = rollout.plans.first().map_or(DEPLOY, String::as_str);
         // A failed rollout is tried again with another spec or revision, if a ref changes that matters to it, or at the request of
         // a person.
-        let has_started = |run: &&&PlanRun| run.status.as_ref().is_some_and(|status| status.origin.is_some());
-        let last = self.runs.iter().rev().filter(is_rollout).find(has_started);
-        if let Some(status) = last.and_then(|run| run.status.as_ref())
-            && matches!(status.phase, Phase::Failed | Phase::Cancelled)
-            && status.origin.as_deref().is_some_and(|name| self.is_as_good_as_newest(name))
+        if let Some(last) = self.last_rollout()
+            && matches!(last.phase, Phase::Failed | Phase::Cancelled)
+            && last.origin.as_deref().is_some_and(|name| self.difference(name) == Difference::None)
         {
             return None;
         }
-        let plan = rollout.plans.first().map_or(DEPLOY, String::as_str);
+        if self.rollout_waits(plan) {
+            return None;
+        }
         Some(NewRun { plan: plan.to_owned(), cause: Cause::Rollout, ..self.numbered() })
-    }
-
-    /// Whether an origin is the newest, or differs from it only by refs that matter to no rollout.
-    fn is_as_good_as_newest(&self, name: &str) -> bool {
-        let newest = &self.situation.newest;
-        let Some(origin) = self.situation.origins.iter().find(|origin| origin.name == name) else {
-            return name == newest.name;
-        };
-        let is_other =
-            |id: &str, now: &str| origin.refs.get(id).is_none_or(|then| is_other_digest(then, now));
-        let matters = |id: &str| is_named(self.situation.plans, id) || (self.situation.is_read)(id);
-        origin.revision == newest.revision
-            && (origin.spec, origin.labels, origin.annotations)
-                == (newest.spec, newest.labels, newest.annotations)
-            && !newest.refs.iter().any(|(id, now)| is_other(id, now) && matters(id))
     }
 
     /// Whether a rollout is active, though it is being ended.

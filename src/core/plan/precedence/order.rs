@@ -6,7 +6,9 @@ use super::super::condition::ConditionState;
 use super::super::progress::{Directive, Ending};
 use super::super::run::{Cause, Known, Phase, PlanRun, RunStatus};
 use super::super::start::{Start, answered, resumed, retried, started};
-use super::{CLEARED, NEWER_REVISION, PAUSED, REFS_CHANGED, Rules, RunWrite, goes_first, is_exclusive};
+use super::{
+    CLEARED, NEWER_REVISION, PAUSED, REFS_CHANGED, Rules, RunWrite, cause_of, goes_first, is_exclusive,
+};
 use crate::package::plan::Concurrency;
 
 impl<'a> Rules<'a> {
@@ -117,9 +119,13 @@ impl<'a> Rules<'a> {
         if self.situation.paused {
             return self.wait(run, PAUSED);
         }
-        let cause = run.cause();
         let situation = self.situation;
-        let is_new = run.phase() == Phase::Pending && run.spec.retry_of.is_none();
+        let cause = cause_of(run, situation.runs);
+        // What a rollout has done is known from its children, so it begins anew if its steps are not known any more.
+        let retried =
+            run.spec.retry_of.as_ref().and_then(|name| self.runs.iter().find(|run| run.name == *name));
+        let begins_anew = retried.is_some_and(|retried| retried.is_rollout() && retried.has_unknown_steps);
+        let is_new = run.phase() == Phase::Pending && (run.spec.retry_of.is_none() || begins_anew);
         if is_new && cause == Cause::Condition {
             let verdict = situation.conditions.iter().find(|(plan, _)| *plan == run.spec.plan);
             if verdict.is_none_or(|(_, verdict)| *verdict == ConditionState::Cleared) {
@@ -127,6 +133,7 @@ impl<'a> Rules<'a> {
             }
         }
         let mut start = self.start(run);
+        let in_row = start.in_row;
         if is_new && cause == Cause::Loss {
             start.lost = match situation.losses.iter().find(|(plan, _)| *plan == run.spec.plan) {
                 Some((_, lost)) if !lost.is_empty() => lost.clone(),
@@ -155,8 +162,8 @@ impl<'a> Rules<'a> {
         start.interruptible = Some(self.allows_interruption(&start.plans));
         let status = match (&run.status, &run.spec.retry_of) {
             (Some(status), _) if run.phase() == Phase::Interrupted => resumed(status),
-            (_, Some(failed)) => match self.retried(failed) {
-                Some(status) => status,
+            (_, Some(failed)) if !begins_anew => match self.retried(failed) {
+                Some(status) => RunStatus { repeats: in_row.0, yields: in_row.1, ..status },
                 None => {
                     return self.end(run, Phase::Failed, "NotRetryable", format!("run `{failed}` is gone"));
                 }
@@ -170,10 +177,11 @@ impl<'a> Rules<'a> {
     pub(super) fn start(&self, run: &PlanRun) -> Start {
         let newest = &self.situation.newest;
         Start {
-            cause: run.cause(),
+            cause: cause_of(run, self.situation.runs),
             plans: vec![run.spec.plan.clone()],
             origin: Some(newest.name.to_owned()),
             revision: Some(newest.revision.to_owned()),
+            in_row: self.in_row(run),
             ..Start::default()
         }
     }
@@ -241,6 +249,7 @@ impl Rules<'_> {
     pub(super) fn rank(&self, run: &PlanRun) -> (u8, Reverse<u8>, bool) {
         let class = match run.cause() {
             Cause::Cleanup => 0,
+            Cause::Loss | Cause::Condition if self.in_row(run).1 => 3,
             Cause::Loss | Cause::Condition => 1,
             Cause::Rollout | Cause::Request | Cause::Schedule | Cause::Deletion => 2,
         };

@@ -4,6 +4,7 @@ mod cleanup;
 mod interruptions;
 mod names;
 mod protected;
+mod repeating;
 mod requests;
 mod rollouts;
 
@@ -29,6 +30,7 @@ struct Manager {
     memory: Memory,
     deleting: bool,
     namespace_terminating: bool,
+    has_memory: bool,
     paused: bool,
     losses: Vec<(String, Vec<Member>)>,
     conditions: Vec<(String, ConditionState)>,
@@ -73,6 +75,7 @@ impl Manager {
             memory: Memory::new(Of { name: "x".into(), ..Of::default() }, "i"),
             deleting: false,
             namespace_terminating: false,
+            has_memory: true,
             paused: false,
             losses: Vec::new(),
             conditions: Vec::new(),
@@ -156,6 +159,7 @@ impl Manager {
             deleting: self.deleting,
             skip_cleanup: false,
             namespace_terminating: self.namespace_terminating,
+            has_memory: self.has_memory,
             paused: self.paused,
             active: self.memory.active.as_deref(),
             number: self.memory.number,
@@ -242,6 +246,15 @@ impl Manager {
                     let origin = self.origin_name();
                     let origin = run.spec.retry_of.is_none().then(|| (origin.as_str(), String::new()));
                     self.memory = self.memory.with_run(run, exclusive, origin);
+                }
+                RunWrite::StartInner(new) => {
+                    self.create(&new.name, &new.plan);
+                    let run = self.runs.last_mut().unwrap();
+                    run.is_inner = true;
+                    let start = Start { cause: new.cause, plans: vec![new.plan], ..Start::default() };
+                    let status = started(run, start, Timestamp::from_second(self.now).unwrap());
+                    self.memory = self.memory.with_inner(run, &status);
+                    self.runs.pop();
                 }
                 RunWrite::EndGone { run, status } => {
                     let uid = self.memory.runs.iter().find(|known| known.name == run).unwrap().uid.clone();

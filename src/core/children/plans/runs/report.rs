@@ -65,7 +65,10 @@ impl Runs<'_> {
             && reasons.is_rollout_needed
             && let Some(run) = last_rollout.filter(|run| run.phase() == Phase::Cancelled)
         {
-            self.outcome.findings.push(Finding::RolloutCancelled { run: run.name.clone() });
+            let kind = self.ctx.origin.resource.kind.kind.to_lowercase();
+            let instance = format!("{kind}/{}", self.ctx.origin.name());
+            let (run, retry) = (run.name.clone(), if run.has_object() { run.name.clone() } else { instance });
+            self.outcome.findings.push(Finding::RolloutCancelled { run, retry });
         }
         let absent = self.target.newest.iter().map(|member| &member.name);
         let absent: Vec<String> =
@@ -91,7 +94,7 @@ impl Runs<'_> {
             RunWrite::Status { run, .. } | RunWrite::Take { run } => {
                 (run, self.run(run).map(|run| run.uid.clone()).unwrap_or_default())
             }
-            RunWrite::Register { .. } | RunWrite::EndGone { .. } => return,
+            RunWrite::Register { .. } | RunWrite::StartInner(_) | RunWrite::EndGone { .. } => return,
         };
         let Some((error, rest)) = self.state.refused_run(&subject, self.now) else { return };
         self.outcome.wake = Some(self.outcome.wake.map_or(rest, |known| known.min(rest)));

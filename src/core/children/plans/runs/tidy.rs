@@ -65,7 +65,14 @@ impl Runs<'_> {
         }
     }
 
-    /// Notes what exists, releases PlanRuns and Jobs of runs that have ended, and prunes.
+    /// Deletes PlanRuns that are history, also while others are active.
+    pub(super) fn prune(&mut self) {
+        for run in plan::prunable(self.plans.runs.iter().chain(&self.plans.strangers), self.plans.now) {
+            self.outcome.actions.push(RunAction::Delete(RunObject::PlanRun, reference(run)));
+        }
+    }
+
+    /// Notes what exists, releases PlanRuns and Jobs of runs that have ended, and deletes the origins that nothing names.
     pub(super) fn tidy(&mut self) {
         self.mark_instance();
         self.note_created();
@@ -86,9 +93,6 @@ impl Runs<'_> {
         // Jobs are released before secret outputs are dropped, because the steps name the Jobs.
         if self.outcome.actions.is_empty() {
             self.outcome.actions.extend(drop_unneeded(self.plans));
-        }
-        for run in plan::prunable(self.plans.runs.iter().chain(&self.plans.strangers), self.plans.now) {
-            self.outcome.actions.push(RunAction::Delete(RunObject::PlanRun, reference(run)));
         }
         for origin in &self.plans.origins {
             let name = origin["metadata"]["name"].as_str().unwrap_or_default();

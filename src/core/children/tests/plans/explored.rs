@@ -25,6 +25,10 @@ enum Event {
     Request(&'static str),
     /// A user cancels the active run.
     Cancel,
+    /// A condition becomes true, and stays so whatever its plan does.
+    Alarm,
+    /// The condition becomes false.
+    Calm,
     /// Steps fail from now on.
     Break,
     /// Steps do not fail any more.
@@ -77,6 +81,11 @@ plans:
       - {name: drop, delete: ['m[0]']}
       - {name: works, when: refs.broken is defined, fail: {message: broken}}
       - {name: back, apply: ['m[0]']}
+  answer:
+    trigger: {condition: \"spec.alarm | default(false)\", for: 0s}
+    steps:
+      - {name: drop, delete: ['m[0]']}
+      - {name: back, apply: ['m[0]']}
   hold:
     steps:
       - {name: held, interruptible: true, timeout: 10m, wait: {until: refs.broken is defined}}
@@ -128,6 +137,11 @@ plans:
     steps:
       - {name: drop, delete: ['m[0]']}
       - {name: replace, plan: resize}
+  answer:
+    trigger: {condition: \"spec.alarm | default(false)\", for: 0s}
+    steps:
+      - {name: drop, delete: ['m[0]']}
+      - {name: back, apply: ['m[0]']}
   hold:
     steps:
       - {name: held, interruptible: true, timeout: 10m, wait: {until: refs.broken is defined}}
@@ -188,7 +202,9 @@ impl Explorer {
             return;
         }
         self.explored.worlds += 1;
-        if world.runs.runs.len() > MOST_RUNS {
+        // A condition that stays starts its plan again while time passes.
+        let is_first = |run: &&Value| run["status"]["repeats"].as_u64().is_none_or(|repeats| repeats < 2);
+        if world.runs.runs.values().filter(is_first).count() > MOST_RUNS {
             told(&world, "runs are started again and again", trace);
         }
         let mut moved = false;
@@ -229,6 +245,7 @@ impl Explorer {
             let bit = 1 << index;
             let is_possible = match event {
                 Event::Mend => !world.foreign.is_empty(),
+                Event::Calm => world.instance["spec"]["alarm"] == true,
                 // An edit back comes after the edit.
                 Event::Size(_) => self.events[..index]
                     .iter()
@@ -268,7 +285,8 @@ impl Explorer {
             self.explored.resumed += 1;
             let mut runs = world.runs.snapshot(world.now, &world.instance).runs;
             runs.sort_by_key(PlanRun::number);
-            let is_ended = |run: &&PlanRun| matches!(run.phase(), Phase::Failed | Phase::Cancelled);
+            let is_ended =
+                |run: &&PlanRun| matches!(run.phase(), Phase::Failed | Phase::Cancelled) && run.has_started();
             let Some(last) = runs.iter().rev().find(is_ended) else {
                 told(&world, "it is not Ready, and nothing says why", trace);
             };
@@ -368,6 +386,8 @@ fn happen(world: &mut World, event: Event) {
                 run["spec"]["cancel"] = true.into();
             }
         }
+        Event::Alarm => edit(world, "alarm", true.into()),
+        Event::Calm => edit(world, "alarm", false.into()),
         Event::Break => {
             let value = Arc::new(json!({"metadata": {"name": "broken", "namespace": "n"}}));
             world.foreign.push(Arc::new(Referred {
@@ -448,6 +468,7 @@ fn pool(size: u64, all: bool) -> Vec<Vec<Event>> {
         vec![Event::Request("nothing")],
         vec![Event::Cancel],
         vec![Event::Break, Event::Mend],
+        vec![Event::Alarm, Event::Calm],
     ];
     if all {
         pool.push(vec![Event::Size(size + 1)]);

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::{Manager, note_plan, triggered};
 use crate::package::plan::{CleanupFailure, Event};
-use crate::plan::{Cleanup, Phase, StepPhase, StepState};
+use crate::plan::{Cause, Cleanup, Directive, Memory, Phase, RunStatus, StepPhase, StepState};
 
 #[test]
 fn a_deletion_ends_every_run_and_runs_the_cleanup() {
@@ -90,4 +90,49 @@ fn running_cleanup_is_not_disturbed_by_a_wrong_retry() {
     manager.end("x-2", Phase::Succeeded);
     manager.settle();
     assert_eq!(manager.agenda().cleanup, Cleanup::Done);
+}
+
+#[test]
+fn a_cleanup_in_a_terminating_namespace_is_a_run_of_the_memory() {
+    let mut manager = Manager::new();
+    manager.plans.push(triggered(note_plan("cleanup"), Event::Deleted));
+    (manager.deleting, manager.namespace_terminating) = (true, true);
+    manager.settle();
+    assert_eq!(manager.runs.len(), 1, "no PlanRun is created");
+    let inner = |manager: &Manager| {
+        manager.memory.recall(manager.runs.clone()).runs.into_iter().find(|run| run.is_inner)
+    };
+    let run = inner(&manager).unwrap();
+    assert_eq!((run.name.as_str(), run.phase(), run.cause()), ("x-2", Phase::Running, Cause::Cleanup));
+    assert_eq!(manager.agenda().active, [("x-2".to_owned(), Directive::Continue)]);
+    // Its end is the end of the cleanup, whether it has failed or not.
+    for phase in [Phase::Failed, Phase::Succeeded] {
+        let status = RunStatus { phase, ..run.status.clone().unwrap() };
+        let before = manager.memory.clone();
+        manager.memory = manager.memory.with_inner(&run, &status);
+        assert_eq!((manager.agenda().cleanup, manager.agenda().writes), (Cleanup::Done, Vec::new()));
+        manager.memory = before;
+    }
+    // A restored instance is in another namespace.
+    let restored = manager.memory.restored("other", "2026-01-01T00:00:00Z");
+    assert!(restored.runs.iter().all(|run| !run.inner && run.state.phase.is_final()));
+    // Without a memory there is nowhere to keep it.
+    manager.memory = Memory::new(manager.memory.of.clone(), "i");
+    manager.has_memory = false;
+    assert_eq!((manager.agenda().cleanup, manager.agenda().writes), (Cleanup::Done, Vec::new()));
+}
+
+/// As a namespace that is being deleted does.
+#[test]
+fn a_cleanup_whose_plan_run_is_being_deleted_goes_on() {
+    let mut manager = Manager::new();
+    manager.plans.push(triggered(note_plan("cleanup"), Event::Deleted));
+    manager.deleting = true;
+    manager.settle();
+    manager.run_mut("x-2").deleting = true;
+    manager.settle();
+    assert_eq!(manager.active(), ["x-2"]);
+    manager.run_mut("x-2").spec.cancel = true;
+    manager.settle();
+    assert_eq!(manager.phase("x-2"), (Phase::Cancelled, "Cancelled"));
 }

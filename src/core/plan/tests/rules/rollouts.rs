@@ -58,6 +58,7 @@ fn a_failed_rollout_is_tried_again_for_refs_that_a_trigger_names() {
     manager.settle();
     manager.end("x-2", Phase::Failed);
     let set = |manager: &mut Manager, id: &str, digest: &str| {
+        manager.now += 60;
         manager.refs.insert(id.into(), digest.into());
         manager.settle();
     };
@@ -146,4 +147,28 @@ fn rollout_replaced_while_it_awaits_approval_keeps_its_key() {
     manager.settle();
     assert_eq!((manager.phase("x-2"), manager.active()), ((Phase::Superseded, "NewerRevision"), vec!["x-3"]));
     assert_eq!(key(&manager, "x-3"), key(&manager, "x-2"));
+}
+
+/// Its PlanRun was deleted, and with it its steps.
+#[test]
+fn a_failed_rollout_whose_steps_are_gone_begins_anew() {
+    let mut manager = Manager::new();
+    manager.spec = json!({"size": 2});
+    manager.settle();
+    let state = StepState { path: "a".into(), phase: StepPhase::Failed, attempt: 1, ..StepState::default() };
+    manager.run_mut("x-2").status.as_mut().unwrap().steps = vec![state];
+    manager.end("x-2", Phase::Failed);
+    manager.settle();
+    let key = manager.run("x-2").status.as_ref().unwrap().key().to_owned();
+    manager.runs.retain(|run| run.name != "x-2");
+    manager.create("again", "update");
+    manager.run_mut("again").spec.retry_of = Some("x-2".into());
+    manager.settle();
+    assert_eq!(manager.active(), ["again"]);
+    let status = manager.run("again").status.clone().unwrap();
+    assert_eq!((status.cause, status.key(), status.steps.len()), (Cause::Rollout, key.as_str(), 0));
+    assert_eq!((status.plans, status.origin), (vec!["update".to_owned()], Some(manager.origin_name())));
+    manager.end("again", Phase::Succeeded);
+    manager.settle();
+    assert!(manager.active().is_empty());
 }
