@@ -2,12 +2,13 @@
 //! instance, which only managers may write. A `PlanRun` is a request and the progress of a run; once it has ended, only the
 //! memory says what it did.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+mod forget;
+
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::history::{LISTED, needed, sorted, start_time};
 use super::run::{Cause, Known, Of, Phase, PlanRun, RECOVER, RecordedFact, RunSpec, RunStatus, SCHEDULED_AT};
 use super::start::answered;
 use super::step_state::StepState;
@@ -349,81 +350,6 @@ impl Memory {
         self.with_states([(uid.to_owned(), status)]).pruned()
     }
 
-    /// Forgets the runs that nothing is decided from, and the children of ended rollouts that a newer one
-    /// applied.
-    fn pruned(mut self) -> Self {
-        self.drop_repeated();
-        self.drop_overtaken();
-        let runs: Vec<PlanRun> = self.runs.iter().map(|run| run.run(&self.of)).collect();
-        let sorted = sorted(&runs);
-        let mut kept = needed(&sorted);
-        kept.extend(sorted.iter().filter(|run| !run.is_final()).map(|run| run.name.as_str()));
-        kept.extend(
-            sorted.iter().rev().filter(|run| run.is_final()).take(LISTED).map(|run| run.name.as_str()),
-        );
-        // So many in a short time are too many.
-        let rollouts = sorted.iter().rev().filter(|run| run.is_final() && run.cause() == Cause::Rollout);
-        kept.extend(rollouts.take(LISTED).map(|run| run.name.as_str()));
-        let kept: BTreeSet<String> = kept.into_iter().map(str::to_owned).collect();
-        self.runs.retain(|run| kept.contains(&run.name));
-        self
-    }
-
-    /// Each child is named by the newest rollout that applied it, so the memory does not grow with the number of rollouts.
-    fn drop_repeated(&mut self) {
-        let is_ended = |run: &RememberedRun| run.state.cause == Cause::Rollout && run.state.phase.is_final();
-        let mut order: Vec<usize> = (0..self.runs.len()).filter(|at| is_ended(&self.runs[*at])).collect();
-        order.sort_by_key(|at| start_time(Some(&self.runs[*at].state), &self.runs[*at].created));
-        while let Some(newest) = order.pop() {
-            if self.runs[newest].state.phase == Phase::Succeeded {
-                return;
-            }
-            let applied = self.runs[newest].state.applied.clone();
-            for older in &order {
-                let state = &mut self.runs[*older].state;
-                let existed: Vec<_> = state
-                    .applied
-                    .iter()
-                    .filter(|member| applied.contains(member) && !state.uncreated.contains(member))
-                    .cloned()
-                    .collect();
-                if state.phase == Phase::Succeeded {
-                    self.runs[newest].state.uncreated.retain(|member| !existed.contains(member));
-                    continue;
-                }
-                state.applied.retain(|member| !applied.contains(member));
-                state.uncreated.retain(|member| !applied.contains(member));
-                self.runs[newest].state.uncreated.retain(|member| !existed.contains(member));
-            }
-        }
-    }
-
-    /// Runs that are no rollouts decide only whether a child is away: for each child the newest that has applied it, and after that one
-    /// that has deleted it and succeeded, and one that has not.
-    fn drop_overtaken(&mut self) {
-        let mut order: Vec<usize> =
-            (0..self.runs.len()).filter(|at| self.runs[*at].state.phase.is_final()).collect();
-        order.sort_by_key(|at| start_time(Some(&self.runs[*at].state), &self.runs[*at].created));
-        let (mut applied, mut deleted, mut left) = (HashSet::new(), HashSet::new(), HashSet::new());
-        for at in order.into_iter().rev() {
-            let state = &mut self.runs[at].state;
-            let has_succeeded = state.phase == Phase::Succeeded;
-            if state.cause != Cause::Rollout {
-                let by_newer = if has_succeeded { &deleted } else { &left };
-                state.applied.retain(|member| !applied.contains(member));
-                state.uncreated.retain(|member| !applied.contains(member));
-                state.deleted.retain(|member| !applied.contains(member) && !by_newer.contains(member));
-            } else if has_succeeded {
-                return;
-            }
-            applied.extend(state.applied.iter().cloned());
-            deleted.extend(state.deleted.iter().cloned());
-            if !has_succeeded {
-                left.extend(state.deleted.iter().cloned());
-            }
-        }
-    }
-
     /// The memory of a restored instance: its facts, and what its runs did. Runs that were active have ended.
     #[must_use]
     pub fn restored(&self, uid: &str, now: &str) -> Self {
@@ -431,8 +357,9 @@ impl Memory {
         for run in &mut memory.runs {
             // Its namespace is another one.
             run.inner = false;
-        }
-        for run in memory.runs.iter_mut().filter(|run| !run.state.phase.is_final()) {
+            if run.state.phase.is_final() {
+                continue;
+            }
             run.state.phase = Phase::Cancelled;
             "Restored".clone_into(&mut run.state.reason);
             let message = "the instance was restored from a backup while the run was active";
@@ -449,6 +376,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::plan::history::LISTED;
     use crate::plan::stored_number::HIGHEST;
     use crate::plan::{Member, TAKEN};
 

@@ -373,8 +373,7 @@ impl<'a> Rules<'a> {
             return self.end(run, Phase::Failed, "NotRequestable", problem);
         }
         if let Some(failed) = &run.spec.retry_of {
-            let target = self.runs.iter().find(|other| other.name == *failed);
-            let problem = match target {
+            let problem = match self.retried_by(run) {
                 None => Some(format!("there is no run `{failed}` of this instance")),
                 Some(target) if !target.phase().is_retryable() => Some(not_retryable(failed, target.phase())),
                 Some(target) if !target.has_started() => {

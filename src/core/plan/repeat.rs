@@ -43,8 +43,6 @@ pub(super) struct Row {
     pub(super) count: u32,
     /// When the next one may begin.
     pub(super) next: Timestamp,
-    /// How long it waits until then.
-    pub(super) rest: Duration,
     /// Whether the next one lets all others go first.
     pub(super) yields: bool,
     /// Whether the last one has not succeeded.
@@ -60,9 +58,8 @@ impl Row {
         ends.sort_unstable();
         let first = ends.iter().rev().nth(most.checked_sub(1)?)?;
         let next = first.checked_add(SignedDuration::try_from(within).ok()?).ok()?;
-        let rest = Duration::try_from(next.duration_since(now)).ok().filter(|rest| !rest.is_zero())?;
         let count = u32::try_from(most).unwrap_or(u32::MAX);
-        Some(Self { count, next, rest, yields: false, is_in_vain: false })
+        (next > now).then_some(Self { count, next, yields: false, is_in_vain: false })
     }
 
     /// The row that ends with a run in that state; `None` if a run that begins now is the first of another row. `free`: how many
@@ -84,8 +81,12 @@ impl Row {
             return None;
         }
         let next = finished.checked_add(SignedDuration::try_from(wait).ok()?).ok()?;
-        let rest = Duration::try_from(next.duration_since(now)).unwrap_or_default();
-        Some(Self { count, next, rest, yields: count >= urgent, is_in_vain })
+        Some(Self { count, next, yields: count >= urgent, is_in_vain })
+    }
+
+    /// How long the next run waits.
+    pub(super) fn rest(self, now: Timestamp) -> Duration {
+        Duration::try_from(self.next.duration_since(now)).unwrap_or_default()
     }
 }
 
@@ -103,8 +104,8 @@ mod tests {
             RunStatus { phase, repeats, finished_at: Some(finished.to_string()), ..RunStatus::default() };
         let now = finished.checked_add(SignedDuration::from_secs(passed)).unwrap();
         let row = Row::after(&last, free, now)?;
-        assert_eq!(row.next.duration_since(now).as_secs().max(0), row.rest.as_secs().cast_signed());
-        Some((row.count, row.rest.as_secs(), row.yields))
+        assert_eq!(row.next.duration_since(now).as_secs().max(0), row.rest(now).as_secs().cast_signed());
+        Some((row.count, row.rest(now).as_secs(), row.yields))
     }
 
     #[test]
@@ -145,7 +146,7 @@ mod tests {
         let rest = |count: i64, now: i64| {
             let ended: Vec<RunStatus> = (0..count).map(|number| end(number * 3)).collect();
             let now = Timestamp::from_second(1_800_000_000 + now).unwrap();
-            Row::rush(ended.iter(), now).map(|row| row.rest.as_secs())
+            Row::rush(ended.iter(), now).map(|row| row.rest(now).as_secs())
         };
         assert_eq!(rest(9, 30), None);
         assert_eq!(rest(10, 30), Some(90));

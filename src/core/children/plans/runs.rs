@@ -1,6 +1,7 @@
 //! The runs of one decision: which are active, which begin, and what their steps do.
 
 pub(super) mod abandon;
+mod inner;
 mod needed;
 mod reasons;
 mod report;
@@ -298,19 +299,10 @@ impl<'a> Runs<'a> {
     /// Adds to the memory what the actions are about to store. If a run goes on, the same write does both;
     /// the end of a run is added afterwards, because its `PlanRun` is written first.
     fn remember_stored(&mut self) {
-        let current = &self.past.current;
-        // Nothing else has the state of a run without a PlanRun.
-        for action in &mut self.outcome.actions {
-            if let RunAction::Store { run, status, memory, .. } = action
-                && let Some(known) =
-                    self.plans.runs.iter().find(|known| known.uid == run.uid && known.is_inner)
-                && let Ok(next) = plan::RunStatus::deserialize(&**status)
-            {
-                let whole = self.plans.state.memory.with_inner(known, &next);
-                *memory = Some(Box::new(self.plans.state_write(&whole)));
-                return;
-            }
+        if self.remember_inner() {
+            return;
         }
+        let current = &self.past.current;
         if let [RunAction::Store { run, status, memory, .. }] = &mut self.outcome.actions[..]
             && let Some(known) = self.plans.runs.iter().find(|known| known.uid == run.uid)
             && known.known == Known::Yes
@@ -368,11 +360,6 @@ impl<'a> Runs<'a> {
         }
     }
 
-    /// Whether the namespace of the instance is being deleted. A manager that has just started knows it from a run without a `PlanRun`.
-    fn is_namespace_terminating(&self) -> bool {
-        self.state.is_namespace_terminating() || self.plans.runs.iter().any(|run| run.is_inner)
-    }
-
     fn run(&self, name: &str) -> Option<&'a PlanRun> {
         self.plans.runs.iter().find(|run| run.name == name)
     }
@@ -425,29 +412,8 @@ impl<'a> Runs<'a> {
                 }
             }
             RunWrite::StartInner(new) => {
-                let run = PlanRun {
-                    name: new.name.clone(),
-                    uid: format!("{}-{}", self.ctx.origin.uid(), new.name),
-                    created: format!("{:.0}", self.plans.now),
-                    is_inner: true,
-                    spec: plan::RunSpec {
-                        of: self.instance.of.clone(),
-                        plan: new.plan.clone(),
-                        ..plan::RunSpec::default()
-                    },
-                    ..PlanRun::default()
-                };
-                let start = plan::Start {
-                    cause: new.cause,
-                    plans: vec![new.plan.clone()],
-                    revision: Some(current.revision.clone()),
-                    exclusive: Some(true),
-                    interruptible: Some(false),
-                    ..plan::Start::default()
-                };
-                let status = plan::started(&run, start, self.plans.now);
-                let memory = self.plans.state.memory.with_inner(&run, &status);
-                self.outcome.actions.push(self.plans.remember(&memory));
+                let started = self.start_inner(new);
+                self.outcome.actions.push(started);
             }
             RunWrite::EndGone { run, status } => {
                 if let Some(run) = self.run(run) {

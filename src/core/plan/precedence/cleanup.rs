@@ -97,7 +97,7 @@ impl<'a> Rules<'a> {
                 }
                 let status = match (&run.status, &run.spec.retry_of) {
                     (Some(status), _) if run.phase() == Phase::Interrupted => resumed(status),
-                    (_, Some(failed)) => match self.retried(failed) {
+                    (_, Some(_)) => match self.retried(run) {
                         Some(status) => status,
                         None => return,
                     },

@@ -136,8 +136,7 @@ impl<'a> Rules<'a> {
                 (Some(_), Some(_)) => true,
             }
         };
-        let lost = self.situation.losses.iter().filter(|(name, _)| name == plan);
-        lost.flat_map(|(_, lost)| lost).filter(|member| !attended(member)).cloned().collect()
+        self.lost(plan).filter(|member| !attended(member)).cloned().collect()
     }
 
     fn for_conditions(&mut self) -> Option<NewRun> {

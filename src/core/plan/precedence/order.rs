@@ -122,8 +122,7 @@ impl<'a> Rules<'a> {
         let situation = self.situation;
         let cause = cause_of(run, situation.runs);
         // What a rollout has done is known from its children, so it begins anew if its steps are not known any more.
-        let retried =
-            run.spec.retry_of.as_ref().and_then(|name| self.runs.iter().find(|run| run.name == *name));
+        let retried = self.retried_by(run);
         let begins_anew = retried.is_some_and(|retried| retried.is_rollout() && retried.has_unknown_steps);
         let is_new = run.phase() == Phase::Pending && (run.spec.retry_of.is_none() || begins_anew);
         if is_new && cause == Cause::Condition {
@@ -162,7 +161,7 @@ impl<'a> Rules<'a> {
         start.interruptible = Some(self.allows_interruption(&start.plans));
         let status = match (&run.status, &run.spec.retry_of) {
             (Some(status), _) if run.phase() == Phase::Interrupted => resumed(status),
-            (_, Some(failed)) if !begins_anew => match self.retried(failed) {
+            (_, Some(failed)) if !begins_anew => match self.retried(run) {
                 Some(status) => RunStatus { repeats: in_row.0, yields: in_row.1, ..status },
                 None => {
                     return self.end(run, Phase::Failed, "NotRetryable", format!("run `{failed}` is gone"));
@@ -186,8 +185,15 @@ impl<'a> Rules<'a> {
         }
     }
 
-    pub(super) fn retried(&self, failed: &str) -> Option<RunStatus> {
-        let failed = self.runs.iter().find(|run| run.name == failed)?;
+    /// The run that a run retries.
+    pub(super) fn retried_by(&self, run: &PlanRun) -> Option<&'a PlanRun> {
+        let failed = run.spec.retry_of.as_ref()?;
+        self.runs.iter().find(|run| run.name == *failed).copied()
+    }
+
+    /// The state with which a run begins that retries another.
+    pub(super) fn retried(&self, run: &PlanRun) -> Option<RunStatus> {
+        let failed = self.retried_by(run)?;
         failed.status.as_ref().map(|_| retried(failed, self.situation.now))
     }
 

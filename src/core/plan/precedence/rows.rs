@@ -83,7 +83,8 @@ impl<'a> Rules<'a> {
         row.map_or((0, false), |row| (row.count, row.yields))
     }
 
-    fn lost(&self, plan: &str) -> impl Iterator<Item = &'a Member> {
+    /// The children that a plan is to restore.
+    pub(super) fn lost(&self, plan: &str) -> impl Iterator<Item = &'a Member> {
         let losses = self.situation.losses.iter().filter(move |(name, _)| name == plan);
         losses.flat_map(|(_, lost)| lost)
     }
@@ -105,8 +106,9 @@ impl<'a> Rules<'a> {
     }
 
     fn waits(&mut self, cause: Cause, plan: &str, row: Option<Row>) -> bool {
-        let Some(row) = row.filter(|row| !row.rest.is_zero()) else { return false };
-        self.wake_after(row.rest);
+        let now = self.situation.now;
+        let Some(row) = row.filter(|row| !row.rest(now).is_zero()) else { return false };
+        self.wake_after(row.rest(now));
         let (plan, next) = (plan.to_owned(), Some(row.next));
         let Row { count, is_in_vain, .. } = row;
         self.agenda.repeating.push(Repeating { plan, cause, count, is_in_vain, next });

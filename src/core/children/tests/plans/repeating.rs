@@ -95,7 +95,7 @@ fn a_condition_that_is_always_true_starves_nothing() {
 }
 
 #[test]
-fn what_its_plan_does_not_bring_back_is_never_ready() {
+fn an_instance_is_not_ready_while_a_lost_child_is_away() {
     let mut world = world("");
     world.remove("ConfigMap/a-m");
     for count in 1..10 {

@@ -23,8 +23,8 @@ fn a_newer_spec_replaces_a_rollout_and_a_newer_revision_follows() {
     assert_eq!(manager.run("x-3").status.as_ref().unwrap().revision.as_deref(), Some("2"));
 }
 
-#[test]
-fn a_failed_rollout_is_tried_again_only_for_a_reason() {
+/// The rollout `x-2` of a newer spec has failed at its first step.
+fn with_a_failed_rollout() -> Manager {
     let mut manager = Manager::new();
     manager.spec = json!({"size": 2});
     manager.settle();
@@ -32,6 +32,12 @@ fn a_failed_rollout_is_tried_again_only_for_a_reason() {
     manager.run_mut("x-2").status.as_mut().unwrap().steps = vec![state];
     manager.end("x-2", Phase::Failed);
     manager.settle();
+    manager
+}
+
+#[test]
+fn a_failed_rollout_is_tried_again_only_for_a_reason() {
+    let mut manager = with_a_failed_rollout();
     assert!(manager.active().is_empty());
     manager.create("again", "update");
     manager.run_mut("again").spec.retry_of = Some("x-2".into());
@@ -152,13 +158,7 @@ fn rollout_replaced_while_it_awaits_approval_keeps_its_key() {
 /// Its PlanRun was deleted, and with it its steps.
 #[test]
 fn a_failed_rollout_whose_steps_are_gone_begins_anew() {
-    let mut manager = Manager::new();
-    manager.spec = json!({"size": 2});
-    manager.settle();
-    let state = StepState { path: "a".into(), phase: StepPhase::Failed, attempt: 1, ..StepState::default() };
-    manager.run_mut("x-2").status.as_mut().unwrap().steps = vec![state];
-    manager.end("x-2", Phase::Failed);
-    manager.settle();
+    let mut manager = with_a_failed_rollout();
     let key = manager.run("x-2").status.as_ref().unwrap().key().to_owned();
     manager.runs.retain(|run| run.name != "x-2");
     manager.create("again", "update");
