@@ -13,7 +13,7 @@ pub mod cluster;
 pub mod manager;
 mod play;
 
-pub use operetta_core::{children, operators, plan, preview, rights};
+pub use operetta_core::{children, operators, plan, preview, reach, rights};
 pub use operetta_lang::{api, diag, naming, printable, template, yaml};
 pub use operetta_local as local;
 pub use operetta_package as package;

@@ -18,7 +18,7 @@ use imports::{Crate, Edges, Source, circles};
 const LAYERS: [(&str, &[&str]); 5] = [
     ("src/lang", &["printable", "diag", "api", "naming", "backoff", "yaml", "schema", "template"]),
     ("src/package", &["crd", "readiness"]),
-    ("src/core", &["names", "operators", "plan", "children", "rights", "preview"]),
+    ("src/core", &["names", "reach", "operators", "plan", "children", "rights", "preview"]),
     (
         "src/registry",
         &[

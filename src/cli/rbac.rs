@@ -123,15 +123,10 @@ fn print(args: &Args, live: &Live) -> ExitCode {
     out::all(&args.output.objects(&objects), ExitCode::SUCCESS)
 }
 
-/// The objects of one revision of a package. `owner`: the uid of its `OperatorRevision`.
-pub(super) fn objects_of_revision(
-    package: &Package,
-    live: &Live,
-    at: &Placement,
-    owner: Option<&str>,
-) -> Vec<Value> {
+/// The objects of one revision of a package.
+pub(super) fn objects_of_revision(package: &Package, live: &Live, at: &Placement) -> Vec<Value> {
     let rights = derived(package, &|gvk| live.served(gvk));
-    rights::objects_of_revision(package, &rights, at, owner)
+    rights::objects_of_revision(package, &rights, at)
 }
 
 /// The objects of a package that is given together with other packages, whose kinds are then known.

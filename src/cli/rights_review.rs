@@ -1,16 +1,21 @@
-//! What a revision of a package may do that the active one may not, as `preview`, `install` and `upgrade` show it.
+//! What a revision of a package may do that is not granted to the package, as `preview`, `install` and `upgrade` show it.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
+use super::model::name_of;
 use super::out;
-use crate::api::{ApiKind, Apis, Gvk};
+use crate::api::{ApiKind, Apis, CallError, Gvk};
+use crate::children::names;
 use crate::cluster::Cluster;
 use crate::manager::load_revision;
 use crate::operators::OperatorSpec;
-use crate::package::Package;
-use crate::rights::{self, Demands, Placement, Review};
+use crate::package::store::{StoredRevision, objects};
+use crate::package::{Package, store};
+use crate::rights::{self, Demands, Placement, Review, Rights};
+
+const RBAC: &str = "rbac.authorization.k8s.io/v1";
 
 /// The namespaces that a live `Operator` names.
 pub(super) fn namespaces_of(operator: &Value) -> Option<BTreeSet<String>> {
@@ -24,7 +29,8 @@ pub(super) fn active_revision(operator: &Value) -> Option<String> {
     Some(format!("{}-{digest}", status["version"].as_str()?))
 }
 
-/// Compares a package with the revision that is active. `operator`: the live one. `at`: where the package gets its rights.
+/// Compares a package with what is granted to the revision that is active. `operator`: the live one. `at`: where the package gets
+/// its rights.
 pub(super) async fn read(
     cluster: &Cluster,
     apis: &Apis,
@@ -39,7 +45,7 @@ pub(super) async fn read(
     let demands = |package: &Package, at: &Placement| {
         Demands::of(package, &rights::derive(&[package], &served).rights, at)
     };
-    let after = demands(package, at);
+    let mut after = demands(package, at);
     let Some((operator, active)) = operator.and_then(|live| Some((live, active_revision(live)?))) else {
         return rights::review(None, &after);
     };
@@ -58,5 +64,80 @@ pub(super) async fn read(
             }
         }
     };
+    let name = operator["status"]["activeRevision"].as_str().unwrap_or_default();
+    let before = match granted(cluster, &package.name, name, &then).await {
+        Ok(granted) => before.granted_by(&granted),
+        Err(error) => {
+            out::note(format!(
+                "note: what is granted to the package cannot be read, so its rights are compared with those that the active \
+                 revision needs: {}",
+                out::printable(&error.to_string())
+            ));
+            before
+        }
+    };
+    if let Ok(earlier) = without_roles(cluster, operator, &at.manager_namespace, package).await {
+        after = earlier.iter().map(|earlier| demands(earlier, at)).fold(after, Demands::with);
+    }
     rights::review(Some(&before), &after)
+}
+
+/// What is granted to a package whose active revision has that name.
+async fn granted(
+    cluster: &Cluster,
+    package: &str,
+    revision: &str,
+    at: &Placement,
+) -> Result<Rights, CallError> {
+    let selector = format!("{}={package},!{}", names::OPERATOR, names::INSTANCE_UID);
+    let list = async |kind: &str| -> Result<Vec<Value>, CallError> {
+        let mut all = cluster.list(&ApiKind::built_in(RBAC, kind), None, &selector).await?;
+        for object in &mut all {
+            object["kind"] = kind.into();
+        }
+        Ok(all)
+    };
+    let mut live =
+        rights::Live { roles: list("ClusterRole").await?, bindings: list("ClusterRoleBinding").await? };
+    live.roles.extend(list("Role").await?);
+    live.bindings.extend(list("RoleBinding").await?);
+    Ok(live.granted(package, revision, at))
+}
+
+/// Earlier revisions of a package that are in use and have no roles: they were stored with `--rights=false`. Their roles are applied
+/// with those of the next one, because rights from elsewhere are replaced by then. `next`: the package of the next one.
+///
+/// # Errors
+/// The roles cannot be read.
+pub(super) async fn without_roles(
+    cluster: &Cluster,
+    operator: &Value,
+    namespace: &str,
+    next: &Package,
+) -> Result<Vec<Package>, CallError> {
+    let counted = operator["status"]["revisions"].as_array().into_iter().flatten();
+    let used = counted.filter(|revision| revision["instances"].as_u64() != Some(0));
+    let used: BTreeSet<&str> = used.filter_map(|revision| revision["name"].as_str()).collect();
+    let mut found = Vec::new();
+    for name in used.into_iter().filter(|name| *name != store::name(&next.name, &next.digest)) {
+        if has_roles(cluster, &next.name, name).await? {
+            continue;
+        }
+        let Some(stored) = cluster.get(&objects::kind(), None, name).await? else { continue };
+        // A revision that cannot be loaded reconciles no instances, so it needs no roles.
+        found.extend(load(cluster, namespace, &stored).await);
+    }
+    Ok(found)
+}
+
+/// Whether a stored revision has roles of its own.
+pub(super) async fn has_roles(cluster: &Cluster, package: &str, revision: &str) -> Result<bool, CallError> {
+    let name = format!("{}:bindings", rights::role_of_revision(package, revision));
+    Ok(cluster.get(&ApiKind::built_in(RBAC, "ClusterRole"), None, &name).await?.is_some())
+}
+
+/// The package of an `OperatorRevision`, if it can be loaded.
+pub(super) async fn load(cluster: &Cluster, namespace: &str, object: &Value) -> Option<Package> {
+    let stored = StoredRevision::parse(name_of(object), &object["spec"]).ok()?;
+    load_revision(cluster, namespace, &[stored.package.as_str().into()], &stored.revision()).await.ok()
 }

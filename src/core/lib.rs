@@ -9,6 +9,7 @@ pub mod names;
 pub mod operators;
 pub mod plan;
 pub mod preview;
+pub mod reach;
 pub mod rights;
 
 // The crates below, by the paths that the modules of this crate use.

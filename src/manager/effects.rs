@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::OnceCell;
 
 use super::act::ProofKey;
-use super::bindings::Bindings;
+use super::bindings::{Bindings, Means};
 use super::calls::Calls;
 use super::dry_runs::DryRunCache;
 use super::events::Events;
@@ -80,6 +80,11 @@ impl Effects {
             proof_key: OnceCell::new(),
             key_problem: Mutex::default(),
         }
+    }
+
+    /// With what rights are granted to packages. `manager`: the manager's namespace.
+    pub(super) fn means<'a>(&'a self, manager: &'a str) -> Means<'a> {
+        Means { clients: &self.clients, reviews: &self.rights, clock: &self.clock, manager }
     }
 
     /// Sends an HTTP request of a package.

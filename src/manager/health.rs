@@ -1,5 +1,6 @@
 //! What the parts of a manager report of themselves: metrics, the phase of the process, and why packages are not active.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -21,6 +22,8 @@ pub(super) struct Hindrances {
     pub(super) broken: Vec<String>,
     /// Packages whose CRDs cannot be registered, with the reason.
     pub(super) inactive: Vec<String>,
+    /// Packages that lack rights, or have some that cannot be taken back.
+    pub(super) lacking: BTreeSet<String>,
     /// What would keep packages from being active if a standby led; `None` until it has checked.
     pub(super) ahead: Option<Vec<String>>,
 }
@@ -64,6 +67,16 @@ impl Health {
 
     pub(super) fn is_registered(&self) -> bool {
         self.registered.load(Ordering::SeqCst)
+    }
+
+    /// Records whether the rights of a package are not as they should be.
+    pub(super) fn note_rights(&self, package: &str, is_lacking: bool) {
+        let lacking = &mut self.hindrances().lacking;
+        if is_lacking {
+            lacking.insert(package.to_owned());
+        } else {
+            lacking.remove(package);
+        }
     }
 
     pub(super) fn hindrances(&self) -> MutexGuard<'_, Hindrances> {

@@ -97,8 +97,14 @@ impl Monitor {
                 if let (true, Some(problem)) = (waiting.is_empty(), unprotected) {
                     return Ok(format!("ready; requests and approvals of runs wait: {problem}"));
                 }
-                if waiting.is_empty() && !lacking.is_empty() {
-                    Ok(format!("ready; refused to packages: {}", lacking.join("; ")))
+                let packages: Vec<String> = self.health.hindrances().lacking.iter().cloned().collect();
+                let refused = Some(format!("refused to packages: {}", lacking.join("; ")));
+                let missing = Some(format!("RightsMissing in the Operators {}", packages.join(", ")));
+                let notes =
+                    [refused.filter(|_| !lacking.is_empty()), missing.filter(|_| !packages.is_empty())];
+                let notes: Vec<String> = notes.into_iter().flatten().collect();
+                if waiting.is_empty() && !notes.is_empty() {
+                    Ok(format!("ready; {}", notes.join("; ")))
                 } else if waiting.is_empty() {
                     Ok("all watches are up".into())
                 } else {

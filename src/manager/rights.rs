@@ -1,5 +1,5 @@
-//! Whether the accounts of packages have the rights that the packages need, asked of the API server before the first write
-//! of a package.
+//! Whether the accounts of packages have the rights that the packages need, and the manager those to their instances, asked of the
+//! API server before the first write of a package.
 //!
 //! The dry runs of writes show what may not be created or patched. That an object may not be deleted or read would show
 //! later, with a change half made.
@@ -52,6 +52,8 @@ struct Review {
     everywhere: Option<Answer>,
     /// The answers about rights that are granted in one namespace.
     by_namespace: HashMap<Box<str>, Answer>,
+    /// The answer about the rights of the manager itself to the instances.
+    of_manager: Option<Answer>,
 }
 
 /// The rights that are missing, and when the API server was asked.
@@ -93,7 +95,8 @@ impl RightsReviews {
         Ok(Some(refusal(package, &user, &role(store, package, at.home), &missing)))
     }
 
-    /// The rights that the account of a package lacks, each as text: in all namespaces that its `Operator` serves.
+    /// The rights that the account of a package lacks, in all namespaces that its `Operator` serves, and those that the manager
+    /// itself lacks for its instances; each as text.
     ///
     /// # Errors
     /// The API server cannot be asked now.
@@ -106,6 +109,7 @@ impl RightsReviews {
         again: bool,
     ) -> Result<Option<Missing>, CallError> {
         let Some(user) = clients.user_of(package) else { return Ok(None) };
+        let of_manager = self.missing_to_manager(clients, store, package, again).await?;
         let settings = store.settings.get(package);
         let names = settings.as_ref().and_then(|settings| settings.names());
         let homes: Vec<Option<&str>> = match names {
@@ -121,7 +125,39 @@ impl RightsReviews {
                 });
             }
         }
-        Ok(Some(Missing { user, rights }))
+        let of_manager = of_manager.iter().map(ToString::to_string).collect();
+        Ok(Some(Missing { user, rights, of_manager }))
+    }
+
+    /// The rights that the manager itself lacks for the instances of a package.
+    async fn missing_to_manager(
+        &self,
+        clients: &Clients,
+        store: &Store,
+        package: &Arc<str>,
+        again: bool,
+    ) -> Result<Rights, CallError> {
+        let registry = store.registry();
+        let of_package: Vec<&Arc<Registered>> =
+            registry.iter().filter(|known| known.package_name == *package).collect();
+        let review = self.of(package);
+        let mut review = review.lock().await;
+        review.is_about(&of_package);
+        if let Some(known) = review.of_manager.as_ref().filter(|known| known.counts(again)) {
+            return Ok(known.missing.clone());
+        }
+        let all: Rights = of_package
+            .iter()
+            .flat_map(|known| rights::to_instances(&known.kind).iter().cloned().collect::<Vec<_>>())
+            .collect();
+        let missing = denied(clients.own(), &all, "", None).await?;
+        review.of_manager = Some(Answer { missing: missing.clone(), at: Instant::now() });
+        Ok(missing)
+    }
+
+    fn of(&self, package: &Arc<str>) -> Arc<tokio::sync::Mutex<Review>> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(all.entry(Arc::clone(package)).or_default())
     }
 
     /// Forgets the answers about a package whose rights were granted or taken back.
@@ -137,20 +173,14 @@ impl RightsReviews {
         at: At<'_>,
         again: bool,
     ) -> Result<Rights, CallError> {
-        let review = {
-            let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            Arc::clone(all.entry(Arc::clone(package)).or_default())
-        };
+        let review = self.of(package);
         let registry = store.registry();
         let of_package: Vec<&Arc<Registered>> =
             registry.iter().filter(|known| known.package_name == *package).collect();
         let cluster = clients.for_operator(package);
         let served = |gvk: &Gvk| store.kinds.known(gvk).map(|kind| ApiKind::clone(&kind));
         let mut review = review.lock().await;
-        let basis = basis(&of_package);
-        if basis != review.basis {
-            *review = Review { basis, ..Review::default() };
-        }
+        review.is_about(&of_package);
         let needed = || needed(&of_package, &served);
         review.missing(&cluster, needed, at, is_limited(store, package), again).await
     }
@@ -177,7 +207,7 @@ pub(super) fn in_use(store: &Store, package: &str) -> InUse {
         revisions.values().map(|package| package::store::name(&package.name, &package.digest)).collect();
     let settings = store.settings.get(package);
     let namespaces = settings.as_ref().and_then(|settings| settings.names().cloned());
-    InUse { revisions: names, left, namespaces }
+    InUse { revisions: names, left, namespaces, active: None }
 }
 
 /// Whether an account has the first right of a rule.
@@ -201,11 +231,14 @@ pub(super) async fn is_allowed(
     Ok(reply["status"]["allowed"] == true)
 }
 
-/// The rights that an account lacks.
+/// The rights that are missing for a package.
 pub(super) struct Missing {
+    /// The account.
     pub(super) user: String,
     /// Each as text, with its namespace if it is needed in that one.
     pub(super) rights: BTreeSet<String>,
+    /// Those that the manager itself lacks.
+    pub(super) of_manager: Vec<String>,
 }
 
 /// Whether a package has its rights in the namespaces that its `Operator` names, and not in all.
@@ -299,6 +332,14 @@ pub(super) struct At<'a> {
 }
 
 impl Review {
+    /// Forgets the answers if they are about other revisions or kinds.
+    fn is_about(&mut self, of_package: &[&Arc<Registered>]) {
+        let basis = basis(of_package);
+        if basis != self.basis {
+            *self = Self { basis, ..Self::default() };
+        }
+    }
+
     /// The rights that are missing. All rights are asked for once for each basis, and missing ones again
     /// after a while. They are asked for in all namespaces first; for an account that `is_limited`, in the
     /// namespace of the instance alone.

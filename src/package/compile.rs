@@ -17,8 +17,10 @@ use super::files::{Files, OPERATOR_YAML, UNREADABLE};
 use super::lint;
 use super::locate::place;
 use super::manifest::{self, Manifest, SemVerRange};
+use super::powers::{Power, Powers, chooses_account};
 use super::requires;
-use super::template_scan::Outlines;
+use super::secrecy::positions;
+use super::template_scan::{Outline, Outlines};
 use super::{DeletionPolicy, Package, Resource};
 use crate::api::Gvk;
 use crate::crd;
@@ -70,7 +72,10 @@ pub(super) fn inspect(files: &Files) -> (Option<Package>, Vec<Diagnostic>) {
         used: HashSet::new(),
         diagnostics,
     };
-    let package = manifest.and_then(|manifest| compiler.package(manifest));
+    let mut package = manifest.and_then(|manifest| compiler.package(manifest));
+    if let Some(package) = &mut package {
+        package.powers = compiler.powers(package, (source, &templates));
+    }
     compiler.written(source, &templates);
     compiler.other_crds();
     compiler.unused();
@@ -224,12 +229,34 @@ impl Compiler<'_> {
             required,
             locked,
             digest: self.files.digest(),
+            powers: Powers::default(),
             permissions,
             defaults: Value::Object(defaults),
             engine: Arc::clone(&self.engine),
             resources,
             files: self.files.clone(),
         })
+    }
+
+    /// What the pods of a package may do, as its files show.
+    fn powers(
+        &self,
+        package: &Package,
+        (operator, templates): (&Arc<Source>, &[(String, Arc<Source>)]),
+    ) -> Powers {
+        let own = Outline::of(operator);
+        let templates = templates.iter().map(|(path, file)| (path.as_str(), file, self.outlines.get(path)));
+        let files = templates.chain([(OPERATOR_YAML, operator, own.as_ref())]);
+        let mut powers = Powers::read(files, &self.child_templates);
+        let positions = positions(&self.outlines);
+        for resource in &package.resources {
+            for child in &resource.children {
+                if chooses_account(&self.engine, child, &resource.lets, &positions) {
+                    powers.add(&child.template, Power::ServiceAccount);
+                }
+            }
+        }
+        powers
     }
 
     /// Checks the text of the files before templates are evaluated.

@@ -36,6 +36,7 @@ mod order;
 mod others;
 mod permissions;
 pub mod plan;
+pub mod powers;
 pub mod readiness;
 mod ready;
 mod refs;

@@ -222,7 +222,8 @@ impl Outline {
         if self.repeats { Cow::Owned(last(&self.node)) } else { Cow::Borrowed(&self.node) }
     }
 
-    fn text(&self, node: &Node) -> &str {
+    /// The source text of a node.
+    pub(super) fn text(&self, node: &Node) -> &str {
         self.source.text.get(node.span.start..node.span.end).unwrap_or_default().trim()
     }
 

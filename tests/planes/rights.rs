@@ -9,6 +9,7 @@ mod lives;
 mod managers;
 mod matrix;
 mod namespaces;
+mod orders;
 mod revisions;
 mod tenants;
 

@@ -75,26 +75,39 @@ pub(super) async fn revision(cluster: &Cluster, packed: &Packed, namespace: &str
     Ok(())
 }
 
+/// What a command sets in an `Operator` beside the revision.
+#[derive(Default)]
+pub(super) struct Settings {
+    pub(super) namespaces: Option<BTreeSet<String>>,
+    pub(super) system_namespaces: Option<BTreeSet<String>>,
+    /// It is given with every call.
+    pub(super) takes_over: Vec<TakeOver>,
+}
+
 /// The `Operator` that names a revision. The namespaces that this command has set before stay, unless others
-/// are given: an apply without them would remove them. What it takes over is given with every call.
-pub(super) fn operator_of(
-    name: &str,
-    revision: &str,
-    live: Option<&Value>,
-    namespaces: Option<BTreeSet<String>>,
-    takes_over: Vec<TakeOver>,
-) -> Object {
-    let is_ours = |live: &&Value| {
+/// are given: an apply without them would remove them.
+pub(super) fn operator_of(name: &str, revision: &str, live: Option<&Value>, settings: Settings) -> Object {
+    let is_ours = |live: &&Value, field: &str| {
         let mut entries = live["metadata"]["managedFields"].as_array().into_iter().flatten();
         entries.any(|entry| {
-            let fields = &entry["fieldsV1"]["f:spec"]["f:namespaces"];
+            let fields = &entry["fieldsV1"]["f:spec"][field];
             entry["manager"] == FIELD_MANAGER && entry["operation"] == "Apply" && !fields.is_null()
         })
     };
-    let names = namespaces.or_else(|| live.filter(is_ours).and_then(namespaces_of));
-    let namespaces = names.map(|names| NamespacesSpec { names: Some(names), selector: None });
-    let spec =
-        OperatorSpec { revision: revision.to_owned(), namespaces, takes_over, ..OperatorSpec::default() };
+    let Settings { namespaces, system_namespaces, takes_over } = settings;
+    let kept = || live.filter(|live| is_ours(live, "f:namespaces")).and_then(namespaces_of);
+    let namespaces = namespaces.or_else(kept);
+    let kept = || {
+        let live = live.filter(|live| is_ours(live, "f:systemNamespaces"))?;
+        Some(OperatorSpec::parse(live).ok()?.system_namespaces)
+    };
+    let spec = OperatorSpec {
+        revision: revision.to_owned(),
+        namespaces: namespaces.map(|names| NamespacesSpec { names: Some(names), selector: None }),
+        system_namespaces: system_namespaces.or_else(kept).unwrap_or_default(),
+        takes_over,
+        ..OperatorSpec::default()
+    };
     operators::operator(name, &spec)
 }
 

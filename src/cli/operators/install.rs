@@ -23,8 +23,9 @@ use crate::cli::rights_review::{self, namespaces_of};
 use crate::cli::show::plural;
 use crate::cli::{out, preview};
 use crate::manager::sources;
-use crate::operators::{self, Object, Packed, TakeOver};
+use crate::operators::{self, Object, OperatorSpec, Packed, TakeOver};
 use crate::package::Package;
+use crate::reach;
 use crate::rights::Placement;
 
 /// Install a package in a cluster, whose manager then runs it
@@ -134,6 +135,11 @@ struct What {
     /// the namespaces, and a new installation serves all but kube-system and the manager's
     #[arg(long, value_name = "NAMESPACES", value_delimiter = ',', value_parser = crate::cli::rbac::namespace)]
     namespaces: Vec<String>,
+
+    /// Let the package write into these namespaces, with commas, which are closed otherwise: kube-system and the manager's. Without it
+    /// an upgrade keeps them
+    #[arg(long, value_name = "NAMESPACES", value_delimiter = ',', value_parser = crate::cli::rbac::namespace)]
+    system_namespaces: Vec<String>,
 
     /// Take CRDs of the package over from these installed packages, with commas: their instances and children stay as they are.
     /// With --dry-run, all CRDs of the package from one package
@@ -256,6 +262,14 @@ fn announce(ready: &Ready, others: &[Required]) -> &'static str {
 
 impl What {
     async fn ready(&self, package: &Path) -> Result<Ready, Failure> {
+        let closed = reach::closed(&self.namespace);
+        if let Some(other) = self.system_namespaces.iter().find(|name| !closed.contains(&name.as_str())) {
+            let message = format!(
+                "--system-namespaces {other}: that namespace is not closed; {} are",
+                closed.join(" and ")
+            );
+            return Err(Failure::with_code(2, message));
+        }
         let (package, provenance) = load(package, &self.access, &self.trust).await?;
         self.pack(package, provenance)
     }
@@ -274,6 +288,11 @@ impl What {
         (!self.namespaces.is_empty()).then(|| self.namespaces.iter().cloned().collect())
     }
 
+    /// The system namespaces that are opened.
+    fn opened(&self) -> BTreeSet<String> {
+        self.system_namespaces.iter().cloned().collect()
+    }
+
     /// Where the package gets its rights. `live`: its `Operator`.
     fn placement(&self, live: Option<&Value>) -> Placement {
         let namespaces = self.names().or_else(|| live.and_then(namespaces_of));
@@ -281,7 +300,12 @@ impl What {
     }
 
     fn operator(&self, ready: &Ready, live: Option<&Value>, takes_over: Vec<TakeOver>) -> Object {
-        apply::operator_of(&ready.package.name, &ready.packed.revision, live, self.names(), takes_over)
+        let settings = apply::Settings {
+            namespaces: self.names(),
+            system_namespaces: (!self.system_namespaces.is_empty()).then(|| self.opened()),
+            takes_over,
+        };
+        apply::operator_of(&ready.package.name, &ready.packed.revision, live, settings)
     }
 
     fn print(&self, ready: &Ready) -> End {
@@ -317,24 +341,13 @@ impl What {
         changes::print(server, (&others, &ready.package), about, (self.output, &self.fail_on)).await
     }
 
-    /// Shows the rights that the package would gain, and asks for agreement if that is needed.
-    async fn agree(&self, server: &Server, ready: &Ready, live: Option<&Value>) -> Result<(), Failure> {
-        let apis = server.cluster.discover().await.unwrap_or_default();
-        let review =
-            rights_review::read(&server.cluster, &apis, &ready.package, live, &self.placement(live)).await;
-        for line in review.lines() {
-            out::note(out::printable(&line));
-        }
-        if !review.needs_consent || !self.rights || self.accept_rights || confirmed()? {
-            return Ok(());
-        }
-        Err(Failure::with_code(NOT_AGREED, "the rights are not accepted: nothing was written"))
-    }
-
     /// Whether an `Operator` names the revision and the namespaces already.
     fn is_named(&self, ready: &Ready, live: &Value) -> bool {
         let names = self.names();
-        operators::named(live) == ready.packed.revision && (names.is_none() || names == namespaces_of(live))
+        let opened = || OperatorSpec::parse(live).unwrap_or_default().system_namespaces;
+        operators::named(live) == ready.packed.revision
+            && (names.is_none() || names == namespaces_of(live))
+            && (self.system_namespaces.is_empty() || opened() == self.opened())
     }
 
     /// The packages that must be installed or upgraded first, and the served kinds, if they were asked for.
@@ -391,7 +404,7 @@ impl What {
                 let message = "the required packages are not accepted: nothing was written";
                 return Err(Failure::with_code(NOT_AGREED, message));
             }
-        } else if needs_consent && !self.accept_rights && !confirmed()? {
+        } else if needs_consent && !self.accept_rights && !rights::confirmed()? {
             return Err(Failure::with_code(NOT_AGREED, "the rights are not accepted: nothing was written"));
         }
         Ok(others)
@@ -405,7 +418,8 @@ impl What {
         }
         let takes_over = take_over::find(&server.cluster, &ready.package, &self.take_over_from).await?;
         let others = self.others(server, ready).await?;
-        self.agree(server, ready, live).await?;
+        let is_accepted = !self.rights || self.accept_rights;
+        rights::agree(server, &ready.package, live, &self.placement(live), is_accepted).await?;
         for other in &others {
             let end = self.write(server, &other.ready, other.live.as_ref(), Vec::new()).await?;
             if end != ExitCode::SUCCESS {
@@ -426,7 +440,7 @@ impl What {
         let name = &ready.package.name;
         apply::revision(&server.cluster, &ready.packed, &self.namespace).await?;
         if self.rights {
-            rights::grant(&server.cluster, &ready.package, &self.placement(live)).await?;
+            rights::grant(&server.cluster, &ready.package, live, &self.placement(live)).await?;
         }
         let is_named = live.is_some_and(|live| self.is_named(ready, live));
         // An Operator that names the revision already is not applied again: its fields belong to whoever has
@@ -480,17 +494,6 @@ pub(super) async fn install(args: &InstallArgs) -> End {
         what.tell_changes(&server, &ready).await;
     }
     what.carry_out(&server, &ready, there.as_ref()).await
-}
-
-/// Asks on the terminal.
-fn confirmed() -> Result<bool, Failure> {
-    let answer = ask("Grant these rights? [y/N] ")?;
-    answer.map(|answer| is_yes(&answer)).ok_or_else(|| {
-        Failure::with_code(
-            NOT_AGREED,
-            "the package gets these rights only with --accept-rights: there is no terminal to ask on, and nothing was written",
-        )
-    })
 }
 
 pub(super) async fn upgrade(args: &UpgradeArgs) -> End {

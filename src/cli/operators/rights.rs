@@ -6,19 +6,19 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::shared::{FIELD_MANAGER, refused};
-use super::{Failure, apply, revisions};
+use super::shared::{FIELD_MANAGER, NOT_AGREED, refused};
+use super::{Failure, apply};
 use crate::api::{ApiKind, CallError};
 use crate::children::names;
+use crate::cli::command::{ask, is_yes};
+use crate::cli::connect::Server;
 use crate::cli::model::name_of;
 use crate::cli::rbac::{self, Live};
-use crate::cli::{out, owned};
+use crate::cli::{out, owned, rights_review};
 use crate::cluster::Cluster;
-use crate::manager::load_revision;
-use crate::operators::{self, OperatorSpec, Standing, standing};
-use crate::package::store::StoredRevision;
+use crate::operators::{self, Standing, standing};
+use crate::package::Package;
 use crate::package::store::objects::{self as stored, REVISION};
-use crate::package::{Package, store};
 use crate::rights::{self, Placement};
 
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
@@ -27,31 +27,31 @@ const BOUND: Duration = Duration::from_secs(20);
 
 /// The account and the roles of a revision, computed without a cluster.
 pub(super) fn objects(package: &Package, at: &Placement) -> Vec<Value> {
-    rbac::objects_of_revision(package, &Live::default(), at, None)
+    rbac::objects_of_revision(package, &Live::default(), at)
 }
 
-/// Applies the account of a package and the roles of a revision, and those of earlier revisions that were stored without roles.
-/// If the `Operator` names namespaces, the manager may bind them there alone. The manager grants none of them before it has
-/// accepted the revision.
-pub(super) async fn grant(cluster: &Cluster, package: &Package, at: &Placement) -> Result<(), Failure> {
-    let namespace = at.manager_namespace.as_str();
+/// Applies the account of a package and the roles of a revision, and those of earlier revisions that are in use and have none
+/// (`operator`: the live one). If the `Operator` names namespaces, the manager may bind them there alone. The manager grants none of
+/// them before it has accepted the revision.
+pub(super) async fn grant(
+    cluster: &Cluster,
+    package: &Package,
+    operator: Option<&Value>,
+    at: &Placement,
+) -> Result<(), Failure> {
     let live = Live::read(cluster).await.map_err(|error| not_applied("the rights", &error))?;
-    let revision = store::name(&package.name, &package.digest);
-    let mut target = None;
-    for object in revisions::objects_of(cluster, &package.name).await? {
-        let (name, uid) = (name_of(&object), object["metadata"]["uid"].as_str());
-        if name == revision {
-            target = uid.map(str::to_owned);
-        } else if !has_roles(cluster, &package.name, name).await? {
-            // A revision that cannot be loaded reconciles no instances, so it needs no roles.
-            let Some(earlier) = load(cluster, namespace, &object).await else { continue };
-            for object in rbac::objects_of_revision(&earlier, &live, at, uid) {
-                apply_one(cluster, &object).await?;
-            }
+    let earlier = match operator {
+        Some(operator) => {
+            let earlier =
+                rights_review::without_roles(cluster, operator, &at.manager_namespace, package).await;
+            earlier.map_err(|error| refused("the roles of earlier revisions cannot be read", &error))?
         }
-    }
-    for object in rbac::objects_of_revision(package, &live, at, target.as_deref()) {
-        apply_one(cluster, &object).await?;
+        None => Vec::new(),
+    };
+    for package in earlier.iter().chain([package]) {
+        for object in rbac::objects_of_revision(package, &live, at) {
+            apply_one(cluster, &object).await?;
+        }
     }
     Ok(())
 }
@@ -68,18 +68,10 @@ async fn stored_revision(cluster: &Cluster, name: &str) -> Result<Option<Value>,
     live.map_err(|error| refused(&format!("OperatorRevision {name} cannot be read"), &error))
 }
 
-/// The package of an `OperatorRevision`, if it can be loaded.
-async fn load(cluster: &Cluster, namespace: &str, object: &Value) -> Option<Package> {
-    let stored = StoredRevision::parse(name_of(object), &object["spec"]).ok()?;
-    load_revision(cluster, namespace, &[stored.package.as_str().into()], &stored.revision()).await.ok()
-}
-
 /// Whether a stored revision has roles of its own.
-pub(super) async fn has_roles(cluster: &Cluster, package: &str, revision: &str) -> Result<bool, Failure> {
-    let kind = ApiKind::built_in(RBAC, "ClusterRole");
-    let name = format!("{}:bindings", rights::role_of_revision(package, revision));
-    let live = cluster.get(&kind, None, &name).await;
-    Ok(live.map_err(|error| refused(&format!("ClusterRole {name} cannot be read"), &error))?.is_some())
+async fn has_roles(cluster: &Cluster, package: &str, revision: &str) -> Result<bool, Failure> {
+    let has_roles = rights_review::has_roles(cluster, package, revision).await;
+    has_roles.map_err(|error| refused(&format!("the roles of {revision} cannot be read"), &error))
 }
 
 fn not_applied(what: &str, error: &CallError) -> Failure {
@@ -151,7 +143,7 @@ async fn is_bound(
 ) -> Result<bool, Failure> {
     let stored = stored_revision(cluster, revision).await?;
     let Some(stored) = stored else { return Ok(false) };
-    let Some(loaded) = load(cluster, namespace, &stored).await else { return Ok(false) };
+    let Some(loaded) = rights_review::load(cluster, namespace, &stored).await else { return Ok(false) };
     let bound = of_package(cluster, package).await?;
     let names: Vec<&str> = bound
         .iter()
@@ -162,7 +154,7 @@ async fn is_bound(
         .collect();
     let role = rights::role_of_revision(package, revision);
     let is_account = |name: &&str| rights::Part::of(&role, name).is_some();
-    let all = rbac::objects_of_revision(&loaded, &Live::default(), &Placement::everywhere(namespace), None);
+    let all = rbac::objects_of_revision(&loaded, &Live::default(), &Placement::everywhere(namespace));
     let mut needed = all.iter().map(name_of).filter(is_account);
     Ok(needed.all(|name| names.contains(&name)))
 }
@@ -194,21 +186,78 @@ async fn of_package(cluster: &Cluster, package: &str) -> Result<Vec<(ApiKind, Va
     Ok(all)
 }
 
-/// Applies the rights of a stored revision to which an `Operator` is to return, if the active revision has
-/// roles of its own. A refusal is only a warning: the manager names the rights that are missing.
-pub(super) async fn restore(cluster: &Cluster, operator: &Value, revision: &str) -> Result<(), Failure> {
-    let package = name_of(operator);
+/// Applies the rights of a stored revision to which an `Operator` is to return, if the active revision has roles of its own. A
+/// person must agree, as to an upgrade, unless the revision has its roles still. A refusal is only a warning: the manager names the
+/// rights that are missing.
+pub(super) async fn restore(
+    server: &Server,
+    operator: &Value,
+    revision: &str,
+    is_accepted: bool,
+) -> Result<(), Failure> {
+    let (cluster, package) = (&server.cluster, name_of(operator));
     let active = operator["status"]["activeRevision"].as_str().unwrap_or_default();
-    if !has_roles(cluster, package, active).await? {
+    let unread = |error: CallError| {
+        out::note(format!(
+            "warning: whether {revision} has its roles cannot be read, so none are applied: {}\n  help: the manager binds the roles \
+             that the revision has; if some are missing, the Operator says RightsMissing",
+            out::printable(&error.to_string())
+        ));
+    };
+    let mut has_roles = [false; 2];
+    for (has_roles, revision) in has_roles.iter_mut().zip([active, revision]) {
+        match rights_review::has_roles(cluster, package, revision).await {
+            Ok(found) => *has_roles = found,
+            Err(error) => {
+                unread(error);
+                return Ok(());
+            }
+        }
+    }
+    let [is_active_bound, has_roles] = has_roles;
+    if !is_active_bound {
         return Ok(());
     }
     let Some(live) = stored_revision(cluster, revision).await? else { return Ok(()) };
     let namespace = live["metadata"]["labels"][stored::PARTS_NAMESPACE].as_str().unwrap_or_default();
-    let Some(loaded) = load(cluster, namespace, &live).await else { return Ok(()) };
-    let names = OperatorSpec::parse(operator).ok().and_then(|spec| spec.namespaces?.names);
-    let at = Placement { namespaces: names, ..Placement::everywhere(namespace) };
-    if let Err(failure) = grant(cluster, &loaded, &at).await {
+    let Some(loaded) = rights_review::load(cluster, namespace, &live).await else { return Ok(()) };
+    let at =
+        Placement { namespaces: rights_review::namespaces_of(operator), ..Placement::everywhere(namespace) };
+    if !has_roles {
+        agree(server, &loaded, Some(operator), &at, is_accepted).await?;
+    }
+    if let Err(failure) = grant(cluster, &loaded, Some(operator), &at).await {
         out::note(format!("warning: {}", failure.message));
     }
     Ok(())
+}
+
+/// Shows the rights that a package would gain, and asks for agreement if that is needed.
+pub(super) async fn agree(
+    server: &Server,
+    package: &Package,
+    operator: Option<&Value>,
+    at: &Placement,
+    is_accepted: bool,
+) -> Result<(), Failure> {
+    let apis = server.cluster.discover().await.unwrap_or_default();
+    let review = rights_review::read(&server.cluster, &apis, package, operator, at).await;
+    for line in review.lines() {
+        out::note(out::printable(&line));
+    }
+    if !review.needs_consent || is_accepted || confirmed()? {
+        return Ok(());
+    }
+    Err(Failure::with_code(NOT_AGREED, "the rights are not accepted: nothing was written"))
+}
+
+/// Asks on the terminal.
+pub(super) fn confirmed() -> Result<bool, Failure> {
+    let answer = ask("Grant these rights? [y/N] ")?;
+    answer.map(|answer| is_yes(&answer)).ok_or_else(|| {
+        Failure::with_code(
+            NOT_AGREED,
+            "the package gets these rights only with --accept-rights: there is no terminal to ask on, and nothing was written",
+        )
+    })
 }

@@ -18,10 +18,11 @@ use crate::operators;
   operetta rollback etcd --to etcd-3f1c22ab90
   kubectl get operatorrevisions -l operetta.dev/package=etcd      # those that are stored
 
-The active revision, the five newest others and those that instances still use are stored.
+The active revision, the five newest others and those that instances still use are stored, with their roles. A revision that was \
+stored with --rights=false has none: then the command shows the rights that the package gets, and asks as `operetta upgrade` does.
 
 Exit codes: 0 the revision is active; 1 it is not stored, or is refused; 2 wrong usage; 3 the Operator is paused; \
-4 --timeout is over, and the manager goes on.")]
+4 --timeout is over, and the manager goes on; 5 the rights of the package are not accepted.")]
 pub(in crate::cli) struct Args {
     /// The package
     #[arg(value_name = "NAME")]
@@ -30,6 +31,10 @@ pub(in crate::cli) struct Args {
     /// The revision: its name, the start of its digest, or its version
     #[arg(long, value_name = "REVISION")]
     to: Option<String>,
+
+    /// Agree to the rights of the revision without being asked, if it has none any more
+    #[arg(long)]
+    accept_rights: bool,
 
     /// Take fields of the Operator over from other managers, such as kubectl
     #[arg(long)]
@@ -65,8 +70,8 @@ pub(super) async fn run(args: &Args) -> End {
     if revision.name != named {
         refuse_source(&live, revision.reference.as_deref())?;
         downgrade::announce(&live, &revision.version);
-        rights::restore(&server.cluster, &live, &revision.name).await?;
-        let operator = apply::operator_of(name, &revision.name, Some(&live), None, Vec::new());
+        rights::restore(&server, &live, &revision.name, args.accept_rights).await?;
+        let operator = apply::operator_of(name, &revision.name, Some(&live), apply::Settings::default());
         apply::operator(&server.cluster, operator, args.force_conflicts).await?;
     }
     until_active(&server, (name, &revision.name), true, &args.waiting).await

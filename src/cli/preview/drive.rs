@@ -39,6 +39,8 @@ pub(super) struct Shared {
     pub(super) reads: Arc<HashMap<String, Paths>>,
     /// The namespace of the manager.
     pub(super) namespace: String,
+    /// The namespaces into which the package writes nothing for instances elsewhere.
+    pub(super) closed: Arc<BTreeSet<String>>,
     /// The values with which the `Operator` of the package overrides its defaults.
     pub(super) defaults: Arc<Map<String, Value>>,
     /// The CRDs as they would be, by the index of the resource.
@@ -145,6 +147,7 @@ impl Driver {
         snapshot.previous_children = observed(&previous);
         snapshot.kinds.clone_from(&self.shared.fleet.kinds[index]);
         self.shared.namespace.clone_into(&mut snapshot.operator_namespace);
+        snapshot.closed = Arc::clone(&self.shared.closed);
         snapshot.limits = Totals::FULL;
         snapshot.apis = resource.reads_cluster.then(|| Ok(Arc::clone(&self.shared.apis)));
         let place = home.unwrap_or(&self.shared.namespace);

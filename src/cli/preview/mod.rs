@@ -403,12 +403,15 @@ pub(super) async fn preview(input: Input<'_>) -> Result<Report, String> {
     report.problems = std::mem::take(&mut fleet.problems).into_iter().collect();
     report.notes.extend(std::mem::take(&mut fleet.notes));
     let is_single = matches!(scope, Scope::Instance { .. });
+    // Without an Operator, the package is given to a manager as a folder.
+    let spec = operator.as_ref().and_then(|operator| OperatorSpec::parse(operator).ok());
     let driver = Arc::new(Driver::new(Shared {
         cluster: cluster.clone(),
         apis: Arc::clone(&apis),
         package: Arc::clone(package),
         fleet,
         reads: Arc::clone(&reads),
+        closed: Arc::new(spec.map(|spec| spec.closed(&namespace)).unwrap_or_default()),
         namespace,
         defaults: defaults(operator.as_ref(), package)?,
         crds,

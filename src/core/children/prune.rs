@@ -376,6 +376,7 @@ mod tests {
             package: Err("it is not loaded".into()),
             defaults: Arc::default(),
             operator_namespace: String::new(),
+            closed: Arc::default(),
             observed: children.into_iter().map(Arc::new).collect(),
             previous_children: Vec::new(),
             kinds: Vec::new(),

@@ -108,6 +108,12 @@ fn spec() -> Value {
                     "selector": label_selector("Namespaces with these labels."),
                 },
             },
+            "systemNamespaces": {
+                "type": "array", "x-kubernetes-list-type": "set", "maxItems": 2,
+                "items": {"type": "string", "maxLength": 63},
+                "description": "kube-system, or the manager's namespace: what is named here is open to children, Jobs and patches of instances \
+                    elsewhere. Who may write there controls the cluster, or the manager.",
+            },
             "takesOver": {
                 "type": "array", "maxItems": 100,
                 "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["crd"],

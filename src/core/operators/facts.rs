@@ -81,15 +81,18 @@ pub struct MissingRights {
     pub rights: Vec<String>,
     /// The watches that the API server refuses to the account, with its words.
     pub refused: Vec<String>,
-    /// What the API server refuses to the manager itself, which then cannot read or report the state of
-    /// instances.
+    /// What the API server refuses to the manager itself, which then cannot read or report the state of instances, or grant and
+    /// take back rights.
     pub manager: Vec<String>,
+    /// Roles of the active revision that are gone.
+    pub gone: Vec<String>,
 }
 
 impl MissingRights {
     /// Whether nothing is missing.
     pub fn is_empty(&self) -> bool {
-        self.rights.is_empty() && self.refused.is_empty() && self.manager.is_empty()
+        let all = [&self.rights, &self.refused, &self.manager, &self.gone];
+        all.into_iter().all(Vec::is_empty)
     }
 
     pub(super) fn message(&self, package: &str) -> String {
@@ -103,8 +106,12 @@ impl MissingRights {
         if !self.manager.is_empty() {
             parts.push(format!("refused to the manager: {}", self.manager.join("; ")));
         }
+        if !self.gone.is_empty() {
+            parts.push(format!("there is no {}", self.gone.join(", ")));
+        }
         format!(
-            "rights are missing: {}; apply what `operetta rbac` prints for the package {package}",
+            "rights are missing: {}; give `operetta upgrade` with the files of {package} again, or apply what `operetta rbac` \
+             prints for the package {package}",
             parts.join("; ")
         )
     }

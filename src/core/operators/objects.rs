@@ -53,6 +53,9 @@ pub fn operator(package: &str, spec: &OperatorSpec) -> Object {
     if let Some(names) = spec.namespaces.as_ref().and_then(|namespaces| namespaces.names.as_ref()) {
         body["spec"]["namespaces"] = json!({"names": names});
     }
+    if !spec.system_namespaces.is_empty() {
+        body["spec"]["systemNamespaces"] = json!(spec.system_namespaces);
+    }
     if !spec.takes_over.is_empty() {
         body["spec"]["takesOver"] = json!(spec.takes_over);
     }

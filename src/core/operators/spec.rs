@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::upgrade::{MaxUnavailable, Policy};
+use crate::reach;
 
 /// The `spec` of an `Operator`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -24,6 +25,9 @@ pub struct OperatorSpec {
     pub defaults: Map<String, Value>,
     /// The namespaces whose instances are reconciled; `None` for all.
     pub namespaces: Option<NamespacesSpec>,
+    /// The namespaces that are open to the package, though they are closed to others.
+    #[serde(rename = "systemNamespaces")]
+    pub system_namespaces: BTreeSet<String>,
     /// The CRDs that other packages hand over to this one.
     #[serde(rename = "takesOver")]
     pub takes_over: Vec<TakeOver>,
@@ -104,6 +108,19 @@ impl UpgradeSpec {
 }
 
 impl OperatorSpec {
+    /// The namespaces into which the package writes nothing for instances elsewhere.
+    pub fn closed(&self, manager_namespace: &str) -> BTreeSet<String> {
+        let served = self.namespaces.as_ref().and_then(|namespaces| namespaces.names.as_ref());
+        let is_named = |name: &&str| {
+            self.system_namespaces.contains(*name) || served.is_some_and(|served| served.contains(*name))
+        };
+        reach::closed(manager_namespace)
+            .into_iter()
+            .filter(|name| !is_named(name))
+            .map(str::to_owned)
+            .collect()
+    }
+
     /// Reads the spec of a live `Operator`. The CRD guarantees the types.
     ///
     /// # Errors

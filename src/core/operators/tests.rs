@@ -101,6 +101,7 @@ fn missing_rights_are_named_while_they_are_missing() {
             user,
             rights,
             refused: vec!["refs v1 Secret: 403".into()],
+            gone: vec!["ClusterRole operetta:a:edit".into()],
             manager: vec![],
         })),
     );
@@ -111,7 +112,8 @@ fn missing_rights_are_named_while_they_are_missing() {
     assert_eq!(
         condition(&status).unwrap(),
         "rights are missing: system:serviceaccount:o:operetta-a may not: list secrets in n; refused: refs v1 Secret: 403; \
-         apply what `operetta rbac` prints for the package a"
+         there is no ClusterRole operetta:a:edit; give `operetta upgrade` with the files of a again, or apply what `operetta rbac` \
+         prints for the package a"
     );
     assert_eq!(status["missingRights"], json!(["list secrets in n"]));
     assert!(

@@ -10,6 +10,7 @@ use super::instance::Instance;
 use super::member::Member;
 use super::request::{CallFailure, ExecReply, HttpReply, Pod, Request};
 use super::run::{Of, Phase, RecordedFact};
+use crate::reach::Reach;
 use crate::template::{Engine, Scope};
 
 /// What a run sees at one moment.
@@ -23,6 +24,8 @@ pub struct World<'a> {
     pub record: &'a std::collections::BTreeMap<String, RecordedFact>,
     /// The instance.
     pub instance: &'a Instance,
+    /// How far what the run writes may reach.
+    pub reach: Reach<'a>,
     /// Children, Jobs, and the answers to requests.
     pub cluster: &'a dyn ClusterView,
     /// Whether the scope has answers of observations. They were made before the effects that this state shows.

@@ -1,14 +1,15 @@
 //! Which roles of which revisions of a package are bound to its account. Each revision brings its roles; the manager binds those
 //! of the revisions that are in use and no others, so the account has the rights that are needed and no right is left over,
-//! whether a revision came by command or from Git, forward or back. It cannot bind anything else: see `objects.rs`.
+//! whether a revision came by command or from Git, forward or back, and whatever somebody has done to the objects. It cannot bind
+//! anything else: see `objects.rs`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
 use super::objects::{API, GROUP, Owner, account, labels, role_of_revision};
 use super::part::Part;
-use crate::package::store::objects::{self, REVISION};
+use crate::package::store::objects::REVISION;
 
 /// An annotation of an `Operator`, which names a revision whose roles were applied: its change makes the manager look for them.
 pub const ROLES_APPLIED: &str = "operetta.dev/roles-applied";
@@ -23,30 +24,38 @@ pub struct InUse {
     pub left: BTreeSet<(String, String)>,
     /// The namespaces whose instances are served; `None` is all.
     pub namespaces: Option<BTreeSet<String>>,
+    /// The active revision, and the roles of the manager that it brings.
+    pub active: Option<(String, BTreeSet<String>)>,
 }
 
 /// The objects that exist.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// The uids of the stored revisions, by name.
-    pub revisions: BTreeMap<String, String>,
+    /// The names of the stored revisions.
+    pub revisions: BTreeSet<String>,
     /// The `ClusterRole`s of the package.
     pub roles: Vec<Value>,
     /// The bindings of the package, with their `kind`.
     pub bindings: Vec<Value>,
+    /// Roles that were created before this time are old. It is written as Kubernetes writes times.
+    pub old: String,
 }
 
-/// The changes to make.
+/// The changes to make, and what cannot be changed.
 #[derive(Debug, Default, PartialEq)]
 pub struct Changes {
     /// The revisions whose roles are to be bound, which are those in use, and earlier ones whose children are left.
     pub bound: BTreeSet<String>,
+    /// Bindings of other roles under names that are needed. They are deleted first.
+    pub replace: Vec<Value>,
     /// Bindings to apply, each with the role that it binds.
     pub apply: Vec<(Value, Value)>,
     /// Bindings to delete.
     pub delete: Vec<Value>,
-    /// Roles that the garbage collector would not delete with their revision, and the `ownerReferences` that they lack.
-    pub adopt: Vec<(Value, Value)>,
+    /// Old roles of revisions that are neither stored nor in use.
+    pub orphaned: Vec<Value>,
+    /// The names of roles that the active revision needs and that do not exist. Only who has the rights in them can create them.
+    pub gone: BTreeSet<String>,
 }
 
 /// A role of a revision.
@@ -66,8 +75,17 @@ impl<'a> Role<'a> {
 /// The changes by which exactly the roles of what is in use are bound to the account of a package, which is in the manager's
 /// namespace.
 pub fn changes(package: &str, manager_namespace: &str, in_use: &InUse, found: &Found) -> Changes {
-    let roles: Vec<Role<'_>> =
-        found.roles.iter().filter_map(|role| of_revision(package, role, found)).collect();
+    let roles: Vec<Role<'_>> = found.roles.iter().filter_map(|role| of_revision(package, role)).collect();
+    let ours = Owner::Package(package.to_owned());
+    // Tenants may create bindings with any label in their own namespaces, but none of a role of the package.
+    let is_ours = |live: &&Value| {
+        let name = live["metadata"]["name"].as_str().unwrap_or_default();
+        let is_own_role = live["roleRef"]["kind"] == "ClusterRole" && live["roleRef"]["name"] == name;
+        let revision = live["metadata"]["labels"][REVISION].as_str();
+        let is_named = revision.is_some_and(|it| Part::of(&role_of_revision(package, it), name).is_some());
+        is_own_role && is_named && Owner::of(live) == ours
+    };
+    let there: Vec<&Value> = found.bindings.iter().filter(is_ours).collect();
     let mut bound: BTreeSet<String> = in_use.revisions.clone();
     for (group, plural) in &in_use.left {
         let grants = |role: &&Role<'_>| {
@@ -78,8 +96,12 @@ pub fn changes(package: &str, manager_namespace: &str, in_use: &InUse, found: &F
         if roles.iter().filter(grants).any(|role| bound.contains(role.revision)) {
             continue;
         }
-        let newest = roles.iter().filter(grants).max_by_key(|role| (role.created(), role.revision));
-        bound.extend(newest.map(|role| role.revision.to_owned()));
+        // One that is bound still was accepted. A stored one may have been refused.
+        let is_bound =
+            |role: &Role<'_>| there.iter().any(|live| live["metadata"]["labels"][REVISION] == role.revision);
+        let stored = roles.iter().filter(grants).filter(|role| found.revisions.contains(role.revision));
+        let best = stored.max_by_key(|role| (is_bound(role), role.created(), role.revision));
+        bound.extend(best.map(|role| role.revision.to_owned()));
     }
     let subjects =
         json!([{"kind": "ServiceAccount", "name": account(package), "namespace": manager_namespace}]);
@@ -87,11 +109,10 @@ pub fn changes(package: &str, manager_namespace: &str, in_use: &InUse, found: &F
     for role in roles.iter().filter(|role| bound.contains(role.revision)) {
         let name = role.object["metadata"]["name"].as_str().unwrap_or_default();
         let Some(part) = &role.part else { continue };
-        let owners = objects::owners(role.revision, &found.revisions[role.revision]);
         let mut add = |namespace: Option<&str>| {
             let mut labels = labels(package);
             labels[REVISION] = role.revision.into();
-            let mut metadata = json!({"name": name, "labels": labels, "ownerReferences": owners});
+            let mut metadata = json!({"name": name, "labels": labels});
             if let Some(namespace) = namespace {
                 metadata["namespace"] = namespace.into();
             }
@@ -114,47 +135,61 @@ pub fn changes(package: &str, manager_namespace: &str, in_use: &InUse, found: &F
         one["kind"] == other["kind"]
             && ["name", "namespace"].iter().all(|field| one["metadata"][field] == other["metadata"][field])
     };
-    let ours = Owner::Package(package.to_owned());
-    let is_ours = |live: &&Value| live["metadata"]["labels"][REVISION].is_string() && Owner::of(live) == ours;
-    let there: Vec<&Value> = found.bindings.iter().filter(is_ours).collect();
     let is_wanted = |live: &&&Value| wanted.iter().any(|(binding, _)| is_same(binding, live));
     let delete = there.iter().filter(|live| !is_wanted(live)).map(|live| (*live).clone()).collect();
+    let refers = |live: &Value, binding: &Value| live["roleRef"] == binding["roleRef"];
     let is_there = |binding: &Value| {
-        there.iter().any(|live| is_same(binding, live) && live["subjects"] == binding["subjects"])
+        let is_it = |live: &&Value| {
+            is_same(binding, live) && refers(live, binding) && live["subjects"] == binding["subjects"]
+        };
+        there.iter().copied().any(|live| is_it(&live))
     };
+    // The role of a binding cannot be changed.
+    let is_of_another =
+        |live: &&Value| wanted.iter().any(|(binding, _)| is_same(binding, live) && !refers(live, binding));
+    let replace = found.bindings.iter().filter(is_of_another).cloned().collect();
     let apply = wanted.iter().filter(|(binding, _)| !is_there(binding)).cloned().collect();
-    let adopt = roles.iter().filter_map(|role| {
-        let uid = &found.revisions[role.revision];
-        let there = role.object["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
-        if there.iter().any(|owner| owner["uid"] == uid.as_str()) {
-            return None;
-        }
-        let mut owners = objects::owners(role.revision, uid);
-        owners.as_array_mut()?.extend(there);
-        Some((role.object.clone(), owners))
-    });
-    let adopt = adopt.collect();
+    let is_orphaned = |role: &&Role<'_>| {
+        let is_needed = found.revisions.contains(role.revision) || bound.contains(role.revision);
+        !is_needed && role.created().is_some_and(|created| created < found.old.as_str())
+    };
+    let orphaned = roles.iter().filter(is_orphaned).map(|role| role.object.clone()).collect();
+    let gone = in_use.active.as_ref().map(|active| gone(active, &roles, found)).unwrap_or_default();
     bound.retain(|revision| roles.iter().any(|role| role.revision == revision));
-    Changes { bound, apply, delete, adopt }
+    Changes { bound, replace, apply, delete, orphaned, gone }
 }
 
-/// The role of a stored revision of the package, if the object is one.
-fn of_revision<'a>(package: &str, object: &'a Value, found: &Found) -> Option<Role<'a>> {
+/// Which roles of the active revision do not exist. A revision that has none at all has its rights from elsewhere.
+fn gone(
+    (revision, needed): &(String, BTreeSet<String>),
+    roles: &[Role<'_>],
+    found: &Found,
+) -> BTreeSet<String> {
+    if !roles.iter().any(|role| role.revision == revision) {
+        return BTreeSet::new();
+    }
+    let names = found.roles.iter().filter_map(|role| role["metadata"]["name"].as_str());
+    let there: BTreeSet<&str> = names.collect();
+    needed.iter().filter(|name| !there.contains(name.as_str())).cloned().collect()
+}
+
+/// The role of a revision of the package, if the object is one.
+fn of_revision<'a>(package: &str, object: &'a Value) -> Option<Role<'a>> {
     if Owner::of(object) != Owner::Package(package.to_owned()) {
         return None;
     }
     let revision = object["metadata"]["labels"][REVISION].as_str()?;
-    found.revisions.get(revision)?;
     let (prefix, name) = (role_of_revision(package, revision), object["metadata"]["name"].as_str()?);
-    name.strip_prefix(&prefix)?;
+    let part = name.strip_prefix(&prefix)?;
+    (part.is_empty() || part.starts_with(':')).then_some(())?;
     Some(Role { object, revision, part: Part::of(&prefix, name) })
 }
 
-/// Whether a role has a rule for a verb on a resource.
+/// Whether a role has a rule for a verb on a resource by name. One with a wildcard would grant more than that.
 fn allows(role: &Value, (group, plural, verb): (&str, &str, &str)) -> bool {
     let has = |rule: &Value, field: &str, word: &str| {
         let words = rule[field].as_array().into_iter().flatten();
-        words.into_iter().any(|known| known == word || known == "*")
+        words.into_iter().any(|known| known == word)
     };
     let rules = role["rules"].as_array().into_iter().flatten();
     rules.into_iter().any(|rule| {
@@ -175,7 +210,7 @@ mod tests {
         json!({
             "metadata": {
                 "name": format!("{}{suffix}", role_of_revision("web", revision)), "labels": labels,
-                "creationTimestamp": created, "ownerReferences": objects::owners(revision, revision),
+                "creationTimestamp": created,
             },
             "rules": [{"apiGroups": [""], "resources": [resource], "verbs": ["get", "delete"]}],
         })
@@ -183,7 +218,7 @@ mod tests {
 
     fn found() -> Found {
         Found {
-            revisions: [A, B].map(|name| (name.to_owned(), name.to_owned())).into(),
+            revisions: [A, B].map(str::to_owned).into(),
             roles: vec![
                 role(A, "", "2026-01-01", "services"),
                 role(A, ":in:sys", "2026-01-01", "secrets"),
@@ -192,6 +227,7 @@ mod tests {
                 role(B, ":cluster", "2026-01-02", "nodes"),
             ],
             bindings: Vec::new(),
+            old: "2026-01-09".to_owned(),
         }
     }
 
@@ -220,8 +256,7 @@ mod tests {
         let first = changes("web", "sys", &in_use(&[A]), &found);
         assert_eq!(applied(&first), ["ClusterRole /aaaaaaaaaa", "Role sys/aaaaaaaaaa:in:sys"]);
         assert_eq!(first.apply[0].0["subjects"][0]["name"], "operetta-web");
-        assert_eq!(first.apply[0].0["metadata"]["ownerReferences"][0]["uid"], A);
-        assert!(first.delete.is_empty() && first.adopt.is_empty());
+        assert!(first.delete.is_empty() && first.orphaned.is_empty() && first.gone.is_empty());
         found.bindings = first.apply.into_iter().map(|(binding, _)| binding).collect();
         assert_eq!(applied(&changes("web", "sys", &in_use(&[A]), &found)), [""; 0]);
         // Both are bound while instances are moved, then the new one alone.
@@ -232,7 +267,48 @@ mod tests {
         assert_eq!(names(&then.delete), ["ClusterRole /aaaaaaaaaa", "Role sys/aaaaaaaaaa:in:sys"]);
         // Somebody has given the right to another account.
         found.bindings[0]["subjects"][0]["name"] = "other".into();
-        assert_eq!(applied(&changes("web", "sys", &in_use(&[A]), &found)), ["ClusterRole /aaaaaaaaaa"]);
+        let mended = changes("web", "sys", &in_use(&[A]), &found);
+        assert_eq!((applied(&mended), mended.replace.len()), (vec!["ClusterRole /aaaaaaaaaa".to_owned()], 0));
+        // Somebody has made it again with another role.
+        found.bindings[0]["roleRef"]["name"] = "cluster-admin".into();
+        let mended = changes("web", "sys", &in_use(&[A]), &found);
+        assert_eq!(names(&mended.replace), ["ClusterRole /aaaaaaaaaa"]);
+        assert_eq!(applied(&mended), ["ClusterRole /aaaaaaaaaa"]);
+        assert!(mended.delete.is_empty());
+    }
+
+    #[test]
+    fn what_somebody_has_deleted_takes_no_right_and_is_told() {
+        // A revision in use whose object is gone: its roles stay bound, and the manager stores it again.
+        let mut found = found();
+        found.revisions.remove(A);
+        let first = changes("web", "sys", &in_use(&[A]), &found);
+        assert_eq!(first.apply.len(), 2);
+        assert!(first.orphaned.is_empty());
+        // One that is not in use: its roles go, but those that were applied a moment ago may come before their revision.
+        let orphaned = |found: &Found| {
+            let roles = changes("web", "sys", &in_use(&[B]), found).orphaned;
+            roles.iter().map(|role| role["metadata"]["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        let of_a = [
+            "operetta:web:aaaaaaaaaa",
+            "operetta:web:aaaaaaaaaa:in:sys",
+            "operetta:web:aaaaaaaaaa:instances",
+        ];
+        assert_eq!(orphaned(&found), of_a);
+        found.old = "2026-01-01".into();
+        assert_eq!(orphaned(&found), [""; 0]);
+        // The active revision lacks a role that no review of the account's rights misses.
+        let needed =
+            ["operetta:web:aaaaaaaaaa:instances", "operetta:web:aaaaaaaaaa:bindings"].map(str::to_owned);
+        let active = |revision: &str| InUse {
+            active: Some((revision.to_owned(), needed.clone().into())),
+            ..in_use(&[revision])
+        };
+        let gone = changes("web", "sys", &active(A), &found).gone;
+        assert_eq!(gone, BTreeSet::from(["operetta:web:aaaaaaaaaa:bindings".to_owned()]));
+        // One without roles has its rights from elsewhere.
+        assert!(changes("web", "sys", &active("web-cccccccccc"), &found).gone.is_empty());
     }
 
     #[test]
@@ -242,7 +318,7 @@ mod tests {
         let changes_of = |in_use: &InUse, found: &Found| changes("web", "sys", in_use, found);
         assert_eq!(changes_of(&in_use, &found()).bound, BTreeSet::from([A.to_owned(), B.to_owned()]));
         let mut newer = found();
-        newer.revisions.insert("web-cccccccccc".into(), "c".into());
+        newer.revisions.insert("web-cccccccccc".into());
         newer.roles.push(role("web-cccccccccc", "", "2026-01-03", "services"));
         let bound = changes_of(&in_use, &newer).bound;
         assert_eq!(
@@ -277,15 +353,23 @@ mod tests {
         let mut foreign = role(A, "", "2026-01-01", "secrets");
         foreign["metadata"]["labels"] = labels("other");
         found.roles = vec![foreign.clone()];
-        assert_eq!(changes("web", "sys", &in_use(&[A]), &found), Changes::default());
+        let none = Changes::default();
+        assert_eq!(changes("web", "sys", &in_use(&[A]), &found), none);
         foreign["kind"] = "ClusterRoleBinding".into();
         found.bindings = vec![foreign];
         assert_eq!(changes("web", "sys", &in_use(&[]), &found).delete, [Value::Null; 0]);
-        // A role of a revision that is not stored, and one without an owner.
-        let mut unowned = role(B, "", "2026-01-01", "secrets");
-        unowned["metadata"]["ownerReferences"] = Value::Null;
-        found.roles = vec![role("web-dddddddddd", "", "2026-01-01", "secrets"), unowned];
-        let found = changes("web", "sys", &in_use(&["web-dddddddddd"]), &found);
-        assert_eq!((found.apply.len(), found.adopt.len(), found.bound.len()), (0, 1, 0));
+        // A tenant has made one with our labels.
+        let mut labels = labels("web");
+        labels[REVISION] = A.into();
+        for name in ["mine", "operetta:web:aaaaaaaaaa"] {
+            let meta = json!({"name": name, "namespace": "theirs", "labels": labels});
+            let role = json!({"apiGroup": GROUP, "kind": "Role", "name": name});
+            found.bindings =
+                vec![json!({"kind": "RoleBinding", "metadata": meta, "roleRef": role, "subjects": []})];
+            assert_eq!(changes("web", "sys", &in_use(&[]), &found).delete, [Value::Null; 0]);
+        }
+        // The name of the role begins with that of the revision by chance.
+        found.roles = vec![role(A, "x", "2026-01-01", "secrets")];
+        assert_eq!(changes("web", "sys", &in_use(&[A]), &found), none);
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::objects::Placement;
 use super::rules::{Place, Right, Rights};
 use crate::package::plan::{Action, Http, Step};
+use crate::package::powers::Power;
 use crate::package::{Call, Package, RefSource};
 use crate::template::UrlPart;
 
@@ -16,6 +17,10 @@ const NAMED: usize = 5;
 pub struct Demands {
     /// The rights of its account. The place of each is all namespaces, one, or none.
     pub(super) rights: Rights,
+    /// Those of its rights by which an instance writes into namespaces that it chooses.
+    pub(super) chosen: Rights,
+    /// What its pods may do beside what is in them.
+    pub(super) powers: BTreeSet<Power>,
     /// The hosts that its steps and observations call.
     pub(super) calls: BTreeSet<String>,
     /// Group and plural of its own kinds.
@@ -28,12 +33,33 @@ impl Demands {
     /// The demands of a revision with these derived rights.
     pub fn of(package: &Package, rights: &Rights, at: &Placement) -> Self {
         let own = package.resources.iter().map(|resource| &resource.kind);
+        let is_chosen = |right: &&Right| right.place == Place::Everywhere && !is_read(right);
         Self {
+            chosen: rights.iter().filter(is_chosen).cloned().collect(),
+            powers: package.powers.all(),
             rights: rights.iter().flat_map(|right| placed(right, at)).collect(),
             calls: calls(package),
             own: own.map(|kind| (kind.group.clone(), kind.plural.clone())).collect(),
             manager: at.manager_namespace.clone(),
         }
+    }
+
+    /// The same, without rights that are not granted.
+    #[must_use]
+    pub fn granted_by(&self, granted: &Rights) -> Self {
+        let of = |rights: &Rights| rights.iter().filter(|right| granted.grants(right)).cloned().collect();
+        Self { rights: of(&self.rights), chosen: of(&self.chosen), ..self.clone() }
+    }
+
+    /// The demands of several revisions at once.
+    #[must_use]
+    pub fn with(mut self, other: Self) -> Self {
+        self.rights.extend(other.rights.iter().cloned());
+        self.chosen.extend(other.chosen.iter().cloned());
+        self.powers.extend(other.powers);
+        self.calls.extend(other.calls);
+        self.own.extend(other.own);
+        self
     }
 
     /// Whether a right is to a kind of the package itself.
@@ -43,8 +69,13 @@ impl Demands {
     }
 }
 
+/// Whether a right is only to read.
+pub(super) fn is_read(right: &Right) -> bool {
+    matches!(right.verb.as_str(), "get" | "list" | "watch")
+}
+
 /// A right in the places where it is granted.
-fn placed(right: &Right, at: &Placement) -> Vec<Right> {
+pub(super) fn placed(right: &Right, at: &Placement) -> Vec<Right> {
     let in_namespace = |name: &String| Right { place: Place::Namespace(name.clone()), ..right.clone() };
     match (&right.place, &at.namespaces) {
         (Place::Home, Some(all)) => all.iter().map(in_namespace).collect(),

@@ -39,9 +39,10 @@ pub fn rights() -> Rights {
     // The patch records where a stored revision is from.
     cluster("operetta.dev", "operatorrevisions", &["get", "list", "watch", "create", "patch", "delete"]);
     cluster("operetta.dev", "packagepolicies", &["list", "watch"]);
-    // To see what is granted to packages. The right to bind comes with each revision, for its roles alone.
+    // To see what is granted to packages, and when somebody changes it. The right to bind comes with each revision, for its
+    // roles alone.
     for resource in ["clusterroles", "clusterrolebindings", "rolebindings"] {
-        cluster(GROUP, resource, &["list"]);
+        cluster(GROUP, resource, &["list", "watch"]);
     }
     cluster("operetta.dev", "operators", &["get", "list", "watch"]);
     cluster("operetta.dev", "operators/status", &["patch"]);
@@ -76,6 +77,8 @@ pub fn rights() -> Rights {
     add(everywhere, "events.k8s.io", "events", &["create", "patch"]);
     let manager = &Place::Manager;
     add(manager, "coordination.k8s.io", "leases", &["get", "create", "update"]);
+    // To see when a role is gone by which it acts as the account of a package.
+    add(manager, GROUP, "roles", &["list", "watch"]);
     // The files of revisions, and the key that proves the origin of generated values.
     add(manager, "", "configmaps", &["get", "list", "watch", "create", "patch", "delete"]);
     add(manager, "", "secrets", &["create"]);

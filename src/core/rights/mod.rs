@@ -9,6 +9,7 @@ pub mod confinement;
 mod demands;
 mod derive;
 mod difference;
+mod granted;
 pub mod manager;
 mod objects;
 mod part;
@@ -19,9 +20,10 @@ pub use check::check;
 pub use demands::Demands;
 pub use derive::{Derived, derive, former};
 pub use difference::{Review, review};
+pub use granted::Live;
 pub use objects::{
     Owner, Placement, TO_MANAGER, account, is_of_package, namespaces, objects, objects_of_revision, role,
-    role_of_revision, user,
+    role_of_revision, roles_of_manager, to_instances, user,
 };
 pub use part::Part;
 pub use remarkable::note;

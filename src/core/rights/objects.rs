@@ -138,16 +138,11 @@ pub fn objects(package: &Package, rights: &Rights, at: &Placement) -> Vec<Value>
     objects
 }
 
-/// The objects that give one revision of a package its rights. The manager binds the roles while the revision
-/// is in use ([`super::bindings`]). All roles are cluster-wide, so that none needs a namespace that does not
-/// exist yet. `owner`: the uid of the `OperatorRevision`, with which the garbage collector deletes the roles;
-/// the manager adds it if it is not known.
-pub fn objects_of_revision(
-    package: &Package,
-    rights: &Rights,
-    at: &Placement,
-    owner: Option<&str>,
-) -> Vec<Value> {
+/// The objects that give one revision of a package its rights. The manager binds the roles while the revision is in use
+/// ([`super::bindings`]), and deletes them before it deletes the revision. The `OperatorRevision` is not their owner: if somebody
+/// deletes it, the manager stores it again, and it could not create the roles again. All roles are cluster-wide, so that none
+/// needs a namespace that does not exist yet.
+pub fn objects_of_revision(package: &Package, rights: &Rights, at: &Placement) -> Vec<Value> {
     let revision = store::name(&package.name, &package.digest);
     let (account, role) = (self::account(&package.name), role_of_revision(&package.name, &revision));
     let maker = Maker { package: &package.name, account: &account, role: &role, at };
@@ -161,9 +156,6 @@ pub fn objects_of_revision(
         for (name, value) in store::objects::KEPT {
             role["metadata"]["annotations"][name] = value.into();
         }
-        if let Some(owner) = owner {
-            role["metadata"]["ownerReferences"] = store::objects::owners(&revision, owner);
-        }
     }
     let mut all = vec![maker.account()];
     all.extend(roles);
@@ -172,6 +164,21 @@ pub fn objects_of_revision(
     all.extend(maker.impersonation());
     all.extend(maker.of_users(&package.resources));
     all
+}
+
+/// The rights of the manager to the instances of a kind.
+pub fn to_instances(kind: &ApiKind) -> Rights {
+    let mut rights = Rights::default();
+    rights.add(&Place::Everywhere, &kind.group, &kind.plural, &INSTANCES);
+    rights.add(&Place::Everywhere, &kind.group, &format!("{}/status", kind.plural), &["patch"]);
+    rights
+}
+
+/// The names of the `ClusterRole`s of the manager that a revision of a package brings. No review of the account's rights misses
+/// them.
+pub fn roles_of_manager(package: &Package) -> BTreeSet<String> {
+    let role = role_of_revision(&package.name, &store::name(&package.name, &package.digest));
+    ["instances", "bindings"].map(|of| format!("{role}:{of}")).into()
 }
 
 /// The namespaces of the objects, beside the manager's.
@@ -284,13 +291,19 @@ impl Maker<'_> {
         let instances = format!("{}:instances", self.role);
         let owned: Vec<&str> = all.iter().copied().chain([instances.as_str(), name.as_str()]).collect();
         let rule = |resource: &str, names: Value, verbs: &[&str]| json!({"apiGroups": [GROUP], "resources": [resource], "resourceNames": names, "verbs": verbs});
-        let mut rules = vec![rule("clusterroles", json!(owned), &["patch", "delete"])];
+        let mut rules = vec![rule("clusterroles", json!(owned), &["delete"])];
         if !all.is_empty() {
             rules.push(rule("clusterroles", json!(all), &["bind"]));
         }
-        for (resource, names) in [("clusterrolebindings", in_cluster), ("rolebindings", in_namespaces)] {
+        // A binding that the Operator no longer permits must be deletable.
+        let in_no_cluster = of_part(&|part| *part == Part::Home && is_limited);
+        for (resource, names, verbs) in [
+            ("clusterrolebindings", in_cluster, &["create", "patch", "delete"][..]),
+            ("clusterrolebindings", in_no_cluster, &["delete"]),
+            ("rolebindings", in_namespaces, &["create", "patch", "delete"]),
+        ] {
             if !names.is_empty() {
-                rules.push(rule(resource, json!(names), &["create", "patch", "delete"]));
+                rules.push(rule(resource, json!(names), verbs));
             }
         }
         let mut role = self.cluster_role(&name, &rules);
@@ -302,8 +315,7 @@ impl Maker<'_> {
     fn instances(&self, role: &str, resources: &[Resource]) -> Value {
         let mut rights = Rights::default();
         for Resource { kind, .. } in resources {
-            rights.add(&Place::Everywhere, &kind.group, &kind.plural, &INSTANCES);
-            rights.add(&Place::Everywhere, &kind.group, &format!("{}/status", kind.plural), &["patch"]);
+            rights.extend(to_instances(kind).iter().cloned());
             add_crd(&mut rights, &format!("{}.{}", kind.plural, kind.group));
         }
         let mut instances = self.cluster_role(&format!("{role}:instances"), &rights.rules());

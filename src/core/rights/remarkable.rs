@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::demands::{Demands, places_text};
+use super::demands::{Demands, is_read, places_text};
 use super::objects::Placement;
 use super::rules::{Place, Right, in_order};
 use crate::api::BuiltIn;
 use crate::children::names::MANAGER_NAMESPACE;
 use crate::diag::Diagnostic;
 use crate::package::Package;
+use crate::reach;
 
 /// The beginning of a remark about wildcards, of which lint warns by itself.
 const WILDCARDS: &str = "uses wildcards";
@@ -36,14 +37,16 @@ pub(super) fn remarks(demands: &Demands) -> BTreeSet<String> {
         format!("{what}: {} {resource}{}", in_order(&verbs).join(", "), places_text(&places))
     };
     let calls = demands.calls.iter().map(|host| format!("calls {host}"));
-    found.into_iter().map(sentence).chain(calls).collect()
+    let powers = demands.powers.iter().map(|power| power.sentence().to_owned());
+    found.into_iter().map(sentence).chain(calls).chain(powers).collect()
 }
 
 /// Why a right is remarkable.
 fn remarkable(demands: &Demands, right: &Right) -> Vec<&'static str> {
     let Right { place, group, resource, verb, .. } = right;
     let is = |word: &str, known: &str| word == known || word == "*";
-    let is_read = matches!(verb.as_str(), "get" | "list" | "watch");
+    let is_read = is_read(right);
+    let is_closed = |name: &str| reach::closed(&demands.manager).contains(&name);
     let mut found = Vec::new();
     if [group, resource, verb].into_iter().any(|word| word == "*") {
         found.push(WILDCARDS);
@@ -65,10 +68,16 @@ fn remarkable(demands: &Demands, right: &Right) -> Vec<&'static str> {
         found.push("changes what the API server accepts");
     }
     match place {
-        Place::Namespace(name) if *name == demands.manager => {
-            found.push("has rights in the manager's namespace");
+        Place::Namespace(name) if is_closed(name) && !is_read => {
+            found.push("writes into a system namespace, which --system-namespaces or --namespaces opens");
         }
-        Place::Namespace(name) if name == "kube-system" => found.push("has rights in kube-system"),
+        Place::Namespace(name) if is_closed(name) => found.push("reads in a system namespace"),
+        Place::Everywhere if demands.chosen.grants(right) => {
+            found.push("writes into namespaces that an instance chooses");
+        }
+        Place::Cluster if !is_read && BuiltIn::has_group(group) && !demands.is_own(right) => {
+            found.push("writes objects that belong to no namespace");
+        }
         _ => {}
     }
     if group != "*" && !BuiltIn::has_group(group) && !demands.is_own(right) {
@@ -90,7 +99,7 @@ pub fn note(package: &Package) -> Option<Diagnostic> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::package;
+    use super::super::tests::{of_scope, package};
     use super::*;
 
     const POD: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: []}\n";
@@ -135,8 +144,7 @@ mod tests {
             "calls hooks.example.org",
             "changes what others may do: bind clusterroles.rbac.authorization.k8s.io view in all namespaces",
             "changes what others may do: patch roles.rbac.authorization.k8s.io in all namespaces",
-            "has rights in kube-system: list, watch configmaps in kube-system",
-            "has rights in the manager's namespace: list, watch configmaps in managers",
+            "reads in a system namespace: list, watch configmaps in kube-system, managers",
             "reads or writes Secrets of all namespaces: list, watch secrets in all namespaces",
             "runs commands in pods: get, create pods/exec in all namespaces",
             "uses kinds of others: list, watch certificates.cert-manager.io in all namespaces",
@@ -144,7 +152,56 @@ mod tests {
         ] {
             assert!(found.contains(expected), "{expected}: {found:#?}");
         }
-        assert_eq!(found.len(), 13, "{found:#?}");
+        assert_eq!(found.len(), 12, "{found:#?}");
+    }
+
+    #[test]
+    fn what_reaches_beyond_the_namespace_of_the_instance_is_named() {
+        let resource = "      children: [{id: a, template: templates/a.yaml}]\n";
+        let of = |text: &str, is_cluster: bool| {
+            let scope = if is_cluster { "Cluster" } else { "Namespaced" };
+            let package = of_scope(scope, "", resource, &[("templates/a.yaml", text)]);
+            let rights = super::super::derive(&[&package], &|_| None).rights;
+            remarks(&Demands::of(&package, &rights, &Placement::everywhere("managers")))
+        };
+        let pod = |namespace: &str, spec: &str| {
+            format!(
+                "apiVersion: v1\nkind: Pod\nmetadata: {{name: a, namespace: \"{namespace}\"}}\nspec: {spec}\n"
+            )
+        };
+        let verbs = "create, patch, delete pods";
+        for (text, is_cluster, expected) in [
+            (
+                pod("{{ spec.a }}", "{serviceAccountName: \"{{ spec.a }}\"}"),
+                true,
+                vec![
+                    "runs pods with a ServiceAccount that an instance chooses".to_owned(),
+                    format!("writes into namespaces that an instance chooses: {verbs} in all namespaces"),
+                ],
+            ),
+            (
+                pod("kube-system", "{hostPID: true, volumes: [{name: a, hostPath: {path: /}}]}"),
+                false,
+                vec![
+                    "mounts folders of nodes (hostPath)".to_owned(),
+                    "reads in a system namespace: get, list, watch pods in kube-system".to_owned(),
+                    "shares network, processes or memory with nodes (hostNetwork, hostPID, hostIPC)"
+                        .to_owned(),
+                    format!(
+                        "writes into a system namespace, which --system-namespaces or --namespaces opens: {verbs} in kube-system"
+                    ),
+                ],
+            ),
+            (
+                "apiVersion: v1\nkind: Namespace\nmetadata: {name: \"{{ name }}\"}\n".to_owned(),
+                true,
+                vec![
+                    "writes objects that belong to no namespace: create, patch, delete namespaces".to_owned(),
+                ],
+            ),
+        ] {
+            assert_eq!(of(&text, is_cluster).into_iter().collect::<Vec<_>>(), expected, "{text}");
+        }
     }
 
     #[test]

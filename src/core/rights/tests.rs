@@ -13,7 +13,7 @@ pub(super) fn package(spec: &str, resource: &str, templates: &[(&str, &str)]) ->
     of_scope("Namespaced", spec, resource, templates)
 }
 
-fn of_scope(scope: &str, spec: &str, resource: &str, templates: &[(&str, &str)]) -> Package {
+pub(super) fn of_scope(scope: &str, spec: &str, resource: &str, templates: &[(&str, &str)]) -> Package {
     let operator = format!(
         "apiVersion: operetta.dev/v1alpha1\nkind: OperatorPackage\nmetadata: {{name: web}}\nspec:\n  version: 0.1.0\n{spec}  \
          resources:\n    - crd: crds/web.yaml\n{resource}"

@@ -271,10 +271,7 @@ impl CrdReconciler {
     pub(super) async fn grant(&self, package: &Package) {
         let settings = self.store.settings.get(&package.name);
         let names = settings.as_ref().and_then(|settings| settings.names().cloned());
-        self.effects
-            .bindings
-            .offer((&self.effects.clients, &self.effects.rights), package, &self.namespace, names)
-            .await;
+        self.effects.bindings.offer(self.effects.means(&self.namespace), package, names).await;
     }
 
     /// The rights that the account of a package lacks for a revision. Such a revision would harm the
@@ -317,6 +314,14 @@ impl CrdReconciler {
         }
         for index in due {
             self.scheduler.queue.add(state.key(index));
+        }
+    }
+
+    /// Queues the `Operator` of a package that is not active, because a CRD of its changes: if the `Operator` is gone, fewer rights may be
+    /// needed. A manager that is given folders follows none.
+    pub(super) fn tell_gone_operator(&self, labelled: Option<&Labelled>) {
+        if let Some(labelled) = labelled.filter(|_| self.follows) {
+            self.scheduler.queue.add(Key::Operator(labelled.package.as_str().into()));
         }
     }
 

@@ -120,6 +120,13 @@ impl CrdReconciler {
         ManagerIdentity { webhook, lease: &self.lease, namespace: &self.namespace }
     }
 
+    /// Whether all CRDs have been listed, and those of the package are in the registry.
+    pub(super) fn has_published(&self, package: &str) -> bool {
+        let state = self.lock();
+        let mut of_package = state.labelled.iter().filter(|(_, labelled)| labelled.package == package);
+        state.live.is_complete && of_package.all(|(crd, _)| state.published.contains_key(&**crd))
+    }
+
     /// Reads the CRDs again after the CA of the conversion webhook, which they have to name, has changed.
     pub(super) fn webhook_changed(&self) {
         let mut state = self.lock();
@@ -306,10 +313,11 @@ impl CrdReconciler {
         };
         let mut state = self.lock();
         if let Some(live) = read {
-            match live.as_ref().and_then(Labelled::of) {
+            let before = match live.as_ref().and_then(Labelled::of) {
                 Some(read) => state.labelled.insert(crd.to_string(), read),
                 None => state.labelled.remove(&**crd),
             };
+            self.tell_gone_operator(before.as_ref());
         }
         self.relist(&mut state, crd);
         self.publish(&mut state);

@@ -77,7 +77,7 @@ impl CrdReconciler {
             let effects = Arc::clone(&self.effects);
             tokio::spawn(async move { effects.plan_api.reinstall(effects.clients.own()).await });
         }
-        state.labelled.remove(name);
+        self.tell_gone_operator(state.labelled.remove(name).as_ref());
         for index in 0..state.packages.len() {
             if state.packages[index].record_gone(name, &meta.version.uid) {
                 info!(crd = %name, "gone");

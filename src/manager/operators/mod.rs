@@ -6,6 +6,7 @@ mod dependencies;
 mod fetches;
 mod known;
 mod movement;
+mod rights;
 mod rollout;
 mod settings;
 mod source;
@@ -19,9 +20,7 @@ use serde_json::Value;
 use tracing::{info, warn};
 
 use super::crds::{View, is_operator_gone};
-use super::effects::Effects;
 use super::revisions::Failure;
-use super::rights;
 use super::scheduler::{Key, Outcome};
 use crate::api::CallError;
 use crate::children::RIGHTS_MISSING;
@@ -34,7 +33,6 @@ use crate::operators::{
     SourceRecord, Transition, UNTRUSTED,
 };
 use crate::package::{Package, store};
-use crate::rights::bindings::ROLES_APPLIED;
 use dependencies::Dependencies;
 pub(super) use known::OperatorReconciler;
 use known::{Known, revision_name};
@@ -90,8 +88,9 @@ impl OperatorReconciler {
         let Some(object) = object.filter(|object| object["metadata"]["deletionTimestamp"].is_null()) else {
             self.store.settings.retract(name);
             self.effects.health.metrics.operator_gone(name);
+            self.effects.health.note_rights(name, false);
             return match self.crds.withdraw(name).await {
-                Ok(()) => Outcome::Done,
+                Ok(()) => self.take_back(name).await,
                 Err(error) => {
                     warn!(operator = %name, %error, "the CRDs of an Operator that is gone cannot be read");
                     Outcome::Failed
@@ -105,10 +104,13 @@ impl OperatorReconciler {
         if let Some(active) = &view.active {
             self.keep_stored(name, active, &object, &mut known).await;
         }
-        if let (Some(active), Some(fleet)) = (&view.active, &fleet) {
+        let granted = if let (Some(active), Some(fleet)) = (&view.active, &fleet) {
             let granted = self.grant(active, &object, &view, fleet, known.lacks_rights).await;
-            self.prune(active, &object, (fleet, &granted), &mut known).await;
-        }
+            self.prune(active, &object, (fleet, &granted.revisions), &mut known).await;
+            granted
+        } else {
+            self.effects.bindings.granted(name).await
+        };
         let (target, moves) =
             self.plan_moves(name, &object, target, &view, fleet.as_ref(), &mut known.movement);
         let rollout = match &target {
@@ -120,7 +122,10 @@ impl OperatorReconciler {
         let is_of_source = trouble.is_some();
         let target = trouble.unwrap_or(target);
         let (source, untrusted) = self.check_active(view.active.as_ref(), &object, &mut known).await;
-        let rights = self.missing_rights(name).await;
+        let rights = self.missing_rights(name, granted).await;
+        if let Some(rights) = &rights {
+            self.effects.health.note_rights(name, !rights.is_empty());
+        }
         known.lacks_rights = rights.as_ref().is_some_and(|rights| !rights.is_empty());
         let unsupported = match &view.active {
             Some(active) => self.refuses_kubernetes(active, false, &mut known).await.unwrap_or_default(),
@@ -253,7 +258,7 @@ impl OperatorReconciler {
     /// What is wrong with it.
     fn set(&self, name: &str, spec: &OperatorSpec, status: &Value, view: &View) -> Result<(), String> {
         let defaults = operators::effective_defaults(spec, status, view.active.as_deref());
-        let settings = Settings::of(spec, defaults)?;
+        let settings = Settings::of(spec, defaults, &self.namespace)?;
         if settings.reads_namespaces() {
             self.watches.open_operator_kind(&start::namespaces());
         }
@@ -398,31 +403,6 @@ impl OperatorReconciler {
         }
     }
 
-    /// Grants the account the rights of the revisions in use, and takes back others. Returns the names of the
-    /// revisions whose rights are granted.
-    async fn grant(
-        &self,
-        active: &Package,
-        object: &Value,
-        view: &View,
-        fleet: &Fleet,
-        again: bool,
-    ) -> BTreeSet<String> {
-        let mut in_use = rights::in_use(&self.store, &active.name);
-        in_use.revisions.insert(revision_name(active));
-        in_use.revisions.extend(fleet.recorded());
-        let next = view.next.as_deref().map(revision_name);
-        let next = [object["spec"]["revision"].as_str(), next.as_deref()];
-        let mut reasons = self.store.settings.missing(&active.name);
-        let meta = &object["metadata"];
-        reasons.extend([&meta["generation"], &meta["annotations"][ROLES_APPLIED]].map(Value::to_string));
-        let how = (&next[..], reasons, again);
-        self.effects
-            .bindings
-            .set((&self.effects.clients, &self.effects.rights), &active.name, &self.namespace, in_use, how)
-            .await
-    }
-
     /// Deletes revisions that nothing needs, once for each active one.
     async fn prune(
         &self,
@@ -541,33 +521,6 @@ impl OperatorReconciler {
             self.effects.events.publish(&written, is_warning, &reason, &message);
         }
         Ok(written)
-    }
-
-    /// The rights that the account of the package lacks. Sends no request while nothing is missing.
-    async fn missing_rights(&self, name: &Arc<str>) -> Option<MissingRights> {
-        let Effects { clients, rights, .. } = &*self.effects;
-        let refused = self.watches.refused_of(name);
-        let mut manager = self.watches.refused_to_manager(name);
-        // A right that was granted may have been taken back.
-        let again = !refused.is_empty() || !manager.is_empty();
-        match rights.missing_of_package(clients, &self.store, name, &self.namespace, again).await {
-            Ok(Some(missing)) => {
-                let rights = missing.rights.into_iter().collect();
-                Some(MissingRights { user: missing.user, rights, refused, manager })
-            }
-            // Packages have no accounts.
-            Ok(None) => Some(MissingRights::default()),
-            // The manager may not act as the account, and so cannot ask for its rights.
-            Err(error) if error.is_unauthorized() => {
-                let user = clients.user_of(name).unwrap_or_default();
-                manager.push(error.to_string());
-                Some(MissingRights { user, rights: Vec::new(), refused, manager })
-            }
-            Err(error) => {
-                warn!(operator = %name, %error, "the rights of the package cannot be asked for");
-                None
-            }
-        }
     }
 
     /// How many instances each revision has.

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::children::Selector;
 use crate::operators::OperatorSpec;
+use crate::reach;
 
 /// What an `Operator` says of the instances of its package.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -15,6 +16,8 @@ pub(in crate::manager) struct Settings {
     /// The values that override the package's defaults.
     pub(in crate::manager) defaults: Arc<Map<String, Value>>,
     namespaces: Namespaces,
+    /// The namespaces into which the package writes nothing for instances elsewhere. A package in a folder may write into all.
+    pub(in crate::manager) closed: Arc<BTreeSet<String>>,
     /// The CRDs that it takes over, and the package from which it takes each.
     takes_over: BTreeMap<String, Arc<str>>,
     /// Whether there is an `Operator`. A package in a folder has none.
@@ -40,11 +43,15 @@ pub(in crate::manager) enum Serves {
 }
 
 impl Settings {
-    /// The settings that a spec contains. `defaults`: the valid ones.
+    /// The settings that a spec contains. `defaults`: the valid ones. `manager`: the manager's namespace.
     ///
     /// # Errors
     /// What is wrong with the spec.
-    pub(in crate::manager) fn of(spec: &OperatorSpec, defaults: Map<String, Value>) -> Result<Self, String> {
+    pub(in crate::manager) fn of(
+        spec: &OperatorSpec,
+        defaults: Map<String, Value>,
+        manager: &str,
+    ) -> Result<Self, String> {
         let namespaces = match &spec.namespaces {
             None => Namespaces::All,
             Some(one) => match (&one.names, &one.selector) {
@@ -58,7 +65,8 @@ impl Settings {
         };
         let takes_over =
             spec.takes_over.iter().map(|one| (one.crd.clone(), one.from.as_str().into())).collect();
-        Ok(Self { defaults: Arc::new(defaults), namespaces, takes_over, is_of_operator: true })
+        let closed = Arc::new(spec.closed(manager));
+        Ok(Self { defaults: Arc::new(defaults), namespaces, closed, takes_over, is_of_operator: true })
     }
 
     /// The namespaces, if they are named one by one.
@@ -106,7 +114,7 @@ impl AllSettings {
     /// Whether a namespace is served only by Operators that name or select it: who may write there controls the cluster, or
     /// the manager.
     pub(in crate::manager) fn is_reserved(&self, namespace: &str) -> bool {
-        namespace == "kube-system" || namespace == &*self.manager
+        reach::closed(&self.manager).contains(&namespace)
     }
 
     /// The settings of a package.
@@ -201,7 +209,7 @@ mod tests {
     fn namespaces_are_served_by_name_or_label() {
         let settings = |namespaces: Value| {
             let spec = json!({"spec": {"revision": "a-1", "namespaces": namespaces}});
-            Settings::of(&OperatorSpec::parse(&spec).unwrap(), Map::new())
+            Settings::of(&OperatorSpec::parse(&spec).unwrap(), Map::new(), "managers")
         };
         let all = AllSettings::default();
         let labels = |value: &str| Some(BTreeMap::from([("tier".to_owned(), value.to_owned())]));
@@ -218,6 +226,10 @@ mod tests {
             assert_eq!(reserved.serves(&Settings::default(), Some(namespace)), Serves::Yes, "of a folder");
         }
         let named_there = settings(json!({"names": ["kube-system"]})).unwrap();
+        let closed = |settings: &Settings| settings.closed.iter().cloned().collect::<Vec<_>>();
+        assert_eq!(closed(&all_of_them), ["kube-system", "managers"]);
+        assert_eq!(closed(&named_there), ["managers"]);
+        assert!(closed(&Settings::default()).is_empty(), "of a folder");
         assert_eq!(reserved.serves(&named_there, Some("kube-system")), Serves::Yes);
         let selected = settings(json!({"selector": {"matchLabels": {"tier": "gold"}}})).unwrap();
         assert_eq!(serves(&selected, Some("a")), Serves::Unknown);

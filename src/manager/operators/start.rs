@@ -12,6 +12,7 @@ use tracing::{info, warn};
 use super::known::{Known, OperatorReconciler, revision_name};
 use super::settings::Settings;
 use crate::api::{ApiKind, CallError, Class, Gvk};
+use crate::manager::bindings::Bindings;
 use crate::manager::plan_api::install_objects;
 use crate::manager::raw::Raw;
 use crate::manager::scheduler::Key;
@@ -22,6 +23,9 @@ use crate::package::store::objects;
 /// How often the `Operator`s are listed until the API server serves their kind, and how long between.
 const ATTEMPTS: u32 = 150;
 const BETWEEN: Duration = Duration::from_millis(200);
+
+/// How long changes of roles and bindings are gathered before the manager looks at them.
+const SETTLE: Duration = Duration::from_secs(1);
 
 /// The `Operator`s at the start.
 #[derive(Default)]
@@ -106,7 +110,7 @@ async fn first(
     // The first instances must not be reconciled without these settings.
     let set = |active: Option<&Package>| {
         let defaults = operators::effective_defaults(&spec, &operator["status"], active);
-        let settings = Settings::of(&spec, defaults);
+        let settings = Settings::of(&spec, defaults, &reconciler.namespace);
         settings.map(|settings| reconciler.store.settings.set(name, settings))
     };
     if let Err(message) = set(None) {
@@ -154,6 +158,12 @@ pub(in crate::manager) fn start(reconciler: &Arc<OperatorReconciler>) {
         },
     );
     reconciler.watches.open_parts(&reconciler.namespace);
+    if reconciler.effects.clients.has_accounts() {
+        for (kind, is_of_manager) in Bindings::watched() {
+            let namespace = is_of_manager.then_some(reconciler.namespace.as_str());
+            reconciler.watches.open_grants(&kind, namespace);
+        }
+    }
     if reconciler.policies.is_watched() {
         reconciler.watches.open_operator_kind(&policy::kind());
     }
@@ -190,6 +200,14 @@ impl OperatorReconciler {
     fn on_event(&self, kind: &Gvk, event: Event<Raw>) {
         if *kind == namespaces().gvk() {
             return self.on_namespace(event);
+        }
+        if let Some(kind) = Bindings::watched_kind(kind) {
+            let mut due = self.effects.bindings.on_event(kind, event);
+            // A tenant may create RoleBindings that name any package.
+            due.retain(|package| kind.starts_with("Cluster") || self.known().contains_key(package));
+            return due
+                .into_iter()
+                .for_each(|package| self.scheduler.queue.add_after(Key::Operator(package), SETTLE));
         }
         if *kind == policy::kind().gvk() {
             self.policies.invalidate();

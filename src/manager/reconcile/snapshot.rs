@@ -125,6 +125,7 @@ impl InstanceReconciler {
             owner: registered.owner(),
             defaults: Arc::clone(&settings.defaults),
             operator_namespace: self.namespace.clone(),
+            closed: Arc::clone(&settings.closed),
             observed: observed.into_iter().filter(can_be_child).collect(),
             previous_children: previous_children.into_iter().filter(can_be_child).collect(),
             kinds,

@@ -3,12 +3,13 @@
 use std::collections::HashSet;
 
 use serde_json::Value;
-use tracing::info;
+use tracing::{info, warn};
 
 use super::Revisions;
 use crate::api::{ApiKind, CallError, Class};
 use crate::children::names;
 use crate::cluster::Query;
+use crate::manager::bindings::delete_roles_of;
 use crate::package::Package;
 use crate::package::store::{self, objects};
 use crate::plan::plan_run_kind;
@@ -18,7 +19,7 @@ const KEPT: usize = 5;
 
 impl Revisions {
     /// Deletes the revisions of a package that this manager has stored, but for the active one, the newest, those that an
-    /// origin or a run names, and those to keep. Their parts are deleted by the garbage collector.
+    /// origin or a run names, and those to keep. Their roles are deleted before them, and their parts by the garbage collector.
     pub(in crate::manager) async fn prune(&self, package: &Package, keep: &[&str]) -> Result<(), CallError> {
         let cluster = self.effects.clients.own();
         let (of_package, of_manager) = (objects::PACKAGE, objects::PARTS_NAMESPACE);
@@ -33,6 +34,13 @@ impl Revisions {
         for revision in old {
             let name = revision["metadata"]["name"].as_str().unwrap_or_default();
             if !used.contains(name) && !keep.contains(&name) {
+                if self.effects.clients.has_accounts()
+                    && let Err(error) = delete_roles_of(cluster, &package.name, name).await
+                {
+                    // Without the revision, nothing would say whose they are.
+                    warn!(package = %package.name, %error, "the roles of {name} cannot be deleted, so it stays");
+                    continue;
+                }
                 self.delete(&objects::kind(), revision).await?;
                 info!(package = %package.name, "OperatorRevision {name} is deleted: nothing uses it");
             }

@@ -67,7 +67,8 @@ pub(super) enum Projection {
     ApiService,
     /// Nothing: the subscriber gets the metadata of CRDs.
     Crd,
-    /// Nothing: the subscriber gets the metadata of `Operator`s, of `OperatorRevision`s and of their parts.
+    /// Nothing: the subscriber gets the metadata of `Operator`s, of `OperatorRevision`s with their parts, and of what grants
+    /// packages their rights.
     Operator,
     /// Nothing: a change is a sign that an admission policy, or its binding, may not be whole.
     Policy,
@@ -114,6 +115,12 @@ impl WatchKey {
     pub(super) fn parts(kind: &ApiKind, namespace: &str) -> Self {
         let select = Some(Select::Labels(Selector::exists(REVISION)));
         Self { namespace: Some(namespace.into()), select, ..Self::operators(kind) }
+    }
+
+    /// The roles or bindings of packages. Children of instances have the same label, and one more.
+    pub(super) fn grants(kind: &ApiKind, namespace: Option<&str>) -> Self {
+        let select = Some(Select::Labels(Selector::exists(names::OPERATOR).without(names::INSTANCE_UID)));
+        Self { namespace: namespace.map(Into::into), select, ..Self::operators(kind) }
     }
 
     /// The admission policy, or the binding, with that name.

@@ -175,6 +175,12 @@ impl Watches {
         self.set().open(self, &WatchKey::parts(&kind, namespace), IfOpen::Keep, None);
     }
 
+    /// Watches the roles or bindings of packages, in all namespaces or in one, for the same subscriber.
+    pub(super) fn open_grants(self: &Arc<Self>, kind: &ApiKind, namespace: Option<&str>) {
+        let kind = self.store.kinds.insert(kind.clone());
+        self.set().open(self, &WatchKey::grants(&kind, namespace), IfOpen::Keep, None);
+    }
+
     /// Installs the API of plans, and watches its admission policies from then on.
     ///
     /// # Errors
@@ -393,7 +399,9 @@ impl Watches {
     /// What the server does not allow to watch or write for packages, and why: a package whose rights are
     /// missing does not keep the manager from working for the others.
     pub(super) fn refused_to_packages(&self) -> Vec<String> {
-        let mut refused = self.refusals(|key| key.is_essential() && self.is_of_package(key));
+        let is_followed = |key: &WatchKey| key.projection == Projection::Operator;
+        let mut refused =
+            self.refusals(|key| key.is_essential() && self.is_of_package(key) || is_followed(key));
         refused.extend(self.effects.refused_statuses());
         refused
     }

@@ -10,6 +10,7 @@ use super::resource::Resource;
 use crate::api::Gvk;
 use crate::diag::Location;
 use crate::files::Files;
+use crate::powers::Powers;
 use crate::store;
 use crate::template::Engine;
 
@@ -34,6 +35,8 @@ pub struct Package {
     pub locked: Vec<Locked>,
     /// SHA-256 of all files, in hex.
     pub digest: String,
+    /// What its pods may do beside what is in them, as its files show.
+    pub powers: Powers,
     /// The RBAC rules that cannot be derived from templates and refs.
     pub permissions: Vec<Permission>,
     /// The constants, `defaults.x`: an object.

@@ -126,6 +126,130 @@ async fn refused_revision_gets_no_rights() {
     assert!(has_role(cluster, "refusals", "configmaps").await);
 }
 
+/// A revision that was installed without its rights has none: whoever grants them later is asked.
+#[tokio::test]
+async fn rights_that_were_never_granted_must_be_accepted() {
+    let cluster = Cluster::shared().await;
+    let package = Package::new("hidings", "0.1.0", "old");
+    cluster.install(&package).await;
+    let first = package.revision().await;
+    package.write("0.2.0", &[Part::new("hidings", SIZE, "new")]);
+    add_to_spec(&package, "  permissions:\n    - {apiGroups: [\"*\"], resources: [\"*\"], verbs: [\"*\"]}\n");
+    let greedy = package.revision().await;
+    cluster.operetta(&["upgrade", package.folder(), "--rights=false"]).await.ok();
+    cluster.until("hidings", "upgraded", is_active).await;
+    let wildcard = "uses wildcards: * *.*";
+    for args in [&["upgrade", package.folder()][..], &["upgrade", package.folder(), "--preview"]] {
+        let (code, told) = cluster.told(args).await;
+        let expected = if args.len() == 2 { NOT_AGREED } else { 0 };
+        assert!(code == expected && told.contains("  * *.* in all namespaces"), "{args:?} {code} {told}");
+    }
+    // The next revision does not need them, and the rollback to this one would grant them.
+    package.write("0.3.0", &[Part::new("hidings", SIZE, "newer")]);
+    cluster.operetta(&["upgrade", package.folder(), "--accept-rights"]).await.ok();
+    cluster.until("hidings", "upgraded", is_active).await;
+    assert!(!has_role(cluster, "hidings", "*").await);
+    let (code, told) = cluster.told(&["rollback", "hidings", "--to", &greedy]).await;
+    assert!(code == NOT_AGREED && told.contains(wildcard), "{code} {told}");
+    assert!(!has_role(cluster, "hidings", "*").await);
+    let named = cluster.find(OPERATOR, "hidings").await.unwrap()["spec"]["revision"].clone();
+    assert_ne!(named, greedy.as_str());
+    // A revision that has its roles needs no consent, and one that gets them needs it once.
+    cluster.operetta(&["rollback", "hidings", "--to", &first]).await.ok();
+    cluster.operetta(&["rollback", "hidings", "--to", &greedy, "--accept-rights"]).await.ok();
+    assert!(has_role(cluster, "hidings", "*").await);
+    cluster.operetta(&["rollback", "hidings", "--to", &first]).await.ok();
+    cluster.operetta(&["rollback", "hidings", "--to", &greedy]).await.ok();
+}
+
+/// A user who may edit Operators and not read roles.
+#[tokio::test]
+async fn a_rollback_by_a_user_who_may_not_read_roles_says_so_and_goes_on() {
+    let cluster = Cluster::shared().await;
+    let package = Package::new("blinds", "0.1.0", "old");
+    cluster.install(&package).await;
+    let first = package.revision().await;
+    package.write("0.2.0", &[Part::new("blinds", SIZE, "new")]);
+    cluster.operetta(&["upgrade", package.folder()]).await.ok();
+    let account = crate::support::ext::account(&cluster.plane, "blind", "configmaps").await;
+    let rolled = crate::support::operetta(&account, &["rollback", "blinds"]).await;
+    assert!(
+        rolled.stderr.contains("cannot be read, so none are applied") && rolled.stderr.contains("forbidden"),
+        "{}",
+        rolled.stderr
+    );
+    rolled.ok();
+    let operator = cluster.until("blinds", "rolled back", is_active).await;
+    assert_eq!(operator["status"]["activeRevision"], first.as_str());
+}
+
+/// A package of a cluster-scoped kind whose instances choose where their pods run, and with which account.
+#[tokio::test]
+async fn what_an_instance_may_choose_and_what_reaches_nodes_must_be_accepted() {
+    let cluster = Cluster::shared().await;
+    let package = Package::new("wanderers", "0.1.0", "old");
+    let path = std::path::Path::new(package.folder());
+    let crd = std::fs::read_dir(path.join("crds")).unwrap().next().unwrap().unwrap().path();
+    let text = std::fs::read_to_string(&crd).unwrap();
+    std::fs::write(
+        &crd,
+        text.replace("Namespaced", "Cluster")
+            .replace(SIZE, "size: {type: integer}, place: {type: string}, account: {type: string}"),
+    )
+    .unwrap();
+    for template in std::fs::read_dir(path.join("templates")).unwrap() {
+        let template = template.unwrap().path();
+        std::fs::write(
+            template,
+            "apiVersion: v1\nkind: Pod\nmetadata: {name: \"{{ name }}\", namespace: \"{{ spec.place }}\"}\nspec:\n  serviceAccountName: \
+             \"{{ spec.account }}\"\n  containers: [{name: a, image: \"example.org/a:1\"}]\n",
+        )
+        .unwrap();
+    }
+    let words = [
+        "runs pods with a ServiceAccount that an instance chooses",
+        "writes into namespaces that an instance chooses: create, patch, delete pods",
+    ];
+    let (code, told) = cluster.told(&["install", package.folder()]).await;
+    assert!(code == NOT_AGREED && words.iter().all(|words| told.contains(words)), "{code} {told}");
+    let linted = cluster.operetta(&["lint", package.folder()]).await;
+    let told = format!("{}{}", linted.stdout, linted.stderr);
+    assert!(words.iter().all(|words| told.contains(words)), "{told}");
+    cluster.operetta(&["install", package.folder(), "--accept-rights"]).await.ok();
+    // What nobody has opened by name stays closed, whatever was accepted.
+    let apply = async |name: &str, place: &str, account: &str| {
+        let spec = json!({"place": place, "account": account});
+        let text = package.instance(name, &spec);
+        cluster.kubectl(&["apply", "-f", "-"], &text).await.ok();
+    };
+    apply("one", MANAGERS, "default").await;
+    apply("two", "kube-system", "default").await;
+    let stalled = async |name: &str, words: &str| {
+        crate::support::eventually(words, crate::support::ext::LONG, async || {
+            let instance = cluster.find(package.kind(), name).await.unwrap();
+            let stalled = condition(&instance, "Stalled")["message"].to_string();
+            if stalled.contains(words) { Ok(()) } else { Err(format!("{instance:#}")) }
+        })
+        .await;
+    };
+    stalled("one", &format!("--system-namespaces {MANAGERS}")).await;
+    stalled("two", "who may write there controls the cluster").await;
+    let args = ["upgrade", package.folder(), "--system-namespaces", MANAGERS];
+    cluster.operetta(&args).await.ok();
+    apply("three", MANAGERS, "operetta").await;
+    stalled("three", "it would act as operetta").await;
+    let pods = cluster.kubectl(&["get", "pods", "-n", MANAGERS, "-o", "name"], "").await.ok();
+    assert!(!pods.contains("/three"), "{pods}");
+    crate::support::eventually("a pod there", crate::support::ext::LONG, async || {
+        let pods = cluster.kubectl(&["get", "pods", "-A", "-o", "name"], "").await.ok();
+        if pods.contains("pod/one") && !pods.contains("pod/two") { Ok(()) } else { Err(pods) }
+    })
+    .await;
+    for name in ["one", "two", "three"] {
+        cluster.kubectl(&["delete", &package.kind().resource_name(), name], "").await.ok();
+    }
+}
+
 #[tokio::test]
 async fn one_command_installs_for_some_namespaces() {
     let cluster = Cluster::shared().await;

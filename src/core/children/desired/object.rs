@@ -10,6 +10,7 @@ use crate::children::model::{ChildError, Context, Desired, Generated, Observed, 
 use crate::children::{jobs, names};
 use crate::naming;
 use crate::package::{Child, DeletionPolicy};
+use crate::reach::Planned;
 use crate::readiness::containers;
 use crate::template::{Written, holds_mark, password_length, take_certificate};
 
@@ -89,6 +90,12 @@ pub(super) fn build<'a>(
             ))
         })?;
     }
+    let file = &child.template;
+    let planned = Planned { file, gvk: &gvk, name: &name, namespace: namespace.as_deref(), body: &body };
+    if let Some(why) = ctx.reach().refuses(&planned) {
+        return Err(invalid(format!("{}: {why}", child.template)));
+    }
+    let Value::Object(root) = &mut body else { return Err(invalid(String::new())) };
     let completion = is_job(&gvk).then(|| jobs::completion(ctx, &name, root));
     let Some(Value::Object(meta)) = root.get_mut("metadata") else { return Err(invalid(String::new())) };
     let policy = ctx.snapshot.deletion_policy(child, &gvk);

@@ -10,6 +10,7 @@ use super::observed::Observed;
 use super::origins::{Origin, Origins};
 use super::snapshot::Snapshot;
 use crate::package::Child;
+use crate::reach::Reach;
 use crate::template::Budget;
 
 /// What expressions read of the live objects of a snapshot, parsed once for all targets of a decision. By the address of
@@ -55,6 +56,22 @@ impl<'a> Context<'a> {
     pub fn new(snapshot: &'a Snapshot, origins: &'a Origins<'a>, budget: Budget) -> Self {
         let (origin, live) = (origins.newest(), LiveValues::default());
         Self { snapshot, origins, origin, budget: Arc::new(budget), live }
+    }
+
+    /// How far the objects of the origin may reach.
+    pub(in crate::children) fn reach(&self) -> Reach<'a> {
+        self.reach_of(self.origin)
+    }
+
+    /// How far the objects of an origin may reach.
+    pub(in crate::children) fn reach_of(&self, origin: Origin<'a>) -> Reach<'a> {
+        let snapshot = self.snapshot;
+        Reach {
+            manager: &snapshot.operator_namespace,
+            closed: &snapshot.closed,
+            home: origin.namespace(),
+            powers: &origin.package.powers,
+        }
     }
 
     /// This context with live objects of the same snapshot that are parsed already.

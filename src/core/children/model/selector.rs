@@ -23,6 +23,14 @@ impl Selector {
         Self(vec![Expression::Exists(label.to_owned())])
     }
 
+    /// The same, without the objects that have a label.
+    #[must_use]
+    pub fn without(mut self, label: &str) -> Self {
+        self.0.push(Expression::DoesNotExist(label.to_owned()));
+        self.0.sort();
+        self
+    }
+
     /// Parses `{matchLabels, matchExpressions}`, or a plain map of labels.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! What is known of one instance at one moment: an owned value, gathered before the decision. A decision takes no lock and
 //! sends no request.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
@@ -36,6 +36,8 @@ pub struct Snapshot {
     pub defaults: Arc<Map<String, Value>>,
     /// The manager's own namespace.
     pub operator_namespace: String,
+    /// The namespaces into which its package writes nothing for instances elsewhere.
+    pub closed: Arc<BTreeSet<String>>,
     /// The live objects that carry the instance's uid.
     pub observed: Vec<Arc<Observed>>,
     /// Children of deleted instances of the same kind, namespace and name, as their labels say.
@@ -149,6 +151,7 @@ impl Snapshot {
             package: Ok(package),
             defaults: Arc::default(),
             operator_namespace: names::MANAGER_NAMESPACE.into(),
+            closed: Arc::default(),
             observed: Vec::new(),
             previous_children: Vec::new(),
             kinds,

@@ -575,6 +575,7 @@ impl<'a> Runs<'a> {
             scope: &self.target.scope_at(position).with_budget(self.budget_of(run)),
             record: &self.record,
             instance: &self.instance,
+            reach: self.ctx.reach_of(origin),
             cluster: &view,
             has_observations: !self.target.refs.polls.is_empty(),
             paused: self.is_paused,

@@ -5,14 +5,16 @@ use serde_json::{Map, Value};
 use super::super::eval::{NoValue, truthy};
 use super::super::names::idempotency_key;
 use super::super::render;
-use super::super::request::Request;
-use super::super::request::{CallFailure, ExecReply, HttpReply};
+use super::super::request::{CallFailure, ExecReply, HttpReply, PatchRequest, Request};
 use super::super::run::short;
 use super::super::world::{CallState, Reply};
 use super::attempts::{Attempt, Blocked};
 use super::step::Acted;
 use super::{Advancer, At, Failure};
+use crate::api::BuiltIn;
+use crate::package::OPERATOR_YAML;
 use crate::package::plan::{Action, Expect, Step};
+use crate::reach::Planned;
 use crate::template::Var;
 
 impl Advancer<'_> {
@@ -76,7 +78,16 @@ impl Advancer<'_> {
             Action::Patch(patch) => {
                 let scope = self.scope(step, path, at);
                 let namespace = &self.world.instance.namespace;
-                Ok(Request::Patch(render::patch(engine, patch, &scope, namespace)?))
+                let request = render::patch(engine, patch, &scope, namespace)?;
+                // Of a kind that Kubernetes does not have, the namespace may mean nothing.
+                let PatchRequest { gvk, namespace, name, merge } = &request;
+                let is_placed = patch.namespace.is_some() || BuiltIn::find(gvk.group(), &gvk.kind).is_some();
+                let namespace = Some(namespace.as_str()).filter(|_| is_placed);
+                let planned = Planned { file: OPERATOR_YAML, gvk, name, namespace, body: merge };
+                match self.world.reach.refuses(&planned) {
+                    Some(why) => Err(Blocked::from(NoValue::Wrong(why))),
+                    None => Ok(Request::Patch(request)),
+                }
             }
             _ => Err(Blocked::Failed(Failure::new(path, "NoRequest", "the step sends no request"))),
         }

@@ -13,8 +13,10 @@ use super::super::world::{Job, JobResult, JobState};
 use super::attempts::Attempt;
 use super::step::Acted;
 use super::{Advancer, At, Failure};
+use crate::api::Gvk;
 use crate::names;
 use crate::package::plan::{Action, Step};
+use crate::reach::Planned;
 
 /// Annotation of a Job: the `ttlSecondsAfterFinished` that it gets once its result is recorded.
 pub(crate) const TTL_ANNOTATION: &str = "operetta.dev/ttl-seconds-after-finished";
@@ -208,7 +210,13 @@ impl Advancer<'_> {
             annotations.insert(TTL_ANNOTATION.into(), ttl.to_string().into());
             annotations.insert(names::RUN_PROOF.into(), self.world.instance.proof(name).into());
         }
-        Ok(Value::Object(job))
+        let job = Value::Object(job);
+        let (gvk, namespace) = (Gvk::new("batch/v1", "Job"), Some(self.world.instance.namespace.as_str()));
+        let planned = Planned { file: template, gvk: &gvk, name, namespace, body: &job };
+        match self.world.reach.refuses(&planned) {
+            Some(why) => Err(wrong(why)),
+            None => Ok(job),
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 #![allow(clippy::unnecessary_wraps)] // answers and failures are given alike
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -9,9 +10,13 @@ use serde_json::{Value, json};
 
 use super::build::ENGINE;
 use crate::package::plan::Plan;
+use crate::package::powers::Powers;
 use crate::plan::request::{CallFailure, ExecReply, HttpReply};
 use crate::plan::*;
+use crate::reach::Reach;
 use crate::template::{Live, Scope, Var};
+
+static POWERS: LazyLock<Powers> = LazyLock::new(Powers::default);
 
 /// The cluster and the servers: what survives the manager.
 #[derive(Default)]
@@ -293,6 +298,7 @@ impl Sim {
             scope: &scope,
             record: &self.facts(),
             instance: &instance,
+            reach: Reach::open(&POWERS),
             cluster: &View(&self.cluster, &self.memory),
             has_observations: self.observes,
             paused: self.paused,
