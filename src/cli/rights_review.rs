@@ -7,7 +7,6 @@ use serde_json::Value;
 use super::model::name_of;
 use super::out;
 use crate::api::{ApiKind, Apis, CallError, Gvk};
-use crate::children::names;
 use crate::cluster::Cluster;
 use crate::manager::load_revision;
 use crate::operators::OperatorSpec;
@@ -89,7 +88,7 @@ async fn granted(
     revision: &str,
     at: &Placement,
 ) -> Result<Rights, CallError> {
-    let selector = format!("{}={package},!{}", names::OPERATOR, names::INSTANCE_UID);
+    let selector = rights::selector(package);
     let list = async |kind: &str| -> Result<Vec<Value>, CallError> {
         let mut all = cluster.list(&ApiKind::built_in(RBAC, kind), None, &selector).await?;
         for object in &mut all {

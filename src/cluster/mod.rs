@@ -4,6 +4,7 @@
 
 mod apis;
 mod clients;
+mod delete;
 mod error;
 mod exec;
 mod fence;
@@ -29,13 +30,14 @@ use ::http::{Method, Request};
 use bytes::Bytes;
 use kube::core::Status;
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::{ApiKind, CallError, Class, MAX_BODY};
 use crate::children::names;
 
 pub use self::http::{AllowedTarget, HttpClient};
 pub use clients::{Accounts, Clients};
+pub use delete::Propagation;
 pub use error::call_error;
 pub use fence::Fence;
 pub use kinds::Kinds;
@@ -96,19 +98,6 @@ impl Default for ConnectOptions {
     fn default() -> Self {
         Self { fence: Fence::open(), requests: Requests::default(), identity: String::new() }
     }
-}
-
-/// How a deletion propagates to dependents.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Propagation {
-    /// The garbage collector deletes dependents afterwards.
-    Background,
-    /// The object stays until its dependents are gone.
-    Foreground,
-    /// Dependents stay, without an owner.
-    Orphan,
-    /// As `Background`, and without a grace period: a Pod goes without an answer of its node.
-    AtOnce,
 }
 
 /// Which validation an apply needs.
@@ -422,34 +411,6 @@ impl Cluster {
         self.write(Method::PATCH, (kind, namespace, Some(name)), subresource, &query, content).await
     }
 
-    /// Deletes exactly the object of that uid and resourceVersion. The reply is the object if it stays for its
-    /// finalizers, or a `Status`.
-    pub async fn delete(
-        &self,
-        kind: &ApiKind,
-        namespace: Option<&str>,
-        name: &str,
-        (uid, resource_version): (&str, &str),
-        propagation: Propagation,
-    ) -> Result<Value, CallError> {
-        let policy = match propagation {
-            Propagation::Background | Propagation::AtOnce => "Background",
-            Propagation::Foreground => "Foreground",
-            Propagation::Orphan => "Orphan",
-        };
-        let mut body = json!({
-            "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": policy,
-            "preconditions": {"uid": uid, "resourceVersion": resource_version},
-        });
-        if propagation == Propagation::AtOnce {
-            body["gracePeriodSeconds"] = 0.into();
-        }
-        let path = path::path(kind, namespace, Some(name))?;
-        let reply: Value = self.call(Method::DELETE, &path, Some(JSON), Some(&body)).await?;
-        reply::check_deletion(kind, namespace, name, &reply)?;
-        Ok(reply)
-    }
-
     /// A write of one object, whose reply is the object.
     async fn write(
         &self,
@@ -610,6 +571,7 @@ fn encode(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn characters_that_yaml_reads_differently_are_escaped() {

@@ -104,7 +104,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_nobody_has_opened_or_seen_is_refused() {
+    fn closed_namespaces_and_powers_that_no_file_shows_are_refused() {
         let closed: BTreeSet<String> = closed("managers").map(str::to_owned).into();
         let powers = Powers::default();
         let refused = |home: Option<&str>, api: &str, kind: &str, namespace: &str, body: Value| {

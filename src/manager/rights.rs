@@ -237,7 +237,7 @@ pub(super) struct Missing {
     pub(super) user: String,
     /// Each as text, with its namespace if it is needed in that one.
     pub(super) rights: BTreeSet<String>,
-    /// Those that the manager itself lacks.
+    /// The rights that the manager itself lacks, each as text.
     pub(super) of_manager: Vec<String>,
 }
 

@@ -10,7 +10,6 @@ use super::{Failure, revisions};
 use crate::api::{ApiKind, CallError, Class};
 use crate::children::names::MANAGER_NAMESPACE;
 use crate::cli::model::name_of;
-use crate::cli::rights_review::namespaces_of;
 use crate::cli::wait::{Look, Wait};
 use crate::cli::{connect, out};
 use crate::cluster::{Cluster, Propagation};
@@ -87,24 +86,24 @@ pub(super) struct Settings {
 /// The `Operator` that names a revision. The namespaces that this command has set before stay, unless others
 /// are given: an apply without them would remove them.
 pub(super) fn operator_of(name: &str, revision: &str, live: Option<&Value>, settings: Settings) -> Object {
-    let is_ours = |live: &&Value, field: &str| {
-        let mut entries = live["metadata"]["managedFields"].as_array().into_iter().flatten();
-        entries.any(|entry| {
-            let fields = &entry["fieldsV1"]["f:spec"][field];
-            entry["manager"] == FIELD_MANAGER && entry["operation"] == "Apply" && !fields.is_null()
-        })
+    // What is kept of a field, as far as this command has set it.
+    let kept = |field: &str| {
+        let is_ours = |entry: &Value| {
+            let set = &entry["fieldsV1"]["f:spec"][field];
+            entry["manager"] == FIELD_MANAGER && entry["operation"] == "Apply" && !set.is_null()
+        };
+        let live = live
+            .filter(|live| live["metadata"]["managedFields"].as_array().into_iter().flatten().any(is_ours));
+        live.and_then(|live| OperatorSpec::parse(live).ok())
     };
     let Settings { namespaces, system_namespaces, takes_over } = settings;
-    let kept = || live.filter(|live| is_ours(live, "f:namespaces")).and_then(namespaces_of);
-    let namespaces = namespaces.or_else(kept);
-    let kept = || {
-        let live = live.filter(|live| is_ours(live, "f:systemNamespaces"))?;
-        Some(OperatorSpec::parse(live).ok()?.system_namespaces)
-    };
+    let namespaces = namespaces.or_else(|| kept("f:namespaces")?.namespaces?.names);
+    let system_namespaces =
+        system_namespaces.or_else(|| Some(kept("f:systemNamespaces")?.system_namespaces)).unwrap_or_default();
     let spec = OperatorSpec {
         revision: revision.to_owned(),
         namespaces: namespaces.map(|names| NamespacesSpec { names: Some(names), selector: None }),
-        system_namespaces: system_namespaces.or_else(kept).unwrap_or_default(),
+        system_namespaces,
         takes_over,
         ..OperatorSpec::default()
     };

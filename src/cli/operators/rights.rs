@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::time::Instant;
 
 use super::shared::{FIELD_MANAGER, NOT_AGREED, refused};
@@ -112,9 +112,6 @@ pub(super) async fn replace_former(cluster: &Cluster, package: &str, namespace: 
     if former.is_empty() {
         return Ok(());
     }
-    let patch = json!({"metadata": {"annotations": {rights::bindings::ROLES_APPLIED: revision}}});
-    let patched = cluster.merge_patch(&kind, None, package, None, &patch, FIELD_MANAGER).await;
-    patched.map_err(|error| refused(&format!("Operator {package} cannot be changed"), &error))?;
     let until = Instant::now() + BOUND;
     while !is_bound(cluster, package, revision, namespace).await? {
         if Instant::now() > until {
@@ -197,27 +194,20 @@ pub(super) async fn restore(
 ) -> Result<(), Failure> {
     let (cluster, package) = (&server.cluster, name_of(operator));
     let active = operator["status"]["activeRevision"].as_str().unwrap_or_default();
-    let unread = |error: CallError| {
-        out::note(format!(
-            "warning: whether {revision} has its roles cannot be read, so none are applied: {}\n  help: the manager binds the roles \
-             that the revision has; if some are missing, the Operator says RightsMissing",
-            out::printable(&error.to_string())
-        ));
-    };
-    let mut has_roles = [false; 2];
-    for (has_roles, revision) in has_roles.iter_mut().zip([active, revision]) {
-        match rights_review::has_roles(cluster, package, revision).await {
-            Ok(found) => *has_roles = found,
-            Err(error) => {
-                unread(error);
-                return Ok(());
-            }
+    let has_roles = async |revision: &str| rights_review::has_roles(cluster, package, revision).await;
+    let of_both = async || Ok::<_, CallError>((has_roles(active).await?, has_roles(revision).await?));
+    let has_roles = match of_both().await {
+        Ok((true, has_roles)) => has_roles,
+        Ok((false, _)) => return Ok(()),
+        Err(error) => {
+            out::note(format!(
+                "warning: whether {revision} has its roles cannot be read, so none are applied: {}\n  help: the manager binds the \
+                 roles that the revision has; if some are missing, the Operator says RightsMissing",
+                out::printable(&error.to_string())
+            ));
+            return Ok(());
         }
-    }
-    let [is_active_bound, has_roles] = has_roles;
-    if !is_active_bound {
-        return Ok(());
-    }
+    };
     let Some(live) = stored_revision(cluster, revision).await? else { return Ok(()) };
     let namespace = live["metadata"]["labels"][stored::PARTS_NAMESPACE].as_str().unwrap_or_default();
     let Some(loaded) = rights_review::load(cluster, namespace, &live).await else { return Ok(()) };

@@ -7,12 +7,9 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::objects::{API, GROUP, Owner, account, labels, role_of_revision};
+use super::objects::{API, GROUP, Owner, account, begins_with, labels, role_of_revision};
 use super::part::Part;
 use crate::package::store::objects::REVISION;
-
-/// An annotation of an `Operator`, which names a revision whose roles were applied: its change makes the manager look for them.
-pub const ROLES_APPLIED: &str = "operetta.dev/roles-applied";
 
 /// What is in use of a package.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -142,7 +139,7 @@ pub fn changes(package: &str, manager_namespace: &str, in_use: &InUse, found: &F
         let is_it = |live: &&Value| {
             is_same(binding, live) && refers(live, binding) && live["subjects"] == binding["subjects"]
         };
-        there.iter().copied().any(|live| is_it(&live))
+        there.iter().any(is_it)
     };
     // The role of a binding cannot be changed.
     let is_of_another =
@@ -180,9 +177,7 @@ fn of_revision<'a>(package: &str, object: &'a Value) -> Option<Role<'a>> {
     }
     let revision = object["metadata"]["labels"][REVISION].as_str()?;
     let (prefix, name) = (role_of_revision(package, revision), object["metadata"]["name"].as_str()?);
-    let part = name.strip_prefix(&prefix)?;
-    (part.is_empty() || part.starts_with(':')).then_some(())?;
-    Some(Role { object, revision, part: Part::of(&prefix, name) })
+    begins_with(&prefix, name).then(|| Role { object, revision, part: Part::of(&prefix, name) })
 }
 
 /// Whether a role has a rule for a verb on a resource by name. One with a wildcard would grant more than that.
@@ -278,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_has_deleted_takes_no_right_and_is_told() {
+    fn a_deleted_revision_keeps_its_rights_while_it_is_in_use_and_deleted_roles_are_named() {
         // A revision in use whose object is gone: its roles stay bound, and the manager stores it again.
         let mut found = found();
         found.revisions.remove(A);

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_granted_is_what_the_roles_of_the_active_revision_say() {
+    fn rights_without_roles_of_the_active_revision_need_consent() {
         let children = "      children: [{id: a, template: templates/a.yaml}, {id: b, template: templates/b.yaml}]\n      \
              refs: [{id: c, apiVersion: v1, kind: ConfigMap, name: c, namespace: kube-system}]\n      \
              status: {x: refs.c.metadata.name}\n";

@@ -76,12 +76,21 @@ pub fn user(namespace: &str, account: &str) -> String {
     format!("system:serviceaccount:{namespace}:{account}")
 }
 
+/// The labels of the roles and bindings of a package, as a selector. Children of instances have the same, and one more.
+pub fn selector(package: &str) -> String {
+    format!("{}={package},!{}", names::OPERATOR, names::INSTANCE_UID)
+}
+
+/// Whether a role or binding of that name is one of those whose names begin with `role`: of a package, or of a revision.
+pub fn begins_with(role: &str, name: &str) -> bool {
+    name.strip_prefix(role).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
+}
+
 /// Whether an object is one of those of a package, and no child of an instance.
 pub fn is_of_package(object: &Value, package: &str) -> bool {
     let is_named = object["metadata"]["name"].as_str().is_some_and(|name| {
-        let is_role =
-            name.strip_prefix(&role(package)).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'));
-        is_role || name.strip_prefix(&account(package)).is_some_and(|rest| FORMER.contains(&rest))
+        begins_with(&role(package), name)
+            || name.strip_prefix(&account(package)).is_some_and(|rest| FORMER.contains(&rest))
     });
     is_named && Owner::of(object) == Owner::Package(package.to_owned())
 }

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_reaches_beyond_the_namespace_of_the_instance_is_named() {
+    fn chosen_and_system_namespaces_and_powers_on_nodes_are_named() {
         let resource = "      children: [{id: a, template: templates/a.yaml}]\n";
         let of = |text: &str, is_cluster: bool| {
             let scope = if is_cluster { "Cluster" } else { "Namespaced" };

@@ -18,7 +18,7 @@ use super::rights::{self, RightsReviews};
 use crate::api::{ApiKind, CallError, Class, Gvk};
 use crate::children::names;
 use crate::clock::{Clock, Instant};
-use crate::cluster::{Clients, Cluster, Propagation};
+use crate::cluster::{Clients, Cluster};
 use crate::package::store::objects;
 use crate::package::{Package, store};
 use crate::rights::bindings::{self, Found, InUse};
@@ -223,7 +223,7 @@ impl Bindings {
                 .is_some_and(|it| changes.bound.contains(it))
         };
         for binding in changes.delete.iter().filter(|binding| !is_bound(binding)) {
-            delete(means.clients.own(), kind_of(binding), binding).await?;
+            means.clients.own().delete_object(&rbac(kind_of(binding)), binding).await?;
             info!(%package, "{} is deleted: the Operator is gone", described(binding));
             self.seen.deleted(&version(kind_of(binding), binding));
         }
@@ -298,8 +298,7 @@ impl Work<'_> {
     /// manager's own role by a controller.
     async fn apply(&mut self, binding: &Value, until: Instant) -> bool {
         let package = self.package;
-        let (kind, name) = (kind_of(binding), text(binding, "name"));
-        let namespace = binding["metadata"]["namespace"].as_str();
+        let (kind, namespace) = (kind_of(binding), binding["metadata"]["namespace"].as_str());
         let applied = loop {
             match self.cluster.apply(&rbac(kind), binding, names::NOTES, true).await {
                 Err(error) if error.code == 403 && Instant::now() < until => {
@@ -310,7 +309,7 @@ impl Work<'_> {
         };
         match applied {
             Ok(live) => {
-                info!(%package, namespace, "{kind} {name} is applied");
+                info!(%package, "{} is applied", described(binding));
                 self.seen.wrote(package, version(kind, &live));
                 true
             }
@@ -326,7 +325,7 @@ impl Work<'_> {
     /// Deletes a binding. Returns whether it is gone.
     async fn delete(&mut self, binding: &Value, why: &str) -> bool {
         let (package, kind) = (self.package, kind_of(binding));
-        match delete(self.cluster, kind, binding).await {
+        match self.cluster.delete_object(&rbac(kind), binding).await {
             Ok(()) => {
                 info!(%package, "{} is deleted: {why}", described(binding));
                 self.seen.deleted(&version(kind, binding));
@@ -372,20 +371,10 @@ async fn delete_roles(cluster: &Cluster, package: &str, roles: &[Value]) -> Resu
     let (last, first): (Vec<_>, Vec<_>) =
         roles.iter().partition(|role| text(role, "name").ends_with(":bindings"));
     for role in first.into_iter().chain(last) {
-        delete(cluster, "ClusterRole", role).await?;
+        cluster.delete_object(&rbac("ClusterRole"), role).await?;
         info!(%package, "ClusterRole {} is deleted with its revision", text(role, "name"));
     }
     Ok(())
-}
-
-/// Deletes exactly this object.
-async fn delete(cluster: &Cluster, kind: &str, object: &Value) -> Result<(), CallError> {
-    let (namespace, name) = (object["metadata"]["namespace"].as_str(), text(object, "name"));
-    let precondition = (text(object, "uid"), text(object, "resourceVersion"));
-    match cluster.delete(&rbac(kind), namespace, name, precondition, Propagation::Background).await {
-        Err(error) if error.class != Class::NotFound => Err(error),
-        _ => Ok(()),
-    }
 }
 
 /// Reads the revisions of a package, its roles, and what is bound; and the versions of all that a change of matters.
@@ -396,7 +385,7 @@ async fn find(means: Means<'_>, package: &str) -> Result<(Found, Vec<Version>), 
     let old = means.clock.now() - UNSTORED;
     let revisions = revisions.iter().map(|revision| text(revision, "name").to_owned()).collect();
     let mut found = Found { revisions, old: old.to_string(), ..Found::default() };
-    let selector = selector_of(package);
+    let selector = crate::rights::selector(package);
     let mut versions = Vec::new();
     for kind in seen::KINDS {
         let namespace = (kind == "Role").then_some(means.manager);
@@ -416,11 +405,6 @@ async fn find(means: Means<'_>, package: &str) -> Result<(Found, Vec<Version>), 
         }
     }
     Ok((found, versions))
-}
-
-/// The labels of the roles and bindings of a package. Children of instances have the same, and one more.
-fn selector_of(package: &str) -> String {
-    format!("{}={package},!{}", names::OPERATOR, names::INSTANCE_UID)
 }
 
 /// Whether an object is a role of a revision that is not bound: nothing follows from a change of it.

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::children::names;
 use crate::manager::raw::Raw;
-use crate::rights::role;
+use crate::rights::{begins_with, role};
 
 /// The kinds of the objects.
 pub(super) const KINDS: [&str; 4] = ["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"];
@@ -139,10 +139,7 @@ impl All {
 fn of_raw(kind: &'static str, raw: Raw) -> (Option<Arc<str>>, Version) {
     let meta = raw.metadata;
     let name = meta.name.unwrap_or_default();
-    let is_named = |package: &String| {
-        let rest = name.strip_prefix(&role(package));
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
-    };
+    let is_named = |package: &String| begins_with(&role(package), &name);
     let package = meta.labels.and_then(|mut labels| labels.remove(names::OPERATOR)).filter(is_named);
     let id = Id { kind, namespace: meta.namespace.unwrap_or_default().into(), name: name.into() };
     (package.map(Into::into), (id, meta.resource_version.unwrap_or_default().into()))

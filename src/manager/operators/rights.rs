@@ -14,7 +14,6 @@ use crate::manager::rights;
 use crate::manager::scheduler::{Key, Outcome};
 use crate::operators::MissingRights;
 use crate::package::Package;
-use crate::rights::bindings::ROLES_APPLIED;
 use crate::rights::roles_of_manager;
 
 impl OperatorReconciler {
@@ -34,8 +33,7 @@ impl OperatorReconciler {
         let next = view.next.as_deref().map(revision_name);
         let next = [object["spec"]["revision"].as_str(), next.as_deref()];
         let mut reasons = self.store.settings.missing(&active.name);
-        let meta = &object["metadata"];
-        reasons.extend([&meta["generation"], &meta["annotations"][ROLES_APPLIED]].map(Value::to_string));
+        reasons.push(object["metadata"]["generation"].to_string());
         let how = (&next[..], reasons, again);
         self.effects.bindings.set(self.effects.means(&self.namespace), &active.name, in_use, how).await
     }

@@ -41,7 +41,7 @@ impl Revisions {
                     warn!(package = %package.name, %error, "the roles of {name} cannot be deleted, so it stays");
                     continue;
                 }
-                self.delete(&objects::kind(), revision).await?;
+                cluster.delete_object(&objects::kind(), revision).await?;
                 info!(package = %package.name, "OperatorRevision {name} is deleted: nothing uses it");
             }
         }

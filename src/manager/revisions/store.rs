@@ -11,9 +11,9 @@ use tracing::{info, warn};
 use super::super::deciders::beside;
 use super::load::{Restored, config_map, version_of};
 use super::{Revisions, Versions};
-use crate::api::{ApiKind, CallError, Class};
+use crate::api::{CallError, Class};
 use crate::children::names::NOTES;
-use crate::cluster::{Cluster, Propagation};
+use crate::cluster::Cluster;
 use crate::manager::{own_namespace, sources};
 use crate::package::Package;
 use crate::package::store::{self, StoredRevision, objects};
@@ -157,7 +157,7 @@ impl Revisions {
                 warn!(
                     "OperatorRevision {name} is not what this version of Operetta stores; it is stored again"
                 );
-                self.delete(&objects::kind(), &live).await?;
+                self.cluster().delete_object(&objects::kind(), &live).await?;
                 Ok(None)
             }
             Live::OfAnother(label) => {
@@ -196,23 +196,10 @@ impl Revisions {
                 return Ok((live, false));
             }
             warn!("ConfigMap {}/{name} is not what was stored; it is stored again", self.namespace);
-            self.delete(&config_map(), &live).await?;
+            self.cluster().delete_object(&config_map(), &live).await?;
         }
         let created = own_namespace::create(self.cluster(), &config_map(), &self.namespace, body).await?;
         Ok((created, true))
-    }
-
-    /// Deletes exactly this object.
-    pub(super) async fn delete(&self, kind: &ApiKind, object: &Value) -> Result<(), CallError> {
-        let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
-        let (namespace, precondition) =
-            (object["metadata"]["namespace"].as_str(), (text("uid"), text("resourceVersion")));
-        let deleted =
-            self.cluster().delete(kind, namespace, text("name"), precondition, Propagation::Background).await;
-        match deleted {
-            Err(error) if error.class != Class::NotFound => Err(error),
-            _ => Ok(()),
-        }
     }
 }
 

@@ -185,7 +185,7 @@ async fn a_rollback_by_a_user_who_may_not_read_roles_says_so_and_goes_on() {
 
 /// A package of a cluster-scoped kind whose instances choose where their pods run, and with which account.
 #[tokio::test]
-async fn what_an_instance_may_choose_and_what_reaches_nodes_must_be_accepted() {
+async fn namespaces_and_accounts_that_an_instance_chooses_must_be_accepted() {
     let cluster = Cluster::shared().await;
     let package = Package::new("wanderers", "0.1.0", "old");
     let path = std::path::Path::new(package.folder());

@@ -162,7 +162,7 @@ async fn an_operator_that_is_narrowed_by_command_loses_its_rights_elsewhere() {
 
 /// Every object that gives a package its rights is deleted by hand, one after another.
 #[tokio::test]
-async fn what_is_deleted_by_hand_is_mended_or_told() {
+async fn objects_deleted_by_hand_are_mended_or_reported() {
     let plane = strict_plane().await;
     let kubeconfig = manager(&plane).await;
     let operetta_process = run_operators(&plane, &kubeconfig).await;
