@@ -11,6 +11,7 @@ pub mod cli;
 mod clock;
 pub mod cluster;
 pub mod manager;
+mod memory;
 mod play;
 
 pub use operetta_core::{children, operators, plan, preview, reach, rights};

@@ -17,6 +17,7 @@ use super::registry::Registered;
 use crate::api::Class;
 use crate::clock::Instant;
 use crate::cluster::Requests;
+use crate::memory;
 use crate::operators::{CONDITIONS, Rollout};
 use crate::plan::{DELETE_CHILD, Ended};
 
@@ -400,7 +401,7 @@ impl Metrics {
 
     /// The text for Prometheus.
     pub(super) fn text(&self) -> String {
-        self.memory.set(resident().unwrap_or_default());
+        self.memory.set(memory::resident().map_or(0, gauge));
         self.uptime.set(i64::try_from(self.started.elapsed().as_secs()).unwrap_or_default());
         let mut text = String::new();
         // Writing to a string does not fail.
@@ -412,13 +413,6 @@ impl Metrics {
 /// A number of things as a gauge has it.
 pub(super) fn gauge(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
-}
-
-/// Resident memory in bytes.
-fn resident() -> Option<i64> {
-    let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
-    let pages: i64 = statm.split_whitespace().nth(1)?.parse().ok()?;
-    Some(pages.saturating_mul(i64::try_from(rustix::param::page_size()).ok()?))
 }
 
 #[cfg(test)]

@@ -15,8 +15,8 @@ use crate::crd;
 use crate::diag::{Diagnostic, Location};
 use crate::template::{Expr, Lets, Search, Text};
 
-/// The maximum number of children of a resource: more than a person writes, few enough for quadratic checks.
-const MAX_CHILDREN: usize = 500;
+/// The maximum number of children, and of refs, of a resource: more than a person writes, few enough for quadratic checks.
+const MAX_ENTRIES: usize = 500;
 /// Condition types that are reserved for Operetta.
 const OWN_CONDITIONS: [&str; 10] = [
     "Ready",
@@ -60,15 +60,20 @@ impl Compiler<'_> {
         let conditions = self.conditions(manifest.conditions.unwrap_or_default());
         let namespaced = crd.as_ref().is_none_or(|crd| crd.kind.namespaced);
         let (mut manifests, groups) = self.flatten(manifest.children.unwrap_or_default());
-        if let Some(first) = manifests.get(MAX_CHILDREN) {
-            let message = format!("{} children are more than {MAX_CHILDREN}", manifests.len());
+        if let Some(first) = manifests.get(MAX_ENTRIES) {
+            let message = format!("{} children are more than {MAX_ENTRIES}", manifests.len());
             self.diagnostics.push(first.child.id.error("package::budget", message));
-            manifests.truncate(MAX_CHILDREN);
+            manifests.truncate(MAX_ENTRIES);
         }
         let mut children: Vec<Child> =
             manifests.iter().map(|child| self.child(child, &groups, namespaced)).collect();
         let plans = manifest.plans.map(|plans| plans.0).unwrap_or_default();
-        let ref_manifests = manifest.refs.unwrap_or_default();
+        let mut ref_manifests = manifest.refs.unwrap_or_default();
+        if let Some(first) = ref_manifests.get(MAX_ENTRIES) {
+            let message = format!("{} refs are more than {MAX_ENTRIES}", ref_manifests.len());
+            self.diagnostics.push(first.id.error("package::budget", message));
+            ref_manifests.truncate(MAX_ENTRIES);
+        }
         let names = Names {
             children: manifests
                 .iter()

@@ -1,22 +1,30 @@
 //! What a case may take of the machine. Who tests a package may not have written it.
 
+use std::io::Write as _;
 use std::sync::Arc;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
 use super::ended::Failure;
 use crate::apiserver::Server;
-use crate::diag::Diagnostic;
+use crate::diag::{Diagnostic, Location};
+use crate::memory;
 
 /// How long a case may take, in real time. It ends only what goes on for ever.
 const WALL: Duration = Duration::from_secs(600);
+/// How long a case may then be busy without coming back, until the command ends.
+const GRACE: Duration = Duration::from_secs(60);
+/// How many bytes of memory the command may take for itself, and for each processor of the machine.
+const MEMORY: [usize; 2] = [2 << 30, 1 << 30];
+/// How often the memory is looked at.
+const LOOK: Duration = Duration::from_millis(100);
 /// How long all cases of a package may take, in real time.
 const RUN: Duration = Duration::from_secs(3600);
 /// How many objects the cluster of a case may have.
-const OBJECTS: usize = 20_000;
+const OBJECTS: usize = 12_000;
 /// How many bytes of JSON these may take.
 const BYTES: usize = 256 << 20;
 
@@ -28,12 +36,13 @@ pub(super) fn too_late(passed: Duration) -> Option<Failure> {
 }
 
 /// Waits until a case exceeds its bounds. Says which.
-pub(super) async fn exceeded(server: Server) -> String {
-    exceeds(server, WALL).await
+/// `place` is where its case is.
+pub(super) async fn exceeded(server: Server, place: &Location) -> String {
+    exceeds(server, WALL, place.to_string()).await
 }
 
-async fn exceeds(server: Server, wall: Duration) -> String {
-    let (mut changes, alarm) = (server.changes(), Alarm::after(wall));
+async fn exceeds(server: Server, wall: Duration, place: String) -> String {
+    let (mut changes, alarm) = (server.changes(), Alarm::after(wall, place));
     loop {
         changes.mark_unchanged();
         let size = server.read(operetta_embedded::Api::size);
@@ -54,7 +63,8 @@ async fn exceeds(server: Server, wall: Duration) -> String {
     }
 }
 
-/// An alarm in real time, for a thread whose own time moves as soon as nothing is left to do.
+/// An alarm in real time, for a thread whose own time moves as soon as nothing is left to do. A play that is busy cannot be ended, so if it
+/// does not come back, or fills the memory, the command ends.
 struct Alarm {
     rings: Arc<Notify>,
     /// The thread ends when this is dropped.
@@ -62,17 +72,59 @@ struct Alarm {
 }
 
 impl Alarm {
-    fn after(wall: Duration) -> Self {
+    fn after(wall: Duration, place: String) -> Self {
         let (end, is_ended) = channel();
         let rings = Arc::new(Notify::new());
         let ring = Arc::clone(&rings);
         thread::spawn(move || {
-            if is_ended.recv_timeout(wall) == Err(RecvTimeoutError::Timeout) {
+            let memory = memory_bound();
+            let last = [(wall, &*ring), (GRACE, &Notify::new())].map(|(time, ring)| {
+                let last = watch(&is_ended, time, memory);
                 ring.notify_one();
-            }
+                last
+            });
+            let why = match last {
+                [Last::Full, _] | [_, Last::Full] => {
+                    format!("the cases take more than {} MiB of memory", memory >> 20)
+                }
+                [Last::Busy, Last::Busy] => {
+                    format!("it has been busy for more than {} minutes", wall.as_secs() / 60)
+                }
+                _ => return,
+            };
+            drop(writeln!(std::io::stderr(), "error: {place}: {why}; the results of other cases are lost"));
+            std::process::exit(1)
         });
         Self { rings, _end: end }
     }
+}
+
+/// How many bytes of memory the command may take.
+fn memory_bound() -> usize {
+    let wanted = MEMORY[0] + MEMORY[1] * thread::available_parallelism().map_or(1, usize::from);
+    memory::limit().map_or(wanted, |limit| wanted.min(limit / 4 * 3))
+}
+
+/// How a play ends a time in which it is watched.
+#[derive(Debug, PartialEq)]
+enum Last {
+    Ended,
+    Busy,
+    Full,
+}
+
+/// Watches a play for some time.
+fn watch(is_ended: &Receiver<()>, time: Duration, memory: usize) -> Last {
+    let began = Instant::now();
+    while let Some(left) = time.checked_sub(began.elapsed()) {
+        if is_ended.recv_timeout(left.min(LOOK)) != Err(RecvTimeoutError::Timeout) {
+            return Last::Ended;
+        }
+        if memory::resident().is_some_and(|bytes| bytes > memory) {
+            return Last::Full;
+        }
+    }
+    Last::Busy
 }
 
 #[cfg(test)]
@@ -92,7 +144,7 @@ mod tests {
         };
         let wall = Duration::from_millis(50);
         let told = tokio::select! {
-            told = exceeds(Server::new(clock::now), wall) => told,
+            told = exceeds(Server::new(clock::now), wall, String::new()) => told,
             () = spins => unreachable!(),
         };
         assert!(told.contains("of real time"), "{told}");
@@ -101,7 +153,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_case_with_too_many_objects_is_ended() {
         let server = Server::new(clock::now);
-        let told = tokio::spawn(exceeded(server.clone()));
+        let told = tokio::spawn(exceeds(server.clone(), WALL, String::new()));
         let cluster = crate::cluster::Cluster::over(server.client(), server.outside());
         let kind = crate::api::ApiKind::built_in("v1", "ConfigMap");
         for number in 0..=OBJECTS {
@@ -111,6 +163,18 @@ mod tests {
             let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("a-{number}"), "namespace": "default"}});
             cluster.create(&kind, Some("default"), &body, "test").await.unwrap();
         }
-        assert_eq!(told.await.unwrap(), "the cluster of the case has more than 20000 objects");
+        assert_eq!(told.await.unwrap(), "the cluster of the case has more than 12000 objects");
+    }
+
+    #[test]
+    fn a_play_that_is_busy_or_fills_the_memory_is_noticed() {
+        let time = Duration::from_millis(300);
+        let (end, is_ended) = channel();
+        assert_eq!(watch(&is_ended, time, usize::MAX), Last::Busy);
+        if memory::resident().is_some() {
+            assert_eq!(watch(&is_ended, WALL, 1), Last::Full);
+        }
+        drop::<Sender<()>>(end);
+        assert_eq!(watch(&is_ended, WALL, 1), Last::Ended);
     }
 }

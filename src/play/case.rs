@@ -52,7 +52,7 @@ const QUIET: Duration = Duration::from_secs(15);
 pub(super) fn play(course: Course<'_>) -> Ended {
     on_runtime(course.place, async || {
         let mut play = Play::new(&course);
-        let bounded = bounds::exceeded(play.server.clone());
+        let bounded = bounds::exceeded(play.server.clone(), &course.case().location);
         let whole = async {
             play.start_manager(&course.case().location).await?;
             play.steps(course.steps()).await?;
@@ -109,7 +109,7 @@ pub(super) fn start(suites: &[Suite], suite: usize) -> Option<Start> {
     }
     let started = on_runtime(course.place, async || {
         let mut play = Play::new(&course);
-        let bounded = bounds::exceeded(play.server.clone());
+        let bounded = bounds::exceeded(play.server.clone(), &course.case().location);
         let whole = async {
             play.start_manager(&course.case().location).await?;
             play.steps(course.steps()).await?;

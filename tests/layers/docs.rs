@@ -1,4 +1,4 @@
-//! Checks that the files and types that docs/architecture.md names exist.
+//! Checks that what docs/architecture.md and docs/testing.md name exists.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -86,4 +86,51 @@ fn files_and_types_of_the_architecture_exist() {
         assert!(seen.len() > 10, "{walk}");
     }
     assert!(wrong.is_empty(), "docs/architecture.md:\n{}", wrong.into_iter().collect::<Vec<_>>().join("\n"));
+}
+
+/// The source of a topic, a file or a folder of one of the test binaries.
+fn topic(name: &str) -> String {
+    for binary in ["cluster", "planes", "offline"] {
+        let path = format!("tests/{binary}/{name}");
+        if let Ok(text) = fs::read_to_string(format!("{path}.rs")) {
+            return text;
+        }
+        if let Ok(folder) = fs::read_dir(path) {
+            let read = |path| fs::read_to_string(path).unwrap_or_default();
+            return folder.map(|entry| read(entry.unwrap().path())).collect();
+        }
+    }
+    panic!("no test binary has {name}.rs, nor a folder {name}")
+}
+
+/// `docs/testing.md` must name existing tests for each fault, and for each long form a variable that the file
+/// reads.
+#[test]
+fn fault_tables_name_existing_tests() {
+    let doc = fs::read_to_string("docs/testing.md").unwrap();
+    let mut numbers = BTreeSet::new();
+    let mut found = 0;
+    for row in doc.lines().filter(|line| line.starts_with("| ")) {
+        let first = row.trim_start_matches("| ").split(' ').next().unwrap_or_default();
+        numbers.extend(first.parse::<u32>());
+        let mut source = String::new();
+        for word in row.split('`').skip(1).step_by(2) {
+            if let Some(stem) = word.strip_suffix(".rs") {
+                source = if word.starts_with("src/") || word.starts_with("tests/") {
+                    fs::read_to_string(word).unwrap_or_else(|_| panic!("{word}, of {row}"))
+                } else {
+                    topic(stem)
+                };
+            } else if word.starts_with("OPERETTA_") {
+                let name = word.split('=').next().unwrap_or_default();
+                assert!(source.contains(&format!("\"{name}\"")), "{name}, of {row}");
+            } else if word.contains('_') {
+                assert!(source.contains(&format!("fn {word}(")), "{word}, of {row}");
+                found += 1;
+            }
+        }
+    }
+    let missing: Vec<u32> = (1..=53).filter(|number| !numbers.contains(number)).collect();
+    assert!(missing.is_empty(), "no test is named for {missing:?}");
+    assert!(found > 60, "{found}");
 }

@@ -12,6 +12,7 @@ mod catalogues;
 #[allow(dead_code, reason = "the other tests use all of it")]
 mod crd;
 mod explored;
+mod hostile;
 mod lint;
 mod publishing;
 mod render;

@@ -2,30 +2,25 @@
 
 mod authorizer;
 mod check;
+mod growth;
 mod names;
 mod value;
 
-use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock, Mutex};
 
 use kube_cel::KubeCelExt;
-use kube_cel::cel::common::ast::{CallExpr, EntryExpr, Expr, IdedExpr, LiteralValue};
+use kube_cel::cel::common::ast::{EntryExpr, Expr, IdedExpr, LiteralValue};
 use kube_cel::cel::context::{Context, VariableResolver};
 use kube_cel::cel::parser::Parser;
 use kube_cel::cel::{ExecutionError, Value as Cel};
+use operetta_package::crd::readable_cel;
 
 pub(crate) use authorizer::{Authority, Question};
 pub(crate) use check::{Environment, Type};
+use growth::{call, expression};
 pub(crate) use names::{PLAIN, variable};
 pub(crate) use value::{plain, typed};
-
-/// The steps of loops that one evaluation may take.
-const STEPS: u32 = 200_000;
-/// The longest expression, in bytes.
-const MAX_LENGTH: usize = 64 << 10;
-/// The depth of brackets.
-const MAX_DEPTH: usize = 100;
 
 /// A compiled expression.
 #[derive(Debug)]
@@ -36,7 +31,6 @@ pub(crate) struct Program {
 }
 
 thread_local! {
-    static LEFT: Cell<u32> = const { Cell::new(0) };
     // Registering the functions takes longer than most evaluations.
     static ROOT: Context<'static> = root();
 }
@@ -45,43 +39,25 @@ thread_local! {
 fn root() -> Context<'static> {
     let mut context = Context::default().with_all();
     authorizer::register(&mut context);
-    context.add_function("@tick", || -> Result<bool, ExecutionError> {
-        LEFT.with(|left| match left.get().checked_sub(1) {
-            Some(rest) => {
-                left.set(rest);
-                Ok(true)
-            }
-            None => Err(ExecutionError::function_error("@tick", OUT_OF_STEPS)),
-        })
-    });
+    growth::register(&mut context);
     context.add_function("type", |value: Cel| -> String { value.type_of().to_string() });
     context
 }
-
-const OUT_OF_STEPS: &str = "operation cancelled: actual cost limit exceeded";
 
 impl Program {
     /// Compiles an expression whose variables are known.
     pub(crate) fn compile(text: &str, environment: &Environment<'_>) -> Result<(Self, Type), String> {
         let failed = |why: &str| format!("compilation failed: ERROR: <input>:1:1: {why}\n | {text}\n | ^");
-        let mut depth = 0_usize;
-        for byte in text.bytes() {
-            match byte {
-                b'(' | b'[' | b'{' => depth += 1,
-                b')' | b']' | b'}' => depth = depth.saturating_sub(1),
-                _ => {}
-            }
-            if depth > MAX_DEPTH || text.len() > MAX_LENGTH {
-                return Err(failed("expression recursion limit exceeded"));
-            }
-        }
+        let readable = readable_cel(text).map_err(|(why, _)| failed(&why))?;
         let mut expr = Parser::default()
             .enable_optional_syntax(true)
-            .parse(text)
+            // Its own limit counts less, and underflows where it is exceeded.
+            .max_recursion_depth(u16::MAX)
+            .parse(&readable)
             .map_err(|errors| failed(&format!("Syntax error: {errors}")))?;
         let mut names = Vec::new();
         let found = environment.infer(&expr).map_err(|why| failed(&why))?;
-        prepare(&mut expr, &mut names);
+        prepare(&mut expr, &mut names, &mut 0);
         Ok((Self { expr, names }, found))
     }
 
@@ -92,7 +68,7 @@ impl Program {
 
     /// Evaluates with values of the variables.
     pub(crate) fn evaluate(&self, scope: &Scope<'_>) -> Result<Cel, String> {
-        LEFT.set(STEPS);
+        growth::begin();
         scope.run(&self.expr)
     }
 }
@@ -185,7 +161,7 @@ impl VariableResolver for Scope<'_> {
         if let Some(known) = self.known.lock().ok()?.get(name) {
             return known.clone().ok();
         }
-        let value = self.run(&program.expr);
+        let value = growth::deeper(|| self.run(&program.expr));
         self.known.lock().ok()?.insert(name.to_owned(), value.clone());
         value.ok()
     }
@@ -200,16 +176,9 @@ pub(crate) fn text(value: &Cel) -> String {
     }
 }
 
-fn expression(expr: Expr) -> IdedExpr {
-    IdedExpr { id: 0, expr }
-}
-
-fn call(name: &str, args: Vec<IdedExpr>) -> IdedExpr {
-    expression(Expr::Call(CallExpr { func_name: name.to_owned(), target: None, args }))
-}
-
-/// Prepares an expression that was checked: loops count their steps, and variables of policies become names of their own.
-fn prepare(expr: &mut IdedExpr, names: &mut Vec<String>) {
+/// Prepares an expression that was checked: loops count their steps, what grows is looked at, and variables of policies become names of
+/// their own.
+fn prepare(expr: &mut IdedExpr, names: &mut Vec<String>, loops: &mut i64) {
     match &mut expr.expr {
         Expr::Unspecified | Expr::Struct(_) | Expr::Literal(_) => {}
         Expr::Ident(name) => names.push(name.clone()),
@@ -226,19 +195,19 @@ fn prepare(expr: &mut IdedExpr, names: &mut Vec<String>) {
                 expr.expr = Expr::Ident("authorizer.requestResource".to_owned());
                 return;
             }
-            prepare(&mut select.operand, names);
+            prepare(&mut select.operand, names, loops);
             // Selecting a field of what is no map is an error, and so is indexing it.
             if !select.test {
                 let field = expression(Expr::Literal(LiteralValue::String(select.field.as_str().into())));
                 *expr = call("_[_]", vec![std::mem::take(&mut *select.operand), field]);
             }
         }
-        Expr::List(list) => list.elements.iter_mut().for_each(|item| prepare(item, names)),
+        Expr::List(list) => list.elements.iter_mut().for_each(|item| prepare(item, names, loops)),
         Expr::Map(map) => {
             for entry in &mut map.entries {
                 if let EntryExpr::MapEntry(entry) = &mut entry.expr {
-                    prepare(&mut entry.key, names);
-                    prepare(&mut entry.value, names);
+                    prepare(&mut entry.key, names, loops);
+                    prepare(&mut entry.value, names, loops);
                 }
             }
         }
@@ -247,10 +216,14 @@ fn prepare(expr: &mut IdedExpr, names: &mut Vec<String>) {
             if found.func_name == "_?._" {
                 "_[?_]".clone_into(&mut found.func_name);
             }
-            if let Some(target) = &mut found.target {
-                prepare(target, names);
+            for part in found.target.as_deref_mut().into_iter().chain(&mut found.args) {
+                prepare(part, names, loops);
             }
-            found.args.iter_mut().for_each(|arg| prepare(arg, names));
+            if found.func_name == "format"
+                && let Some(text) = found.target.as_deref_mut().or(found.args.first_mut())
+            {
+                *text = call(growth::PRECISE, vec![std::mem::take(text)]);
+            }
         }
         Expr::Comprehension(found) => {
             for part in [
@@ -260,10 +233,15 @@ fn prepare(expr: &mut IdedExpr, names: &mut Vec<String>) {
                 &mut found.loop_step,
                 &mut found.result,
             ] {
-                prepare(part, names);
+                prepare(part, names, loops);
             }
-            let condition = std::mem::take(&mut found.loop_cond);
-            found.loop_cond = call("_&&_", vec![call("@tick", Vec::new()), condition]);
+            growth::count(found, loops);
         }
     }
+    if growth::grows(&expr.expr) {
+        *expr = call(growth::HELD, vec![std::mem::take(expr)]);
+    }
 }
+
+#[cfg(test)]
+mod tests;

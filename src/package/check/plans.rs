@@ -129,8 +129,8 @@ impl<'a> Check<'a> {
             if entries.iter().any(|(name, _)| *name == step.name) {
                 continue;
             }
-            let known = self.outputs.iter().find(|(known, _)| std::ptr::eq(*known, *step));
-            let one = known.map_or_else(Type::any, |(_, outputs)| map(outputs.clone(), true));
+            let known = self.outputs.get(&std::ptr::from_ref(*step));
+            let one = known.map_or_else(Type::any, |outputs| map(outputs.clone(), true));
             let each = step.is_loop();
             entries.push((step.name.clone(), if each { Type::each(Basic::LIST, one) } else { one }));
         }
@@ -162,7 +162,7 @@ impl<'a> Check<'a> {
         for (_, value) in &step.record {
             self.infer.expression(value);
         }
-        self.outputs.push((step, outputs));
+        self.outputs.insert(step, outputs);
         self.earlier(visit, None);
         for name in step.action.answers() {
             self.infer.unset(name);

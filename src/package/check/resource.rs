@@ -1,5 +1,7 @@
 //! Checks one resource: the types of its expressions, and the results of its templates and its status.
 
+use std::collections::HashMap;
+
 use serde_json::Value;
 
 use super::super::plan::{Http, Step};
@@ -23,7 +25,7 @@ pub(super) fn check(
         resource,
         catalog,
         infer: Infer::new(&package.engine, &resource.lets, rules),
-        outputs: Vec::new(),
+        outputs: HashMap::new(),
         found: Vec::new(),
     };
     check.variables();
@@ -49,7 +51,7 @@ pub(super) struct Check<'a> {
     pub(super) catalog: &'a Catalog<'a>,
     pub(super) infer: Infer<'a>,
     /// The types of the outputs of steps.
-    pub(super) outputs: Vec<(&'a Step, Vec<(String, Type<'a>)>)>,
+    pub(super) outputs: HashMap<*const Step, Vec<(String, Type<'a>)>>,
     pub(super) found: Vec<Diagnostic>,
 }
 

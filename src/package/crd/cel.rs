@@ -11,8 +11,6 @@ use super::lookup::{Lookup, lookup};
 use crate::diag::did_you_mean;
 use tokens::{CelProblem, Token, near, syntax, tokens};
 
-/// The maximum depth of brackets.
-const MAX_DEPTH: usize = 100;
 /// Words that cannot be variables.
 const RESERVED: [&str; 18] = [
     "as",
@@ -61,7 +59,7 @@ pub(super) fn problem(rule: &str, schema: &Value) -> Option<CelProblem> {
         Ok(tokens) => tokens,
         Err(problem) => return Some(problem),
     };
-    let mut parser = Parser { rule, tokens, at: 0, depth: 0, schema };
+    let mut parser = Parser { rule, tokens, at: 0, schema };
     let end = parser.expression().and_then(|_| match parser.peek() {
         Token::End => Ok(()),
         _ => Err(parser.unexpected("an operator")),
@@ -73,7 +71,6 @@ struct Parser<'a> {
     rule: &'a str,
     tokens: Vec<(Token, usize)>,
     at: usize,
-    depth: usize,
     /// The schema of `self`.
     schema: &'a Value,
 }
@@ -108,10 +105,6 @@ impl Parser<'_> {
     }
 
     fn expression(&mut self) -> Parsed {
-        self.depth += 1;
-        if self.depth > MAX_DEPTH {
-            return Err(syntax("the rule is nested too deeply".to_owned()));
-        }
         let mut kind = self.binary(0)?;
         if self.takes("?") {
             self.binary(0)?;
@@ -119,7 +112,6 @@ impl Parser<'_> {
             self.expression()?;
             kind = Kind::Unknown;
         }
-        self.depth -= 1;
         Ok(kind)
     }
 

@@ -26,7 +26,7 @@ use crate::api::ApiKind;
 
 pub use augment::{Additions, CATEGORY, augment, taken};
 pub use cel::problems as cel_problems;
-pub use cel::tokens::CelProblem;
+pub use cel::tokens::{CelProblem, readable as readable_cel};
 pub use check::{check, check_schema};
 pub use conversion::{
     Conversion, ConvertError, Problem, Rule, RuleKind, Unconverted, compile, json_entries, json_items,

@@ -10,7 +10,7 @@ use std::process::Command;
 use serde_json::Value;
 use tempfile::TempDir;
 
-const OPERETTA: &str = env!("CARGO_BIN_EXE_operetta");
+pub(crate) const OPERETTA: &str = env!("CARGO_BIN_EXE_operetta");
 
 const HEAD: &str = "apiVersion: operetta.dev/v1alpha1\nkind: PackageTest\n";
 

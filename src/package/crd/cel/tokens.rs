@@ -1,7 +1,20 @@
-//! The tokens of CEL.
+//! The tokens of CEL, as its grammar has them. What is more than parsers bear is refused before one reads it: they recurse, and so does
+//! what walks their trees.
+
+use std::borrow::Cow;
+use std::sync::LazyLock;
+
+use regex::Regex;
 
 /// The reason why a rule does not compile, and what to do.
 pub type CelProblem = (String, String);
+
+/// The deepest tree of an expression, as [`depth`] counts.
+const MAX_DEPTH: usize = 250;
+/// The longest expression that the API server parses, in characters.
+const MAX_LENGTH: usize = 100_000;
+/// How many levels a parser descends for what is in brackets.
+const BRACKET: usize = 4;
 
 /// A token of a CEL rule.
 #[derive(Debug, Clone, PartialEq)]
@@ -13,6 +26,44 @@ pub(super) enum Token {
     End,
 }
 
+impl Token {
+    /// Whether a value ends here, so that an operator for two values or a call may follow.
+    fn ends_value(&self) -> bool {
+        match self {
+            Self::Word(word) => word != "in",
+            Self::Number | Self::Text => true,
+            Self::Symbol(symbol) => matches!(*symbol, ")" | "]" | "}"),
+            Self::End => false,
+        }
+    }
+}
+
+/// The expression as a parser may read it: without pairs of `!` or `-` before a value, which have no effect and for which some parsers take
+/// exponential time. It is as long as before.
+///
+/// # Errors
+/// The expression has other tokens than CEL, or is too long or too deep.
+pub fn readable(expression: &str) -> Result<Cow<'_, str>, CelProblem> {
+    let tokens = tokens(expression)?;
+    let mut text = Cow::Borrowed(expression);
+    let mut before = &Token::End;
+    let mut at = 0;
+    while let Some((token, offset)) = tokens.get(at) {
+        let next = tokens.get(at + 1).filter(|(next, _)| next == token);
+        let is_sign = matches!(token, Token::Symbol("!" | "-")) && !before.ends_value();
+        if let Some((_, second)) = next.filter(|_| is_sign) {
+            for offset in [*offset, *second] {
+                text.to_mut().replace_range(offset..=offset, " ");
+            }
+            at += 2;
+            continue;
+        }
+        before = token;
+        at += 1;
+    }
+    Ok(text)
+}
+
 /// The problem of a rule that is not valid CEL.
 pub(super) fn syntax(what: String) -> CelProblem {
     (
@@ -22,102 +73,150 @@ pub(super) fn syntax(what: String) -> CelProblem {
     )
 }
 
-/// The tokens of a rule with their offsets.
-pub(super) fn tokens(rule: &str) -> Result<Vec<(Token, usize)>, CelProblem> {
-    const SYMBOLS: [&str; 27] = [
-        "==", "!=", "<=", ">=", "&&", "||", "<", ">", "!", "+", "-", "*", "/", "%", "?", ":", ".", ",", "(",
-        ")", "[", "]", "{", "}", "=", "&", "|",
+const SYMBOLS: [&str; 24] = [
+    "==", "!=", "<=", ">=", "&&", "||", "<", ">", "!", "+", "-", "*", "/", "%", "?", ":", ".", ",", "(", ")",
+    "[", "]", "{", "}",
+];
+
+/// The tokens of the grammar, the first that fits.
+static TOKEN: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    let escape = r#"\\(?:[abfnrtv"'\\?`]|[xX][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-3][0-7]{2})"#;
+    let raw = r#"[rR](?:"{3}(?s:.*?)"{3}|'{3}(?s:.*?)'{3}|"[^"\n\r]*"|'[^'\n\r]*')"#;
+    let long = format!(r#""{{3}}(?:{escape}|[^\\])*?"{{3}}|'{{3}}(?:{escape}|[^\\])*?'{{3}}"#);
+    let short = format!(r#""(?:{escape}|[^\\"\n\r])*"|'(?:{escape}|[^\\'\n\r])*'"#);
+    let float = r"[0-9]+\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+|\.[0-9]+(?:[eE][+-]?[0-9]+)?";
+    let symbols = SYMBOLS.map(regex::escape).join("|");
+    let parts = [
+        r"(?<space>[\t\n\x0C\r ]+|//[^\n]*)",
+        &format!("(?<text>[bB]?(?:{raw}|{long}|{short}))"),
+        &format!("(?<number>{float}|0x[0-9a-fA-F]+[uU]?|[0-9]+[uU]?)"),
+        "(?<word>[A-Za-z_][A-Za-z0-9_]*|`[A-Za-z0-9_./ -]+`)",
+        &format!("(?<symbol>{symbols})"),
     ];
+    Regex::new(&format!("^(?:{})", parts.join("|"))).ok()
+});
+
+/// The tokens of a rule with their offsets. A rule that exceeds the limits has none.
+pub(super) fn tokens(rule: &str) -> Result<Vec<(Token, usize)>, CelProblem> {
+    if rule.chars().nth(MAX_LENGTH).is_some() {
+        let help = "write several rules; each is read for itself";
+        return Err((format!("the expression has more than {MAX_LENGTH} characters"), help.to_owned()));
+    }
     let mut found = Vec::new();
     let mut at = 0;
-    while let Some(c) = rule[at..].chars().next() {
+    while at < rule.len() {
         let rest = &rule[at..];
-        let length;
-        if c.is_whitespace() {
-            at += c.len_utf8();
-            continue;
-        } else if rest.starts_with("//") {
-            at += rest.find('\n').unwrap_or(rest.len());
-            continue;
-        } else if let Some(end) = string(rest)? {
-            length = end;
+        let Some(token) = TOKEN.as_ref().and_then(|token| token.captures(rest)) else {
+            return Err(no_token(rest));
+        };
+        let length = token.get(0).map_or(0, |whole| whole.len());
+        if let Some(word) = token.name("word") {
+            found.push((Token::Word(word.as_str().trim_matches('`').to_owned()), at));
+        } else if token.name("text").is_some() {
             found.push((Token::Text, at));
-        } else if c.is_ascii_digit() || c == '.' && rest[1..].starts_with(|c: char| c.is_ascii_digit()) {
-            length = number(rest);
+        } else if token.name("number").is_some() {
             found.push((Token::Number, at));
-        } else if c.is_ascii_alphabetic() || c == '_' {
-            length = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
-            found.push((Token::Word(rest[..length].to_owned()), at));
-        } else if c == '`' {
-            let end = rest[1..].find('`').ok_or_else(|| syntax("a quoted name has no end".to_owned()))?;
-            length = end + 2;
-            found.push((Token::Word(rest[1..=end].to_owned()), at));
-        } else if let Some(symbol) = SYMBOLS.iter().find(|symbol| rest.starts_with(**symbol)) {
-            if matches!(*symbol, "=" | "&" | "|") {
-                let help = match *symbol {
-                    "=" if rest.starts_with("=>") => "write `>=`",
-                    "=" => "write `==`",
-                    "&" => "write `&&`",
-                    _ => "write `||`",
-                };
-                return Err((format!("`{symbol}` is no operator: {}", near(rest)), help.to_owned()));
-            }
-            length = symbol.len();
-            found.push((Token::Symbol(symbol), at));
-        } else {
-            return Err(syntax(format!("unexpected character: {}", near(rest))));
+        } else if let Some(symbol) = token.name("symbol") {
+            let symbol = SYMBOLS.into_iter().find(|known| *known == symbol.as_str());
+            found.extend(symbol.map(|symbol| (Token::Symbol(symbol), at)));
         }
         at += length;
     }
     found.push((Token::End, rule.len()));
+    if depth(&found) > MAX_DEPTH {
+        let message = format!(
+            "the expression is nested more than {MAX_DEPTH} deep; operators, fields and calls in a row count"
+        );
+        return Err((message, "write several rules, or use a list with `all` or `exists`".to_owned()));
+    }
     Ok(found)
 }
 
-/// The length of a string at the beginning of a text, if there is one.
-fn string(text: &str) -> Result<Option<usize>, CelProblem> {
-    let no_end = || syntax(format!("a string has no end: {}", near(text)));
-    let prefix = text.find(['"', '\'']).filter(|at| *at <= 2);
-    let Some(prefix) = prefix.filter(|at| text[..*at].chars().all(|c| "rRbB".contains(c))) else {
-        return Ok(None);
+/// Why no token begins here.
+fn no_token(rest: &str) -> CelProblem {
+    let shown = near(rest);
+    let help = match rest.as_bytes() {
+        [b'"' | b'\'', ..] | [b'r' | b'R' | b'b' | b'B', b'"' | b'\'', ..] => {
+            return syntax(format!("a string has no end, or an escape that CEL does not have: {shown}"));
+        }
+        [b'`', ..] => return syntax(format!("a quoted name has no end: {shown}")),
+        [b'=', b'>', ..] => "write `>=`",
+        [b'=', ..] => "write `==`",
+        [b'&', ..] => "write `&&`",
+        [b'|', ..] => "write `||`",
+        _ => return syntax(format!("unexpected character: {shown}")),
     };
-    let is_raw = text[..prefix].contains(['r', 'R']);
-    let quote = &text[prefix..=prefix];
-    let triple = quote.repeat(3);
-    let open = if text[prefix..].starts_with(&triple) { triple.as_str() } else { quote };
-    let mut at = prefix + open.len();
-    while let Some(c) = text[at..].chars().next() {
-        if text[at..].starts_with(open) {
-            return Ok(Some(at + open.len()));
-        }
-        if c == '\n' && open.len() == 1 {
-            break;
-        }
-        at += c.len_utf8();
-        if c == '\\' && !is_raw {
-            at += text[at..].chars().next().map_or(0, char::len_utf8);
-        }
-    }
-    Err(no_end())
+    let symbol = rest.get(..1).unwrap_or_default();
+    (format!("`{symbol}` is no operator: {shown}"), help.to_owned())
 }
 
-fn number(text: &str) -> usize {
-    let bytes = text.as_bytes();
-    let mut end = 1;
-    while let Some(byte) = bytes.get(end) {
-        let is_sign =
-            matches!(byte, b'+' | b'-') && matches!(bytes[end - 1], b'e' | b'E') && !text.starts_with("0x");
-        // A dot is always part of the number, because a method can follow a number only in brackets.
-        if !(byte.is_ascii_alphanumeric() || *byte == b'.' || is_sign) {
-            break;
-        }
-        end += 1;
+/// What is known of the tree of an expression within one pair of brackets.
+#[derive(Default)]
+struct Level {
+    /// The height of the values before the last comma.
+    finished: usize,
+    /// The conditions since then. What follows one is below it.
+    conditions: usize,
+    /// The height of the operands of `&&`, `||` and conditions since then: they are side by side.
+    highest: usize,
+    /// The height of the operand that is being read.
+    height: usize,
+}
+
+impl Level {
+    fn total(&self) -> usize {
+        self.finished.max(self.conditions + self.highest.max(self.height))
     }
-    end
+
+    fn end_operand(&mut self) {
+        self.highest = self.highest.max(self.height);
+        self.height = 0;
+    }
+}
+
+/// The depth that the tree of an expression has at most, and that a parser descends. Operators, fields and calls in a row nest; the operands
+/// of `&&` and `||` do not.
+fn depth(tokens: &[(Token, usize)]) -> usize {
+    let (mut outer, mut level) = (Vec::new(), Level::default());
+    // How far the parser has descended, and the most that it does.
+    let (mut descent, mut deepest) = (0, 0);
+    let mut before = &Token::End;
+    for (token, _) in tokens {
+        match token {
+            Token::Symbol("(" | "[" | "{") => {
+                // A call or an index.
+                level.height += usize::from(before.ends_value());
+                descent += BRACKET + level.conditions;
+                outer.push(std::mem::take(&mut level));
+            }
+            Token::Symbol(")" | "]" | "}") => {
+                if let Some(around) = outer.pop() {
+                    let inner = std::mem::replace(&mut level, around).total();
+                    descent -= BRACKET + level.conditions;
+                    level.height = level.height.max(inner + BRACKET);
+                }
+            }
+            Token::Symbol(",") => level = Level { finished: level.total(), ..Level::default() },
+            // The mark of an optional field, index or value.
+            Token::Symbol("?") if matches!(before, Token::Symbol("." | "[" | "{" | ",")) => {}
+            Token::Symbol("?") => {
+                level.end_operand();
+                level.conditions += 1;
+            }
+            Token::Symbol("&&" | "||" | ":") => level.end_operand(),
+            Token::Symbol(_) => level.height += 1,
+            Token::Word(word) if word == "in" => level.height += 1,
+            Token::Word(_) | Token::Number | Token::Text | Token::End => level.height = level.height.max(1),
+        }
+        deepest = deepest.max(descent + level.total());
+        before = token;
+    }
+    deepest
 }
 
 /// The beginning of a text, to show the position of an error.
 pub(super) fn near(text: &str) -> String {
     let shown: String = text.chars().take(20).collect();
-    let more = if text.chars().count() > 20 { "..." } else { "" };
+    let more = if text.chars().nth(20).is_some() { "..." } else { "" };
     format!("`{}{more}`", shown.trim_end())
 }
