@@ -68,7 +68,7 @@ impl<'a> Reach<'a> {
         if let Some(namespace) = namespace.or(itself).filter(closed) {
             let whom = if namespace == KUBE_SYSTEM { "the cluster" } else { "the manager" };
             return Some(format!(
-                "the namespace {namespace} is closed to packages, because who may write there controls {whom}: whoever installs the \
+                "the namespace {namespace} is closed to packages, because who may write there controls {whom}: a person who installs the \
                  package can open it with `--system-namespaces {namespace}`, or spec.systemNamespaces of the Operator"
             ));
         }

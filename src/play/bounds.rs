@@ -1,8 +1,8 @@
 //! What a case may take of the machine. Who tests a package may not have written it.
 
 use std::io::Write as _;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, LazyLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,7 @@ use super::ended::Failure;
 use crate::apiserver::Server;
 use crate::diag::{Diagnostic, Location};
 use crate::memory;
+use crate::printable;
 
 /// How long a case may take, in real time. It ends only what goes on for ever.
 const WALL: Duration = Duration::from_secs(600);
@@ -77,21 +78,18 @@ impl Alarm {
         let rings = Arc::new(Notify::new());
         let ring = Arc::clone(&rings);
         thread::spawn(move || {
-            let memory = memory_bound();
-            let last = [(wall, &*ring), (GRACE, &Notify::new())].map(|(time, ring)| {
-                let last = watch(&is_ended, time, memory);
+            let memory = *MEMORY_BOUND;
+            let mut last = watch(&is_ended, wall, memory);
+            if last == Last::Busy {
                 ring.notify_one();
-                last
-            });
+                last = watch(&is_ended, GRACE, memory);
+            }
             let why = match last {
-                [Last::Full, _] | [_, Last::Full] => {
-                    format!("the cases take more than {} MiB of memory", memory >> 20)
-                }
-                [Last::Busy, Last::Busy] => {
-                    format!("it has been busy for more than {} minutes", wall.as_secs() / 60)
-                }
-                _ => return,
+                Last::Ended => return,
+                Last::Busy => format!("it has been busy for more than {} minutes", wall.as_secs() / 60),
+                Last::Full => format!("the cases take more than {} MiB of memory", memory >> 20),
             };
+            let place = printable::line(&place);
             drop(writeln!(std::io::stderr(), "error: {place}: {why}; the results of other cases are lost"));
             std::process::exit(1)
         });
@@ -100,10 +98,10 @@ impl Alarm {
 }
 
 /// How many bytes of memory the command may take.
-fn memory_bound() -> usize {
+static MEMORY_BOUND: LazyLock<usize> = LazyLock::new(|| {
     let wanted = MEMORY[0] + MEMORY[1] * thread::available_parallelism().map_or(1, usize::from);
     memory::limit().map_or(wanted, |limit| wanted.min(limit / 4 * 3))
-}
+});
 
 /// How a play ends a time in which it is watched.
 #[derive(Debug, PartialEq)]

@@ -12,9 +12,9 @@ use tempfile::TempDir;
 use crate::cases::OPERETTA;
 
 const FOLDER: &str = "tests/fixtures/hostile";
-/// What the environment of the commands holds.
-const TOKEN: &str = "ghp_this_is_no_token_1234567890";
-/// Bounds of a command: its address space in KiB, and seconds of a processor. They are beyond those that it has itself.
+/// What the environment of the commands holds, `GITHUB_TOKEN`.
+pub(crate) const TOKEN: &str = "ghp_this_is_no_token_1234567890";
+/// Bounds of a command: its address space in KiB, and seconds of a processor. One that reaches them ends by a signal.
 const BOUNDS: &str = "ulimit -v 6291456; ulimit -t 120; ulimit -c 0; exec \"$0\" \"$@\"";
 /// The most that a command prints, in bytes.
 const MOST: usize = 4 << 20;
@@ -37,6 +37,13 @@ fn rows() -> Vec<Row> {
     rows.map(row).collect()
 }
 
+/// What a command prints has nothing of this machine.
+pub(crate) fn tells_nothing(text: &str) {
+    for secret in [TOKEN, "root:x:0", "PATH="] {
+        assert!(!text.contains(secret), "{text}");
+    }
+}
+
 /// Runs a command on a package. It ends by itself, and tells and changes nothing of this machine.
 fn run(command: &str, package: &str) -> String {
     let home = TempDir::new().unwrap();
@@ -54,9 +61,7 @@ fn run(command: &str, package: &str) -> String {
         format!("{command} {package}: {}\n{}", output.status, text.chars().take(4_000).collect::<String>());
     assert!(output.status.signal().is_none() && matches!(output.status.code(), Some(0..=2)), "{told}");
     assert!(text.len() < MOST, "{} bytes of {told}", text.len());
-    for secret in [TOKEN, "root:x:0", "PATH="] {
-        assert!(!text.contains(secret), "{told}");
-    }
+    tells_nothing(&text);
     let is_unsafe = |c: char| c.is_control() && c != '\n' || ('\u{202a}'..='\u{202e}').contains(&c);
     assert!(!text.chars().any(is_unsafe), "{told:?}");
     assert!(!text.lines().any(|line| line.starts_with("::")), "{told}");

@@ -264,9 +264,8 @@ fn result(name: &str, mut args: Vec<Type>) -> Found {
     }
 }
 
-const BOOLS: [&str; 38] = [
+const BOOLS: [&str; 37] = [
     "@in",
-    "@tick",
     "startsWith",
     "endsWith",
     "matches",

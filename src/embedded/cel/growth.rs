@@ -4,6 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use kube_cel::cel::common::ast::{CallExpr, ComprehensionExpr, Expr, IdedExpr, LiteralValue};
 use kube_cel::cel::context::Context;
@@ -26,10 +27,16 @@ const NESTED: usize = 16;
 /// How many digits the precision of a formatted number may have.
 const PRECISION: usize = 3;
 
+/// The functions that are called before each round of a loop, and before the first round of one that gathers.
+const TICK: &str = "@tick";
+const START: &str = "@start";
 /// The function through which a value goes that may have grown.
-pub(super) const HELD: &str = "@held";
+const HELD: &str = "@held";
 /// The function through which the text goes that says how values are formatted.
-pub(super) const PRECISE: &str = "@precise";
+const PRECISE: &str = "@precise";
+
+/// The number of the next loop that gathers.
+static NEXT: AtomicI64 = AtomicI64::new(0);
 
 thread_local! {
     /// The steps that are left to the evaluation.
@@ -60,22 +67,33 @@ pub(super) fn deeper<T>(evaluate: impl FnOnce() -> Result<T, String>) -> Result<
     value
 }
 
-/// Has the rounds of a loop counted.
-pub(super) fn count(found: &mut ComprehensionExpr, loops: &mut i64) {
+/// Has a loop counted, or a value looked at, if the expression is or makes one. Those inside of it come first.
+pub(super) fn bound(expr: &mut IdedExpr) {
+    match &mut expr.expr {
+        Expr::Comprehension(found) => count(found),
+        Expr::Call(found) if found.func_name == "format" => {
+            if let Some(text) = found.target.as_deref_mut().or(found.args.first_mut()) {
+                *text = call(PRECISE, vec![std::mem::take(text)]);
+            }
+        }
+        _ => {}
+    }
+    if grows(&expr.expr) {
+        *expr = call(HELD, vec![std::mem::take(expr)]);
+    }
+}
+
+fn count(found: &mut ComprehensionExpr) {
     let mut args = Vec::new();
     if matches!(found.accu_init.expr, Expr::List(_)) {
-        *loops += 1;
-        let number = || expression(Expr::Literal(LiteralValue::Int((*loops).into())));
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let number = || expression(Expr::Literal(LiteralValue::Int(number.into())));
         args.push(number());
         found.accu_init = call(START, vec![number(), std::mem::take(&mut found.accu_init)]);
     }
     let condition = std::mem::take(&mut found.loop_cond);
     found.loop_cond = call("_&&_", vec![call(TICK, args), condition]);
 }
-
-/// The functions that are called before each round of a loop, and before the first round of one that gathers.
-const TICK: &str = "@tick";
-const START: &str = "@start";
 
 /// Registers what bounds loops and values, and the functions whose results may be many times as large as what they are given.
 pub(super) fn register(context: &mut Context<'_>) {
@@ -118,27 +136,21 @@ fn too_much(function: &str) -> ExecutionError {
 
 /// Whether a value takes no more than what is left, which it then takes.
 fn fits(value: &Cel, left: &mut usize) -> bool {
-    let own = match value {
-        Cel::String(text) => text.len(),
-        Cel::Bytes(bytes) => bytes.len(),
-        _ => 0,
-    };
-    let Some(rest) = left.checked_sub(EACH + own) else { return false };
-    *left = rest;
+    let mut takes = |bytes: usize| left.checked_sub(EACH + bytes).map(|rest| *left = rest).is_some();
     match value {
-        Cel::List(items) => items.iter().all(|item| fits(item, left)),
-        Cel::Map(map) => map.map.iter().all(|(key, value)| {
-            let key = if let Key::String(text) = key { EACH + text.len() } else { EACH };
-            left.checked_sub(key).is_some_and(|rest| {
-                *left = rest;
-                fits(value, left)
-            })
-        }),
+        Cel::String(text) => takes(text.len()),
+        Cel::Bytes(bytes) => takes(bytes.len()),
+        Cel::List(items) => takes(0) && items.iter().all(|item| fits(item, left)),
+        Cel::Map(map) => {
+            let keys =
+                map.map.keys().map(|key| if let Key::String(text) = key { EACH + text.len() } else { EACH });
+            takes(keys.sum()) && map.map.values().all(|value| fits(value, left))
+        }
         Cel::Opaque(value) => {
             let optional = value.downcast_ref::<OptionalValue>().and_then(OptionalValue::value);
-            optional.is_none_or(|value| fits(value, left))
+            takes(0) && optional.is_none_or(|value| fits(value, left))
         }
-        _ => true,
+        _ => takes(0),
     }
 }
 
@@ -177,12 +189,12 @@ fn join(This(parts): This<Arc<Vec<Cel>>>, Arguments(args): Arguments) -> Resolve
 }
 
 fn range(count: i64) -> ResolveResult {
-    let fits = usize::try_from(count).is_ok_and(|count| count <= MOST / EACH);
-    if fits {
-        Ok(Cel::List(Arc::new((0..count).map(Cel::Int).collect())))
-    } else {
-        Err(too_much("lists.range"))
+    let count = usize::try_from(count)
+        .map_err(|_| ExecutionError::function_error("lists.range", "range argument must be non-negative"))?;
+    if count > MOST / EACH {
+        return Err(too_much("lists.range"));
     }
+    Ok(Cel::List(Arc::new((0..).take(count).map(Cel::Int).collect())))
 }
 
 /// The functions whose results may be larger than what they are given, without the names before a dot.
@@ -191,7 +203,7 @@ const GROW: [&str; 9] = ["_+_", "replace", "join", "format", "split", "findAll",
 const LITERAL: usize = 1 << 10;
 
 /// Whether the value of an expression may be larger than those that it is made of. What a loop gathers is made of lists that are looked at.
-pub(super) fn grows(expr: &Expr) -> bool {
+fn grows(expr: &Expr) -> bool {
     let is_gathered = |arg: &IdedExpr| matches!(&arg.expr, Expr::Ident(name) if name.starts_with('@'));
     match expr {
         Expr::List(list) => {

@@ -57,7 +57,7 @@ impl Program {
             .map_err(|errors| failed(&format!("Syntax error: {errors}")))?;
         let mut names = Vec::new();
         let found = environment.infer(&expr).map_err(|why| failed(&why))?;
-        prepare(&mut expr, &mut names, &mut 0);
+        prepare(&mut expr, &mut names);
         Ok((Self { expr, names }, found))
     }
 
@@ -178,7 +178,7 @@ pub(crate) fn text(value: &Cel) -> String {
 
 /// Prepares an expression that was checked: loops count their steps, what grows is looked at, and variables of policies become names of
 /// their own.
-fn prepare(expr: &mut IdedExpr, names: &mut Vec<String>, loops: &mut i64) {
+fn prepare(expr: &mut IdedExpr, names: &mut Vec<String>) {
     match &mut expr.expr {
         Expr::Unspecified | Expr::Struct(_) | Expr::Literal(_) => {}
         Expr::Ident(name) => names.push(name.clone()),
@@ -195,19 +195,19 @@ fn prepare(expr: &mut IdedExpr, names: &mut Vec<String>, loops: &mut i64) {
                 expr.expr = Expr::Ident("authorizer.requestResource".to_owned());
                 return;
             }
-            prepare(&mut select.operand, names, loops);
+            prepare(&mut select.operand, names);
             // Selecting a field of what is no map is an error, and so is indexing it.
             if !select.test {
                 let field = expression(Expr::Literal(LiteralValue::String(select.field.as_str().into())));
                 *expr = call("_[_]", vec![std::mem::take(&mut *select.operand), field]);
             }
         }
-        Expr::List(list) => list.elements.iter_mut().for_each(|item| prepare(item, names, loops)),
+        Expr::List(list) => list.elements.iter_mut().for_each(|item| prepare(item, names)),
         Expr::Map(map) => {
             for entry in &mut map.entries {
                 if let EntryExpr::MapEntry(entry) = &mut entry.expr {
-                    prepare(&mut entry.key, names, loops);
-                    prepare(&mut entry.value, names, loops);
+                    prepare(&mut entry.key, names);
+                    prepare(&mut entry.value, names);
                 }
             }
         }
@@ -217,12 +217,7 @@ fn prepare(expr: &mut IdedExpr, names: &mut Vec<String>, loops: &mut i64) {
                 "_[?_]".clone_into(&mut found.func_name);
             }
             for part in found.target.as_deref_mut().into_iter().chain(&mut found.args) {
-                prepare(part, names, loops);
-            }
-            if found.func_name == "format"
-                && let Some(text) = found.target.as_deref_mut().or(found.args.first_mut())
-            {
-                *text = call(growth::PRECISE, vec![std::mem::take(text)]);
+                prepare(part, names);
             }
         }
         Expr::Comprehension(found) => {
@@ -233,14 +228,11 @@ fn prepare(expr: &mut IdedExpr, names: &mut Vec<String>, loops: &mut i64) {
                 &mut found.loop_step,
                 &mut found.result,
             ] {
-                prepare(part, names, loops);
+                prepare(part, names);
             }
-            growth::count(found, loops);
         }
     }
-    if growth::grows(&expr.expr) {
-        *expr = call(growth::HELD, vec![std::mem::take(expr)]);
-    }
+    growth::bound(expr);
 }
 
 #[cfg(test)]

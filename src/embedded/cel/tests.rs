@@ -48,7 +48,7 @@ fn functions_of_a_value_are_not_called_without_one() {
 }
 
 #[test]
-fn what_does_not_grow_is_as_it_was() {
+fn functions_that_are_bounded_keep_their_results() {
     for expression in [
         "text.replace('o', '0').replace('', '-', 2) == '-s-0me'",
         "['a', text].join(', ') == 'a, some' && [].join() == ''",
