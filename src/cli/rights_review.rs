@@ -75,7 +75,7 @@ pub(super) async fn read(
             before
         }
     };
-    if let Ok(earlier) = without_roles(cluster, operator, &at.manager_namespace, package).await {
+    if let Ok(earlier) = to_restore(cluster, operator, &at.manager_namespace, package).await {
         after = earlier.iter().map(|earlier| demands(earlier, at)).fold(after, Demands::with);
     }
     rights::review(Some(&before), &after)
@@ -103,12 +103,13 @@ async fn granted(
     Ok(live.granted(package, revision, at))
 }
 
-/// Earlier revisions of a package that are in use and have no roles: they were stored with `--rights=false`. Their roles are applied
-/// with those of the next one, because rights from elsewhere are replaced by then. `next`: the package of the next one.
+/// Earlier revisions of a package that are in use, and whose roles are to be applied with those of the next one. They have none if
+/// they were stored with `--rights=false`, and rights from elsewhere are replaced by then; or somebody has changed the rules of a role.
+/// `next`: the package of the next one.
 ///
 /// # Errors
 /// The roles cannot be read.
-pub(super) async fn without_roles(
+pub(super) async fn to_restore(
     cluster: &Cluster,
     operator: &Value,
     namespace: &str,
@@ -119,7 +120,10 @@ pub(super) async fn without_roles(
     let used: BTreeSet<&str> = used.filter_map(|revision| revision["name"].as_str()).collect();
     let mut found = Vec::new();
     for name in used.into_iter().filter(|name| *name != store::name(&next.name, &next.digest)) {
-        if has_roles(cluster, &next.name, name).await? {
+        let selector = format!("{},{}={name}", rights::selector(&next.name), objects::REVISION);
+        let roles = cluster.list(&ApiKind::built_in(RBAC, "ClusterRole"), None, &selector).await?;
+        let bindings = format!("{}:bindings", rights::role_of_revision(&next.name, name));
+        if roles.iter().any(|role| name_of(role) == bindings) && !roles.iter().any(rights::is_changed) {
             continue;
         }
         let Some(stored) = cluster.get(&objects::kind(), None, name).await? else { continue };

@@ -7,6 +7,7 @@ mod escalation;
 mod handover;
 mod lives;
 mod managers;
+mod marks;
 mod matrix;
 mod namespaces;
 mod orders;

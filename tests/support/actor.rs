@@ -12,6 +12,8 @@ pub struct Actor<'a> {
     /// As whom the admin acts, if it is another user.
     name: Option<&'a str>,
     groups: &'a [&'a str],
+    /// What is added to the query.
+    more: &'static str,
 }
 
 impl<'a> Actor<'a> {
@@ -21,7 +23,7 @@ impl<'a> Actor<'a> {
 
     /// The user `admin`, who has all permissions.
     pub fn admin(plane: &ControlPlane) -> Self {
-        Self { client: plane.client().expect("a client"), name: None, groups: &[] }
+        Self { client: plane.client().expect("a client"), name: None, groups: &[], more: "" }
     }
 
     /// The same user in these groups.
@@ -29,10 +31,21 @@ impl<'a> Actor<'a> {
         Self { groups, ..self }
     }
 
+    /// The same user, whose writes the server checks and does not store.
+    pub fn in_dry_runs(self) -> Self {
+        Self { more: "&dryRun=All", ..self }
+    }
+
+    /// The client of the admin.
+    pub fn client(&self) -> kube::Client {
+        self.client.clone()
+    }
+
     /// Creates an object. Returns it as the server has it, or the server's refusal.
     pub async fn create(&self, kind: Kind, namespace: Option<&str>, object: &Value) -> Result<Value, String> {
         let path = kind.path(namespace, "");
-        let request = Request::post(format!("{}?fieldValidation=Strict", path.trim_end_matches('/')));
+        let request =
+            Request::post(format!("{}?fieldValidation=Strict{}", path.trim_end_matches('/'), self.more));
         self.send(request.header("content-type", "application/json"), object).await
     }
 
@@ -44,14 +57,15 @@ impl<'a> Actor<'a> {
         name: &str,
         patch: &Value,
     ) -> Result<Value, String> {
-        let request = Request::patch(format!("{}?fieldValidation=Strict", kind.path(namespace, name)));
+        let request =
+            Request::patch(format!("{}?fieldValidation=Strict{}", kind.path(namespace, name), self.more));
         self.send(request.header("content-type", "application/merge-patch+json"), patch).await
     }
 
     /// Deletes an object; with an empty name all objects of the kind.
     pub async fn delete(&self, kind: Kind, namespace: Option<&str>, name: &str) -> Result<Value, String> {
         let path = kind.path(namespace, name);
-        let request = Request::delete(path.trim_end_matches('/'));
+        let request = Request::delete(format!("{}?{}", path.trim_end_matches('/'), self.more));
         let options = json!({"propagationPolicy": "Background"});
         self.send(request.header("content-type", "application/json"), &options).await
     }

@@ -30,8 +30,8 @@ pub(super) fn objects(package: &Package, at: &Placement) -> Vec<Value> {
     rbac::objects_of_revision(package, &Live::default(), at)
 }
 
-/// Applies the account of a package and the roles of a revision, and those of earlier revisions that are in use and have none
-/// (`operator`: the live one). If the `Operator` names namespaces, the manager may bind them there alone. The manager grants none of
+/// Applies the account of a package and the roles of a revision, and those of earlier revisions that are in use and have none, or
+/// changed ones (`operator`: the live one). If the `Operator` names namespaces, the manager may bind them there alone. The manager grants none of
 /// them before it has accepted the revision.
 pub(super) async fn grant(
     cluster: &Cluster,
@@ -42,8 +42,7 @@ pub(super) async fn grant(
     let live = Live::read(cluster).await.map_err(|error| not_applied("the rights", &error))?;
     let earlier = match operator {
         Some(operator) => {
-            let earlier =
-                rights_review::without_roles(cluster, operator, &at.manager_namespace, package).await;
+            let earlier = rights_review::to_restore(cluster, operator, &at.manager_namespace, package).await;
             earlier.map_err(|error| refused("the roles of earlier revisions cannot be read", &error))?
         }
         None => Vec::new(),

@@ -72,7 +72,7 @@ pub struct SourceRecord {
     pub policy: Option<String>,
 }
 
-/// What the account of a package may not do that the package needs.
+/// How the rights of a package differ from those that it needs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MissingRights {
     /// The user name of the account.
@@ -86,13 +86,21 @@ pub struct MissingRights {
     pub manager: Vec<String>,
     /// Roles of the active revision that are gone.
     pub gone: Vec<String>,
+    /// Roles of revisions in use with other rules than those with which they were made, which may grant more than is needed.
+    pub changed: Vec<String>,
 }
 
 impl MissingRights {
-    /// Whether nothing is missing.
+    /// Whether the rights are those that are needed.
     pub fn is_empty(&self) -> bool {
-        let all = [&self.rights, &self.refused, &self.manager, &self.gone];
+        let all = [&self.rights, &self.refused, &self.manager, &self.gone, &self.changed];
         all.into_iter().all(Vec::is_empty)
+    }
+
+    /// Whether something may come to be allowed that is not now.
+    pub fn lacks_any(&self) -> bool {
+        let all = [&self.rights, &self.refused, &self.manager, &self.gone];
+        all.into_iter().any(|some| !some.is_empty())
     }
 
     pub(super) fn message(&self, package: &str) -> String {
@@ -109,9 +117,16 @@ impl MissingRights {
         if !self.gone.is_empty() {
             parts.push(format!("there is no {}", self.gone.join(", ")));
         }
+        let again = format!("give `operetta upgrade` with the files of {package} again, or apply");
+        let changed = format!("other rules than those of the revision are in {}", self.changed.join(", "));
+        if parts.is_empty() {
+            return format!("rights are changed: {changed}; {again} its file from Git");
+        }
+        if !self.changed.is_empty() {
+            parts.push(changed);
+        }
         format!(
-            "rights are missing: {}; give `operetta upgrade` with the files of {package} again, or apply what `operetta rbac` \
-             prints for the package {package}",
+            "rights are missing: {}; {again} what `operetta rbac` prints for the package {package}",
             parts.join("; ")
         )
     }

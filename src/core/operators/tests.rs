@@ -103,6 +103,7 @@ fn missing_rights_are_named_while_they_are_missing() {
             refused: vec!["refs v1 Secret: 403".into()],
             gone: vec!["ClusterRole operetta:a:edit".into()],
             manager: vec![],
+            changed: vec![],
         })),
     );
     let condition = |status: &serde_json::Value| {
@@ -127,6 +128,12 @@ fn missing_rights_are_named_while_they_are_missing() {
     let status = apply(status, &of(Some(hindered)));
     assert!(condition(&status).unwrap().contains("refused to the manager: instances bs.c: 403"));
     assert!(matches!(seen(&status).standing, Standing::Stalled(_, told) if told.contains("instances bs.c")));
+    let changed =
+        MissingRights { changed: vec!["ClusterRole operetta:a:b".into()], ..MissingRights::default() };
+    let status = apply(status, &of(Some(changed)));
+    let told =
+        "rights are changed: other rules than those of the revision are in ClusterRole operetta:a:b; give";
+    assert!(condition(&status).unwrap().starts_with(told));
     let status = apply(status, &of(Some(MissingRights::default())));
     assert_eq!((condition(&status), &status["missingRights"]), (None, &json!(null)));
     assert_eq!(seen(&status).standing, Standing::Active(String::new()));

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::objects::{API, GROUP, Owner, account, begins_with, labels, role_of_revision};
+use super::objects::{API, GROUP, Owner, account, begins_with, is_changed, labels, role_of_revision};
 use super::part::Part;
 use crate::package::store::objects::REVISION;
 
@@ -53,6 +53,9 @@ pub struct Changes {
     pub orphaned: Vec<Value>,
     /// The names of roles that the active revision needs and that do not exist. Only who has the rights in them can create them.
     pub gone: BTreeSet<String>,
+    /// The names of roles of revisions in use whose rules are not those with which they were made. Only who has the rights in them can
+    /// change them back.
+    pub changed: BTreeSet<String>,
 }
 
 /// A role of a revision.
@@ -153,7 +156,11 @@ pub fn changes(package: &str, manager_namespace: &str, in_use: &InUse, found: &F
     let orphaned = roles.iter().filter(is_orphaned).map(|role| role.object.clone()).collect();
     let gone = in_use.active.as_ref().map(|active| gone(active, &roles, found)).unwrap_or_default();
     bound.retain(|revision| roles.iter().any(|role| role.revision == revision));
-    Changes { bound, replace, apply, delete, orphaned, gone }
+    let name = |role: &Role<'_>| role.object["metadata"]["name"].as_str().map(str::to_owned);
+    let is_in_use = |role: &&Role<'_>| in_use.revisions.contains(role.revision);
+    let changed =
+        roles.iter().filter(is_in_use).filter(|role| is_changed(role.object)).filter_map(name).collect();
+    Changes { bound, replace, apply, delete, orphaned, gone, changed }
 }
 
 /// Which roles of the active revision do not exist. A revision that has none at all has its rights from elsewhere.
@@ -304,6 +311,28 @@ mod tests {
         assert_eq!(gone, BTreeSet::from(["operetta:web:aaaaaaaaaa:bindings".to_owned()]));
         // One without roles has its rights from elsewhere.
         assert!(changes("web", "sys", &active("web-cccccccccc"), &found).gone.is_empty());
+    }
+
+    #[test]
+    fn roles_with_other_rules_than_those_of_their_revision_are_named() {
+        let mut found = found();
+        // What is stored by a build must be what the next one computes.
+        for (role, digest) in [(0, "adc5fd0b046b51d6"), (2, "33b9f5155841c28a"), (3, "246bd76ef2c608cd")] {
+            found.roles[role]["metadata"]["annotations"]["operetta.dev/rules"] = digest.into();
+        }
+        let changed = |found: &Found| changes("web", "sys", &in_use(&[A]), found).changed;
+        // The API server leaves out what is empty.
+        found.roles[0]["rules"][0]["resourceNames"] = json!([]);
+        assert!(changed(&found).is_empty());
+        found.roles[0]["rules"][0]["verbs"] = json!(["*"]);
+        found.roles[2]["rules"] = Value::Null;
+        // One that is not bound gives nobody anything.
+        found.roles[3]["rules"] = Value::Null;
+        let names = ["operetta:web:aaaaaaaaaa", "operetta:web:aaaaaaaaaa:instances"].map(str::to_owned);
+        assert_eq!(changed(&found), names.into());
+        // Those of earlier builds have no digest.
+        found.roles[0]["metadata"]["annotations"] = Value::Null;
+        assert_eq!(changed(&found).len(), 1);
     }
 
     #[test]

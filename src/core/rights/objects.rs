@@ -19,6 +19,9 @@ pub(super) const GROUP: &str = "rbac.authorization.k8s.io";
 /// Label of the roles whose rules the manager's own `ClusterRole` has.
 pub const TO_MANAGER: &str = "operetta.dev/aggregate-to-manager";
 
+/// Annotation of a role of a revision: the digest of the rules with which it was made.
+const RULES: &str = "operetta.dev/rules";
+
 /// Label of the manager's own objects.
 pub(super) const APP: &str = "app.kubernetes.io/name";
 
@@ -162,6 +165,7 @@ pub fn objects_of_revision(package: &Package, rights: &Rights, at: &Placement) -
     roles.push(maker.bindings(&bound));
     for role in &mut roles {
         role["metadata"]["labels"][store::objects::REVISION] = revision.as_str().into();
+        role["metadata"]["annotations"][RULES] = digest_of_rules(role).into();
         for (name, value) in store::objects::KEPT {
             role["metadata"]["annotations"][name] = value.into();
         }
@@ -181,6 +185,22 @@ pub fn to_instances(kind: &ApiKind) -> Rights {
     rights.add(&Place::Everywhere, &kind.group, &kind.plural, &INSTANCES);
     rights.add(&Place::Everywhere, &kind.group, &format!("{}/status", kind.plural), &["patch"]);
     rights
+}
+
+/// Whether a role of a revision has other rules than those with which it was made. Roles of earlier builds do not say.
+pub fn is_changed(role: &Value) -> bool {
+    role["metadata"]["annotations"][RULES].as_str().is_some_and(|made| made != digest_of_rules(role))
+}
+
+/// A digest of the rules of a role. The API server leaves out empty lists, and keeps all else as it was sent.
+fn digest_of_rules(role: &Value) -> String {
+    let fields = ["apiGroups", "nonResourceURLs", "resourceNames", "resources", "verbs"];
+    let is_set = |list: &&Value| list.as_array().is_some_and(|list| !list.is_empty());
+    let words = |rule: &Value| -> Value {
+        fields.iter().filter_map(|field| Some((*field, rule.get(field).filter(is_set)?.clone()))).collect()
+    };
+    let rules: Value = role["rules"].as_array().into_iter().flatten().map(words).collect();
+    names::value_hash(&rules, 8)
 }
 
 /// The names of the `ClusterRole`s of the manager that a revision of a package brings. No review of the account's rights misses

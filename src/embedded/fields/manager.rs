@@ -244,10 +244,16 @@ impl Managed {
         serde_json::from_str(&text).unwrap_or_default()
     }
 
-    /// Equal but for the times.
+    /// Equal but for the times, in the order in which entries are stored. A later time may change that order: then a write that changes
+    /// nothing else is stored, and the object gets another version.
     pub(crate) fn same_but_times(&self, other: &Self) -> bool {
-        self.0.len() == other.0.len()
-            && self.0.iter().all(|a| other.0.iter().any(|b| a.owner == b.owner && a.fields == b.fields))
+        let [ours, theirs] = [self, other].map(|of| {
+            let mut entries: Vec<&Entry> = of.0.iter().collect();
+            entries.sort_by_key(|entry| entry.order());
+            entries
+        });
+        ours.len() == theirs.len()
+            && ours.iter().zip(theirs).all(|(a, b)| a.owner == b.owner && a.fields == b.fields)
     }
 
     /// Removes fields that changed from the entries of all but `except`. Returns the conflicts, and changes nothing,

@@ -58,6 +58,8 @@ pub(super) struct Granted {
     pub(super) refused: Vec<String>,
     /// Roles that the active revision needs and that are gone.
     pub(super) gone: Vec<String>,
+    /// Bound roles with other rules than those of their revision.
+    pub(super) changed: Vec<String>,
 }
 
 /// With what the manager grants rights.
@@ -277,8 +279,10 @@ impl Bindings {
             reviews.forget(package);
         }
         let Work { refused, is_done, .. } = work;
-        let gone = changes.gone.into_iter().map(|name| format!("ClusterRole {name}")).collect();
-        Ok(Round { granted: Granted { revisions: changes.bound, refused, gone }, is_done })
+        let named =
+            |names: BTreeSet<String>| names.iter().map(|name| format!("ClusterRole {name}")).collect();
+        let (gone, changed) = (named(changes.gone), named(changes.changed));
+        Ok(Round { granted: Granted { revisions: changes.bound, refused, gone, changed }, is_done })
     }
 }
 

@@ -126,7 +126,7 @@ impl OperatorReconciler {
         if let Some(rights) = &rights {
             self.effects.health.note_rights(name, !rights.is_empty());
         }
-        known.lacks_rights = rights.as_ref().is_some_and(|rights| !rights.is_empty());
+        known.lacks_rights = rights.as_ref().is_some_and(MissingRights::lacks_any);
         let unsupported = match &view.active {
             Some(active) => self.refuses_kubernetes(active, false, &mut known).await.unwrap_or_default(),
             None => None,

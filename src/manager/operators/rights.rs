@@ -63,12 +63,12 @@ impl OperatorReconciler {
     pub(super) async fn missing_rights(&self, name: &Arc<str>, granted: Granted) -> Option<MissingRights> {
         let Effects { clients, rights, .. } = &*self.effects;
         let refused = self.watches.refused_of(name);
-        let Granted { refused: mut manager, gone, .. } = granted;
+        let Granted { refused: mut manager, gone, changed, .. } = granted;
         manager.extend(self.watches.refused_to_manager(name));
         // A right that was granted may have been taken back.
         let again = !refused.is_empty() || !manager.is_empty();
         let of = |user: String, rights: Vec<String>, manager: Vec<String>| {
-            Some(MissingRights { user, rights, refused, manager, gone })
+            Some(MissingRights { user, rights, refused, manager, gone, changed })
         };
         match rights.missing_of_package(clients, &self.store, name, &self.namespace, again).await {
             Ok(Some(missing)) => {

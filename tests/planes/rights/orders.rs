@@ -1,6 +1,6 @@
-//! Rights after any order of installations, upgrades and rollbacks, of narrowing and widening the namespaces, and of deletions by
-//! hand, by command and from Git: the account has exactly the rights of the revision in use, or the Operator says that some are
-//! missing.
+//! Rights after any order of installations, upgrades and rollbacks, of narrowing and widening the namespaces, and of deletions and added
+//! rules by hand, by command and from Git: the account has exactly the rights of the revision in use, or the Operator says that it has
+//! not.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,7 +23,7 @@ const OPERATOR: Kind = kind("operetta.dev/v1alpha1", "operators");
 enum Truth {
     /// Ready, with exactly the rights of the revision.
     Good,
-    /// Some rights are missing, and it says so.
+    /// Some rights are missing, or there are too many, and it says so.
     Missing,
 }
 
@@ -129,6 +129,30 @@ impl Subject {
         kubectl_of(self.scene.plane(), &args, "").await.ok();
     }
 
+    /// Adds a rule to a role of the account, of the named revision. Returns the name of the role.
+    async fn add_rule(&self) -> String {
+        let role = rights::role_of_revision(&self.name, &self.named().await);
+        let is_of_account =
+            |[kind, name, ..]: &[String; 4]| kind == "ClusterRole" && rights::Part::of(&role, name).is_some();
+        let [_, name, ..] = self.objects().await.into_iter().find(is_of_account).unwrap();
+        let rule = json!({"apiGroups": ["extra.example.org"], "resources": ["things"], "verbs": ["get"]});
+        let patch = json!([{"op": "add", "path": "/rules/-", "value": rule}]).to_string();
+        let args = ["patch", "clusterrole", &name, "--type=json", "-p", &patch];
+        kubectl_of(self.scene.plane(), &args, "").await.ok();
+        // The authorizer learns of it a moment later.
+        eventually("the added right", LONG, async || {
+            let mut found = self.rules(self.scene.namespace()).await;
+            found.extend(self.rules("default").await);
+            if found.iter().any(|(_, resource, _)| resource == "things") {
+                Ok(())
+            } else {
+                Err(format!("{found:?}"))
+            }
+        })
+        .await;
+        name
+    }
+
     async fn name_namespaces(&mut self, is_limited: bool) {
         let names = json!({"names": [self.scene.namespace()]});
         let patch = json!({"spec": {"namespaces": if is_limited { names } else { Value::Null }}}).to_string();
@@ -193,6 +217,14 @@ async fn objects_deleted_by_hand_are_mended_or_reported() {
         subject.settles(&format!("{what} {name} was deleted")).await;
         told.insert(format!("{what} {name}"), truth);
     }
+    // Somebody gives the account more than its revision needs.
+    let role = subject.add_rule().await;
+    assert_eq!(subject.tells_the_truth("a rule was added").await, Truth::Missing);
+    let message = condition(&subject.operator().await, "Ready")["message"].to_string();
+    let words = format!("other rules than those of the revision are in ClusterRole {role}");
+    assert!(message.contains("rights are changed") && message.contains(&words), "{message}");
+    subject.repair().await;
+    subject.settles("a rule was added").await;
     // What the manager can do by itself, it has done: bindings, and the stored revision. The roles of users are the users' own affair, and
     // the account is a name.
     for (object, truth) in &told {
@@ -232,7 +264,7 @@ async fn after_any_order_the_rights_are_right_or_said_to_be_missing() {
         install(&mut subject, Shape::of(index + 1)).await;
         for number in 0..operations {
             let random = mixed(index, number);
-            let what = match random % 8 {
+            let what = match random % 9 {
                 sort @ 0..5 => {
                     let has_previous = subject.operator().await["status"]["previousRevision"].is_string();
                     let sort = if sort == 2 && !has_previous { 0 } else { sort };
@@ -252,6 +284,7 @@ async fn after_any_order_the_rights_are_right_or_said_to_be_missing() {
                     subject.is_limited = true;
                     "narrowed by command".to_owned()
                 }
+                7 => format!("a rule is added to {}", subject.add_rule().await),
                 _ => {
                     let all = subject.objects().await;
                     let object = &all[usize::try_from(random >> 3).unwrap() % all.len()];
