@@ -77,6 +77,7 @@ pub(crate) fn apply(api: &mut Api, context: &mut Context<'_>) -> Outcome<Respons
     };
     let mut managed = before.clone();
     let merged = merge(&mut managed).map_err(|conflicts| conflict_failure(&conflicts))?;
+    managed.sort();
     let is_unchanged = unchanged(&old, &merged);
     let is_same = is_unchanged && managed.same_but_times(&before);
     if let Some(live) = live.as_ref().filter(|_| is_same) {

@@ -235,10 +235,10 @@ pub(crate) fn save(
         context.warnings.extend(strategy::warnings(&kind, &object));
     }
     object["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"].clone();
+    managed.sort();
     if object == *live && managed.same_but_times(&before.parsed.managed) {
         return Ok(before.answer(&kind));
     }
-    managed.sort();
     let parsed = Parsed { value: object, managed };
     let is_gone = meta::is_released(&kind, &parsed.value);
     if is_dry {

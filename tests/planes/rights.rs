@@ -27,7 +27,7 @@ use tokio::sync::OnceCell;
 use crate::support::ext::{
     CONFIG_MAP, DEPLOYMENT, INGRESS, Kind, LONG, SERVICE, Scene, WEB_APP, condition, file, watching,
 };
-use crate::support::rights::{SYSTEM, apply, grant, grant_with, manager, run, run_operators, user};
+use crate::support::rights::{SYSTEM, apply, binding, grant, grant_with, manager, run, run_operators, user};
 use crate::support::{Operetta, eventually, kubectl_of, options};
 
 const WEBAPP: &str = "operators/webapp";
@@ -219,12 +219,7 @@ fn rules_named<'a>(objects: &'a mut [Value], name: &'a str) -> impl Iterator<Ite
 /// A user who may edit instances and nothing else.
 async fn tenants_have_the_rights_of_the_package(plane: &Arc<ControlPlane>, scene: &Scene) {
     let namespace = scene.namespace();
-    let binding = json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
-        "metadata": {"name": "tenant", "namespace": namespace},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "operetta:webapp:edit"},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "tenant"}],
-    });
+    let binding = binding(Some(namespace), ("ClusterRole", "operetta:webapp:edit"), "tenant");
     apply(plane, &[binding]).await;
     let may = async |verb: &str, resource: &str, namespace: &str| {
         let args = ["auth", "can-i", verb, resource, "--as", "tenant", "-n", namespace];

@@ -7,7 +7,7 @@ use http::Request;
 use operetta::rights;
 use serde_json::{Value, json};
 
-use super::ext::{LONG, SERVICE_ACCOUNT};
+use super::ext::{LONG, ROLE, SERVICE_ACCOUNT};
 use super::{Operetta, kubectl_of, operetta};
 
 /// The manager's namespace.
@@ -57,6 +57,32 @@ pub async fn apply(plane: &ControlPlane, objects: &[Value]) {
     }
     let list = json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string();
     kubectl_of(plane, &["apply", "--server-side", "--force-conflicts", "-f", "-"], &list).await.ok();
+}
+
+/// A role of a namespace, or of the cluster, with these rules.
+pub fn role(namespace: Option<&str>, name: &str, rules: &Value) -> Value {
+    let kind = if namespace.is_some() { "Role" } else { "ClusterRole" };
+    let mut role =
+        json!({"apiVersion": ROLE.api_version(), "kind": kind, "metadata": {"name": name}, "rules": rules});
+    if let Some(namespace) = namespace {
+        role["metadata"]["namespace"] = namespace.into();
+    }
+    role
+}
+
+/// Binds a role, given by kind and name, to a user in a namespace or in the cluster.
+pub fn binding(namespace: Option<&str>, (kind, role): (&str, &str), user: &str) -> Value {
+    let name = format!("{role}-{user}");
+    let mut binding = json!({
+        "apiVersion": ROLE.api_version(), "kind": "ClusterRoleBinding", "metadata": {"name": name},
+        "roleRef": {"apiGroup": ROLE.group(), "kind": kind, "name": role},
+        "subjects": [{"apiGroup": ROLE.group(), "kind": "User", "name": user}],
+    });
+    if let Some(namespace) = namespace {
+        binding["kind"] = "RoleBinding".into();
+        binding["metadata"]["namespace"] = namespace.into();
+    }
+    binding
 }
 
 /// Creates the manager's namespace and its account with its rights; returns the account's kubeconfig.

@@ -31,8 +31,8 @@ pub(super) fn objects(package: &Package, at: &Placement) -> Vec<Value> {
 }
 
 /// Applies the account of a package and the roles of a revision, and those of earlier revisions that are in use and have none, or
-/// changed ones (`operator`: the live one). If the `Operator` names namespaces, the manager may bind them there alone. The manager grants none of
-/// them before it has accepted the revision.
+/// changed ones (`operator`: the live one). If the `Operator` names namespaces, the manager may bind them there alone. The manager
+/// grants none of them before it has accepted the revision.
 pub(super) async fn grant(
     cluster: &Cluster,
     package: &Package,

@@ -93,8 +93,7 @@ pub struct MissingRights {
 impl MissingRights {
     /// Whether the rights are those that are needed.
     pub fn is_empty(&self) -> bool {
-        let all = [&self.rights, &self.refused, &self.manager, &self.gone, &self.changed];
-        all.into_iter().all(Vec::is_empty)
+        !self.lacks_any() && self.changed.is_empty()
     }
 
     /// Whether something may come to be allowed that is not now.

@@ -326,11 +326,11 @@ mod tests {
         assert!(changed(&found).is_empty());
         found.roles[0]["rules"][0]["verbs"] = json!(["*"]);
         found.roles[2]["rules"] = Value::Null;
-        // One that is not bound gives nobody anything.
+        // The role of revision B is not in use, so it gives nobody anything.
         found.roles[3]["rules"] = Value::Null;
         let names = ["operetta:web:aaaaaaaaaa", "operetta:web:aaaaaaaaaa:instances"].map(str::to_owned);
         assert_eq!(changed(&found), names.into());
-        // Those of earlier builds have no digest.
+        // Roles of earlier builds have no digest, as this one.
         found.roles[0]["metadata"]["annotations"] = Value::Null;
         assert_eq!(changed(&found).len(), 1);
     }

@@ -23,7 +23,8 @@ pub use difference::{Review, review};
 pub use granted::Live;
 pub use objects::{
     Owner, Placement, TO_MANAGER, account, begins_with, is_changed, is_of_package, namespaces, objects,
-    objects_of_revision, role, role_of_revision, roles_of_manager, selector, to_instances, user,
+    objects_of_revision, role, role_of_bindings, role_of_revision, roles_of_manager, selector, to_instances,
+    user,
 };
 pub use part::Part;
 pub use remarkable::note;

@@ -207,7 +207,13 @@ fn digest_of_rules(role: &Value) -> String {
 /// them.
 pub fn roles_of_manager(package: &Package) -> BTreeSet<String> {
     let role = role_of_revision(&package.name, &store::name(&package.name, &package.digest));
-    ["instances", "bindings"].map(|of| format!("{role}:{of}")).into()
+    [format!("{role}:instances"), role_of_bindings(&role)].into()
+}
+
+/// The name of the `ClusterRole` by which the manager binds the roles of a revision, and deletes them: each revision that has roles
+/// has this one. `role`: the name with which they begin ([`role_of_revision`]).
+pub fn role_of_bindings(role: &str) -> String {
+    format!("{role}:bindings")
 }
 
 /// The namespaces of the objects, beside the manager's.
@@ -315,7 +321,7 @@ impl Maker<'_> {
         let is_limited = self.at.namespaces.is_some();
         let in_cluster = of_part(&|part| *part == Part::Cluster || (*part == Part::Home && !is_limited));
         let in_namespaces = of_part(&|part| *part != Part::Cluster);
-        let name = format!("{}:bindings", self.role);
+        let name = role_of_bindings(self.role);
         let all: Vec<&str> = bound.iter().map(String::as_str).collect();
         let instances = format!("{}:instances", self.role);
         let owned: Vec<&str> = all.iter().copied().chain([instances.as_str(), name.as_str()]).collect();

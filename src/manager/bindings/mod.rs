@@ -22,6 +22,7 @@ use crate::cluster::{Clients, Cluster};
 use crate::package::store::objects;
 use crate::package::{Package, store};
 use crate::rights::bindings::{self, Found, InUse};
+use crate::rights::{role_of_bindings, role_of_revision};
 use seen::{Seen, Version, version};
 
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
@@ -58,7 +59,7 @@ pub(super) struct Granted {
     pub(super) refused: Vec<String>,
     /// Roles that the active revision needs and that are gone.
     pub(super) gone: Vec<String>,
-    /// Bound roles with other rules than those of their revision.
+    /// Roles of revisions in use with other rules than those with which they were made.
     pub(super) changed: Vec<String>,
 }
 
@@ -372,8 +373,11 @@ pub(super) async fn delete_roles_of(
 
 /// Deletes roles. Those that allow that come last.
 async fn delete_roles(cluster: &Cluster, package: &str, roles: &[Value]) -> Result<(), CallError> {
-    let (last, first): (Vec<_>, Vec<_>) =
-        roles.iter().partition(|role| text(role, "name").ends_with(":bindings"));
+    let allows_it = |role: &&Value| {
+        let revision = role["metadata"]["labels"][objects::REVISION].as_str().unwrap_or_default();
+        text(role, "name") == role_of_bindings(&role_of_revision(package, revision))
+    };
+    let (last, first): (Vec<_>, Vec<_>) = roles.iter().partition(allows_it);
     for role in first.into_iter().chain(last) {
         cluster.delete_object(&rbac("ClusterRole"), role).await?;
         info!(%package, "ClusterRole {} is deleted with its revision", text(role, "name"));

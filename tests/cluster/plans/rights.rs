@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::{DESK, Stage};
 use crate::support::ext::LONG;
 use crate::support::plans::{PLAN_RUN, phase, story_of};
+use crate::support::rights::{binding, role};
 use crate::support::{eventually, kubectl_of};
 
 const KIND: (&str, crate::support::ext::Kind) = ("Desk", DESK);
@@ -14,17 +15,14 @@ const KIND: (&str, crate::support::ext::Kind) = ("Desk", DESK);
 /// on one.
 async fn stage_with(users: &[(&str, &[&str], Option<&str>)]) -> Stage {
     let stage = Stage::new().await;
-    let mut items = vec![
-        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "planruns"},
-        "rules": [{"apiGroups": ["operetta.dev"], "resources": ["planruns"], "verbs": ["*"]}]}),
-    ];
-    let binding = |role: &str, user: &str| {
-        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": format!("{role}-{user}")},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role},
-            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}]})
-    };
+    let here = Some(stage.namespace());
+    let mut items = vec![role(
+        here,
+        "planruns",
+        &json!([{"apiGroups": ["operetta.dev"], "resources": ["planruns"], "verbs": ["*"]}]),
+    )];
     for (user, verbs, name) in users {
-        items.push(binding("planruns", user));
+        items.push(binding(here, ("Role", "planruns"), user));
         if verbs.is_empty() {
             continue;
         }
@@ -32,9 +30,9 @@ async fn stage_with(users: &[(&str, &[&str], Option<&str>)]) -> Stage {
         if let Some(name) = name {
             rule["resourceNames"] = json!([name]);
         }
-        let role = format!("desks-{user}");
-        items.push(json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": role}, "rules": [rule]}));
-        items.push(binding(&role, user));
+        let on_desks = format!("desks-{user}");
+        items.push(role(here, &on_desks, &json!([rule])));
+        items.push(binding(here, ("Role", &on_desks), user));
     }
     stage.apply(&json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string()).await;
     stage.ready_with(KIND, "d", json!({})).await;

@@ -13,6 +13,7 @@ use crate::support::ext::{
     CONFIG_MAP, Kind, LIGHT, LONG, SECRET, SERVICE, SERVICE_ACCOUNT, Scene, VOLUME_CLAIM, WAY, condition,
     file, find_in, fixture, is_ready, uid_of,
 };
+use crate::support::rights::{binding, role};
 use crate::support::{OPERETTA, eventually, kubectl_of, plane};
 
 /// The expected state of a child.
@@ -411,13 +412,9 @@ async fn approving_a_deletion_requires_the_verb_approve() {
             ],
         ),
     ] {
-        let api = "rbac.authorization.k8s.io";
-        items.push(json!({"apiVersion": format!("{api}/v1"), "kind": "Role", "metadata": {"name": user}, "rules": rules}));
-        items.push(
-            json!({"apiVersion": format!("{api}/v1"), "kind": "RoleBinding", "metadata": {"name": user},
-            "roleRef": {"apiGroup": api, "kind": "Role", "name": user},
-            "subjects": [{"apiGroup": api, "kind": "User", "name": user}]}),
-        );
+        let here = Some(scene.namespace());
+        items.push(role(here, user, &json!(rules)));
+        items.push(binding(here, ("Role", user), user));
     }
     scene.apply(&json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string()).await;
     let as_user = async |user: &str, args: &[&str]| {

@@ -27,11 +27,9 @@ use crate::support::ControlPlane;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
-use crate::support::ext::{CRD, Kind, LONG, Scene, condition, find_in, kind};
+use crate::support::ext::{CRD, Kind, LONG, OPERATOR, REVISION, Scene, condition, find_in};
 use crate::support::{self, Operetta, Output, eventually, kubectl_of, own_embedded_plane, own_plane, rights};
 
-const OPERATOR: Kind = kind("operetta.dev/v1alpha1", "operators");
-const REVISION: Kind = kind("operetta.dev/v1alpha1", "operatorrevisions");
 /// The manager's namespace.
 const MANAGERS: &str = "operetta-system";
 const GROUP: &str = "ops.example.org";

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{Cluster, GROUP, OPERATOR, Package, Part, SIZE, is_active, scene};
 use crate::support::ext::{CONFIG_MAP, LONG, Scene};
 use crate::support::plans::PLAN_RUN;
-use crate::support::rights::{apply, as_user};
+use crate::support::rights::{apply, as_user, binding, role};
 use crate::support::{self, Output, eventually};
 
 const PLANS: &str = "      plans:
@@ -28,13 +28,7 @@ struct Tenant {
 impl Tenant {
     async fn new(cluster: &Cluster, scene: &Scene, role: &str) -> Self {
         let user = format!("{role}-of-{}", scene.namespace());
-        let group = "rbac.authorization.k8s.io";
-        let binding = json!({
-            "apiVersion": format!("{group}/v1"), "kind": "RoleBinding",
-            "metadata": {"name": user, "namespace": scene.namespace()},
-            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": role},
-            "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
-        });
+        let binding = binding(Some(scene.namespace()), ("ClusterRole", role), &user);
         apply(&cluster.plane, &[binding]).await;
         Self { kubeconfig: as_user(&cluster.plane, &user), namespace: scene.namespace().to_owned() }
     }
@@ -159,20 +153,12 @@ async fn tenants_see_and_run_what_is_in_their_namespace() {
     assert_eq!(own.list(PLAN_RUN).await.len(), runs);
 
     // With the right to get the CRD, everything is shown.
-    let group = "rbac.authorization.k8s.io";
-    let rule = json!({"apiGroups": ["apiextensions.k8s.io"], "resources": ["customresourcedefinitions"],
-        "resourceNames": ["lockers.ops.example.org"], "verbs": ["get"]});
-    let meta = json!({"name": "lockers-described"});
-    apply(
-        &cluster.plane,
-        &[
-            json!({"apiVersion": format!("{group}/v1"), "kind": "ClusterRole", "metadata": meta, "rules": [rule]}),
-            json!({"apiVersion": format!("{group}/v1"), "kind": "ClusterRoleBinding", "metadata": meta,
-                "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "lockers-described"},
-                "subjects": [{"apiGroup": group, "kind": "User", "name": format!("view-of-{}", own.namespace())}]}),
-        ],
-    )
-    .await;
+    let rules = json!([{"apiGroups": ["apiextensions.k8s.io"], "resources": ["customresourcedefinitions"],
+        "resourceNames": ["lockers.ops.example.org"], "verbs": ["get"]}]);
+    let viewer_of = format!("view-of-{}", own.namespace());
+    let described = "lockers-described";
+    let objects = [role(None, described, &rules), binding(None, ("ClusterRole", described), &viewer_of)];
+    apply(&cluster.plane, &objects).await;
     eventually("the CRD is read", LONG, async || {
         let (plans, told) = viewer.here(&["plan", "list", "locker/one", "-o", "wide"]).await;
         if plans.contains("note (string)") && told.is_empty() {

@@ -18,12 +18,10 @@ use tempfile::TempDir;
 
 use super::{derived, strict_plane};
 use crate::support::ext::{
-    ETCD, Kind, LONG, SITE, Scene, WEB_APP, condition, copy_package, find_in, is_ready, kind, list,
+    ETCD, Kind, LONG, OPERATOR, SITE, Scene, WEB_APP, condition, copy_package, find_in, is_ready, kind, list,
 };
 use crate::support::rights::{SYSTEM, apply, manager, run_operators, user};
 use crate::support::{eventually, is_long, kubectl_of, operetta};
-
-pub(super) const OPERATOR: Kind = kind("operetta.dev/v1alpha1", "operators");
 
 /// A package with the manifest of an instance.
 struct Case {

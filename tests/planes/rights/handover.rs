@@ -7,10 +7,8 @@ use serde_json::{Value, json};
 
 use super::revisions::{Shape, Subject};
 use super::shared_plane_with_operators;
-use crate::support::ext::{CRD, LONG, Scene, condition, find_in, kind, uid_of};
+use crate::support::ext::{CRD, LONG, OPERATOR, Scene, condition, find_in, uid_of};
 use crate::support::{eventually, kubectl_of};
-
-const OPERATOR: crate::support::ext::Kind = kind("operetta.dev/v1alpha1", "operators");
 
 #[tokio::test]
 async fn new_account_has_rights_before_it_has_the_kind() {

@@ -15,21 +15,17 @@ use serde_json::{Value, json};
 use super::strict_plane;
 use crate::support::barrier::Address;
 use crate::support::ext::{
-    CONFIG_MAP, CRD, JOB, Kind, LONG, Scene, condition, file, find_in, fixture, is_ready, kind, list,
-    name_of, read, uid_of,
+    CLUSTER_ROLE, CONFIG_MAP, CRD, JOB, Kind, LONG, OPERATOR, REVISION, ROLE, ROLE_BINDING, SECRET,
+    SERVICE_ACCOUNT, Scene, condition, file, find_in, fixture, is_ready, kind, list, name_of, read, uid_of,
 };
-use crate::support::plans::{CONTROLLER_REVISION, PLAN_RUN, is_over, story_of};
-use crate::support::rights::{SYSTEM, apply, manager, run_operators, user};
+use crate::support::plans::{CONTROLLER_REVISION, INSTANCE_STATE, PLAN_RUN, is_over, story_of};
+use crate::support::rights::{SYSTEM, apply, binding, manager, role, run_operators, user};
 use crate::support::{Actor, ControlPlane, Operetta, eventually, namespace_on, operetta};
 
 /// The file with the table. `OPERETTA_UPDATE=1` writes it.
 const TABLE: &str = "tests/planes/rights/marks.txt";
 const ERRAND: Kind = kind("fixtures.operetta.dev/v1", "errands");
-const STATE: Kind = kind("operetta.dev/v1alpha1", "instancestates");
-const OPERATOR: Kind = kind("operetta.dev/v1alpha1", "operators");
-const REVISION: Kind = kind("operetta.dev/v1alpha1", "operatorrevisions");
 const POLICY: Kind = kind("operetta.dev/v1alpha1", "packagepolicies");
-const ROLE: Kind = kind("rbac.authorization.k8s.io/v1", "clusterroles");
 /// Where an object has marks.
 const SORTS: [&str; 3] = ["annotations", "labels", "finalizers"];
 
@@ -97,20 +93,9 @@ impl Stage {
 
     /// Lets a user do everything in a namespace that RBAC can let them do.
     async fn owned_by(&self, scene: &Scene, owner: &str) {
-        let rbac = "rbac.authorization.k8s.io/v1";
-        let meta = json!({"name": owner, "namespace": scene.namespace()});
-        let group = "rbac.authorization.k8s.io";
-        apply(
-            &self.plane,
-            &[
-                json!({"apiVersion": rbac, "kind": "Role", "metadata": meta,
-                    "rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]}),
-                json!({"apiVersion": rbac, "kind": "RoleBinding", "metadata": meta,
-                    "roleRef": {"apiGroup": group, "kind": "Role", "name": owner},
-                    "subjects": [{"apiGroup": group, "kind": "User", "name": owner}]}),
-            ],
-        )
-        .await;
+        let here = Some(scene.namespace());
+        let all = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]);
+        apply(&self.plane, &[role(here, owner, &all), binding(here, ("Role", owner), owner)]).await;
         eventually("the owner's rights", LONG, async || {
             let patch = json!({"metadata": {"annotations": {"example.com/probe": "x"}}});
             Actor::new(&self.plane, owner).patch(ERRAND, Some(scene.namespace()), "a", &patch).await
@@ -155,12 +140,10 @@ impl Target {
 
     /// Which of the marks the actor may set, and which they may take away: one line.
     async fn line(&self, actor: &Actor<'_>, marks: &[String]) -> String {
-        let verb = if self.body.is_some() { "create" } else { "change" };
-        let mut line = format!("{verb} {}:", self.what);
+        let (word, verb) = if self.body.is_some() { ("create", "create") } else { ("change", "patch") };
+        let mut line = format!("{word} {}:", self.what);
         let plain = self.send(actor, json!({"annotations": {"example.com/a": "b"}})).await;
-        let is_forbidden = |told: &String| {
-            ["create", "patch"].iter().any(|verb| told.contains(&format!("cannot {verb} resource")))
-        };
+        let is_forbidden = |told: &String| told.contains(&format!("cannot {verb} resource"));
         if plain.as_ref().is_err_and(is_forbidden) {
             return line + " no right";
         }
@@ -256,15 +239,21 @@ async fn targets(stage: &Stage, scene: &Scene, (asking, ended): (&str, &str), us
         object.as_object_mut().unwrap().remove("status");
         object
     };
-    let state = first(STATE, here.as_deref()).await;
+    let state = first(INSTANCE_STATE, here.as_deref()).await;
     let revision = first(REVISION, None).await;
     let named = |api: &str, kind: &str| json!({"apiVersion": api, "kind": kind, "metadata": {"name": "new"}});
     vec![
         of("PlanRun", PLAN_RUN, &here, "", Some(run_by(user))),
         of("PlanRun that asks", PLAN_RUN, &here, asking, None),
         of("PlanRun that has ended", PLAN_RUN, &here, ended, None),
-        of("InstanceState", STATE, &here, "", Some(copy(STATE, here.as_deref(), &state).await)),
-        of("InstanceState", STATE, &here, &state, None),
+        of(
+            "InstanceState",
+            INSTANCE_STATE,
+            &here,
+            "",
+            Some(copy(INSTANCE_STATE, here.as_deref(), &state).await),
+        ),
+        of("InstanceState", INSTANCE_STATE, &here, &state, None),
         of("instance", ERRAND, &here, "", Some(errand("new"))),
         of("instance", ERRAND, &here, "a", None),
         of("ConfigMap", CONFIG_MAP, &here, "", Some(named("v1", "ConfigMap"))),
@@ -289,7 +278,7 @@ async fn targets(stage: &Stage, scene: &Scene, (asking, ended): (&str, &str), us
             "kind": "PackagePolicy", "metadata": {"name": "new"},
             "spec": {"prefix": "example.com/a", "unsigned": true}})),
         ),
-        of("role of the revision", ROLE, &None, &role_of_revision("plan-commands", &revision), None),
+        of("role of the revision", CLUSTER_ROLE, &None, &role_of_revision("plan-commands", &revision), None),
         of("CRD of the package", CRD, &None, "errands.fixtures.operetta.dev", None),
     ]
 }
@@ -301,29 +290,14 @@ async fn each_actor_may_set_the_marks_that_the_table_says() {
     for owner in ["owner", "restorer"] {
         stage.owned_by(&scene, owner).await;
     }
-    let rbac = "rbac.authorization.k8s.io";
-    let role = |name: &str, resources: Value, verbs: Value| {
-        json!({"apiVersion": format!("{rbac}/v1"), "kind": "ClusterRole", "metadata": {"name": name},
-            "rules": [{"apiGroups": ["operetta.dev"], "resources": resources, "verbs": verbs}]})
+    let on_own_kinds = |name: &str, resources: &[&str], verb: &str| {
+        let rules = json!([{"apiGroups": ["operetta.dev"], "resources": resources, "verbs": [verb]}]);
+        [role(None, name, &rules), binding(None, ("ClusterRole", name), name)]
     };
-    let bound = |name: &str| {
-        json!({"apiVersion": format!("{rbac}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": name},
-            "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": name},
-            "subjects": [{"apiGroup": rbac, "kind": "User", "name": name}]})
-    };
-    let edit = json!({"apiVersion": format!("{rbac}/v1"), "kind": "RoleBinding",
-        "metadata": {"name": "edit", "namespace": scene.namespace()},
-        "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": "edit"},
-        "subjects": [{"apiGroup": rbac, "kind": "User", "name": "edit"}]});
-    let installs = json!(["operators", "operatorrevisions", "packagepolicies"]);
-    let objects = [
-        role("restorer", json!(["instancestates"]), json!(["restore"])),
-        role("installer", installs, json!(["*"])),
-        bound("restorer"),
-        bound("installer"),
-        edit,
-    ];
-    apply(&stage.plane, &objects).await;
+    let restorer = on_own_kinds("restorer", &["instancestates"], "restore");
+    let installer = on_own_kinds("installer", &["operators", "operatorrevisions", "packagepolicies"], "*");
+    let edit = binding(Some(scene.namespace()), ("ClusterRole", "edit"), "edit");
+    apply(&stage.plane, &[&restorer[..], &installer, &[edit]].concat()).await;
     let accounts = ["system:serviceaccounts", "system:authenticated"];
     let (of_package, of_manager) = (user("operetta-plan-commands"), user(rights::MANAGER));
     let actors: [(&str, &[&str]); 6] = [
@@ -342,8 +316,8 @@ async fn each_actor_may_set_the_marks_that_the_table_says() {
     // What is applied is in effect a moment later.
     in_effect("the role edit", "edit", ERRAND, Some(scene.namespace()), "a").await;
     in_effect("the role installer", "installer", OPERATOR, None, "plan-commands").await;
-    let state = name_of(&scene.list(STATE).await[0]).to_owned();
-    in_effect("the role restorer", "restorer", STATE, Some(scene.namespace()), &state).await;
+    let state = name_of(&scene.list(INSTANCE_STATE).await[0]).to_owned();
+    in_effect("the role restorer", "restorer", INSTANCE_STATE, Some(scene.namespace()), &state).await;
     let marks = marks();
     let update = std::env::var_os("OPERETTA_UPDATE").is_some();
     let expected = if update { String::new() } else { file(TABLE) };
@@ -371,25 +345,24 @@ async fn each_actor_may_set_the_marks_that_the_table_says() {
 /// The objects of a namespace, and those of the package in the cluster: their versions, by kind and name.
 async fn picture(scene: &Scene) -> BTreeMap<String, String> {
     let here = Some(scene.namespace());
-    let rbac = "rbac.authorization.k8s.io/v1";
     let mut versions = BTreeMap::new();
     for (kind, namespace) in [
         (ERRAND, here),
         (CONFIG_MAP, here),
         (JOB, here),
         (PLAN_RUN, here),
-        (STATE, here),
+        (INSTANCE_STATE, here),
         (CONTROLLER_REVISION, here),
         (OPERATOR, None),
         (REVISION, None),
         (CRD, None),
-        (kind(rbac, "clusterroles"), None),
-        (kind(rbac, "clusterrolebindings"), None),
-        (kind(rbac, "roles"), Some(SYSTEM)),
-        (kind(rbac, "rolebindings"), Some(SYSTEM)),
-        (kind("v1", "serviceaccounts"), Some(SYSTEM)),
-        (kind("v1", "secrets"), Some(SYSTEM)),
-        (kind("v1", "configmaps"), Some(SYSTEM)),
+        (CLUSTER_ROLE, None),
+        (kind(CLUSTER_ROLE.api_version(), "clusterrolebindings"), None),
+        (ROLE, Some(SYSTEM)),
+        (ROLE_BINDING, Some(SYSTEM)),
+        (SERVICE_ACCOUNT, Some(SYSTEM)),
+        (SECRET, Some(SYSTEM)),
+        (CONFIG_MAP, Some(SYSTEM)),
     ] {
         let all = read(&scene.client(), kind.path(namespace, "").trim_end_matches('/')).await.unwrap();
         for object in all["items"].as_array().unwrap() {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::shared_plane;
 use crate::support::ext::{Kind, LONG, file, fixture, kind};
-use crate::support::rights::{SYSTEM, apply, grant, user};
+use crate::support::rights::{SYSTEM, apply, binding, grant, role, user};
 use crate::support::{Actor, eventually};
 
 /// The file with the table. `OPERETTA_UPDATE=1` writes it.
@@ -116,24 +116,18 @@ async fn row(plane: &crate::support::ControlPlane, actor: &str, groups: &[&str])
 async fn each_actor_may_do_what_the_table_says() {
     let (plane, _) = shared_plane().await;
     grant(plane, &[&fixture("plan-commands")], |_| {}).await;
-    let binding = |kind: &str, role: &str, name: &str| {
-        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": name, "namespace": TEAM},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role},
-            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name}]})
-    };
+    let every = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]);
+    let installs = json!([{"apiGroups": ["operetta.dev"], "resources": ["operators", "operatorrevisions"], "verbs": ["*"]}]);
+    let in_team = |role: (&str, &str)| binding(Some(TEAM), role, role.1);
     let objects = [
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TEAM}}),
-        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "owner", "namespace": TEAM},
-            "rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]}),
-        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "installer"},
-            "rules": [{"apiGroups": ["operetta.dev"], "resources": ["operators", "operatorrevisions"], "verbs": ["*"]}]}),
-        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "installer"},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "installer"},
-            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "installer"}]}),
-        binding("ClusterRole", "view", "view"),
-        binding("ClusterRole", "edit", "edit"),
-        binding("ClusterRole", "admin", "admin"),
-        binding("Role", "owner", "owner"),
+        role(Some(TEAM), "owner", &every),
+        role(None, "installer", &installs),
+        binding(None, ("ClusterRole", "installer"), "installer"),
+        in_team(("ClusterRole", "view")),
+        in_team(("ClusterRole", "edit")),
+        in_team(("ClusterRole", "admin")),
+        in_team(("Role", "owner")),
     ];
     apply(plane, &objects).await;
     let accounts = ["system:serviceaccounts", "system:authenticated"];

@@ -1,6 +1,6 @@
 //! Rights after any order of installations, upgrades and rollbacks, of narrowing and widening the namespaces, and of deletions and added
-//! rules by hand, by command and from Git: the account has exactly the rights of the revision in use, or the Operator says that it has
-//! not.
+//! rules by hand, by command, also with `--rights=false`, and from Git: the account has exactly the rights of the revision in use, or
+//! the Operator says that it has not.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,11 +12,9 @@ use serde_json::{Value, json};
 use super::revisions::{Shape, Subject, instance};
 use super::{shared_plane_with_operators, strict_plane};
 use crate::support::barrier::Address;
-use crate::support::ext::{CRD, Kind, LONG, Scene, condition, find_in, kind};
+use crate::support::ext::{CRD, LONG, OPERATOR, REVISION, Scene, condition, find_in};
 use crate::support::rights::{SYSTEM, manager, run_operators};
 use crate::support::{ControlPlane, eventually, is_long, kubectl_of, operetta};
-
-const OPERATOR: Kind = kind("operetta.dev/v1alpha1", "operators");
 
 /// What the Operator says, and whether it is so.
 #[derive(Debug, PartialEq, Eq)]
@@ -153,6 +151,15 @@ impl Subject {
         name
     }
 
+    /// Names another revision without roles, as a user whom RBAC does not let grant its rights.
+    async fn upgrade_without_rights(&mut self, number: u32) -> String {
+        let revision = self.version_of(number + 300, Shape::of(number + 300)).await;
+        let args = ["upgrade", self.folder(&revision), "--rights=false", "--force-conflicts"];
+        let told = self.operetta(&args).await.fails();
+        assert!(told.contains("RightsMissing"), "{told}");
+        "upgrade without rights".to_owned()
+    }
+
     async fn name_namespaces(&mut self, is_limited: bool) {
         let names = json!({"names": [self.scene.namespace()]});
         let patch = json!({"spec": {"namespaces": if is_limited { names } else { Value::Null }}}).to_string();
@@ -235,7 +242,7 @@ async fn objects_deleted_by_hand_are_mended_or_reported() {
         assert_eq!(*truth == Truth::Good, is_mended, "{object}: {told:#?}");
     }
     // The stored revision is there again.
-    let again = find_in(&plane, kind("operetta.dev/v1alpha1", "operatorrevisions"), None, &first).await;
+    let again = find_in(&plane, REVISION, None, &first).await;
     assert!(again.is_some());
     // An Operator that is gone leaves no right, once its CRD is gone.
     kubectl_of(&plane, &["delete", "operator", "losts"], "").await.ok();
@@ -264,7 +271,7 @@ async fn after_any_order_the_rights_are_right_or_said_to_be_missing() {
         install(&mut subject, Shape::of(index + 1)).await;
         for number in 0..operations {
             let random = mixed(index, number);
-            let what = match random % 9 {
+            let what = match random % 10 {
                 sort @ 0..5 => {
                     let has_previous = subject.operator().await["status"]["previousRevision"].is_string();
                     let sort = if sort == 2 && !has_previous { 0 } else { sort };
@@ -285,6 +292,7 @@ async fn after_any_order_the_rights_are_right_or_said_to_be_missing() {
                     "narrowed by command".to_owned()
                 }
                 7 => format!("a rule is added to {}", subject.add_rule().await),
+                8 => subject.upgrade_without_rights(1000 * index + 10 * number).await,
                 _ => {
                     let all = subject.objects().await;
                     let object = &all[usize::try_from(random >> 3).unwrap() % all.len()];

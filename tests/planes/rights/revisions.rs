@@ -12,13 +12,12 @@ use serde_json::{Value, json};
 
 use super::{derived, shared_plane_with_operators, strict_plane};
 use crate::support::crd::crd;
-use crate::support::ext::{CRD, Kind, LONG, Scene, condition, find_in, kind};
+use crate::support::ext::{CRD, Kind, LONG, OPERATOR, Scene, condition, find_in, kind};
 use crate::support::rights::{SYSTEM, manager, run_operators, user};
 use crate::support::{Actor, Output, eventually, is_long, kubectl_of, operetta};
 
 const GROUP: &str = "revisions.example.org";
 const RULES_REVIEW: Kind = kind("authorization.k8s.io/v1", "selfsubjectrulesreviews");
-const OPERATOR: Kind = kind("operetta.dev/v1alpha1", "operators");
 /// The children that a package may have, all with the instance's name.
 const CHILDREN: [(&str, Kind, &str); 4] = [
     ("config", kind("v1", "configmaps"), "apiVersion: v1\nkind: ConfigMap\ndata: {a: b}\n"),

@@ -12,7 +12,7 @@ use super::shared_plane;
 use crate::support::crd::crd;
 use crate::support::ext::{CONFIG_MAP, Kind, ROLE_BINDING, Scene, condition, kind, list, watching};
 use crate::support::kubectl_of;
-use crate::support::rights::{apply, grant, run_as, user};
+use crate::support::rights::{apply, binding, grant, run_as, user};
 
 const DESK: Kind = kind("tenants.example.org/v1", "desks");
 
@@ -87,12 +87,7 @@ async fn tenant_gets_only_the_accounts_rights_in_the_namespace() {
     let mut operetta = run_as("desks", plane, kubeconfig, &[package]);
     watching(&mut operetta, 1).await;
     let (own, others) = (Scene::on(plane).await, Scene::on(plane).await);
-    let binding = json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
-        "metadata": {"name": "tenant", "namespace": own.namespace()},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "operetta:desks:edit"},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "tenant"}],
-    });
+    let binding = binding(Some(own.namespace()), ("ClusterRole", "operetta:desks:edit"), "tenant");
     apply(plane, &[binding]).await;
     others.apply(&config_map("plans", "a secret of others")).await;
     own.apply(&config_map("mine", "hello")).await;
