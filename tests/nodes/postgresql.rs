@@ -132,6 +132,51 @@ async fn no_acknowledged_row_is_lost() {
     written.is_found(&rows.lines().map(|line| line.parse().expect("a number")).collect());
 }
 
+/// The primary has removed the WAL that a standby needs: `pg_rewind` finds nothing to do for it, and it could never stream again.
+#[tokio::test]
+async fn a_standby_that_is_too_far_behind_is_cloned() {
+    let node = managed_node().await;
+    let scene = Scene::on(&node).await;
+    let parameters = json!({"wal_keep_size": "0", "min_wal_size": "32MB", "max_wal_size": "32MB"});
+    let spec = json!({"instances": 2, "postgresql": {"parameters": parameters}});
+    scene.apply(&cluster("db", spec)).await;
+    scene.ready(CLUSTER, "db").await;
+    sql(&scene, "db-1", "create table records (n bigint primary key)").await;
+    // What receives WAL stands still until the WAL is gone.
+    let receiver = async |signal: &str| {
+        let script = format!(
+            "kill -{signal} $(psql -U postgres -h /run/postgresql -XqAtc 'select pid from pg_stat_wal_receiver')"
+        );
+        scene.kubectl(&["exec", "db-2", "-c", "postgres", "--", "sh", "-c", &script]).await;
+    };
+    receiver("STOP").await;
+    let last = "select pg_last_wal_receive_lsn()";
+    let before = sql(&scene, "db-2", last).await;
+    for number in 1..=8 {
+        sql(&scene, "db-1", &format!("insert into records values ({number})")).await;
+        sql(&scene, "db-1", "select pg_switch_wal()").await;
+    }
+    sql(&scene, "db-1", "checkpoint").await;
+    let oldest = "select min(name) from pg_ls_waldir() where name ~ '^[0-9A-F]{24}$'";
+    let needed = sql(&scene, "db-1", &format!("select pg_walfile_name('{before}')")).await;
+    eventually("the WAL is removed", LONG, async || {
+        sql(&scene, "db-1", "checkpoint").await;
+        let oldest = sql(&scene, "db-1", oldest).await;
+        if oldest > needed { Ok(()) } else { Err(format!("{oldest} {needed}")) }
+    })
+    .await;
+    receiver("CONT").await;
+    let is_stray = |cluster: &Value| condition(cluster, "NotStreaming")["status"] == "True";
+    scene.until("noticed", CLUSTER, "db", is_stray).await;
+    eventually("the rows on the standby", LONG, async || {
+        let query = [&["exec", "db-2"], &SQL[..], &["select count(*) from records"]].concat();
+        let answer = scene.kubectl_input(&query, "").await?;
+        if answer.trim() == "8" { Ok(()) } else { Err(answer) }
+    })
+    .await;
+    scene.ready(CLUSTER, "db").await;
+}
+
 /// An S3 server with the bucket `backups`. What it has outlives its pod.
 fn s3_server() -> Value {
     let serve = "mkdir -p /data/backups && exec rclone serve s3 --auth-key key,secret-7d1 --addr :9000 /data";
