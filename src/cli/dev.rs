@@ -137,7 +137,7 @@ pub(super) async fn run(args: &Args, view: &Arc<View>) -> ExitCode {
     }
     // Errors that need no cluster are reported before one is started.
     let packages = super::load::load(&args.packages);
-    let manifests = instances::read(&args.apply);
+    let manifests = instances::read(&args.packages, &args.apply);
     if let Err(errors) = &manifests {
         out::report(errors);
     }

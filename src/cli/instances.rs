@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::out;
 use crate::api::{ApiKind, Class, Gvk};
 use crate::cluster::{Cluster, Kinds};
 use crate::diag::{Diagnostic, Source, Span};
-use crate::yaml;
+use crate::{package, yaml};
 
 /// A manifest with its location.
 pub(super) struct Manifest {
@@ -29,15 +28,18 @@ pub(super) struct Applied {
 /// Maximum size of a file of manifests, in bytes.
 const FILE: u64 = 8 << 20;
 
-/// Reads all documents of all files.
+/// Reads all documents of all files that the user has named beside packages.
 ///
 /// # Errors
 ///
 /// All errors of all files.
-pub(super) fn read(files: &[PathBuf]) -> Result<Vec<Manifest>, Vec<Diagnostic>> {
+pub(super) fn read(
+    packages: &[impl AsRef<Path>],
+    files: &[PathBuf],
+) -> Result<Vec<Manifest>, Vec<Diagnostic>> {
     let (mut manifests, mut errors) = (Vec::new(), Vec::new());
     for file in files {
-        match read_file(file) {
+        match read_file(packages, file) {
             Ok(more) => manifests.extend(more),
             Err(more) => errors.extend(more),
         }
@@ -45,25 +47,22 @@ pub(super) fn read(files: &[PathBuf]) -> Result<Vec<Manifest>, Vec<Diagnostic>> 
     if errors.is_empty() { Ok(manifests) } else { Err(errors) }
 }
 
-fn read_file(file: &Path) -> Result<Vec<Manifest>, Vec<Diagnostic>> {
+fn read_file(packages: &[impl AsRef<Path>], file: &Path) -> Result<Vec<Manifest>, Vec<Diagnostic>> {
     let shown = file.display().to_string();
-    let unreadable = |reason: String| {
-        vec![
-            Diagnostic::error("manifest::unreadable", format!("{shown} cannot be read: {reason}"))
-                .help("use files of manifests: --apply FILE..."),
-        ]
-    };
-    let metadata = std::fs::metadata(file).map_err(|e| unreadable(out::reason(&e)))?;
-    if metadata.is_dir() {
-        return Err(unreadable("it is a folder".to_owned()));
-    }
-    let size = metadata.len();
-    if size > FILE {
-        return Err(unreadable(format!("it has {size} bytes; {FILE} are allowed")));
-    }
-    let text = std::fs::read_to_string(file).map_err(|e| unreadable(out::reason(&e)))?;
-    let source = Source::new(shown, text);
-    let documents = yaml::parse(&source, &yaml::Options::default()).map_err(|e| vec![e])?;
+    let text = package::read_named(packages, file, FILE).map_err(|why| {
+        let error = Diagnostic::error("manifest::unreadable", format!("{shown} cannot be read: {why}"));
+        vec![error.help("use files of manifests: --apply FILE...")]
+    })?;
+    parse(&Source::new(shown, text))
+}
+
+/// The documents of a file.
+///
+/// # Errors
+///
+/// All errors in it.
+pub(super) fn parse(source: &Arc<Source>) -> Result<Vec<Manifest>, Vec<Diagnostic>> {
+    let documents = yaml::parse(source, &yaml::Options::default()).map_err(|e| vec![e])?;
     let (mut manifests, mut errors) = (Vec::new(), Vec::new());
     for document in documents.iter().filter(|d| !d.is_null()) {
         let object = document.to_json();
@@ -77,7 +76,7 @@ fn read_file(file: &Path) -> Result<Vec<Manifest>, Vec<Diagnostic>> {
         .map(|(name, _)| name)
         .collect();
         if missing.is_empty() {
-            manifests.push(Manifest { source: Arc::clone(&source), span: document.span, object });
+            manifests.push(Manifest { source: Arc::clone(source), span: document.span, object });
         } else {
             errors.push(
                 Diagnostic::error(
@@ -85,7 +84,7 @@ fn read_file(file: &Path) -> Result<Vec<Manifest>, Vec<Diagnostic>> {
                     format!("a manifest needs {} as a string", missing.join(", ")),
                 )
                 .help("YAML reads y, no, on and 12 as other types: quote them")
-                .at(&source, document.span),
+                .at(source, document.span),
             );
         }
     }

@@ -107,7 +107,8 @@ fn report(args: &Args, found: Vec<Vec<Diagnostic>>) -> ExitCode {
     let count = |severity| each().filter(|(_, diagnostic)| diagnostic.severity == severity).count();
     let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
     let unreadable = each().any(|(_, diagnostic)| diagnostic.code == package::UNREADABLE);
-    out::all(&text, exit_code(errors, warnings, unreadable, args.strict))
+    let code = exit_code(errors, warnings, unreadable, args.strict);
+    if args.output == Output::Github { out::commands(&text, code) } else { out::all(&text, code) }
 }
 
 /// Text output: each finding with its excerpt, and one line per package.

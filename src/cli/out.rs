@@ -57,7 +57,7 @@ pub(super) fn report(diagnostics: &[Diagnostic]) {
 /// Prints text on standard error. Errors are ignored, because they could not be reported.
 pub(super) fn message(text: &str) {
     let mut stderr = io::stderr().lock();
-    let _ = stderr.write_all(text.as_bytes());
+    let _ = stderr.write_all(printable::inert(text).as_bytes());
     let _ = stderr.flush();
 }
 
@@ -68,11 +68,16 @@ pub(super) fn line(text: impl Display) -> bool {
 
 /// Prints lines on standard output. Returns false if the reader has closed it.
 pub(super) fn text(text: &str) -> bool {
-    written(text).is_ok()
+    written(&printable::inert(text)).is_ok()
 }
 
 /// Prints the whole output of a command and returns its exit code, or another one if it cannot be written.
 pub(super) fn all(text: &str, code: ExitCode) -> ExitCode {
+    commands(&printable::inert(text), code)
+}
+
+/// Does the same with text that consists of commands to a runner of CI.
+pub(super) fn commands(text: &str, code: ExitCode) -> ExitCode {
     match written(text) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
             note(format!("error: standard output cannot be written: {}", reason(&error)));

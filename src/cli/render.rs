@@ -6,7 +6,6 @@ mod record;
 mod scopes;
 
 use std::collections::HashSet;
-use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -27,7 +26,7 @@ use crate::children::{
 use crate::crd;
 use crate::diag::{Diagnostic, Source, Span};
 use crate::naming;
-use crate::package::{self, Package, Resource};
+use crate::package::{self, Package, Resource, Unread};
 use crate::template::{Budget, EvalError, Exceeded, Var, json_bytes};
 use crate::yaml::{self, Node, NodeValue};
 
@@ -130,7 +129,7 @@ pub(super) fn run(args: &Args) -> ExitCode {
             let (with, children) = (args.with.iter().map(|file| (file, false)), args.children.iter());
             let mut given = None::<Given>;
             for (file, must) in with.chain(children.map(|file| (file, true))) {
-                let read = read(file).map_err(|error| {
+                let read = read(&package, file).map_err(|error| {
                     unreadable = true;
                     vec![error]
                 });
@@ -149,7 +148,7 @@ pub(super) fn run(args: &Args) -> ExitCode {
             // If an input is wrong, the printed objects would be wrong as well, so none is rendered.
             let files = if diagnostics.is_empty() { args.files.as_slice() } else { &[] };
             for file in files {
-                match read(file) {
+                match read(&package, file) {
                     Ok(source) => render_file(&package, &source, known, &mut output, &mut diagnostics),
                     Err(error) => {
                         unreadable = true;
@@ -173,25 +172,27 @@ pub(super) fn run(args: &Args) -> ExitCode {
     code
 }
 
-/// A file, or standard input.
-fn read(path: &Path) -> Result<Arc<Source>, Diagnostic> {
-    let mut bytes = Vec::new();
-    let stdin = path == Path::new("-");
-    let name = if stdin { "standard input".to_owned() } else { path.display().to_string() };
-    let result = if stdin {
-        io::stdin().lock().take(MAX_INPUT + 1).read_to_end(&mut bytes)
+/// A file that the user has named beside a package, or standard input.
+fn read(package: &Package, path: &Path) -> Result<Arc<Source>, Diagnostic> {
+    let (name, text) = if path == Path::new("-") {
+        ("standard input".to_owned(), standard_input())
     } else {
-        fs::File::open(path).and_then(|file| file.take(MAX_INPUT + 1).read_to_end(&mut bytes))
+        let text = package::read_named(&[package.files.root()], path, MAX_INPUT);
+        (path.display().to_string(), text)
     };
-    let unreadable = |message: String| Diagnostic::error(package::UNREADABLE, message);
-    if let Err(error) = result {
-        return Err(unreadable(format!("cannot read {name}: {}", out::reason(&error))));
+    match text {
+        Ok(text) => Ok(Source::new(name, text)),
+        Err(why) => Err(Diagnostic::error(package::UNREADABLE, format!("cannot read {name}: {why}"))),
     }
+}
+
+fn standard_input() -> Result<String, Unread> {
+    let mut bytes = Vec::new();
+    io::stdin().lock().take(MAX_INPUT + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MAX_INPUT {
-        return Err(unreadable(format!("{name} is larger than {} MiB", MAX_INPUT >> 20)));
+        return Err(Unread::TooLarge(MAX_INPUT));
     }
-    let text = String::from_utf8(bytes).map_err(|_| unreadable(format!("{name} is not UTF-8 text")))?;
-    Ok(Source::new(name, text))
+    String::from_utf8(bytes).map_err(|_| Unread::NotText)
 }
 
 /// What is known beside the instance.

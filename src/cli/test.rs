@@ -18,11 +18,15 @@ use serde_json::{Value, json};
 use cluster::{Place, Which};
 
 use super::out;
+use super::show::named;
 use crate::diag::Diagnostic;
 use crate::package::Package;
 use crate::package::plan::written_duration;
-use crate::play::{self, Ended, Reached, Suite};
+use crate::play::{self, Ended, Reached, Sources, Suite};
 use crate::printable;
+
+/// How many cases are named when none is selected.
+const NAMED: usize = 20;
 
 /// Play the test cases of packages, without a cluster
 ///
@@ -112,6 +116,9 @@ pub(super) fn run(args: &Args) -> ExitCode {
     let mut place = None;
     let threads = args.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(2, usize::from));
     let (mut all, mut explored) = (Vec::new(), Vec::new());
+    // The names of the cases of packages of which none is selected.
+    let (mut others, mut is_selected) = (Vec::new(), false);
+    let mut bytes = 0;
     for folder in &args.packages {
         let (packages, broken) = super::load::load_all(std::slice::from_ref(folder));
         is_ok &= broken.is_empty();
@@ -123,7 +130,10 @@ pub(super) fn run(args: &Args) -> ExitCode {
             if args.allow_no_cases && !folder.join("tests").exists() {
                 continue;
             }
-            let loaded = play::load(folder, &package);
+            let mut sources = Sources::of(folder);
+            sources.bytes = bytes;
+            let loaded = play::load_from(folder, &package, &mut sources);
+            bytes = sources.bytes;
             let loaded = match loaded {
                 Ok(suites) if args.update => {
                     update::run(suites, folder, &package, args.case.as_deref(), threads)
@@ -143,7 +153,11 @@ pub(super) fn run(args: &Args) -> ExitCode {
                 }
                 Ok(suites) => {
                     let selected = play::select(&suites, args.case.as_deref());
-                    if args.explore.is_wanted() {
+                    is_selected |= !selected.is_empty();
+                    if selected.is_empty() {
+                        let cases = suites.iter().flat_map(|suite| &suite.cases);
+                        others.extend(cases.map(|case| out::printable(&case.name)));
+                    } else if args.explore.is_wanted() {
                         let is_text = args.output.is_none();
                         let found = explore::run(&args.explore, folder, &suites, &selected, threads, is_text);
                         is_ok &= found.is_ok;
@@ -175,6 +189,11 @@ pub(super) fn run(args: &Args) -> ExitCode {
                 }
             }
         }
+    }
+    if let (Some(text), false, false) = (&args.case, is_selected, others.is_empty()) {
+        let (text, names) = (out::printable(text), named(&others, NAMED));
+        out::note(format!("error: no case has `{text}` in its name\n  help: the names are {names}"));
+        is_ok = false;
     }
     if let Some(place) = place {
         is_ok &= !place.is_interrupted;
@@ -346,17 +365,17 @@ fn junit(all: &[Tested]) -> String {
     text + "</testsuites>\n"
 }
 
-/// Text in XML. Control characters and two others have no form there.
+/// Text of several lines, made safe to show, in XML. Two characters have no form there.
 fn xml(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
-    for c in text.chars() {
+    for c in printable::lines(text).chars() {
         match c {
             '&' => safe += "&amp;",
             '<' => safe += "&lt;",
             '>' => safe += "&gt;",
             '"' => safe += "&quot;",
             '\n' => safe += "&#10;",
-            c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => safe.push('\u{fffd}'),
+            '\u{fffe}' | '\u{ffff}' => safe.push('\u{fffd}'),
             c => safe.push(c),
         }
     }
@@ -367,7 +386,8 @@ fn xml(text: &str) -> String {
 mod tests {
     #[test]
     fn text_is_safe_in_xml() {
-        assert_eq!(super::xml("a<b>&\"c\"\u{1b}[0m"), "a&lt;b&gt;&amp;&quot;c&quot;\u{fffd}[0m");
+        assert_eq!(super::xml("a<b>&\"c\"\u{1b}[0m"), "a&lt;b&gt;&amp;&quot;c&quot;\\u{1b}[0m");
+        assert_eq!(super::xml("a\n\t\u{202e}b\u{200b}"), "a&#10;\t\\u{202e}b\\u{200b}");
         // https://www.w3.org/TR/xml/#charsets
         let is_char = |c: char| matches!(c, '\t' | '\n' | '\r' | '\u{20}'..='\u{d7ff}' | '\u{e000}'..='\u{fffd}' | '\u{10000}'..='\u{10ffff}');
         let all: String = (char::MIN..=char::MAX).collect();

@@ -1,7 +1,7 @@
 //! Text from a file, an instance or the API server, made safe to show.
 //!
 //! A terminal executes control characters, and bidirectional ones reorder what people read. Neither may reach a
-//! terminal, a condition or an Event as it is.
+//! terminal, a condition or an Event as it is. A runner of CI executes lines that are printed: [`inert`].
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -55,6 +55,52 @@ pub fn json(json: &str) -> Cow<'_, str> {
         }
     }
     Cow::Owned(out)
+}
+
+/// Returns a text in which no line is a command to a runner of CI. The character that makes one is escaped as in JSON, so JSON
+/// keeps its value: `\u003a:error::`, `\u0023#vso[`.
+pub fn inert(text: &str) -> Cow<'_, str> {
+    let mut out = String::new();
+    let mut end = 0;
+    for at in commands(text) {
+        out.push_str(&text[end..at]);
+        let _ = write!(out, "\\u{:04x}", text.as_bytes()[at]);
+        end = at + 1;
+    }
+    if end == 0 {
+        return Cow::Borrowed(text);
+    }
+    out.push_str(&text[end..]);
+    Cow::Owned(out)
+}
+
+/// Whether [`inert`] leaves a text as it is.
+pub fn is_inert(text: &str) -> bool {
+    commands(text).next().is_none()
+}
+
+/// Where the commands to runners of CI begin: `::name::` at the start of a line, perhaps after white space and with parameters after the
+/// name (GitHub); `##[name]`, `##vso[name]` and their like anywhere in a line (GitHub, Azure Pipelines).
+fn commands(text: &str) -> impl Iterator<Item = usize> {
+    let mut is_start = true;
+    text.char_indices().filter_map(move |(at, c)| {
+        let rest = &text[at..];
+        let is_command = match c {
+            ':' => is_start && is_line_command(rest),
+            '#' => rest.strip_prefix("##").is_some_and(|rest| {
+                rest.trim_start_matches(|c: char| c.is_ascii_alphanumeric()).starts_with('[')
+            }),
+            _ => false,
+        };
+        is_start = matches!(c, '\n' | '\r') || is_start && c.is_whitespace();
+        is_command.then_some(at)
+    })
+}
+
+/// Whether a line begins with `::name`, and has another `::`.
+fn is_line_command(text: &str) -> bool {
+    let name = text.strip_prefix("::").filter(|rest| rest.starts_with(|c: char| c.is_ascii_alphabetic()));
+    name.and_then(|rest| rest.lines().next()).is_some_and(|line| line.contains("::"))
 }
 
 /// Clips a text between words to at most that many characters, with `…` in place of the rest.
@@ -125,6 +171,25 @@ mod tests {
         assert!(!safe.contains(|c| is_unsafe(c) && c != '\n') && safe.contains("\\udb40\\udc41"), "{safe}");
         assert_eq!(serde_json::from_str::<serde_json::Value>(&safe).unwrap(), value);
         assert!(matches!(json("{\n}"), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn lines_are_no_commands_to_runners_of_ci() {
+        for (text, expected) in [
+            ("a\n::error::b", "a\n\\u003a:error::b"),
+            ("::error file=a::b\r \t\u{3000}::c::d", "\\u003a:error file=a::b\r \t\u{3000}\\u003a:c::d"),
+            ("a ##vso[task.setvariable]b", "a \\u0023#vso[task.setvariable]b"),
+            ("##[error]a ####[group]", "\\u0023#[error]a ##\\u0023#[group]"),
+            ("##teamcity[buildStop]", "\\u0023#teamcity[buildStop]"),
+        ] {
+            assert_eq!(inert(text), expected);
+            assert!(!is_inert(text) && is_inert(expected), "{text}");
+        }
+        for text in ["", "a: ::b::", "::1 localhost\n::/0", "::a\n::", "## [a](b)", "##", "#[a]", "ß::a::"] {
+            assert!(matches!(inert(text), Cow::Borrowed(same) if same == text), "{text}");
+        }
+        let value = serde_json::json!({"a": "\\##[error]", "##vso[b]": ["::c::d"]});
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&inert(&format!("{value:#}"))).unwrap(), value);
     }
 
     #[test]

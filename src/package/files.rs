@@ -1,9 +1,10 @@
 //! Reads the files of a package from a folder, within size limits.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Read as _};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use data_encoding::HEXLOWER;
@@ -54,7 +55,7 @@ impl Files {
     pub(super) fn read_readable(root: &Path) -> (Self, Vec<Diagnostic>) {
         let mut reader = Reader {
             root,
-            canonical: PathBuf::new(),
+            scope: FileScope::within(root),
             files: BTreeMap::new(),
             bytes: 0,
             entries: 0,
@@ -123,7 +124,7 @@ impl Files {
 
 struct Reader<'a> {
     root: &'a Path,
-    canonical: PathBuf,
+    scope: FileScope,
     files: BTreeMap<String, Arc<Source>>,
     bytes: u64,
     entries: usize,
@@ -132,9 +133,8 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn read_all(&mut self) {
-        match self.root.canonicalize() {
-            Ok(canonical) => self.canonical = canonical,
-            Err(error) => return self.unreadable("", &error),
+        if let Err(error) = self.root.canonicalize() {
+            return self.unreadable("", &error);
         }
         if !self.root.is_dir() {
             let shown = self.root.display();
@@ -184,13 +184,15 @@ impl Reader<'_> {
         }
         self.entries += 1;
         let full = self.root.join(path);
-        match full.canonicalize() {
-            Ok(target) if target.starts_with(&self.canonical) => {}
-            Ok(_) => {
-                let message = format!("{} is a link to a place outside the package", self.shown(path));
+        match self.scope.resolve(&full) {
+            Ok(_) => {}
+            Err(Unread::System(error)) => return self.unreadable(path, &error),
+            Err(why) => {
+                let is_hidden = matches!(why, Unread::Hidden(_));
+                let place = if is_hidden { "a hidden place" } else { "a place outside the package" };
+                let message = format!("{} is a link to {place}", self.shown(path));
                 return self.refuse(message, "copy its target into the package");
             }
-            Err(error) => return self.unreadable(path, &error),
         }
         match fs::metadata(&full) {
             Ok(metadata) if metadata.is_dir() => self.folder(path, depth),
@@ -275,6 +277,9 @@ pub enum Unread {
     /// It, or a link in its path, leads out of the folder.
     #[error("it is outside of {}", .0.display())]
     Outside(PathBuf),
+    /// It is hidden, or in a hidden folder of this name.
+    #[error("{} is hidden, and hidden files and folders are not read", .0.display())]
+    Hidden(PathBuf),
     /// It is a folder, a device, a pipe or a socket.
     #[error("it is no regular file")]
     Irregular,
@@ -289,35 +294,124 @@ pub enum Unread {
     System(#[from] io::Error),
 }
 
-/// Checks that a path of a file or a folder does not lead out of a folder, by links or otherwise.
-///
-/// # Errors
-/// It does, or does not exist.
-pub fn check_within(folder: &Path, path: &Path) -> Result<(), Unread> {
-    let target = path.canonicalize()?;
-    if target.starts_with(folder.canonicalize()?) { Ok(()) } else { Err(Unread::Outside(folder.to_owned())) }
+/// Which files may be read for a package: those of one folder, links in it included, except hidden ones, such as the credentials
+/// in `.git`. Whoever reads a package may not have written it.
+#[derive(Debug, Clone)]
+pub struct FileScope {
+    root: PathBuf,
+    /// A path without links in the folder. Its own parts may be hidden.
+    from: PathBuf,
 }
 
-/// Reads a text file of a folder: nothing outside of it, no device and no pipe, which might have no end, and at most as many
-/// bytes.
+impl FileScope {
+    /// The files of a folder.
+    pub fn within(folder: &Path) -> Self {
+        let from = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+        Self { root: folder.to_owned(), from }
+    }
+
+    /// The files of the repository that a package is in, else those of the package.
+    pub fn of(package: &Path) -> Self {
+        Self { root: repository_of(package), ..Self::within(package) }
+    }
+
+    /// The scope of a file in the repository of a package, `None` for another file. That the user has named the file, hidden or not, does
+    /// not say where it leads, if it is a link.
+    fn of_file(package: &Path, file: &Path) -> Option<Self> {
+        let root = repository_of(package);
+        let named = plain(file)?;
+        let from = named.parent()?.canonicalize().ok()?.join(named.file_name()?);
+        (from.starts_with(&root) || named.starts_with(&root)).then_some(Self { root, from })
+    }
+
+    /// What the path of a file or a folder resolves to.
+    ///
+    /// # Errors
+    /// It leads out, or to something hidden, by links or otherwise, or does not exist.
+    pub fn resolve(&self, path: &Path) -> Result<PathBuf, Unread> {
+        let target = path.canonicalize()?;
+        if !target.starts_with(self.root.canonicalize()?) {
+            return Err(Unread::Outside(self.root.clone()));
+        }
+        let mut from = self.from.components();
+        let mut rest = target.components().skip_while(|part| from.next() == Some(*part));
+        let hidden = rest.find(|part| is_hidden(part.as_os_str()));
+        let hidden = hidden.map(|part| PathBuf::from(part.as_os_str()));
+        hidden.map_or(Ok(target), |name| Err(Unread::Hidden(name)))
+    }
+
+    /// The content of a regular file: not of a device or a pipe, which might have no end, and at most as many bytes.
+    ///
+    /// # Errors
+    /// Says why it is not read.
+    pub fn bytes(&self, path: &Path, most: u64) -> Result<Vec<u8>, Unread> {
+        let target = self.resolve(path)?;
+        if !fs::metadata(&target)?.is_file() {
+            return Err(Unread::Irregular);
+        }
+        no_more(&target, most)
+    }
+
+    /// The same of a text file.
+    ///
+    /// # Errors
+    /// Says why it is not read.
+    pub fn text(&self, path: &Path, most: u64) -> Result<String, Unread> {
+        text(self.bytes(path, most)?)
+    }
+
+    /// The paths of the files of a folder that end in `.yaml`, sorted, without hidden ones.
+    ///
+    /// # Errors
+    /// Says why the folder is not read.
+    pub fn yaml_files(&self, folder: &Path) -> Result<Vec<PathBuf>, Unread> {
+        self.resolve(folder)?;
+        let entries = fs::read_dir(folder)?;
+        let mut files: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+        files.retain(|file| {
+            file.extension().is_some_and(|end| end == "yaml") && !file.file_name().is_some_and(is_hidden)
+        });
+        files.sort();
+        Ok(files)
+    }
+}
+
+/// Reads a text file that the user has named, at most as many bytes. In the repository of one of these packages the author of the
+/// package may have made it a link or a pipe, so it must be in the [`FileScope`] of the package. Any other file is the user's own.
 ///
 /// # Errors
 /// Says why it is not read.
-pub fn read_within(folder: &Path, path: &Path, most: u64) -> Result<String, Unread> {
-    check_within(folder, path)?;
-    if !fs::metadata(path)?.is_file() {
-        return Err(Unread::Irregular);
+pub fn read_named(packages: &[impl AsRef<Path>], file: &Path, most: u64) -> Result<String, Unread> {
+    match packages.iter().find_map(|package| FileScope::of_file(package.as_ref(), file)) {
+        Some(scope) => scope.text(file, most),
+        None if file.is_dir() => Err(Unread::Irregular),
+        None => text(no_more(file, most)?),
     }
-    let content = read_at_most(path, most + 1)?;
-    if content.len() as u64 > most {
-        return Err(Unread::TooLarge(most));
+}
+
+/// The absolute path without `.` and `..`, which are resolved by name.
+pub fn plain(path: &Path) -> Option<PathBuf> {
+    let mut plain = PathBuf::new();
+    for component in std::path::absolute(path).ok()?.components() {
+        match component {
+            Component::ParentDir => drop(plain.pop()),
+            Component::CurDir => {}
+            other => plain.push(other),
+        }
     }
-    String::from_utf8(content).map_err(|_| Unread::NotText)
+    plain.file_name().is_some().then_some(plain)
+}
+
+/// Whether a file or a folder is hidden. Volumes of Kubernetes have their files in a folder whose name begins with `..`, with links to
+/// them.
+fn is_hidden(name: &OsStr) -> bool {
+    let name = name.as_encoded_bytes();
+    name.starts_with(b".") && !name.starts_with(b"..")
 }
 
 /// The folder of which the files beside a package may be read: the repository that the package is in, else the package
 /// itself. A repository in the root or the home folder would be everything that the user has.
-pub fn repository_of(package: &Path) -> PathBuf {
+fn repository_of(package: &Path) -> PathBuf {
     let Ok(package) = package.canonicalize() else { return package.to_owned() };
     let home = std::env::var_os("HOME").and_then(|home| Path::new(&home).canonicalize().ok());
     let is_narrow = |folder: &&Path| folder.parent().is_some() && home.as_deref() != Some(folder);
@@ -331,6 +425,16 @@ fn read_at_most(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
     fs::File::open(path)?.take(most).read_to_end(&mut content)?;
     Ok(content)
+}
+
+/// The content of a file that has at most as many bytes.
+fn no_more(path: &Path, most: u64) -> Result<Vec<u8>, Unread> {
+    let content = read_at_most(path, most + 1)?;
+    if content.len() as u64 > most { Err(Unread::TooLarge(most)) } else { Ok(content) }
+}
+
+fn text(content: Vec<u8>) -> Result<String, Unread> {
+    String::from_utf8(content).map_err(|_| Unread::NotText)
 }
 
 /// Decodes the content of a file.
@@ -466,6 +570,79 @@ mod tests {
             let errors = read(&folder).unwrap_err();
             assert!(errors[0].contains("neither a file nor a folder"), "{errors:?}");
         }
+    }
+
+    #[test]
+    fn links_to_hidden_files_are_not_followed() {
+        let hidden: [(&str, &[u8]); 2] = [("operator.yaml", b""), (".git/config", b"token")];
+        for (path, target) in [("crds/a", "-> ../.git/config"), ("templates", "-> .git")] {
+            let errors = read(&folder(&[&hidden[..], &[(path, target.as_bytes())]].concat())).unwrap_err();
+            assert!(errors[0].contains("is a link to a hidden place"), "{errors:?}");
+        }
+        // A volume of Kubernetes.
+        let volume = folder(&[("..2026_01/operator.yaml", b"a"), ("..data", b"-> ..2026_01")]);
+        std::os::unix::fs::symlink("..data/operator.yaml", volume.path().join("operator.yaml")).unwrap();
+        assert_eq!(read(&volume).unwrap(), ["operator.yaml"]);
+    }
+
+    #[test]
+    fn the_files_beside_a_package_are_those_of_its_repository() {
+        let folder = folder(&[("operators/etcd/a.yaml", b"a"), ("b.yaml", b"b")]);
+        let root = folder.path().canonicalize().unwrap();
+        let package = root.join("operators/etcd");
+        let read = |path: &str| FileScope::of(&package).text(&package.join(path), 1);
+        assert_eq!(read("a.yaml").unwrap(), "a");
+        assert!(matches!(read("../../b.yaml"), Err(Unread::Outside(_))));
+        fs::create_dir(root.join(".git")).unwrap();
+        assert_eq!(read("../../b.yaml").unwrap(), "b");
+        assert!(matches!(read("../.."), Err(Unread::Irregular)));
+    }
+
+    #[test]
+    fn hidden_files_are_read_only_above_the_package() {
+        let folder = folder(&[
+            (".git/config", b"c"),
+            (".own/a/operator.yaml", b"o"),
+            (".own/a/.env", b"e"),
+            (".own/a/link.yaml", b"-> ../../.git/config"),
+            (".own/b.yaml", b"b"),
+        ]);
+        let package = folder.path().join(".own/a");
+        let scope = FileScope::of(&package);
+        for (path, hidden) in [("../../.git/config", ".git"), (".env", ".env"), ("link.yaml", ".git")] {
+            match scope.text(&package.join(path), 1) {
+                Err(Unread::Hidden(part)) => assert_eq!(part, Path::new(hidden)),
+                other => panic!("{path}: {other:?}"),
+            }
+        }
+        for path in ["operator.yaml", "../b.yaml"] {
+            assert!(scope.text(&package.join(path), 1).is_ok(), "{path}");
+        }
+    }
+
+    #[test]
+    fn named_files_of_a_repository_lead_nowhere_else() {
+        let folder = folder(&[
+            (".git/config", b"c"),
+            ("p/operator.yaml", b"o"),
+            ("p/out.yaml", b"-> /etc/hostname"),
+            ("p/etc", b"-> /etc"),
+            ("p/git.yaml", b"-> ../.git/config"),
+            (".mine/a.yaml", b"a"),
+        ]);
+        let own = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink(folder.path().join(".git/config"), own.path().join("link")).unwrap();
+        let package = [folder.path().join("p")];
+        let read = |path: &str| read_named(&package, &package[0].join(path), 1 << 10);
+        for path in ["out.yaml", "etc/hostname"] {
+            assert!(matches!(read(path), Err(Unread::Outside(_))), "{path}");
+        }
+        assert!(matches!(read("git.yaml"), Err(Unread::Hidden(_))));
+        assert!(matches!(read("../.mine"), Err(Unread::Irregular)));
+        // What the user has named, and what is the user's own.
+        assert_eq!(read("../.mine/a.yaml").unwrap(), "a");
+        assert_eq!(read_named(&package, &own.path().join("link"), 1).unwrap(), "c");
+        assert!(matches!(read_named(&package, own.path(), 1), Err(Unread::Irregular)));
     }
 
     #[test]

@@ -8,7 +8,6 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
-use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +16,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
 use super::compile::one_document;
 use super::decode::{At, Decode, Decoder, Must, Named, manifest};
-use super::files::UNREADABLE;
+use super::files::{FileScope, UNREADABLE, Unread};
 use super::lint::words::keys;
 use super::manifest::{ApiVersion, inline_schema, literal};
 use crate::diag::{Diagnostic, Source};
@@ -29,6 +28,8 @@ pub const IMAGE_KIND: &str = "Image";
 pub const FOLDER: &str = "tests/images";
 /// The largest file that is read, in bytes.
 const FILE_BYTES: u64 = 1 << 20;
+/// How many files a package may have.
+const FILES: usize = 100;
 
 literal! {
     /// `Image`.
@@ -141,31 +142,26 @@ pub fn full(name: &str) -> String {
 /// # Errors
 /// All mistakes in the files.
 pub fn read_images(package: &Path) -> Result<Vec<Image>, Vec<Diagnostic>> {
-    let folder = package.join(FOLDER);
-    let unreadable = |path: &Path, error: &dyn std::fmt::Display| {
-        vec![Diagnostic::error(UNREADABLE, format!("{} cannot be read: {error}", path.display()))]
+    let (folder, scope) = (package.join(FOLDER), FileScope::of(package));
+    let unreadable = |path: &Path, why: &dyn std::fmt::Display| {
+        vec![Diagnostic::error(UNREADABLE, format!("{} cannot be read: {why}", path.display()))]
     };
-    let entries = match fs::read_dir(&folder) {
-        Ok(entries) => entries,
+    let files = match scope.yaml_files(&folder) {
+        Ok(files) if files.len() > FILES => {
+            return Err(unreadable(&folder, &format!("it has more than {FILES} files")));
+        }
+        Ok(files) => files,
         // A package may be an archive.
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+        Err(Unread::System(error))
+            if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) =>
+        {
             return Ok(Vec::new());
         }
-        Err(error) => return Err(unreadable(&folder, &error)),
+        Err(why) => return Err(unreadable(&folder, &why)),
     };
-    let mut files: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
-    files.retain(|file| file.extension().is_some_and(|end| end == "yaml"));
-    files.sort();
     let (mut images, mut errors, mut names) = (Vec::new(), Vec::new(), BTreeSet::new());
     for file in files {
-        let text = match fs::metadata(&file) {
-            Ok(found) if found.len() > FILE_BYTES => {
-                errors.extend(unreadable(&file, &"it is larger than 1 MiB"));
-                continue;
-            }
-            _ => fs::read_to_string(&file),
-        };
-        match text {
+        match scope.text(&file, FILE_BYTES) {
             Ok(text) => match read_image(&Source::new(file.display().to_string(), text)) {
                 Ok(image) => {
                     for tag in &image.tags {
@@ -179,7 +175,7 @@ pub fn read_images(package: &Path) -> Result<Vec<Image>, Vec<Diagnostic>> {
                 }
                 Err(found) => errors.extend(found),
             },
-            Err(error) => errors.extend(unreadable(&file, &error)),
+            Err(why) => errors.extend(unreadable(&file, &why)),
         }
     }
     if errors.is_empty() { Ok(images) } else { Err(errors) }
@@ -287,6 +283,9 @@ pub fn ids(owner: &str) -> Option<(u64, u64)> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
     use super::*;
 
     fn read(text: &str) -> Result<Image, Vec<String>> {
@@ -294,6 +293,41 @@ mod tests {
         read_image(&Source::new("image.yaml", text)).map_err(|errors| {
             errors.iter().map(|error| format!("{} {}", error.code, error.message)).collect()
         })
+    }
+
+    #[test]
+    fn descriptions_are_regular_files_of_the_package() {
+        let package = tempfile::tempdir().unwrap();
+        let folder = package.path().join(FOLDER);
+        fs::create_dir_all(&folder).unwrap();
+        let text = "apiVersion: operetta.dev/v1alpha1\nkind: Image\nname: a\ntags: [a]\n";
+        fs::write(folder.join("a.yaml"), text).unwrap();
+        assert_eq!(read_images(package.path()).unwrap().len(), 1);
+        for target in ["/etc/passwd", "/proc/self/environ", "/dev/zero"] {
+            symlink(target, folder.join("b.yaml")).unwrap();
+            let errors = read_images(package.path()).unwrap_err();
+            assert!(errors.len() == 1 && errors[0].message.contains("it is outside of"), "{errors:?}");
+            fs::remove_file(folder.join("b.yaml")).unwrap();
+        }
+        let made = std::process::Command::new("mkfifo").arg(folder.join("b.yaml")).status();
+        if made.is_ok_and(|status| status.success()) {
+            let errors = read_images(package.path()).unwrap_err();
+            assert!(errors[0].message.contains("it is no regular file"), "{errors:?}");
+            fs::remove_file(folder.join("b.yaml")).unwrap();
+        }
+        fs::File::create(folder.join("b.yaml")).unwrap().set_len(FILE_BYTES + 1).unwrap();
+        let errors = read_images(package.path()).unwrap_err();
+        assert!(errors[0].message.contains("it is larger than 1 MiB"), "{errors:?}");
+        for number in 0..FILES {
+            symlink("a.yaml", folder.join(format!("c{number}.yaml"))).unwrap();
+        }
+        let errors = read_images(package.path()).unwrap_err();
+        assert!(errors.len() == 1 && errors[0].message.contains("it has more than 100 files"), "{errors:?}");
+        // The folder itself.
+        fs::remove_dir_all(&folder).unwrap();
+        symlink("/etc", &folder).unwrap();
+        let errors = read_images(package.path()).unwrap_err();
+        assert!(errors[0].message.contains("it is outside of"), "{errors:?}");
     }
 
     #[test]

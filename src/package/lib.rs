@@ -60,7 +60,7 @@ use operetta_lang::{api, diag, naming, printable, template, yaml};
 pub use check::{check, is_news};
 pub use compile::{compile, sort};
 pub use conflicts::conflicts;
-pub use files::{Files, LOCK, OPERATOR_YAML, UNREADABLE, Unread, check_within, read_within, repository_of};
+pub use files::{FileScope, Files, LOCK, OPERATOR_YAML, UNREADABLE, Unread, plain, read_named};
 pub use images::images;
 pub use key::key_problem;
 pub use load::{inspect, load};

@@ -1,6 +1,7 @@
 //! What a case may take of the machine. Who tests a package may not have written it.
 
 use std::io::Write as _;
+use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, LazyLock};
 use std::thread;
@@ -36,6 +37,11 @@ pub(super) fn too_late(passed: Duration) -> Option<Failure> {
     (passed > RUN).then(|| Box::new(Diagnostic::error("test::bounds", message())))
 }
 
+/// Ends the command when files of cases take too much time or memory until this is dropped.
+pub(super) fn loading(folder: &Path) -> Alarm {
+    Alarm::after(WALL, folder.display().to_string())
+}
+
 /// Waits until a case exceeds its bounds. Says which.
 /// `place` is where its case is.
 pub(super) async fn exceeded(server: Server, place: &Location) -> String {
@@ -66,7 +72,7 @@ async fn exceeds(server: Server, wall: Duration, place: String) -> String {
 
 /// An alarm in real time, for a thread whose own time moves as soon as nothing is left to do. A play that is busy cannot be ended, so if it
 /// does not come back, or fills the memory, the command ends.
-struct Alarm {
+pub(super) struct Alarm {
     rings: Arc<Notify>,
     /// The thread ends when this is dropped.
     _end: Sender<()>,
@@ -90,7 +96,8 @@ impl Alarm {
                 Last::Full => format!("the cases take more than {} MiB of memory", memory >> 20),
             };
             let place = printable::line(&place);
-            drop(writeln!(std::io::stderr(), "error: {place}: {why}; the results of other cases are lost"));
+            let told = format!("error: {place}: {why}; the results of other cases are lost\n");
+            drop(std::io::stderr().write_all(printable::inert(&told).as_bytes()));
             std::process::exit(1)
         });
         Self { rings, _end: end }

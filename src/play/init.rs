@@ -137,7 +137,7 @@ impl Init<'_> {
             self.tests,
             self.package,
             Source::new("the new test file", text),
-            &mut Sources::default(),
+            &mut Sources::of(self.tests.parent().unwrap_or(self.tests)),
         )?;
         suite.observes = true;
         Ok(suite)

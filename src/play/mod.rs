@@ -51,7 +51,7 @@ pub(crate) use explore::{Limits, explore, replay};
 pub(crate) use init::{Instance, init, resource_of};
 pub(crate) use ours::Ours;
 pub(crate) use real::Ground;
-pub(crate) use sources::{Sources, plain};
+pub(crate) use sources::Sources;
 pub(crate) use story::Story;
 pub(crate) use suite::{Suite, select};
 pub(crate) use update::{Edit, rewrite};
@@ -73,6 +73,7 @@ pub(crate) fn load_from(
     package: &Arc<Package>,
     sources: &mut Sources,
 ) -> Result<Vec<Suite>, Vec<Diagnostic>> {
+    let _loading = bounds::loading(folder);
     let suites = suite::load(folder, package, sources)?;
     let errors = impossible::impossible(&suites);
     if errors.is_empty() { Ok(suites) } else { Err(errors) }

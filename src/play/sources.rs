@@ -1,66 +1,124 @@
-//! What files of cases name: other files and packages. Each is read once, and remembered, so that all that cases depend on can be
-//! stored with them.
+//! What files of cases name: other files and packages. All that cases depend on is remembered, so that it can be stored with them.
 
 use std::collections::BTreeMap;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use operetta_embedded::World;
+use serde_json::Value;
 
-use crate::diag::{Diagnostic, Source};
+use crate::diag::{Diagnostic, Location, Source};
 use crate::package::decode::At;
-use crate::package::{Package, Unread, check_within, read_within, repository_of};
+use crate::package::{FileScope, Package, Unread, plain};
+use crate::yaml;
 
 /// The largest file that is read, in bytes.
 const FILE: u64 = 8 << 20;
+/// How many bytes of files are read for all cases of a command.
+const TOTAL: u64 = 64 << 20;
 
 /// What to do about a file that may not be read.
 const BESIDE: &str = "files beside a package are read if both are in one repository (a folder with .git)";
 
+/// The objects of a file, shared by all that apply it.
+pub(super) type Objects = Vec<Arc<At<Value>>>;
+
 /// What was read.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Sources {
     /// The files, by absolute paths without `.` and `..`.
     pub files: BTreeMap<PathBuf, Arc<Source>>,
-    /// The only folder of which files are read, unless the user has written the cases just now. It is absolute.
-    within: Option<PathBuf>,
-    worlds: BTreeMap<PathBuf, World>,
+    /// How many bytes were read.
+    pub bytes: u64,
+    /// The only files that are read. Whoever tests a package may not have written it.
+    scope: FileScope,
+    // What was made of files and folders, by what their paths resolve to.
+    worlds: BTreeMap<PathBuf, (Arc<Source>, World)>,
+    objects: BTreeMap<PathBuf, (Arc<Source>, Objects)>,
     packages: BTreeMap<PathBuf, Arc<Package>>,
 }
 
 impl Sources {
     /// Reads no files outside of a folder.
     pub(crate) fn within(folder: &Path) -> Self {
-        Self { within: Some(plain(folder).unwrap_or_else(|| folder.to_owned())), ..Self::default() }
+        Self::new(FileScope::within(folder))
     }
 
-    /// Reads no files outside of the repository that a package is in. Whoever tests a package may not have written it.
+    /// Reads no files outside of the repository that a package is in.
     pub(crate) fn of(package: &Path) -> Self {
-        Self::within(&repository_of(package))
+        Self::new(FileScope::of(package))
     }
 
-    /// The folder of which files are read.
-    fn root(&self) -> &Path {
-        self.within.as_deref().unwrap_or(Path::new("/"))
+    fn new(scope: FileScope) -> Self {
+        Self {
+            files: BTreeMap::new(),
+            bytes: 0,
+            scope,
+            worlds: BTreeMap::new(),
+            objects: BTreeMap::new(),
+            packages: BTreeMap::new(),
+        }
     }
 
-    /// The path without `.` and `..`, if it may be read.
-    pub(super) fn place(&self, path: &Path) -> Result<PathBuf, Unread> {
-        check_within(self.root(), path)?;
-        plain(path).ok_or(Unread::Irregular)
+    /// The absolute path without `.` and `..`, and what it resolves to, if that may be read.
+    fn place(&self, path: &Path) -> Result<(PathBuf, PathBuf), Unread> {
+        let target = self.scope.resolve(path)?;
+        Ok((plain(path).ok_or(Unread::Irregular)?, target))
     }
 
-    pub(super) fn read(&mut self, path: &Path) -> Result<Arc<Source>, Diagnostic> {
-        let unreadable = |why: Unread| {
-            let message = format!("{} cannot be read: {why}", path.display());
-            let error = Diagnostic::error("test::unreadable", message);
-            if matches!(why, Unread::Outside(_)) { error.help(BESIDE) } else { error }
-        };
-        let place = self.place(path).map_err(unreadable)?;
-        let text = read_within(self.root(), path, FILE).map_err(unreadable)?;
+    /// Whether a path of a file or a folder may be read.
+    pub(crate) fn may_read(&self, path: &Path) -> bool {
+        self.place(path).is_ok()
+    }
+
+    /// The paths of the files of a folder that end in `.yaml`.
+    pub(crate) fn yaml_files(&self, folder: &Path) -> Result<Vec<PathBuf>, Unread> {
+        self.scope.yaml_files(folder)
+    }
+
+    /// The text of a file.
+    pub(crate) fn read(&mut self, path: &Path) -> Result<Arc<Source>, Diagnostic> {
+        let (name, _) = self.place(path).map_err(|why| unreadable(path, &why))?;
+        let text = self.scope.text(path, FILE).map_err(|why| unreadable(path, &why))?;
+        self.count(text.len() as u64)?;
         let source = Source::new(path.display().to_string(), text);
-        self.files.insert(place, Arc::clone(&source));
+        self.files.insert(name, Arc::clone(&source));
         Ok(source)
+    }
+
+    /// Counts bytes that were read.
+    fn count(&mut self, bytes: u64) -> Result<(), Diagnostic> {
+        self.bytes += bytes;
+        if !self.is_full() {
+            return Ok(());
+        }
+        let message = format!("the files that cases read are larger than {} MiB together", TOTAL >> 20);
+        let help = "shorten them, let cases apply the same file, or test fewer packages at once";
+        Err(Diagnostic::error("test::bounds", message).help(help))
+    }
+
+    /// Whether so much was read that nothing more will be.
+    pub(super) fn is_full(&self) -> bool {
+        self.bytes > TOTAL
+    }
+
+    /// The objects of a file.
+    pub(super) fn objects(&mut self, path: &Path) -> Result<Objects, Diagnostic> {
+        let (name, target) = self.place(path).map_err(|why| unreadable(path, &why))?;
+        if let Some((source, objects)) = self.objects.get(&target) {
+            self.files.insert(name, Arc::clone(source));
+            return Ok(objects.clone());
+        }
+        let source = self.read(path)?;
+        let documents = yaml::parse(&source, &yaml::Options::default())?;
+        let documents = documents.iter().filter(|document| !document.is_null());
+        let objects = documents.map(|document| {
+            let at = Location { source: Arc::clone(&source), span: document.span };
+            Arc::new(At { value: document.to_json(), at, path: String::new() })
+        });
+        let objects: Objects = objects.collect();
+        self.objects.insert(target, (source, objects.clone()));
+        Ok(objects)
     }
 
     /// The package in a folder; `named`: where the folder is named.
@@ -69,40 +127,46 @@ impl Sources {
         path: &Path,
         named: &At<String>,
     ) -> Result<Arc<Package>, Vec<Diagnostic>> {
-        if let Some(package) = self.packages.get(path) {
-            return Ok(Arc::clone(package));
-        }
         let unusable = |why: &str| named.error("test::package", format!("the package {} {why}", named.value));
-        let place = self.place(path).map_err(|why| vec![unusable(&format!("cannot be read: {why}"))])?;
-        let (package, _) = crate::package::load(path)
-            .map_err(|errors| [unusable("cannot be loaded")].into_iter().chain(errors).collect::<Vec<_>>())?;
+        let (name, target) =
+            self.place(path).map_err(|why| vec![unusable(&format!("cannot be read: {why}"))])?;
+        let known = self.packages.get(&target).cloned();
+        let package = if let Some(package) = known {
+            package
+        } else {
+            let (package, _) = crate::package::load(path).map_err(|errors| {
+                [unusable("cannot be loaded")].into_iter().chain(errors).collect::<Vec<_>>()
+            })?;
+            let bytes: u64 = package.files.iter().map(|(_, source)| source.text.len() as u64).sum();
+            self.count(bytes).map_err(|error| vec![error])?;
+            let package = Arc::new(package);
+            self.packages.insert(target, Arc::clone(&package));
+            package
+        };
         for (path, source) in package.files.iter() {
-            self.files.insert(place.join(path), Arc::clone(source));
+            self.files.insert(name.join(path), Arc::clone(source));
         }
-        Ok(Arc::clone(self.packages.entry(path.to_owned()).or_insert(Arc::new(package))))
+        Ok(package)
     }
 
     /// The world of a file.
-    pub(super) fn world(&mut self, path: PathBuf) -> Result<World, Vec<Diagnostic>> {
-        if let Some(world) = self.worlds.get(&path) {
+    pub(super) fn world(&mut self, path: &Path) -> Result<World, Vec<Diagnostic>> {
+        let (name, target) = self.place(path).map_err(|why| vec![unreadable(path, &why)])?;
+        if let Some((source, world)) = self.worlds.get(&target) {
+            self.files.insert(name, Arc::clone(source));
             return Ok(world.clone());
         }
-        let world = World::parse(&[self.read(&path).map_err(|error| vec![error])?])?;
-        Ok(self.worlds.entry(path).or_insert(world).clone())
+        let source = self.read(path).map_err(|error| vec![error])?;
+        let world = World::parse(std::slice::from_ref(&source))?;
+        self.worlds.insert(target, (source, world.clone()));
+        Ok(world)
     }
 }
 
-/// The absolute path without `.` and `..`, which are resolved by name.
-pub(crate) fn plain(path: &Path) -> Option<PathBuf> {
-    let mut plain = PathBuf::new();
-    for component in std::path::absolute(path).ok()?.components() {
-        match component {
-            Component::ParentDir => drop(plain.pop()),
-            Component::CurDir => {}
-            other => plain.push(other),
-        }
-    }
-    plain.file_name().is_some().then_some(plain)
+pub(super) fn unreadable(path: &Path, why: &Unread) -> Diagnostic {
+    let message = format!("{} cannot be read: {why}", path.display());
+    let error = Diagnostic::error("test::unreadable", message);
+    if matches!(why, Unread::Outside(_)) { error.help(BESIDE) } else { error }
 }
 
 #[cfg(test)]
@@ -140,7 +204,7 @@ mod tests {
         }
         let read: Vec<&PathBuf> = sources.files.keys().collect();
         assert_eq!(read, [&inner.join("b.yaml"), &inner.join("near.yaml")]);
-        assert!(Sources::default().read(&inner.join("../a.yaml")).is_ok());
+        assert!(Sources::within(folder.path()).read(&inner.join("../a.yaml")).is_ok());
     }
 
     #[test]
@@ -167,13 +231,25 @@ mod tests {
     }
 
     #[test]
-    fn the_repository_of_a_package_has_the_files_beside_it() {
+    fn all_files_together_are_bounded_and_what_is_applied_twice_is_read_once() {
         let folder = tempfile::tempdir().unwrap();
-        let root = folder.path().canonicalize().unwrap();
-        let package = root.join("operators/etcd");
-        fs::create_dir_all(&package).unwrap();
-        assert_eq!(repository_of(&package), package);
-        fs::create_dir(root.join(".git")).unwrap();
-        assert_eq!(repository_of(&package), root);
+        let path = |name: &str| folder.path().join(name);
+        fs::File::create(path("large.yaml")).unwrap().set_len(FILE).unwrap();
+        fs::write(path("small.yaml"), "a: b\n---\nc: d\n").unwrap();
+        symlink("small.yaml", path("link.yaml")).unwrap();
+        let mut sources = Sources::within(folder.path());
+        let first = sources.objects(&path("small.yaml")).unwrap();
+        let again = sources.objects(&path("link.yaml")).unwrap();
+        assert!(first.len() == 2 && Arc::ptr_eq(&first[1], &again[1]));
+        assert_eq!((sources.bytes, sources.files.len()), (14, 2));
+        for number in 0..8 {
+            symlink("large.yaml", path(&format!("l{number}.yaml"))).unwrap();
+            let read = sources.read(&path(&format!("l{number}.yaml")));
+            // Eight are exactly as much as is read, and there is another file.
+            assert_eq!(read.is_ok(), number < 7, "{number}");
+        }
+        let error = sources.read(&path("small.yaml")).unwrap_err();
+        assert!(error.message.contains("larger than 64 MiB together"), "{error}");
+        assert!(sources.objects(&path("link.yaml")).is_ok(), "it is known");
     }
 }

@@ -1,7 +1,6 @@
 //! Loads the test files of a package.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,14 +8,13 @@ use std::time::Duration;
 use operetta_embedded::World;
 use serde_json::Value;
 
-use super::sources::Sources;
+use super::sources::{Objects, Sources, unreadable};
 use crate::diag::{Diagnostic, Location, Source, did_you_mean};
-use crate::package::Package;
 use crate::package::decode::At;
 use crate::package::manifest::Expression;
 use crate::package::test_file::{self as format, Address, Manifest, Part, Partial, read_test_file};
+use crate::package::{Package, Unread};
 use crate::template::{Engine, Expr, Segment};
-use crate::yaml;
 
 /// The variables of expressions of a case.
 const VARIABLES: [&str; 6] = ["instance", "children", "runs", "pods", "objects", "deleted"];
@@ -88,7 +86,7 @@ pub(crate) struct Step {
 
 #[derive(Debug, Clone)]
 pub(crate) enum Action {
-    Apply(Vec<At<Value>>),
+    Apply(Objects),
     Patch(Address, Value),
     Delete(Address),
     Run { plan: String, params: Option<Value>, of: Option<Address> },
@@ -162,28 +160,21 @@ pub(crate) fn load(
     sources: &mut Sources,
 ) -> Result<Vec<Suite>, Vec<Diagnostic>> {
     let tests = folder.join("tests");
-    if tests.exists()
-        && let Err(why) = sources.place(&tests)
-    {
-        let message = format!("{} cannot be read: {why}", tests.display());
-        return Err(vec![Diagnostic::error("test::unreadable", message)]);
-    }
-    let entries = fs::read_dir(&tests).map_err(|error| {
-        let message = format!("{} cannot be read: {error}", tests.display());
-        vec![Diagnostic::error("test::none", message).help("`operetta test --init` writes a first file")]
+    let mut files = sources.yaml_files(&tests).map_err(|why| {
+        let error = unreadable(&tests, &why);
+        let is_missing = matches!(why, Unread::System(_));
+        vec![if is_missing { error.help("`operetta test --init` writes a first file") } else { error }]
     })?;
-    let mut files: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
-    files.retain(|path| {
-        path.extension().is_some_and(|ext| ext == "yaml")
-            && path.file_name().is_some_and(|name| name != WORLD)
-    });
-    files.sort();
+    files.retain(|path| path.file_name().is_some_and(|name| name != WORLD));
     let (mut suites, mut errors) = (Vec::new(), Vec::new());
     for file in files {
         let source = sources.read(&file).map_err(|error| vec![error]);
         match source.and_then(|source| parse(&tests, package, source, sources)) {
             Ok(suite) => suites.push(suite),
             Err(found) => errors.extend(found),
+        }
+        if sources.is_full() {
+            break;
         }
     }
     if errors.is_empty() { Ok(suites) } else { Err(errors) }
@@ -281,7 +272,7 @@ impl Loader<'_> {
         if named.is_none() && !path.exists() {
             return None;
         }
-        self.sources.world(path).map_err(|errors| self.errors.extend(errors)).ok()
+        self.sources.world(&path).map_err(|errors| self.errors.extend(errors)).ok()
     }
 
     fn invariants(
@@ -420,25 +411,20 @@ impl Loader<'_> {
         })
     }
 
-    fn manifests(&mut self, manifests: Vec<Manifest>) -> Option<Vec<At<Value>>> {
-        let mut all = Vec::new();
+    fn manifests(&mut self, manifests: Vec<Manifest>) -> Option<Objects> {
+        let mut all = Objects::new();
         for manifest in manifests {
             match manifest {
-                Manifest::Object(object) => all.push(object),
-                Manifest::File(path) => {
-                    let source = match self.sources.read(&self.folder.join(&path.value)) {
-                        Ok(source) => source,
-                        Err(error) => return self.fail(error.located(path.at)),
-                    };
-                    let documents = match yaml::parse(&source, &yaml::Options::default()) {
-                        Ok(documents) => documents,
-                        Err(error) => return self.fail(error),
-                    };
-                    for document in documents.iter().filter(|document| !document.is_null()) {
-                        let at = Location { source: Arc::clone(&source), span: document.span };
-                        all.push(At { value: document.to_json(), at, path: String::new() });
+                Manifest::Object(object) => all.push(Arc::new(object)),
+                Manifest::File(path) => match self.sources.objects(&self.folder.join(&path.value)) {
+                    Ok(objects) => all.extend(objects),
+                    Err(mut error) => {
+                        if error.location.is_none() {
+                            error = error.located(path.at);
+                        }
+                        return self.fail(error);
                     }
-                }
+                },
             }
         }
         for object in &all {

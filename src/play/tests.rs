@@ -149,7 +149,7 @@ fn suites() -> Vec<Suite> {
         write(folder.path(), name, text);
     }
     let (package, _) = crate::package::load(folder.path()).unwrap();
-    load(folder.path(), &Arc::new(package), &mut Sources::default()).unwrap()
+    load(folder.path(), &Arc::new(package), &mut Sources::of(folder.path())).unwrap()
 }
 
 /// Explores the cases with an engine that has a bug.

@@ -14,8 +14,9 @@ use crate::cases::OPERETTA;
 const FOLDER: &str = "tests/fixtures/hostile";
 /// What the environment of the commands holds, `GITHUB_TOKEN`.
 pub(crate) const TOKEN: &str = "ghp_this_is_no_token_1234567890";
-/// Bounds of a command: its address space in KiB, and seconds of a processor. One that reaches them ends by a signal.
-const BOUNDS: &str = "ulimit -v 6291456; ulimit -t 120; ulimit -c 0; exec \"$0\" \"$@\"";
+/// Bounds of a command: its address space in KiB, and seconds of a processor. One that reaches them ends by a signal. One that hangs
+/// ends after a quarter of an hour, with exit code 124.
+const BOUNDS: &str = "ulimit -v 6291456; ulimit -t 120; ulimit -c 0; exec timeout -k 10 900 \"$0\" \"$@\"";
 /// The most that a command prints, in bytes.
 const MOST: usize = 4 << 20;
 
@@ -37,6 +38,19 @@ fn rows() -> Vec<Row> {
     rows.map(row).collect()
 }
 
+/// A command on a package, within bounds.
+pub(crate) fn bounded(command: &str, folder: &Path) -> Command {
+    let mut bounded = Command::new("sh");
+    bounded.args(["-c", BOUNDS, OPERETTA, command]).arg(folder).env("GITHUB_TOKEN", TOKEN);
+    bounded
+}
+
+/// Nothing that is printed is a command to a runner of CI.
+pub(crate) fn commands_nothing(text: &str) {
+    assert!(!text.lines().any(|line| line.trim_start().starts_with("::")), "{text}");
+    assert!(!text.contains("##vso[") && !text.contains("##["), "{text}");
+}
+
 /// What a command prints has nothing of this machine.
 pub(crate) fn tells_nothing(text: &str) {
     for secret in [TOKEN, "root:x:0", "PATH="] {
@@ -49,13 +63,11 @@ fn run(command: &str, package: &str) -> String {
     let home = TempDir::new().unwrap();
     let folder = fs::canonicalize(FOLDER).unwrap().join(package);
     let instance = folder.join("instances/trap.yaml");
-    let mut bounded = Command::new("sh");
-    bounded.args(["-c", BOUNDS, OPERETTA, command]).arg(&folder);
+    let mut bounded = bounded(command, &folder);
     if command == "render" {
         bounded.arg("-f").arg(instance);
     }
-    let environment = [("HOME", home.path().to_str().unwrap()), ("GITHUB_TOKEN", TOKEN)];
-    let output = bounded.current_dir(home.path()).envs(environment).output().unwrap();
+    let output = bounded.current_dir(home.path()).env("HOME", home.path()).output().unwrap();
     let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
     let told =
         format!("{command} {package}: {}\n{}", output.status, text.chars().take(4_000).collect::<String>());
@@ -64,7 +76,7 @@ fn run(command: &str, package: &str) -> String {
     tells_nothing(&text);
     let is_unsafe = |c: char| c.is_control() && c != '\n' || ('\u{202a}'..='\u{202e}').contains(&c);
     assert!(!text.chars().any(is_unsafe), "{told:?}");
-    assert!(!text.lines().any(|line| line.starts_with("::")), "{told}");
+    commands_nothing(&text);
     assert_eq!(fs::read_dir(home.path()).unwrap().count(), 0, "{told}");
     text
 }

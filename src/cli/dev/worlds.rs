@@ -7,7 +7,7 @@ use std::time::Duration;
 use operetta_embedded::World;
 
 use crate::diag::{Diagnostic, Source};
-use crate::package::{Unread, read_within, repository_of};
+use crate::package::{FileScope, Unread};
 
 /// The interval of reading the files, as for those of packages.
 const EVERY: Duration = Duration::from_millis(500);
@@ -19,16 +19,13 @@ const BYTES: u64 = 8 << 20;
 /// The files, and their texts when they were read last. Packages need not have one.
 pub(super) struct Worlds {
     packages: Vec<PathBuf>,
-    /// The repositories that the packages are in.
-    roots: Vec<PathBuf>,
     texts: Vec<Result<Option<String>, String>>,
 }
 
 impl Worlds {
     /// Reads the worlds of packages.
     pub(super) async fn read(packages: &[PathBuf]) -> Self {
-        let roots = packages.iter().map(|package| repository_of(package)).collect();
-        let mut worlds = Self { packages: packages.to_vec(), roots, texts: Vec::new() };
+        let mut worlds = Self { packages: packages.to_vec(), texts: Vec::new() };
         worlds.texts = worlds.texts().await;
         worlds
     }
@@ -68,17 +65,16 @@ impl Worlds {
     }
 
     async fn texts(&self) -> Vec<Result<Option<String>, String>> {
-        let (packages, roots) = (self.packages.clone(), self.roots.clone());
-        let read =
-            move || packages.iter().zip(&roots).map(|(package, root)| text_of(package, root)).collect();
-        let texts = tokio::task::spawn_blocking(read);
+        let packages = self.packages.clone();
+        let texts =
+            tokio::task::spawn_blocking(move || packages.iter().map(|package| text_of(package)).collect());
         texts.await.unwrap_or_default()
     }
 }
 
 /// The text of the world of a package. Whoever tries a package may not have written it.
-fn text_of(package: &Path, root: &Path) -> Result<Option<String>, String> {
-    match read_within(root, &package.join(FILE), BYTES) {
+fn text_of(package: &Path) -> Result<Option<String>, String> {
+    match FileScope::of(package).text(&package.join(FILE), BYTES) {
         Ok(text) => Ok(Some(text)),
         // A package may be an archive.
         Err(Unread::System(error))

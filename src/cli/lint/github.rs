@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::diag::{Diagnostic, Severity};
-use crate::printable::is_unsafe;
+use crate::printable::{inert, is_unsafe};
 
 /// One command per finding: `::error file=...,line=...::message`.
 pub(super) fn commands<'a>(findings: impl IntoIterator<Item = (&'a str, &'a Diagnostic)>) -> String {
@@ -42,7 +42,7 @@ pub(super) fn commands<'a>(findings: impl IntoIterator<Item = (&'a str, &'a Diag
     out
 }
 
-/// The escaped text of a command, without line breaks and control characters.
+/// The escaped text of a command, without line breaks, control characters and commands.
 fn data(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -54,7 +54,7 @@ fn data(text: &str) -> String {
             c => out.push(c),
         }
     }
-    out
+    inert(&out).into_owned()
 }
 
 /// The escaped value of a property, also without commas and colons.
@@ -74,12 +74,12 @@ mod tests {
             Diagnostic::error("t::t", "50% of\n::error::x\u{1b}[2J")
                 .at(&source, Span::new(5, 6))
                 .help("do: it"),
-            Diagnostic::warning("t::u", "odd"),
+            Diagnostic::warning("t::u", "odd ##vso[x]"),
         ];
         assert_eq!(
             commands(found.iter().map(|diagnostic| ("p", diagnostic))),
             "::error file=a%2Cb%3Ac%25/operator.yaml,line=2,endLine=2,col=1,endColumn=1,title=t%3A%3At::50%25 of%0A::error::x\\u{1b}[2J%0Ado: it\n\
-             ::warning title=t%3A%3Au::p: odd\n"
+             ::warning title=t%3A%3Au::p: odd \\u0023#vso[x]\n"
         );
     }
 }

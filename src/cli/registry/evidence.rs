@@ -11,7 +11,7 @@ use crate::cli::command::Failure;
 use crate::cli::out;
 use crate::cli::show::plural;
 use crate::diag::{Diagnostic, Severity};
-use crate::package::Package;
+use crate::package::{Package, plain};
 use crate::play::{self, Ended, IMAGE, Limits, Sources, Suite};
 
 /// The seed of explorations, as that of `operetta test --explore`.
@@ -184,7 +184,7 @@ fn file(folder: &Path, suite: &Suite) -> String {
 fn bundle(folder: &Path, sources: &Sources) -> Result<(String, Archive), Failure> {
     let unusable =
         |why: &str| Failure::from(format!("the tests of {} cannot be stored: {why}", folder.display()));
-    let folder = play::plain(folder).ok_or_else(|| unusable("it is no folder"))?;
+    let folder = plain(folder).ok_or_else(|| unusable("it is no folder"))?;
     let mut root = folder.as_path();
     while !sources.files.keys().all(|path| path.starts_with(root)) {
         root = root.parent().ok_or_else(|| unusable("they have nothing in common"))?;

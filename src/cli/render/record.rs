@@ -21,7 +21,7 @@ pub(super) fn add(
             })?;
             Map::from_iter([(key.to_owned(), value)])
         }
-        _ => of_file(text)?,
+        _ => of_file(package, text)?,
     };
     for (key, value) in facts {
         known(package, &key)?;
@@ -39,8 +39,8 @@ fn wrong(message: String) -> Diagnostic {
 }
 
 /// The facts of a file: a map, or an `InstanceState`.
-fn of_file(path: &str) -> Result<Map<String, Value>, Box<Diagnostic>> {
-    let source = super::read(Path::new(path))?;
+fn of_file(package: &Package, path: &str) -> Result<Map<String, Value>, Box<Diagnostic>> {
+    let source = super::read(package, Path::new(path))?;
     let no_map = |message: &str| {
         let error = wrong(format!("--record {path}: {message}"));
         Box::new(error.help("write KEY=VALUE, or give a file with a map of facts, or with an InstanceState"))

@@ -1,12 +1,12 @@
 //! `operetta test --explore` and `--replay`.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use crate::cli::out;
+use crate::package::read_named;
 use crate::play::{self, Disturbance, Limits, Part, Story, Suite, What};
 
 /// The largest file of a schedule, in bytes.
@@ -75,7 +75,7 @@ pub(super) fn run(
     };
     let name = out::path(folder);
     if let Some(file) = &args.replay {
-        let story = match replay(file, suites) {
+        let story = match replay(folder, file, suites) {
             Ok(story) => story,
             Err(why) => {
                 out::note(format!("error: {} is no stored schedule: {why}", file.display()));
@@ -161,12 +161,9 @@ fn disturbance(value: &Value) -> Option<Disturbance> {
 }
 
 /// Plays a stored schedule again. Returns its story if it fails.
-fn replay(file: &Path, suites: &[Suite]) -> Result<Option<Story>, String> {
-    if fs::metadata(file).is_ok_and(|metadata| metadata.len() > FILE) {
-        return Err("it is too large".to_owned());
-    }
-    let bytes = fs::read(file).map_err(|error| error.to_string())?;
-    let stored: Value = serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
+fn replay(folder: &Path, file: &Path, suites: &[Suite]) -> Result<Option<Story>, String> {
+    let text = read_named(&[folder], file, FILE).map_err(|why| why.to_string())?;
+    let stored: Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
     let is_it = |suite: &Suite, name: &str| stored["case"] == name && stored["file"] == *suite.path;
     let place = suites.iter().enumerate().find_map(|(index, suite)| {
         let case = suite.cases.iter().position(|case| is_it(suite, &case.name))?;

@@ -6,8 +6,8 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use crate::cli::{instances, out};
-use crate::package::{Package, check_within, repository_of};
-use crate::play::{self, Instance};
+use crate::package::Package;
+use crate::play::{self, Instance, Sources};
 
 /// Writes a first test file of a package. Returns whether that was possible.
 pub(super) fn run(folder: &Path, package: &Arc<Package>, from: Option<&PathBuf>) -> bool {
@@ -15,13 +15,20 @@ pub(super) fn run(folder: &Path, package: &Arc<Package>, from: Option<&PathBuf>)
         out::note(format!("error: {why}"));
         false
     };
+    let mut sources = Sources::of(folder);
     let files = match from {
         Some(file) => vec![file.clone()],
-        None => examples(folder, package),
+        None => examples(folder, package, &sources),
     };
     let mut found = None;
     for file in &files {
-        match instances::read(std::slice::from_ref(file)) {
+        let manifests = match from {
+            Some(_) => instances::read(&[folder], std::slice::from_ref(file)),
+            None => {
+                sources.read(file).map_err(|error| vec![error]).and_then(|source| instances::parse(&source))
+            }
+        };
+        match manifests {
             Ok(manifests) => {
                 let mut objects = manifests.into_iter().map(|one| one.object);
                 found = objects
@@ -46,14 +53,16 @@ pub(super) fn run(folder: &Path, package: &Arc<Package>, from: Option<&PathBuf>)
         });
     };
     let tests = folder.join("tests");
+    if tests.is_symlink() {
+        return fail(format!("{} is a link, and nothing is written through links", tests.display()));
+    }
     let kind = object["kind"].as_str().unwrap_or_default().to_lowercase();
     let new = tests.join(format!("{kind}.yaml"));
     if new.symlink_metadata().is_ok() {
         return fail(format!("{} exists already, and is not overwritten", new.display()));
     }
     // What tests may not read stands in them.
-    let is_beside = check_within(&repository_of(folder), file).is_ok();
-    let relative = match is_beside.then(|| relative(folder, file)).transpose() {
+    let relative = match sources.may_read(file).then(|| relative(folder, file)).transpose() {
         Ok(relative) => relative,
         Err(error) => return fail(format!("{} cannot be read: {error}", file.display())),
     };
@@ -85,15 +94,12 @@ pub(super) fn run(folder: &Path, package: &Arc<Package>, from: Option<&PathBuf>)
 }
 
 /// Files that may have an instance, the shortest first: `examples` of the package, and `examples/NAME` beside folders of packages.
-fn examples(folder: &Path, package: &Package) -> Vec<PathBuf> {
+fn examples(folder: &Path, package: &Package, sources: &Sources) -> Vec<PathBuf> {
     let above = fs::canonicalize(folder).unwrap_or_default();
     let beside = above.ancestors().skip(1).take(3).map(|above| above.join("examples").join(&package.name));
     let mut files = Vec::new();
     for folder in std::iter::once(above.join("examples")).chain(beside) {
-        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-        let mut found: Vec<(u64, PathBuf)> = entries
-            .map(|entry| entry.path())
-            .filter(|path| path.extension().is_some_and(|end| end == "yaml"))
+        let mut found: Vec<(u64, PathBuf)> = { sources.yaml_files(&folder).into_iter().flatten() }
             .filter_map(|path| Some((path.metadata().ok()?.len(), path)))
             .collect();
         found.sort();

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use serde_json::{Map, Number, Value};
 
 use super::scalar::{Scalar, is_ambiguous};
-use crate::printable::is_unsafe;
+use crate::printable::{inert, is_inert, is_unsafe};
 
 /// The maximum length of a simple key.
 const SIMPLE_KEY: usize = 1000;
@@ -118,6 +118,7 @@ fn fits_block(text: &str) -> bool {
         && !body.is_empty()
         && !body.starts_with([' ', '\t', '\n'])
         && body.chars().all(|c| matches!(c, '\n' | '\t') || is_printable(c))
+        && is_inert(body)
         && body.lines().all(|line| line.is_empty() || !line.trim().is_empty())
 }
 
@@ -141,7 +142,9 @@ fn block(out: &mut String, text: &str, indent: usize) {
 
 /// Writes a string on one line: plain if every reader reads it as that string, otherwise in quotes.
 fn line(text: &str) -> String {
-    if is_ambiguous(text) || !text.chars().all(is_printable) {
+    // It is not at the start of its line.
+    let is_inert = is_inert(text.trim_start_matches(':'));
+    if is_ambiguous(text) || !text.chars().all(is_printable) || !is_inert {
         return double_quoted(text);
     }
     if is_plain(text) {
@@ -188,7 +191,7 @@ fn double_quoted(text: &str) -> String {
         }
     }
     out.push('"');
-    out
+    inert(&out).into_owned()
 }
 
 #[cfg(test)]
@@ -264,6 +267,9 @@ nested:
             (json!(1.0), "1\n"),
             (json!("\u{feff}\u{1}"), "\"\\ufeff\\u0001\"\n"),
             (json!("a\n\u{202e}b\u{e0041}"), "\"a\\n\\u202eb\\U000e0041\"\n"),
+            (json!("a\n::b::c\n"), "\"a\\n::b::c\\n\"\n"),
+            (json!("a\n##[b]\n"), "\"a\\n\\u0023#[b]\\n\"\n"),
+            (json!({"a": "::b::", "c": "\\##vso[d]"}), "a: '::b::'\nc: \"\\\\\\u0023#vso[d]\"\n"),
         ] {
             assert_eq!(to_string(&value), expected);
         }
@@ -273,7 +279,9 @@ nested:
     struct Generator(u64);
 
     impl Generator {
-        const PARTS: [&str; 64] = [
+        const PARTS: [&str; 66] = [
+            "##vso[x]",
+            "::x::",
             "yes",
             "no",
             "y",

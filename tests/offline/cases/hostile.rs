@@ -5,17 +5,16 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
-use super::{HEAD, OPERETTA, case, package, test};
-use crate::hostile::{TOKEN, tells_nothing};
+use super::{HEAD, case, package, test};
+use crate::hostile::{TOKEN, bounded, commands_nothing, tells_nothing};
 
 /// Runs a command on a package. What it prints has nothing of this machine.
 fn run(command: &str, folder: &Path, flags: &[&str]) -> (i32, String) {
-    let command =
-        Command::new(OPERETTA).arg(command).arg(folder).args(flags).env("GITHUB_TOKEN", TOKEN).output();
-    let output = command.unwrap();
+    let output = bounded(command, folder).args(flags).output().unwrap();
     let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
     tells_nothing(&text);
-    (output.status.code().unwrap(), text)
+    // A long line is wrapped.
+    (output.status.code().unwrap(), text.replace("\n  │ ", " "))
 }
 
 /// A pipe at whose other end nobody is.
@@ -90,6 +89,104 @@ fn files_beside_the_package_are_read_if_they_are_in_its_repository() {
 }
 
 #[test]
+fn credentials_of_the_checkout_are_not_read() {
+    let steps = |step: &str| case(&format!("  - {step}\n"));
+    for file in [
+        steps("apply: ../../.git/config"),
+        steps("apply: ../link.yaml"),
+        steps("upgrade: ../../.git"),
+        case("").replace("cases:", "world: ../../.git/config\ncases:"),
+        case("").replace("cases:", "packages: [../../.git]\ncases:"),
+    ] {
+        let (repository, inner) = (tempfile::tempdir().unwrap(), package(&[("a.yaml", &file)]));
+        let (git, at) = (repository.path().join(".git"), repository.path().join("webapp"));
+        fs::rename(inner.keep(), &at).unwrap();
+        fs::create_dir(&git).unwrap();
+        fs::write(git.join("config"), format!("[http]\n\textraheader = {TOKEN}\n")).unwrap();
+        symlink("../.git/config", at.join("link.yaml")).unwrap();
+        let (code, text) = run("test", &at, &[]);
+        assert!(code == 1 && text.contains(".git is hidden"), "{file}: {text}");
+        let link = at.join("link.yaml");
+        let (code, text) = run("render", &at, &["-f", link.to_str().unwrap()]);
+        assert!(code == 2 && text.contains(".git is hidden"), "{text}");
+    }
+    // A package that is the repository.
+    let folder = package(&[("a.yaml", &case(""))]);
+    fs::create_dir(folder.path().join(".git")).unwrap();
+    fs::write(folder.path().join(".git/config"), TOKEN).unwrap();
+    symlink("../.git/config", folder.path().join("templates/more.yaml")).unwrap();
+    let (code, text) = run("lint", folder.path(), &[]);
+    assert!(code == 1 && text.contains("is a link to a hidden place"), "{text}");
+}
+
+#[test]
+fn all_files_of_cases_together_are_bounded() {
+    let large = |count: usize| {
+        let folder = package(&[]);
+        fs::File::create(folder.path().join("large.yaml")).unwrap().set_len(8 << 20).unwrap();
+        for number in 0..count {
+            symlink("../large.yaml", folder.path().join(format!("tests/{number:03}.yaml"))).unwrap();
+        }
+        folder
+    };
+    let bound = "larger than 64 MiB together";
+    let (code, text) = run("test", large(200).path(), &[]);
+    assert!(code == 1 && text.matches(bound).count() == 1, "{text}");
+    // Those of several packages count together.
+    let (one, other) = (large(5), large(5));
+    let (code, text) = run("test", one.path(), &[]);
+    assert!(code == 1 && !text.contains(bound), "{text}");
+    let (code, text) = run("test", one.path(), &[other.path().to_str().unwrap()]);
+    assert!(code == 1 && text.matches(bound).count() == 1, "{text}");
+}
+
+#[test]
+fn a_first_file_is_made_by_the_same_rules() {
+    let folder = package(&[]);
+    let (tests, examples) = (folder.path().join("tests"), folder.path().join("examples"));
+    fs::create_dir(&examples).unwrap();
+    pipe(&examples.join("a.yaml"));
+    symlink("/etc/passwd", examples.join("b.yaml")).unwrap();
+    symlink("/dev/zero", examples.join("c.yaml")).unwrap();
+    fs::copy("examples/webapp/minimal.yaml", examples.join("d.yaml")).unwrap();
+    // Files that are named may be of the package, too.
+    for (name, what) in
+        [("a.yaml", "it is no regular file"), ("b.yaml", "it is outside of"), ("c.yaml", "it is outside of")]
+    {
+        let file = examples.join(name);
+        let (code, text) = run("test", folder.path(), &["--init", "--from", file.to_str().unwrap()]);
+        assert!(code == 1 && text.contains(what), "{text}");
+    }
+    symlink("/proc/self/environ", tests.join("world.yaml")).unwrap();
+    let (code, text) = run("test", folder.path(), &["--init"]);
+    assert!(code == 1 && text.contains("it is outside of"), "{text}");
+    // Nothing is written elsewhere.
+    let elsewhere = tempfile::tempdir().unwrap();
+    fs::remove_dir_all(&tests).unwrap();
+    symlink(elsewhere.path(), &tests).unwrap();
+    let (code, text) = run("test", folder.path(), &["--init"]);
+    assert!(code == 1 && text.contains("is a link, and nothing is written through links"), "{text}");
+    assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0);
+    fs::remove_file(&tests).unwrap();
+    let (code, text) = run("test", folder.path(), &["--init"]);
+    assert!(code == 0 && text.contains("examples/d.yaml; its cases pass"), "{text}");
+}
+
+#[test]
+fn an_update_replaces_a_link_and_leaves_its_target() {
+    let file = case("  - expect: {children: {deployment: {spec: {replicas: 2}}}}\n    within: 1m\n");
+    let folder = package(&[]);
+    let (precious, link) = (folder.path().join("precious.yaml"), folder.path().join("tests/a.yaml"));
+    fs::write(&precious, &file).unwrap();
+    symlink("../precious.yaml", &link).unwrap();
+    let (code, text) = run("test", folder.path(), &["--update"]);
+    assert_eq!(code, 0, "{text}");
+    assert_eq!(fs::read_to_string(&precious).unwrap(), file);
+    assert!(!link.is_symlink(), "{text}");
+    assert_eq!(fs::read_to_string(&link).unwrap(), file.replace("replicas: 2", "replicas: 1"));
+}
+
+#[test]
 fn a_schedule_is_not_saved_through_a_link() {
     let folder =
         package(&[("a.yaml", &case("  - expect: {that: [\"pods | length == 7\"]}\n    within: 1s\n"))]);
@@ -119,13 +216,21 @@ fn a_case_with_millions_of_pods_is_ended() {
 
 #[test]
 fn names_are_shown_on_one_line() {
-    let name = "\"a\\n::error::forged\\e[31m\\u202Eb\\uFFFF\"";
+    let name = "\"a\\n::error::forged ##vso[a]##[b]\\e[31m\\u202Eb\\uFFFF\"";
     let file = case("").replace("- name: one", &format!("- name: {name}"));
     for flags in [&[][..], &["-o", "junit"], &["-o", "json"]] {
         let (code, text) = test(&[("a.yaml", &file)], flags);
         assert_eq!(code, 0, "{text}");
         assert!(!text.contains('\u{1b}') && !text.contains('\u{202e}'), "{text:?}");
-        assert!(!text.lines().any(|line| line.starts_with("::")), "{text}");
+        commands_nothing(&text);
         assert!(!flags.contains(&"junit") || !text.contains('\u{ffff}'), "{text:?}");
+    }
+    // What is said about a failure.
+    let that = "pods | length == 7 and '\\u202E\\u200B ##vso[a] ##[b]' != 'c'";
+    let file = case(&format!("  - {{expect: {{that: [\"{that}\"]}}, within: 1s}}\n"));
+    for flags in [&[][..], &["-o", "junit"], &["-o", "json"]] {
+        let (code, text) = test(&[("a.yaml", &file)], flags);
+        assert!(code == 1 && !text.contains(['\u{202e}', '\u{200b}']), "{text:?}");
+        commands_nothing(&text);
     }
 }

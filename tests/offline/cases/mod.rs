@@ -205,6 +205,24 @@ fn package_without_cases_is_an_error() {
 }
 
 #[test]
+fn name_of_no_case_is_an_error() {
+    let files = [("a.yaml", &*case("- name: two\n  steps: [{wait: 1s}]\n"))];
+    for flags in [&["--case", "typo"][..], &["--case", "typo", "--explore"], &["--case", "typo", "--update"]]
+    {
+        let (code, text) = test(&files, flags);
+        assert!(code == 1 && text.contains("error: no case has `typo` in its name"), "{text}");
+        assert!(text.contains("the names are one, two"), "{text}");
+    }
+    // One of several packages may have none.
+    let (one, other) = (package(&files), package(&[("a.yaml", &case(""))]));
+    let run =
+        Command::new(OPERETTA).arg("test").args([one.path(), other.path()]).args(["--case", "two"]).output();
+    let output = run.unwrap();
+    let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+    assert!(output.status.success() && text.contains("1 passed; 0 failed; 1 filtered out"), "{text}");
+}
+
+#[test]
 fn reports_are_json_and_junit() {
     let steps = "  - {expect: {objects: {Pod/*: 5}}, within: 1s}\n- name: \"<two>\"\n  steps: [{wait: 1s}]\n";
     let files = [("a.yaml", &*case(steps))];

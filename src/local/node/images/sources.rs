@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use data_encoding::HEXLOWER;
+use operetta_package::FileScope;
 use operetta_package::decode::At;
 use operetta_package::image::{Image, ImageFile, ids};
 use ring::digest;
@@ -181,15 +182,11 @@ fn node(file: &ImageFile) -> Result<Node, Error> {
         (_, Some(from), _) => {
             let source = Path::new(&from.at.source.name);
             let folder = source.parent().unwrap_or(Path::new("."));
-            let resolve = |path: &Path| {
-                fs::canonicalize(path)
-                    .map_err(|error| wrong(from)(format!("{} cannot be read: {error}", path.display())))
-            };
-            let (folder, path) = (resolve(folder)?, resolve(&folder.join(&from.value))?);
-            if !path.starts_with(&folder) {
-                return Err(wrong(from)("it is a link that leaves the folder of this file".to_owned()));
-            }
-            Content::File(read(&path).map_err(wrong(from))?)
+            let path = folder.join(&from.value);
+            let bytes = FileScope::within(folder).bytes(&path, FILE_BYTES);
+            Content::File(
+                bytes.map_err(|why| wrong(from)(format!("{} cannot be read: {why}", path.display())))?,
+            )
         }
         (.., Some(target)) => Content::Link(target.clone()),
         (None, None, None) => Content::Folder,
