@@ -67,6 +67,8 @@ pub struct Listener {
     acceptor: TlsAcceptor,
     ca: String,
     token: Arc<str>,
+    /// The secret from which tokens of `ServiceAccount`s follow.
+    key: String,
 }
 
 impl std::fmt::Debug for Listener {
@@ -82,8 +84,8 @@ impl Listener {
         let socket = TcpListener::bind(wanted).await.map_err(|error| unbound(wanted, &error))?;
         let address = socket.local_addr().map_err(|error| unbound(wanted, &error))?;
         let (acceptor, ca) = tls(now).map_err(ListenError::Material)?;
-        let token = kubeconfig::token().map_err(|error| ListenError::Material(error.into()))?;
-        Ok(Self { socket, address, acceptor, ca, token: token.into() })
+        let random = || kubeconfig::token().map_err(|error| ListenError::Material(error.into()));
+        Ok(Self { socket, address, acceptor, ca, token: random()?.into(), key: random()? })
     }
 
     /// Writes the kubeconfig, which only its owner can read.
@@ -98,6 +100,7 @@ impl Listener {
 
     /// Serves the API until the future is dropped.
     pub async fn serve(self, server: Server) {
+        server.lock().set_token_key(self.key);
         let connection =
             |stream, _| connection(server.clone(), self.acceptor.clone(), Arc::clone(&self.token), stream);
         accept(self.socket, CONNECTIONS, "the embedded API", connection).await;

@@ -6,6 +6,7 @@ mod worlds;
 use std::fmt::Display;
 use std::io::IsTerminal;
 use std::net::Ipv4Addr;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -285,7 +286,9 @@ impl Session {
         play(&server, world);
         let listener = Listener::bind(0, clock::now()).await?;
         let failed = |error: std::io::Error| format!("the kubeconfig cannot be written: {error}");
-        let folder = tempfile::Builder::new().prefix("operetta-dev-").tempdir().map_err(failed)?;
+        let own = std::fs::Permissions::from_mode(0o700);
+        let folder = tempfile::Builder::new().prefix("operetta-dev-").permissions(own).tempdir();
+        let folder = folder.map_err(failed)?;
         let kubeconfig = folder.path().join("kubeconfig");
         listener.write_kubeconfig(&kubeconfig).map_err(failed)?;
         let mut tasks = JoinSet::new();

@@ -144,6 +144,19 @@ fn tokens_end_with_their_time_and_their_account() {
     assert!(api.user_of_token(token, now()).is_none());
 }
 
+#[test]
+fn tokens_cannot_be_known_without_their_key() {
+    let token_with = |key: &str| {
+        let mut api = settled();
+        api.set_token_key(key.to_owned());
+        let path = "POST /api/v1/namespaces/default/serviceaccounts/default/token";
+        admin(&mut api, path, &json!({}))["status"]["token"].as_str().unwrap().to_owned()
+    };
+    let tokens = ["a", "b"].map(token_with);
+    assert_ne!(tokens[0], tokens[1], "the same request, another key");
+    assert_eq!(tokens[0], token_with("a"), "plays are repeated exactly");
+}
+
 fn crd(schema: &Value) -> Value {
     let version = |name: &str, storage: bool| json!({"name": name, "served": true, "storage": storage, "schema": {"openAPIV3Schema": schema}});
     json!({"metadata": {"name": "things.x.test"}, "spec": {"group": "x.test", "scope": "Cluster",

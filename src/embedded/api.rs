@@ -41,6 +41,8 @@ pub struct Api {
     pub(crate) aggregated: u64,
     /// The tokens that were given out.
     pub(crate) tokens: HashMap<String, Token>,
+    /// The secret from which tokens follow; empty if nobody else can send requests.
+    pub(crate) token_key: String,
 }
 
 impl Default for Api {
@@ -57,6 +59,7 @@ impl Default for Api {
             converter: None,
             aggregated: 0,
             tokens: HashMap::new(),
+            token_key: String::new(),
         }
     }
 }
@@ -170,6 +173,7 @@ impl Api {
             converter: self.converter.clone(),
             aggregated: self.aggregated,
             tokens: self.tokens.clone(),
+            token_key: self.token_key.clone(),
         }
     }
 

@@ -1,13 +1,15 @@
 //! `operetta dev` on the embedded API.
 
-use std::path::Path;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use k8s_openapi::api::core::v1::ConfigMap;
+use serde_json::Value;
 
 use crate::support::dev::{dev, end, nothing_left};
 use crate::support::ext::{LONG, copy_folder, fixture};
-use crate::support::{OPERETTA, eventually};
+use crate::support::{OPERETTA, Operetta, eventually};
 
 const HELLO: &str = "examples/packages/hello";
 const EXAMPLE: &str = "examples/etcd/example-etcd-cluster.yaml";
@@ -73,6 +75,73 @@ async fn failure_exits_with_1_and_the_cause() {
     );
 }
 
+/// The kubeconfig that a process has printed.
+fn kubeconfig_of(dev: &Operetta) -> PathBuf {
+    let output = dev.output();
+    output
+        .lines()
+        .find_map(|line| Some(line.strip_prefix("export KUBECONFIG=")?.into()))
+        .expect("a kubeconfig")
+}
+
+#[tokio::test]
+async fn only_the_user_who_has_started_it_gets_in() {
+    let token = async || {
+        let temporary = tempfile::tempdir().unwrap();
+        let mut dev = dev(&[HELLO, "--plain"], temporary.path());
+        dev.wait_for("export KUBECONFIG=", LONG).await;
+        let kubeconfig = kubeconfig_of(&dev);
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&kubeconfig), mode(kubeconfig.parent().unwrap())), (0o600, 0o700));
+        let client = operetta::cluster::Cluster::of_kubeconfig(&kubeconfig).await.unwrap().client();
+        let token = eventually("a token of a ServiceAccount", LONG, async || {
+            let request = http::Request::post("/api/v1/namespaces/default/serviceaccounts/default/token");
+            let request = request.header("content-type", "application/json").body(b"{}".to_vec()).unwrap();
+            let answer = client.request::<Value>(request).await.map_err(|error| error.to_string())?;
+            answer["status"]["token"].as_str().map(str::to_owned).ok_or_else(|| answer.to_string())
+        })
+        .await;
+        end(dev, temporary.path()).await;
+        token
+    };
+    // The same requests to another process.
+    assert_ne!(token().await, token().await);
+}
+
+/// Whoever tries a package may not have written it.
+#[tokio::test]
+async fn links_out_of_a_package_and_pipes_are_refused_before_anything_is_started() {
+    let (temporary, package) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    copy_folder(Path::new(HELLO), package.path(), &std::convert::identity);
+    std::fs::create_dir_all(package.path().join("tests/images")).unwrap();
+    let folder = package.path().to_str().unwrap();
+    let instance = package.path().join("instances/more.yaml");
+    let files: [(&str, &[&str]); 3] = [
+        ("tests/world.yaml", &["--plain"]),
+        ("tests/images/more.yaml", &["--cluster", "local", "--node", "--plain"]),
+        ("instances/more.yaml", &["--plain", "--apply", instance.to_str().unwrap()]),
+    ];
+    for (path, flags) in files {
+        let file = package.path().join(path);
+        for (target, why) in [("/proc/self/environ", "it is outside of"), ("", "it is no regular file")] {
+            if target.is_empty() {
+                assert!(std::process::Command::new("mkfifo").arg(&file).status().unwrap().success());
+            } else {
+                std::os::unix::fs::symlink(target, &file).unwrap();
+            }
+            let mut refusing = dev(&[&[folder][..], flags].concat(), temporary.path());
+            let status = refusing.wait(LONG).await;
+            // A long line is wrapped.
+            let told = refusing.output().replace("\n  │ ", " ");
+            assert_eq!(status.code(), Some(1), "{path}: {told}");
+            assert!(told.contains(why) && !told.contains("PATH="), "{path}: {told}");
+            assert!(!told.contains("KUBECONFIG="), "{path}: {told}");
+            std::fs::remove_file(&file).unwrap();
+        }
+    }
+    nothing_left(temporary.path());
+}
+
 #[tokio::test]
 async fn a_package_is_reloaded_when_its_files_change() {
     let (temporary, package) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -93,9 +162,7 @@ async fn a_package_is_reloaded_when_its_files_change() {
     let mut dev = dev(&[folder, "--apply", refused.to_str().unwrap(), world, "--plain"], temporary.path());
     dev.wait_for("greetings/default/world: Ready", LONG).await;
     assert!(dev.output().contains("refused.yaml:1"), "{}", dev.output());
-    let kubeconfig =
-        dev.output().lines().find_map(|l| Some(l.strip_prefix("export KUBECONFIG=")?.to_owned())).unwrap();
-    let cluster = operetta::cluster::Cluster::of_kubeconfig(Path::new(&kubeconfig)).await.unwrap();
+    let cluster = operetta::cluster::Cluster::of_kubeconfig(&kubeconfig_of(&dev)).await.unwrap();
     let maps = kube::Api::<ConfigMap>::namespaced(cluster.client(), "default");
     let text = async || {
         maps.get_opt("world").await.unwrap().map_or_else(String::new, |map| map.data.unwrap()["text"].clone())

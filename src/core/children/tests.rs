@@ -351,6 +351,9 @@ impl World {
     fn settle(&mut self) -> Verdict {
         for _ in 0..200 {
             let decision = self.decide();
+            if let Some(conditions) = decision.conditions {
+                self.state.record(&ActionOutcome::ConditionsWatched(conditions), self.now);
+            }
             if decision.actions.is_empty() {
                 return decision.verdict;
             }

@@ -45,6 +45,8 @@ struct Watched {
     holds: bool,
     /// The uid of the newest run of the plan that has ended, and for how long it has been seen so.
     ended: Option<(String, Duration)>,
+    /// Whether the condition has held ever since; `None` while that is not known.
+    stays: Option<bool>,
 }
 
 /// What a condition is evaluated with.
@@ -79,6 +81,11 @@ impl Conditions {
     /// Whether nothing is watched.
     pub fn is_empty(&self) -> bool {
         self.triggers.is_empty()
+    }
+
+    /// Whether a condition of a plan has held ever since the plan's last run has ended, as far as this process has watched it.
+    pub fn stay(&self, plan: &str) -> bool {
+        self.triggers.iter().any(|((of, _), watched)| of == plan && watched.stays == Some(true))
     }
 
     /// Starts a decision: lets the time pass for all conditions. `now` is a monotonic time.
@@ -124,6 +131,7 @@ impl Conditions {
             // After a run of the plan, `for` counts from the end of that run.
             (watched.held, watched.holds) = (Duration::ZERO, false);
             watched.ended = watch.ended.map(|uid| (uid.to_owned(), Duration::ZERO));
+            watched.stays = None;
         }
         if watch.active {
             (watched.held, watched.holds) = (Duration::ZERO, false);
@@ -136,6 +144,7 @@ impl Conditions {
                 EvalError::NotYet(_) | EvalError::Undefined(_) | EvalError::Failed(_) | EvalError::Limit(_),
             ) => {
                 (watched.held, watched.holds) = (Duration::ZERO, false);
+                watched.stays = Some(false);
                 return ConditionState::Cleared;
             }
             // Time in which it is unknown does not count; what it has held before does not either.
@@ -145,6 +154,7 @@ impl Conditions {
             }
         }
         watched.holds = true;
+        watched.stays.get_or_insert(watched.ended.is_some());
         let Some((hold, cooldown)) = times else { return ConditionState::Unknown };
         let rest =
             watched.ended.as_ref().map_or(Duration::ZERO, |(_, since)| cooldown.saturating_sub(*since));
@@ -336,6 +346,24 @@ mod tests {
         assert_eq!(at(150, ready(false), Some("run"), false), ConditionState::Cooldown(seconds(300)));
         assert_eq!(at(440, ready(false), Some("run"), false), ConditionState::Cooldown(seconds(10)));
         assert_eq!(at(450, ready(false), Some("run"), false), ConditionState::Due);
+    }
+
+    #[test]
+    fn a_condition_stays_until_it_does_not_hold() {
+        let plan = failover(vec![trigger("spec.lost", Some("60s"), None)]);
+        let mut conditions = Conditions::default();
+        let mut stays = |at: u64, lost: bool, ended: Option<&str>, active: bool| {
+            let scope = Scope::new().with("spec", Var::Json(json!({"lost": lost})));
+            watched(&mut conditions, &plan, at, &scope, ended, active);
+            conditions.stay("failover")
+        };
+        assert!(!stays(0, true, None, false), "no run has ended");
+        assert!(!stays(60, true, None, true));
+        assert!(stays(70, true, Some("one"), false));
+        assert!(stays(130, true, Some("one"), true), "the next run is created");
+        assert!(!stays(140, false, Some("one"), true));
+        assert!(!stays(150, true, Some("one"), true), "it holds again");
+        assert!(stays(160, true, Some("two"), false));
     }
 
     #[test]

@@ -81,19 +81,43 @@ impl Instance {
         metadata["ownerReferences"] = json!([{
             "apiVersion": API_VERSION, "kind": PLAN_RUN.kind, "name": run.name, "uid": run.uid,
         }]);
-        let text = STANDARD.encode(json!(values).to_string());
-        body("v1", "Secret", metadata, json!({"data": {outputs_key(step): text}}))
+        let values = json!(values).to_string();
+        let entry = format!("{}\n{values}", self.proof_of_outputs(run, step, &values));
+        body("v1", "Secret", metadata, json!({"data": {outputs_key(step): STANDARD.encode(entry)}}))
+    }
+
+    /// The secret outputs of a step in the Secret of its run. Anybody who may write Secrets can create one of that name and write into
+    /// this one, so only what has the proof counts.
+    pub(crate) fn stored_outputs(
+        &self,
+        run: &PlanRun,
+        step: &str,
+        secret: &Value,
+    ) -> Option<Map<String, Value>> {
+        let entry = STANDARD.decode(secret["data"][outputs_key(step)].as_str()?).ok()?;
+        let (proof, values) = std::str::from_utf8(&entry).ok()?.split_once('\n')?;
+        let is_ours = proof == self.proof_of_outputs(run, step, values);
+        serde_json::from_str(values).ok().filter(|_| is_ours)
+    }
+
+    /// A digest of the values of a step's secret outputs, with a key that only managers have.
+    fn proof_of_outputs(&self, run: &PlanRun, step: &str, values: &str) -> String {
+        keyed_digest(&self.digest_key, &json!(["outputs", self.namespace, run_id(run), step, values]))
     }
 }
 
 /// The name of the Secret that holds the secret outputs of a run, and of the runs that resume it.
 pub(crate) fn outputs_name(run: &PlanRun) -> String {
-    let id = run.status.as_ref().map_or(&run.uid, |status| &status.id);
-    format!("{}-outputs-{}", names::label_value(&run.spec.of.name), names::short_hash(id, 10))
+    format!("{}-outputs-{}", names::label_value(&run.spec.of.name), names::short_hash(run_id(run), 10))
+}
+
+/// What a run and those that resume it have in common.
+fn run_id(run: &PlanRun) -> &str {
+    run.status.as_ref().map_or(&run.uid, |status| &status.id)
 }
 
 /// The key of the outputs of a step in the Secret of its run.
-pub(crate) fn outputs_key(step: &str) -> String {
+fn outputs_key(step: &str) -> String {
     names::short_hash(step, 10)
 }
 

@@ -67,7 +67,7 @@ pub use ended::{Ended, ended};
 pub use expiry::{first_end, pem};
 pub use history::{Summary, history, prunable, sorted, start_time};
 pub use instance::Instance;
-pub(crate) use instance::{outputs_key, outputs_name};
+pub(crate) use instance::outputs_name;
 pub use member::Member;
 pub use memory::{Memory, Recalled, RememberedRun, content_digest, newer_format};
 pub use missing::{Missing, Stray, stray};

@@ -73,6 +73,8 @@ pub struct Situation<'a> {
     pub losses: Vec<(String, Vec<Member>)>,
     /// The plans with conditions, and what is known of them.
     pub conditions: Vec<(String, ConditionState)>,
+    /// The plans of which a condition has held ever since their last run has ended.
+    pub staying: Vec<String>,
     /// The plans whose schedule is due, with the name of the run and its time.
     pub due: Vec<(String, String, Timestamp)>,
     /// What is wrong with the parameters of a request, against the schema of its plan.

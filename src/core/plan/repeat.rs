@@ -13,7 +13,8 @@ use crate::backoff::Backoff;
 const AFTER_SUCCESS: Backoff = Backoff::new(Duration::from_secs(10), Duration::from_secs(60 * 60));
 /// The wait after runs in a row of which the last has failed or was cancelled.
 const AFTER_FAILURE: Backoff = Backoff::new(Duration::from_secs(10), Duration::from_secs(5 * 60));
-/// A run that begins within this time after another one, or within twice the wait, is in one row with it.
+/// A run that begins within this time after another one, or within twice the wait, is in one row with it; and one whose condition has
+/// held ever since, however long it has to hold.
 const SOON: Duration = Duration::from_secs(30);
 /// The number of runs in a row of which the last has succeeded, or has not, after which the next one lets all others go first.
 const URGENT: (u32, u32) = (2, 6);
@@ -63,8 +64,8 @@ impl Row {
     }
 
     /// The row that ends with a run in that state; `None` if a run that begins now is the first of another row. `free`: how many
-    /// runs that have succeeded another one follows without a wait.
-    pub(super) fn after(last: &RunStatus, free: u32, now: Timestamp) -> Option<Self> {
+    /// runs that have succeeded another one follows without a wait. `stays`: whether the reason has been there ever since.
+    pub(super) fn after(last: &RunStatus, free: u32, stays: bool, now: Timestamp) -> Option<Self> {
         let (backoff, urgent, is_in_vain) = match last.phase {
             Phase::Succeeded => (AFTER_SUCCESS, URGENT.0, false),
             Phase::Failed | Phase::Cancelled => (AFTER_FAILURE, URGENT.1, true),
@@ -77,7 +78,7 @@ impl Row {
         let wait = if waits == 0 { Duration::ZERO } else { backoff.exact(waits) };
         let window = SignedDuration::try_from(SOON.max(2 * wait)).ok()?;
         // After a clock was set back, the end is in the future.
-        if passed > window || passed < -window {
+        if passed < -window || (passed > window && !stays) {
             return None;
         }
         let next = finished.checked_add(SignedDuration::try_from(wait).ok()?).ok()?;
@@ -103,7 +104,7 @@ mod tests {
         let last =
             RunStatus { phase, repeats, finished_at: Some(finished.to_string()), ..RunStatus::default() };
         let now = finished.checked_add(SignedDuration::from_secs(passed)).unwrap();
-        let row = Row::after(&last, free, now)?;
+        let row = Row::after(&last, free, false, now)?;
         assert_eq!(row.next.duration_since(now).as_secs().max(0), row.rest(now).as_secs().cast_signed());
         Some((row.count, row.rest(now).as_secs(), row.yields))
     }
@@ -135,6 +136,18 @@ mod tests {
         assert_eq!(row(Phase::Succeeded, 0, 31), None);
         assert_eq!(row(Phase::Succeeded, 3, 160), Some((4, 0, true)));
         assert_eq!(row(Phase::Succeeded, 3, 161), None);
+    }
+
+    #[test]
+    fn a_row_does_not_end_while_its_reason_stays() {
+        let finished = Timestamp::from_second(1_800_000_000).unwrap();
+        let (phase, finished_at) = (Phase::Succeeded, Some(finished.to_string()));
+        let last = RunStatus { phase, repeats: 5, finished_at, ..RunStatus::default() };
+        let count = |passed: i64, stays: bool| {
+            let now = finished.checked_add(SignedDuration::from_secs(passed)).unwrap();
+            Row::after(&last, 0, stays, now).map(|row| row.count)
+        };
+        assert_eq!([count(86_400, true), count(86_400, false), count(-86_400, true)], [Some(6), None, None]);
     }
 
     #[test]

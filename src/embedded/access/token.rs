@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use data_encoding::HEXLOWER;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 
 use crate::api::{Api, Context, key, time};
 use crate::kinds::{Kind, Names, Source};
@@ -29,6 +31,12 @@ pub(crate) struct Token {
 }
 
 impl Api {
+    /// Sets the secret from which tokens of `ServiceAccount`s follow, before the API is served to other processes. Without it the same
+    /// requests get the same tokens, so whoever knows the requests knows the tokens.
+    pub fn set_token_key(&mut self, key: String) {
+        self.token_key = key;
+    }
+
     /// The user of a token that this API has given out, while it is valid.
     pub fn user_of_token(&self, token: &str, now: Timestamp) -> Option<User> {
         let token = self.live_token(token, now)?;
@@ -100,7 +108,8 @@ pub(crate) fn create(api: &mut Api, context: &mut Context<'_>) -> Outcome<Respon
         audiences: texts(&spec["audiences"]),
         expires,
     };
-    let opaque = format!("embedded-token-{}", token.id);
+    let digest = Sha256::new().chain_update(&api.token_key).chain_update(&token.id).finalize();
+    let opaque = format!("embedded-token-{}", HEXLOWER.encode(&digest));
     for field in ["name", "namespace", "uid"] {
         object["metadata"][field] = meta[field].clone();
     }

@@ -5,8 +5,6 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
@@ -22,7 +20,7 @@ use crate::children::write_order::turn_holder;
 use crate::plan::advance::{SECRET, START_LIMIT, STARTING};
 use crate::plan::{
     self, CallKey, CallState, Instance, Job, JobResult, JobState, LiveSecret, Member, MemberState, Of,
-    OtherRun, PlanRun, Pod, PodQuery, RunRef, SecretOutputs, outputs_key, outputs_name, reference,
+    OtherRun, PlanRun, Pod, PodQuery, RunRef, SecretOutputs, outputs_name, reference,
 };
 use crate::readiness::{self, Readiness};
 
@@ -121,10 +119,7 @@ impl<'a> RunView<'a> {
             return Ok(Some(values.0.clone()));
         }
         let found = self.known(outputs_selector(self.plans, self.run))?;
-        Ok(found.first().and_then(|secret| {
-            let text = secret.value["data"][outputs_key(step)].as_str()?;
-            serde_json::from_slice(&STANDARD.decode(text).ok()?).ok()
-        }))
+        Ok(found.first().and_then(|secret| self.instance.stored_outputs(self.run, step, &secret.value)))
     }
 
     /// Why secret outputs of the run that later steps may read are not known.
@@ -134,7 +129,7 @@ impl<'a> RunView<'a> {
         steps.find_map(|step| match self.stored_secrets(&step.path) {
             Ok(Some(_)) => None,
             Ok(None) => Some(format!(
-                "Secret {}/{}, which holds the secret outputs of step {}, is gone: restore it, or cancel the run",
+                "Secret {}/{} does not hold the secret outputs of step {} as they were stored: restore it, or cancel the run",
                 self.plans.namespace,
                 outputs_name(self.run),
                 step.path

@@ -180,6 +180,8 @@ impl<'a> Runs<'a> {
         self.ctx.budget.about("the triggers of plans");
         self.outcome.conditions = self.state.conditions();
         let conditions = self.watch_conditions(self.now, awaited);
+        let stay = |plan: &&Plan| self.outcome.conditions.stay(&plan.name);
+        let staying = resource.plans.iter().filter(stay).map(|plan| plan.name.clone()).collect();
         let due = self.due();
         let reasons = Reasons::of(rollout.is_some(), losses.keys().cloned(), &conditions);
         let wrong_params = |plan: &Plan, params: &Value| wrong_params(plan, params);
@@ -204,6 +206,7 @@ impl<'a> Runs<'a> {
             is_read: &|id| self.is_read(id),
             losses: losses.into_iter().collect(),
             conditions,
+            staying,
             due,
             wrong_params: &wrong_params,
             is_refused: &|subject| self.state.refused_run(subject, self.now).is_some(),

@@ -37,6 +37,8 @@ pub(super) struct RunStore {
     pub(super) runs: BTreeMap<String, Value>,
     /// The `InstanceState`.
     state: Option<Value>,
+    /// The Secret that was written last.
+    secret: Value,
     origins: Vec<Value>,
     jobs: Vec<Value>,
     calls: Calls,
@@ -187,6 +189,7 @@ impl RunStore {
             RunAction::StoreSecrets { step, values, secret } => {
                 self.log.push(format!("store {}", secret["metadata"]["name"]));
                 self.calls.secrets.insert(step, values);
+                self.secret = *secret;
             }
             RunAction::EmptySecret(secret) => {
                 assert!(secret["data"].is_null(), "{secret}");

@@ -9,6 +9,7 @@ use super::super::action::{CallKey, RunAction, SecretOutputs};
 use super::super::eval::{NoValue, duration, truthy};
 use super::super::run::{MAX_OUTPUT, MAX_OUTPUTS, MAX_RECORD, ON_FAILURE, short};
 use super::super::step_state::StepPhase;
+use super::super::stored_number::settled;
 use super::{Advancer, At, Failure, Flow, MAX_STEPS, SHOWN_AFTER, millis};
 use crate::package::plan::{Action, OnFailure, Output, Repeat, Step, Strategy, written_duration};
 use crate::template::{EvalError, Scope, Var};
@@ -292,7 +293,12 @@ impl Advancer<'_> {
         let mut facts = Vec::with_capacity(step.record.len());
         for (key, expr) in &step.record {
             match self.world.engine.eval(expr, &scope).map_err(NoValue::from) {
-                Ok(value) => facts.push((key, value)),
+                Ok(value) => match settled(value) {
+                    Ok(value) => facts.push((key, value)),
+                    Err(why) => {
+                        return Err(Failure::new(path, "RecordFailed", format!("record `{key}`: {why}")));
+                    }
+                },
                 Err(NoValue::Unknown(why)) => return Ok(self.await_values(step, path, at, &why)),
                 Err(NoValue::Wrong(why)) => {
                     return Err(Failure::new(path, "RecordFailed", format!("record `{key}`: {why}")));
@@ -349,6 +355,7 @@ impl Advancer<'_> {
             if value.is_null() && output.search.is_some() {
                 return Err(wrong("the JSONPath matches nothing in the answer".into()));
             }
+            let value = settled(value).map_err(wrong)?;
             if value.to_string().len() > MAX_OUTPUT {
                 return Err(wrong(format!("it is larger than {} KiB", MAX_OUTPUT >> 10)));
             }

@@ -157,6 +157,7 @@ impl<'a> Rules<'a> {
                 && !is_due
             {
                 self.wake_after(*rest);
+                self.note_staying(plan, *rest);
             }
             if is_due && !self.condition_waits(plan) {
                 let retry_of = half_done.map(|failed| failed.name.clone());

@@ -1,5 +1,9 @@
 //! Runs that the manager starts again and again: how long the next one waits, and what is said of it.
 
+use std::time::Duration;
+
+use jiff::SignedDuration;
+
 use super::super::member::Member;
 use super::super::origin::is_other_digest;
 use super::super::repeat::{Repeating, Row};
@@ -39,20 +43,22 @@ impl<'a> Rules<'a> {
 
     /// The row that a run of a plan for its condition would continue.
     fn row_of_condition(&self, plan: &str) -> Option<Row> {
-        Row::after(self.last(Cause::Condition, plan)?, 0, self.situation.now)
+        let stays = self.situation.staying.iter().any(|staying| staying == plan);
+        Row::after(self.last(Cause::Condition, plan)?, 0, stays, self.situation.now)
     }
 
     /// The row that a run for lost children would continue: that for none of them is another one, unless it has failed.
     fn row_of_loss(&self, plan: &str, is_same: impl Fn(&RunStatus) -> bool) -> Option<Row> {
         let last = self.last(Cause::Loss, plan)?;
-        Row::after(last, 0, self.situation.now).filter(|_| last.phase != Phase::Succeeded || is_same(last))
+        Row::after(last, 0, false, self.situation.now)
+            .filter(|_| last.phase != Phase::Succeeded || is_same(last))
     }
 
     /// The row that a rollout would continue which nobody has asked for: the instance and its package are as they were.
     fn row_of_rollout(&self) -> Option<Row> {
         let last = self.last_rollout()?;
         let is_unasked = self.difference(last.origin.as_deref()?) != Difference::Instance;
-        Row::after(last, FREE, self.situation.now).filter(|_| is_unasked)
+        Row::after(last, FREE, false, self.situation.now).filter(|_| is_unasked)
     }
 
     /// The row of many rollouts in a short time, each of another spec: a plan may edit its own instance.
@@ -113,6 +119,15 @@ impl<'a> Rules<'a> {
         let Row { count, is_in_vain, .. } = row;
         self.agenda.repeating.push(Repeating { plan, cause, count, is_in_vain, next });
         true
+    }
+
+    /// Notes that a condition stays which counts again only after this time, once two runs for it have ended in a row.
+    pub(super) fn note_staying(&mut self, plan: &str, rest: Duration) {
+        let Some(row) = self.row_of_condition(plan).filter(|row| row.count > 1) else { return };
+        let counts = self.situation.now.checked_add(SignedDuration::try_from(rest).unwrap_or_default());
+        let (plan, next) = (plan.to_owned(), Some(row.next.max(counts.unwrap_or(row.next))));
+        let Row { count, is_in_vain, .. } = row;
+        self.agenda.repeating.push(Repeating { plan, cause: Cause::Condition, count, is_in_vain, next });
     }
 
     /// Notes the runs that have been started again and have not ended.

@@ -51,20 +51,17 @@ fn memory_size(world: &World) -> usize {
     world.runs.state.as_ref().unwrap().to_string().len()
 }
 
-/// Plans with a condition that is always true: one that changes a child, and one that does not.
-fn always() -> [String; 2] {
-    let plan =
-        |steps: &str| format!("  again:\n    trigger: {{condition: 'true', for: 0s}}\n    steps:\n{steps}");
-    [
-        plan("      - {name: drop, delete: [m]}\n      - {name: back, apply: [m]}\n"),
-        plan("      - {name: note, record: {seen: '1'}}\n    exclusive: false\n"),
-    ]
+/// A plan with a condition that is always true.
+fn always(counts: &str, rest: &str) -> String {
+    format!("  again:\n    trigger: {{condition: 'true', {counts}}}\n{rest}")
 }
 
 #[test]
 fn a_condition_that_is_always_true_starves_nothing() {
-    for more in always() {
-        let mut world = world(&more);
+    let changes = "    steps: [{name: drop, delete: [m]}, {name: back, apply: [m]}]\n";
+    let changes_nothing = "    steps: [{name: note, record: {seen: '1'}}]\n    exclusive: false\n";
+    for rest in [changes, changes_nothing] {
+        let mut world = world(&always("for: 0s", rest));
         world.edit(json!({"text": "x", "alarm": true}));
         world.settle();
         let (reason, message) = repeating(&world).expect("it repeats");
@@ -91,6 +88,22 @@ fn a_condition_that_is_always_true_starves_nothing() {
         assert_eq!(superseded, 0);
         assert!(world.runs.runs.len() <= 31, "{}", world.runs.runs.len());
         assert!(memory_size(&world) < 12_000, "{}", memory_size(&world));
+    }
+}
+
+/// The time for which a condition has to hold, or does not count, does not hide that it stays.
+#[test]
+fn a_condition_that_counts_late_runs_less_and_less_often() {
+    for counts in ["for: 45s", "for: 0s, cooldown: 45s"] {
+        let mut world = world(&always(counts, "    steps: [{name: note, record: {seen: '1'}}]\n"));
+        let began = world.now;
+        for _ in 0..40 {
+            world.rest();
+            world.settle();
+        }
+        let passed = world.now.saturating_sub(began);
+        assert!(passed > Duration::from_secs(2 * 3600), "{counts}: {passed:?}");
+        assert!(times(&world) > 8, "{counts}: {:?}", repeating(&world));
     }
 }
 

@@ -67,7 +67,10 @@ fn secret_outputs_are_stored_once_and_read_back_after_a_restart() {
     world.store().log.clear();
     let decision = world.decide();
     assert!(
-        decision.findings.iter().any(|finding| finding.to_string().contains("is gone")),
+        decision
+            .findings
+            .iter()
+            .any(|finding| finding.to_string().contains("does not hold the secret outputs")),
         "{:?}",
         decision.findings
     );
@@ -79,19 +82,53 @@ fn secret_outputs_are_stored_once_and_read_back_after_a_restart() {
         .expect("the Secret is watched")
         .clone();
     let Select::Name(name) = &want.select else { panic!("{want}") };
-    let stored = STANDARD.encode(json!({"token": "s3cret"}).to_string());
-    let data = json!({names::short_hash("login", 10): stored});
-    let value = Arc::new(json!({"metadata": {"name": name}, "data": data}));
-    world.foreign.push(Arc::new(Referred {
-        namespace: Some("n".into()),
-        name: name.clone(),
-        value,
-        ready: true,
-    }));
-    let decision = world.decide();
-    world.carry_out(decision.actions, Vec::new());
+    let (stored, key) = (world.store().secret["data"].clone(), names::short_hash("login", 10));
+    let secret = |entry: &str| {
+        let value = Arc::new(json!({"metadata": {"name": name}, "data": {&*key: STANDARD.encode(entry)}}));
+        Arc::new(Referred { namespace: Some("n".into()), name: name.clone(), value, ready: true })
+    };
+    let ours = String::from_utf8(STANDARD.decode(stored[&*key].as_str().unwrap()).unwrap()).unwrap();
+    let values = json!({"token": "other"}).to_string();
+    let next = |world: &mut World, entry: &str| {
+        world.foreign = vec![secret(entry)];
+        let decision = world.decide();
+        world.carry_out(decision.actions, Vec::new());
+        world.store().log.join("\n")
+    };
+    // What somebody else has written there is not what the run has stored.
+    for planted in [values.clone(), format!("{}\n{values}", "0".repeat(16)), ours.replace("s3cret", "other")]
+    {
+        let log = next(&mut world, &planted);
+        assert!(!log.contains("Bearer"), "{planted}: {log}");
+    }
+    let log = next(&mut world, &ours);
+    assert!(log.contains("Bearer s3cret"), "{log}");
+}
+
+/// A step with `store` is done once its answer is in the Secret of the run: somebody who has written one there makes no step pass.
+#[test]
+fn a_planted_answer_does_not_replace_a_request() {
+    let steps = "      - {name: login, http: {method: POST, url: 'http://a.example'}, store: {child: keys, data: {token: body.token}}}\n";
+    let resource = format!(
+        "children:\n  - {{id: keys, template: templates/keys.yaml, deletionPolicy: Retain}}\nplans:\n  deploy:\n    steps:\n      \
+         - {{name: all, apply: [keys]}}\n  ask:\n    steps:\n{steps}"
+    );
+    let keys = "apiVersion: v1\nkind: Secret\nmetadata: {name: \"{{ name }}\"}\n";
+    let mut world = World::with_runs(package(&resource, &[("keys", keys.into())]), &json!({}));
+    assert_eq!(world.settle(), Verdict::Ready { children: 1 });
+    let answer = json!({"(answer)": {"status": 200, "headers": {}, "body": {"token": "planted"}}});
+    let name = format!("a-outputs-{}", names::short_hash("uid-mine", 10));
+    let data = json!({names::short_hash("login", 10): STANDARD.encode(answer.to_string())});
+    let uid = world.objects["Secret/a"].uid.to_string();
+    for (name, uid, data) in [(&*name, "b", data), ("a", &*uid, json!({}))] {
+        let value = Arc::new(json!({"metadata": {"name": name, "uid": uid}, "data": data}));
+        let name = name.into();
+        world.foreign.push(Arc::new(Referred { namespace: Some("n".into()), name, value, ready: true }));
+    }
+    request(&mut world, "mine", "ask");
+    advance(&mut world);
     let log = world.store().log.clone();
-    assert!(log.iter().any(|line| line.contains("Bearer s3cret")), "{log:?}");
+    assert!(log.iter().any(|line| line.starts_with("login: ")), "{log:?}");
 }
 
 /// The outputs of a failed run stay for a retry. The outputs of other runs are dropped when the run has

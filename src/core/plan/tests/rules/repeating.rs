@@ -68,6 +68,31 @@ fn a_condition_that_stays_starts_its_plan_less_and_less_often() {
     assert_eq!((manager.active().len(), manager.repeating()), (1, Vec::new()));
 }
 
+/// It has to hold for a minute before it counts again, as `for` may say.
+#[test]
+fn a_condition_that_stays_and_counts_late_is_no_exception() {
+    let mut manager = Manager::new();
+    (manager.conditions, manager.staying) = (due(&["failover"]), vec!["failover".to_owned()]);
+    manager.settle();
+    let mut waits = Vec::new();
+    for _ in 0..6 {
+        manager.conditions.clear();
+        manager.ends(Phase::Succeeded);
+        let ended = manager.now;
+        manager.now += 60;
+        manager.conditions = due(&["failover"]);
+        manager.settle();
+        manager.waits();
+        waits.push(manager.now - ended);
+    }
+    assert!(are_about(&waits, &[60, 60, 60, 80, 160, 320]), "{waits:?}");
+    // All others go first by now.
+    let urgent = manager.active()[0].to_owned();
+    manager.spec = json!({"size": 2});
+    manager.settle();
+    assert_eq!(manager.phase(&urgent), (Phase::Interrupted, "Interrupted"));
+}
+
 /// Both become true again and again.
 #[test]
 fn two_conditions_that_undo_each_other_run_less_and_less_often() {
