@@ -6,7 +6,7 @@ mod record;
 mod scopes;
 
 use std::collections::HashSet;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::children::{
 use crate::crd;
 use crate::diag::{Diagnostic, Source, Span};
 use crate::naming;
-use crate::package::{self, Package, Resource, Unread};
+use crate::package::{self, Package, Resource};
 use crate::template::{Budget, EvalError, Exceeded, Var, json_bytes};
 use crate::yaml::{self, Node, NodeValue};
 
@@ -175,7 +175,7 @@ pub(super) fn run(args: &Args) -> ExitCode {
 /// A file that the user has named beside a package, or standard input.
 fn read(package: &Package, path: &Path) -> Result<Arc<Source>, Diagnostic> {
     let (name, text) = if path == Path::new("-") {
-        ("standard input".to_owned(), standard_input())
+        ("standard input".to_owned(), package::text(io::stdin().lock(), MAX_INPUT))
     } else {
         let text = package::read_named(&[package.files.root()], path, MAX_INPUT);
         (path.display().to_string(), text)
@@ -184,15 +184,6 @@ fn read(package: &Package, path: &Path) -> Result<Arc<Source>, Diagnostic> {
         Ok(text) => Ok(Source::new(name, text)),
         Err(why) => Err(Diagnostic::error(package::UNREADABLE, format!("cannot read {name}: {why}"))),
     }
-}
-
-fn standard_input() -> Result<String, Unread> {
-    let mut bytes = Vec::new();
-    io::stdin().lock().take(MAX_INPUT + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > MAX_INPUT {
-        return Err(Unread::TooLarge(MAX_INPUT));
-    }
-    String::from_utf8(bytes).map_err(|_| Unread::NotText)
 }
 
 /// What is known beside the instance.

@@ -122,7 +122,7 @@ pub(super) async fn to_restore(
     for name in used.into_iter().filter(|name| *name != store::name(&next.name, &next.digest)) {
         let selector = format!("{},{}={name}", rights::selector(&next.name), objects::REVISION);
         let roles = cluster.list(&ApiKind::built_in(RBAC, "ClusterRole"), None, &selector).await?;
-        let bindings = role_of_bindings(&next.name, name);
+        let bindings = rights::role_of_bindings(&next.name, name);
         if roles.iter().any(|role| name_of(role) == bindings) && !roles.iter().any(rights::is_changed) {
             continue;
         }
@@ -135,12 +135,8 @@ pub(super) async fn to_restore(
 
 /// Whether a stored revision has roles of its own.
 pub(super) async fn has_roles(cluster: &Cluster, package: &str, revision: &str) -> Result<bool, CallError> {
-    let name = role_of_bindings(package, revision);
+    let name = rights::role_of_bindings(package, revision);
     Ok(cluster.get(&ApiKind::built_in(RBAC, "ClusterRole"), None, &name).await?.is_some())
-}
-
-fn role_of_bindings(package: &str, revision: &str) -> String {
-    rights::role_of_bindings(&rights::role_of_revision(package, revision))
 }
 
 /// The package of an `OperatorRevision`, if it can be loaded.

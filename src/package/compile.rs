@@ -11,13 +11,14 @@ use semver::Version;
 use serde_json::{Map, Value};
 
 use super::child::no_choice;
+use super::chosen_account::choosers;
 use super::compiler::{Compiler, Crd};
 use super::decode::{At, Decode, Decoder};
 use super::files::{Files, OPERATOR_YAML, UNREADABLE};
 use super::lint;
 use super::locate::place;
 use super::manifest::{self, Manifest, SemVerRange};
-use super::powers::{Power, Powers, chooses_account};
+use super::powers::{Power, Powers};
 use super::requires;
 use super::secrecy::positions;
 use super::template_scan::{Outline, Outlines};
@@ -250,10 +251,8 @@ impl Compiler<'_> {
         let mut powers = Powers::read(files, &self.child_templates);
         let positions = positions(&self.outlines);
         for resource in &package.resources {
-            for child in &resource.children {
-                if chooses_account(&self.engine, child, &resource.lets, &positions) {
-                    powers.add(&child.template, Power::ServiceAccount);
-                }
+            for file in choosers(&self.engine, resource, &positions) {
+                powers.add(file, Power::ServiceAccount);
             }
         }
         powers

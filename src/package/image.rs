@@ -16,9 +16,10 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
 use super::compile::one_document;
 use super::decode::{At, Decode, Decoder, Must, Named, manifest};
-use super::files::{FileScope, UNREADABLE, Unread};
+use super::files::UNREADABLE;
 use super::lint::words::keys;
 use super::manifest::{ApiVersion, inline_schema, literal};
+use super::scope::{FileScope, Unread};
 use crate::diag::{Diagnostic, Source};
 use crate::yaml::Node;
 

@@ -8,11 +8,9 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::model::Child;
 use super::template_scan::Outline;
 use crate::api::{BuiltIn, Gvk};
-use crate::diag::{Location, Source, Span};
-use crate::template::{Engine, Lets, Position, Taint, TaintScope, TaintTree};
+use crate::diag::Source;
 use crate::yaml::{Node, NodeValue};
 
 /// The capabilities that the Pod Security Standards allow at the level `baseline`.
@@ -41,10 +39,6 @@ const FIELDS: [(&str, Power); 6] = [
     ("privileged", Power::Privileged),
     ("hostProcess", Power::Privileged),
 ];
-
-/// Variables that a user of an instance sets. The name of the instance is not among them: it is a part of most names.
-const OF_USERS: [&str; 10] =
-    ["instance", "spec", "labels", "annotations", "refs", "record", "previous", "retained", "run", "outputs"];
 
 /// Something that pods may do beside what is in them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -144,38 +138,6 @@ impl Powers {
     }
 }
 
-/// Whether a user of an instance may choose the account of the pods that a child's template renders. `positions`: where values are in
-/// their documents.
-pub(super) fn chooses_account(
-    engine: &Engine,
-    child: &Child,
-    lets: &Lets,
-    positions: &dyn Fn(&Source, Span) -> Vec<Position>,
-) -> bool {
-    let pods = child.kinds.iter().filter_map(|gvk| BuiltIn::find(gvk.group(), &gvk.kind)?.pod);
-    let pods: Vec<&[&str]> = pods.collect();
-    let Some(template) = engine.template(&child.template).filter(|_| !pods.is_empty()) else { return false };
-    let roots = OF_USERS.into_iter().chain(child.item());
-    let roots = roots.map(|root| (root.to_owned(), TaintTree::tainted(Taint::held(root)))).collect();
-    let scope = TaintScope { roots, lets, positions };
-    let is_account = |path: &[String]| {
-        pods.iter().any(|pod| {
-            ["serviceAccountName", "serviceAccount"].iter().any(|field| {
-                let whole = pod.iter().chain(&["spec"]).chain([field]);
-                path.iter().zip(whole).all(|(a, b)| a == b || a == "*")
-            })
-        })
-    };
-    let found = engine.taint_of_template(template, &scope);
-    found.iter().any(|inserted| is_account(&inserted.path) && !is_condition(&inserted.location))
-}
-
-/// Whether an expression is in a statement, such as `{% if x %}`: it chooses between texts of the template.
-fn is_condition(at: &Location) -> bool {
-    let before = at.source.text.get(..at.span.start).unwrap_or_default();
-    before.rfind("{%") > before.rfind("{{")
-}
-
 /// The powers whose words are in a text.
 fn words(text: &str) -> impl Iterator<Item = Power> {
     let all = FIELDS.into_iter().chain([("capabilities", Power::Capabilities)]);
@@ -266,19 +228,20 @@ pub fn of_object(gvk: &Gvk, object: &Value) -> BTreeSet<Power> {
 
 /// The `spec` of the pods of an object of Kubernetes; `None` if it has none.
 pub fn pod_of<'a>(gvk: &Gvk, object: &'a Value) -> Option<&'a Value> {
-    let template = if gvk.is("v1", "PodTemplate") {
-        &object["template"]
-    } else {
-        BuiltIn::find(gvk.group(), &gvk.kind)?.pod?.iter().fold(object, |part, field| &part[*field])
-    };
-    Some(&template["spec"])
+    Some(&template_of(gvk)?.iter().fold(object, |part, field| &part[*field])["spec"])
+}
+
+/// Where the template of the pods is in objects of a kind of Kubernetes; `None` if they have none.
+pub(super) fn template_of(gvk: &Gvk) -> Option<&'static [&'static str]> {
+    if gvk.is("v1", "PodTemplate") {
+        return Some(&["template"]);
+    }
+    BuiltIn::find(gvk.group(), &gvk.kind)?.pod
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_crd::crd_to_properties;
-    use crate::{Files, compile};
     use serde_json::json;
 
     #[test]
@@ -308,40 +271,6 @@ mod tests {
         let branches =
             "spec:\n{% if spec.a %}\n  - hostNetwork: true\n{% else %}\n  a: {b: c}\n{% endif %}\n";
         assert_eq!(Powers::of_text(branches), [Power::HostNamespaces], "no YAML without its expressions");
-    }
-
-    #[test]
-    fn an_account_that_an_instance_chooses_is_seen_through_variables() {
-        let of = |spec: &str| {
-            let operator = "apiVersion: operetta.dev/v1alpha1\nkind: OperatorPackage\nmetadata: {name: web}\nspec:\n  version: 0.1.0\n  \
-                 defaults: {account: x}\n  let: {account: \"{{ spec.a }}\"}\n  resources:\n    - crd: crds/web.yaml\n      children: [{id: a, template: \
-                 templates/a.yaml}]\n";
-            let crd = crd_to_properties("example.com", "webs", "Web")
-                + "            spec: {type: object, properties: {a: {type: string}, b: {type: object, x-kubernetes-preserve-unknown-fields: \
-                   true}}}\n";
-            let template =
-                format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: \"{{{{ name }}}}\"}}\n{spec}");
-            let texts =
-                [("operator.yaml", operator), ("crds/web.yaml", &*crd), ("templates/a.yaml", &*template)];
-            let files = Files::from_texts("p", texts);
-            let (package, _) =
-                compile(&files).unwrap_or_else(|e| panic!("{}", crate::diag::render(&e, false)));
-            package.powers.of("templates/a.yaml").contains(&Power::ServiceAccount)
-        };
-        let account = |value: &str| of(&format!("spec: {{serviceAccountName: \"{value}\"}}\n"));
-        for (value, is_chosen) in [
-            ("{{ name }}-x", false),
-            ("{{ defaults.account }}", false),
-            ("{{ 'a' if spec.a == 'b' else 'c' }}", false),
-            ("{{ spec.a | default(name) }}", true),
-            ("{{ let.account }}", true),
-        ] {
-            assert_eq!(account(value), is_chosen, "{value}");
-        }
-        assert!(of("spec: \"{{ spec.b }}\"\n"));
-        assert!(of("{% set name = spec.a %}\nspec: {serviceAccountName: \"{{ name }}\"}\n"));
-        assert!(!of("spec: {containers: \"{{ spec.b.c }}\"}\n"));
-        assert!(!of("spec:\n{% if spec.a %}\n  serviceAccountName: a\n{% endif %}\n  containers: []\n"));
     }
 
     #[test]

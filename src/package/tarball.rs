@@ -11,9 +11,10 @@ use flate2::bufread::MultiGzDecoder;
 use tar::EntryType;
 
 use super::files::{
-    DEPTH, ENTRIES, FILE_BYTES, FOLDERS, Files, LOCK, OPERATOR_YAML, TOTAL_BYTES, UNREADABLE, decode, reason,
+    DEPTH, ENTRIES, FILE_BYTES, FOLDERS, Files, LOCK, OPERATOR_YAML, TOTAL_BYTES, UNREADABLE, decode,
 };
 use super::load::contained;
+use super::scope::reason;
 use super::{Package, compile};
 use crate::diag::{Diagnostic, Source};
 

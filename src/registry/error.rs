@@ -175,16 +175,6 @@ pub enum Error {
         waited: Duration,
     },
 
-    /// Plain HTTP to a host that is not this machine.
-    #[error(
-        "{registry} would be called without encryption\n  \
-         help: only hosts of this machine are by default; --plain-http permits it for others"
-    )]
-    PlainHttp {
-        /// The host of the registry.
-        registry: String,
-    },
-
     /// Credentials cannot be read or written.
     #[error("the credentials for {registry} cannot be used: {reason}")]
     Credentials {

@@ -2,6 +2,7 @@
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use operetta_embedded::World;
@@ -18,14 +19,15 @@ const BYTES: u64 = 8 << 20;
 
 /// The files, and their texts when they were read last. Packages need not have one.
 pub(super) struct Worlds {
-    packages: Vec<PathBuf>,
+    packages: Arc<[(PathBuf, FileScope)]>,
     texts: Vec<Result<Option<String>, String>>,
 }
 
 impl Worlds {
     /// Reads the worlds of packages.
     pub(super) async fn read(packages: &[PathBuf]) -> Self {
-        let mut worlds = Self { packages: packages.to_vec(), texts: Vec::new() };
+        let packages = packages.iter().map(|package| (package.clone(), FileScope::of(package)));
+        let mut worlds = Self { packages: packages.collect(), texts: Vec::new() };
         worlds.texts = worlds.texts().await;
         worlds
     }
@@ -36,7 +38,7 @@ impl Worlds {
     /// All mistakes in the files.
     pub(super) fn compile(&self) -> Result<World, Vec<Diagnostic>> {
         let (mut sources, mut errors) = (Vec::new(), Vec::new());
-        for (package, text) in self.packages.iter().zip(&self.texts) {
+        for ((package, _), text) in self.packages.iter().zip(&self.texts) {
             let file = package.join(FILE);
             match text {
                 Ok(Some(text)) => sources.push(Source::new(file.display().to_string(), text.as_str())),
@@ -65,16 +67,15 @@ impl Worlds {
     }
 
     async fn texts(&self) -> Vec<Result<Option<String>, String>> {
-        let packages = self.packages.clone();
-        let texts =
-            tokio::task::spawn_blocking(move || packages.iter().map(|package| text_of(package)).collect());
-        texts.await.unwrap_or_default()
+        let packages = Arc::clone(&self.packages);
+        let texts = move || packages.iter().map(|(package, scope)| text_of(package, scope)).collect();
+        tokio::task::spawn_blocking(texts).await.unwrap_or_default()
     }
 }
 
 /// The text of the world of a package. Whoever tries a package may not have written it.
-fn text_of(package: &Path) -> Result<Option<String>, String> {
-    match FileScope::of(package).text(&package.join(FILE), BYTES) {
+fn text_of(package: &Path, scope: &FileScope) -> Result<Option<String>, String> {
+    match scope.text(&package.join(FILE), BYTES) {
         Ok(text) => Ok(Some(text)),
         // A package may be an archive.
         Err(Unread::System(error))

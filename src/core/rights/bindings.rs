@@ -326,7 +326,7 @@ mod tests {
         assert!(changed(&found).is_empty());
         found.roles[0]["rules"][0]["verbs"] = json!(["*"]);
         found.roles[2]["rules"] = Value::Null;
-        // The role of revision B is not in use, so it gives nobody anything.
+        // Revision B is not in use, so its role gives nobody anything.
         found.roles[3]["rules"] = Value::Null;
         let names = ["operetta:web:aaaaaaaaaa", "operetta:web:aaaaaaaaaa:instances"].map(str::to_owned);
         assert_eq!(changed(&found), names.into());

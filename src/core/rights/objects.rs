@@ -162,7 +162,7 @@ pub fn objects_of_revision(package: &Package, rights: &Rights, at: &Placement) -
     let bound: Vec<String> =
         roles.iter().filter_map(|role| role["metadata"]["name"].as_str().map(str::to_owned)).collect();
     roles.push(maker.instances(&role, &package.resources));
-    roles.push(maker.bindings(&bound));
+    roles.push(maker.bindings(&role_of_bindings(&package.name, &revision), &bound));
     for role in &mut roles {
         role["metadata"]["labels"][store::objects::REVISION] = revision.as_str().into();
         role["metadata"]["annotations"][RULES] = digest_of_rules(role).into();
@@ -206,14 +206,15 @@ fn digest_of_rules(role: &Value) -> String {
 /// The names of the `ClusterRole`s of the manager that a revision of a package brings. No review of the account's rights misses
 /// them.
 pub fn roles_of_manager(package: &Package) -> BTreeSet<String> {
-    let role = role_of_revision(&package.name, &store::name(&package.name, &package.digest));
-    [format!("{role}:instances"), role_of_bindings(&role)].into()
+    let revision = store::name(&package.name, &package.digest);
+    let role = role_of_revision(&package.name, &revision);
+    [format!("{role}:instances"), role_of_bindings(&package.name, &revision)].into()
 }
 
 /// The name of the `ClusterRole` by which the manager binds the roles of a revision, and deletes them: each revision that has roles
-/// has this one. `role`: the name with which they begin ([`role_of_revision`]).
-pub fn role_of_bindings(role: &str) -> String {
-    format!("{role}:bindings")
+/// has this one.
+pub fn role_of_bindings(package: &str, revision: &str) -> String {
+    format!("{}:bindings", role_of_revision(package, revision))
 }
 
 /// The namespaces of the objects, beside the manager's.
@@ -313,7 +314,7 @@ impl Maker<'_> {
 
     /// Lets the manager bind these roles of a revision to the account, and delete the roles of the revision with it. Kubernetes
     /// checks the name of an object that server-side apply creates, so no other binding can be created.
-    fn bindings(&self, bound: &[String]) -> Value {
+    fn bindings(&self, name: &str, bound: &[String]) -> Value {
         let suffix = |name: &String| Part::of(self.role, name);
         let of_part = |is_wanted: &dyn Fn(&Part) -> bool| -> Vec<&String> {
             bound.iter().filter(|name| suffix(name).is_some_and(|part| is_wanted(&part))).collect()
@@ -321,10 +322,9 @@ impl Maker<'_> {
         let is_limited = self.at.namespaces.is_some();
         let in_cluster = of_part(&|part| *part == Part::Cluster || (*part == Part::Home && !is_limited));
         let in_namespaces = of_part(&|part| *part != Part::Cluster);
-        let name = role_of_bindings(self.role);
         let all: Vec<&str> = bound.iter().map(String::as_str).collect();
         let instances = format!("{}:instances", self.role);
-        let owned: Vec<&str> = all.iter().copied().chain([instances.as_str(), name.as_str()]).collect();
+        let owned: Vec<&str> = all.iter().copied().chain([instances.as_str(), name]).collect();
         let rule = |resource: &str, names: Value, verbs: &[&str]| json!({"apiGroups": [GROUP], "resources": [resource], "resourceNames": names, "verbs": verbs});
         let mut rules = vec![rule("clusterroles", json!(owned), &["delete"])];
         if !all.is_empty() {
@@ -341,7 +341,7 @@ impl Maker<'_> {
                 rules.push(rule(resource, json!(names), verbs));
             }
         }
-        let mut role = self.cluster_role(&name, &rules);
+        let mut role = self.cluster_role(name, &rules);
         role["metadata"]["labels"][TO_MANAGER] = "true".into();
         role
     }

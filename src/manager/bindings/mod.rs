@@ -22,7 +22,7 @@ use crate::cluster::{Clients, Cluster};
 use crate::package::store::objects;
 use crate::package::{Package, store};
 use crate::rights::bindings::{self, Found, InUse};
-use crate::rights::{role_of_bindings, role_of_revision};
+use crate::rights::role_of_bindings;
 use seen::{Seen, Version, version};
 
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
@@ -375,7 +375,7 @@ pub(super) async fn delete_roles_of(
 async fn delete_roles(cluster: &Cluster, package: &str, roles: &[Value]) -> Result<(), CallError> {
     let allows_it = |role: &&Value| {
         let revision = role["metadata"]["labels"][objects::REVISION].as_str().unwrap_or_default();
-        text(role, "name") == role_of_bindings(&role_of_revision(package, revision))
+        text(role, "name") == role_of_bindings(package, revision)
     };
     let (last, first): (Vec<_>, Vec<_>) = roles.iter().partition(allows_it);
     for role in first.into_iter().chain(last) {
