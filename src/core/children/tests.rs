@@ -52,6 +52,7 @@ const PROPERTIES: &str = "            spec:
                 fails: {type: boolean}
                 back: {type: boolean}
                 alarm: {type: boolean}
+                smoke: {type: boolean}
             status:
               type: object
               x-kubernetes-preserve-unknown-fields: true
@@ -330,7 +331,15 @@ impl World {
 
     /// Carries out a decision.
     fn carry_out(&mut self, actions: Vec<Action>, changes: Vec<TargetChange>) {
-        let outcomes: Vec<ActionOutcome> = actions.into_iter().map(|action| self.act(action)).collect();
+        let mut outcomes: Vec<ActionOutcome> = Vec::new();
+        for action in actions {
+            match self.runs.refusal(&action) {
+                Some(outcome) => outcomes.push(outcome),
+                // It may say that something was done that was refused.
+                None if plans::writes_memory(&action) && outcomes.iter().any(plans::is_refusal) => break,
+                None => outcomes.push(self.act(action)),
+            }
+        }
         self.state.record_all(&outcomes, changes, self.now);
     }
 

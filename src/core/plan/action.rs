@@ -190,10 +190,11 @@ impl RunAction {
                 Some(format!("a new {} {}", body["kind"], body["metadata"]["name"]))
             }
             Self::Store { memory: Some(_), .. } => None,
-            Self::Store { run: object, .. }
-            | Self::Show(object, _)
-            | Self::Change(_, object, _)
-            | Self::Delete(_, object) => Some(object.uid.clone()),
+            Self::Store { run, .. } => Some(run.uid.clone()),
+            // The next state may go to the memory.
+            Self::Show(run, _) => Some(format!("{} shown", run.uid)),
+            Self::Change(_, object, _) => Some(metadata_of(&object.uid)),
+            Self::Delete(_, object) => Some(format!("{} deleted", object.uid)),
             _ => None,
         }
     }
@@ -215,6 +216,11 @@ impl RunAction {
 /// See [`RunAction::subject`].
 pub(crate) fn new_run(plan: &str) -> String {
     format!("a new run of {plan}")
+}
+
+/// See [`RunAction::subject`]. The API server may refuse changes of an object, and take its status.
+pub(crate) fn metadata_of(uid: &str) -> String {
+    format!("{uid} metadata")
 }
 
 /// A write of the memory of an instance, under the resourceVersion of its `InstanceState`, which is created

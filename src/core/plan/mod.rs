@@ -57,7 +57,7 @@ pub use action::{
     CallKey, Guard, JobEnd, RunAction, RunEvent, RunObject, RunRef, SecretOutputs, StateWrite,
     approval_patch, plan_run_kind, run_request,
 };
-pub(crate) use action::{new_run, reference};
+pub(crate) use action::{metadata_of, new_run, reference};
 pub use advance::MAX_STEPS;
 pub use advance::{REMAINING, SHOWN_AFTER, advance, releases};
 pub use answers::note_answers;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::action::new_run;
+use super::action::{metadata_of, new_run};
 use super::condition::ConditionState;
 use super::history::sorted;
 use super::member::Member;
@@ -275,12 +275,21 @@ impl<'a> Rules<'a> {
         let uid = |name: &String| self.runs.iter().find(|run| run.name == *name).map(|run| run.uid.clone());
         let subject = match &write {
             RunWrite::Create(new) => Some(new_run(&new.plan)),
-            RunWrite::Status { run, .. } | RunWrite::Take { run } => uid(run),
+            RunWrite::Status { run, .. } => uid(run),
+            RunWrite::Take { run } => uid(run).map(|uid| metadata_of(&uid)),
             RunWrite::Register { .. } | RunWrite::StartInner(_) | RunWrite::EndGone { .. } => None,
         };
         let is_refused = subject.is_some_and(|subject| (self.situation.is_refused)(&subject));
         let list = if is_refused { &mut self.agenda.refused } else { &mut self.agenda.writes };
         list.push(write);
+    }
+
+    /// Whether the API server has refused a moment ago what would let a run go on that is not active: no other waits for it. What a
+    /// loss, a condition or a cleanup demands goes first nevertheless: a rollout would create what is lost without its plan.
+    fn is_held(&self, run: &PlanRun) -> bool {
+        let goes_first =
+            matches!(cause_of(run, self.situation.runs), Cause::Loss | Cause::Condition | Cause::Cleanup);
+        run.phase() != Phase::Running && !goes_first && (self.situation.is_refused)(&run.uid)
     }
 
     /// Ends an active run, after what it has in flight is settled.

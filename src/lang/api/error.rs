@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use kube_core::Status;
 
-use super::refusal::Refusal;
+use super::refusal::{Admission, Refusal};
 use super::words::{Words, safe};
 
 /// The maximum size of a request that the API server reads.
@@ -244,7 +244,13 @@ impl CallError {
 
     /// Whether an admission policy or webhook of the cluster refused the request.
     pub fn is_of_policy(&self) -> bool {
-        self.refusal.policy
+        self.refusal.admission == Some(Admission::Refused)
+    }
+
+    /// Whether an admission webhook of the cluster could not be called. Admission comes before anything is stored, so the request
+    /// has had no effect, and other requests may succeed.
+    pub fn is_webhook_failure(&self) -> bool {
+        self.refusal.admission == Some(Admission::Unanswered)
     }
 
     /// Whether this is a server-side apply conflict with another field manager.
@@ -383,6 +389,22 @@ mod tests {
             let error = status(json!({"code": 403, "reason": "Forbidden", "message": message}));
             assert_eq!(error.is_unauthorized(), is_right, "{message}");
             assert_eq!(error.class, Class::Permanent);
+        }
+    }
+
+    #[test]
+    fn webhooks_that_do_not_answer_are_known() {
+        for (code, message, is_webhook) in [
+            (
+                500,
+                "Internal error occurred: failed calling webhook \"a.example.com\": failed to call webhook: Post \"https://127.0.0.1:1/?timeout=10s\": dial tcp 127.0.0.1:1: connect: connection refused",
+                true,
+            ),
+            (403, "admission webhook \"a.example.com\" denied the request: no", false),
+            (500, "etcdserver: request timed out", false),
+        ] {
+            let error = status(json!({"code": code, "reason": "InternalError", "message": message}));
+            assert_eq!(error.is_webhook_failure(), is_webhook, "{message}");
         }
     }
 

@@ -18,17 +18,30 @@ pub(super) struct Refusal {
     pub unauthorized: bool,
     /// Hashes of the field and message of each cause; hashes, because messages may contain values.
     pub causes: Box<[u64]>,
-    /// An admission policy or webhook of the cluster refused the request.
-    pub policy: bool,
+    /// What admission in the cluster has to do with it.
+    pub admission: Option<Admission>,
+}
+
+/// What kept a request from being admitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Admission {
+    /// A policy or a webhook of the cluster refused it.
+    Refused,
+    /// A webhook could not be called.
+    Unanswered,
 }
 
 impl Refusal {
     pub(super) fn of(status: &Status) -> Self {
         let details = status.details.as_ref();
         let text = status.message.as_str();
-        let policy = text.contains("ValidatingAdmissionPolicy") || text.contains("admission webhook");
+        let admission = if text.contains("ValidatingAdmissionPolicy") || text.contains("admission webhook") {
+            Some(Admission::Refused)
+        } else {
+            (status.code == 500 && text.contains("failed calling webhook")).then_some(Admission::Unanswered)
+        };
         let causes = details.map_or(&[][..], |details: &StatusDetails| &details.causes);
-        let invalid = status.code == 422 && !policy;
+        let invalid = status.code == 422 && admission.is_none();
         let immutable = invalid && causes.iter().any(|c| says_immutable(&c.message));
         let exclusive: Box<[String]> =
             causes.iter().filter(|c| says_exclusive(&c.message)).map(|c| c.field.clone()).collect();
@@ -37,7 +50,7 @@ impl Refusal {
             exclusive: Some(exclusive).filter(|fields| invalid && !immutable && !fields.is_empty()),
             causes: causes.iter().map(|c| hash(&(&c.field, &c.message))).collect(),
             unauthorized: status.code == 403 && says_unauthorized(text),
-            policy,
+            admission,
         }
     }
 }
@@ -149,6 +162,6 @@ mod tests {
     fn policy_refusal_is_not_an_immutable_field() {
         let text = "deployments.apps \"d\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: image is immutable";
         let refused = refusal(422, text, &[("", text)]);
-        assert!(refused.policy && !refused.immutable);
+        assert!(refused.admission == Some(Admission::Refused) && !refused.immutable);
     }
 }

@@ -1,6 +1,7 @@
 //! Carries out the actions of plan runs. Every write has a precondition; every reply goes into the store.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tracing::{debug, warn};
@@ -12,12 +13,16 @@ use super::{Executor, NOTES};
 use crate::api::{ApiKind, CallError, Class, Gvk, controller_uid};
 use crate::children::plans::Call;
 use crate::children::{ActionOutcome, names};
+use crate::clock::Instant;
 use crate::cluster::{Cluster, Propagation};
 use crate::plan::{
     CallKey, DELETE_CHILD, Guard, JobEnd, JobResult, PatchRequest, Reply, Request, RunAction, RunEvent,
     RunObject, RunRef, StateWrite, request::CallFailure,
 };
 use crate::printable;
+
+/// From when on a webhook that does not answer keeps an instance from other work. It is not asked again for ten times as long.
+const SLOW: Duration = Duration::from_secs(1);
 
 /// How many lines of a failed Job's log are shown.
 const LOG_LINES: u32 = 10;
@@ -27,7 +32,8 @@ const LOG_BYTES: usize = 1_000;
 impl Executor {
     /// Carries out the actions of runs, one after another. Stops at the first whose precondition does not
     /// hold: the next decision sees what has changed. One on which no other depends, and which the API server refuses, stops no
-    /// other but a write of the memory, which may say that it was done.
+    /// other but a write of the memory, which may say that it was done. After one that a webhook has kept waiting, the
+    /// others are left to the next decision.
     ///
     /// # Errors
     /// A request failed, other than by its precondition.
@@ -45,13 +51,21 @@ impl Executor {
                 return Ok(());
             }
             let subject = action.subject();
+            let begun = Instant::now();
             match (self.act_for_run(key, registered, instance, action).await, subject) {
                 (Ok(true), _) => {}
                 (Ok(false), _) => return Ok(()),
-                (Err(error), Some(subject)) if error.class == Class::Permanent => {
+                (Err(error), Some(subject))
+                    if error.class == Class::Permanent || error.is_webhook_failure() =>
+                {
                     is_any_refused = true;
                     warn!(%error, "a write for a run is refused");
+                    let is_slow = error.is_webhook_failure() && begun.elapsed() > SLOW;
+                    let error = if is_slow { error.after(begun.elapsed() * 10) } else { error };
                     outcomes.push(ActionOutcome::RunRefused(subject, error));
+                    if is_slow {
+                        return Ok(());
+                    }
                 }
                 (Err(error), _) => return Err(error),
             }
@@ -541,7 +555,7 @@ impl Executor {
 }
 
 /// How long until the pods of a Job are read again.
-const RETRY: std::time::Duration = std::time::Duration::from_secs(2);
+const RETRY: Duration = Duration::from_secs(2);
 
 /// The result of a finished Job.
 async fn job_result(cluster: &Cluster, job: &RunRef, end: JobEnd) -> Result<JobResult, CallError> {

@@ -51,6 +51,8 @@ enum Next {
     Decide,
     /// A run has moved on. Another decision.
     RunMoved,
+    /// A call for a run has waited for an admission webhook in vain. Another decision about the rest.
+    WebhookFailed,
     /// The end of the reconcile.
     End(Outcome),
 }
@@ -103,6 +105,7 @@ impl InstanceReconciler {
         let mut large_permit: Option<Permit> = None;
         let mut decisions = 0;
         let mut has_run_moved = false;
+        let mut has_webhook_failed = false;
         let mut needs_accepted_key = false;
         while decisions < MAX_DECISIONS {
             // Events of our own writes arrive during the reconcile. The snapshot below includes them.
@@ -147,6 +150,9 @@ impl InstanceReconciler {
             match self.carry_out(key, &registered, decided, state).await {
                 Next::Decide => {}
                 Next::RunMoved => has_run_moved = true,
+                // Each such call may last half a minute, and other instances wait.
+                Next::WebhookFailed if has_webhook_failed => return Outcome::Failed,
+                Next::WebhookFailed => has_webhook_failed = true,
                 Next::End(outcome) => {
                     // The status reports the error. No event says that the key can be read again.
                     return key_error.map_or(outcome, |error| self.failed(key, &error));
@@ -335,6 +341,13 @@ impl InstanceReconciler {
         }
         if state.must_yield() {
             return Next::End(self.done_for(key, state.conflict_wait()));
+        }
+        let has_waited = |outcome: &ActionOutcome| match outcome {
+            ActionOutcome::RunRefused(_, error) => error.is_webhook_failure() && error.retry_after.is_some(),
+            _ => false,
+        };
+        if outcomes.iter().any(has_waited) {
+            return Next::WebhookFailed;
         }
         if moves_run { Next::RunMoved } else { Next::Decide }
     }

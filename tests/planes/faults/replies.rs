@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::{first, reference, second};
 use crate::support::eventually;
-use crate::support::ext::{CONFIG_MAP, LONG, SECRET, condition};
+use crate::support::ext::{CONFIG_MAP, Kind, LONG, SECRET, condition, kind};
 use crate::support::faults::case::{Case, Subject};
 use crate::support::faults::{Answer, Entry, Fault, Rule, Verb, WRITES, story};
 use crate::support::plans::CONTROLLER_REVISION;
@@ -353,5 +353,28 @@ async fn conflict_about_another_object_does_not_mean_it_exists() {
         assert_eq!(tried, 3, "{plural}:\n{}", story(&writes));
     }
     assert_eq!(case.scene.list(CONTROLLER_REVISION).await.len(), 1);
+    case.finish(process).await;
+}
+
+/// Another client, such as a tool for backups, has just written the memory of an instance that ends.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn conflicts_about_the_memory_of_an_instance_that_ends_leave_nothing() {
+    const STATE: Kind = kind("operetta.dev/v1alpha1", "instancestates");
+    let case = Case::of(&PROCEDURES, 14).await;
+    let process = case.start().await;
+    case.apply("i-end", &json!({})).await;
+    case.ready("i-end").await;
+    assert_eq!(case.scene.list(STATE).await.len(), 1);
+    let conflict = || Fault::Answer(Answer::status(409, "Conflict"));
+    let rule = |verbs| Rule::on(verbs, conflict()).namespace(case.scene.namespace()).plural("instancestates");
+    let rules =
+        [case.wire.rule(rule(&[Verb::Patch]).times(3)), case.wire.rule(rule(&[Verb::Delete]).times(1))];
+    case.scene.kubectl(&["delete", PROCEDURES.plural, "i-end", "--timeout=120s"]).await;
+    eventually("the memory to be gone", LONG, async || {
+        let left = case.scene.list(STATE).await;
+        if left.is_empty() { Ok(()) } else { Err(format!("{left:#?}")) }
+    })
+    .await;
+    assert_eq!(rules.map(|rule| case.wire.struck(rule)), [3, 1]);
     case.finish(process).await;
 }

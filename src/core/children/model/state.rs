@@ -203,6 +203,11 @@ impl Failure {
         self.retry_at.checked_sub(now).filter(|rest| !rest.is_zero())
     }
 
+    /// Whether another failure would be the next one in a row: it is tried again later, or was a while ago.
+    fn is_in_row(&self, now: Duration) -> bool {
+        now < self.retry_at + REFUSED.exact(self.count)
+    }
+
     /// Whether it does not pass by itself.
     pub fn is_lasting(&self) -> bool {
         self.error.class != Class::Retry || self.count >= LASTING
@@ -380,13 +385,13 @@ impl ReconcileState {
 
     /// Records what the actions of one decision came to, and which of its changes of the target were carried out.
     pub fn record_all(&mut self, outcomes: &[ActionOutcome], mut changes: Vec<TargetChange>, now: Duration) {
-        // What was due and is not refused again was carried out, or is not wanted any more.
+        // What was due for long and is not refused again was carried out, or is not wanted any more.
         let is_refused = |subject: &String| {
             outcomes
                 .iter()
                 .any(|outcome| matches!(outcome, ActionOutcome::RunRefused(refused, _) if refused == subject))
         };
-        self.runs.retain(|subject, failure| failure.rest(now).is_some() || is_refused(subject));
+        self.runs.retain(|subject, failure| failure.is_in_row(now) || is_refused(subject));
         for outcome in outcomes {
             self.record(outcome, now);
         }
@@ -496,6 +501,8 @@ impl ReconcileState {
         self.unmatched.retain(|object, _| exists.contains(object));
         self.rechecked.retain(|object, _| exists.contains(object));
         self.corrections.retain(|object, _| exists.contains(object));
+        // What is due would have been among the actions.
+        self.runs.retain(|_, failure| failure.rest(now).is_some());
     }
 }
 

@@ -370,7 +370,7 @@ impl<'a> Runs<'a> {
     /// The members that active runs have changed and still await.
     fn awaited(&mut self) -> Vec<Member> {
         let (mut awaited, mut progresses) = (Vec::new(), HashMap::new());
-        for run in self.past.history.active().filter(|run| !self.has_no_revision(run)) {
+        for run in self.past.history.active().filter(|run| run.is_taken() && !self.has_no_revision(run)) {
             let progress = self.progress(run, &Directive::Continue);
             awaited.extend(progress.awaited.iter().cloned());
             progresses.insert(&*run.name, progress);

@@ -51,6 +51,8 @@ pub(super) struct RunStore {
     elapsed: Duration,
     /// What is sent or stored, in order.
     log: Vec<String>,
+    /// Which writes the API server refuses.
+    refuses: Option<fn(&RunAction) -> bool>,
 }
 
 impl RunStore {
@@ -124,6 +126,30 @@ impl RunStore {
         Timestamp::from_second(1_700_000_000 + i64::try_from(self.serial).unwrap()).unwrap()
     }
 
+    /// `kubectl delete` of a PlanRun.
+    fn delete(&mut self, name: &str) {
+        let metadata = &mut self.runs.get_mut(name).unwrap()["metadata"];
+        metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+        self.remove_released(name);
+    }
+
+    /// Removes a PlanRun that is being deleted, once it has no finalizer.
+    fn remove_released(&mut self, name: &str) {
+        let metadata = &self.runs[name]["metadata"];
+        let is_held = metadata["finalizers"].as_array().is_some_and(|held| !held.is_empty());
+        if metadata["deletionTimestamp"].is_string() && !is_held {
+            self.runs.remove(name);
+        }
+    }
+
+    /// The outcome of an action that the API server refuses.
+    pub(super) fn refusal(&self, action: &Action) -> Option<ActionOutcome> {
+        let Action::Run(run) = action else { return None };
+        let is_refused = self.refuses.is_some_and(|refuses| refuses(run));
+        let error = || refusal(403, "Forbidden", "exceeded quota");
+        is_refused.then(|| ActionOutcome::RunRefused(run.subject().unwrap(), error()))
+    }
+
     pub(super) fn carry_out(&mut self, action: RunAction, instance: &mut Value) {
         self.serial += 1;
         let version = self.serial.to_string();
@@ -172,6 +198,7 @@ impl RunStore {
                 server::merge(&mut changed, &patch);
                 Self::replace(object, changed);
                 object["metadata"]["resourceVersion"] = version.into();
+                self.remove_released(&run.name);
             }
             RunAction::Delete(RunObject::Origin, origin) => {
                 self.origins.retain(|known| known["metadata"]["name"] != origin.name.as_str());
@@ -239,6 +266,14 @@ fn of() -> Of {
         resource: "things".into(),
         name: "a".into(),
     }
+}
+
+pub(super) fn is_refusal(outcome: &ActionOutcome) -> bool {
+    matches!(outcome, ActionOutcome::RunRefused(..))
+}
+
+pub(super) fn writes_memory(action: &Action) -> bool {
+    matches!(action, Action::Run(run) if matches!(**run, RunAction::Remember(_)))
 }
 
 /// `kubectl create` of a PlanRun.

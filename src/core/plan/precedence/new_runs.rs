@@ -52,9 +52,9 @@ impl<'a> Rules<'a> {
     pub(super) fn may_go_on(&self, run: &PlanRun) -> bool {
         let parked = run.status.as_ref().and_then(|status| status.parked);
         let is_alone = || {
-            self.open()
-                .iter()
-                .all(|other| other.name == run.name || !is_exclusive(other, self.situation.plans))
+            let others =
+                self.open().into_iter().filter(|other| other.name != run.name && !self.is_held(other));
+            others.into_iter().all(|other| !is_exclusive(other, self.situation.plans))
         };
         parked.is_none_or(|answers| run.spec.approvals.len() > answers) || is_alone()
     }

@@ -13,11 +13,15 @@ use crate::package::plan::Concurrency;
 
 impl<'a> Rules<'a> {
     pub(super) fn order(&mut self) {
-        for run in self.open().into_iter().filter(|run| run.phase() == Phase::Running && !run.is_taken()) {
-            self.take(run);
-        }
         let (exclusive, others): (Vec<&PlanRun>, Vec<&PlanRun>) =
             self.open().into_iter().partition(|run| is_exclusive(run, self.situation.plans));
+        // They are reported, and tried again later.
+        let mut held = self.open();
+        held.retain(|run| !run.is_new() && self.is_held(run));
+        for run in held {
+            let status = Box::new(run.status.clone().unwrap_or_default());
+            self.propose(RunWrite::Status { run: run.name.clone(), status });
+        }
         self.beside(&others);
         self.exclusive(&exclusive);
     }
@@ -25,15 +29,16 @@ impl<'a> Rules<'a> {
     /// Runs that change no children are active beside others.
     fn beside(&mut self, runs: &[&'a PlanRun]) {
         for run in runs.iter().filter(|run| run.phase() == Phase::Running) {
-            self.agenda.active.push((run.name.clone(), Directive::Continue));
+            self.keep(run);
         }
         for (index, run) in runs.iter().enumerate() {
-            if run.is_new() || run.phase() == Phase::Running {
+            if run.is_new() || run.phase() == Phase::Running || self.is_held(run) {
                 continue;
             }
             let queues = self.plan(run).is_some_and(|plan| plan.concurrency != Concurrency::Forbid);
             let is_before = |(at, other): &(usize, &&PlanRun)| {
                 other.spec.plan == run.spec.plan
+                    && !self.is_held(other)
                     && (*at < index || other.phase() == Phase::Running)
                     && *at != index
             };
@@ -63,7 +68,7 @@ impl<'a> Rules<'a> {
         let ending = ending.map(|run| run.name.clone());
         let mut candidates: Vec<&PlanRun> = runs
             .iter()
-            .filter(|run| !run.is_new() && run.phase() != Phase::Running)
+            .filter(|run| !run.is_new() && run.phase() != Phase::Running && !self.is_held(run))
             .filter(|run| run.phase() != Phase::Interrupted || self.may_go_on(run))
             .copied()
             .collect();
@@ -75,7 +80,9 @@ impl<'a> Rules<'a> {
         };
         let chosen = match (ending, active, first) {
             (Some(ending), active, _) => {
-                self.keep(active);
+                if let Some(active) = active {
+                    self.keep(active);
+                }
                 Err(ending)
             }
             (None, Some(active), Some(first)) if precedes(first, active) => {
@@ -88,7 +95,7 @@ impl<'a> Rules<'a> {
                 Err(active.name.clone())
             }
             (None, Some(active), _) => {
-                self.keep(Some(active));
+                self.keep(active);
                 Err(active.name.clone())
             }
             (None, None, Some(first)) => {
@@ -103,15 +110,18 @@ impl<'a> Rules<'a> {
             self.say(next, &why);
         }
         for run in runs {
-            if run.name != *chosen && !run.is_new() && run.phase() != Phase::Running {
+            if run.name != *chosen && !run.is_new() && run.phase() != Phase::Running && !self.is_held(run) {
                 self.wait(run, why.clone());
             }
         }
     }
 
-    fn keep(&mut self, active: Option<&PlanRun>) {
-        if let Some(active) = active {
+    /// Lets an active run go on, once it is marked as taken.
+    fn keep(&mut self, active: &PlanRun) {
+        if active.is_taken() {
             self.agenda.active.push((active.name.clone(), Directive::Continue));
+        } else {
+            self.take(active);
         }
     }
 

@@ -91,8 +91,11 @@ impl Runs<'_> {
     pub(super) fn report_refused(&mut self, write: &RunWrite) {
         let (name, subject) = match write {
             RunWrite::Create(new) => (&new.name, plan::new_run(&new.plan)),
-            RunWrite::Status { run, .. } | RunWrite::Take { run } => {
+            RunWrite::Status { run, .. } => {
                 (run, self.run(run).map(|run| run.uid.clone()).unwrap_or_default())
+            }
+            RunWrite::Take { run } => {
+                (run, self.run(run).map(|run| plan::metadata_of(&run.uid)).unwrap_or_default())
             }
             RunWrite::Register { .. } | RunWrite::StartInner(_) | RunWrite::EndGone { .. } => return,
         };

@@ -99,7 +99,10 @@ impl Runs<'_> {
             let is_used = |run: &PlanRun| {
                 run.status.as_ref().is_some_and(|status| status.origin.as_deref() == Some(name))
             };
-            if !self.plans.runs.iter().any(is_used) && origin["metadata"]["deletionTimestamp"].is_null() {
+            // The next run begins with the present one, and its start may have been refused after that was stored.
+            let is_current = self.past.current.name == name;
+            let is_kept = is_current || self.plans.runs.iter().any(is_used);
+            if !is_kept && origin["metadata"]["deletionTimestamp"].is_null() {
                 self.outcome.actions.push(RunAction::Delete(RunObject::Origin, RunRef::of(origin)));
             }
         }

@@ -11,6 +11,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
+use crate::plan::metadata_of;
 
 /// An event that happens once, at any moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,20 +26,35 @@ enum Event {
     Request(&'static str),
     /// A user cancels the active run.
     Cancel,
+    /// A user deletes the PlanRun of the active run.
+    Delete,
     /// A condition becomes true, and stays so whatever its plan does.
     Alarm,
     /// The condition becomes false.
     Calm,
+    /// A second condition becomes true, and stays so.
+    Smoke,
+    /// The second condition becomes false.
+    Air,
     /// Steps fail from now on.
     Break,
     /// Steps do not fail any more.
     Mend,
     /// The manager starts again.
     Restart,
+    /// The API server refuses changes of PlanRuns from now on.
+    Refuse,
+    /// The API server refuses changes of the PlanRun [`URGENT`] from now on.
+    RefuseOne,
+    /// The API server does not refuse them any more.
+    Accept,
 }
 
 /// The name of a child that no step of a rollout names: it follows the instance when no run keeps it.
 const LOOSE: &str = "zz";
+
+/// The name of a requested run that goes first, and its plan.
+const URGENT: &str = "repair";
 
 /// The most runs that a world may have. More of them show that something is tried again for ever.
 const MOST_RUNS: usize = 9;
@@ -86,6 +102,11 @@ plans:
     steps:
       - {name: drop, delete: ['m[0]']}
       - {name: back, apply: ['m[0]']}
+  second:
+    trigger: {condition: \"spec.smoke | default(false)\", for: 0s}
+    steps:
+      - {name: drop, delete: ['m[1]']}
+      - {name: back, apply: ['m[1]']}
   hold:
     steps:
       - {name: held, interruptible: true, timeout: 10m, wait: {until: refs.broken is defined}}
@@ -142,6 +163,11 @@ plans:
     steps:
       - {name: drop, delete: ['m[0]']}
       - {name: back, apply: ['m[0]']}
+  second:
+    trigger: {condition: \"spec.smoke | default(false)\", for: 0s}
+    steps:
+      - {name: drop, delete: ['m[1]']}
+      - {name: back, apply: ['m[1]']}
   hold:
     steps:
       - {name: held, interruptible: true, timeout: 10m, wait: {until: refs.broken is defined}}
@@ -175,6 +201,8 @@ impl Explored {
 struct Explorer {
     events: Vec<Event>,
     seen: HashSet<u64>,
+    /// The worlds since something else than a decision has happened.
+    decided: Vec<u64>,
     explored: Explored,
 }
 
@@ -190,15 +218,23 @@ impl Explorer {
         world.settle();
         assert!(matches!(world.decide().verdict, Verdict::Ready { .. }), "{:?}", world.decide().verdict);
         world.quick = false;
-        let mut explorer =
-            Self { events: events.to_vec(), seen: HashSet::new(), explored: Explored::default() };
+        let mut explorer = Self {
+            events: events.to_vec(),
+            seen: HashSet::new(),
+            decided: Vec::new(),
+            explored: Explored::default(),
+        };
         let all = (1u32 << events.len()) - 1;
         explorer.visit(world, all, &mut Vec::new());
         explorer.explored
     }
 
     fn visit(&mut self, world: World, left: u32, trace: &mut Vec<String>) {
-        if !self.seen.insert(key_of(&world, left)) {
+        let key = key_of(&world, left);
+        if !self.seen.insert(key) {
+            if self.decided.contains(&key) {
+                comes_to_rest(world, trace);
+            }
             return;
         }
         self.explored.worlds += 1;
@@ -207,17 +243,9 @@ impl Explorer {
         if world.runs.runs.values().filter(is_first).count() > MOST_RUNS {
             told(&world, "runs are started again and again", trace);
         }
-        let mut moved = false;
-        let mut next = |explorer: &mut Self, what: String, world: World, left: u32| {
-            explorer.explored.steps += 1;
-            trace.push(what);
-            explorer.visit(world, left, trace);
-            trace.pop();
-        };
         let decision = world.decide();
-        let wake = decision.again;
-        if !decision.actions.is_empty() {
-            moved = true;
+        let has_decided = !decision.actions.is_empty();
+        if has_decided {
             let mut world = world.clone();
             world.log.clear();
             let writes: Vec<String> = decision.actions.iter().filter_map(brief).collect();
@@ -230,8 +258,31 @@ impl Explorer {
             if was_new && !is_new(&world) {
                 told(&world, "a child has the old target again", trace);
             }
-            next(self, format!("{} {}", world.log.join(", "), writes.join(", ")), world, left);
+            self.decided.push(key);
+            self.next(format!("{} {}", world.log.join(", "), writes.join(", ")), world, left, trace);
+            self.decided.pop();
         }
+        // What else happens begins another chain of decisions.
+        let decided = std::mem::take(&mut self.decided);
+        self.happen(world, left, trace, (has_decided, decision.again, &decision.verdict));
+        self.decided = decided;
+    }
+
+    fn next(&mut self, what: String, world: World, left: u32, trace: &mut Vec<String>) {
+        self.explored.steps += 1;
+        trace.push(what);
+        self.visit(world, left, trace);
+        trace.pop();
+    }
+
+    /// What happens beside the decision of the manager.
+    fn happen(
+        &mut self,
+        world: World,
+        left: u32,
+        trace: &mut Vec<String>,
+        (mut moved, wake, verdict): (bool, Option<Duration>, &Verdict),
+    ) {
         let starting = |observed: &Observed| observed.readiness != Readiness::Ready;
         if world.objects.values().any(starting) {
             moved = true;
@@ -239,13 +290,15 @@ impl Explorer {
             for object in world.objects.values_mut() {
                 object.readiness = Readiness::Ready;
             }
-            next(self, "ready".into(), world, left);
+            self.next("ready".into(), world, left, trace);
         }
         for (index, event) in self.events.clone().into_iter().enumerate() {
             let bit = 1 << index;
             let is_possible = match event {
                 Event::Mend => !world.foreign.is_empty(),
+                Event::Accept => world.runs.refuses.is_some(),
                 Event::Calm => world.instance["spec"]["alarm"] == true,
+                Event::Air => world.instance["spec"]["smoke"] == true,
                 // An edit back comes after the edit.
                 Event::Size(_) => self.events[..index]
                     .iter()
@@ -256,22 +309,20 @@ impl Explorer {
             if left & bit != 0 && is_possible {
                 let mut world = world.clone();
                 happen(&mut world, event);
-                next(self, format!("{event:?}"), world, left & !bit);
+                self.next(format!("{event:?}"), world, left & !bit, trace);
             }
         }
         if moved {
             return;
         }
-        if let Some(wake) =
-            wake.filter(|_| has_open(&world) || !matches!(decision.verdict, Verdict::Ready { .. }))
-        {
-            let mut world = world.clone();
+        if let Some(wake) = wake.filter(|_| has_open(&world) || !matches!(verdict, Verdict::Ready { .. })) {
+            let mut world = world;
             world.now += wake;
-            return next(self, format!("{wake:?} pass"), world, left);
+            return self.next(format!("{wake:?} pass"), world, left, trace);
         }
         if left == 0 {
             self.explored.ends += 1;
-            self.end(world, &decision.verdict, trace);
+            self.end(world, verdict, trace);
         }
     }
 
@@ -320,6 +371,18 @@ impl Explorer {
             }
         }
     }
+}
+
+/// Checks that decisions alone do not lead to each other without end.
+fn comes_to_rest(mut world: World, trace: &[String]) {
+    for _ in 0..100 {
+        let decision = world.decide();
+        if decision.actions.is_empty() {
+            return;
+        }
+        world.carry_out(decision.actions, decision.target_changes);
+    }
+    told(&world, "decisions never come to rest", trace);
 }
 
 fn told(world: &World, why: &str, trace: &[String]) -> ! {
@@ -386,8 +449,17 @@ fn happen(world: &mut World, event: Event) {
                 run["spec"]["cancel"] = true.into();
             }
         }
+        Event::Delete => {
+            let mut runs = world.runs.runs.iter();
+            let active = runs.find(|(_, run)| run["status"]["phase"] == "Running");
+            if let Some(name) = active.map(|(name, _)| name.clone()) {
+                world.store().delete(&name);
+            }
+        }
         Event::Alarm => edit(world, "alarm", true.into()),
         Event::Calm => edit(world, "alarm", false.into()),
+        Event::Smoke => edit(world, "smoke", true.into()),
+        Event::Air => edit(world, "smoke", false.into()),
         Event::Break => {
             let value = Arc::new(json!({"metadata": {"name": "broken", "namespace": "n"}}));
             world.foreign.push(Arc::new(Referred {
@@ -399,6 +471,20 @@ fn happen(world: &mut World, event: Event) {
         }
         Event::Mend => world.foreign.clear(),
         Event::Restart => world.restart(),
+        Event::Refuse => world.store().refuses = Some(|action| changes_plan_run(action, None)),
+        Event::RefuseOne => world.store().refuses = Some(|action| changes_plan_run(action, Some(URGENT))),
+        Event::Accept => world.store().refuses = None,
+    }
+}
+
+/// Whether an action writes a PlanRun, of that name if there is one. What goes to the memory instead is no such write.
+fn changes_plan_run(action: &RunAction, name: Option<&str>) -> bool {
+    match action {
+        RunAction::If { then, .. } => changes_plan_run(then, name),
+        RunAction::Store { memory: None, run, .. }
+        | RunAction::Show(run, _)
+        | RunAction::Change(RunObject::PlanRun, run, _) => name.is_none_or(|name| run.name == name),
+        _ => false,
     }
 }
 
@@ -434,7 +520,7 @@ fn key_of(world: &World, left: u32) -> u64 {
             other => drop(write!(text, "{other},")),
         }
     }
-    let mut text = format!("{left} {}", world.foreign.len());
+    let mut text = format!("{left} {} {}", world.foreign.len(), world.runs.refuses.is_some());
     strip(&world.instance["spec"], &mut text);
     strip(&world.instance["metadata"]["annotations"], &mut text);
     for (name, object) in &world.objects {
@@ -448,6 +534,10 @@ fn key_of(world: &World, left: u32) -> u64 {
     for (name, run) in &world.runs.runs {
         text.push_str(name);
         strip(run, &mut text);
+        let uid = run["metadata"]["uid"].as_str().unwrap();
+        for subject in [uid, &metadata_of(uid)] {
+            let _ = write!(text, "{} ", world.state.refused_run(subject, world.now).is_some());
+        }
     }
     strip(world.runs.state.as_ref().unwrap_or(&Value::Null), &mut text);
     let mut hasher = DefaultHasher::new();
@@ -476,28 +566,24 @@ fn pool(size: u64, all: bool) -> Vec<Vec<Event>> {
         pool.push(vec![Event::Request("backup")]);
         pool.push(vec![Event::Restart]);
         pool.push(vec![Event::Lose(0), Event::Lose(0)]);
+        pool.push(vec![Event::Delete]);
+        pool.push(vec![Event::Smoke, Event::Air]);
     }
     pool
 }
 
-/// Explores choices of that many lists of events from the pool, with a thread for each processor: one of each `stride`, after the
-/// first `skipped`.
-fn explore_choices(
-    resource: &str,
-    size: u64,
-    pool: &[Vec<Event>],
-    choices: u32,
-    (skipped, stride): (usize, usize),
-) -> Explored {
-    let chosen = (0u32..1 << pool.len()).filter(|chosen| chosen.count_ones() == choices);
-    let chosen: Vec<Vec<Event>> = chosen
-        .skip(skipped)
-        .step_by(stride)
-        .map(|chosen| {
-            let lists = pool.iter().enumerate().filter(|(index, _)| chosen & (1 << index) != 0);
-            lists.flat_map(|(_, events)| events.clone()).collect()
-        })
-        .collect();
+/// All choices of that many lists of events from the pool.
+fn choices(pool: &[Vec<Event>], count: u32) -> impl Iterator<Item = Vec<Event>> {
+    let chosen = (0u32..1 << pool.len()).filter(move |chosen| chosen.count_ones() == count);
+    chosen.map(|chosen| {
+        let lists = pool.iter().enumerate().filter(|(index, _)| chosen & (1 << index) != 0);
+        lists.flat_map(|(_, events)| events.clone()).collect()
+    })
+}
+
+/// Explores these choices of events, with a thread for each processor.
+fn explore_all(resource: &str, size: u64, chosen: impl Iterator<Item = Vec<Event>>) -> Explored {
+    let chosen: Vec<Vec<Event>> = chosen.collect();
     let next = AtomicUsize::new(0);
     let explore = || {
         let mut total = Explored::default();
@@ -525,17 +611,43 @@ fn explore_choices(
 #[test]
 fn no_interleaving_of_runs_deadlocks_or_forgets_a_loss() {
     let sweep = std::env::var("OPERETTA_SWEEP").unwrap_or_default();
-    let choices = match &*sweep {
+    let count = match &*sweep {
         "0" => 1,
         "3" => 3,
         _ => 2,
     };
-    let (ends, resumed) = if choices == 1 { (10, 0) } else { (200, 10) };
+    let (ends, resumed) = if count == 1 { (10, 0) } else { (200, 10) };
     for (number, (resource, size)) in [(CAREFUL, 3), (RESOURCE, 2)].into_iter().enumerate() {
         let pool = pool(size, !matches!(&*sweep, "" | "0"));
-        let part = if sweep.is_empty() { (number, 2) } else { (0, 1) };
-        let explored = explore_choices(resource, size, &pool, choices, part);
-        eprintln!("{size} members, {choices} of {}: {explored:?}", pool.len());
+        let (skipped, stride) = if sweep.is_empty() { (number, 2) } else { (0, 1) };
+        let chosen = choices(&pool, count).skip(skipped).step_by(stride);
+        let explored = explore_all(resource, size, chosen);
+        eprintln!("{size} members, {count} of {}: {explored:?}", pool.len());
         assert!(explored.ends > ends && explored.resumed >= resumed, "{explored:?}");
     }
+}
+
+/// The API server refuses the writes of all PlanRuns, or those of a requested one that goes first, from any moment to any other, with
+/// some lists of other events. `OPERETTA_SWEEP=1`: with each of more lists; `3`: with each two of those.
+#[test]
+fn no_refused_write_deadlocks_runs_or_forgets_a_loss() {
+    let sweep = std::env::var("OPERETTA_SWEEP").unwrap_or_default();
+    let (count, stride) = match &*sweep {
+        "3" => (2, 1),
+        "1" => (1, 1),
+        _ => (1, 3),
+    };
+    let one = [Event::Request(URGENT), Event::RefuseOne, Event::Accept];
+    let mut total = Explored::default();
+    for refusal in [&[Event::Refuse, Event::Accept][..], &one] {
+        for (number, (resource, size)) in [(CAREFUL, 3), (RESOURCE, 2)].into_iter().enumerate() {
+            let mut pool = pool(size, !matches!(&*sweep, "" | "0"));
+            pool.retain(|events| !events.iter().any(|event| refusal.contains(event)));
+            let chosen = choices(&pool, count).skip(number).step_by(stride);
+            let explored = explore_all(resource, size, chosen.map(|events| [&events[..], refusal].concat()));
+            eprintln!("{size} members, {count} of {} and {refusal:?}: {explored:?}", pool.len());
+            total.add(&explored);
+        }
+    }
+    assert!(total.ends > 100, "{total:?}");
 }
