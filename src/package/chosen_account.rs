@@ -12,8 +12,8 @@ use crate::diag::{Location, Source, Span};
 use crate::template::{Engine, Position, Taint, TaintScope, TaintTree, Text};
 
 /// Variables that a user of an instance sets. The name of the instance is not among them: it is a part of most names.
-const OF_USERS: [&str; 10] =
-    ["instance", "spec", "labels", "annotations", "refs", "record", "previous", "retained", "run", "outputs"];
+pub(super) const OF_USERS: [&str; 9] =
+    ["instance", "spec", "labels", "refs", "record", "previous", "retained", "run", "outputs"];
 
 /// The files of a resource that let a user of an instance choose the account of pods. `positions`: where values are in their documents.
 pub(super) fn choosers<'r>(

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::crds::{INSTANCE_STATE, PLAN_RUN};
 use super::ended::{Ended, ended};
 use super::request::Request;
-use super::run::{DELETE_CHILD, Of, PRUNABLE, Phase, PlanRun, RunStatus};
+use super::run::{Of, PRUNABLE, Phase, PlanRun, RunStatus};
 use crate::api::{ApiKind, ObjectRef};
 
 /// The type of an object that belongs to runs.
@@ -178,27 +178,6 @@ pub enum RunAction {
 }
 
 impl RunAction {
-    /// What the action writes, if no other depends on it: if the API server refuses it, the others are carried out, and it is
-    /// tried again later. Without the memory of the instance, or the origin of a run, nothing is done.
-    pub fn subject(&self) -> Option<String> {
-        match self {
-            Self::If { then, .. } => then.subject(),
-            Self::Create(RunObject::PlanRun, body) if body["spec"]["plan"] != DELETE_CHILD => {
-                Some(new_run(body["spec"]["plan"].as_str().unwrap_or_default()))
-            }
-            Self::Create(RunObject::PlanRun | RunObject::Job, body) => {
-                Some(format!("a new {} {}", body["kind"], body["metadata"]["name"]))
-            }
-            Self::Store { memory: Some(_), .. } => None,
-            Self::Store { run, .. } => Some(run.uid.clone()),
-            // The next state may go to the memory.
-            Self::Show(run, _) => Some(format!("{} shown", run.uid)),
-            Self::Change(_, object, _) => Some(metadata_of(&object.uid)),
-            Self::Delete(_, object) => Some(format!("{} deleted", object.uid)),
-            _ => None,
-        }
-    }
-
     /// Stores the next state of a run.
     pub(crate) fn store(run: &PlanRun, status: &RunStatus, intents: Vec<(CallKey, Request)>) -> Self {
         let status = &RunStatus { sequence: status.sequence + 1, ..status.clone() };
@@ -211,16 +190,6 @@ impl RunAction {
             ended: (run.spec.plan.clone(), ended(run, status)),
         }
     }
-}
-
-/// See [`RunAction::subject`].
-pub(crate) fn new_run(plan: &str) -> String {
-    format!("a new run of {plan}")
-}
-
-/// See [`RunAction::subject`]. The API server may refuse changes of an object, and take its status.
-pub(crate) fn metadata_of(uid: &str) -> String {
-    format!("{uid} metadata")
 }
 
 /// A write of the memory of an instance, under the resourceVersion of its `InstanceState`, which is created

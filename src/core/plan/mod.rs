@@ -48,16 +48,17 @@ mod start;
 mod step_state;
 mod stopwatch;
 mod stored_number;
+mod subject;
 mod world;
 
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub(crate) use action::reference;
 pub use action::{
     CallKey, Guard, JobEnd, RunAction, RunEvent, RunObject, RunRef, SecretOutputs, StateWrite,
     approval_patch, plan_run_kind, run_request,
 };
-pub(crate) use action::{metadata_of, new_run, reference};
 pub use advance::MAX_STEPS;
 pub use advance::{REMAINING, SHOWN_AFTER, advance, releases};
 pub use answers::note_answers;
@@ -89,6 +90,7 @@ pub use select::{Change, DEPLOY, Selected, has_rollouts, rollout_children, selec
 pub use start::{Start, answered, resumed, retried, started};
 pub use step_state::{AttemptObject, LoopItem, StepPhase, StepState};
 pub use stopwatch::Stopwatch;
+pub use subject::Subject;
 pub use world::{
     CallState, ClusterView, Job, JobResult, JobState, LiveSecret, MemberState, OtherRun, PodQuery, Reply,
     World,

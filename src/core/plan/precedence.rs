@@ -12,7 +12,6 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::action::{metadata_of, new_run};
 use super::condition::ConditionState;
 use super::history::sorted;
 use super::member::Member;
@@ -23,6 +22,7 @@ use super::protection::Protection;
 use super::repeat::Repeating;
 use super::run::{Cause, Known, Phase, PlanRun, RunStatus};
 use super::select::Selected;
+use super::subject::Subject;
 use crate::package::plan::{Concurrency, Event, Plan};
 
 /// The reason of a rollout that waited for approval when another revision of the package became active.
@@ -80,7 +80,7 @@ pub struct Situation<'a> {
     /// What is wrong with the parameters of a request, against the schema of its plan.
     pub wrong_params: &'a dyn Fn(&Plan, &Value) -> Option<String>,
     /// Whether the API server has refused a write with that subject a moment ago: see [`super::RunAction::subject`].
-    pub is_refused: &'a dyn Fn(&str) -> bool,
+    pub is_refused: &'a dyn Fn(&Subject) -> bool,
     /// Whether the API server checks who requests and answers runs.
     pub protection: &'a Protection,
     /// The time of day.
@@ -141,6 +141,21 @@ pub enum RunWrite {
         /// Its last status.
         status: Box<RunStatus>,
     },
+}
+
+impl RunWrite {
+    /// The run that the write is for, and what it changes, if no other depends on it.
+    pub fn subject(&self, runs: &[PlanRun]) -> Option<(&str, Subject)> {
+        let of = |name: &String, subject: fn(String) -> Subject| {
+            Some(subject(runs.iter().find(|run| run.name == *name)?.uid.clone()))
+        };
+        match self {
+            Self::Create(new) => Some((&new.name, Subject::NewRun(new.plan.clone()))),
+            Self::Status { run, .. } => Some((run, of(run, Subject::State)?)),
+            Self::Take { run } => Some((run, of(run, Subject::Object)?)),
+            Self::Register { .. } | Self::StartInner(_) | Self::EndGone { .. } => None,
+        }
+    }
 }
 
 /// How the cleanup of an instance stands.
@@ -272,14 +287,8 @@ impl<'a> Rules<'a> {
 
     /// Writes something, unless the API server has refused it a moment ago: nothing else waits for it.
     fn propose(&mut self, write: RunWrite) {
-        let uid = |name: &String| self.runs.iter().find(|run| run.name == *name).map(|run| run.uid.clone());
-        let subject = match &write {
-            RunWrite::Create(new) => Some(new_run(&new.plan)),
-            RunWrite::Status { run, .. } => uid(run),
-            RunWrite::Take { run } => uid(run).map(|uid| metadata_of(&uid)),
-            RunWrite::Register { .. } | RunWrite::StartInner(_) | RunWrite::EndGone { .. } => None,
-        };
-        let is_refused = subject.is_some_and(|subject| (self.situation.is_refused)(&subject));
+        let subject = write.subject(self.situation.runs);
+        let is_refused = subject.is_some_and(|(_, subject)| (self.situation.is_refused)(&subject));
         let list = if is_refused { &mut self.agenda.refused } else { &mut self.agenda.writes };
         list.push(write);
     }
@@ -289,7 +298,9 @@ impl<'a> Rules<'a> {
     fn is_held(&self, run: &PlanRun) -> bool {
         let goes_first =
             matches!(cause_of(run, self.situation.runs), Cause::Loss | Cause::Condition | Cause::Cleanup);
-        run.phase() != Phase::Running && !goes_first && (self.situation.is_refused)(&run.uid)
+        run.phase() != Phase::Running
+            && !goes_first
+            && (self.situation.is_refused)(&Subject::State(run.uid.clone()))
     }
 
     /// Ends an active run, after what it has in flight is settled.

@@ -7,7 +7,10 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::objects::{API, GROUP, Owner, account, begins_with, is_changed, labels, role_of_revision};
+use super::objects::{
+    API, GROUP, Owner, account, begins_with, is_changed, labels, role_of_bindings, role_of_revision,
+    roles_of_manager,
+};
 use super::part::Part;
 use crate::package::store::objects::REVISION;
 
@@ -21,8 +24,8 @@ pub struct InUse {
     pub left: BTreeSet<(String, String)>,
     /// The namespaces whose instances are served; `None` is all.
     pub namespaces: Option<BTreeSet<String>>,
-    /// The active revision, and the roles of the manager that it brings.
-    pub active: Option<(String, BTreeSet<String>)>,
+    /// The name of the active revision.
+    pub active: Option<String>,
 }
 
 /// The objects that exist.
@@ -67,6 +70,10 @@ struct Role<'a> {
 }
 
 impl<'a> Role<'a> {
+    fn name(&self) -> Option<&'a str> {
+        self.object["metadata"]["name"].as_str()
+    }
+
     fn created(&self) -> Option<&'a str> {
         self.object["metadata"]["creationTimestamp"].as_str()
     }
@@ -107,7 +114,7 @@ pub fn changes(package: &str, manager_namespace: &str, in_use: &InUse, found: &F
         json!([{"kind": "ServiceAccount", "name": account(package), "namespace": manager_namespace}]);
     let mut wanted = Vec::new();
     for role in roles.iter().filter(|role| bound.contains(role.revision)) {
-        let name = role.object["metadata"]["name"].as_str().unwrap_or_default();
+        let name = role.name().unwrap_or_default();
         let Some(part) = &role.part else { continue };
         let mut add = |namespace: Option<&str>| {
             let mut labels = labels(package);
@@ -154,27 +161,41 @@ pub fn changes(package: &str, manager_namespace: &str, in_use: &InUse, found: &F
         !is_needed && role.created().is_some_and(|created| created < found.old.as_str())
     };
     let orphaned = roles.iter().filter(is_orphaned).map(|role| role.object.clone()).collect();
-    let gone = in_use.active.as_ref().map(|active| gone(active, &roles, found)).unwrap_or_default();
     bound.retain(|revision| roles.iter().any(|role| role.revision == revision));
-    let name = |role: &Role<'_>| role.object["metadata"]["name"].as_str().map(str::to_owned);
+    // As `operetta rbac` prints them.
+    let is_of_package = |binding: &Value| {
+        let mut subjects = binding["subjects"].as_array().into_iter().flatten();
+        binding["metadata"]["labels"][REVISION].is_null()
+            && Owner::of(binding) == ours
+            && subjects.any(|subject| subject["name"] == account(package))
+    };
+    let borrows = !bound.is_empty() && !found.bindings.iter().any(is_of_package);
+    let gone =
+        in_use.active.as_ref().map(|active| gone(package, active, &roles, borrows)).unwrap_or_default();
+    let name = |role: &Role<'_>| role.name().map(str::to_owned);
     let is_in_use = |role: &&Role<'_>| in_use.revisions.contains(role.revision);
     let changed =
         roles.iter().filter(is_in_use).filter(|role| is_changed(role.object)).filter_map(name).collect();
     Changes { bound, replace, apply, delete, orphaned, gone, changed }
 }
 
-/// Which roles of the active revision do not exist. A revision that has none at all has its rights from elsewhere.
-fn gone(
-    (revision, needed): &(String, BTreeSet<String>),
-    roles: &[Role<'_>],
-    found: &Found,
-) -> BTreeSet<String> {
-    if !roles.iter().any(|role| role.revision == revision) {
+/// Which roles of the active revision do not exist. One that has none at all has its rights from elsewhere, unless it borrows those of
+/// other revisions: a review of the account's rights would count them, and they are taken back when nothing uses their revisions.
+fn gone(package: &str, revision: &str, roles: &[Role<'_>], borrows: bool) -> BTreeSet<String> {
+    let there: BTreeSet<&str> =
+        roles.iter().filter(|role| role.revision == revision).filter_map(Role::name).collect();
+    if there.is_empty() && !borrows {
         return BTreeSet::new();
     }
-    let names = found.roles.iter().filter_map(|role| role["metadata"]["name"].as_str());
-    let there: BTreeSet<&str> = names.collect();
-    needed.iter().filter(|name| !there.contains(name.as_str())).cloned().collect()
+    let mut needed = roles_of_manager(package, revision);
+    // The one by which the roles are deleted names them all.
+    let listing = roles.iter().find(|role| role.name() == Some(&role_of_bindings(package, revision)));
+    let rules = listing.into_iter().flat_map(|role| role.object["rules"].as_array().into_iter().flatten());
+    let named = rules.filter(|rule| rule["resources"][0] == "clusterroles");
+    let named = named.flat_map(|rule| rule["resourceNames"].as_array().into_iter().flatten());
+    needed.extend(named.filter_map(Value::as_str).map(str::to_owned));
+    needed.retain(|name| !there.contains(name.as_str()));
+    needed
 }
 
 /// The role of a revision of the package, if the object is one.
@@ -301,16 +322,30 @@ mod tests {
         found.old = "2026-01-01".into();
         assert_eq!(orphaned(&found), [""; 0]);
         // The active revision lacks a role that no review of the account's rights misses.
-        let needed =
-            ["operetta:web:aaaaaaaaaa:instances", "operetta:web:aaaaaaaaaa:bindings"].map(str::to_owned);
-        let active = |revision: &str| InUse {
-            active: Some((revision.to_owned(), needed.clone().into())),
-            ..in_use(&[revision])
+        let gone = |revisions: &[&str], found: &Found| -> Vec<String> {
+            let in_use = InUse { active: Some(revisions[0].to_owned()), ..in_use(revisions) };
+            let gone = changes("web", "sys", &in_use, found).gone;
+            gone.into_iter().map(|name| name.replace("operetta:web:", "")).collect()
         };
-        let gone = changes("web", "sys", &active(A), &found).gone;
-        assert_eq!(gone, BTreeSet::from(["operetta:web:aaaaaaaaaa:bindings".to_owned()]));
-        // One without roles has its rights from elsewhere.
-        assert!(changes("web", "sys", &active("web-cccccccccc"), &found).gone.is_empty());
+        assert_eq!(gone(&[A], &found), ["aaaaaaaaaa:bindings"]);
+        // That one names the others.
+        let mut listing = role(A, ":bindings", "2026-01-01", "clusterroles");
+        listing["rules"][0]["resourceNames"] = ["", ":in:sys", ":instances", ":cluster"]
+            .map(|suffix| format!("operetta:web:aaaaaaaaaa{suffix}"))
+            .into();
+        found.roles.push(listing);
+        assert_eq!(gone(&[A], &found), ["aaaaaaaaaa:cluster"]);
+        // One without roles has its rights from elsewhere, but not from another revision.
+        let other = "web-cccccccccc";
+        assert_eq!(gone(&[other], &found), [""; 0]);
+        assert_eq!(gone(&[other, A], &found), ["cccccccccc:bindings", "cccccccccc:instances"]);
+        let mut of_package =
+            json!({"metadata": {"labels": labels("web")}, "subjects": [{"name": "operetta"}]});
+        found.bindings.push(of_package.clone());
+        assert_eq!(gone(&[other, A], &found).len(), 2, "the manager may act as the account");
+        of_package["subjects"][0]["name"] = "operetta-web".into();
+        found.bindings.push(of_package);
+        assert_eq!(gone(&[other, A], &found), [""; 0], "what `operetta rbac` prints is applied");
     }
 
     #[test]

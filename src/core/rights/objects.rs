@@ -205,10 +205,9 @@ fn digest_of_rules(role: &Value) -> String {
 
 /// The names of the `ClusterRole`s of the manager that a revision of a package brings. No review of the account's rights misses
 /// them.
-pub fn roles_of_manager(package: &Package) -> BTreeSet<String> {
-    let revision = store::name(&package.name, &package.digest);
-    let role = role_of_revision(&package.name, &revision);
-    [format!("{role}:instances"), role_of_bindings(&package.name, &revision)].into()
+pub fn roles_of_manager(package: &str, revision: &str) -> BTreeSet<String> {
+    let instances = format!("{}:instances", role_of_revision(package, revision));
+    [instances, role_of_bindings(package, revision)].into()
 }
 
 /// The name of the `ClusterRole` by which the manager binds the roles of a revision, and deletes them: each revision that has roles

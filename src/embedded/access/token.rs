@@ -32,7 +32,7 @@ pub(crate) struct Token {
 
 impl Api {
     /// Sets the secret from which tokens of `ServiceAccount`s follow, before the API is served to other processes. Without it the same
-    /// requests get the same tokens, and whoever makes the requests elsewhere learns the tokens.
+    /// requests get the same tokens in every API, so anyone who sends them to another API knows the tokens of this one.
     pub fn set_token_key(&mut self, key: String) {
         self.token_key = key;
     }

@@ -14,6 +14,7 @@ mod certificates;
 mod dry_run;
 mod immutable;
 mod instance;
+mod job;
 mod proof;
 mod reclaim;
 mod recreate;

@@ -10,24 +10,18 @@ use super::super::index::InstanceKey;
 use super::super::own_namespace;
 use super::super::registry::Registered;
 use super::{Executor, NOTES};
-use crate::api::{ApiKind, CallError, Class, Gvk, controller_uid};
+use crate::api::{ApiKind, CallError, Class, Gvk};
 use crate::children::plans::Call;
 use crate::children::{ActionOutcome, names};
 use crate::clock::Instant;
 use crate::cluster::{Cluster, Propagation};
 use crate::plan::{
-    CallKey, DELETE_CHILD, Guard, JobEnd, JobResult, PatchRequest, Reply, Request, RunAction, RunEvent,
-    RunObject, RunRef, StateWrite, request::CallFailure,
+    CallKey, DELETE_CHILD, Guard, PatchRequest, Reply, Request, RunAction, RunEvent, RunObject, RunRef,
+    StateWrite, request::CallFailure,
 };
-use crate::printable;
 
 /// From when on a webhook that does not answer keeps an instance from other work. It is not asked again for ten times as long.
 const SLOW: Duration = Duration::from_secs(1);
-
-/// How many lines of a failed Job's log are shown.
-const LOG_LINES: u32 = 10;
-/// The most bytes of a log that are shown.
-const LOG_BYTES: usize = 1_000;
 
 impl Executor {
     /// Carries out the actions of runs, one after another. Stops at the first whose precondition does not
@@ -64,6 +58,7 @@ impl Executor {
                     let error = if is_slow { error.after(begun.elapsed() * 10) } else { error };
                     outcomes.push(ActionOutcome::RunRefused(subject, error));
                     if is_slow {
+                        outcomes.push(ActionOutcome::WebhookSlow);
                         return Ok(());
                     }
                 }
@@ -530,66 +525,6 @@ impl Executor {
                 Err(CallFailure::Refused(error.to_string()))
             }
             Err(error) => Err(CallFailure::TryAgain(error.to_string(), error.asked_to_wait())),
-        }
-    }
-
-    /// Reads the result of a finished Job, beside the queue.
-    fn read_job(self: &Arc<Self>, key: &InstanceKey, registered: &Arc<Registered>, job: RunRef, end: JobEnd) {
-        if !self.effects.calls.begin_job(key, &job.uid) {
-            return;
-        }
-        let (shared, key, registered) = (Arc::clone(self), key.clone(), Arc::clone(registered));
-        tokio::spawn(async move {
-            let cluster = shared.effects.for_children(&registered);
-            match job_result(&cluster, &job, end).await {
-                Ok(result) => shared.effects.calls.set_job(&key, &job.uid, result),
-                Err(error) => {
-                    warn!(instance = %key, job = %job.name, %error, "the pods of a Job cannot be read; trying again");
-                    tokio::time::sleep(error.asked_to_wait().unwrap_or(RETRY)).await;
-                    shared.effects.calls.forget_job(&key, &job.uid);
-                }
-            }
-            shared.queue.add(key);
-        });
-    }
-}
-
-/// How long until the pods of a Job are read again.
-const RETRY: Duration = Duration::from_secs(2);
-
-/// The result of a finished Job.
-async fn job_result(cluster: &Cluster, job: &RunRef, end: JobEnd) -> Result<JobResult, CallError> {
-    let pod = ApiKind::built_in("v1", "Pod");
-    let selector = format!("batch.kubernetes.io/controller-uid={}", job.uid);
-    let mut pods = cluster.list(&pod, Some(&job.namespace), &selector).await?;
-    pods.retain(|pod| controller_uid(pod) == Some(&job.uid));
-    pods.sort_by_key(|pod| pod["metadata"]["creationTimestamp"].as_str().unwrap_or_default().to_owned());
-    let message_in = |pod: &Value, field: &str| {
-        let containers = pod["status"][field].as_array().cloned().unwrap_or_default();
-        let text = |status: &Value| {
-            status["state"]["terminated"]["message"].as_str().map(str::trim).map(str::to_owned)
-        };
-        containers.iter().filter_map(text).find(|text| !text.is_empty())
-    };
-    let message = |pod: &Value| message_in(pod, "containerStatuses");
-    match end {
-        JobEnd::Completed => {
-            let succeeded = pods.iter().rev().find(|pod| pod["status"]["phase"] == "Succeeded");
-            Ok(JobResult::Completed(succeeded.and_then(message)))
-        }
-        JobEnd::Failed(reason) => {
-            let Some(last) = pods.last() else { return Ok(JobResult::Failed(reason)) };
-            // After a failed init container the others have not started.
-            let told =
-                if let Some(message) = message(last).or_else(|| message_in(last, "initContainerStatuses")) {
-                    message
-                } else {
-                    let name = last["metadata"]["name"].as_str().unwrap_or_default();
-                    cluster.log(&job.namespace, name, LOG_LINES).await.unwrap_or_default()
-                };
-            let told = printable::sentence(told.trim());
-            let told = told.get(told.len().saturating_sub(LOG_BYTES)..).unwrap_or(&told);
-            Ok(JobResult::Failed(if told.is_empty() { reason } else { format!("{reason}: {told}") }))
         }
     }
 }

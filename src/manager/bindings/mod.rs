@@ -45,7 +45,8 @@ struct Bound {
     offered: BTreeSet<String>,
     /// The last input that was carried out completely.
     last: Option<(InUse, Vec<String>)>,
-    /// When the API server is asked for the rights once more after a change by others: its authorizer learns of it a moment later.
+    /// When the API server is asked for the rights once more after a change by others, or after something was taken back: its authorizer
+    /// learns of it a moment later.
     ask_again: Option<Instant>,
     granted: Granted,
 }
@@ -85,6 +86,8 @@ struct How {
 /// What one look at the objects of a package has led to.
 struct Round {
     granted: Granted,
+    /// Whether something was taken back.
+    has_taken_back: bool,
     /// Whether nothing is left to be tried again.
     is_done: bool,
 }
@@ -180,6 +183,9 @@ impl Bindings {
             let how = How { deletes: true, waits: bound.granted.refused.is_empty() };
             match self.carry_out(means, package, &wanted.0, how).await {
                 Ok(round) => {
+                    if round.has_taken_back {
+                        bound.ask_again = Some(Instant::now() + KNOWN);
+                    }
                     bound.granted = round.granted;
                     bound.last = round.is_done.then_some(wanted);
                 }
@@ -253,7 +259,7 @@ impl Bindings {
         for binding in &changes.replace {
             has_changed |= work.delete(binding, "it binds another role").await;
         }
-        let mut granted = Vec::new();
+        let (mut granted, mut has_taken_back) = (Vec::new(), false);
         let until = Instant::now() + if how.waits { KNOWN } else { Duration::ZERO };
         let mut failed = BTreeSet::new();
         for (binding, role) in &changes.apply {
@@ -270,20 +276,24 @@ impl Bindings {
         if how.deletes {
             // A binding elsewhere is kept until the one that takes its place is there.
             for binding in changes.delete.iter().filter(|binding| !failed.contains(text(binding, "name"))) {
-                has_changed |= work.delete(binding, "nothing uses its revision").await;
+                has_taken_back |= work.delete(binding, "nothing uses its revision").await;
             }
             delete_roles(work.cluster, package, &changes.orphaned).await.unwrap_or_else(|error| {
                 warn!(%package, %error, "roles of revisions that are gone cannot be deleted");
             });
         }
-        if has_changed || !granted.is_empty() {
+        if has_changed || has_taken_back || !granted.is_empty() {
             reviews.forget(package);
         }
         let Work { refused, is_done, .. } = work;
         let named =
             |names: BTreeSet<String>| names.iter().map(|name| format!("ClusterRole {name}")).collect();
         let (gone, changed) = (named(changes.gone), named(changes.changed));
-        Ok(Round { granted: Granted { revisions: changes.bound, refused, gone, changed }, is_done })
+        Ok(Round {
+            granted: Granted { revisions: changes.bound, refused, gone, changed },
+            has_taken_back,
+            is_done,
+        })
     }
 }
 

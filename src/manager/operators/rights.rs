@@ -14,7 +14,6 @@ use crate::manager::rights;
 use crate::manager::scheduler::{Key, Outcome};
 use crate::operators::MissingRights;
 use crate::package::Package;
-use crate::rights::roles_of_manager;
 
 impl OperatorReconciler {
     /// Grants the account the rights of the revisions in use, and takes back others.
@@ -29,7 +28,7 @@ impl OperatorReconciler {
         let mut in_use = rights::in_use(&self.store, &active.name);
         in_use.revisions.insert(revision_name(active));
         in_use.revisions.extend(fleet.recorded());
-        in_use.active = Some((revision_name(active), roles_of_manager(active)));
+        in_use.active = Some(revision_name(active));
         let next = view.next.as_deref().map(revision_name);
         let next = [object["spec"]["revision"].as_str(), next.as_deref()];
         let mut reasons = self.store.settings.missing(&active.name);

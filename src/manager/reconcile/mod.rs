@@ -52,7 +52,7 @@ enum Next {
     /// A run has moved on. Another decision.
     RunMoved,
     /// A call for a run has waited for an admission webhook in vain. Another decision about the rest.
-    WebhookFailed,
+    WebhookSlow,
     /// The end of the reconcile.
     End(Outcome),
 }
@@ -105,7 +105,7 @@ impl InstanceReconciler {
         let mut large_permit: Option<Permit> = None;
         let mut decisions = 0;
         let mut has_run_moved = false;
-        let mut has_webhook_failed = false;
+        let mut was_webhook_slow = false;
         let mut needs_accepted_key = false;
         while decisions < MAX_DECISIONS {
             // Events of our own writes arrive during the reconcile. The snapshot below includes them.
@@ -151,8 +151,8 @@ impl InstanceReconciler {
                 Next::Decide => {}
                 Next::RunMoved => has_run_moved = true,
                 // Each such call may last half a minute, and other instances wait.
-                Next::WebhookFailed if has_webhook_failed => return Outcome::Failed,
-                Next::WebhookFailed => has_webhook_failed = true,
+                Next::WebhookSlow if was_webhook_slow => return Outcome::Failed,
+                Next::WebhookSlow => was_webhook_slow = true,
                 Next::End(outcome) => {
                     // The status reports the error. No event says that the key can be read again.
                     return key_error.map_or(outcome, |error| self.failed(key, &error));
@@ -342,12 +342,8 @@ impl InstanceReconciler {
         if state.must_yield() {
             return Next::End(self.done_for(key, state.conflict_wait()));
         }
-        let has_waited = |outcome: &ActionOutcome| match outcome {
-            ActionOutcome::RunRefused(_, error) => error.is_webhook_failure() && error.retry_after.is_some(),
-            _ => false,
-        };
-        if outcomes.iter().any(has_waited) {
-            return Next::WebhookFailed;
+        if outcomes.iter().any(|outcome| matches!(outcome, ActionOutcome::WebhookSlow)) {
+            return Next::WebhookSlow;
         }
         if moves_run { Next::RunMoved } else { Next::Decide }
     }

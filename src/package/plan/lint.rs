@@ -7,6 +7,7 @@ use super::sites::Visit;
 use super::{Action, ChangedPath, Event, Exec, Http, Plan, Store, Tree, schedule};
 use crate::Call;
 use crate::api::Gvk;
+use crate::chosen_account::OF_USERS;
 use crate::crd::{self, Lookup};
 use crate::diag::{Diagnostic, Location, did_you_mean};
 use crate::expression_sites::Parts;
@@ -507,11 +508,7 @@ fn job(
     found: &mut Vec<Diagnostic>,
 ) {
     let Some(template) = engine.template(path) else { return };
-    let roots = [
-        "instance", "spec", "name", "labels", "children", "retained", "refs", "record", "previous", "run",
-        "outputs",
-    ];
-    let roots = roots.into_iter().chain(visit.inside.items.iter().copied());
+    let roots = OF_USERS.into_iter().chain(["name", "children"]).chain(visit.inside.items.iter().copied());
     let roots = roots.map(|root| (root.to_owned(), TaintTree::tainted(Taint::held(root)))).collect();
     let positions = positions(outlines);
     let scope = TaintScope { roots, lets: &parts.lets, positions: &positions };

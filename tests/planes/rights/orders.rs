@@ -3,10 +3,9 @@
 //! the Operator says that it has not.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 
-use operetta::{package, rights};
+use operetta::rights;
 use serde_json::{Value, json};
 
 use super::revisions::{Shape, Subject, instance};
@@ -89,9 +88,8 @@ impl Subject {
 
     /// The objects beside the account's rights that are needed and do not exist.
     async fn gone(&self, revision: &str) -> Vec<String> {
-        let (package, _) =
-            package::load(Path::new(self.folder(revision))).unwrap_or_else(|e| panic!("{e:?}"));
-        let roles = rights::roles_of_manager(&package).into_iter().map(|name| ("clusterrole", name));
+        let roles =
+            rights::roles_of_manager(&self.name, revision).into_iter().map(|name| ("clusterrole", name));
         let impersonate = format!("operetta:{}:impersonate", self.name);
         let both = ["role", "rolebinding"].map(|kind| (kind, impersonate.clone()));
         let mut gone = Vec::new();
@@ -152,8 +150,8 @@ impl Subject {
     }
 
     /// Names another revision without roles, as a user whom RBAC does not let grant its rights.
-    async fn upgrade_without_rights(&mut self, number: u32) -> String {
-        let revision = self.version_of(number + 300, Shape::of(number + 300)).await;
+    async fn upgrade_without_rights(&mut self, number: u32, shape: Shape) -> String {
+        let revision = self.version_of(number, shape).await;
         let args = ["upgrade", self.folder(&revision), "--rights=false", "--force-conflicts"];
         let told = self.operetta(&args).await.fails();
         assert!(told.contains("RightsMissing"), "{told}");
@@ -189,6 +187,21 @@ async fn an_operator_that_is_narrowed_by_command_loses_its_rights_elsewhere() {
     assert!(message.contains("ClusterRoleBinding operetta:narrows:"), "{message}");
     subject.repair().await;
     subject.settles("widened").await;
+}
+
+/// The account has all rights that the revision needs, until those of the one before are taken back.
+#[tokio::test]
+async fn a_revision_without_roles_is_not_ready_by_those_of_the_one_before() {
+    let mut subject = subject("borrows".to_owned()).await;
+    let shape = |children| Shape { children, has_second: false, reads_default: true };
+    install(&mut subject, shape(0b111)).await;
+    // The same rights, then fewer: those to a child that is left are kept for a while.
+    for (number, children) in [(2, 0b111), (3, 0b101)] {
+        subject.upgrade_without_rights(number, shape(children)).await;
+        assert_eq!(subject.tells_the_truth("without roles").await, Truth::Missing);
+        subject.repair().await;
+        subject.settles("repaired").await;
+    }
 }
 
 /// Every object that gives a package its rights is deleted by hand, one after another.
@@ -292,7 +305,10 @@ async fn after_any_order_the_rights_are_right_or_said_to_be_missing() {
                     "narrowed by command".to_owned()
                 }
                 7 => format!("a rule is added to {}", subject.add_rule().await),
-                8 => subject.upgrade_without_rights(1000 * index + 10 * number).await,
+                8 => {
+                    let number = 1000 * index + 10 * number + 300;
+                    subject.upgrade_without_rights(number, Shape::of(number)).await
+                }
                 _ => {
                     let all = subject.objects().await;
                     let object = &all[usize::try_from(random >> 3).unwrap() % all.len()];

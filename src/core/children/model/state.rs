@@ -17,7 +17,7 @@ use super::oscillation::{OscillationGuard, TargetChange};
 use crate::api::{CallError, Class, ObjectRef};
 use crate::backoff::{Backoff, jitter};
 use crate::children::adoption::Adopted;
-use crate::plan::Conditions;
+use crate::plan::{Conditions, Subject};
 
 /// At most one apply per object in this time answers foreign changes that metadata cannot explain.
 const RECHECK_EVERY: Duration = Duration::from_secs(30);
@@ -70,7 +70,9 @@ pub enum ActionOutcome {
     /// CRDs have changed, by which the API server has refused or dropped something.
     SchemasChanged,
     /// The API server refused a write for a run, on which no other depends: its subject.
-    RunRefused(String, CallError),
+    RunRefused(Subject, CallError),
+    /// The write that was refused last was held up by a webhook. Those behind it are not carried out in this turn.
+    WebhookSlow,
     /// A write for a run was refused because the namespace is being deleted.
     NamespaceTerminating,
     /// The conditions of plans have been watched.
@@ -269,7 +271,7 @@ pub struct ReconcileState {
     /// The refusal to remove the finalizer.
     finalizer: Option<Failure>,
     /// Writes for runs that were refused, by their subject.
-    runs: HashMap<String, Failure>,
+    runs: HashMap<Subject, Failure>,
     /// Objects whose managedFields do not match the desired object even right after our apply, as they were then.
     unmatched: HashMap<ObjectRef, Arc<Observed>>,
     /// When a foreign change was last answered.
@@ -331,7 +333,7 @@ impl ReconcileState {
     }
 
     /// What the server has said of a write for a run, and how long until that is tried again.
-    pub fn refused_run(&self, subject: &str, now: Duration) -> Option<(&CallError, Duration)> {
+    pub fn refused_run(&self, subject: &Subject, now: Duration) -> Option<(&CallError, Duration)> {
         let failure = self.runs.get(subject)?;
         Some((&failure.error, failure.rest(now)?))
     }
@@ -386,7 +388,7 @@ impl ReconcileState {
     /// Records what the actions of one decision came to, and which of its changes of the target were carried out.
     pub fn record_all(&mut self, outcomes: &[ActionOutcome], mut changes: Vec<TargetChange>, now: Duration) {
         // What was due for long and is not refused again was carried out, or is not wanted any more.
-        let is_refused = |subject: &String| {
+        let is_refused = |subject: &Subject| {
             outcomes
                 .iter()
                 .any(|outcome| matches!(outcome, ActionOutcome::RunRefused(refused, _) if refused == subject))
@@ -471,7 +473,7 @@ impl ReconcileState {
             ActionOutcome::Recreating(object) => {
                 self.recreating.insert(object.clone());
             }
-            ActionOutcome::Conflict | ActionOutcome::DryRunPending => {}
+            ActionOutcome::Conflict | ActionOutcome::DryRunPending | ActionOutcome::WebhookSlow => {}
         }
     }
 

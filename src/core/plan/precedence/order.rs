@@ -13,15 +13,17 @@ use crate::package::plan::Concurrency;
 
 impl<'a> Rules<'a> {
     pub(super) fn order(&mut self) {
-        let (exclusive, others): (Vec<&PlanRun>, Vec<&PlanRun>) =
-            self.open().into_iter().partition(|run| is_exclusive(run, self.situation.plans));
+        let open = self.open();
         // They are reported, and tried again later.
-        let mut held = self.open();
-        held.retain(|run| !run.is_new() && self.is_held(run));
-        for run in held {
+        for run in open.iter().filter(|run| !run.is_new()) {
+            if !self.is_held(run) {
+                continue;
+            }
             let status = Box::new(run.status.clone().unwrap_or_default());
             self.propose(RunWrite::Status { run: run.name.clone(), status });
         }
+        let (exclusive, others): (Vec<&PlanRun>, Vec<&PlanRun>) =
+            open.into_iter().partition(|run| is_exclusive(run, self.situation.plans));
         self.beside(&others);
         self.exclusive(&exclusive);
     }

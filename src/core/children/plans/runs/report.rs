@@ -89,16 +89,7 @@ impl Runs<'_> {
 
     /// Says what is not written because the API server has refused it.
     pub(super) fn report_refused(&mut self, write: &RunWrite) {
-        let (name, subject) = match write {
-            RunWrite::Create(new) => (&new.name, plan::new_run(&new.plan)),
-            RunWrite::Status { run, .. } => {
-                (run, self.run(run).map(|run| run.uid.clone()).unwrap_or_default())
-            }
-            RunWrite::Take { run } => {
-                (run, self.run(run).map(|run| plan::metadata_of(&run.uid)).unwrap_or_default())
-            }
-            RunWrite::Register { .. } | RunWrite::StartInner(_) | RunWrite::EndGone { .. } => return,
-        };
+        let Some((name, subject)) = write.subject(&self.plans.runs) else { return };
         let Some((error, rest)) = self.state.refused_run(&subject, self.now) else { return };
         self.outcome.wake = Some(self.outcome.wake.map_or(rest, |known| known.min(rest)));
         let (message, affects_ready) = if let RunWrite::Create(new) = write {
@@ -110,7 +101,7 @@ impl Runs<'_> {
             let message = format!("its PlanRun cannot be written: {error}");
             (message, self.run(name).is_some_and(|run| self.affects_ready(run)))
         };
-        let (run, step) = (name.clone(), String::new());
+        let (run, step) = (name.to_owned(), String::new());
         self.outcome.findings.push(Finding::RunWaits { run, step, message, affects_ready });
     }
 }

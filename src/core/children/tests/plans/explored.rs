@@ -5,13 +5,17 @@
 //! Two worlds that differ only in times count as one. A crash is an event like the others; crashes at each write are explored
 //! elsewhere (`plan::tests::crashes`, and on a real API server).
 
+mod packages;
+
 use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use packages::{CAREFUL, RESOURCE};
+
 use super::*;
-use crate::plan::metadata_of;
+use crate::plan::Subject;
 
 /// An event that happens once, at any moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,126 +62,6 @@ const URGENT: &str = "repair";
 
 /// The most runs that a world may have. More of them show that something is tried again for ever.
 const MOST_RUNS: usize = 9;
-
-/// Rollouts that wait for a member, and a plan for losses that applies all members.
-const RESOURCE: &str = "
-refs:
-  - {id: broken, apiVersion: v1, kind: Secret, name: broken, optional: true}
-children:
-  - {id: m, template: templates/m.yaml, onLoss: failover, forEach: {in: range(spec.size), as: i, key: i}}
-plans:
-  deploy:
-    steps:
-      - {name: all, apply: [m]}
-  grow:
-    trigger: {changed: [spec.size]}
-    steps:
-      - {name: shrink, forEach: {in: \"children.m | keys | select('ge', spec.size) | list\", as: i}, delete: ['m[{{ i }}]']}
-      - {name: whole, wait: {until: \"children.m[0] is ready\"}}
-      - {name: works, when: refs.broken is defined, fail: {message: broken}}
-      - {name: new, forEach: {in: range(spec.size), as: i}, apply: ['m[{{ i }}]']}
-  update:
-    trigger: {changed: [spec.text]}
-    steps:
-      - name: each
-        forEach: {in: range(spec.size), as: i}
-        steps:
-          - {name: whole, wait: {until: \"children.m[0] is ready\"}}
-          - {name: works, when: refs.broken is defined, fail: {message: broken}}
-          - {name: one, apply: ['m[{{ i }}]']}
-  failover:
-    steps:
-      - {name: note, record: {lost: \"run.lost | default([]) | length\"}}
-      - {name: drop, forEach: {in: \"run.lost | default([])\", as: lost}, delete: ['m[{{ lost.key }}]']}
-      - {name: works, when: refs.broken is defined, fail: {message: broken}}
-      - {name: back, apply: [m]}
-  repair:
-    priority: 1
-    steps:
-      - {name: drop, delete: ['m[0]']}
-      - {name: works, when: refs.broken is defined, fail: {message: broken}}
-      - {name: back, apply: ['m[0]']}
-  answer:
-    trigger: {condition: \"spec.alarm | default(false)\", for: 0s}
-    steps:
-      - {name: drop, delete: ['m[0]']}
-      - {name: back, apply: ['m[0]']}
-  second:
-    trigger: {condition: \"spec.smoke | default(false)\", for: 0s}
-    steps:
-      - {name: drop, delete: ['m[1]']}
-      - {name: back, apply: ['m[1]']}
-  hold:
-    steps:
-      - {name: held, interruptible: true, timeout: 10m, wait: {until: refs.broken is defined}}
-      - {name: back, apply: ['m[0]']}
-  backup:
-    exclusive: false
-    steps:
-      - {name: note, record: {saved: \"'yes'\"}}
-";
-
-/// As the package of etcd does: a plan for losses runs the plan that resizes, which deletes, applies one member at a time and waits for
-/// each; it lets a run for another loss go first while it waits.
-const CAREFUL: &str = "
-refs:
-  - {id: broken, apiVersion: v1, kind: Secret, name: broken, optional: true}
-children:
-  - {id: config, template: templates/config.yaml}
-  - {id: loose, template: templates/loose.yaml}
-  - {id: m, template: templates/m.yaml, onLoss: failover, forEach: {in: range(spec.size), as: i, key: i}, maxUnavailable: 1, dependsOn: [config]}
-plans:
-  deploy:
-    steps:
-      - {name: config, apply: [config]}
-      - {name: resize, plan: resize}
-  update:
-    trigger: {changed: [spec.text]}
-    steps:
-      - {name: works, when: refs.broken is defined, fail: {message: broken}}
-      - {name: config, apply: [config]}
-      - {name: each, forEach: {in: range(spec.size), as: i}, when: 'children.m[i] is not current', apply: ['m[{{ i }}]']}
-  resize:
-    trigger: {changed: [spec.size]}
-    steps:
-      - {name: shrink, forEach: {in: \"children.m | default({}) | keys | select('ge', spec.size) | list\", as: i}, delete: ['m[{{ i }}]']}
-      - name: grow
-        forEach: {in: range(spec.size), as: i}
-        steps:
-          - {name: works, when: refs.broken is defined, fail: {message: broken}}
-          - {name: clean, when: 'children.m[i] is undefined', delete: ['m[{{ i }}]']}
-          - {name: start, apply: ['m[{{ i }}]'], until: 'children.m[i] is defined'}
-          - {name: ready, interruptible: true, wait: {until: 'children.m[i] is ready'}}
-  failover:
-    steps:
-      - {name: clean, forEach: {in: 'run.lost | default([])', as: lost}, delete: ['m[{{ lost.key }}]']}
-      - {name: replace, plan: resize}
-  repair:
-    priority: 1
-    interruptible: false
-    steps:
-      - {name: drop, delete: ['m[0]']}
-      - {name: replace, plan: resize}
-  answer:
-    trigger: {condition: \"spec.alarm | default(false)\", for: 0s}
-    steps:
-      - {name: drop, delete: ['m[0]']}
-      - {name: back, apply: ['m[0]']}
-  second:
-    trigger: {condition: \"spec.smoke | default(false)\", for: 0s}
-    steps:
-      - {name: drop, delete: ['m[1]']}
-      - {name: back, apply: ['m[1]']}
-  hold:
-    steps:
-      - {name: held, interruptible: true, timeout: 10m, wait: {until: refs.broken is defined}}
-      - {name: back, apply: ['m[0]']}
-  backup:
-    exclusive: false
-    steps:
-      - {name: whole, wait: {until: 'children.m[0] is ready'}}
-      - {name: note, record: {saved: \"'yes'\"}}
-";
 
 /// What an exploration has counted.
 #[derive(Debug, Default)]
@@ -382,7 +266,7 @@ fn comes_to_rest(mut world: World, trace: &[String]) {
         }
         world.carry_out(decision.actions, decision.target_changes);
     }
-    told(&world, "decisions never come to rest", trace);
+    told(&world, "decisions go on without end", trace);
 }
 
 fn told(world: &World, why: &str, trace: &[String]) -> ! {
@@ -535,8 +419,8 @@ fn key_of(world: &World, left: u32) -> u64 {
         text.push_str(name);
         strip(run, &mut text);
         let uid = run["metadata"]["uid"].as_str().unwrap();
-        for subject in [uid, &metadata_of(uid)] {
-            let _ = write!(text, "{} ", world.state.refused_run(subject, world.now).is_some());
+        for subject in [Subject::State, Subject::Object].map(|of| of(uid.to_owned())) {
+            let _ = write!(text, "{} ", world.state.refused_run(&subject, world.now).is_some());
         }
     }
     strip(world.runs.state.as_ref().unwrap_or(&Value::Null), &mut text);
