@@ -3,17 +3,52 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::pods::PATIENCE;
 use crate::support::ext::{Kind, LONG, POD, Scene, is_ready, name_of};
-use crate::support::{ControlPlane, eventually};
+use crate::support::plans::INSTANCE_STATE;
+use crate::support::{ControlPlane, eventually, is_long};
 
-const CLIENT: &str = "client";
+pub(crate) const CLIENT: &str = "client";
 
 /// Ends the client, and prints the last number that it has sent.
 const STOP: &str = "touch /tmp/stop; until [ -e /tmp/stopped ]; do sleep 0.1; done; cat /tmp/sent";
+
+/// A timeout for what managers do, which takes several times as long if each of them is killed after a write.
+pub(crate) fn patience() -> Duration {
+    if is_long() { PATIENCE * 3 } else { PATIENCE }
+}
+
+/// Waits until an object exists and `holds` is true of it.
+pub(crate) async fn until(
+    scene: &Scene,
+    what: &str,
+    kind: Kind,
+    name: &str,
+    holds: impl Fn(&Value) -> bool,
+) -> Value {
+    eventually(&format!("{} {name}: {what}", kind.plural), patience(), async || {
+        match scene.find(kind, name).await {
+            Some(object) if holds(&object) => Ok(object),
+            Some(object) => Err(format!("{:#}\n{}", object["status"], story(scene, name).await)),
+            None => Err("it does not exist".to_owned()),
+        }
+    })
+    .await
+}
+
+/// The runs of an instance and the pods of its namespace as text, for messages.
+pub(crate) async fn story(scene: &Scene, name: &str) -> String {
+    let runs = scene.runs(name).await;
+    let runs: Vec<String> = runs.iter().map(|run| format!("{} {:#}", name_of(run), run["status"])).collect();
+    let pods = scene.list(POD).await;
+    let pods: Vec<String> =
+        pods.iter().map(|pod| format!("{} {}", name_of(pod), pod["status"]["containerStatuses"])).collect();
+    format!("{}\n{}", runs.join("\n"), pods.join("\n"))
+}
 
 /// What a client has done.
 pub(crate) struct Written {
@@ -23,8 +58,8 @@ pub(crate) struct Written {
 
 pub(crate) struct Stage {
     pub(crate) scene: Scene,
-    kind: Kind,
-    name: &'static str,
+    pub(crate) kind: Kind,
+    pub(crate) name: &'static str,
     /// Whether a cluster that is Ready has all that its spec wants.
     is_whole: fn(&Value) -> bool,
 }
@@ -36,7 +71,12 @@ impl Stage {
         name: &'static str,
         is_whole: fn(&Value) -> bool,
     ) -> Self {
-        Self { scene: Scene::on(node).await, kind, name, is_whole }
+        Self::of(Scene::on(node).await, kind, name, is_whole)
+    }
+
+    /// The cluster with this name in a namespace that exists.
+    pub(crate) fn of(scene: Scene, kind: Kind, name: &'static str, is_whole: fn(&Value) -> bool) -> Self {
+        Self { scene, kind, name, is_whole }
     }
 
     /// Creates the cluster, and waits until it is as it should be.
@@ -54,7 +94,18 @@ impl Stage {
     /// Waits until the cluster is as it should be, and returns it.
     pub(crate) async fn settled(&self) -> Value {
         let is_settled = |cluster: &Value| is_ready(cluster) && (self.is_whole)(cluster);
-        self.scene.until("as it should be", self.kind, self.name, is_settled).await
+        self.until("as it should be", self.kind, self.name, is_settled).await
+    }
+
+    /// Waits until an object exists and `holds` is true of it.
+    pub(crate) async fn until(
+        &self,
+        what: &str,
+        kind: Kind,
+        name: &str,
+        holds: impl Fn(&Value) -> bool,
+    ) -> Value {
+        until(&self.scene, what, kind, name, holds).await
     }
 
     /// Does something, waits until the cluster is as it should be, says how long this took, and returns the cluster.
@@ -70,6 +121,47 @@ impl Stage {
 
     pub(crate) async fn edit(&self, spec: Value) {
         self.scene.patch(self.kind, self.name, "merge", &json!({"spec": spec})).await;
+    }
+
+    /// Deletes the cluster, and waits until it is gone with its pods and with what managers remember of it.
+    pub(crate) async fn remove(&self) {
+        let resource = self.kind.resource_name();
+        self.scene.kubectl(&["delete", &resource, self.name, "--wait=false"]).await;
+        eventually("the end", patience(), async || {
+            let is_there = self.scene.find(self.kind, self.name).await.is_some();
+            let (pods, runs) = (self.pods().await, self.scene.runs(self.name).await.len());
+            let mut states = self.scene.list(INSTANCE_STATE).await;
+            states.retain(|state| state["spec"]["of"]["name"] == self.name);
+            if !is_there && pods.is_empty() && runs == 0 && states.is_empty() {
+                Ok(())
+            } else {
+                Err(format!("the cluster: {is_there}, {pods:?}, {runs} runs, {} states", states.len()))
+            }
+        })
+        .await;
+    }
+
+    /// Takes a backup of the cluster, and waits until it is completed.
+    pub(crate) async fn back_up(&self, of: Kind, kind: &str, name: &str) -> Value {
+        let backup = json!({
+            "apiVersion": of.api_version(), "kind": kind, "metadata": {"name": name},
+            "spec": {"cluster": {"name": self.name}},
+        });
+        self.scene.apply(&backup.to_string()).await;
+        let has_ended = |o: &Value| o["status"]["phase"] == "completed" || o["status"]["phase"] == "failed";
+        let backup = self.until("its end", of, name, has_ended).await;
+        assert_eq!(backup["status"]["phase"], "completed", "{backup:#}");
+        backup
+    }
+
+    /// Waits until a command in a pod prints the id of a backup, and nothing else.
+    pub(crate) async fn has_only(&self, backup: &Value, pod: &str, command: &[&str]) {
+        let exec = [&["exec", pod], command].concat();
+        eventually("one copy", patience(), async || {
+            let copies = self.scene.kubectl_input(&exec, "").await?;
+            if copies.trim() == backup["status"]["backupId"] { Ok(()) } else { Err(copies) }
+        })
+        .await;
     }
 
     /// Starts the client, and waits until it writes. `write` sends the record `$n`, and succeeds if it is acknowledged.
@@ -103,13 +195,13 @@ impl Stage {
     }
 
     /// The numbers that were acknowledged.
-    async fn acknowledged(&self) -> BTreeSet<u64> {
+    pub(crate) async fn acknowledged(&self) -> BTreeSet<u64> {
         let log = self.scene.kubectl(&["logs", CLIENT]).await;
         log.lines().filter_map(|line| line.parse().ok()).collect()
     }
 
     /// Waits until more records are acknowledged.
-    async fn goes_on(&self) {
+    pub(crate) async fn goes_on(&self) {
         let before = self.acknowledged().await.len();
         eventually("more records", LONG, async || {
             let now = self.acknowledged().await.len();
@@ -117,6 +209,15 @@ impl Stage {
         })
         .await;
     }
+}
+
+/// Checks that a restored cluster has what was acknowledged before its backup, and nothing that the original lacks.
+pub(crate) fn is_restored(acknowledged: &BTreeSet<u64>, restored: &BTreeSet<u64>, original: &BTreeSet<u64>) {
+    let lost: Vec<_> = acknowledged.difference(restored).collect();
+    let invented: Vec<_> = restored.difference(original).collect();
+    let (before, after, all) = (acknowledged.len(), restored.len(), original.len());
+    eprintln!("{before} records acknowledged before the backup, {after} restored, {all} in the original");
+    assert!(lost.is_empty() && invented.is_empty(), "lost: {lost:?}, invented: {invented:?}");
 }
 
 impl Written {

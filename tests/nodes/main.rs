@@ -10,6 +10,7 @@ mod support;
 mod database;
 mod etcd;
 mod manager;
+mod mortals;
 mod pods;
 mod postgresql;
 mod teardown;

@@ -1,6 +1,7 @@
 //! What pods need: images, exec, logs, DNS, Services, volumes; and restarts of the node's components.
 
 use std::path::Path;
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +10,10 @@ use crate::support::ext::LONG;
 use crate::support::{Namespace, eventually, kubectl_of, namespace_on, options};
 use operetta::local::{Component, Options};
 use operetta::package::image::read_images;
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
+
+/// A timeout for anything that involves pods and images, even on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
 
 pub(crate) async fn start() -> Arc<ControlPlane> {
     let described = ["operators/postgresql", "operators/valkey"]
@@ -24,6 +28,34 @@ pub(crate) async fn start() -> Arc<ControlPlane> {
 pub(crate) async fn node() -> Arc<ControlPlane> {
     static NODE: OnceCell<Arc<ControlPlane>> = OnceCell::const_new();
     NODE.get_or_init(start).await.clone()
+}
+
+/// Waits for the turn of a test with clusters: more of them at a time would only wait for each other.
+pub(crate) async fn turn() -> SemaphorePermit<'static> {
+    static TURNS: Semaphore = Semaphore::const_new(3);
+    TURNS.acquire().await.expect("it is never closed")
+}
+
+/// The pods of a namespace, deleted with this value, because pods of earlier tests would use the processors.
+pub(crate) struct Pods {
+    node: Arc<ControlPlane>,
+    namespace: String,
+}
+
+impl Pods {
+    pub(crate) fn of(scene: &crate::support::ext::Scene) -> Self {
+        Self { node: Arc::clone(scene.plane()), namespace: scene.namespace().to_owned() }
+    }
+}
+
+impl Drop for Pods {
+    fn drop(&mut self) {
+        let mut kubectl = std::process::Command::new(self.node.kubectl());
+        kubectl.arg("--kubeconfig").arg(self.node.kubeconfig_path());
+        kubectl.args(["delete", "namespace", &self.namespace, "--wait=false"]);
+        // If a test has a node of its own, that may end first.
+        let _ = kubectl.stdout(Stdio::null()).stderr(Stdio::null()).status();
+    }
 }
 
 /// A namespace on a node.

@@ -19,6 +19,9 @@ const ENTRY: &str = "key";
 /// The length of the key in bytes.
 const LENGTH: usize = 32;
 
+/// Stands before the hash of the desired object while the proof is about the instance.
+pub(super) const UNSEALED: &str = "new-";
+
 /// The key of all proofs.
 pub(in crate::manager) struct ProofKey {
     key: hmac::Key,
@@ -68,11 +71,16 @@ impl ProofKey {
     }
 
     /// Writes the proof into what is applied: about the live object of that uid, or about a new one, whose uid the API
-    /// server has still to choose.
+    /// server has still to choose. A new one counts as outdated, so it is applied once more, whoever does that.
     pub(super) fn sign(&self, desired: &Desired, uid: Option<&str>, body: &mut Value) {
-        let claim = uid.map_or_else(|| of_new(desired), |uid| of_object(desired, uid));
+        let (claim, hash) = match uid {
+            Some(uid) => (of_object(desired, uid), desired.hash.clone()),
+            None => (of_new(desired), format!("{UNSEALED}{}", desired.hash)),
+        };
         let tag = hmac::sign(&self.key, claim.as_bytes());
-        body["metadata"]["annotations"][names::GENERATED_PROOF] = STANDARD.encode(tag).into();
+        let annotations = &mut body["metadata"]["annotations"];
+        annotations[names::GENERATED_PROOF] = STANDARD.encode(tag).into();
+        annotations[names::INTENT] = hash.into();
     }
 
     /// Whether a live object carries the proof that Operetta applied it as this child.
@@ -185,6 +193,9 @@ mod tests {
         assert!(key.proves(&ours, &created));
         let sealed = applied(&key, &ours, Some("object-1"), "object-1");
         assert!(key.proves(&ours, &sealed));
+        // Only the sealed one counts as applied.
+        let hash = |live: &Value| live["metadata"]["annotations"][names::INTENT].as_str().map(str::to_owned);
+        assert_eq!([hash(&created), hash(&sealed)], [Some("new-h".to_owned()), Some("h".to_owned())]);
         // The next instance of that name: it adopts the object that was retained, but no copy of one.
         let next = desired("instance-2", "s");
         assert!(key.proves(&next, &sealed));

@@ -8,7 +8,7 @@ use tracing::debug;
 
 use super::Executor;
 use super::certificates::issue;
-use super::proof::ProofKey;
+use super::proof::{ProofKey, UNSEALED};
 use crate::api::{ApiKind, CallError, Class};
 use crate::children::{
     Apply, Desired, Expect, GENERATED_FOREIGN, GENERATED_MISSING, Generated, Secret, names,
@@ -77,7 +77,7 @@ impl Executor {
     }
 
     /// Applies a Secret once more that was just created, now that its uid is known: the proof is about this very object
-    /// then, and outlives the instance. If it fails, the proof of the creation counts until the next apply.
+    /// then, and outlives the instance. If it fails, or the manager ends before it, the next decision finds the Secret outdated.
     pub(super) async fn seal(
         &self,
         apply: &Apply,
@@ -94,7 +94,7 @@ impl Executor {
             body["metadata"][field] = created["metadata"][field].clone();
         }
         send(&body).await.unwrap_or_else(|error| {
-            debug!(object = %apply.desired.object, %error, "the proof is renewed by the next apply");
+            debug!(object = %apply.desired.object, %error, "the proof is renewed by the next decision");
             created
         })
     }
@@ -165,7 +165,7 @@ fn is_forgotten(desired: &Desired, live: &Value, is_taken: bool) -> bool {
     let is_ours =
         meta["labels"][names::INSTANCE_UID] == desired.body["metadata"]["labels"][names::INSTANCE_UID];
     match meta["annotations"][names::INTENT].as_str() {
-        Some(applied) => applied == desired.hash,
+        Some(applied) => applied.strip_prefix(UNSEALED).unwrap_or(applied) == desired.hash,
         None => is_taken || is_ours && !meta["labels"][names::INSTANCE_UID].is_null(),
     }
 }
@@ -309,6 +309,7 @@ mod tests {
         };
         assert_eq!(fill(json!({}), "i", false), Err(GENERATED_MISSING.to_owned()));
         assert_eq!(fill(json!({names::INTENT: "h"}), "i", false), Err(GENERATED_MISSING.to_owned()));
+        assert_eq!(fill(json!({names::INTENT: "new-h"}), "i", false), Err(GENERATED_MISSING.to_owned()));
         // A new value is generated for a key that a new version of the package adds, and in an object that is
         // adopted.
         assert_eq!(fill(json!({names::INTENT: "other", names::GENERATED: "a"}), "i", false), Ok(()));

@@ -12,13 +12,14 @@ mod upgrades;
 mod writer;
 
 use std::collections::BTreeMap;
-use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use crate::database;
+use crate::pods::{PATIENCE, Pods, turn};
 use crate::support::ControlPlane;
 use serde_json::{Value, json};
-use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
+use tokio::sync::{OnceCell, SemaphorePermit};
 use tokio::task::JoinHandle;
 
 use crate::support::ext::{
@@ -32,9 +33,6 @@ const CLUSTER: Kind = ETCD;
 const BACKUP: Kind = kind("etcd.database.coreos.com/v1beta2", "etcdbackups");
 const RESTORE: Kind = kind("etcd.database.coreos.com/v1beta2", "etcdrestores");
 
-/// A timeout for anything that involves etcd, pods and images, even on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(600);
-
 /// A namespace on a node, with a manager of the package.
 struct Stage {
     scene: Scene,
@@ -47,25 +45,6 @@ struct Stage {
     _manager: Option<Operetta>,
     _pods: Pods,
     _turn: Option<SemaphorePermit<'static>>,
-}
-
-/// A limit of stages at a time: more clusters would only wait for each other.
-static TURNS: Semaphore = Semaphore::const_new(3);
-
-/// The pods of a namespace, deleted with the stage, because pods of earlier tests would use the processors.
-struct Pods {
-    node: Arc<ControlPlane>,
-    namespace: String,
-}
-
-impl Drop for Pods {
-    fn drop(&mut self) {
-        let mut kubectl = std::process::Command::new(self.node.kubectl());
-        kubectl.arg("--kubeconfig").arg(self.node.kubeconfig_path());
-        kubectl.args(["delete", "namespace", &self.namespace, "--wait=false"]);
-        // If the stage has a node of its own, that may end first.
-        let _ = kubectl.stdout(Stdio::null()).stderr(Stdio::null()).status();
-    }
 }
 
 /// Starts a manager of the package.
@@ -94,7 +73,7 @@ impl Stage {
 
     /// A stage on a node of its own.
     async fn alone() -> Self {
-        let turn = TURNS.acquire().await.expect("it is never closed");
+        let turn = turn().await;
         let node = crate::pods::start().await;
         let manager = manager(&node).await;
         Self { _manager: Some(manager), _turn: Some(turn), ..Self::without_turn(&node).await }
@@ -102,14 +81,14 @@ impl Stage {
 
     /// A stage on a node, without a manager.
     async fn on(node: &Arc<ControlPlane>) -> Self {
-        let turn = TURNS.acquire().await.expect("it is never closed");
+        let turn = turn().await;
         Self { _turn: Some(turn), ..Self::without_turn(node).await }
     }
 
     async fn without_turn(node: &Arc<ControlPlane>) -> Self {
         let scene = Scene::on(node).await;
         let (cluster, backup, restore) = (CLUSTER, BACKUP, RESTORE);
-        let pods = Pods { node: Arc::clone(node), namespace: scene.namespace().to_owned() };
+        let pods = Pods::of(&scene);
         let started = Instant::now();
         Self { scene, started, cluster, backup, restore, _manager: None, _pods: pods, _turn: None }
     }
@@ -168,27 +147,12 @@ impl Stage {
 
     /// Waits until an object exists and `holds` is true of it.
     async fn until(&self, what: &str, kind: Kind, name: &str, holds: impl Fn(&Value) -> bool) -> Value {
-        eventually(&format!("{} {name}: {what}", kind.plural), PATIENCE, async || {
-            match self.scene.find(kind, name).await {
-                Some(object) if holds(&object) => Ok(object),
-                Some(object) => Err(format!("{:#}\n{}", object["status"], self.story(name).await)),
-                None => Err("it does not exist".to_owned()),
-            }
-        })
-        .await
+        database::until(&self.scene, what, kind, name, holds).await
     }
 
     /// The runs of an instance and its pods as text, for messages.
     async fn story(&self, name: &str) -> String {
-        let runs = self.scene.runs(name).await;
-        let runs: Vec<String> =
-            runs.iter().map(|run| format!("{} {:#}", name_of(run), run["status"])).collect();
-        let pods = self.scene.list(POD).await;
-        let pods: Vec<String> = pods
-            .iter()
-            .map(|pod| format!("{} {}", name_of(pod), pod["status"]["containerStatuses"]))
-            .collect();
-        format!("{}\n{}", runs.join("\n"), pods.join("\n"))
+        database::story(&self.scene, name).await
     }
 
     fn tell(&self, what: &str) {

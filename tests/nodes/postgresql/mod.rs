@@ -1,6 +1,8 @@
 //! `operators/postgresql` with real servers. A client inserts numbered rows all the time: with synchronous replication none that a
 //! server has acknowledged may be lost. Backups on S3 are restored to a point in time.
 
+mod kills;
+
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
@@ -30,6 +32,41 @@ fn primary(cluster: &Value) -> String {
     cluster["status"]["currentPrimary"].as_str().expect("a primary").to_owned()
 }
 
+/// Whether a cluster has as many instances that are ready as its spec wants.
+fn is_whole(cluster: &Value) -> bool {
+    cluster["status"]["readyInstances"] == cluster["spec"]["instances"]
+}
+
+/// The spec of a cluster that loses no acknowledged row.
+fn replicated(instances: usize) -> Value {
+    json!({
+        "instances": instances, "imageName": IMAGE, "storage": {"size": "1Gi", "chown": true},
+        "postgresql": {"synchronous": {"method": "any", "number": 1}},
+    })
+}
+
+/// Makes the table of the records, and starts the client that inserts them.
+async fn insert_records(stage: &Stage, primary: &str) {
+    let table = "create table records (n bigint primary key); alter table records owner to app";
+    sql(&stage.scene, primary, table).await;
+    let variable = |name: &str, value: &str| json!({"name": name, "value": value});
+    let password =
+        json!({"name": "PGPASSWORD", "valueFrom": {"secretKeyRef": {"name": "db-app", "key": "password"}}});
+    let env = json!([
+        variable("PGHOST", "db-rw"),
+        variable("PGUSER", "app"),
+        variable("PGCONNECT_TIMEOUT", "2"),
+        password
+    ]);
+    stage.start_client(IMAGE, WRITE, env).await;
+}
+
+/// The numbers of the records that an instance has.
+async fn rows(scene: &Scene, pod: &str) -> BTreeSet<u64> {
+    let rows = sql(scene, pod, "select n from records").await;
+    rows.lines().map(|line| line.parse().expect("a number")).collect()
+}
+
 /// The shared node, with a manager of the package: a second one would work on the same clusters.
 async fn managed_node() -> Arc<ControlPlane> {
     static MANAGER: OnceCell<Mutex<Operetta>> = OnceCell::const_new();
@@ -46,29 +83,10 @@ async fn managed_node() -> Arc<ControlPlane> {
 #[tokio::test]
 async fn no_acknowledged_row_is_lost() {
     let node = managed_node().await;
-    let is_whole = |o: &Value| o["status"]["readyInstances"] == o["spec"]["instances"];
     let stage = Stage::on(&node, CLUSTER, "db", is_whole).await;
-    let spec = json!({
-        "instances": 3, "imageName": IMAGE, "storage": {"size": "1Gi", "chown": true},
-        "postgresql": {"synchronous": {"method": "any", "number": 1}},
-    });
-    let first = primary(&stage.create("Cluster", &spec).await);
+    let first = primary(&stage.create("Cluster", &replicated(3)).await);
     assert_eq!(first, "db-1");
-
-    let variable = |name: &str, value: &str| json!({"name": name, "value": value});
-    let password =
-        json!({"name": "PGPASSWORD", "valueFrom": {"secretKeyRef": {"name": "db-app", "key": "password"}}});
-    let env = json!([
-        variable("PGHOST", "db-rw"),
-        variable("PGUSER", "app"),
-        variable("PGCONNECT_TIMEOUT", "2"),
-        password
-    ]);
-    let table =
-        [&SQL[..], &["create table records (n bigint primary key); alter table records owner to app"]]
-            .concat();
-    stage.scene.kubectl(&[&["exec", &*first], &table[..]].concat()).await;
-    stage.start_client(IMAGE, WRITE, env).await;
+    insert_records(&stage, &first).await;
 
     // The node of the primary is gone as far as Kubernetes knows, and its server is killed.
     let delete = async |pod: &str| {
@@ -127,9 +145,7 @@ async fn no_acknowledged_row_is_lost() {
     have_image(MAJOR).await;
 
     let written = stage.stop_client().await;
-    let query = [&["exec", &*last], &SQL[..], &["select n from records"]].concat();
-    let rows = stage.scene.kubectl(&query).await;
-    written.is_found(&rows.lines().map(|line| line.parse().expect("a number")).collect());
+    written.is_found(&rows(&stage.scene, &last).await);
 }
 
 /// The primary has removed the WAL that a standby needs: `pg_rewind` finds nothing to do for it, and it could never stream again.
@@ -169,9 +185,8 @@ async fn a_standby_that_is_too_far_behind_is_cloned() {
     let is_stray = |cluster: &Value| condition(cluster, "NotStreaming")["status"] == "True";
     scene.until("noticed", CLUSTER, "db", is_stray).await;
     eventually("the rows on the standby", LONG, async || {
-        let query = [&["exec", "db-2"], &SQL[..], &["select count(*) from records"]].concat();
-        let answer = scene.kubectl_input(&query, "").await?;
-        if answer.trim() == "8" { Ok(()) } else { Err(answer) }
+        let answer = try_sql(&scene, "db-2", "select count(*) from records").await?;
+        if answer == "8" { Ok(()) } else { Err(answer) }
     })
     .await;
     scene.ready(CLUSTER, "db").await;
@@ -207,7 +222,12 @@ fn cluster(name: &str, mut spec: Value) -> String {
 }
 
 async fn sql(scene: &Scene, pod: &str, query: &str) -> String {
-    scene.kubectl(&[&["exec", pod], &SQL[..], &[query]].concat()).await.trim().to_owned()
+    try_sql(scene, pod, query).await.unwrap_or_else(|error| panic!("{error}"))
+}
+
+async fn try_sql(scene: &Scene, pod: &str, query: &str) -> Result<String, String> {
+    let answer = scene.kubectl_input(&[&["exec", pod], &SQL[..], &[query]].concat(), "").await?;
+    Ok(answer.trim().to_owned())
 }
 
 /// Ends the present WAL file of an instance, and waits until it is stored.

@@ -1,6 +1,8 @@
 //! `operators/valkey` with real servers. A client sets numbered keys all the time, each with WAIT: none that a replica has acknowledged
 //! may be lost, and none may appear that was not sent.
 
+mod kills;
+
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
@@ -25,6 +27,11 @@ if cli role | head -n 1 | grep -q master; then
 fi
 "#;
 
+/// Whether all shards that a cluster has are ready.
+fn is_whole(cluster: &Value) -> bool {
+    cluster["status"]["readyShards"] == cluster["spec"]["shards"]
+}
+
 async fn run(stage: &Stage, pod: &str, script: &str) -> String {
     stage.scene.kubectl(&["exec", pod, "--", "sh", "-c", script]).await
 }
@@ -47,7 +54,6 @@ async fn no_acknowledged_key_is_lost() {
     let node = crate::pods::node().await;
     let mut manager = run_as("valkey", &node, &["operators/valkey"]);
     watching(&mut manager, 1).await;
-    let is_whole = |o: &Value| o["status"]["readyShards"] == o["spec"]["shards"];
     let stage = Stage::on(&node, CLUSTER, "kv", is_whole).await;
     let spec = json!({
         "shards": 3, "replicas": 1, "image": IMAGE, "persistence": {"size": "1Gi"},
@@ -85,11 +91,7 @@ async fn no_acknowledged_key_is_lost() {
     written.is_found(&records);
 
     // A new cluster begins with a backup.
-    let backup = json!({
-        "apiVersion": BACKUP.api_version(), "kind": "ValkeyBackup", "metadata": {"name": "last"}, "spec": {"cluster": {"name": "kv"}},
-    });
-    stage.scene.apply(&backup.to_string()).await;
-    stage.scene.until("completed", BACKUP, "last", |o| o["status"]["phase"] == "completed").await;
+    stage.back_up(BACKUP, "ValkeyBackup", "last").await;
     let copy = json!({
         "apiVersion": CLUSTER.api_version(), "kind": "ValkeyCluster", "metadata": {"name": "copy"},
         "spec": {
