@@ -19,8 +19,8 @@ struct Planted {
 /// A member is removed from etcd's list if its pod is away, although its volume is there and the pod comes back.
 const REMOVED_ALIVE: Planted = Planted {
     name: "a member removed before it is known to be dead",
-    right: "when: children.members[peer.ordinal] is undefined and children.volumes['g' ~ let.generation ~ '-' ~ peer.ordinal] is undefined",
-    wrong: "when: children.members[peer.ordinal] is undefined",
+    right: " and children.volumes['g' ~ let.generation ~ '-' ~ peer.ordinal] is undefined",
+    wrong: "",
 };
 
 /// A member is added again by whoever repeats the step.

@@ -50,14 +50,16 @@ impl PlanRun {
         self.failed("StateLost", message, now)
     }
 
-    /// The state of a run that had not ended when its object was deleted.
+    /// The state of a run that had not ended when its object was deleted. It counts as started, for only such a run was remembered:
+    /// a rollout that is about to start does not begin anew by itself either, and a person can retry it.
     pub(super) fn deleted(&self, now: Timestamp) -> RunStatus {
-        let message = "the PlanRun was deleted before it had ended".to_owned();
+        let failed = self.failed("", "", now);
         RunStatus {
             phase: Phase::Cancelled,
             reason: "Deleted".to_owned(),
-            message,
-            ..self.failed("", "", now)
+            message: "the PlanRun was deleted before it had ended".to_owned(),
+            started_at: failed.started_at.or_else(|| failed.finished_at.clone()),
+            ..failed
         }
     }
 

@@ -328,7 +328,7 @@ mod tests {
             gone.into_iter().map(|name| name.replace("operetta:web:", "")).collect()
         };
         assert_eq!(gone(&[A], &found), ["aaaaaaaaaa:bindings"]);
-        // That one names the others.
+        // The role `:bindings` names the others.
         let mut listing = role(A, ":bindings", "2026-01-01", "clusterroles");
         listing["rules"][0]["resourceNames"] = ["", ":in:sys", ":instances", ":cluster"]
             .map(|suffix| format!("operetta:web:aaaaaaaaaa{suffix}"))

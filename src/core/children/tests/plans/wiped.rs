@@ -107,6 +107,27 @@ fn a_deleted_run_is_cancelled_and_released() {
 }
 
 #[test]
+fn a_rollout_that_is_deleted_before_it_starts_is_reported_and_can_be_retried() {
+    let mut world = ready();
+    world.edit(json!({"text": "y"}));
+    let is_remembered = |world: &mut World| memory(world)["runs"].as_array().unwrap().len() == 2;
+    while !is_remembered(&mut world) {
+        let decision = world.decide();
+        world.carry_out(decision.actions, decision.target_changes);
+    }
+    let run = &world.store().runs["a-2"];
+    assert!(run["status"].is_null() && run["metadata"]["finalizers"].is_null(), "{run}");
+    world.store().delete("a-2");
+    let Verdict::Stalled { reason, message } = settle(&mut world) else { panic!() };
+    assert!(reason == "RunCancelled" && message.contains("retry"), "{reason}: {message}");
+    assert_eq!(world.phases().last(), Some(&("deploy".into(), Phase::Cancelled)));
+    request(&mut world, "again", "deploy");
+    world.store().runs.get_mut("again").unwrap()["spec"]["retryOf"] = "a-2".into();
+    assert_eq!(settle(&mut world), Verdict::Ready { children: 1 });
+    assert_eq!(world.value("a-c", "text"), "y");
+}
+
+#[test]
 fn facts_survive_the_runs_that_recorded_them() {
     let mut world = ready();
     request(&mut world, "mine", "other");

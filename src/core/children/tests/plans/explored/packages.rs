@@ -4,6 +4,7 @@
 pub(super) const RESOURCE: &str = "
 refs:
   - {id: broken, apiVersion: v1, kind: Secret, name: broken, optional: true}
+  - {id: vain, apiVersion: v1, kind: Secret, name: vain, optional: true}
 children:
   - {id: m, template: templates/m.yaml, onLoss: failover, forEach: {in: range(spec.size), as: i, key: i}}
 plans:
@@ -31,7 +32,7 @@ plans:
       - {name: note, record: {lost: \"run.lost | default([]) | length\"}}
       - {name: drop, forEach: {in: \"run.lost | default([])\", as: lost}, delete: ['m[{{ lost.key }}]']}
       - {name: works, when: refs.broken is defined, fail: {message: broken}}
-      - {name: back, apply: [m]}
+      - {name: back, when: refs.vain is undefined, apply: [m]}
   repair:
     priority: 1
     steps:
@@ -63,6 +64,7 @@ plans:
 pub(super) const CAREFUL: &str = "
 refs:
   - {id: broken, apiVersion: v1, kind: Secret, name: broken, optional: true}
+  - {id: vain, apiVersion: v1, kind: Secret, name: vain, optional: true}
 children:
   - {id: config, template: templates/config.yaml}
   - {id: loose, template: templates/loose.yaml}
@@ -92,7 +94,7 @@ plans:
   failover:
     steps:
       - {name: clean, forEach: {in: 'run.lost | default([])', as: lost}, delete: ['m[{{ lost.key }}]']}
-      - {name: replace, plan: resize}
+      - {name: replace, when: refs.vain is undefined, plan: resize}
   repair:
     priority: 1
     interruptible: false
