@@ -4,7 +4,6 @@
 pub(super) const RESOURCE: &str = "
 refs:
   - {id: broken, apiVersion: v1, kind: Secret, name: broken, optional: true}
-  - {id: vain, apiVersion: v1, kind: Secret, name: vain, optional: true}
 children:
   - {id: m, template: templates/m.yaml, onLoss: failover, forEach: {in: range(spec.size), as: i, key: i}}
 plans:
@@ -32,7 +31,7 @@ plans:
       - {name: note, record: {lost: \"run.lost | default([]) | length\"}}
       - {name: drop, forEach: {in: \"run.lost | default([])\", as: lost}, delete: ['m[{{ lost.key }}]']}
       - {name: works, when: refs.broken is defined, fail: {message: broken}}
-      - {name: back, when: refs.vain is undefined, apply: [m]}
+      - {name: back, apply: [m]}
   repair:
     priority: 1
     steps:
@@ -64,7 +63,6 @@ plans:
 pub(super) const CAREFUL: &str = "
 refs:
   - {id: broken, apiVersion: v1, kind: Secret, name: broken, optional: true}
-  - {id: vain, apiVersion: v1, kind: Secret, name: vain, optional: true}
 children:
   - {id: config, template: templates/config.yaml}
   - {id: loose, template: templates/loose.yaml}
@@ -94,7 +92,7 @@ plans:
   failover:
     steps:
       - {name: clean, forEach: {in: 'run.lost | default([])', as: lost}, delete: ['m[{{ lost.key }}]']}
-      - {name: replace, when: refs.vain is undefined, plan: resize}
+      - {name: replace, plan: resize}
   repair:
     priority: 1
     interruptible: false
