@@ -161,7 +161,7 @@ async fn a_package_is_reloaded_when_its_files_change() {
     let folder = package.path().to_str().unwrap();
     let mut dev = dev(&[folder, "--apply", refused.to_str().unwrap(), world, "--plain"], temporary.path());
     dev.wait_for("greetings/default/world: Ready", LONG).await;
-    assert!(dev.output().contains("refused.yaml:1"), "{}", dev.output());
+    dev.wait_for("refused.yaml:1", LONG).await;
     let cluster = operetta::cluster::Cluster::of_kubeconfig(&kubeconfig_of(&dev)).await.unwrap();
     let maps = kube::Api::<ConfigMap>::namespaced(cluster.client(), "default");
     let text = async || {
