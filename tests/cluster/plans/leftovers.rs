@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::kudo::Own;
+use super::own::Own;
 use super::{DESK, PROCEDURE, Stage};
 use crate::support::barrier::Address;
 use crate::support::eventually;

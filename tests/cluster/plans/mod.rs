@@ -9,6 +9,7 @@ mod harness;
 mod jobs;
 mod kudo;
 mod leftovers;
+mod own;
 mod primary;
 mod restore;
 mod rights;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::kudo::Own;
+use super::own::Own;
 use crate::support::eventually;
 use crate::support::ext::{CONFIG_MAP, DEPLOYMENT, LONG, SERVICE, condition, is_ready};
 use crate::support::plans::{PLAN_RUN, phase, steps, story_of};
