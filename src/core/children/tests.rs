@@ -379,7 +379,7 @@ impl World {
 
     /// Waits until what was refused is tried again.
     fn rest(&mut self) {
-        self.now += self.decide().again.unwrap();
+        self.pass(self.decide().again.unwrap());
     }
 
     fn names(&self) -> Vec<&str> {
@@ -398,6 +398,12 @@ impl World {
             (self.instance["metadata"]["generation"].as_i64().unwrap() + 1).into();
         self.log.clear();
     }
+}
+
+/// An object that refs may name, in the namespace of the instance.
+fn referred(value: Value, ready: bool) -> Arc<Referred> {
+    let name = value["metadata"]["name"].as_str().unwrap().into();
+    Arc::new(Referred { namespace: Some("n".into()), name, value: Arc::new(value), ready })
 }
 
 fn refusal(code: u16, reason: &str, message: &str) -> CallError {

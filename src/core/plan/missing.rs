@@ -50,8 +50,8 @@ impl PlanRun {
         self.failed("StateLost", message, now)
     }
 
-    /// The state of a run that had not ended when its object was deleted. It counts as started, for only such a run was remembered:
-    /// a rollout that is about to start does not begin anew by itself either, and a person can retry it.
+    /// The state of a run that had not ended when its object was deleted. It counts as started, also if it was about to start: a
+    /// rollout is not started again by itself then, and a person can retry it.
     pub(super) fn deleted(&self, now: Timestamp) -> RunStatus {
         let failed = self.failed("", "", now);
         RunStatus {

@@ -47,8 +47,8 @@ pub(super) struct RunStore {
     key_problem: Option<KeyProblem>,
     pub(super) protection: Protection,
     serial: u64,
-    /// For how long no run has changed.
-    elapsed: Duration,
+    /// For how long each run has been active since its state was stored: its `usedMilliseconds`, and that time.
+    active: BTreeMap<String, (u64, Duration)>,
     /// What is sent or stored, in order.
     log: Vec<String>,
     /// Which writes the API server refuses.
@@ -61,7 +61,7 @@ impl RunStore {
         let runs = self.parsed().filter(|run| run.spec.plan != DELETE_CHILD).collect();
         let (state, Recalled { runs, strangers }) = plans::recall(stored, runs);
         PlanSnapshot {
-            elapsed: runs.iter().map(|run| (run.uid.clone(), self.elapsed)).collect(),
+            elapsed: runs.iter().map(|run| (run.uid.clone(), self.active_for(run))).collect(),
             state,
             runs,
             strangers,
@@ -81,6 +81,11 @@ impl RunStore {
             protection: self.protection.clone(),
             now: self.time() + now,
         }
+    }
+
+    fn active_for(&self, run: &PlanRun) -> Duration {
+        let known = self.active.get(&run.uid).filter(|(stored, _)| *stored == used(run));
+        known.map(|(_, passed)| *passed).unwrap_or_default()
     }
 
     /// Stores a revision of the package.
@@ -245,6 +250,16 @@ impl World {
         &mut self.runs
     }
 
+    /// Lets time pass.
+    pub(super) fn pass(&mut self, time: Duration) {
+        let runs = self.runs.snapshot(self.now, &self.instance).runs;
+        for run in runs.iter().filter(|run| run.is_active()) {
+            let passed = self.runs.active_for(run) + time;
+            self.runs.active.insert(run.uid.clone(), (used(run), passed));
+        }
+        self.now += time;
+    }
+
     /// The plans of all runs, in the order of their numbers, and their phases.
     fn phases(&self) -> Vec<(String, Phase)> {
         let mut runs = self.runs.snapshot(self.now, &self.instance).runs;
@@ -256,6 +271,11 @@ impl World {
     fn value(&self, name: &str, key: &str) -> Value {
         self.server.objects[&format!("ConfigMap/{name}")]["data"][key].clone()
     }
+}
+
+/// For how long a run was active, as it is stored.
+fn used(run: &PlanRun) -> u64 {
+    run.status.as_ref().map(|status| status.used_milliseconds).unwrap_or_default()
 }
 
 /// The instance, as PlanRuns name it.

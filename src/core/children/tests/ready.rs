@@ -133,8 +133,7 @@ conditions: [{type: Shown, when: refs.shown is defined, reason: Is, message: x}]
 ";
 
 fn secret(name: &str) -> Arc<Referred> {
-    let value = Arc::new(json!({"metadata": {"name": name}}));
-    Arc::new(Referred { namespace: Some("n".into()), name: name.into(), value, ready: true })
+    referred(json!({"metadata": {"name": name}}), true)
 }
 
 #[test]

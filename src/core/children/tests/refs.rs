@@ -29,8 +29,7 @@ fn reader() -> Arc<Package> {
 
 #[allow(clippy::needless_pass_by_value)] // `json!` reads better in the call
 fn foreign(name: &str, data: Value) -> Arc<Referred> {
-    let value = Arc::new(json!({"metadata": {"name": name}, "data": data}));
-    Arc::new(Referred { namespace: Some("n".into()), name: name.into(), value, ready: true })
+    referred(json!({"metadata": {"name": name}, "data": data}), true)
 }
 
 fn text(world: &World, name: &str, key: &str) -> Value {

@@ -70,13 +70,8 @@ fn looked_into(package: &Arc<Package>, has_base: bool, siblings: Option<Vec<Sibl
     snapshot.siblings = siblings;
     loop {
         let decision = decide(&snapshot, &ReconcileState::default(), Duration::ZERO);
-        let base = Referred {
-            namespace: Some("n".into()),
-            name: "a".into(),
-            value: Arc::new(json!({"metadata": {"uid": "uid-1"}})),
-            ready: true,
-        };
-        let found: Vec<_> = has_base.then(|| Arc::new(base)).into_iter().collect();
+        let base = referred(json!({"metadata": {"name": "a", "uid": "uid-1"}}), true);
+        let found: Vec<_> = has_base.then_some(base).into_iter().collect();
         if snapshot.look_up(&decision.needs.watches, |_| LookupResult::Known(found.clone())) {
             continue;
         }

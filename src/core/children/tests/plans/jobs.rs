@@ -33,12 +33,7 @@ fn pod(job: &Value, status: &Value) -> Arc<Referred> {
             "ownerReferences": [{"controller": true, "uid": job["metadata"]["uid"]}]},
         "status": status,
     });
-    Arc::new(Referred {
-        namespace: Some("n".into()),
-        name: "j-1".into(),
-        value: Arc::new(value),
-        ready: false,
-    })
+    referred(value, false)
 }
 
 #[test]
@@ -76,10 +71,8 @@ fn a_step_says_why_the_pod_of_its_job_does_not_run() {
     }
     // Labels alone prove nothing.
     let mut forged = (*pod(&job, &json!({"phase": "Pending"})).value).clone();
-    forged["metadata"]["ownerReferences"] = json!([]);
-    let forged =
-        Referred { namespace: Some("n".into()), name: "j-2".into(), value: Arc::new(forged), ready: false };
-    world.foreign = vec![Arc::new(forged)];
+    (forged["metadata"]["name"], forged["metadata"]["ownerReferences"]) = ("j-2".into(), json!([]));
+    world.foreign = vec![referred(forged, false)];
     assert!(awaited(&world).ends_with("it has no pod"), "{}", awaited(&world));
     // Once it runs, its pods are not watched any more.
     world.store().jobs[0]["status"] = json!({"active": 1, "ready": 1});

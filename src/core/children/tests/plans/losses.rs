@@ -166,7 +166,7 @@ fn a_step_says_why_an_apply_is_refused() {
     let findings: Vec<String> = world.decide().findings.iter().map(ToString::to_string).collect();
     let step = findings.iter().find(|finding| finding.contains("step back"));
     assert!(step.is_some_and(|step| step.contains("exceeded quota: q")), "{findings:?}");
-    world.store().elapsed = Duration::from_secs(601);
+    world.pass(Duration::from_secs(601));
     refuse(&mut world);
     let runs = world.runs.snapshot(world.now, &world.instance).runs;
     let failed = runs.iter().find(|run| run.phase() == Phase::Failed);

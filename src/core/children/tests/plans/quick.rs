@@ -30,7 +30,7 @@ fn plan_run_shows_steps_once_the_run_waits() {
     assert_eq!(stored_steps(&world), 0, "nothing waits yet");
     let decision = world.decide();
     assert!(decision.again.unwrap() <= Duration::from_secs(1), "{:?}", decision.again);
-    world.store().elapsed = Duration::from_secs(1);
+    world.pass(Duration::from_secs(1));
     world.settle();
     assert_eq!(stored_steps(&world), 2);
     let status = world.runs.runs["a-1"]["status"].clone();

@@ -29,8 +29,7 @@ plans:
 
 fn secret(crt: &str) -> Arc<Referred> {
     let metadata = json!({"name": "tls", "uid": crt, "resourceVersion": crt});
-    let value = Arc::new(json!({"kind": "Secret", "metadata": metadata, "data": {"crt": crt}}));
-    Arc::new(Referred { namespace: Some("n".into()), name: "tls".into(), value, ready: true })
+    referred(json!({"kind": "Secret", "metadata": metadata, "data": {"crt": crt}}), true)
 }
 
 fn deployed(trigger: &str) -> World {

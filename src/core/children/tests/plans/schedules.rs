@@ -57,9 +57,7 @@ fn due_run_beside_an_active_one_is_skipped_once() {
     world.restart();
     world.settle();
     assert_eq!(runs(&world).len(), 4);
-    let value = Arc::new(json!({"metadata": {"name": "opener", "namespace": "n"}}));
-    let (namespace, name) = (Some("n".into()), "opener".into());
-    world.foreign.push(Arc::new(Referred { namespace, name, value, ready: true }));
+    world.foreign.push(referred(json!({"metadata": {"name": "opener", "namespace": "n"}}), true));
     world.settle();
     assert!(runs(&world).contains(&Phase::Succeeded), "{:?}", runs(&world));
 }

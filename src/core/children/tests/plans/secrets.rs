@@ -84,8 +84,7 @@ fn secret_outputs_are_stored_once_and_read_back_after_a_restart() {
     let Select::Name(name) = &want.select else { panic!("{want}") };
     let (stored, key) = (world.store().secret["data"].clone(), names::short_hash("login", 10));
     let secret = |entry: &str| {
-        let value = Arc::new(json!({"metadata": {"name": name}, "data": {&*key: STANDARD.encode(entry)}}));
-        Arc::new(Referred { namespace: Some("n".into()), name: name.clone(), value, ready: true })
+        referred(json!({"metadata": {"name": name}, "data": {&*key: STANDARD.encode(entry)}}), true)
     };
     let ours = String::from_utf8(STANDARD.decode(stored[&*key].as_str().unwrap()).unwrap()).unwrap();
     let values = json!({"token": "other"}).to_string();
@@ -121,9 +120,8 @@ fn a_planted_answer_does_not_replace_a_request() {
     let data = json!({names::short_hash("login", 10): STANDARD.encode(answer.to_string())});
     let uid = world.objects["Secret/a"].uid.to_string();
     for (name, uid, data) in [(&*name, "b", data), ("a", &*uid, json!({}))] {
-        let value = Arc::new(json!({"metadata": {"name": name, "uid": uid}, "data": data}));
-        let name = name.into();
-        world.foreign.push(Arc::new(Referred { namespace: Some("n".into()), name, value, ready: true }));
+        let value = json!({"metadata": {"name": name, "uid": uid}, "data": data});
+        world.foreign.push(referred(value, true));
     }
     request(&mut world, "mine", "ask");
     advance(&mut world);
@@ -173,8 +171,7 @@ fn a_command_runs_in_the_pod_that_its_controller_owns() {
     let uid = world.objects["StatefulSet/a"].uid.to_string();
     let pod = |owner: &str| {
         let owners = json!([{"controller": true, "uid": owner}]);
-        let value = Arc::new(json!({"metadata": {"name": "a-0", "uid": "pod", "ownerReferences": owners}}));
-        Arc::new(Referred { namespace: Some("n".into()), name: "a-0".into(), value, ready: true })
+        referred(json!({"metadata": {"name": "a-0", "uid": "pod", "ownerReferences": owners}}), true)
     };
     world.foreign.push(pod("another"));
     request(&mut world, "mine", "ask");

@@ -4,6 +4,7 @@
 pub(super) const RESOURCE: &str = "
 refs:
   - {id: broken, apiVersion: v1, kind: Secret, name: broken, optional: true}
+  - {id: idle, apiVersion: v1, kind: Secret, name: idle, optional: true}
 children:
   - {id: m, template: templates/m.yaml, onLoss: failover, forEach: {in: range(spec.size), as: i, key: i}}
 plans:
@@ -29,9 +30,9 @@ plans:
   failover:
     steps:
       - {name: note, record: {lost: \"run.lost | default([]) | length\"}}
-      - {name: drop, forEach: {in: \"run.lost | default([])\", as: lost}, delete: ['m[{{ lost.key }}]']}
+      - {name: drop, when: refs.idle is undefined, forEach: {in: \"run.lost | default([])\", as: lost}, delete: ['m[{{ lost.key }}]']}
       - {name: works, when: refs.broken is defined, fail: {message: broken}}
-      - {name: back, apply: [m]}
+      - {name: back, when: refs.idle is undefined, apply: [m]}
   repair:
     priority: 1
     steps:
@@ -63,6 +64,7 @@ plans:
 pub(super) const CAREFUL: &str = "
 refs:
   - {id: broken, apiVersion: v1, kind: Secret, name: broken, optional: true}
+  - {id: idle, apiVersion: v1, kind: Secret, name: idle, optional: true}
 children:
   - {id: config, template: templates/config.yaml}
   - {id: loose, template: templates/loose.yaml}
@@ -91,8 +93,8 @@ plans:
           - {name: ready, interruptible: true, wait: {until: 'children.m[i] is ready'}}
   failover:
     steps:
-      - {name: clean, forEach: {in: 'run.lost | default([])', as: lost}, delete: ['m[{{ lost.key }}]']}
-      - {name: replace, plan: resize}
+      - {name: clean, when: refs.idle is undefined, forEach: {in: 'run.lost | default([])', as: lost}, delete: ['m[{{ lost.key }}]']}
+      - {name: replace, when: refs.idle is undefined, plan: resize}
   repair:
     priority: 1
     interruptible: false
