@@ -1,12 +1,13 @@
 //! Copies of artifacts, with what refers to them. What is visible by a tag is complete: blobs come first, then
-//! the manifest by its digest, its referrers, and the tag last. So an attempt that was killed is repeated.
+//! the manifest by its digest, its referrers, and the tag last. So an attempt that was killed is repeated. In a layout, a
+//! manifest is found without a tag, too, so it is listed after its referrers.
 
 use bytes::Bytes;
 
 use crate::artifact::Artifact;
 use crate::attached::attach;
 use crate::error::Error;
-use crate::manifest::{BLOB_BYTES, Content, Descriptor, Stored};
+use crate::manifest::{Content, Descriptor, Stored};
 use crate::store::Store;
 
 /// How deep referrers of referrers, and indexes in indexes, are copied.
@@ -79,7 +80,7 @@ pub async fn copy(
     if let Some(tag) = tag {
         check_tag(manifest, to, tag, force).await?;
     }
-    with_referrers(manifest.clone(), from, to, progress).await?;
+    let unlisted = with_referrers(manifest.clone(), from, to, progress).await?;
     for suffix in ATTACHED {
         let attached = format!("sha256-{}.{suffix}", manifest.descriptor.digest.hex());
         if let Some(found) = from.find(&attached).await? {
@@ -87,6 +88,9 @@ pub async fn copy(
             to.put_manifest(&found, Some(&attached)).await?;
             progress(Step::Written(&found.descriptor));
         }
+    }
+    for manifest in unlisted.iter().rev() {
+        to.put_manifest(manifest, None).await?;
     }
     if let Some(tag) = tag {
         to.put_manifest(manifest, Some(tag)).await?;
@@ -108,12 +112,14 @@ async fn check_tag(manifest: &Stored, to: &Store, tag: &str, force: bool) -> Res
     }
 }
 
+/// Copies a manifest and what refers to it. Returns the manifests that a layout has and does not list yet.
 async fn with_referrers(
     first: Stored,
     from: &Store,
     to: &Store,
     progress: Progress<'_>,
-) -> Result<(), Error> {
+) -> Result<Vec<Stored>, Error> {
+    let mut unlisted = Vec::new();
     // An index comes after its manifests, and a referrer after its subject.
     let mut pending = vec![(first, 0, false)];
     while let Some((manifest, depth, is_expanded)) = pending.pop() {
@@ -130,7 +136,12 @@ async fn with_referrers(
             continue;
         }
         blobs(&manifest, from, to, progress).await?;
-        to.put_manifest(&manifest, None).await?;
+        if matches!(to, Store::Layout(_)) {
+            to.put_blob(&manifest.descriptor, &manifest.bytes).await?;
+            unlisted.push(manifest.clone());
+        } else {
+            to.put_manifest(&manifest, None).await?;
+        }
         progress(Step::Written(&manifest.descriptor));
         for referrer in from.referrers(&manifest.descriptor.digest).await? {
             // What was deleted may still be listed, where a tag has the list.
@@ -138,15 +149,12 @@ async fn with_referrers(
             pending.extend(found.map(|found| (found, depth + 1, false)));
         }
     }
-    Ok(())
+    Ok(unlisted)
 }
 
 /// Copies the blobs that the target does not have.
 async fn blobs(manifest: &Stored, from: &Store, to: &Store, progress: Progress<'_>) -> Result<(), Error> {
     for blob in manifest.content.blobs() {
-        if blob.size > BLOB_BYTES {
-            return Err(Error::TooLarge { what: format!("the blob {}", blob.digest), limit: BLOB_BYTES });
-        }
         if to.has_blob(blob).await? {
             progress(Step::Present(blob));
             continue;

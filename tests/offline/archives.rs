@@ -29,7 +29,8 @@ fn crd() -> String {
     crd_to_properties("example.com", "webs", "Web") + spec
 }
 
-fn files() -> Vec<(&'static str, String)> {
+/// The files of a small package with the name `web` and the version 0.1.0.
+pub(crate) fn files() -> Vec<(&'static str, String)> {
     vec![
         ("operator.yaml", OPERATOR.to_owned()),
         ("crds/web.yaml", crd()),

@@ -15,4 +15,7 @@ mod explored;
 mod hostile;
 mod lint;
 mod publishing;
+mod registries;
+#[path = "../support/registry/mod.rs"]
+mod registry;
 mod render;

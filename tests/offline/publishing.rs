@@ -1,5 +1,5 @@
-//! Packages in OCI layouts, by the commands: what is packaged, signed, copied and read again. Registries are tested in
-//! `src/registry/tests`.
+//! Packages in OCI layouts, by the commands: what is packaged, signed, copied and read again. The same with registries is in
+//! `registries`.
 
 use std::fs;
 use std::path::Path;
