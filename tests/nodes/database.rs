@@ -5,8 +5,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
+use crate::figures::Line;
 use crate::pods::PATIENCE;
 use crate::support::ext::{Kind, LONG, POD, Scene, is_ready, name_of};
 use crate::support::plans::INSTANCE_STATE;
@@ -198,6 +200,25 @@ impl Stage {
     pub(crate) async fn acknowledged(&self) -> BTreeSet<u64> {
         let log = self.scene.kubectl(&["logs", CLIENT]).await;
         log.lines().filter_map(|line| line.parse().ok()).collect()
+    }
+
+    /// Measures an operation while the client writes.
+    pub(crate) async fn measure(&self, line: &mut Line, operation: impl AsyncFnOnce()) {
+        let begun = Timestamp::now();
+        line.measure(&self.scene, operation).await;
+        self.goes_on().await;
+        line.gap(self.longest_gap(begun).await);
+    }
+
+    /// The longest time between two acknowledged records, of which the second is from that time or later.
+    async fn longest_gap(&self, since: Timestamp) -> Duration {
+        let log = self.scene.kubectl(&["logs", CLIENT, "--timestamps"]).await;
+        let time = |line: &str| line.split(' ').next().and_then(|time| time.parse::<Timestamp>().ok());
+        let times: Vec<Timestamp> = log.lines().filter_map(time).collect();
+        let gaps =
+            times.windows(2).filter(|pair| pair[1] >= since).map(|pair| pair[1].duration_since(pair[0]));
+        let gap = gaps.max().expect("records");
+        Duration::try_from(gap).expect("later records come later")
     }
 
     /// Waits until more records are acknowledged.

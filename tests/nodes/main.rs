@@ -9,6 +9,7 @@ mod support;
 
 mod database;
 mod etcd;
+mod figures;
 mod manager;
 mod mortals;
 mod pods;

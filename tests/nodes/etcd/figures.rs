@@ -1,7 +1,7 @@
 //! Measurements for `docs/performance.md`, without a verdict:
 //!
 //! ```sh
-//! cargo test --test nodes figures -- --ignored --nocapture
+//! cargo test --test nodes etcd::figures -- --ignored --nocapture
 //! ```
 //!
 //! Run nothing else at the same time.
@@ -13,63 +13,20 @@ use operetta::local::AuditEvent;
 use serde_json::{Value, json};
 
 use super::{PATIENCE, Stage, Writer, durable, names};
+use crate::figures::{Line, median, print};
 use crate::support::eventually;
 use crate::support::ext::{
-    CONFIG_MAP, Kind, POD, SERVICE, Scene, condition, is_managers, is_pod_ready, name_of, time_of, uid_of,
+    CONFIG_MAP, Kind, POD, SERVICE, Scene, condition, is_pod_ready, name_of, time_of, uid_of,
 };
 use crate::support::plans::PLAN_RUN;
 
 const ROUNDS: usize = 6;
 
-/// A line of the table.
-struct Line {
-    what: String,
-    seconds: Vec<f64>,
-    gaps: Vec<f64>,
-    restarted: Vec<usize>,
-    writes: Vec<usize>,
-}
-
-fn median<T: PartialOrd + Copy>(values: &[T]) -> T {
-    let mut values = values.to_vec();
-    values.sort_by(|a, b| a.partial_cmp(b).expect("numbers"));
-    values[values.len() / 2]
-}
-
-impl Line {
-    fn of(what: &str) -> Self {
-        let (seconds, gaps, restarted, writes) = Default::default();
-        Self { what: what.to_owned(), seconds, gaps, restarted, writes }
-    }
-
-    /// Measures an operation of the manager.
-    async fn measure(&mut self, stage: &Stage, writer: Option<&Writer>, operation: impl AsyncFnOnce()) {
-        let audit = stage.scene.plane().audit();
-        let (before, mark) = (stage.members().await, audit.mark().expect("a log"));
-        writer.map(Writer::gap);
-        let begun = Instant::now();
-        operation().await;
-        self.seconds.push(begun.elapsed().as_secs_f64());
-        self.gaps.extend(writer.map(|writer| writer.gap().as_secs_f64()));
-        let after = stage.members().await;
-        self.restarted
-            .push(after.iter().filter(|(name, uid)| before.get(*name).is_some_and(|b| b != *uid)).count());
-        let requests = audit.requests_since(mark).expect("a log");
-        let own = |e: &&AuditEvent| {
-            is_managers(e)
-                && e.namespace == stage.scene.namespace()
-                && e.writes()
-                && e.resource != "events"
-                && e.subresource != "exec"
-        };
-        self.writes.push(requests.iter().filter(own).count());
-    }
-
-    fn print(&self) {
-        let gap = if self.gaps.is_empty() { String::new() } else { format!("{:.2} s", median(&self.gaps)) };
-        let (seconds, restarted) = (median(&self.seconds), median(&self.restarted));
-        println!("| {} | {seconds:.1} s | {gap} | 0 | {restarted} | {} |", self.what, median(&self.writes));
-    }
+/// Measures an operation of the manager while a client writes.
+async fn measure(line: &mut Line, stage: &Stage, writer: &Writer, operation: impl AsyncFnOnce()) {
+    writer.gap();
+    line.measure(&stage.scene, operation).await;
+    line.gap(writer.gap());
 }
 
 /// An object as a person would write it, for another namespace.
@@ -219,7 +176,7 @@ async fn figures() {
     for _ in 0..ROUNDS {
         let stage = Stage::new().await;
         create
-            .measure(&stage, None, async || stage.cluster("c", json!({"size": 3, "version": "3.6.8"})).await)
+            .measure(&stage.scene, async || stage.cluster("c", json!({"size": 3, "version": "3.6.8"})).await)
             .await;
         let other = stage.beside().await;
         let objects = bare_objects(&stage, &other.scene, 0..3).await;
@@ -233,7 +190,7 @@ async fn figures() {
         // etcd refuses members until its peers have been connected for five seconds. Neither measurement
         // includes that.
         tokio::time::sleep(Duration::from_secs(10)).await;
-        up.measure(&stage, Some(&writer), async || stage.edit("c", json!({"size": 5})).await).await;
+        measure(&mut up, &stage, &writer, async || stage.edit("c", json!({"size": 5})).await).await;
         again_by_plan.push(published_again(&stage.scene).await);
         let pods = bare_objects(&stage, &other.scene, 3..5).await;
         let beside = other.writer("c").await;
@@ -245,7 +202,7 @@ async fn figures() {
         again_by_person.push(published_again(&other.scene).await);
         beside.check("by hand").await;
         assert_eq!(other.etcd_members("c-0").await, names("c", 5));
-        down.measure(&stage, Some(&writer), async || stage.edit("c", json!({"size": 3})).await).await;
+        measure(&mut down, &stage, &writer, async || stage.edit("c", json!({"size": 3})).await).await;
 
         let before = stage.members().await;
         let lose = async || {
@@ -255,7 +212,7 @@ async fn figures() {
             stage.settled("c").await;
             beyond.push(gone.elapsed().as_secs_f64());
         };
-        lost.measure(&stage, Some(&writer), lose).await;
+        measure(&mut lost, &stage, &writer, lose).await;
         writer.check("round").await;
         for namespace in [stage.scene.namespace(), other.scene.namespace()] {
             stage.scene.kubectl(&["delete", "namespace", namespace]).await;
@@ -268,9 +225,8 @@ async fn figures() {
     writer.goes_on().await;
     let mut upgrades = Line::of("upgrade 3.4 -> 3.5, and 3.5 -> 3.6");
     for version in ["3.5.35", "3.6.8"] {
-        upgrades
-            .measure(&stage, Some(&writer), async || stage.edit("c", json!({"version": version})).await)
-            .await;
+        let edit = async || stage.edit("c", json!({"version": version})).await;
+        measure(&mut upgrades, &stage, &writer, edit).await;
     }
     let mut kept = Line::of("pod deleted, volume kept");
     let before = stage.members().await;
@@ -279,7 +235,7 @@ async fn figures() {
         stage.another_pod("c-1", &before).await;
         stage.settled("c").await;
     };
-    kept.measure(&stage, Some(&writer), lose).await;
+    measure(&mut kept, &stage, &writer, lose).await;
     let mut both = Line::of("pod and volume deleted");
     let before = uid_of(&stage.scene.get(crate::support::ext::VOLUME_CLAIM, "c-2").await).to_owned();
     let lose = async || {
@@ -288,13 +244,13 @@ async fn figures() {
         stage.until("another", crate::support::ext::VOLUME_CLAIM, "c-2", |o| uid_of(o) != before).await;
         stage.settled("c").await;
     };
-    both.measure(&stage, Some(&writer), lose).await;
+    measure(&mut both, &stage, &writer, lose).await;
     let mut all = Line::of("all pods deleted at once, volumes kept");
     let lose = async || {
         stage.scene.delete_recreated(POD, &["c-0", "c-1", "c-2"]).await;
         stage.settled("c").await;
     };
-    all.measure(&stage, Some(&writer), lose).await;
+    measure(&mut all, &stage, &writer, lose).await;
 
     // The time from the request of a run to its first effect.
     let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "backups"}, "spec": super::claim_spec()});
@@ -306,7 +262,7 @@ async fn figures() {
         let run = stage.scene.request(("EtcdBackup", stage.backup), "b", "periodic", &Value::Null).await;
         stage.until("Succeeded", PLAN_RUN, &run, |run| run["status"]["phase"] == "Succeeded").await;
     };
-    backup.measure(&stage, Some(&writer), take).await;
+    measure(&mut backup, &stage, &writer, take).await;
     let mut first = Vec::new();
     for _ in 0..10 {
         let audit = stage.scene.plane().audit();
@@ -335,16 +291,10 @@ async fn figures() {
         stage.succeeded(stage.restore, "r").await;
         stage.settled("c").await;
     };
-    restore.measure(&stage, None, put_back).await;
+    restore.measure(&stage.scene, put_back).await;
     assert_ne!(condition(&stage.scene.get(stage.cluster, "c").await, "Ready"), &Value::Null);
 
-    println!(
-        "| operation | time | longest gap in acknowledged writes | writes lost | pods made anew | API writes |"
-    );
-    println!("| --- | --- | --- | --- | --- | --- |");
-    for line in [&create, &up, &down, &lost, &kept, &both, &all, &upgrades, &backup, &restore] {
-        line.print();
-    }
+    print(&[&create, &up, &down, &lost, &kept, &both, &all, &upgrades, &backup, &restore]);
     println!(
         "create 3, by hand: {:.1} s, ratio {:.2}",
         median(&bare_create),

@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::{BACKUP, CLUSTER, IMAGE, MAJOR, NEWER, insert_records, is_whole, primary, replicated, rows};
-use super::{sql, try_sql};
-use crate::database::{CLIENT, Stage, is_restored, patience};
+use super::operations::{
+    change, create, hibernate, instances, lose, no_row_is_lost, number, only_primary, request, standby, whole,
+};
+use super::{BACKUP, CLUSTER, IMAGE, MAJOR, NEWER, insert_records, is_whole, replicated, rows, sql};
+use crate::database::{CLIENT, Stage, is_restored};
 use crate::mortals::{self, Left, System, left};
-use crate::support::eventually;
-use crate::support::ext::{POD, Scene, VOLUME_CLAIM, condition, is_pod_ready, name_of, uid_of};
-use crate::support::plans::{PLAN_RUN, is_over, phase, steps, story_of};
+use crate::support::ext::{POD, Scene, VOLUME_CLAIM, condition};
+use crate::support::plans::{steps, story_of};
 
 const SYSTEM: System = System {
     folder: "operators/postgresql",
@@ -27,82 +28,6 @@ const SYSTEM: System = System {
         "archived.sh",
     ],
 };
-
-/// The names of the instances of the cluster.
-async fn instances(stage: &Stage) -> Vec<String> {
-    let mut pods = stage.scene.list(POD).await;
-    pods.retain(|pod| {
-        let labels = &pod["metadata"]["labels"];
-        labels["cnpg.io/cluster"] == stage.name && labels["cnpg.io/podRole"] == "instance"
-    });
-    pods.iter().map(|pod| name_of(pod).to_owned()).collect()
-}
-
-/// Waits until the cluster is as its spec wants it and each standby streams. Returns its primary.
-async fn whole(stage: &Stage) -> String {
-    eventually("standbys that stream", patience(), async || {
-        let cluster = stage.settled().await;
-        let primary = primary(&cluster);
-        let wanted = cluster["spec"]["instances"].as_u64().expect("a number") - 1;
-        let query = format!(
-            "select count(distinct application_name) from pg_stat_replication \
-             where state = 'streaming' and application_name like '{}-%'",
-            stage.name
-        );
-        let found = try_sql(&stage.scene, &primary, &query).await?;
-        if found == wanted.to_string() { Ok(primary) } else { Err(format!("{found} at {primary}")) }
-    })
-    .await
-}
-
-async fn create(stage: &Stage, spec: Value) -> String {
-    stage.create("Cluster", &spec).await;
-    whole(stage).await
-}
-
-async fn change(stage: &Stage, spec: Value) -> String {
-    stage.edit(spec).await;
-    whole(stage).await
-}
-
-/// Requests a plan, and waits until it has succeeded and the cluster is whole.
-async fn request(stage: &Stage, plan: &str, params: Value) -> String {
-    let run = stage.scene.request(("Cluster", stage.kind), stage.name, plan, &params).await;
-    let run = stage.until("its end", PLAN_RUN, &run, is_over).await;
-    assert_eq!(phase(&run), "Succeeded", "{}", story_of(&run));
-    whole(stage).await
-}
-
-/// Deletes an instance with its volume, as if its node were gone, and waits until the cluster is whole again.
-async fn lose(stage: &Stage, name: &str) -> String {
-    let before = uid_of(&stage.scene.get(VOLUME_CLAIM, name).await).to_owned();
-    let pod = uid_of(&stage.scene.get(POD, name).await).to_owned();
-    stage.scene.kubectl(&["delete", "pvc", name, "--wait=false"]).await;
-    stage.scene.kubectl(&["delete", "pod", name, "--force", "--grace-period=0", "--wait=false"]).await;
-    stage.until("another volume", VOLUME_CLAIM, name, |claim| uid_of(claim) != before).await;
-    // Until the container has ended, a command for the new pod would reach that of the old one.
-    stage.until("another pod", POD, name, |object| uid_of(object) != pod && is_pod_ready(object)).await;
-    whole(stage).await
-}
-
-/// The annotation that lets the cluster sleep.
-async fn hibernate(stage: &Stage, value: &str) {
-    let patch = json!({"metadata": {"annotations": {"cnpg.io/hibernation": value}}});
-    stage.scene.patch(stage.kind, stage.name, "merge", &patch).await;
-}
-
-/// Returns the one instance that is a primary, which must be that of the status.
-async fn only_primary(stage: &Stage) -> String {
-    let mut primaries = Vec::new();
-    for pod in instances(stage).await {
-        if sql(&stage.scene, &pod, "select pg_is_in_recovery()").await == "f" {
-            primaries.push(pod);
-        }
-    }
-    let named = primary(&stage.scene.get(stage.kind, stage.name).await);
-    assert_eq!(primaries, [named.as_str()]);
-    named
-}
 
 /// The timeline of a primary: each promotion begins the next one.
 async fn timeline(stage: &Stage, primary: &str) -> usize {
@@ -128,12 +53,6 @@ async fn is_tidy(stage: &Stage, before: &Left, instances: usize) {
     let mut pods = volumes.clone();
     pods.push(CLIENT.to_owned());
     mortals::is_tidy(&stage.scene, before, pods, volumes).await;
-}
-
-/// Ends the client, and checks that the primary has what was acknowledged.
-async fn no_row_is_lost(stage: &Stage) {
-    let written = stage.stop_client().await;
-    written.is_found(&rows(&stage.scene, &only_primary(stage).await).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -176,7 +95,7 @@ async fn losses_settings_and_upgrade_resume_after_kills() {
     insert_records(&stage, &first).await;
     let created = left(&stage.scene).await;
 
-    let standby = instances(&stage).await.into_iter().find(|name| *name != first).expect("a standby");
+    let standby = standby(&stage, &first).await;
     let first = mortals.during("a lost standby", lose(&stage, &standby)).await;
     stage.goes_on().await;
     promoted_once_each(&stage, 1).await;
@@ -253,8 +172,7 @@ async fn hibernation_requests_and_major_upgrade_resume_after_kills() {
     let access = change(&stage, json!({"enableSuperuserAccess": true}));
     let first = mortals.during("the password of the superuser", access).await;
     let created = left(&stage.scene).await;
-    let standby = instances(&stage).await.into_iter().find(|name| *name != first).expect("a standby");
-    let number: usize = standby.rsplit('-').next().and_then(|n| n.parse().ok()).expect("a number");
+    let number = number(&standby(&stage, &first).await);
     for (what, plan) in [("restart", "restart"), ("another clone", "reclone")] {
         mortals.during(what, request(&stage, plan, json!({"instance": number}))).await;
         stage.goes_on().await;

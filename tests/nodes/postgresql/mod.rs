@@ -1,15 +1,21 @@
 //! `operators/postgresql` with real servers. A client inserts numbered rows all the time: with synchronous replication none that a
 //! server has acknowledged may be lost. Backups on S3 are restored to a point in time.
 
+mod certificates;
+mod clients;
+mod databases;
+mod figures;
 mod kills;
+mod operations;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, SemaphorePermit};
 
 use crate::database::Stage;
+use crate::pods::{self, Pods};
 use crate::support::ext::{
     Kind, LONG, POD, Scene, VOLUME_CLAIM, condition, is_pod_ready, kind, name_of, run_as, watching,
 };
@@ -70,7 +76,7 @@ async fn rows(scene: &Scene, pod: &str) -> BTreeSet<u64> {
 /// The shared node, with a manager of the package: a second one would work on the same clusters.
 async fn managed_node() -> Arc<ControlPlane> {
     static MANAGER: OnceCell<Mutex<Operetta>> = OnceCell::const_new();
-    let node = crate::pods::node().await;
+    let node = pods::node().await;
     let start = async || {
         let mut manager = run_as("postgresql", &node, &["operators/postgresql"]);
         watching(&mut manager, 1).await;
@@ -78,6 +84,14 @@ async fn managed_node() -> Arc<ControlPlane> {
     };
     MANAGER.get_or_init(start).await;
     node
+}
+
+/// A stage for the cluster `db` on the shared node, and what ends with the test.
+async fn stage() -> (Stage, (SemaphorePermit<'static>, Pods)) {
+    let turn = pods::turn().await;
+    let stage = Stage::on(&managed_node().await, CLUSTER, "db", is_whole).await;
+    let namespace = Pods::of(&stage.scene);
+    (stage, (turn, namespace))
 }
 
 #[tokio::test]

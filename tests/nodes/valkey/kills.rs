@@ -32,10 +32,10 @@ const SYSTEM: System = System {
 const PREFIX: &str = "valkey-kv-";
 
 /// What each node says of itself, by the name of its pod.
-type Views = BTreeMap<String, Value>;
+pub(super) type Views = BTreeMap<String, Value>;
 
 /// The spec of a cluster.
-fn spec(shards: u64, replicas: u64) -> Value {
+pub(super) fn spec(shards: u64, replicas: u64) -> Value {
     json!({
         "shards": shards, "replicas": replicas, "image": IMAGE, "persistence": {"size": "1Gi"},
         "podSecurityContext": {"runAsUser": 0},
@@ -59,7 +59,7 @@ fn shard_of(pod: &str) -> &str {
 }
 
 /// The pods of the primaries.
-fn primaries(views: &Views) -> Vec<&str> {
+pub(super) fn primaries(views: &Views) -> Vec<&str> {
     views.iter().filter(|(_, view)| view["primary"] == "").map(|(pod, _)| pod.as_str()).collect()
 }
 
@@ -83,7 +83,7 @@ fn agree(spec: &Value, views: &Views) -> bool {
 }
 
 /// Waits until the nodes of a cluster are as its spec wants them.
-async fn whole_of(stage: &Stage, prefix: &str) -> Views {
+pub(super) async fn whole_of(stage: &Stage, prefix: &str) -> Views {
     eventually("one cluster", patience(), async || {
         let cluster = stage.settled().await;
         let views = views(stage, prefix).await?;
@@ -92,22 +92,22 @@ async fn whole_of(stage: &Stage, prefix: &str) -> Views {
     .await
 }
 
-async fn whole(stage: &Stage) -> Views {
+pub(super) async fn whole(stage: &Stage) -> Views {
     whole_of(stage, PREFIX).await
 }
 
-async fn create(stage: &Stage, spec: Value) -> Views {
+pub(super) async fn create(stage: &Stage, spec: Value) -> Views {
     stage.create("ValkeyCluster", &spec).await;
     whole(stage).await
 }
 
-async fn change(stage: &Stage, spec: Value) -> Views {
+pub(super) async fn change(stage: &Stage, spec: Value) -> Views {
     stage.edit(spec).await;
     whole(stage).await
 }
 
 /// Deletes pods, with their volumes or without, as if their nodes were gone, and waits until the cluster is whole again.
-async fn lose(stage: &Stage, pods: &[&str], with_volumes: bool) -> Views {
+pub(super) async fn lose(stage: &Stage, pods: &[&str], with_volumes: bool) -> Views {
     let uid = async |kind, name: &str| uid_of(&stage.scene.get(kind, name).await).to_owned();
     let mut before = Vec::new();
     for pod in pods {
@@ -145,7 +145,7 @@ async fn is_tidy(stage: &Stage, before: &Left, shards: usize, replicas: usize) {
 }
 
 /// Ends the client, and checks that the primaries have what was acknowledged. Returns what they have.
-async fn no_key_is_lost(stage: &Stage) -> BTreeSet<u64> {
+pub(super) async fn no_key_is_lost(stage: &Stage) -> BTreeSet<u64> {
     let written = stage.stop_client().await;
     let found = records(stage, PREFIX).await;
     written.is_found(&found);
