@@ -77,7 +77,7 @@ fn other_content_than_asked_for_is_refused() {
         is_tag(request).then(|| reply(200, &[("docker-content-digest", &claimed)], body.clone()))
     };
     refused(&content, lie, "instead of sha256:", 1);
-    let (user, registry) = (User::new(), Registry::with(&content));
+    let (user, registry) = (User::with_keys(), Registry::with(&content));
     registry
         .lie(move |request| request.is("GET", "/manifests/sha256:").then(|| reply(200, &[], other.clone())));
     for args in [&["pull", "-o", "layout"][..], &["verify", "--key", OURS[1]], &["inspect"]] {
