@@ -65,6 +65,9 @@ const COREDNS: Module = module!("coredns", "main.go", "-s -w");
 const ETCD_3_5: Module = module!("etcd-3.5", "tools.go", "-s -w");
 const RCLONE: Module = module!("rclone", "main.go", "-s -w");
 const HELM: Module = module!("helm", "tools.go", "-s -w");
+const DISTRIBUTION: Module = module!("distribution", "main.go", "-s -w");
+const REGISTRIES: Module = module!("registries", "main.go", "-s -w");
+const COSIGN: Module = module!("cosign", "main.go", "-s -w");
 
 /// The module and the Go package of a binary.
 const fn source(tool: Tool) -> (&'static Module, &'static str) {
@@ -94,6 +97,9 @@ const fn source(tool: Tool) -> (&'static Module, &'static str) {
         Tool::Etcdutl35 => (&ETCD_3_5, "go.etcd.io/etcd/etcdutl/v3"),
         Tool::Rclone => (&RCLONE, "."),
         Tool::Helm => (&HELM, "helm.sh/helm/v4/cmd/helm"),
+        Tool::Distribution => (&DISTRIBUTION, "."),
+        Tool::Registries => (&REGISTRIES, "."),
+        Tool::Cosign => (&COSIGN, "."),
     }
 }
 
@@ -352,12 +358,13 @@ mod tests {
 
     #[test]
     fn versions_and_packages_match_the_go_modules() {
-        for module in [&KUBERNETES, &KWOK, &CONTAINERD, &CNI, &COREDNS, &ETCD_3_5, &RCLONE, &HELM] {
+        let tools = || Tool::CONTROL_PLANE.iter().chain(Tool::NODE).chain(Tool::TESTS);
+        for (module, _) in tools().map(|tool| source(*tool)) {
             assert!(module.files[0].1.contains(&format!("\ngo {OLDEST_GO}")), "{}", module.name);
         }
         let version = KUBERNETES.ldflags.split("gitVersion=").nth(1).unwrap().split(' ').next().unwrap();
         assert!(KUBERNETES.files[0].1.contains(&format!("k8s.io/kubernetes {version}\n")), "{version}");
-        for tool in Tool::CONTROL_PLANE.iter().chain(Tool::NODE).chain([&Tool::Helm]) {
+        for tool in tools() {
             let (module, package) = source(*tool);
             assert!(package == "." || module.files[2].1.contains(&format!("\"{package}\"")), "{package}");
         }

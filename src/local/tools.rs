@@ -56,6 +56,12 @@ pub enum Tool {
     Rclone,
     /// The package manager, for tests of charts. No control plane needs it.
     Helm,
+    /// The registry of the CNCF, for tests of packages.
+    Distribution,
+    /// Smaller registries in one program, for tests of packages.
+    Registries,
+    /// The signer of Sigstore, for tests of signatures.
+    Cosign,
 }
 
 impl Tool {
@@ -89,6 +95,9 @@ impl Tool {
         Self::Rclone,
     ];
 
+    /// The tools that only tests use. They are built when a test asks for them.
+    pub const TESTS: &[Self] = &[Self::Helm, Self::Distribution, Self::Registries, Self::Cosign];
+
     /// The file name of the binary.
     pub const fn name(self) -> &'static str {
         match self {
@@ -112,6 +121,9 @@ impl Tool {
             Self::CoreDns => "coredns",
             Self::Rclone => "rclone",
             Self::Helm => "helm",
+            Self::Distribution => "distribution",
+            Self::Registries => "registries",
+            Self::Cosign => "cosign",
         }
     }
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::document::{self, Document};
 use crate::error::Error;
-use crate::manifest::{Descriptor, Stored};
+use crate::manifest::{Descriptor, EMPTY, Stored};
 use crate::store::Store;
 
 /// The type of the artifact with the files that the cases of a package read: one layer, a gzipped tar archive.
@@ -27,6 +27,22 @@ const MOST: usize = 20;
 pub async fn attach(store: &Store, subject: &Stored, kind: &str, bytes: Bytes) -> Result<Descriptor, Error> {
     let document = Document { kind, content: bytes, annotations: BTreeMap::new() };
     document.attach(store, subject).await.map(|stored| stored.descriptor)
+}
+
+/// What refers to a manifest, with the types of the artifacts.
+///
+/// # Errors
+/// It cannot be read.
+pub async fn listed(store: &Store, subject: &Stored) -> Result<Vec<Descriptor>, Error> {
+    let mut found = store.referrers(&subject.descriptor.digest).await?;
+    for referrer in &mut found {
+        // Some registries list the type of the config, which is empty, in place of the artifact's. The manifest has it.
+        if referrer.artifact_type.as_deref().is_none_or(|kind| kind == EMPTY) {
+            let stored = store.manifest(&referrer.digest.to_string()).await?;
+            referrer.artifact_type = stored.descriptor.artifact_type;
+        }
+    }
+    Ok(found)
 }
 
 /// What is attached to a manifest with this type, of `most` bytes each at most.

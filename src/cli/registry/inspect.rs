@@ -84,7 +84,7 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Failure> {
         ));
     }
     let signatures = signatures::find(&found.place.store, &found.manifest).await?;
-    let referrers = found.place.store.referrers(&found.manifest.descriptor.digest).await?;
+    let referrers = attached::listed(&found.place.store, &found.manifest).await?;
     let nobody = Signers::default();
     let deprecations = deprecated::deprecations(&found.place.store, &found.manifest, &nobody).await;
     let checked = if args.check { Some(check(&found, &config, &package, warnings).await?) } else { None };

@@ -8,6 +8,7 @@ mod handover;
 mod life;
 mod migration;
 mod refused;
+mod registries;
 mod releases;
 mod removal;
 mod review;

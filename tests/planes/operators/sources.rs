@@ -182,17 +182,17 @@ fn key(folder: &Path, name: &str) -> (PathBuf, String) {
     (path, public)
 }
 
-fn operator(name: &str, package: &str) -> String {
+pub(super) fn operator(name: &str, package: &str) -> String {
     json!({"apiVersion": "operetta.dev/v1alpha1", "kind": "Operator", "metadata": {"name": name},
         "spec": {"source": {"package": package}}})
     .to_string()
 }
 
-async fn apply(cluster: &Cluster, object: &str) {
+pub(super) async fn apply(cluster: &Cluster, object: &str) {
     cluster.kubectl(&["apply", "--server-side", "-f", "-"], object).await.ok();
 }
 
-async fn permit(cluster: &Cluster, name: &str, spec: Value) {
+pub(super) async fn permit(cluster: &Cluster, name: &str, spec: Value) {
     let object = json!({"apiVersion": "operetta.dev/v1alpha1", "kind": "PackagePolicy", "metadata": {"name": name}, "spec": spec});
     apply(cluster, &object.to_string()).await;
 }
