@@ -1,13 +1,13 @@
 //! Copies of artifacts, with what refers to them. What is visible by a tag is complete: blobs come first, then
 //! the manifest by its digest, its referrers, and the tag last. So an attempt that was killed is repeated. In a layout, a
-//! manifest is found without a tag, too, so it is listed after its referrers.
+//! manifest is found without a tag, too, so all of them are listed at once.
 
 use bytes::Bytes;
 
 use crate::artifact::Artifact;
 use crate::attached::attach;
 use crate::error::Error;
-use crate::manifest::{Content, Descriptor, Stored};
+use crate::manifest::{Content, Descriptor, ENTRIES, Stored};
 use crate::store::Store;
 
 /// How deep referrers of referrers, and indexes in indexes, are copied.
@@ -50,8 +50,8 @@ pub async fn push(
             progress(Step::Written(&blob));
         }
     }
-    if !attached.is_empty() {
-        // A subject comes before what refers to it, and the tag last.
+    if !attached.is_empty() && !matches!(to, Store::Layout(_)) {
+        // A subject comes before what refers to it, and the tag last. A layout would list it.
         to.put_manifest(&artifact.manifest, None).await?;
     }
     for (kind, bytes) in attached {
@@ -80,7 +80,7 @@ pub async fn copy(
     if let Some(tag) = tag {
         check_tag(manifest, to, tag, force).await?;
     }
-    let unlisted = with_referrers(manifest.clone(), from, to, progress).await?;
+    let copied = with_referrers(manifest.clone(), from, to, progress).await?;
     for suffix in ATTACHED {
         let attached = format!("sha256-{}.{suffix}", manifest.descriptor.digest.hex());
         if let Some(found) = from.find(&attached).await? {
@@ -89,8 +89,8 @@ pub async fn copy(
             progress(Step::Written(&found.descriptor));
         }
     }
-    for manifest in unlisted.iter().rev() {
-        to.put_manifest(manifest, None).await?;
+    if let Store::Layout(layout) = to {
+        layout.list(copied)?;
     }
     if let Some(tag) = tag {
         to.put_manifest(manifest, Some(tag)).await?;
@@ -112,14 +112,15 @@ async fn check_tag(manifest: &Stored, to: &Store, tag: &str, force: bool) -> Res
     }
 }
 
-/// Copies a manifest and what refers to it. Returns the manifests that a layout has and does not list yet.
+/// Copies a manifest and what refers to it. A layout does not list them yet. Returns their descriptors.
 async fn with_referrers(
     first: Stored,
     from: &Store,
     to: &Store,
     progress: Progress<'_>,
-) -> Result<Vec<Stored>, Error> {
-    let mut unlisted = Vec::new();
+) -> Result<Vec<Descriptor>, Error> {
+    let first_digest = first.descriptor.digest.clone();
+    let mut copied = Vec::new();
     // An index comes after its manifests, and a referrer after its subject.
     let mut pending = vec![(first, 0, false)];
     while let Some((manifest, depth, is_expanded)) = pending.pop() {
@@ -135,10 +136,14 @@ async fn with_referrers(
             }
             continue;
         }
+        if copied.len() == ENTRIES {
+            let reason = format!("more than {ENTRIES} manifests refer to it");
+            return Err(Error::invalid(first_digest.to_string(), reason));
+        }
+        copied.push(manifest.descriptor.clone());
         blobs(&manifest, from, to, progress).await?;
         if matches!(to, Store::Layout(_)) {
             to.put_blob(&manifest.descriptor, &manifest.bytes).await?;
-            unlisted.push(manifest.clone());
         } else {
             to.put_manifest(&manifest, None).await?;
         }
@@ -149,7 +154,7 @@ async fn with_referrers(
             pending.extend(found.map(|found| (found, depth + 1, false)));
         }
     }
-    Ok(unlisted)
+    Ok(copied)
 }
 
 /// Copies the blobs that the target does not have.

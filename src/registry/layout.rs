@@ -87,6 +87,10 @@ impl Layout {
     }
 
     fn write_index(&self, index: &Index) -> Result<(), Error> {
+        if index.manifests.len() > ENTRIES {
+            let reason = format!("it would have more than {ENTRIES} manifests");
+            return Err(Error::invalid(self.folder.display().to_string(), reason));
+        }
         let path = self.folder.join(INDEX_JSON);
         let bytes = serde_json::to_vec_pretty(index)
             .map_err(|error| Error::invalid(path.display().to_string(), error.to_string()))?;
@@ -131,13 +135,20 @@ impl Layout {
             // The same manifest without a tag says nothing more.
             index.manifests.retain(|listed| listed.digest != entry.digest || listed.tag().is_some());
             entry.annotations.insert(REF_NAME.to_owned(), tag.to_owned());
-        } else if index.manifests.iter().any(|listed| listed.digest == entry.digest) {
-            return Ok(());
+        } else {
+            return self.list(vec![entry]);
         }
         index.manifests.push(entry);
-        if index.manifests.len() > ENTRIES {
-            let reason = format!("it would have more than {ENTRIES} manifests");
-            return Err(Error::invalid(self.folder.display().to_string(), reason));
+        self.write_index(&index)
+    }
+
+    /// Lists manifests whose bytes are there: all of them, or none.
+    pub(crate) fn list(&self, manifests: Vec<Descriptor>) -> Result<(), Error> {
+        let mut index = self.index()?;
+        for manifest in manifests {
+            if !index.manifests.iter().any(|listed| listed.digest == manifest.digest) {
+                index.manifests.push(manifest);
+            }
         }
         self.write_index(&index)
     }

@@ -72,6 +72,8 @@ fn install(archive: &[u8]) -> Output {
     let command = format!("ulimit -v {}; exec \"$0\" \"$@\"", 1 << 20);
     let mut child = Command::new("sh")
         .args(["-c", &command, env!("CARGO_BIN_EXE_operetta"), "install", "-", "--dry-run", "-o", "json"])
+        // Each thread takes address space.
+        .env("TOKIO_WORKER_THREADS", "2")
         .env("NO_COLOR", "1")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

@@ -80,6 +80,8 @@ impl User {
             .env("HOME", self.at("home"))
             .env("DOCKER_CONFIG", self.at("docker"))
             .env("OPERETTA_CACHE", self.at("cache"))
+            // Each thread takes address space.
+            .env("TOKIO_WORKER_THREADS", "2")
             .env("NO_COLOR", "1");
         for name in [
             "REGISTRY_AUTH_FILE",
