@@ -119,7 +119,6 @@ async fn with_referrers(
     to: &Store,
     progress: Progress<'_>,
 ) -> Result<Vec<Descriptor>, Error> {
-    let first_digest = first.descriptor.digest.clone();
     let mut copied = Vec::new();
     // An index comes after its manifests, and a referrer after its subject.
     let mut pending = vec![(first, 0, false)];
@@ -137,8 +136,8 @@ async fn with_referrers(
             continue;
         }
         if copied.len() == ENTRIES {
-            let reason = format!("more than {ENTRIES} manifests refer to it");
-            return Err(Error::invalid(first_digest.to_string(), reason));
+            let what = format!("the manifest {}", manifest.descriptor.digest);
+            return Err(Error::invalid(what, format!("more than {ENTRIES} are to be copied")));
         }
         copied.push(manifest.descriptor.clone());
         blobs(&manifest, from, to, progress).await?;

@@ -1,9 +1,11 @@
 //! Registries that lie: the command ends with one error that names registry and repository, in bounded memory and time, and leaves
 //! nothing behind.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use operetta_registry::Digest;
 use serde_json::{Value, json};
 
 use super::{OURS, User, WEB};
@@ -209,6 +211,54 @@ fn manifests_that_are_too_large_or_no_packages_are_refused() {
     let lie = move |request: &Request| is_tag(request).then(|| reply(200, &[], large.clone()));
     let registry = refused(&content, lie, "is larger than", 1);
     assert_eq!(registry.count("GET", &layer), 0);
+}
+
+/// Referrers of referrers, of which each list is short.
+#[test]
+fn copies_are_bounded_in_the_number_of_manifests() {
+    let content = published();
+    let kind = "application/vnd.oci.image.manifest.v1+json";
+    let of = |bytes: &str| json!({"mediaType": kind, "digest": Digest::of(bytes.as_bytes()).to_string(), "size": bytes.len()});
+    let mut empty = of("{}");
+    empty["mediaType"] = "application/vnd.oci.empty.v1+json".into();
+    let referrer = |subject: &Value, number: usize| {
+        json!({
+            "schemaVersion": 2, "mediaType": kind, "artifactType": "text/plain", "config": empty, "layers": [empty],
+            "subject": subject, "annotations": {"number": number.to_string()},
+        })
+        .to_string()
+    };
+    let package = content.tag("acme/web", "0.1.0").unwrap();
+    let subject = json!({"mediaType": kind, "digest": package, "size": 1});
+    let mut manifests: HashMap<String, String> = HashMap::new();
+    let mut lists: HashMap<String, Vec<Value>> = HashMap::new();
+    for number in 0..600 {
+        let first = referrer(&subject, number);
+        let second = referrer(&of(&first), number);
+        lists.entry(package.to_owned()).or_default().push(of(&first));
+        lists.entry(digest(&of(&first), "/digest")).or_default().push(of(&second));
+        for manifest in [first, second] {
+            manifests.insert(digest(&of(&manifest), "/digest"), manifest);
+        }
+    }
+    let (user, registry) = (User::new(), Registry::with(&content));
+    let empty = digest(&empty, "/digest");
+    registry.lie(move |request| {
+        let wanted = request.path.rsplit('/').next().unwrap();
+        if request.is("GET", "/referrers/") {
+            let index = "application/vnd.oci.image.index.v1+json";
+            let listed = lists.get(wanted).cloned().unwrap_or_default();
+            let list = json!({"schemaVersion": 2, "mediaType": index, "manifests": listed});
+            return Some(reply(200, &[("content-type", index)], list.to_string()));
+        }
+        if request.is("GET", "/blobs/") && wanted == empty {
+            return Some(reply(200, &[], "{}"));
+        }
+        manifests.get(wanted).map(|manifest| reply(200, &[("content-type", kind)], manifest.clone()))
+    });
+    let (code, error) = user.fails(&["copy", &registry.place("acme/web:0.1.0"), "layout"]);
+    assert!(code == 1 && error.contains("more than 1000 are to be copied"), "{error}");
+    assert!(user.has_nothing());
 }
 
 #[test]
