@@ -50,9 +50,9 @@ pub async fn push(
             progress(Step::Written(&blob));
         }
     }
-    if !attached.is_empty() && !matches!(to, Store::Layout(_)) {
-        // A subject comes before what refers to it, and the tag last. A layout would list it.
-        to.put_manifest(&artifact.manifest, None).await?;
+    if !attached.is_empty() {
+        // A subject comes before what refers to it, and the tag last.
+        to.put_subject(&artifact.manifest).await?;
     }
     for (kind, bytes) in attached {
         let written = attach(to, &artifact.manifest, kind, bytes.clone()).await?;
@@ -89,9 +89,7 @@ pub async fn copy(
             progress(Step::Written(&found.descriptor));
         }
     }
-    if let Store::Layout(layout) = to {
-        layout.list(copied)?;
-    }
+    to.list(copied)?;
     if let Some(tag) = tag {
         to.put_manifest(manifest, Some(tag)).await?;
     }
@@ -112,7 +110,7 @@ async fn check_tag(manifest: &Stored, to: &Store, tag: &str, force: bool) -> Res
     }
 }
 
-/// Copies a manifest and what refers to it. A layout does not list them yet. Returns their descriptors.
+/// Copies a manifest and what refers to it, and returns their descriptors. A layout does not list them yet.
 async fn with_referrers(
     first: Stored,
     from: &Store,
@@ -141,11 +139,7 @@ async fn with_referrers(
         }
         copied.push(manifest.descriptor.clone());
         blobs(&manifest, from, to, progress).await?;
-        if matches!(to, Store::Layout(_)) {
-            to.put_blob(&manifest.descriptor, &manifest.bytes).await?;
-        } else {
-            to.put_manifest(&manifest, None).await?;
-        }
+        to.put_subject(&manifest).await?;
         progress(Step::Written(&manifest.descriptor));
         for referrer in from.referrers(&manifest.descriptor.digest).await? {
             // What was deleted may still be listed, where a tag has the list.

@@ -128,29 +128,27 @@ impl Layout {
     /// The files cannot be written.
     pub fn put_manifest(&self, manifest: &Stored, tag: Option<&str>) -> Result<(), Error> {
         self.put_blob(&manifest.descriptor, &manifest.bytes)?;
-        let mut index = self.index()?;
         let mut entry = manifest.descriptor.clone();
-        if let Some(tag) = tag {
-            index.manifests.retain(|listed| listed.tag() != Some(tag));
-            // The same manifest without a tag says nothing more.
-            index.manifests.retain(|listed| listed.digest != entry.digest || listed.tag().is_some());
-            entry.annotations.insert(REF_NAME.to_owned(), tag.to_owned());
-        } else {
-            return self.list(vec![entry]);
-        }
+        let Some(tag) = tag else { return self.list(vec![entry]) };
+        let mut index = self.index()?;
+        index.manifests.retain(|listed| listed.tag() != Some(tag));
+        // The same manifest without a tag says nothing more.
+        index.manifests.retain(|listed| listed.digest != entry.digest || listed.tag().is_some());
+        entry.annotations.insert(REF_NAME.to_owned(), tag.to_owned());
         index.manifests.push(entry);
         self.write_index(&index)
     }
 
-    /// Lists manifests whose bytes are there: all of them, or none.
+    /// Lists manifests whose bytes are there: all of them, or none. Those that are listed stay as they are.
     pub(crate) fn list(&self, manifests: Vec<Descriptor>) -> Result<(), Error> {
         let mut index = self.index()?;
+        let before = index.manifests.len();
         for manifest in manifests {
             if !index.manifests.iter().any(|listed| listed.digest == manifest.digest) {
                 index.manifests.push(manifest);
             }
         }
-        self.write_index(&index)
+        if index.manifests.len() == before { Ok(()) } else { self.write_index(&index) }
     }
 
     /// Reads a blob.

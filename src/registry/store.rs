@@ -171,6 +171,22 @@ impl Store {
         }
     }
 
+    /// Writes a manifest that others refer to. A layout does not list it yet: [`Store::list`] does.
+    pub(crate) async fn put_subject(&self, manifest: &Stored) -> Result<(), Error> {
+        match self {
+            Self::Registry(repository) => repository.put_manifest(manifest, None).await,
+            Self::Layout(layout) => layout.put_blob(&manifest.descriptor, &manifest.bytes),
+        }
+    }
+
+    /// Lists manifests that were written by [`Store::put_subject`]: all of them, or none. A registry has no list.
+    pub(crate) fn list(&self, manifests: Vec<Descriptor>) -> Result<(), Error> {
+        match self {
+            Self::Registry(_) => Ok(()),
+            Self::Layout(layout) => layout.list(manifests),
+        }
+    }
+
     /// Reads a blob.
     ///
     /// # Errors

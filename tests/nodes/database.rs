@@ -1,18 +1,19 @@
 //! A database cluster on the real node, and a client that writes numbered records to it all the time and prints those that were
 //! acknowledged.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
+use tokio::sync::OnceCell;
 
 use crate::figures::Line;
-use crate::pods::PATIENCE;
-use crate::support::ext::{Kind, LONG, POD, Scene, is_ready, name_of};
+use crate::pods::{self, PATIENCE};
+use crate::support::ext::{Kind, LONG, POD, Scene, is_ready, name_of, run_as, uid_of, watching};
 use crate::support::plans::INSTANCE_STATE;
-use crate::support::{ControlPlane, eventually, is_long};
+use crate::support::{ControlPlane, Operetta, eventually, is_long};
 
 pub(crate) const CLIENT: &str = "client";
 
@@ -42,6 +43,30 @@ pub(crate) async fn until(
     .await
 }
 
+/// The manager of a package on the shared node. A second one would work on the same clusters.
+pub(crate) struct SharedManager {
+    package: &'static str,
+    started: OnceCell<Mutex<Operetta>>,
+}
+
+impl SharedManager {
+    pub(crate) const fn of(package: &'static str) -> Self {
+        Self { package, started: OnceCell::const_new() }
+    }
+
+    /// The shared node, once the manager works on it.
+    pub(crate) async fn node(&self) -> Arc<ControlPlane> {
+        let node = pods::node().await;
+        let start = async || {
+            let mut manager = run_as(self.package, &node, &[&format!("operators/{}", self.package)]);
+            watching(&mut manager, 1).await;
+            Mutex::new(manager)
+        };
+        self.started.get_or_init(start).await;
+        node
+    }
+}
+
 /// The runs of an instance and the pods of its namespace as text, for messages.
 pub(crate) async fn story(scene: &Scene, name: &str) -> String {
     let runs = scene.runs(name).await;
@@ -50,6 +75,16 @@ pub(crate) async fn story(scene: &Scene, name: &str) -> String {
     let pods: Vec<String> =
         pods.iter().map(|pod| format!("{} {}", name_of(pod), pod["status"]["containerStatuses"])).collect();
     format!("{}\n{}", runs.join("\n"), pods.join("\n"))
+}
+
+/// The pods with their containers, by name. They change if a container restarts or a pod is replaced.
+pub(crate) fn containers(pods: &[Value]) -> BTreeMap<String, Value> {
+    let containers = |pod: &Value| {
+        let statuses = pod["status"]["containerStatuses"].as_array().into_iter().flatten();
+        let ids = statuses.map(|status| json!([status["containerID"], status["restartCount"]]));
+        json!([uid_of(pod), ids.collect::<Vec<_>>()])
+    };
+    pods.iter().map(|pod| (name_of(pod).to_owned(), containers(pod))).collect()
 }
 
 /// What a client has done.
@@ -204,21 +239,20 @@ impl Stage {
 
     /// Measures an operation while the client writes.
     pub(crate) async fn measure(&self, line: &mut Line, operation: impl AsyncFnOnce()) {
-        let begun = Timestamp::now();
+        let before = self.times().await.len();
         line.measure(&self.scene, operation).await;
         self.goes_on().await;
-        line.gap(self.longest_gap(begun).await);
+        // The first gap may have begun before the operation.
+        let times = self.times().await.split_off(before.saturating_sub(1));
+        let gap = times.windows(2).map(|pair| pair[1].duration_since(pair[0])).max();
+        line.gap(gap.expect("records").try_into().expect("later records come later"));
     }
 
-    /// The longest time between two acknowledged records, of which the second is from that time or later.
-    async fn longest_gap(&self, since: Timestamp) -> Duration {
+    /// When the client has written each acknowledged record to its log.
+    async fn times(&self) -> Vec<Timestamp> {
         let log = self.scene.kubectl(&["logs", CLIENT, "--timestamps"]).await;
-        let time = |line: &str| line.split(' ').next().and_then(|time| time.parse::<Timestamp>().ok());
-        let times: Vec<Timestamp> = log.lines().filter_map(time).collect();
-        let gaps =
-            times.windows(2).filter(|pair| pair[1] >= since).map(|pair| pair[1].duration_since(pair[0]));
-        let gap = gaps.max().expect("records");
-        Duration::try_from(gap).expect("later records come later")
+        let time = |line: &str| line.split(' ').next().and_then(|time| time.parse().ok());
+        log.lines().filter_map(time).collect()
     }
 
     /// Waits until more records are acknowledged.

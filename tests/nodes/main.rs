@@ -15,5 +15,6 @@ mod mortals;
 mod pods;
 mod postgresql;
 mod teardown;
+mod tls;
 mod valkey;
 mod webapp;

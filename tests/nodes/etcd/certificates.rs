@@ -9,7 +9,6 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair, SanType,
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -20,6 +19,7 @@ use super::{CLUSTER, PATIENCE, Stage, durable, names};
 use crate::support::eventually;
 use crate::support::ext::{POD, SECRET, condition};
 use crate::support::plans::{events_about, plans_of};
+use crate::tls::{self, presented};
 
 /// The TLS settings of a client.
 #[derive(Clone)]
@@ -91,13 +91,9 @@ impl Authority {
 
     /// The settings of a client with a certificate of this CA.
     fn client(&self) -> Tls {
-        let mut roots = RootCertStore::empty();
-        roots.add(self.ca.der().clone()).unwrap();
         let (certificate, key, _) = self.issue();
         let key = PrivateKeyDer::Pkcs8(key.serialize_der().into());
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-        let config = config.unwrap().with_root_certificates(roots);
+        let config = tls::trusting([self.ca.der().clone()]);
         let config = config.with_client_auth_cert(vec![certificate], key).unwrap();
         Tls { connector: Arc::new(config).into(), host: "localhost".try_into().unwrap() }
     }
@@ -114,9 +110,7 @@ fn secured(mut spec: Value) -> Value {
 async fn shown(tls: &Tls, pod: &Value) -> Result<CertificateDer<'static>, String> {
     let address = pod["status"]["podIP"].as_str().ok_or("it has no address")?;
     let stream = TcpStream::connect((address, 2379)).await.map_err(|error| error.to_string())?;
-    let stream = tls.connect(stream).await?;
-    let certificates = stream.get_ref().1.peer_certificates().ok_or("it shows none")?;
-    Ok(certificates[0].clone().into_owned())
+    presented(&tls.connect(stream).await?)
 }
 
 #[tokio::test]

@@ -1,35 +1,25 @@
 //! The certificates of real servers: they and their CA are replaced while the servers run.
 
-use std::sync::Arc;
-
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
 
 use super::clients::{self, HAS_TLS, answers, authorities, connect, host, is_refused, secret};
-use super::operations::{containers, create, instance_pods, whole};
+use super::operations::{create, instance_pods, whole};
 use super::{replicated, sql, stage};
-use crate::database::{Stage, patience};
+use crate::database::{Stage, containers, patience};
 use crate::support::eventually;
 use crate::support::ext::{POD, Scene, name_of};
 use crate::support::plans::{PLAN_RUN, is_over, phase, story_of};
+use crate::tls;
 
-/// The request for TLS with which a client of PostgreSQL begins.
+/// The request for TLS with which a client of the server begins.
 const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
 
-/// The certificate that a server presents to a client which trusts these CAs.
-async fn presented(scene: &Scene, pod: &Value, authorities: &str) -> Result<CertificateDer<'static>, String> {
-    let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(authorities.as_bytes()) {
-        roots.add(certificate.expect("a certificate")).expect("a certificate of a CA");
-    }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let config = config.expect("versions").with_root_certificates(roots).with_no_client_auth();
+/// The certificate that an instance presents to a client which trusts these CAs.
+async fn shown(scene: &Scene, pod: &Value, authorities: &str) -> Result<CertificateDer<'static>, String> {
     let name = ServerName::try_from(host(scene)).expect("a name");
 
     let address = pod["status"]["podIP"].as_str().ok_or("it has no address")?;
@@ -39,10 +29,8 @@ async fn presented(scene: &Scene, pod: &Value, authorities: &str) -> Result<Cert
     if answer != b'S' {
         return Err(format!("the server answers {answer} to the request for TLS"));
     }
-    let connector = TlsConnector::from(Arc::new(config));
-    let stream = connector.connect(name, stream).await.map_err(|error| error.to_string())?;
-    let certificates = stream.get_ref().1.peer_certificates().ok_or("it presents none")?;
-    Ok(certificates[0].clone().into_owned())
+    let stream = tls::client(authorities).connect(name, stream).await.map_err(|error| error.to_string())?;
+    tls::presented(&stream)
 }
 
 /// Waits until each server presents the certificate of the Secret. Returns that.
@@ -53,7 +41,7 @@ async fn served(stage: &Stage) -> CertificateDer<'static> {
     let trusted = authorities(scene).await;
     eventually("the certificate of the Secret", patience(), async || {
         for pod in instance_pods(stage).await {
-            let found = presented(scene, &pod, &trusted).await;
+            let found = shown(scene, &pod, &trusted).await;
             let found = found.map_err(|error| format!("{}: {error}", name_of(&pod)))?;
             if found != wanted {
                 return Err(format!("{} presents another one", name_of(&pod)));
@@ -95,7 +83,7 @@ async fn certificates_and_their_ca_are_replaced_without_a_restart() {
     clients::start(scene).await;
     let password = secret(scene, "db-app", "password").await;
     let app = ["app", password.as_str(), "app"];
-    let before = containers(&stage).await;
+    let before = containers(&instance_pods(&stage).await);
 
     let first = served(&stage).await;
     let first_ca = authorities(scene).await;
@@ -132,5 +120,5 @@ async fn certificates_and_their_ca_are_replaced_without_a_restart() {
     let streams = "select count(*) from pg_stat_replication join pg_stat_ssl using (pid) \
                    where state = 'streaming' and ssl and application_name like 'db-%'";
     assert_eq!(sql(scene, &primary, streams).await, "1");
-    assert_eq!(containers(&stage).await, before);
+    assert_eq!(containers(&instance_pods(&stage).await), before);
 }

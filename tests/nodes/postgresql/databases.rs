@@ -3,8 +3,9 @@
 use serde_json::{Value, json};
 
 use super::clients::{self, HAS_TLS, answers, authorities, host, is_refused};
-use super::operations::containers;
+use super::operations::instance_pods;
 use super::{CLUSTER, replicated, sql, stage};
+use crate::database::containers;
 use crate::support::eventually;
 use crate::support::ext::{Kind, LONG, Scene, condition, is_ready, kind};
 
@@ -72,7 +73,7 @@ async fn databases_and_roles_are_kept_as_their_specs_say() {
     scene.ready(DATABASE_ROLE, "clerk").await;
     declare(scene, "shop", "shop", None).await;
     scene.ready(DATABASE, "shop").await;
-    let before = containers(&stage).await;
+    let before = containers(&instance_pods(&stage).await);
 
     let clerk = ["clerk", "open-sesame", "shop"];
     answers(scene, clerk, HAS_TLS, "t").await;
@@ -115,5 +116,5 @@ async fn databases_and_roles_are_kept_as_their_specs_say() {
     assert_eq!(databases(scene).await, "shop");
 
     scene.ready(CLUSTER, "db").await;
-    assert_eq!(containers(&stage).await, before);
+    assert_eq!(containers(&instance_pods(&stage).await), before);
 }

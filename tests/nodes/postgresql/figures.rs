@@ -15,8 +15,7 @@ use super::operations::{
     request, standby, whole,
 };
 use super::{
-    BACKUP, CLUSTER, IMAGE, MAJOR, NEWER, insert_records, is_whole, managed_node, primary, replicated, rows,
-    stage,
+    BACKUP, CLUSTER, IMAGE, MAJOR, MANAGER, NEWER, insert_records, is_whole, primary, replicated, rows, stage,
 };
 use crate::database::{Stage, is_restored, patience};
 use crate::figures::{Line, median, print};
@@ -127,7 +126,7 @@ async fn failovers(stage: &Stage) -> Option<Line> {
 #[ignore = "measures: -- --ignored --nocapture"]
 async fn figures() {
     // The first pods of an image take longer than later ones.
-    let node = managed_node().await;
+    let node = MANAGER.node().await;
     for image in [NEWER, MAJOR, IMAGE] {
         let warm = Stage::on(&node, CLUSTER, "warm", is_whole).await;
         create(&warm, alone(image)).await;

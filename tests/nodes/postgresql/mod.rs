@@ -9,17 +9,16 @@ mod kills;
 mod operations;
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
-use tokio::sync::{OnceCell, SemaphorePermit};
+use tokio::sync::SemaphorePermit;
 
-use crate::database::Stage;
+use crate::database::{SharedManager, Stage};
 use crate::pods::{self, Pods};
-use crate::support::ext::{
-    Kind, LONG, POD, Scene, VOLUME_CLAIM, condition, is_pod_ready, kind, name_of, run_as, watching,
-};
-use crate::support::{ControlPlane, Operetta, eventually, is_long};
+use crate::support::ext::{Kind, LONG, POD, Scene, VOLUME_CLAIM, condition, is_pod_ready, kind, name_of};
+use crate::support::{eventually, is_long};
+
+static MANAGER: SharedManager = SharedManager::of("postgresql");
 
 const CLUSTER: Kind = kind("postgresql.cnpg.io/v1", "clusters");
 const BACKUP: Kind = kind("postgresql.cnpg.io/v1", "backups");
@@ -73,30 +72,17 @@ async fn rows(scene: &Scene, pod: &str) -> BTreeSet<u64> {
     rows.lines().map(|line| line.parse().expect("a number")).collect()
 }
 
-/// The shared node, with a manager of the package: a second one would work on the same clusters.
-async fn managed_node() -> Arc<ControlPlane> {
-    static MANAGER: OnceCell<Mutex<Operetta>> = OnceCell::const_new();
-    let node = pods::node().await;
-    let start = async || {
-        let mut manager = run_as("postgresql", &node, &["operators/postgresql"]);
-        watching(&mut manager, 1).await;
-        Mutex::new(manager)
-    };
-    MANAGER.get_or_init(start).await;
-    node
-}
-
 /// A stage for the cluster `db` on the shared node, and what ends with the test.
 async fn stage() -> (Stage, (SemaphorePermit<'static>, Pods)) {
     let turn = pods::turn().await;
-    let stage = Stage::on(&managed_node().await, CLUSTER, "db", is_whole).await;
+    let stage = Stage::on(&MANAGER.node().await, CLUSTER, "db", is_whole).await;
     let namespace = Pods::of(&stage.scene);
     (stage, (turn, namespace))
 }
 
 #[tokio::test]
 async fn no_acknowledged_row_is_lost() {
-    let node = managed_node().await;
+    let node = MANAGER.node().await;
     let stage = Stage::on(&node, CLUSTER, "db", is_whole).await;
     let first = primary(&stage.create("Cluster", &replicated(3)).await);
     assert_eq!(first, "db-1");
@@ -165,7 +151,7 @@ async fn no_acknowledged_row_is_lost() {
 /// The primary has removed the WAL that a standby needs: `pg_rewind` finds nothing to do for it, and it could never stream again.
 #[tokio::test]
 async fn a_standby_that_is_too_far_behind_is_cloned() {
-    let node = managed_node().await;
+    let node = MANAGER.node().await;
     let scene = Scene::on(&node).await;
     let parameters = json!({"wal_keep_size": "0", "min_wal_size": "32MB", "max_wal_size": "32MB"});
     let spec = json!({"instances": 2, "postgresql": {"parameters": parameters}});
@@ -257,7 +243,7 @@ async fn store_wal(scene: &Scene, pod: &str) {
 
 #[tokio::test]
 async fn a_point_in_time_is_restored_from_s3() {
-    let node = managed_node().await;
+    let node = MANAGER.node().await;
     let scene = Scene::on(&node).await;
     let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "s3"},
         "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});

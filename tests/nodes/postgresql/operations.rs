@@ -1,7 +1,5 @@
 //! Operations on a cluster. Each ends once the cluster is as its spec wants it.
 
-use std::collections::BTreeMap;
-
 use serde_json::{Value, json};
 
 use super::{primary, rows, sql, try_sql};
@@ -33,17 +31,6 @@ pub(super) async fn standby(stage: &Stage, primary: &str) -> String {
 /// The number of an instance.
 pub(super) fn number(instance: &str) -> usize {
     instance.rsplit('-').next().and_then(|number| number.parse().ok()).expect("a number")
-}
-
-/// The pods and containers of the instances, by name. They change if a container restarts or a pod is replaced.
-pub(super) async fn containers(stage: &Stage) -> BTreeMap<String, Value> {
-    let containers = |pod: &Value| {
-        let statuses = pod["status"]["containerStatuses"].as_array().into_iter().flatten();
-        let ids = statuses.map(|status| json!([status["containerID"], status["restartCount"]]));
-        json!([uid_of(pod), ids.collect::<Vec<_>>()])
-    };
-    let pods = instance_pods(stage).await;
-    pods.iter().map(|pod| (name_of(pod).to_owned(), containers(pod))).collect()
 }
 
 /// Waits until the cluster is as its spec wants it and each standby streams. Returns its primary.

@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::kills::{change, create, lose, no_key_is_lost, primaries, spec, whole, whole_of};
-use super::{BACKUP, CLUSTER, NEWER, WRITE, is_whole, managed_node, records, run};
+use super::{BACKUP, CLUSTER, MANAGER, NEWER, WRITE, is_whole, records, run};
 use crate::database::{Stage, is_restored, patience};
 use crate::figures::{Line, print};
 use crate::pods::Pods;
@@ -132,7 +132,7 @@ async fn backup_and_restore(stage: &Stage, lines: &mut Vec<Line>) {
 #[tokio::test]
 #[ignore = "measures: -- --ignored --nocapture"]
 async fn figures() {
-    let node = managed_node().await;
+    let node = MANAGER.node().await;
     // The first pods on a node take longer than later ones.
     let warm = Stage::on(&node, CLUSTER, "warm", is_whole).await;
     warm.create("ValkeyCluster", &spec(1, 0)).await;

@@ -6,14 +6,14 @@ mod kills;
 mod users;
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
-use tokio::sync::OnceCell;
 
-use crate::database::{Stage, is_restored};
-use crate::support::ext::{Kind, LONG, POD, VOLUME_CLAIM, is_ready, kind, name_of, run_as, watching};
-use crate::support::{ControlPlane, Operetta, eventually};
+use crate::database::{SharedManager, Stage, is_restored};
+use crate::support::eventually;
+use crate::support::ext::{Kind, LONG, POD, VOLUME_CLAIM, is_ready, kind, name_of};
+
+static MANAGER: SharedManager = SharedManager::of("valkey");
 
 const CLUSTER: Kind = kind("valkey.io/v1alpha1", "valkeyclusters");
 const BACKUP: Kind = kind("valkey.io/v1alpha1", "valkeybackups");
@@ -30,19 +30,6 @@ if cli role | head -n 1 | grep -q master; then
   cli --scan --pattern 'record:*' | while read -r key; do echo "$key $(cli get "$key" < /dev/null)"; done
 fi
 "#;
-
-/// The shared node, with a manager of the package: a second one would work on the same clusters.
-async fn managed_node() -> Arc<ControlPlane> {
-    static MANAGER: OnceCell<Mutex<Operetta>> = OnceCell::const_new();
-    let node = crate::pods::node().await;
-    let start = async || {
-        let mut manager = run_as("valkey", &node, &["operators/valkey"]);
-        watching(&mut manager, 1).await;
-        Mutex::new(manager)
-    };
-    MANAGER.get_or_init(start).await;
-    node
-}
 
 /// Whether all shards that a cluster has are ready.
 fn is_whole(cluster: &Value) -> bool {
@@ -68,7 +55,7 @@ async fn records(stage: &Stage, prefix: &str) -> BTreeSet<u64> {
 
 #[tokio::test]
 async fn no_acknowledged_key_is_lost() {
-    let node = managed_node().await;
+    let node = MANAGER.node().await;
     let stage = Stage::on(&node, CLUSTER, "kv", is_whole).await;
     let spec = json!({
         "shards": 3, "replicas": 1, "image": IMAGE, "persistence": {"size": "1Gi"},

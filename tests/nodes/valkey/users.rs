@@ -1,22 +1,20 @@
 //! Servers take over the passwords of users, and their certificate, without a restart.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use super::{CLUSTER, IMAGE, is_whole, managed_node};
-use crate::database::{CLIENT, Stage, patience};
+use super::{CLUSTER, IMAGE, MANAGER, is_whole};
+use crate::database::{CLIENT, Stage, containers, patience};
 use crate::pods::{Pods, turn};
 use crate::support::eventually;
-use crate::support::ext::{POD, SECRET, is_pod_ready, name_of};
+use crate::support::ext::{POD, SECRET, is_pod_ready};
+use crate::tls;
 
 /// No package of Debian 12 and no wheel has Valkey 9 with TLS: see `operators/valkey/tests/images/redis-as-valkey.yaml`.
 const IMAGE_WITH_TLS: &str = "redis-as-valkey:7.0.15";
@@ -83,24 +81,17 @@ async fn is_password(stage: &Stage, flags: &str, password: &str, wrong: &str) {
     .await;
 }
 
-/// The ids of the containers of the nodes, by their pods. A container that restarts has another one.
-async fn containers(stage: &Stage) -> BTreeMap<String, String> {
-    let pods = stage.scene.list(POD).await;
-    let id = |pod: &Value| pod["status"]["containerStatuses"][0]["containerID"].to_string();
-    pods.iter().map(|pod| (name_of(pod).to_owned(), id(pod))).collect()
-}
-
 /// Creates the cluster with a password, changes it in the Secret, and returns the containers of the nodes.
-async fn password_changes(stage: &Stage, spec: &Value, flags: &str) -> BTreeMap<String, String> {
+async fn password_changes(stage: &Stage, spec: &Value, flags: &str) -> BTreeMap<String, Value> {
     set_password(stage, "first").await;
     stage.create("ValkeyCluster", spec).await;
     start_client(stage, spec["image"].as_str().expect("an image")).await;
     is_password(stage, flags, "first", "second").await;
-    let before = containers(stage).await;
+    let before = containers(&stage.scene.list(POD).await);
     set_password(stage, "second").await;
     is_password(stage, flags, "second", "first").await;
     stage.settled().await;
-    assert_eq!(containers(stage).await, before);
+    assert_eq!(containers(&stage.scene.list(POD).await), before);
     before
 }
 
@@ -108,12 +99,7 @@ async fn password_changes(stage: &Stage, spec: &Value, flags: &str) -> BTreeMap<
 async fn connector(stage: &Stage) -> TlsConnector {
     let secret = stage.scene.get(SECRET, "valkey-kv-ca").await;
     let ca = STANDARD.decode(secret["data"]["ca.crt"].as_str().expect("ca.crt")).expect("base64");
-    let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_slice(&ca).expect("PEM")).expect("a CA");
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let config = config.expect("versions").with_root_certificates(roots).with_no_client_auth();
-    Arc::new(config).into()
+    tls::client(&String::from_utf8(ca).expect("text"))
 }
 
 /// The certificates that the nodes present, by their pods.
@@ -128,8 +114,7 @@ async fn shown(
         let stream = TcpStream::connect((address, 6379)).await.map_err(|error| error.to_string())?;
         let host = ServerName::try_from("valkey-kv").expect("a name");
         let stream = client.connect(host, stream).await.map_err(|error| error.to_string())?;
-        let certificates = stream.get_ref().1.peer_certificates().ok_or("it shows none")?;
-        shown.insert(name, certificates[0].clone().into_owned());
+        shown.insert(name, tls::presented(&stream)?);
     }
     Ok(shown)
 }
@@ -137,7 +122,7 @@ async fn shown(
 #[tokio::test]
 async fn users_are_taken_over_without_a_restart() {
     let _turn = turn().await;
-    let stage = Stage::on(&managed_node().await, CLUSTER, "kv", is_whole).await;
+    let stage = Stage::on(&MANAGER.node().await, CLUSTER, "kv", is_whole).await;
     let _pods = Pods::of(&stage.scene);
     password_changes(&stage, &spec(IMAGE), "").await;
 }
@@ -145,7 +130,7 @@ async fn users_are_taken_over_without_a_restart() {
 #[tokio::test]
 async fn users_and_tls_are_taken_over_without_a_restart() {
     let _turn = turn().await;
-    let stage = Stage::on(&managed_node().await, CLUSTER, "kv", is_whole).await;
+    let stage = Stage::on(&MANAGER.node().await, CLUSTER, "kv", is_whole).await;
     let _pods = Pods::of(&stage.scene);
     let mut spec = spec(IMAGE_WITH_TLS);
     spec["networking"] = json!({"tls": {"certificates": {"server": {"generated": {}}}}});
@@ -163,5 +148,5 @@ async fn users_and_tls_are_taken_over_without_a_restart() {
     .await;
     stage.settled().await;
     is_password(&stage, TLS, "second", "first").await;
-    assert_eq!(containers(&stage).await, containers_before);
+    assert_eq!(containers(&stage.scene.list(POD).await), containers_before);
 }

@@ -113,13 +113,13 @@ async fn unverified(reference: &str, public: &str) -> String {
 }
 
 /// The files of a key.
-struct Key {
-    private: String,
-    public: String,
+pub(super) struct Key {
+    pub(super) private: String,
+    pub(super) public: String,
 }
 
 /// Writes a key in PKCS #8 and its public part.
-fn key(folder: &Path, name: &str, der: &[u8]) -> Key {
+pub(super) fn key(folder: &Path, name: &str, der: &[u8]) -> Key {
     let text = STANDARD.encode(der);
     let pem = format!("-----BEGIN PRIVATE KEY-----\n{text}\n-----END PRIVATE KEY-----\n");
     let public = operetta_registry::PrivateKey::parse(name, pem.as_bytes()).unwrap().public().pem();

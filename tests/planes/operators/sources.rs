@@ -17,6 +17,7 @@ use tokio::net::{TcpListener, TcpStream};
 mod sigstore;
 
 use self::sigstore::{ACTIONS, Flaw, Sigstore, WORKFLOW};
+use super::registries::{self, Key};
 use super::{Cluster, MANAGERS, OPERATOR, Package, Part, SIZE, is_active, scene};
 use crate::support;
 use crate::support::eventually;
@@ -172,14 +173,8 @@ fn find(root: &Path, path: &str) -> Option<(String, Vec<u8>)> {
 /// A private key in a file, and the public one in PEM.
 fn key(folder: &Path, name: &str) -> (PathBuf, String) {
     let der = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).unwrap();
-    let pem = format!(
-        "-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n",
-        STANDARD.encode(der.as_ref())
-    );
-    let public = operetta_registry::PrivateKey::parse(name, pem.as_bytes()).unwrap().public().pem();
-    let path = folder.join(name);
-    std::fs::write(&path, pem).unwrap();
-    (path, public)
+    let Key { private, public } = registries::key(folder, name, der.as_ref());
+    (private.into(), std::fs::read_to_string(public).unwrap())
 }
 
 pub(super) fn operator(name: &str, package: &str) -> String {

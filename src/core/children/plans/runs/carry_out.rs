@@ -1,5 +1,5 @@
-//! The actions that the rules between runs demand: writes of runs, the steps of those that go on, and what the memory
-//! and people are told of both.
+//! Carries out what the rules between runs demand: writes of runs and steps of active runs. Both are stored in the memory of the
+//! instance, and shown in PlanRuns.
 
 use serde::Deserialize;
 use serde_json::{Value, json};

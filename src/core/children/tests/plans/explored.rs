@@ -2,8 +2,8 @@
 //! what users, the cluster and failures do with what the manager does, in small worlds. The decisions are the
 //! real ones; only the server is in memory.
 //!
-//! Two worlds that differ only in times count as one, if as often something has waited until then. A crash is an event like the others; crashes at each write are explored
-//! elsewhere (`plan::tests::crashes`, and on a real API server).
+//! Two worlds that differ only in times count as one if time has passed equally often since the manager acted. A crash is an event like
+//! the others; crashes at each write are explored elsewhere (`plan::tests::crashes`, and on a real API server).
 
 mod events;
 mod packages;
@@ -113,7 +113,7 @@ impl Explorer {
             && matches!(decision.verdict, Verdict::Ready { .. })
             && world.names() != wanted(&world)
         {
-            told(&world, "Ready without what is wanted", trace);
+            told(&world, "the instance is Ready without the children that it wants", trace);
         }
         if has_decided {
             let mut world = world.clone();
@@ -194,10 +194,10 @@ impl Explorer {
         }
         if let Some(wake) = wake {
             if left.passes == MOST_PASSES {
-                told(&world, "it waits, and nothing happens", trace);
+                told(&world, "time passes, and the manager does nothing", trace);
             }
             if in_a_row > MOST_IN_A_ROW + 1 {
-                told(&world, "runs follow each other though nothing is in their way", trace);
+                told(&world, "a plan runs again and again, though nothing makes it fail", trace);
             }
             if is_in_vain(&world) {
                 self.explored.in_vain += 1;
@@ -250,7 +250,7 @@ impl Explorer {
         }
         let wanted = wanted(&world);
         if world.names() != wanted {
-            told(&world, "Ready without what is wanted", trace);
+            told(&world, "the instance is Ready without the children that it wants", trace);
         }
         for name in &wanted {
             if world.value(name, "text") != world.instance["spec"]["text"] {
