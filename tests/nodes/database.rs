@@ -201,10 +201,11 @@ impl Stage {
         .await;
     }
 
-    /// Starts the client, and waits until it writes. `write` sends the record `$n`, and succeeds if it is acknowledged.
-    pub(crate) async fn start_client(&self, image: &str, write: &str, env: Value) {
+    /// Starts the client, and waits until it writes. `write` sends the last `records` records up to `$n`, and prints the number of each
+    /// that is acknowledged.
+    pub(crate) async fn start_client(&self, image: &str, records: u64, write: &str, env: Value) {
         let script = format!(
-            "n=0\nwhile [ ! -e /tmp/stop ]; do n=$((n + 1)); echo $n > /tmp/sent; if {write}; then echo $n; fi; done\n\
+            "n=0\nwhile [ ! -e /tmp/stop ]; do n=$((n + {records})); echo $n > /tmp/sent; {write}; done\n\
              touch /tmp/stopped\nsleep 100000"
         );
         let client = json!({

@@ -4,22 +4,20 @@
 //! cargo test --test nodes postgresql::figures -- --ignored --nocapture
 //! ```
 //!
-//! Run nothing else at the same time. `OPERETTA_FAILOVERS` is the number of failovers in a row.
-
-use std::time::Instant;
+//! Run nothing else at the same time.
 
 use serde_json::{Value, json};
 
+use super::failovers::{fail_over, failovers};
 use super::operations::{
-    another_pod, change, create, delete_by_force, hibernate, lose, no_row_is_lost, number, only_primary,
-    request, standby, whole,
+    another_pod, change, create, hibernate, lose, no_row_is_lost, number, only_primary, request, standby,
+    whole,
 };
 use super::{
-    BACKUP, CLUSTER, IMAGE, MAJOR, MANAGER, NEWER, insert_records, is_whole, primary, replicated, rows, stage,
+    BACKUP, CLUSTER, IMAGE, MAJOR, MANAGER, NEWER, insert_records, is_whole, replicated, rows, stage,
 };
-use crate::database::{Stage, is_restored, patience};
-use crate::figures::{Line, median, print};
-use crate::support::eventually;
+use crate::database::{Stage, is_restored};
+use crate::figures::{Line, print};
 use crate::support::ext::{POD, Scene, condition, is_pod_ready, is_ready, uid_of};
 
 /// The spec of a cluster of one instance.
@@ -41,15 +39,6 @@ async fn measured_alone(stage: &Stage, what: &str, operation: impl AsyncFnOnce()
     line.measure(&stage.scene, operation).await;
     eprintln!("{what}: {:.1} s", line.seconds[0]);
     line
-}
-
-/// Checks that the primary has each row that is acknowledged so far. Returns how many there are.
-async fn acknowledged(stage: &Stage) -> usize {
-    let acknowledged = stage.acknowledged().await;
-    let found = rows(&stage.scene, &only_primary(stage).await).await;
-    let lost: Vec<_> = acknowledged.difference(&found).collect();
-    assert!(lost.is_empty(), "lost: {lost:?}");
-    acknowledged.len()
 }
 
 /// The id of the container of the server of a pod.
@@ -75,51 +64,6 @@ async fn delete_pod(stage: &Stage, name: &str) {
     stage.scene.kubectl(&["delete", "pod", name, "--wait=false"]).await;
     another_pod(stage, name, &before).await;
     whole(stage).await;
-}
-
-/// Deletes the pod of the primary by force, and waits until the cluster is whole again. Returns how many seconds it took until another
-/// instance was the primary; `None` if too few standbys were ready, and the primary went on in another pod.
-async fn fail_over(stage: &Stage, name: &str) -> Option<f64> {
-    let before = uid_of(&stage.scene.get(POD, name).await).to_owned();
-    let begun = Instant::now();
-    delete_by_force(stage, name).await;
-    let is_promoted = eventually("another primary", patience(), async || {
-        let pod = stage.scene.find(POD, name).await;
-        let is_back = pod.is_some_and(|pod| uid_of(&pod) != before && is_pod_ready(&pod));
-        let cluster = stage.scene.get(stage.kind, stage.name).await;
-        if primary(&cluster) != name {
-            return Ok(true);
-        }
-        if is_back { Ok(false) } else { Err(format!("{:#}", cluster["status"])) }
-    })
-    .await;
-    let took = begun.elapsed().as_secs_f64();
-    another_pod(stage, name, &before).await;
-    whole(stage).await;
-    is_promoted.then_some(took)
-}
-
-/// Failovers in a row, while the client writes. Returns `None` if there are to be none.
-async fn failovers(stage: &Stage) -> Option<Line> {
-    let count: usize =
-        std::env::var("OPERETTA_FAILOVERS").map_or(5, |count| count.parse().expect("a number"));
-    let before = acknowledged(stage).await;
-    let mut line = Line::of("failover of a killed primary");
-    let mut promotions: Vec<f64> = Vec::new();
-    for _ in 0..count {
-        let first = only_primary(stage).await;
-        stage.measure(&mut line, async || promotions.extend(fail_over(stage, &first).await)).await;
-    }
-    let rows = acknowledged(stage).await - before;
-    println!("{count} killed primaries, {} failovers, {rows} rows acknowledged, 0 lost", promotions.len());
-    for (what, seconds) in [("another primary", &promotions), ("a whole cluster", &line.seconds)] {
-        if !seconds.is_empty() {
-            let least = seconds.iter().copied().fold(f64::INFINITY, f64::min);
-            let most = seconds.iter().copied().fold(0.0, f64::max);
-            println!("from a deletion to {what}: {least:.1} to {most:.1} s, median {:.1} s", median(seconds));
-        }
-    }
-    (count > 0).then_some(line)
 }
 
 #[tokio::test]
@@ -163,7 +107,7 @@ async fn figures() {
     lines.push(measured(&stage, "the pod of a standby is deleted", delete).await);
     let delete = async || drop(lose(&stage, &other).await);
     lines.push(measured(&stage, "pod and volume of a standby are deleted", delete).await);
-    lines.extend(failovers(&stage).await);
+    lines.push(failovers(&stage, 5).await);
 
     // Plans on request.
     for (what, plan) in [

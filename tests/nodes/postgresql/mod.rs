@@ -4,6 +4,7 @@
 mod certificates;
 mod clients;
 mod databases;
+mod failovers;
 mod figures;
 mod kills;
 mod operations;
@@ -27,7 +28,10 @@ const NEWER: &str = "ghcr.io/cloudnative-pg/postgresql:15.20";
 const MAJOR: &str = "ghcr.io/cloudnative-pg/postgresql:17.10";
 
 /// Inserts the row `$n`. `PGCONNECT_TIMEOUT` and the like keep it from waiting for a pod that is gone.
-const WRITE: &str = r#"timeout 5 psql -qc "insert into records values ($n)" 2>/dev/null"#;
+const WRITE: &str = r#"timeout 5 psql -qc "insert into records values ($n)" 2>/dev/null && echo $n"#;
+
+/// Writes hundred records over one connection, each in a transaction of its own, and prints the number of each one that is acknowledged.
+const WRITE_MANY: &str = r"seq $((n - 99)) $n | sed 's/.*/insert into records values (&);\n\\echo &/' | timeout 5 stdbuf -oL psql -qv ON_ERROR_STOP=1 2>/dev/null";
 
 /// Runs SQL in an instance.
 const SQL: [&str; 12] =
@@ -52,6 +56,11 @@ fn replicated(instances: usize) -> Value {
 
 /// Makes the table of the records, and starts the client that inserts them.
 async fn insert_records(stage: &Stage, primary: &str) {
+    insert(stage, primary, 1, WRITE).await;
+}
+
+/// Makes the table of the records, and starts a client.
+async fn insert(stage: &Stage, primary: &str, records: u64, write: &str) {
     let table = "create table records (n bigint primary key); alter table records owner to app";
     sql(&stage.scene, primary, table).await;
     let variable = |name: &str, value: &str| json!({"name": name, "value": value});
@@ -63,7 +72,7 @@ async fn insert_records(stage: &Stage, primary: &str) {
         variable("PGCONNECT_TIMEOUT", "2"),
         password
     ]);
-    stage.start_client(IMAGE, WRITE, env).await;
+    stage.start_client(IMAGE, records, write, env).await;
 }
 
 /// The numbers of the records that an instance has.

@@ -148,7 +148,7 @@ async fn figures() {
         create(&stage, with_volumes).await;
     };
     Box::pin(created.measure(&stage.scene, create_all)).await;
-    stage.start_client(NEWER, WRITE, json!([])).await;
+    stage.start_client(NEWER, 1, WRITE, json!([])).await;
     let mut lines = vec![created];
     operations(&stage, &mut lines).await;
     backup_and_restore(&stage, &mut lines).await;
@@ -164,7 +164,7 @@ async fn figures() {
     let mut without_volume = spec(1, 1);
     without_volume.as_object_mut().expect("an object").remove("persistence");
     create(&single, without_volume).await;
-    single.start_client(NEWER, WRITE, json!([])).await;
+    single.start_client(NEWER, 1, WRITE, json!([])).await;
     let lost = led(&single).await;
     let what = "one shard: the pod of the primary is deleted by force, no volume";
     Table { stage: &single, lines: &mut lines }.lose(what, &lost, false).await;

@@ -156,7 +156,7 @@ pub(super) async fn no_key_is_lost(stage: &Stage) -> BTreeSet<u64> {
 async fn moves_of_slots_and_a_lost_primary_resume_after_kills() {
     let (stage, mut mortals, _end) = mortals::stage(&SYSTEM, CLUSTER, "kv", is_whole).await;
     mortals.during("create 3 shards", create(&stage, spec(3, 1))).await;
-    stage.start_client(NEWER, WRITE, json!([])).await;
+    stage.start_client(NEWER, 1, WRITE, json!([])).await;
     let created = left(&stage.scene).await;
 
     mortals.during("3 -> 4 shards", change(&stage, json!({"shards": 4}))).await;
@@ -185,7 +185,7 @@ async fn a_single_shard_resumes_after_kills() {
     spec["persistence"]["reclaimPolicy"] = "Delete".into();
     spec["config"] = json!({"maxmemory": "50mb"});
     let views = mortals.during("create 1 shard", create(&stage, spec)).await;
-    stage.start_client(NEWER, WRITE, json!([])).await;
+    stage.start_client(NEWER, 1, WRITE, json!([])).await;
     let created = left(&stage.scene).await;
 
     // No other primary could elect the replica: a plan lets it take over.
@@ -229,7 +229,7 @@ async fn backup_and_restore_resume_after_kills() {
     let mut spec = spec(2, 1);
     spec["backup"] = json!({"volume": {"size": "1Gi"}});
     mortals.during("create 2 shards", create(&stage, spec)).await;
-    stage.start_client(NEWER, WRITE, json!([])).await;
+    stage.start_client(NEWER, 1, WRITE, json!([])).await;
     let acknowledged = stage.acknowledged().await;
 
     let kind = mortals.kind(BACKUP);
@@ -265,7 +265,7 @@ async fn backup_and_restore_resume_after_kills() {
 async fn a_lost_majority_and_other_addresses_resume_after_kills() {
     let (stage, mut mortals, _end) = mortals::stage(&SYSTEM, CLUSTER, "kv", is_whole).await;
     let views = mortals.during("create 3 shards", create(&stage, spec(3, 1))).await;
-    stage.start_client(NEWER, WRITE, json!([])).await;
+    stage.start_client(NEWER, 1, WRITE, json!([])).await;
     let created = left(&stage.scene).await;
 
     let lost = primaries(&views);

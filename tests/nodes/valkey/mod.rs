@@ -20,8 +20,8 @@ const BACKUP: Kind = kind("valkey.io/v1alpha1", "valkeybackups");
 const IMAGE: &str = "valkey/valkey:9.0.0";
 const NEWER: &str = "valkey/valkey:9.1.2";
 
-/// Sets `record:$n`, and succeeds if a replica has acknowledged it.
-const WRITE: &str = r#"[ "$(printf 'set record:%s %s\nwait 1 2000\n' $n $n | timeout 5 valkey-cli -c -h valkey-kv 2>/dev/null | tail -n 2 | tr '\n' ' ')" = 'OK 1 ' ]"#;
+/// Sets `record:$n`, and prints the number if a replica has acknowledged it.
+const WRITE: &str = r#"[ "$(printf 'set record:%s %s\nwait 1 2000\n' $n $n | timeout 5 valkey-cli -c -h valkey-kv 2>/dev/null | tail -n 2 | tr '\n' ' ')" = 'OK 1 ' ] && echo $n"#;
 
 /// Prints the records of a primary as `KEY VALUE`.
 const RECORDS: &str = r#"
@@ -62,7 +62,7 @@ async fn no_acknowledged_key_is_lost() {
         "podSecurityContext": {"runAsUser": 0}, "config": {"maxmemory": "50mb"}, "backup": {"volume": {"size": "1Gi"}},
     });
     stage.create("ValkeyCluster", &spec).await;
-    stage.start_client(NEWER, WRITE, json!([])).await;
+    stage.start_client(NEWER, 1, WRITE, json!([])).await;
 
     stage.after("3 -> 4 shards", stage.edit(json!({"shards": 4}))).await;
     stage.after("4 -> 3 shards", stage.edit(json!({"shards": 3}))).await;
