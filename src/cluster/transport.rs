@@ -246,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_names_a_proxy_is_named() {
+    fn the_source_of_a_proxy_is_named() {
         let proxy: Uri = "http://proxy.example:3128".parse().unwrap();
         let source = |set: &[(&str, &str)]| {
             let of =

@@ -7,12 +7,14 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::Method;
-use tokio::net::TcpListener;
 
 use super::server::{Answer, End, Seen, Server, answer, options};
 use super::{package, push};
 use crate::manifest::MANIFEST;
 use crate::{CredentialFiles, Descriptor, Digest, Error, Options, Place};
+
+/// An address on which nobody listens.
+const CLOSED: &str = "127.0.0.1:1";
 
 fn is_get(seen: &Seen, part: &str) -> bool {
     seen.method == Method::GET && seen.path.contains(part)
@@ -148,11 +150,10 @@ async fn the_target_of_a_redirect_is_named_if_it_refuses() {
         assert!(text.ends_with(&format!("for which {} redirects to it", server.address)), "{text}");
         assert_eq!(store.seen().len(), 1);
     }
-    let host = closed().await;
-    let target = format!("http://{host}/elsewhere");
+    let target = format!("http://{CLOSED}/elsewhere");
     let server = Server::lying(move |_, _| Some(answer(307, &[("location", &target)], ""))).await;
     let text = server.place("x:1").resolve().await.unwrap_err().to_string();
-    assert!(text.starts_with(&format!("{host} cannot be reached")), "{text}");
+    assert!(text.starts_with(&format!("{CLOSED} cannot be reached")), "{text}");
 }
 
 #[tokio::test]
@@ -310,16 +311,10 @@ async fn only_the_given_authority_is_trusted() {
     assert!(with(Some("no certificate")).is_err());
 }
 
-/// An address on which nobody listens.
-async fn closed() -> String {
-    let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    socket.local_addr().unwrap().to_string()
-}
-
 #[tokio::test]
 async fn refused_connections_are_not_tried_again() {
     let options = Options { on_retry: |error, _| panic!("{error}"), ..options() };
-    let reference = format!("oci://{}/x:1", closed().await);
+    let reference = format!("oci://{CLOSED}/x:1");
     let error = Place::open(&reference, &options).unwrap().resolve().await.unwrap_err();
     assert!(matches!(error, Error::Transport { .. }) && error.is_temporary(), "{error}");
 }
