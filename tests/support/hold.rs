@@ -57,13 +57,10 @@ impl Hold {
             return;
         }
         let mut state = self.state();
-        match &mut state.left {
-            None => return,
-            Some(0) => state.left = None,
-            Some(left) => {
-                *left -= 1;
-                return;
-            }
+        let Some(left) = state.left else { return };
+        state.left = left.checked_sub(1);
+        if left > 0 {
+            return;
         }
         state.is_held = true;
         self.changed.notify_all();
