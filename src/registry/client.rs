@@ -350,7 +350,7 @@ impl Client {
             Broken::TooLarge => {
                 return Error::TooLarge { what: call.what.clone(), limit: call.limit }.into();
             }
-            // Nobody listens there. Docker, Helm and ORAS do not try that again either.
+            // Nobody listens there: a person who has mistyped the port wants to know it at once.
             Broken::Refused(reason) => (reason, Retry::Never),
             // A wrong certificate does not become right.
             Broken::Connection(reason) if reason.contains("certificate") => (reason, Retry::Never),
