@@ -40,6 +40,7 @@ const LAYERS: [(&str, &[&str]); 5] = [
             "transport",
             "client",
             "repository",
+            "atomic",
             "layout",
             "store",
             "registry",

@@ -29,6 +29,12 @@ pub enum ConnectError {
     /// The configuration was read, but no client could be made of it.
     #[error("the kubeconfig cannot be used: {0}")]
     Client(String),
+    /// A variable of the environment names a proxy.
+    #[error(
+        "{0} names a proxy, and API servers are not called through proxies\n  \
+         help: give the command without the variable: env -u {0} operetta ..."
+    )]
+    Proxy(&'static str),
 }
 
 /// The deadline to connect.
@@ -48,8 +54,8 @@ pub(super) fn client(
     requests: &Requests,
 ) -> Result<kube::Client, ConnectError> {
     let unusable = |e: kube::Error| ConnectError::Client(e.to_string());
-    if config.proxy_url.is_some() {
-        return Err(ConnectError::Client("it names a proxy, and proxies are not supported".into()));
+    if let Some(proxy) = &config.proxy_url {
+        return Err(proxied(proxy, |name| std::env::var(name).ok()));
     }
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
@@ -74,6 +80,19 @@ pub(super) fn client(
         .map_err(BoxError::from)
         .service(http);
     Ok(kube::Client::new(service, config.default_namespace.clone()))
+}
+
+/// Why a proxy is not used. Where the kubeconfig names none, kube takes the first of the variables that is not empty.
+fn proxied(proxy: &Uri, variable: impl Fn(&str) -> Option<String>) -> ConnectError {
+    let value = |name: &&str| variable(name).filter(|value| !value.is_empty());
+    match ["HTTPS_PROXY", "https_proxy"].into_iter().find(|name| value(name).is_some()) {
+        Some(name) if value(&name).and_then(|value| value.parse::<Uri>().ok()).as_ref() == Some(proxy) => {
+            ConnectError::Proxy(name)
+        }
+        _ => ConnectError::Client(
+            "its proxy-url names a proxy, and API servers are not called through proxies".into(),
+        ),
+    }
 }
 
 /// A client whose requests name another user.
@@ -225,6 +244,24 @@ mod tests {
     use super::super::fence::uptime;
     use super::super::{ApiKind, Cluster, ConnectOptions};
     use super::*;
+
+    #[test]
+    fn the_source_of_a_proxy_is_named() {
+        let proxy: Uri = "http://proxy.example:3128".parse().unwrap();
+        let source = |set: &[(&str, &str)]| {
+            let of =
+                |name: &str| set.iter().find(|(set, _)| *set == name).map(|(_, value)| (*value).to_owned());
+            proxied(&proxy, of).to_string()
+        };
+        let ours = "http://proxy.example:3128";
+        assert!(source(&[("HTTPS_PROXY", ours)]).contains("env -u HTTPS_PROXY operetta"));
+        assert!(
+            source(&[("HTTPS_PROXY", ""), ("https_proxy", ours)]).starts_with("https_proxy names a proxy")
+        );
+        for set in [&[][..], &[("HTTPS_PROXY", "http://other.example:3128"), ("https_proxy", ours)]] {
+            assert!(source(set).starts_with("the kubeconfig cannot be used: its proxy-url"), "{set:?}");
+        }
+    }
 
     /// A server that replies to everything with one object, and the number of its requests.
     async fn server() -> (Uri, Arc<AtomicUsize>) {

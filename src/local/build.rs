@@ -22,17 +22,10 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 
 use super::error::Error;
-use super::tools::{Environment, OnProgress, Progress, Tool};
+use super::tools::{Environment, Module, OnProgress, Progress, Tool};
 
 /// The oldest Go that builds the modules: the `go` line of their `go.mod`.
 const OLDEST_GO: &str = "1.26";
-
-/// A Go module that is part of this executable.
-struct Module {
-    name: &'static str,
-    files: [(&'static str, &'static str); 3],
-    ldflags: &'static str,
-}
 
 /// Declares a module in `go/`, with the file that imports the packages to build.
 macro_rules! module {
@@ -64,10 +57,6 @@ const CNI: Module = module!("cni", "tools.go", "-s -w");
 const COREDNS: Module = module!("coredns", "main.go", "-s -w");
 const ETCD_3_5: Module = module!("etcd-3.5", "tools.go", "-s -w");
 const RCLONE: Module = module!("rclone", "main.go", "-s -w");
-const HELM: Module = module!("helm", "tools.go", "-s -w");
-const DISTRIBUTION: Module = module!("distribution", "main.go", "-s -w");
-const REGISTRIES: Module = module!("registries", "main.go", "-s -w");
-const COSIGN: Module = module!("cosign", "main.go", "-s -w");
 
 /// The module and the Go package of a binary.
 const fn source(tool: Tool) -> (&'static Module, &'static str) {
@@ -96,10 +85,7 @@ const fn source(tool: Tool) -> (&'static Module, &'static str) {
         Tool::Etcdctl35 => (&ETCD_3_5, "go.etcd.io/etcd/etcdctl/v3"),
         Tool::Etcdutl35 => (&ETCD_3_5, "go.etcd.io/etcd/etcdutl/v3"),
         Tool::Rclone => (&RCLONE, "."),
-        Tool::Helm => (&HELM, "helm.sh/helm/v4/cmd/helm"),
-        Tool::Distribution => (&DISTRIBUTION, "."),
-        Tool::Registries => (&REGISTRIES, "."),
-        Tool::Cosign => (&COSIGN, "."),
+        Tool::Other(program) => (&program.module, program.package),
     }
 }
 
@@ -358,7 +344,7 @@ mod tests {
 
     #[test]
     fn versions_and_packages_match_the_go_modules() {
-        let tools = || Tool::CONTROL_PLANE.iter().chain(Tool::NODE).chain(Tool::TESTS);
+        let tools = || Tool::CONTROL_PLANE.iter().chain(Tool::NODE);
         for (module, _) in tools().map(|tool| source(*tool)) {
             assert!(module.files[0].1.contains(&format!("\ngo {OLDEST_GO}")), "{}", module.name);
         }

@@ -35,7 +35,7 @@ use operetta_package::image::Image;
 pub use audit::{AuditEvent, AuditLog, Mark};
 pub use components::Component;
 pub use error::Error;
-pub use tools::{Environment, OnProgress, Progress, Tool};
+pub use tools::{Environment, Module, OnProgress, Program, Progress, Tool};
 
 use binaries::Binaries;
 use components::{AUDIT_LOG, ETCD, ETCD_SOCKET};

@@ -7,6 +7,28 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// A Go module, whose text is part of this executable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Module {
+    /// Its name, with which its folder in the cache begins.
+    pub name: &'static str,
+    /// `go.mod`, `go.sum` and the file that imports what is built: names and texts.
+    pub files: [(&'static str, &'static str); 3],
+    /// The flags of the linker.
+    pub ldflags: &'static str,
+}
+
+/// A program of a module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Program {
+    /// The file name of the binary.
+    pub name: &'static str,
+    /// Its Go package.
+    pub package: &'static str,
+    /// The module.
+    pub module: Module,
+}
+
 /// A binary of the control plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Tool {
@@ -54,14 +76,8 @@ pub enum Tool {
     Etcdutl35,
     /// An S3 server and client, for an image.
     Rclone,
-    /// The package manager, for tests of charts. No control plane needs it.
-    Helm,
-    /// The registry of the CNCF, for tests of packages.
-    Distribution,
-    /// Smaller registries in one program, for tests of packages.
-    Registries,
-    /// The signer of Sigstore, for tests of signatures.
-    Cosign,
+    /// A program that no control plane needs, of a module of the caller. Tests have such ones.
+    Other(&'static Program),
 }
 
 impl Tool {
@@ -95,9 +111,6 @@ impl Tool {
         Self::Rclone,
     ];
 
-    /// The tools that only tests use. They are built when a test asks for them.
-    pub const TESTS: &[Self] = &[Self::Helm, Self::Distribution, Self::Registries, Self::Cosign];
-
     /// The file name of the binary.
     pub const fn name(self) -> &'static str {
         match self {
@@ -120,10 +133,7 @@ impl Tool {
             Self::CniPortmap => "portmap",
             Self::CoreDns => "coredns",
             Self::Rclone => "rclone",
-            Self::Helm => "helm",
-            Self::Distribution => "distribution",
-            Self::Registries => "registries",
-            Self::Cosign => "cosign",
+            Self::Other(program) => program.name,
         }
     }
 

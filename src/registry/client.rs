@@ -44,6 +44,8 @@ pub struct Options {
     pub timeout: Duration,
     /// The wait before the first retry; it doubles.
     pub backoff: Duration,
+    /// Is called before each wait, with the error and the wait.
+    pub on_retry: fn(&Error, Duration),
     /// Where credentials are.
     pub credentials: CredentialFiles,
 }
@@ -55,6 +57,7 @@ impl Default for Options {
             ca: None,
             timeout: Duration::from_secs(300),
             backoff: Duration::from_millis(500),
+            on_retry: |_, _| (),
             credentials: CredentialFiles::of_user(),
         }
     }
@@ -248,6 +251,7 @@ impl Client {
             Retry::After(wait) if *attempt < ATTEMPTS => wait,
             _ => return Err(failed.error),
         };
+        (self.options.on_retry)(&failed.error, wait);
         sleep(wait).await;
         Ok(())
     }
@@ -271,7 +275,7 @@ impl Client {
             let head = self.transport.send(request, body, |head, body| {
                 if head.status.is_success() { limit(head, body) } else { body.len() as u64 + SMALL }
             });
-            let head = head.await.map_err(|broken| self.broken(call, broken))?;
+            let head = head.await.map_err(|broken| self.broken(call, &url, broken))?;
             if head.status.is_success() {
                 return Ok(head);
             }
@@ -285,7 +289,7 @@ impl Client {
                 let location = head.headers.get(LOCATION).and_then(|value| value.to_str().ok());
                 url = self.locate(&url, location.unwrap_or_default(), &call.what)?;
             } else {
-                let head = self.failure(call, head, &text)?;
+                let head = self.failure(call, &url, head, &text)?;
                 body.extend_from_slice(&text);
                 return Ok(head);
             }
@@ -314,17 +318,23 @@ impl Client {
         Ok(request)
     }
 
-    /// What an answer that is no success means.
-    fn failure(&self, call: &Call, head: Head, text: &[u8]) -> Result<Head, Failed> {
+    /// What an answer of this URL that is no success means.
+    fn failure(&self, call: &Call, url: &Uri, head: Head, text: &[u8]) -> Result<Head, Failed> {
         let status = head.status;
+        let is_denied = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
         let overloaded = [408, 425, 429, 500, 502, 503, 504].contains(&status.as_u16());
         if overloaded {
             let after = head.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
             let after = after.and_then(|text| text.trim().parse().ok()).map(Duration::from_secs);
             let retry = after.map_or(Retry::Usual, |after| Retry::After(after.min(MAX_RETRY_AFTER)));
-            return Err(Failed { error: self.status(status, &call.what, text), retry });
+            return Err(Failed { error: self.status_of(url, status, &call.what, text), retry });
         }
-        if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+        if is_denied && !is_same_origin(url, &self.base) {
+            // It has got no credentials, so others would change nothing.
+            let what = format!("{}, for which {} redirects to it", call.what, self.registry);
+            return Err(self.status_of(url, status, &what, text).into());
+        }
+        if is_denied {
             return Err(self.unauthorized(&call.what, &message(text)).into());
         }
         if status.is_redirection() && status != StatusCode::NOT_MODIFIED {
@@ -335,16 +345,27 @@ impl Client {
         Ok(head)
     }
 
-    fn broken(&self, call: &Call, broken: Broken) -> Failed {
-        match broken {
-            Broken::TooLarge => Error::TooLarge { what: call.what.clone(), limit: call.limit }.into(),
-            Broken::Connection(reason) => {
-                // A wrong certificate does not become right.
-                let retry = if reason.contains("certificate") { Retry::Never } else { Retry::Usual };
-                let (registry, what) = (self.registry.clone(), call.what.clone());
-                Failed { error: Error::Transport { registry, what, reason }, retry }
+    fn broken(&self, call: &Call, url: &Uri, broken: Broken) -> Failed {
+        let (reason, retry) = match broken {
+            Broken::TooLarge => {
+                return Error::TooLarge { what: call.what.clone(), limit: call.limit }.into();
             }
+            // Nobody listens there: a person who has mistyped the port wants to know it at once.
+            Broken::Refused(reason) => (reason, Retry::Never),
+            // A wrong certificate does not become right.
+            Broken::Connection(reason) if reason.contains("certificate") => (reason, Retry::Never),
+            Broken::Connection(reason) => (reason, Retry::Usual),
+        };
+        Failed {
+            error: Error::Transport { registry: self.host(url), what: call.what.clone(), reason },
+            retry,
         }
+    }
+
+    /// The host that a URL is of, for messages.
+    fn host(&self, url: &Uri) -> String {
+        let other = url.authority().filter(|_| !is_same_origin(url, &self.base));
+        other.map_or_else(|| self.registry.clone(), ToString::to_string)
     }
 
     /// Answers the challenge of a registry.
@@ -420,8 +441,9 @@ impl Client {
                 }
             }
         }
-        *request.uri_mut() =
+        let url: Uri =
             path.parse().map_err(|_| self.refused("a token", "the URL for tokens is not valid"))?;
+        *request.uri_mut() = url.clone();
         request.headers_mut().insert(ACCEPT, HeaderValue::from_static("application/json"));
         if let Some(mut value) = authorization {
             value.set_sensitive(true);
@@ -430,9 +452,10 @@ impl Client {
         let mut body = Vec::new();
         let ask = Call { what: "a token".into(), ..self.call(Method::GET, "") };
         let head = self.transport.send(request, &mut body, |_, _| SMALL).await;
-        let head = head.map_err(|broken| self.broken(&ask, broken))?;
+        let head = head.map_err(|broken| self.broken(&ask, &url, broken))?;
         if !head.status.is_success() {
-            let head = self.failure(&ask, head, &body)?;
+            // It has got the credentials of the registry, so what it refuses is refused by the registry.
+            let head = self.failure(&ask, &self.base, head, &body)?;
             return Err(match head.status {
                 StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND => {
                     self.unauthorized(&call.what, &message(&body))
@@ -458,8 +481,12 @@ impl Client {
     }
 
     fn status(&self, status: StatusCode, what: &str, text: &[u8]) -> Error {
+        self.status_of(&self.base, status, what, text)
+    }
+
+    fn status_of(&self, url: &Uri, status: StatusCode, what: &str, text: &[u8]) -> Error {
         Error::Status {
-            registry: self.registry.clone(),
+            registry: self.host(url),
             status: status.as_u16(),
             what: what.to_owned(),
             message: message(text),

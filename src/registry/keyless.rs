@@ -61,6 +61,9 @@ mod with {
     use crate::identity::Identity;
     use crate::sigstore_ring;
 
+    /// The reason if a log has recorded a signature too late.
+    const EXPIRED: &str = "its certificate had expired when the log recorded the signature";
+
     /// A trusted root of Sigstore, such as `cosign trusted-root create` prints.
     #[derive(Clone)]
     pub struct TrustedRoot(Arc<Verifier>);
@@ -113,7 +116,12 @@ mod with {
             let bundle = Bundle::from_json(bundle).map_err(|error| shown(&error))?;
             let digest = Sha256Hash::from_hex(digest.hex()).map_err(|error| shown(&error))?;
             let anybody = VerificationPolicy::any_identity();
-            let found = self.0.verify(digest, &bundle, &anybody).map_err(|error| shown(&error))?;
+            let found = self.0.verify(digest, &bundle, &anybody).map_err(|error| {
+                let reason = error.to_string();
+                // The debug form of an error of webpki, which has no words.
+                let has_expired = reason.contains("CertExpired");
+                if has_expired { EXPIRED.to_owned() } else { Error::shown(&reason) }
+            })?;
             let is_proven = found.certificate_verified() && found.sct_verified() && found.tlog_verified();
             match (found.issuer(), found.identity()) {
                 (Some(issuer), Some(subject)) if is_proven => {

@@ -1,15 +1,16 @@
 //! OCI image layouts: a folder with manifests and blobs, for archives, sticks and mirrors.
 //!
-//! Files are written beside their place and renamed, the index last. A writer that is killed leaves a layout that
-//! is as it was, apart from blobs that the next attempt finds.
+//! Files are written as a whole, the index last. A writer that is killed leaves a layout that is as it was, apart from blobs that
+//! the next attempt finds. Writers of the same layout change its index one after another.
 
-use std::io::Write as _;
+use std::fs::File;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::json;
 
+use crate::atomic::{PARTIAL, remove_abandoned, replace};
 use crate::digest::Digest;
 use crate::error::Error;
 use crate::manifest::{BLOB_BYTES, Descriptor, ENTRIES, Index, MANIFEST_BYTES, REF_NAME, Stored};
@@ -19,11 +20,6 @@ const MARKER: &str = "oci-layout";
 const VERSION: &str = "1.0.0";
 const INDEX_JSON: &str = "index.json";
 const BLOBS: &str = "blobs/sha256";
-
-/// The prefix of the names of files that are being written.
-const PARTIAL: &str = ".operetta-partial-";
-/// The age of a file with this prefix whose writer has certainly ended.
-const ABANDONED: Duration = Duration::from_secs(3600);
 
 /// A layout.
 #[derive(Debug, Clone)]
@@ -60,6 +56,11 @@ impl Layout {
         if Self::is_one(folder) {
             return Ok(layout);
         }
+        std::fs::create_dir_all(folder).map_err(Error::io("create", folder))?;
+        let _lock = layout.lock()?;
+        if Self::is_one(folder) {
+            return Ok(layout);
+        }
         let others = std::fs::read_dir(folder).into_iter().flatten().flatten();
         // What an attempt that was killed leaves.
         let is_ours = |name: &str| ["blobs", INDEX_JSON].contains(&name) || name.starts_with(PARTIAL);
@@ -71,8 +72,21 @@ impl Layout {
         if !folder.join(INDEX_JSON).exists() {
             layout.write_index(&Index::default())?;
         }
-        write(&folder.join(MARKER), json!({"imageLayoutVersion": VERSION}).to_string().as_bytes())?;
+        replace(&folder.join(MARKER), json!({"imageLayoutVersion": VERSION}).to_string().as_bytes())?;
         Ok(layout)
+    }
+
+    /// Locks the layout until the file is dropped or the process ends. The folder itself is locked: a file for it would be copied and
+    /// published with the layout.
+    fn lock(&self) -> Result<File, Error> {
+        let folder = File::open(&self.folder).map_err(Error::io("open", &self.folder))?;
+        match folder.lock() {
+            // Without locks, users must not write at the same time.
+            Err(error) if error.kind() != ErrorKind::Unsupported => {
+                Err(Error::io("lock", &self.folder)(error))
+            }
+            _ => Ok(folder),
+        }
     }
 
     /// The folder.
@@ -94,7 +108,16 @@ impl Layout {
         let path = self.folder.join(INDEX_JSON);
         let bytes = serde_json::to_vec_pretty(index)
             .map_err(|error| Error::invalid(path.display().to_string(), error.to_string()))?;
-        write(&path, &bytes)
+        replace(&path, &bytes)
+    }
+
+    /// Reads the index, changes it and writes it, if that changes anything. Other writers wait.
+    fn change_index(&self, change: impl FnOnce(&mut Vec<Descriptor>)) -> Result<(), Error> {
+        let _lock = self.lock()?;
+        let before = self.index()?;
+        let mut index = before.clone();
+        change(&mut index.manifests);
+        if index == before { Ok(()) } else { self.write_index(&index) }
     }
 
     fn path(&self, digest: &Digest) -> PathBuf {
@@ -130,25 +153,24 @@ impl Layout {
         self.put_blob(&manifest.descriptor, &manifest.bytes)?;
         let mut entry = manifest.descriptor.clone();
         let Some(tag) = tag else { return self.list(vec![entry]) };
-        let mut index = self.index()?;
-        index.manifests.retain(|listed| listed.tag() != Some(tag));
-        // The same manifest without a tag says nothing more.
-        index.manifests.retain(|listed| listed.digest != entry.digest || listed.tag().is_some());
-        entry.annotations.insert(REF_NAME.to_owned(), tag.to_owned());
-        index.manifests.push(entry);
-        self.write_index(&index)
+        self.change_index(|listed| {
+            listed.retain(|one| one.tag() != Some(tag));
+            // The same manifest without a tag says nothing more.
+            listed.retain(|one| one.digest != entry.digest || one.tag().is_some());
+            entry.annotations.insert(REF_NAME.to_owned(), tag.to_owned());
+            listed.push(entry);
+        })
     }
 
     /// Lists manifests whose bytes are there: all of them, or none. Those that are listed stay as they are.
     pub(crate) fn list(&self, manifests: Vec<Descriptor>) -> Result<(), Error> {
-        let mut index = self.index()?;
-        let before = index.manifests.len();
-        for manifest in manifests {
-            if !index.manifests.iter().any(|listed| listed.digest == manifest.digest) {
-                index.manifests.push(manifest);
+        self.change_index(|listed| {
+            for manifest in manifests {
+                if !listed.iter().any(|one| one.digest == manifest.digest) {
+                    listed.push(manifest);
+                }
             }
-        }
-        if index.manifests.len() == before { Ok(()) } else { self.write_index(&index) }
+        })
     }
 
     /// Reads a blob.
@@ -182,7 +204,7 @@ impl Layout {
     /// # Errors
     /// The file cannot be written.
     pub fn put_blob(&self, blob: &Descriptor, bytes: &[u8]) -> Result<(), Error> {
-        if self.has_blob(blob) { Ok(()) } else { write(&self.path(&blob.digest), bytes) }
+        if self.has_blob(blob) { Ok(()) } else { replace(&self.path(&blob.digest), bytes) }
     }
 
     /// All tags, sorted.
@@ -245,35 +267,6 @@ fn read(path: &Path, limit: u64) -> Result<Bytes, Error> {
     Ok(bytes.into())
 }
 
-/// Writes a file as a whole: it is replaced, or stays as it was.
-///
-/// # Errors
-/// It cannot be written.
-pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
-    use std::os::unix::fs::PermissionsExt as _;
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let write = || {
-        let mut file = tempfile::Builder::new().prefix(PARTIAL).tempfile_in(folder)?;
-        file.write_all(bytes)?;
-        file.as_file().set_permissions(std::fs::Permissions::from_mode(0o644))?;
-        file.as_file().sync_all()?;
-        file.persist(path).map_err(|error| error.error)
-    };
-    write().map(drop).map_err(Error::io("write", path))
-}
-
-/// Removes the partial files that writers have left in a folder. Those that cannot be removed do no harm.
-fn remove_abandoned(folder: &Path) {
-    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-        let is_partial = entry.file_name().to_string_lossy().starts_with(PARTIAL);
-        let written = entry.metadata().and_then(|metadata| metadata.modified());
-        let is_old = written.is_ok_and(|at| at.elapsed().is_ok_and(|age| age >= ABANDONED));
-        if is_partial && is_old {
-            let _ = std::fs::remove_file(entry.path());
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -289,24 +282,40 @@ mod tests {
     #[test]
     fn partial_file_of_a_killed_writer_is_no_obstacle() {
         let folder = tempfile::tempdir().unwrap();
-        let partial = folder.path().join(format!("{PARTIAL}abc"));
-        std::fs::write(&partial, "x").unwrap();
-        Layout::create(folder.path()).unwrap();
-        assert_eq!(
-            names(folder.path()),
-            [".operetta-partial-abc", "blobs", INDEX_JSON, MARKER],
-            "its writer may still write"
-        );
-
-        std::fs::File::options()
-            .write(true)
-            .open(&partial)
-            .unwrap()
-            .set_modified(std::time::UNIX_EPOCH)
-            .unwrap();
+        std::fs::write(folder.path().join(format!("{PARTIAL}abc")), "x").unwrap();
         Layout::create(folder.path()).unwrap();
         assert_eq!(names(folder.path()), ["blobs", INDEX_JSON, MARKER]);
         assert!(names(&folder.path().join(BLOBS)).is_empty());
+    }
+
+    /// Without a lock, the last one to write the index would leave only what it has read.
+    #[test]
+    fn writers_at_the_same_time_lose_no_entry() {
+        const WRITERS: usize = 8;
+        const TAGS: usize = 5;
+        let parent = tempfile::tempdir().unwrap();
+        let folder = parent.path().join("layout");
+        let start = std::sync::Barrier::new(WRITERS);
+        std::thread::scope(|scope| {
+            for writer in 0..WRITERS {
+                let (folder, start) = (&folder, &start);
+                scope.spawn(move || {
+                    start.wait();
+                    let layout = Layout::create(folder).unwrap();
+                    for number in 0..TAGS {
+                        let tag = format!("{writer}.{number}");
+                        // An index that no other tag has.
+                        let text = json!({"schemaVersion": 2, "manifests": [], "of": tag}).to_string();
+                        let manifest = Stored::parse("a test", None, text.into()).unwrap();
+                        layout.put_manifest(&manifest, Some(&tag)).unwrap();
+                    }
+                });
+            }
+        });
+        let layout = Layout::open(&folder).unwrap();
+        assert_eq!(layout.tags().unwrap().len(), WRITERS * TAGS);
+        assert_eq!(names(&folder), ["blobs", INDEX_JSON, MARKER]);
+        assert_eq!(names(&folder.join(BLOBS)).len(), WRITERS * TAGS);
     }
 
     #[test]

@@ -9,6 +9,7 @@
 
 mod archive;
 pub mod artifact;
+mod atomic;
 pub mod attached;
 pub mod bundle;
 mod challenge;
@@ -45,6 +46,7 @@ mod transport;
 
 pub use archive::{Archive, archive};
 pub use artifact::{Artifact, Config};
+pub use atomic::write;
 pub use attached::{attach, attached};
 pub use client::{Client, Options};
 pub use copy::{Progress, Step, copy, push};
@@ -57,7 +59,7 @@ pub use identity::Identity;
 pub use index::PackageIndex;
 pub use keyless::{ROOT_BYTES, TrustedRoot};
 pub use keys::{PrivateKey, PublicKey};
-pub use layout::{Layout, write};
+pub use layout::Layout;
 pub use manifest::{BLOB_BYTES, Content, Descriptor, Manifest, Stored};
 pub use policy::{Permit, Policies, Policy};
 pub use provenance::Provenance;

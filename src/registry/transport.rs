@@ -1,5 +1,6 @@
 //! One HTTP request after another to one registry: connections, TLS, timeouts, bounded bodies.
 
+use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,6 +39,8 @@ pub(crate) struct Head {
 pub(crate) enum Broken {
     /// The connection failed or ended.
     Connection(String),
+    /// Nothing listens on the port.
+    Refused(String),
     /// The body is larger than the limit.
     TooLarge,
 }
@@ -79,7 +82,7 @@ impl Transport {
     ) -> Result<Head, Broken> {
         let stalled = || Broken::Connection(format!("no answer within {} s", STALL.as_secs()));
         let answer = timeout(STALL, self.0.request(request)).await.map_err(|_| stalled())?;
-        let (parts, incoming) = answer.map_err(|error| Broken::Connection(chain(&error)))?.into_parts();
+        let (parts, incoming) = answer.map_err(|error| failed(&error))?.into_parts();
         let head = Head { status: parts.status, headers: parts.headers };
         let limit = limit(&head, body);
         match read(incoming, body, limit).await {
@@ -126,6 +129,15 @@ fn system_roots(provider: &Arc<CryptoProvider>) -> Result<Arc<dyn ServerCertVeri
             "this system has no CA certificates ({error})\n  help: install ca-certificates, or use --ca FILE"
         )
     })
+}
+
+/// Why a request was not answered.
+fn failed(error: &(dyn std::error::Error + 'static)) -> Broken {
+    let mut causes = std::iter::successors(Some(error), |error| error.source());
+    let is_refused = causes.any(|cause| {
+        cause.downcast_ref::<io::Error>().is_some_and(|io| io.kind() == ErrorKind::ConnectionRefused)
+    });
+    if is_refused { Broken::Refused(chain(error)) } else { Broken::Connection(chain(error)) }
 }
 
 /// An error with its causes.

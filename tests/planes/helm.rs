@@ -8,9 +8,10 @@ use crate::support::ControlPlane;
 use operetta::local::Tool;
 use serde_json::{Value, json};
 
+use crate::programs::{HELM, built};
 use crate::support::ext::{CRD, DEPLOYMENT, LONG, file, find_in, kind, name_of};
 use crate::support::rights::SYSTEM;
-use crate::support::{eventually, kubectl_of, operetta, options, own_plane};
+use crate::support::{eventually, kubectl_of, operetta, own_plane};
 
 const CHART: &str = "docs/deploy/chart";
 /// The annotation that keeps an object when the chart is uninstalled.
@@ -35,12 +36,6 @@ async fn helm(program: &Path, kubeconfig: &Path, args: &[&str]) -> String {
         String::from_utf8_lossy(&output.stderr)
     );
     String::from_utf8(output.stdout).unwrap()
-}
-
-async fn built(tool: Tool) -> std::path::PathBuf {
-    let options = options();
-    let found = tool.built(&options.environment, &options.progress).await;
-    found.unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// The objects of YAML documents, by kind, namespace and name.
@@ -79,7 +74,7 @@ fn plain(text: &str) -> BTreeMap<String, Value> {
 
 #[tokio::test]
 async fn chart_renders_the_objects_of_manager_install() {
-    let (program, nowhere) = (built(Tool::Helm).await, Path::new("/dev/null"));
+    let (program, nowhere) = (built(HELM).await, Path::new("/dev/null"));
     let args = ["template", "operetta", CHART, "--namespace", SYSTEM, "--kube-version", "1.36.0"];
     let made = rendered(&helm(&program, nowhere, &args).await);
     let expected = plain(&file("docs/deploy/operetta.yaml"));
@@ -131,7 +126,7 @@ const EMPTY: &str = "resources: null\naffinity: null\nnetworkPolicy: {enabled: t
 
 #[tokio::test]
 async fn chart_and_command_agree_on_all_values() {
-    let (program, nowhere) = (built(Tool::Helm).await, Path::new("/dev/null"));
+    let (program, nowhere) = (built(HELM).await, Path::new("/dev/null"));
     let file = tempfile::NamedTempFile::new().unwrap();
     let path = file.path().to_str().unwrap();
     for values in [VALUES, EMPTY] {
@@ -205,7 +200,7 @@ async fn replicas(plane: &ControlPlane) -> Value {
 async fn the_chart_is_installed_upgraded_and_uninstalled() {
     const POLICY: crate::support::ext::Kind =
         kind("admissionregistration.k8s.io/v1", "validatingadmissionpolicies");
-    let program = built(Tool::Helm).await;
+    let program = built(HELM).await;
     let plane = own_plane().await;
     let run = async |args: &[&str]| helm(&program, plane.kubeconfig_path(), args).await;
     let place = ["--namespace", SYSTEM];

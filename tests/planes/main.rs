@@ -32,6 +32,7 @@ mod plan_faults;
 mod plan_runs;
 mod plans;
 mod preview;
+mod programs;
 mod protection;
 mod quiet;
 mod refusals;

@@ -14,6 +14,7 @@ pub mod dev;
 pub mod etcd;
 pub mod ext;
 pub mod faults;
+pub mod hold;
 pub mod oracles;
 mod plane;
 pub mod plans;

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::Write as _;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use http::{HeaderValue, Method, Request};
 use k8s_openapi::jiff::Timestamp;
@@ -19,6 +19,7 @@ use tempfile::TempDir;
 use tokio::sync::{Semaphore, oneshot};
 
 use super::faults::{Call, Verb};
+use super::hold::Hold;
 use super::plans::{ADMIN, Programs};
 use super::{is_all_real, options};
 
@@ -40,6 +41,7 @@ struct Embedded {
     folder: TempDir,
     kubeconfig: PathBuf,
     kubectl: PathBuf,
+    hold: Arc<Hold>,
     /// Ends the thread when it is dropped.
     _end: oneshot::Sender<()>,
 }
@@ -62,10 +64,12 @@ impl ControlPlane {
         let server = Server::of_admin(ADMIN, now);
         server.with(|api, now| api.set_programs(Box::new(Programs), now));
         let log = Mutex::new(File::create(folder.path().join(AUDIT)).expect("a log"));
+        let hold = Arc::<Hold>::default();
+        let holds = Arc::clone(&hold);
         server.log_requests(move |answered| {
             let line = entry(answered).to_string() + "\n";
-            let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
-            log.write_all(line.as_bytes()).expect("a log");
+            log.lock().unwrap_or_else(PoisonError::into_inner).write_all(line.as_bytes()).expect("a log");
+            holds.carried_out(answered);
         });
         let kubeconfig = folder.path().join("kubeconfig");
         let (end, ended) = oneshot::channel();
@@ -90,6 +94,7 @@ impl ControlPlane {
             folder,
             kubeconfig,
             kubectl: kubectl.unwrap_or_else(|error| panic!("{error}")),
+            hold,
             _end: end,
         }))
     }
@@ -133,6 +138,14 @@ impl ControlPlane {
                 Cluster::of_kubeconfig(plane.kubeconfig_path()).await.expect("a kubeconfig").client()
             }
             Kind::Embedded(plane) => plane.client("operetta/test"),
+        }
+    }
+
+    /// What lets `operetta` wait for answers; `None` for a real one.
+    pub fn hold(&self) -> Option<&Hold> {
+        match &self.0 {
+            Kind::Real(_) => None,
+            Kind::Embedded(plane) => Some(&plane.hold),
         }
     }
 

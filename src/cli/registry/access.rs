@@ -41,7 +41,7 @@ pub(in crate::cli) struct TimedAccess {
 impl Access {
     pub(in crate::cli) fn options(&self) -> Result<Options, Failure> {
         let ca = self.ca.as_deref().map(read).transpose()?;
-        Ok(Options { ca, plain_http: self.plain_http, ..Options::default() })
+        Ok(Options { ca, plain_http: self.plain_http, on_retry: report_retry, ..Options::default() })
     }
 }
 
@@ -127,6 +127,13 @@ pub(super) fn read_at_most(path: &Path, most: u64) -> Result<Vec<u8>, Failure> {
         return Err(unusable(&format!("it is larger than {} MiB", most >> 20)));
     }
     Ok(bytes)
+}
+
+/// Says that a request is sent again: all waits together are many seconds.
+fn report_retry(error: &Error, wait: Duration) {
+    let text = error.to_string();
+    let reason = text.lines().next().unwrap_or_default();
+    out::note(format!("warning: {reason}; trying again in {:.1} s", wait.as_secs_f32()));
 }
 
 /// Prints what a copy does.

@@ -301,7 +301,11 @@ fn unread(error: &CallError) -> Lost {
 /// Why a package cannot be fetched.
 fn lost(error: &Error, source: &SourceSpec, namespace: &str) -> Lost {
     let reason = match error {
-        Error::Unauthorized { .. } | Error::NotFound { .. } | Error::Credentials { .. } => UNAVAILABLE,
+        // The status is that of the target of a redirect.
+        Error::Unauthorized { .. }
+        | Error::NotFound { .. }
+        | Error::Credentials { .. }
+        | Error::Status { status: 401 | 403, .. } => UNAVAILABLE,
         error if error.is_temporary() => UNAVAILABLE,
         _ => INVALID,
     };

@@ -63,6 +63,23 @@ fn each_proof_is_needed() {
 }
 
 #[test]
+fn what_has_expired_proves_nothing() {
+    let ours = Sigstore::new();
+    let digest = Digest::of(b"manifest");
+    let sign = |flaw| ours.sign(digest.hex(), (ACTIONS, "a@example.com"), flaw);
+    let late = found(&ours, &sign(Flaw::Late), &digest).unwrap_err();
+    assert!(late.contains("its certificate had expired"), "{late}");
+    // What was signed in time stays valid.
+    let aged = sign(Flaw::Aged);
+    assert_eq!(found(&ours, &aged, &digest), Ok(who("a@example.com")));
+    let mut root = ours.root();
+    root["certificateAuthorities"][0]["validFor"]["end"] = json!("2021-01-01T00:00:00Z");
+    let root = TrustedRoot::parse("root.json", root.to_string().as_bytes()).unwrap();
+    let ended = identity(aged.to_string().as_bytes(), &digest, &root).unwrap_err();
+    assert!(ended.contains("no trusted certificate authority is valid at"), "{ended}");
+}
+
+#[test]
 fn a_root_without_a_log_is_refused() {
     let root = Sigstore::new().root();
     let parse = |root: &Value| TrustedRoot::parse("root.json", root.to_string().as_bytes()).map(drop);

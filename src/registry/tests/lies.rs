@@ -1,5 +1,6 @@
 //! What a registry that is broken, slow or hostile gets: a clear error, in bounded memory and time.
 
+use std::sync::Mutex;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -11,6 +12,9 @@ use super::server::{Answer, End, Seen, Server, answer, options};
 use super::{package, push};
 use crate::manifest::MANIFEST;
 use crate::{CredentialFiles, Descriptor, Digest, Error, Options, Place};
+
+/// An address on which nobody listens.
+const CLOSED: &str = "127.0.0.1:1";
 
 fn is_get(seen: &Seen, part: &str) -> bool {
     seen.method == Method::GET && seen.path.contains(part)
@@ -132,6 +136,24 @@ async fn credentials_do_not_follow_a_redirect() {
     assert!(server.seen().last().unwrap().authorization.is_some());
     let [seen] = &store.seen()[..] else { panic!() };
     assert_eq!(seen.authorization, None);
+}
+
+#[tokio::test]
+async fn the_target_of_a_redirect_is_named_if_it_refuses() {
+    for status in [401, 403] {
+        let store = Server::lying(move |_, _| Some(answer(status, &[], ""))).await;
+        let target = format!("http://{}/elsewhere", store.address);
+        let server = Server::lying(move |_, _| Some(answer(307, &[("location", &target)], ""))).await;
+        let read = server.place("x").store.blob(&Descriptor::of("x", b"12345")).await;
+        let text = read.unwrap_err().to_string();
+        assert!(text.starts_with(&format!("{} answers {status} to the blob", store.address)), "{text}");
+        assert!(text.ends_with(&format!("for which {} redirects to it", server.address)), "{text}");
+        assert_eq!(store.seen().len(), 1);
+    }
+    let target = format!("http://{CLOSED}/elsewhere");
+    let server = Server::lying(move |_, _| Some(answer(307, &[("location", &target)], ""))).await;
+    let text = server.place("x:1").resolve().await.unwrap_err().to_string();
+    assert!(text.starts_with(&format!("{CLOSED} cannot be reached")), "{text}");
 }
 
 #[tokio::test]
@@ -290,7 +312,20 @@ async fn only_the_given_authority_is_trusted() {
 }
 
 #[tokio::test]
-async fn nobody_listens() {
-    let error = Place::open("oci://127.0.0.1:1/x:1", &options()).unwrap().resolve().await.unwrap_err();
-    assert!(matches!(error, Error::Transport { .. }), "{error}");
+async fn refused_connections_are_not_tried_again() {
+    let options = Options { on_retry: |error, _| panic!("{error}"), ..options() };
+    let reference = format!("oci://{CLOSED}/x:1");
+    let error = Place::open(&reference, &options).unwrap().resolve().await.unwrap_err();
+    assert!(matches!(error, Error::Transport { .. }) && error.is_temporary(), "{error}");
+}
+
+#[tokio::test]
+async fn retries_are_reported() {
+    static REPORTED: Mutex<Vec<(String, Duration)>> = Mutex::new(Vec::new());
+    let server = Server::lying(|_, _| Some(answer(503, &[("retry-after", "0")], ""))).await;
+    let on_retry = |error: &Error, wait| REPORTED.lock().unwrap().push((error.to_string(), wait));
+    let options = Options { on_retry, ..options() };
+    let reference = format!("oci://{}/x:1", server.address);
+    let error = Place::open(&reference, &options).unwrap().resolve().await.unwrap_err().to_string();
+    assert_eq!(*REPORTED.lock().unwrap(), vec![(error, Duration::ZERO); 4]);
 }

@@ -68,6 +68,8 @@ pub(crate) enum Flaw {
     OtherLog,
     /// It was made after the certificate had expired.
     Late,
+    /// Nothing: it was made when the certificate was valid, which has expired since.
+    Aged,
     /// The log has another signature.
     OtherEntry,
 }
@@ -109,7 +111,7 @@ impl Sigstore {
 
     /// The certificate of an identity for a key, valid for ten minutes, of which one has passed.
     fn certificate(&self, key: &Key, (issuer, subject): (&str, &str), flaw: Flaw) -> Vec<u8> {
-        let age = if flaw == Flaw::Late { 3_000 } else { 60 };
+        let age = if matches!(flaw, Flaw::Late | Flaw::Aged) { 3_000 } else { 60 };
         let start = now() - Duration::from_secs(age);
         let mut params = CertificateParams::default();
         params.distinguished_name = rcgen::DistinguishedName::new();
@@ -175,11 +177,12 @@ impl Sigstore {
         });
         let other = Key::new();
         let log = if flaw == Flaw::OtherLog { &other } else { &self.signatures };
+        let age = if flaw == Flaw::Aged { 2_900 } else { 1 };
         json!({
             "mediaType": "application/vnd.dev.sigstore.bundle.v0.3+json",
             "verificationMaterial": {
                 "certificate": {"rawBytes": STANDARD.encode(&certificate)},
-                "tlogEntries": [logged_in(log, entry.to_string().as_bytes())],
+                "tlogEntries": [logged_in(log, entry.to_string().as_bytes(), age)],
             },
             "dsseEnvelope": {
                 "payload": STANDARD.encode(&payload), "payloadType": kind, "signatures": [{"sig": signature}],
@@ -188,9 +191,9 @@ impl Sigstore {
     }
 }
 
-/// An entry of a log of signatures that has no other.
-fn logged_in(log: &Key, body: &[u8]) -> Value {
-    let time = now().duration_since(UNIX_EPOCH).unwrap().as_secs() - 1;
+/// An entry of this age, in seconds, of a log of signatures that has no other.
+fn logged_in(log: &Key, body: &[u8], age: u64) -> Value {
+    let time = now().duration_since(UNIX_EPOCH).unwrap().as_secs() - age;
     let id = log.id();
     let body_text = STANDARD.encode(body);
     let promise = json!({"body": body_text, "integratedTime": time, "logID": hex(&id), "logIndex": 0});

@@ -14,7 +14,7 @@ const AT_ONCE: usize = 8;
 const IMPATIENT: [&str; 2] = ["--timeout", "1s"];
 
 /// Runs a check for each of the numbers below `count`.
-fn each(count: usize, check: impl Fn(usize) + Sync) {
+pub(super) fn each(count: usize, check: impl Fn(usize) + Sync) {
     let next = AtomicUsize::new(0);
     thread::scope(|scope| {
         for _ in 0..AT_ONCE {
@@ -32,7 +32,7 @@ fn each(count: usize, check: impl Fn(usize) + Sync) {
 }
 
 #[track_caller]
-fn succeeds(output: &Output, at: usize) {
+pub(super) fn succeeds(output: &Output, at: usize) {
     assert!(output.status.success(), "request {at}: {}", text(&output.stderr));
 }
 
@@ -44,7 +44,7 @@ fn gives_up(output: &Output, at: usize) {
 }
 
 /// A registry with a signed package.
-fn published(user: &User) -> Content {
+pub(super) fn published(user: &User) -> Content {
     let registry = Registry::start();
     let name = user.ok(&["push", WEB, &registry.place("acme/web")]);
     user.ok(&["sign", &name, "--key", OURS[0]]);
@@ -105,6 +105,21 @@ fn reading(content: &Content, args: impl Fn(&str) -> Vec<String> + Sync, result:
         succeeds(&run(&user, &registry, &[]), at);
         assert!(at_result(&user) == expected, "request {at}");
     });
+}
+
+#[test]
+fn retries_are_reported() {
+    let (user, registry) = (User::new(), Registry::start());
+    registry.fault(Fault::LosesAnswer(0));
+    let pushed = user.run(&["push", WEB, &registry.place("acme/web")]);
+    succeeds(&pushed, 0);
+    let told = text(&pushed.stderr);
+    assert!(told.contains(&format!("warning: {} cannot be reached for", registry.address)), "{told}");
+    assert!(told.contains("; trying again in "), "{told}");
+    // Where nobody listens, that is said at once.
+    let failed = user.run(&["push", WEB, "oci://127.0.0.1:1/acme/web"]);
+    let told = text(&failed.stderr);
+    assert!(failed.status.code() == Some(1) && !told.contains("trying again"), "{told}");
 }
 
 #[test]

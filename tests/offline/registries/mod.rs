@@ -1,8 +1,9 @@
 //! The commands for packages against registries on loopback: what is pushed, signed, copied, indexed and read again. Registries that
-//! demand credentials, lie and break off have their own files.
+//! demand credentials, lie and break off have their own files, and so have commands that are killed.
 
 mod credentials;
 mod faults;
+mod kills;
 mod lies;
 
 use std::fs;
@@ -69,8 +70,13 @@ impl User {
 
     /// A command with bounded memory, in the folder with the results.
     fn command(&self, args: &[&str]) -> Command {
+        self.limited(&format!("ulimit -v {MEMORY_KIB}"), args)
+    }
+
+    /// A command with limits that a shell sets.
+    fn limited(&self, limits: &str, args: &[&str]) -> Command {
         let mut command = Command::new("sh");
-        let limited = format!("ulimit -v {MEMORY_KIB}; exec \"$0\" \"$@\"");
+        let limited = format!("{limits}; exec \"$0\" \"$@\"");
         let path = std::env::var("PATH").unwrap_or_default();
         command
             .args(["-c", &limited, env!("CARGO_BIN_EXE_operetta")])

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::Arc;
 
-use operetta::local::{Environment, OnProgress, Tool};
 use serde_json::Value;
 use tokio::process::Command;
 
 use super::kubectl::Kubectl;
+use crate::programs::{HELM, built};
 use crate::support::dev::{dev, end};
 use crate::support::eventually;
 use crate::support::ext::LONG;
@@ -43,8 +42,7 @@ async fn helm_installs_upgrades_and_uninstalls_a_chart() {
     let mut dev = dev(&["examples/packages/hello", "--plain"], temporary.path());
     dev.wait_for("export KUBECONFIG=", LONG).await;
     let kubectl = Kubectl::of(&dev).await;
-    let progress: OnProgress = Arc::new(|progress| eprintln!("{progress}"));
-    let program = Tool::Helm.built(&Environment::of_process(), &progress).await.unwrap();
+    let program = built(HELM).await;
     let folder = home.path().join("small");
     chart(&folder);
     let helm = async |line: &str| {

@@ -5,6 +5,7 @@ mod changes;
 mod dependencies;
 mod grants;
 mod handover;
+mod kills;
 mod life;
 mod migration;
 mod refused;

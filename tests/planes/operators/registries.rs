@@ -8,7 +8,6 @@ use std::process::Stdio;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use operetta::local::Tool;
 use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, Ed25519KeyPair};
 use serde_json::{Value, json};
@@ -17,8 +16,9 @@ use tokio::process::{Child, Command};
 
 use super::sources::{apply, operator, permit};
 use super::{Cluster, Package, is_active, scene};
+use crate::programs::{self, built};
 use crate::support::ext::LONG;
-use crate::support::{eventually, operetta, options};
+use crate::support::{eventually, operetta};
 
 /// The registry of the CNCF, with its own command. It has no API for referrers.
 const DISTRIBUTION: &str = "distribution";
@@ -39,12 +39,6 @@ const ROUTES: [[&str; 2]; 4] = [
 
 const BUNDLE: &str = "application/vnd.dev.sigstore.bundle.v0.3+json";
 
-async fn built(tool: Tool) -> PathBuf {
-    let options = options();
-    let found = tool.built(&options.environment, &options.progress).await;
-    found.unwrap_or_else(|error| panic!("{error}"))
-}
-
 /// A registry on a free port of loopback. It ends when this is dropped, and when the test is killed, because its standard input is
 /// closed then.
 struct Registry {
@@ -64,11 +58,11 @@ impl Registry {
                 data.display()
             );
             fs::write(&config, settings).unwrap();
-            let mut command = Command::new(built(Tool::Distribution).await);
+            let mut command = Command::new(built(programs::DISTRIBUTION).await);
             command.arg("serve").arg(&config);
             command
         } else {
-            let mut command = Command::new(built(Tool::Registries).await);
+            let mut command = Command::new(built(programs::REGISTRIES).await);
             command.arg(name).arg(&data);
             command
         };
@@ -275,7 +269,7 @@ const SIGN_2: [&str; 4] =
 
 impl Cosign {
     async fn new() -> Self {
-        let cosign = Self { program: built(Tool::Cosign).await, home: tempfile::tempdir().unwrap() };
+        let cosign = Self { program: built(programs::COSIGN).await, home: tempfile::tempdir().unwrap() };
         for args in [
             &["generate-key-pair"][..],
             &["signing-config", "create", "--out", "services.json"],

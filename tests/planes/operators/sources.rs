@@ -88,11 +88,17 @@ impl Registry {
 }
 
 /// Signs a package as cosign does in a workflow.
-async fn sign_without_key(registry: &Registry, repository: &str, sigstore: &Sigstore, workflow: &str) {
+async fn sign_without_key(
+    registry: &Registry,
+    repository: &str,
+    sigstore: &Sigstore,
+    workflow: &str,
+    flaw: Flaw,
+) {
     let layout = registry.root.path().join(repository);
     let mut place = Place::open(layout.to_str().unwrap(), &Options::default()).unwrap();
     let manifest = place.resolve().await.unwrap();
-    let bundle = sigstore.sign(manifest.descriptor.digest.hex(), (ACTIONS, workflow), Flaw::None);
+    let bundle = sigstore.sign(manifest.descriptor.digest.hex(), (ACTIONS, workflow), flaw);
     let bundle = bundle.to_string().into_bytes();
     signatures::attach_bundle(&place.store, &manifest, bundle).await.unwrap();
 }
@@ -389,10 +395,10 @@ async fn identities_permit_what_their_workflow_has_signed() {
 
     // The same workflow, proven by somebody else, is nobody.
     let workflow = format!("{WORKFLOW}@refs/tags/v0.1.0");
-    sign_without_key(&registry, "acme/keyless", &theirs, &workflow).await;
+    sign_without_key(&registry, "acme/keyless", &theirs, &workflow, Flaw::None).await;
     let (code, told) = cluster.told(&trust).await;
     assert!(code == 1 && told.contains(&workflow) && told.contains("by nobody whom"), "{code} {told}");
-    sign_without_key(&registry, "acme/keyless", &ours, &workflow).await;
+    sign_without_key(&registry, "acme/keyless", &ours, &workflow, Flaw::None).await;
     let (_, verified) = cluster
         .told(&["verify", &reference, "--trusted-root", root, "--issuer", ACTIONS, "--subject", WORKFLOW])
         .await;
@@ -416,7 +422,7 @@ async fn identities_permit_what_their_workflow_has_signed() {
     package.write("0.2.0", &[Part::new("keyless", SIZE, "new")]);
     registry.publish(&package, "acme/keyless").await;
     let fork = format!("{}@refs/tags/v0.2.0", WORKFLOW.replace("release", "build"));
-    sign_without_key(&registry, "acme/keyless", &ours, &fork).await;
+    sign_without_key(&registry, "acme/keyless", &ours, &fork, Flaw::None).await;
     apply(&cluster, &operator("keyless", &format!("{}:0.2.0", registry.of("acme/keyless")))).await;
     let told = cluster.until_refused("keyless", "PackageUntrusted").await;
     assert!(told.contains(&format!("it is of {fork}")), "{told}");
@@ -425,4 +431,57 @@ async fn identities_permit_what_their_workflow_has_signed() {
     let object = json!({"apiVersion": "operetta.dev/v1alpha1", "kind": "PackagePolicy", "metadata": {"name": "x"}, "spec": spec});
     let refused = cluster.kubectl(&["apply", "--server-side", "-f", "-"], &object.to_string()).await;
     assert!(refused.stderr.contains("set together"), "{}", refused.stderr);
+}
+
+/// A signature that was made in time does not expire. One that was made later is refused, and so is one whose authority was not valid
+/// then.
+#[tokio::test]
+async fn expired_proofs_are_refused_and_the_last_good_revision_stays() {
+    const REPOSITORY: &str = "acme/agings";
+    let cluster = Cluster::start().await;
+    let registry = Registry::start().await;
+    let sigstore = Sigstore::new();
+    let workflow = format!("{WORKFLOW}@refs/heads/main");
+    let trust = async |root: &Value| {
+        let identities = json!([{"issuer": ACTIONS, "subject": WORKFLOW}]);
+        let prefix = format!("{}/acme", registry.address);
+        let spec = json!({"prefix": prefix, "identities": identities, "trustedRoot": root.to_string()});
+        permit(&cluster, "acme", spec).await;
+    };
+    let mut root = sigstore.root();
+    trust(&root).await;
+    let package = Package::new("agings", "0.1.0", "old");
+    let first = registry.publish(&package, REPOSITORY).await;
+    sign_without_key(&registry, REPOSITORY, &sigstore, &workflow, Flaw::Aged).await;
+    apply(&cluster, &operator("agings", &format!("{}:0.1.0", registry.of(REPOSITORY)))).await;
+    let live = cluster.until("agings", "active", is_active).await;
+    assert_eq!(live["status"]["source"]["digest"], *first);
+
+    package.write("0.2.0", &[Part::new("agings", SIZE, "new")]);
+    let second = registry.publish(&package, REPOSITORY).await;
+    sign_without_key(&registry, REPOSITORY, &sigstore, &workflow, Flaw::Late).await;
+    apply(&cluster, &operator("agings", &format!("{}:0.2.0", registry.of(REPOSITORY)))).await;
+    let told = cluster.until_refused("agings", "PackageUntrusted").await;
+    assert!(told.contains("its certificate had expired"), "{told}");
+    let live = cluster.find(OPERATOR, "agings").await.unwrap();
+    assert_eq!(
+        (&condition(&live, "Active")["status"], &live["status"]["source"]["digest"]),
+        (&json!("True"), &json!(first))
+    );
+    assert_eq!(cluster.find(super::REVISION, &package.revision().await).await, None);
+    sign_without_key(&registry, REPOSITORY, &sigstore, &workflow, Flaw::None).await;
+    let live = cluster.until("agings", "upgraded", is_active).await;
+    assert_eq!(live["status"]["source"]["digest"], *second);
+
+    // The authority's time was over before the signature. What is active stays, also after a restart.
+    root["certificateAuthorities"][0]["validFor"]["end"] = json!("2021-01-01T00:00:00Z");
+    trust(&root).await;
+    for _ in 0..2 {
+        let is_untrusted = |o: &Value| condition(o, "PackageUntrusted")["status"] == "True" && is_active(o);
+        let live = cluster.until("agings", "untrusted and active", is_untrusted).await;
+        let told = condition(&live, "PackageUntrusted")["message"].to_string();
+        assert!(told.contains("no trusted certificate authority is valid at"), "{told}");
+        assert_eq!(live["status"]["activeRevision"], package.revision().await);
+        cluster.restart(async || ()).await;
+    }
 }

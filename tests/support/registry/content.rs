@@ -38,11 +38,24 @@ impl Content {
     }
 }
 
+/// What becomes of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    Answered,
+    /// Its connection is closed, or stays open until the client ends.
+    Unanswered {
+        is_carried_out: bool,
+        is_held: bool,
+    },
+}
+
 #[derive(Default)]
 pub(super) struct State {
     pub(super) content: Content,
     pub(super) seen: Vec<Request>,
     pub(super) fault: Option<Fault>,
+    /// Whether a request is held.
+    pub(super) is_held: bool,
     /// How many uploads were begun.
     begun: usize,
     /// Repositories of uploads, by their names.
@@ -52,17 +65,26 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Whether the next request is carried out, and whether it is answered.
-    pub(super) fn next(&mut self) -> (bool, bool) {
-        let (next, is) = match self.fault {
-            None => (None, (true, true)),
-            Some(Fault::DiesAfter(0)) => (self.fault, (false, false)),
-            Some(Fault::LosesAnswer(0)) => (None, (true, false)),
-            Some(Fault::DiesAfter(left)) => (Some(Fault::DiesAfter(left - 1)), (true, true)),
-            Some(Fault::LosesAnswer(left)) => (Some(Fault::LosesAnswer(left - 1)), (true, true)),
+    /// What becomes of the next request.
+    pub(super) fn next(&mut self) -> Fate {
+        let fate = match &mut self.fault {
+            None => return Fate::Answered,
+            Some(Fault::DiesAfter(0)) => return Fate::Unanswered { is_carried_out: false, is_held: false },
+            Some(Fault::LosesAnswer(0)) => Fate::Unanswered { is_carried_out: true, is_held: false },
+            Some(Fault::HoldsRequest(0)) => Fate::Unanswered { is_carried_out: false, is_held: true },
+            Some(Fault::HoldsAnswer(0)) => Fate::Unanswered { is_carried_out: true, is_held: true },
+            Some(
+                Fault::DiesAfter(left)
+                | Fault::LosesAnswer(left)
+                | Fault::HoldsRequest(left)
+                | Fault::HoldsAnswer(left),
+            ) => {
+                *left -= 1;
+                return Fate::Answered;
+            }
         };
-        self.fault = next;
-        is
+        self.fault = None;
+        fate
     }
 
     pub(super) fn blob(&self, repository: &str, digest: &str, request: &Request) -> Reply {

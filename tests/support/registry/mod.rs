@@ -4,23 +4,27 @@ mod content;
 mod http;
 
 use std::collections::BTreeSet;
-use std::io::BufReader;
+use std::io::{BufReader, Read as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use data_encoding::BASE64;
 use operetta_registry::Digest;
 use serde_json::json;
 
 pub(crate) use content::Content;
-use content::State;
+use content::{Fate, State};
 pub(crate) use http::{Reply, Request, error, reply};
 
 /// Whom a registry with credentials knows.
 pub(crate) const USER: &str = "user";
 pub(crate) const PASSWORD: &str = "pass:word of the user";
+
+/// When a test ends that waits for a request that does not come.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What requests must bring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,13 +34,17 @@ pub(crate) enum Access {
     Bearer,
 }
 
-/// When a registry breaks off.
+/// When a registry breaks off, or lets a client wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// After that many requests, none is carried out or answered.
     DiesAfter(usize),
     /// After that many requests, one is carried out and not answered.
     LosesAnswer(usize),
+    /// After that many requests, one is not carried out, and the client waits for the answer until it ends.
+    HoldsRequest(usize),
+    /// The same with a request that is carried out.
+    HoldsAnswer(usize),
 }
 
 type Lie = dyn Fn(&Request) -> Option<Reply> + Send + Sync;
@@ -54,6 +62,7 @@ struct Shared {
     has_referrers: bool,
     lie: Mutex<Option<Arc<Lie>>>,
     state: Mutex<State>,
+    held: Condvar,
     sent: AtomicU64,
     is_stopped: AtomicBool,
 }
@@ -69,6 +78,7 @@ impl Registry {
             has_referrers,
             lie: Mutex::default(),
             state: Mutex::default(),
+            held: Condvar::new(),
             sent: AtomicU64::new(0),
             is_stopped: AtomicBool::new(false),
         });
@@ -117,6 +127,13 @@ impl Registry {
         self.state(|state| state.fault = Some(fault));
     }
 
+    /// Waits until a request is held.
+    pub(crate) fn until_held(&self) {
+        let state = self.shared.state.lock().expect("no panic in the registry");
+        let waited = self.shared.held.wait_timeout_while(state, PATIENCE, |state| !state.is_held);
+        assert!(waited.expect("no panic in the registry").0.is_held, "no request is held");
+    }
+
     /// Ends the fault.
     pub(crate) fn repair(&self) {
         self.state(|state| state.fault = None);
@@ -162,7 +179,24 @@ impl Shared {
             if self.is_stopped.load(Ordering::SeqCst) {
                 break;
             }
-            let Some(reply) = self.answer(&request) else { break };
+            let fate = {
+                let mut state = self.state.lock().unwrap();
+                state.seen.push(request.without_body());
+                state.next()
+            };
+            if let Fate::Unanswered { is_carried_out, is_held } = fate {
+                if is_carried_out {
+                    self.answer(&request);
+                }
+                if is_held {
+                    self.state.lock().unwrap().is_held = true;
+                    self.held.notify_all();
+                    // Nothing comes until the client ends.
+                    let _ = lines.read(&mut [0]);
+                }
+                break;
+            }
+            let reply = self.answer(&request);
             if !reply.send(stream, request.method == "HEAD", &self.sent).is_ok_and(|goes_on| goes_on) {
                 break;
             }
@@ -170,18 +204,9 @@ impl Shared {
         let _ = stream.shutdown(Shutdown::Both);
     }
 
-    fn answer(&self, request: &Request) -> Option<Reply> {
-        let (is_carried_out, is_answered) = {
-            let mut state = self.state.lock().unwrap();
-            state.seen.push(request.without_body());
-            state.next()
-        };
-        if !is_carried_out {
-            return None;
-        }
+    fn answer(&self, request: &Request) -> Reply {
         let lie = self.lie.lock().unwrap().clone();
-        let reply = lie.and_then(|lie| lie(request)).unwrap_or_else(|| self.honest(request));
-        is_answered.then_some(reply)
+        lie.and_then(|lie| lie(request)).unwrap_or_else(|| self.honest(request))
     }
 
     fn honest(&self, request: &Request) -> Reply {
