@@ -161,7 +161,7 @@ impl Api {
         self.handle_given(&request, Some(object), now);
     }
 
-    /// Sets the certificates that pods trust, as PEM: each namespace has them in a ConfigMap.
+    /// Sets the certificates that pods trust, as PEM: each namespace has them in a `ConfigMap`.
     pub fn set_root_ca(&mut self, pem: String, now: Timestamp) {
         self.root_ca = pem;
         gc::accounts(self, now);

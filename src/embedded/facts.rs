@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-/// The ConfigMap of each namespace with the certificates that pods trust.
+/// The `ConfigMap` of each namespace with the certificates that pods trust.
 pub(crate) const ROOT_CA: &str = "kube-root-ca.crt";
 
 /// The key of an object in the store.
