@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::admission;
 use crate::api::{Api, Context};
 use crate::kinds::Kind;
 use crate::status::{Failure, Fault, Outcome};
@@ -68,9 +69,14 @@ pub(crate) fn carry_over(live: &Value, object: &mut Value) {
     meta.remove("selfLink");
 }
 
-/// Objects are created only in namespaces that exist and stay.
-pub(crate) fn admit_namespace(api: &Api, context: &Context<'_>, name: &str) -> Outcome<()> {
-    if !context.kind.namespaced {
+/// `NamespaceLifecycle`: objects are created only in namespaces that exist and stay.
+pub(crate) fn admit_namespace(
+    api: &mut Api,
+    context: &mut Context<'_>,
+    object: &mut Value,
+    old: &Value,
+) -> Outcome<()> {
+    if !context.kind.namespaced || !old.is_null() {
         return Ok(());
     }
     let namespace = context.namespace();
@@ -83,7 +89,7 @@ pub(crate) fn admit_namespace(api: &Api, context: &Context<'_>, name: &str) -> O
         let why =
             format!("unable to create new content in namespace {namespace} because it is being terminated");
         let cause = format!("namespace {namespace} is being terminated");
-        return Err(Failure::forbidden(&context.kind, name, &why).caused(vec![(
+        return Err(admission::forbidden(context, object, &why).caused(vec![(
             "NamespaceTerminating",
             cause,
             "metadata.namespace".to_owned(),

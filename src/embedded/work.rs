@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value};
 
-use crate::facts::{claims, is_terminal, volume_of};
+use crate::facts::{ROOT_CA, claims, is_terminal, volume_of};
 use crate::programs::Course;
 use crate::store::{Change, Event, Object, Place, Store};
 
@@ -65,7 +65,23 @@ pub(crate) struct Controllers {
     pub(crate) free_volumes: BTreeSet<Arc<str>>,
     pub(crate) kubelet: Kubelet,
     pub(crate) job_failures: BTreeMap<Box<str>, Failures>,
+    /// Whether the object that a controller has just created was refused.
+    pub(crate) was_refused: bool,
+    /// Work that waits until what was refused may be admitted.
+    pub(crate) refused: BTreeSet<(Controller, Arc<str>)>,
 }
+
+/// The resources that decide whether objects are admitted.
+const ADMITTING: [&str; 8] = [
+    "serviceaccounts",
+    "namespaces",
+    "limitranges",
+    "resourcequotas",
+    "priorityclasses.scheduling.k8s.io",
+    "runtimeclasses.node.k8s.io",
+    "validatingadmissionpolicies.admissionregistration.k8s.io",
+    "validatingadmissionpolicybindings.admissionregistration.k8s.io",
+];
 
 /// What kinds of events there were.
 #[derive(Debug, Default, Clone, Copy)]
@@ -163,10 +179,14 @@ impl Controllers {
     fn note(&mut self, store: &Store, event: &Event, seen: &mut Seen) {
         seen.any = true;
         seen.crds |= &*event.resource == "customresourcedefinitions.apiextensions.k8s.io";
-        seen.namespaces |= ["namespaces", "serviceaccounts"].contains(&&*event.resource);
+        seen.namespaces |=
+            ["namespaces", "serviceaccounts"].contains(&&*event.resource) || event.key.ends_with(ROOT_CA);
         self.note_garbage(store, event);
         if self.is_bare {
             return;
+        }
+        if ADMITTING.contains(&&*event.resource) {
+            self.work.append(&mut self.refused);
         }
         if let Some(controller) = Controller::of(&event.resource) {
             self.work.insert((controller, event.key.clone()));

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::admission::{self, Write};
 use crate::api::{Api, Context, key};
 use crate::fields::manager::Rules;
 use crate::fields::{MANAGED, Managed, Owner, Set};
 use crate::kinds::Kind;
-use crate::policy::{self, Write};
 use crate::request::{Response, manager};
 use crate::status::{Failure, Outcome};
 use crate::store::Parsed;
@@ -85,7 +85,6 @@ pub(crate) fn store_new(
     if context.request.method != "POST" {
         access::admit_create(api, context)?;
     }
-    access::admit_rights(api, context, None, &object)?;
     let meta = &object["metadata"];
     if kind.namespaced {
         match meta["namespace"].as_str().unwrap_or_default() {
@@ -94,6 +93,8 @@ pub(crate) fn store_new(
             _ => {}
         }
     }
+    admission::mutate(api, context, &mut object, &Value::Null)?;
+    access::admit_rights(api, context, None, &object)?;
     let meta = &object["metadata"];
     let name = meta["name"].as_str().unwrap_or_default().to_owned();
     let generate = meta["generateName"].as_str().unwrap_or_default().to_owned();
@@ -116,7 +117,6 @@ pub(crate) fn store_new(
             meta.remove(field);
         }
     }
-    meta::admit_namespace(api, context, &name)?;
     strategy::prepare_create(api, &kind, &mut object, &context.now);
     context.warnings.extend(strategy::warnings(&kind, &object));
     let mut faults = validate::create(&kind, &object);
@@ -127,11 +127,8 @@ pub(crate) fn store_new(
     managed.sort();
     let parsed = Parsed { value: object, managed };
     let key = key(context.namespace(), &name);
-    if policy::exist(api) {
-        let object = &parsed.whole();
-        let write = Write { operation: "CREATE", name: &name, object, old: &Value::Null, is_dry };
-        policy::admit(api, context, write)?;
-    }
+    let write = Write { operation: "CREATE", name: &name, new: Some(&parsed), live: None, is_dry };
+    admission::validate(api, context, &write)?;
     if api.store.get(kind.storage(), &key).is_some() {
         let is_deleting = !object_is_live(api, &kind, &key);
         return Err(Failure::already_exists(&kind, &name, is_deleting));
@@ -208,6 +205,7 @@ pub(crate) fn save(
         }
         None => updated(api, context, Some(&before.parsed), &mut object),
     };
+    admission::mutate(api, context, &mut object, live)?;
     meta::carry_over(live, &mut object);
     access::admit_rights(api, context, Some(live), &object)?;
     strategy::prepare_update(api, &kind, context.subresource(), live, &mut object);
@@ -223,23 +221,18 @@ pub(crate) fn save(
     if !faults.is_empty() {
         return Err(Failure::invalid(&kind.group, &kind.kind, &name, &faults));
     }
-    if policy::exist(api) {
-        let old = &before.parsed.whole();
-        policy::admit(
-            api,
-            context,
-            Write { operation: "UPDATE", name: &name, object: &object, old, is_dry },
-        )?;
-    }
-    if object["metadata"]["generation"] != live["metadata"]["generation"] || kind.custom().is_some() {
-        context.warnings.extend(strategy::warnings(&kind, &object));
-    }
-    object["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"].clone();
     managed.sort();
-    if object == *live && managed.same_but_times(&before.parsed.managed) {
+    object["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"].clone();
+    let parsed = Parsed { value: object, managed };
+    let write =
+        Write { operation: "UPDATE", name: &name, new: Some(&parsed), live: Some(&before.parsed), is_dry };
+    admission::validate(api, context, &write)?;
+    if parsed.value["metadata"]["generation"] != live["metadata"]["generation"] || kind.custom().is_some() {
+        context.warnings.extend(strategy::warnings(&kind, &parsed.value));
+    }
+    if parsed.value == *live && parsed.managed.same_but_times(&before.parsed.managed) {
         return Ok(before.answer(&kind));
     }
-    let parsed = Parsed { value: object, managed };
     let is_gone = meta::is_released(&kind, &parsed.value);
     if is_dry {
         return Ok(Stored::Parsed(parsed));
