@@ -86,14 +86,7 @@ pub(crate) fn store_new(
         access::admit_create(api, context)?;
     }
     access::admit_rights(api, context, None, &object)?;
-    let meta = &object["metadata"];
-    if kind.namespaced {
-        match meta["namespace"].as_str().unwrap_or_default() {
-            "" => object["metadata"]["namespace"] = context.namespace().into(),
-            given if given != context.namespace() => return Err(wrong_namespace()),
-            _ => {}
-        }
-    }
+    meta::settle_namespace(context, &mut object)?;
     let meta = &object["metadata"];
     let name = meta["name"].as_str().unwrap_or_default().to_owned();
     let generate = meta["generateName"].as_str().unwrap_or_default().to_owned();
@@ -141,12 +134,6 @@ pub(crate) fn store_new(
 
 fn object_is_live(api: &Api, kind: &Kind, key: &str) -> bool {
     api.store.get(kind.storage(), key).is_none_or(|object| !object.is_deleting)
-}
-
-fn wrong_namespace() -> Box<Failure> {
-    Failure::bad_request(
-        "the namespace of the provided object does not match the namespace sent on the request",
-    )
 }
 
 /// Replaces an object.
