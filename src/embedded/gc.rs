@@ -1,5 +1,7 @@
 //! Controllers that every cluster has: namespaces and the garbage collector.
 
+mod namespaces;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -10,6 +12,8 @@ use crate::deletion::{self, DeleteOptions};
 use crate::kinds::Kind;
 use crate::store::{Object, Place};
 use crate::{stored, versions, write};
+
+pub(crate) use namespaces::{due, terminate};
 
 type Stored = (Arc<Kind>, Arc<str>, Arc<Object>);
 
@@ -44,34 +48,6 @@ pub(crate) fn accounts(api: &mut Api, now: &str) {
     }
 }
 
-/// The content of a namespace is deleted before it is.
-pub(crate) fn namespaces(api: &mut Api, now: &str) {
-    let ending: Vec<(Arc<str>, Arc<Object>)> = api
-        .store
-        .range("namespaces", "", None)
-        .filter(|(_, object)| object.is_deleting)
-        .map(|(key, object)| (key.clone(), object.clone()))
-        .collect();
-    for (name, namespace) in ending {
-        let prefix = format!("{}/", name.trim_start_matches('/'));
-        let content = objects(api, |key, _| key.starts_with(&prefix));
-        for (kind, key, object) in content.iter().filter(|(_, _, object)| !object.is_deleting) {
-            let options = DeleteOptions::background(&object.uid);
-            let _ = deletion::delete_one(api, kind, key, object, &options, now);
-        }
-        let mut value = namespace.bare();
-        if content.is_empty() && value["spec"]["finalizers"].as_array().is_some_and(|list| !list.is_empty()) {
-            let finalizers = value["spec"]["finalizers"].as_array().cloned().unwrap_or_default();
-            let rest: Vec<Value> =
-                finalizers.into_iter().filter(|finalizer| finalizer != "kubernetes").collect();
-            value["spec"]["finalizers"] = rest.into();
-            if let Some(kind) = api.kinds.find("", "v1", "namespaces").cloned() {
-                stored::put(api, &kind, &name, value);
-            }
-        }
-    }
-}
-
 fn has_finalizer(object: &Value, name: &str) -> bool {
     object["metadata"]["finalizers"].as_array().is_some_and(|list| list.iter().any(|known| known == name))
 }
@@ -102,7 +78,7 @@ fn finish(api: &mut Api, place: &Place, now: &str) {
         for (kind, key, child) in below.iter().filter_map(|place| stored(api, place)).collect::<Vec<_>>() {
             let Ok(mut child) = versions::read(&kind, &child) else { continue };
             without_owners(&mut child, |uid| uid == &*object.uid);
-            write::put_as_collector(api, &kind, &key, child, now);
+            write::put_as_controller(api, &kind, &key, child, "", now);
         }
         release(api, &kind, &key, value, "orphan");
     } else if has_finalizer(&value, "foregroundDeletion") {
@@ -137,7 +113,7 @@ fn check_owners(api: &mut Api, place: &Place, now: &str) {
         if !gone.is_empty() {
             let Ok(mut value) = versions::read(&kind, &object) else { return };
             without_owners(&mut value, |uid| gone.iter().any(|gone| **gone == *uid));
-            write::put_as_collector(api, &kind, &key, value, now);
+            write::put_as_controller(api, &kind, &key, value, "", now);
         }
     } else if !object.is_deleting {
         let has_children = api.store.below(&object.uid).next().is_some();

@@ -302,8 +302,15 @@ pub(crate) fn patch(api: &mut Api, context: &mut Context<'_>) -> Outcome<Respons
     Ok(save(api, context, &live, object, None, is_dry)?.respond(200))
 }
 
-/// Replaces an object on behalf of the garbage collector, as an update of its fields.
-pub(crate) fn put_as_collector(api: &mut Api, kind: &Arc<Kind>, key: &str, mut new: Value, now: &str) {
+/// Replaces an object or its status on behalf of a controller of the control plane, as an update of its fields.
+pub(crate) fn put_as_controller(
+    api: &mut Api,
+    kind: &Arc<Kind>,
+    key: &str,
+    mut new: Value,
+    subresource: &str,
+    now: &str,
+) {
     let old = api.store.get(kind.storage(), key).and_then(|object| versions::parsed(kind, object).ok());
     let Some(old) = old else { return };
     let mut managed = old.managed.clone();
@@ -312,9 +319,9 @@ pub(crate) fn put_as_collector(api: &mut Api, kind: &Arc<Kind>, key: &str, mut n
         manager: "kube-controller-manager".to_owned(),
         is_apply: false,
         version: kind.api_version().to_owned(),
-        subresource: String::new(),
+        subresource: subresource.to_owned(),
     };
-    let reset = strategy::reset_fields(kind, "");
+    let reset = strategy::reset_fields(kind, subresource);
     rules(api, (kind, now), reset, |rules| managed.update(&old.value, &new, &owner, rules));
     managed.sort();
     replace(api, kind, key, Parsed { value: new, managed });

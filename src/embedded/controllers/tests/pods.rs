@@ -279,6 +279,43 @@ fn a_namespace_that_is_deleted_takes_all_workloads_along() {
 }
 
 #[test]
+fn a_namespace_deletes_its_pods_first_and_says_what_remains() {
+    let mut cluster = Cluster::new();
+    let shop = "/api/v1/namespaces/shop";
+    cluster.create("/api/v1/namespaces", &json!({"metadata": {"name": "shop"}}));
+    cluster.settle();
+    let settings = json!({"metadata": {"name": "settings", "finalizers": ["x.y/z"]}});
+    cluster.create(&format!("{shop}/configmaps"), &settings);
+    cluster.create(&format!("{shop}/pods"), &pod("web"));
+    cluster.pass(5);
+    // The node does not answer any more, so the pod stays.
+    let taint = json!([{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}]);
+    cluster.patch("/api/v1/nodes/embedded", &json!({"spec": {"taints": taint}}));
+    cluster.pass(1);
+    cluster.send("DELETE", shop, &Value::Null);
+    cluster.pass(20);
+    let states = conditions(&cluster.get(shop));
+    assert_eq!(states["NamespaceDeletionContentFailure"], "False ContentDeleted");
+    assert_eq!(states["NamespaceContentRemaining"], "False ContentRemoved");
+    let settings = format!("{shop}/configmaps/settings");
+    assert_eq!(cluster.get(&settings)["metadata"]["deletionTimestamp"], Value::Null);
+    cluster.pass(20);
+    let states = conditions(&cluster.get(shop));
+    assert_eq!(states["NamespaceDeletionContentFailure"], "True ContentDeletionFailed");
+    cluster.send("DELETE", &format!("{shop}/pods/web?gracePeriodSeconds=0"), &Value::Null);
+    cluster.pass(5);
+    let ending = cluster.get(shop);
+    let states = conditions(&ending);
+    assert_eq!(states["NamespaceDeletionContentFailure"], "False ContentDeleted");
+    assert_eq!(states["NamespaceFinalizersRemaining"], "True SomeFinalizersRemain");
+    let remaining = &ending["status"]["conditions"][3];
+    assert_eq!(remaining["message"], "Some resources are remaining: configmaps. has 1 resource instances");
+    cluster.patch(&settings, &json!({"metadata": {"finalizers": null}}));
+    cluster.pass(1);
+    assert_eq!(cluster.get(shop)["code"], 404);
+}
+
+#[test]
 fn a_claim_can_wait_for_its_pod_grow_and_use_a_volume_that_exists() {
     let mut cluster = Cluster::new();
     let class = json!({"metadata": {"name": "late"}, "provisioner": "x.y/z", "volumeBindingMode": "WaitForFirstConsumer",
