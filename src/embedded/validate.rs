@@ -3,6 +3,7 @@
 mod immutable;
 mod jobs;
 mod pods;
+mod resize;
 
 use std::collections::HashSet;
 
@@ -10,6 +11,7 @@ use serde_json::{Map, Value};
 
 use jobs::{cron_job, cron_job_name, job, job_update};
 use pods::{pod_spec, pod_update, workload};
+pub(crate) use resize::keep_resources;
 
 use crate::kinds::Kind;
 use crate::meta;
@@ -44,6 +46,9 @@ pub(crate) fn update(
     }
     if subresource == "status" {
         counts(kind, &object["status"], &mut faults);
+    }
+    if subresource == "resize" {
+        resize::resize(live, object, &mut faults);
     }
     if !subresource.is_empty() {
         return faults;

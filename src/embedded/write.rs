@@ -174,6 +174,9 @@ pub(crate) fn save(
     let live = &before.parsed.value;
     let kind = context.kind.clone();
     let name = context.name().to_owned();
+    if context.subresource() == "resize" {
+        validate::keep_resources(live, &mut object);
+    }
     let given_uid = meta::text(&object, "uid").to_owned();
     let live_uid = meta::text(live, "uid");
     if !given_uid.is_empty() && given_uid != live_uid && context.request.method == "PUT" {
@@ -209,6 +212,9 @@ pub(crate) fn save(
     faults.extend(validate::update(&kind, &sub, live, &object, &mut context.warnings));
     if !faults.is_empty() {
         return Err(Failure::invalid(&kind.group, &kind.kind, &name, &faults));
+    }
+    if sub == "resize" {
+        crate::pods::admit_resize(api, &kind, live, &object)?;
     }
     if policy::exist(api) {
         let old = &before.parsed.whole();
