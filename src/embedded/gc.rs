@@ -17,19 +17,6 @@ pub(crate) use namespaces::{due, terminate};
 
 type Stored = (Arc<Kind>, Arc<str>, Arc<Object>);
 
-/// All objects that `wanted` selects, with a kind of each.
-fn objects(api: &Api, wanted: impl Fn(&str, &Object) -> bool) -> Vec<Stored> {
-    let mut found = Vec::new();
-    for (resource, key, object) in api.store.all() {
-        if wanted(key, object)
-            && let Some(kind) = api.kinds.stored(resource)
-        {
-            found.push((kind.clone(), key.clone(), object.clone()));
-        }
-    }
-    found
-}
-
 /// Each namespace has a `ServiceAccount`.
 pub(crate) fn accounts(api: &mut Api, now: &str) {
     let missing: Vec<String> = api

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::{Stored, objects};
 use crate::api::Api;
 use crate::deletion::{self, DeleteOptions};
 use crate::facts::{is_terminal, items, number, text};
+use crate::kinds::Kind;
 use crate::store::Object;
 use crate::{stored, write};
 
@@ -29,6 +29,8 @@ const CONDITIONS: [(&str, &str, &str); 5] = [
     ("NamespaceContentRemaining", "ContentRemoved", "All content successfully removed"),
     ("NamespaceFinalizersRemaining", "ContentHasNoFinalizers", "All content-preserving finalizers finished"),
 ];
+
+type Stored = (Arc<Kind>, Arc<str>, Arc<Object>);
 
 /// What is wrong, by the type of the condition: its reason and message.
 type Problems = BTreeMap<&'static str, (&'static str, String)>;
@@ -81,6 +83,15 @@ fn pods(api: &Api, prefix: &str) -> Vec<Stored> {
     pods.map(|(key, object)| (kind.clone(), key.clone(), object.clone())).collect()
 }
 
+/// All objects of a namespace, with a kind of each.
+fn content(api: &Api, prefix: &str) -> Vec<Stored> {
+    let all = api.store.all().filter(|(_, key, _)| key.starts_with(prefix));
+    all.filter_map(|(resource, key, object)| {
+        Some((api.kinds.stored(resource)?.clone(), key.clone(), object.clone()))
+    })
+    .collect()
+}
+
 /// The end of the longest grace period of pods that have not ended.
 fn grace_end(namespace: &Value, pods: &[Stored]) -> Option<Timestamp> {
     let since: Timestamp = text(&namespace["metadata"]["deletionTimestamp"]).parse().ok()?;
@@ -109,7 +120,7 @@ fn delete_content(api: &mut Api, key: &str, namespace: &Value, now: &str) -> (bo
         note_failures(&failures, &mut problems);
         return (false, problems);
     }
-    let others = objects(api, |key, _| key.starts_with(&prefix));
+    let others = content(api, &prefix);
     let left = sweep(api, others, &mut failures, now);
     note_failures(&failures, &mut problems);
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
