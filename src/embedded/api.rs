@@ -305,7 +305,7 @@ impl Api {
             return Err(Failure::not_allowed(&kind, verb));
         }
         match (verb, &*sub) {
-            ("get", "" | "status") => read::get(self, context),
+            ("get", "" | "status" | "resize") => read::get(self, context),
             ("list", _) => read::list(self, context),
             ("watch", _) => read::watch(self, context),
             ("create", "") if is_review(&kind) => {
@@ -314,8 +314,8 @@ impl Api {
             }
             ("create", "") => write::create(self, context),
             ("create", "token") => access::create_token(self, context),
-            ("update", "" | "status" | "finalize") => write::update(self, context),
-            ("patch", "" | "status" | "finalize") => write::patch(self, context),
+            ("update", "" | "status" | "finalize" | "resize") => write::update(self, context),
+            ("patch", "" | "status" | "finalize" | "resize") => write::patch(self, context),
             ("delete", "") => deletion::delete(self, context),
             ("deletecollection", "") => deletion::delete_collection(self, context),
             (_, "scale") => crate::scale::answer(self, context, verb),

@@ -21,6 +21,10 @@ pub(crate) fn apply(api: &mut Api, context: &mut Context<'_>) -> Outcome<Respons
         let fault = crate::status::Fault::required("fieldManager", "is required for apply patch");
         return Err(Failure::invalid("meta.k8s.io", "PatchOptions", "", &[fault]));
     }
+    if context.subresource() == "resize" {
+        let why = "server-side apply of pods/resize is not implemented here: send another kind of patch";
+        return Err(Failure::new(501, "NotImplemented", why));
+    }
     let config = body::apply_config(context)?;
     let live = match Live::of(api, context) {
         Ok(live) => Some(live),

@@ -1,5 +1,7 @@
 //! Controllers that every cluster has: namespaces and the garbage collector.
 
+mod namespaces;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -13,20 +15,9 @@ use crate::kinds::Kind;
 use crate::store::{Object, Place};
 use crate::{stored, versions, write};
 
-type Stored = (Arc<Kind>, Arc<str>, Arc<Object>);
+pub(crate) use namespaces::{due, terminate};
 
-/// All objects that `wanted` selects, with a kind of each.
-fn objects(api: &Api, wanted: impl Fn(&str, &Object) -> bool) -> Vec<Stored> {
-    let mut found = Vec::new();
-    for (resource, key, object) in api.store.all() {
-        if wanted(key, object)
-            && let Some(kind) = api.kinds.stored(resource)
-        {
-            found.push((kind.clone(), key.clone(), object.clone()));
-        }
-    }
-    found
-}
+type Stored = (Arc<Kind>, Arc<str>, Arc<Object>);
 
 /// Each namespace has a `ServiceAccount` and the certificates of the server.
 pub(crate) fn accounts(api: &mut Api, now: Timestamp) {
@@ -56,34 +47,6 @@ pub(crate) fn accounts(api: &mut Api, now: Timestamp) {
         let (method, name) =
             if known.is_some() { ("PUT", format!("/{ROOT_CA}")) } else { ("POST", String::new()) };
         api.write_as(AGENT, method, &format!("{path}/configmaps{name}"), map, now);
-    }
-}
-
-/// The content of a namespace is deleted before it is.
-pub(crate) fn namespaces(api: &mut Api, now: &str) {
-    let ending: Vec<(Arc<str>, Arc<Object>)> = api
-        .store
-        .range("namespaces", "", None)
-        .filter(|(_, object)| object.is_deleting)
-        .map(|(key, object)| (key.clone(), object.clone()))
-        .collect();
-    for (name, namespace) in ending {
-        let prefix = format!("{}/", name.trim_start_matches('/'));
-        let content = objects(api, |key, _| key.starts_with(&prefix));
-        for (kind, key, object) in content.iter().filter(|(_, _, object)| !object.is_deleting) {
-            let options = DeleteOptions::background(&object.uid);
-            let _ = deletion::delete_one(api, kind, key, object, &options, now);
-        }
-        let mut value = namespace.bare();
-        if content.is_empty() && value["spec"]["finalizers"].as_array().is_some_and(|list| !list.is_empty()) {
-            let finalizers = value["spec"]["finalizers"].as_array().cloned().unwrap_or_default();
-            let rest: Vec<Value> =
-                finalizers.into_iter().filter(|finalizer| finalizer != "kubernetes").collect();
-            value["spec"]["finalizers"] = rest.into();
-            if let Some(kind) = api.kinds.find("", "v1", "namespaces").cloned() {
-                stored::put(api, &kind, &name, value);
-            }
-        }
     }
 }
 
@@ -117,7 +80,7 @@ fn finish(api: &mut Api, place: &Place, now: &str) {
         for (kind, key, child) in below.iter().filter_map(|place| stored(api, place)).collect::<Vec<_>>() {
             let Ok(mut child) = versions::read(&kind, &child) else { continue };
             without_owners(&mut child, |uid| uid == &*object.uid);
-            write::put_as_collector(api, &kind, &key, child, now);
+            write::put_as_controller(api, &kind, &key, child, "", now);
         }
         release(api, &kind, &key, value, "orphan");
     } else if has_finalizer(&value, "foregroundDeletion") {
@@ -152,7 +115,7 @@ fn check_owners(api: &mut Api, place: &Place, now: &str) {
         if !gone.is_empty() {
             let Ok(mut value) = versions::read(&kind, &object) else { return };
             without_owners(&mut value, |uid| gone.iter().any(|gone| **gone == *uid));
-            write::put_as_collector(api, &kind, &key, value, now);
+            write::put_as_controller(api, &kind, &key, value, "", now);
         }
     } else if !object.is_deleting {
         let has_children = api.store.below(&object.uid).next().is_some();

@@ -36,15 +36,24 @@ pub(crate) fn check_path(context: &Context<'_>, object: &mut Value) -> Outcome<(
             context.name()
         )));
     }
-    if context.kind.namespaced {
-        let namespace = text(object, "namespace");
-        if namespace.is_empty() {
-            object["metadata"]["namespace"] = context.namespace().into();
-        } else if namespace != context.namespace() {
-            return Err(Failure::bad_request(
-                "the namespace of the provided object does not match the namespace sent on the request",
-            ));
+    settle_namespace(context, object)
+}
+
+/// An object has the namespace of the path. One of a kind without namespaces loses the one that it names.
+pub(crate) fn settle_namespace(context: &Context<'_>, object: &mut Value) -> Outcome<()> {
+    if !context.kind.namespaced {
+        if let Some(meta) = object["metadata"].as_object_mut() {
+            meta.remove("namespace");
         }
+        return Ok(());
+    }
+    let namespace = text(object, "namespace");
+    if namespace.is_empty() {
+        object["metadata"]["namespace"] = context.namespace().into();
+    } else if namespace != context.namespace() {
+        return Err(Failure::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
     }
     Ok(())
 }
@@ -112,9 +121,6 @@ pub(crate) fn check(kind: &Kind, object: &Value) -> Vec<Fault> {
         faults.push(Fault::required("metadata.name", "name or generateName is required"));
     } else if let Some(why) = name_fault(kind, name) {
         faults.push(Fault::invalid("metadata.name", name, why));
-    }
-    if !kind.namespaced && !text(object, "namespace").is_empty() {
-        faults.push(Fault::forbidden("metadata.namespace", "not allowed on this type"));
     }
     for (key, value) in meta["labels"].as_object().into_iter().flatten() {
         if let Some(why) = label_key(key) {

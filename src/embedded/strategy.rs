@@ -38,6 +38,8 @@ const GENERATION: [&str; 22] = [
     "validatingwebhookconfigurations.admissionregistration.k8s.io",
 ];
 
+const CSI_DRIVERS: &str = "csidrivers.storage.k8s.io";
+
 fn is(kind: &Kind, resources: &[&str]) -> bool {
     resources.contains(&kind.resource())
 }
@@ -97,7 +99,7 @@ pub(crate) fn updates_unconditionally(kind: &Kind) -> bool {
             &[
                 "runtimeclasses.node.k8s.io",
                 "poddisruptionbudgets.policy",
-                "csidrivers.storage.k8s.io",
+                CSI_DRIVERS,
                 "csistoragecapacities.storage.k8s.io",
                 "volumeattachments.storage.k8s.io",
                 "csinodes.storage.k8s.io",
@@ -214,8 +216,10 @@ pub(crate) fn prepare_update(
             _ => {}
         }
     }
+    // CSIDrivers have no generation until they change.
+    let first = is(kind, &[CSI_DRIVERS]).then_some(0);
     if bumps_generation(kind, subresource, live, object)
-        && let Some(generation) = live["metadata"]["generation"].as_i64()
+        && let Some(generation) = live["metadata"]["generation"].as_i64().or(first)
     {
         object["metadata"]["generation"] = (generation + 1).into();
     }
@@ -279,10 +283,14 @@ fn bumps_generation(kind: &Kind, subresource: &str, live: &Value, object: &Value
     if subresource == "status" {
         return false;
     }
-    if kind.custom().is_some() || is(kind, &GENERATION) {
-        let annotations = kind.plural == "deployments"
-            && live["metadata"]["annotations"] != object["metadata"]["annotations"];
-        return annotations || !is_same();
+    if kind.custom().is_some() || is(kind, &GENERATION) || is(kind, &[CSI_DRIVERS]) {
+        let counted = match kind.resource() {
+            "deployments.apps" => "annotations",
+            "endpointslices.discovery.k8s.io" => "labels",
+            "priorityclasses.scheduling.k8s.io" => return false,
+            _ => return !is_same(),
+        };
+        return live["metadata"][counted] != object["metadata"][counted] || !is_same();
     }
     false
 }

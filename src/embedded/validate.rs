@@ -1,13 +1,18 @@
 //! The validation of built-in kinds that people meet.
 
 mod claims;
+mod immutable;
+mod jobs;
 mod pods;
+mod resize;
 
 use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
-use pods::{cron_job, job, pod_spec, pod_update, workload};
+use jobs::{cron_job, cron_job_name, job, job_update};
+use pods::{pod_spec, pod_update, workload};
+pub(crate) use resize::keep_resources;
 
 use crate::admission::system_classes;
 use crate::kinds::Kind;
@@ -23,6 +28,9 @@ pub(crate) fn create(kind: &Kind, object: &Value) -> Faults {
         return crate::crd::validate(custom, "", None, object, &mut Vec::new());
     }
     always(kind, object, &mut faults);
+    if kind.resource() == "cronjobs.batch" {
+        cron_job_name(meta::text(object, "name"), &mut faults);
+    }
     faults
 }
 
@@ -41,15 +49,16 @@ pub(crate) fn update(
     if subresource == "status" {
         counts(kind, &object["status"], &mut faults);
     }
+    if subresource == "resize" {
+        resize::resize(live, object, &mut faults);
+    }
     if !subresource.is_empty() {
         return faults;
     }
     always(kind, object, &mut faults);
+    immutable::check(kind, live, object, &mut faults);
     match kind.resource() {
-        "configmaps" | "secrets" => immutable_data(kind, live, object, &mut faults),
-        "deployments.apps" | "replicasets.apps" | "daemonsets.apps" => {
-            immutable("spec.selector", &live["spec"]["selector"], &object["spec"]["selector"], &mut faults);
-        }
+        "configmaps" | "secrets" => immutable_data(live, object, &mut faults),
         "statefulsets.apps" => {
             const OPEN: [&str; 7] = [
                 "replicas",
@@ -64,12 +73,7 @@ pub(crate) fn update(
                 faults.push(Fault::forbidden("spec", "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"));
             }
         }
-        "jobs.batch" => {
-            for field in ["completions", "selector", "template", "completionMode"] {
-                let path = format!("spec.{field}");
-                immutable(&path, &live["spec"][field], &object["spec"][field], &mut faults);
-            }
-        }
+        "jobs.batch" => job_update(live, object, &mut faults),
         "persistentvolumeclaims" => claims::update(live, object, &mut faults),
         "pods" => pod_update(live, object, &mut faults),
         "rolebindings.rbac.authorization.k8s.io" | "clusterrolebindings.rbac.authorization.k8s.io" => {
@@ -133,15 +137,12 @@ fn rest(spec: &Value, open: &[&str]) -> Map<String, Value> {
 }
 
 fn immutable(path: &str, old: &Value, new: &Value, faults: &mut Faults) {
-    if old != new {
+    if old != new && !(is_empty(old) && is_empty(new)) {
         faults.push(Fault::invalid(path, new.clone(), "field is immutable"));
     }
 }
 
-fn immutable_data(kind: &Kind, live: &Value, object: &Value, faults: &mut Faults) {
-    if kind.plural == "secrets" {
-        immutable("type", &live["type"], &object["type"], faults);
-    }
+fn immutable_data(live: &Value, object: &Value, faults: &mut Faults) {
     if live["immutable"] == true {
         const WHY: &str = "field is immutable when `immutable` is set";
         if object["immutable"] != true {

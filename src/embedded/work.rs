@@ -24,6 +24,7 @@ pub(crate) enum Controller {
     Pods,
     Endpoints,
     Budgets,
+    Namespaces,
 }
 
 impl Controller {
@@ -40,6 +41,7 @@ impl Controller {
             "pods" => Self::Pods,
             "services" => Self::Endpoints,
             "poddisruptionbudgets.policy" => Self::Budgets,
+            "namespaces" => Self::Namespaces,
             _ => return None,
         })
     }

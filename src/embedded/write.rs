@@ -85,14 +85,7 @@ pub(crate) fn store_new(
     if context.request.method != "POST" {
         access::admit_create(api, context)?;
     }
-    let meta = &object["metadata"];
-    if kind.namespaced {
-        match meta["namespace"].as_str().unwrap_or_default() {
-            "" => object["metadata"]["namespace"] = context.namespace().into(),
-            given if given != context.namespace() => return Err(wrong_namespace()),
-            _ => {}
-        }
-    }
+    meta::settle_namespace(context, &mut object)?;
     admission::mutate(api, context, &mut object, &Value::Null)?;
     access::admit_rights(api, context, None, &object)?;
     let meta = &object["metadata"];
@@ -140,12 +133,6 @@ fn object_is_live(api: &Api, kind: &Kind, key: &str) -> bool {
     api.store.get(kind.storage(), key).is_none_or(|object| !object.is_deleting)
 }
 
-fn wrong_namespace() -> Box<Failure> {
-    Failure::bad_request(
-        "the namespace of the provided object does not match the namespace sent on the request",
-    )
-}
-
 /// Replaces an object.
 pub(crate) fn update(api: &mut Api, context: &mut Context<'_>) -> Outcome<Response> {
     let is_dry = context.query.is_dry_run()?;
@@ -184,6 +171,9 @@ pub(crate) fn save(
     let live = &before.parsed.value;
     let kind = context.kind.clone();
     let name = context.name().to_owned();
+    if context.subresource() == "resize" {
+        validate::keep_resources(live, &mut object);
+    }
     let given_uid = meta::text(&object, "uid").to_owned();
     let live_uid = meta::text(live, "uid");
     if !given_uid.is_empty() && given_uid != live_uid && context.request.method == "PUT" {
@@ -220,6 +210,9 @@ pub(crate) fn save(
     faults.extend(validate::update(&kind, &sub, live, &object, &mut context.warnings));
     if !faults.is_empty() {
         return Err(Failure::invalid(&kind.group, &kind.kind, &name, &faults));
+    }
+    if sub == "resize" {
+        crate::pods::admit_resize(api, &kind, live, &object)?;
     }
     managed.sort();
     object["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"].clone();
@@ -308,8 +301,15 @@ pub(crate) fn patch(api: &mut Api, context: &mut Context<'_>) -> Outcome<Respons
     Ok(save(api, context, &live, object, None, is_dry)?.respond(200))
 }
 
-/// Replaces an object on behalf of the garbage collector, as an update of its fields.
-pub(crate) fn put_as_collector(api: &mut Api, kind: &Arc<Kind>, key: &str, mut new: Value, now: &str) {
+/// Replaces an object or its status on behalf of a controller of the control plane, as an update of its fields.
+pub(crate) fn put_as_controller(
+    api: &mut Api,
+    kind: &Arc<Kind>,
+    key: &str,
+    mut new: Value,
+    subresource: &str,
+    now: &str,
+) {
     let old = api.store.get(kind.storage(), key).and_then(|object| versions::parsed(kind, object).ok());
     let Some(old) = old else { return };
     let mut managed = old.managed.clone();
@@ -318,9 +318,9 @@ pub(crate) fn put_as_collector(api: &mut Api, kind: &Arc<Kind>, key: &str, mut n
         manager: "kube-controller-manager".to_owned(),
         is_apply: false,
         version: kind.api_version().to_owned(),
-        subresource: String::new(),
+        subresource: subresource.to_owned(),
     };
-    let reset = strategy::reset_fields(kind, "");
+    let reset = strategy::reset_fields(kind, subresource);
     rules(api, (kind, now), reset, |rules| managed.update(&old.value, &new, &owner, rules));
     managed.sort();
     replace(api, kind, key, Parsed { value: new, managed });

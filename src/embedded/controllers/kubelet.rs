@@ -113,13 +113,18 @@ fn start(api: &mut Api, key: &str, pod: &Value, now: Timestamp) {
     api.controllers.kubelet.runs.insert(key.into(), run);
 }
 
-/// The images of the containers of a pod.
+/// The images of the containers of a pod, with the resources that no container gets while it runs.
 fn images(pod: &Value) -> String {
-    items(&pod["spec"]["containers"])
-        .iter()
-        .map(|container| text(&container["image"]))
-        .collect::<Vec<_>>()
-        .join(" ")
+    let image = |container: &Value| {
+        let policies = items(&container["resizePolicy"]).iter();
+        let policies = policies.filter(|policy| policy["restartPolicy"] == "RestartContainer");
+        let fixed = policies.map(|policy| {
+            let (name, resources) = (text(&policy["resourceName"]), &container["resources"]);
+            format!(" {name} {} {}", resources["requests"][name], resources["limits"][name])
+        });
+        text(&container["image"]).to_owned() + &fixed.collect::<Vec<_>>().concat()
+    };
+    items(&pod["spec"]["containers"]).iter().map(image).collect::<Vec<_>>().join(" ")
 }
 
 /// Starts the containers again if their images have changed, whatever the restart policy is.

@@ -63,7 +63,7 @@ impl Api {
                 gc::accounts(self, now);
             }
             if has_deleting(&self.store, "namespaces") {
-                gc::namespaces(self, &text);
+                gc::terminate(self, &text);
             }
             gc::collect(self, &garbage, &text);
             crate::access::aggregate(self, now);
@@ -107,5 +107,9 @@ fn sync(controller: Controller, api: &mut Api, key: &str, now: Timestamp) -> Opt
         }
         Controller::Endpoints => endpoints::sync(api, key, now),
         Controller::Budgets => disruption::sync(api, key, now),
+        Controller::Namespaces => {
+            gc::terminate(api, &time(now));
+            gc::due(api, key, now)
+        }
     }
 }

@@ -279,6 +279,82 @@ fn a_namespace_that_is_deleted_takes_all_workloads_along() {
 }
 
 #[test]
+fn a_pod_gets_other_resources_and_restarts_only_if_its_policy_says_so() {
+    let mut cluster = Cluster::new();
+    let mut web = pod("web");
+    web["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "1", "memory": "1Gi"}});
+    web["spec"]["containers"][0]["resizePolicy"] =
+        json!([{"resourceName": "memory", "restartPolicy": "RestartContainer"}]);
+    cluster.create(PODS, &web);
+    cluster.pass(5);
+    let path = format!("{PODS}/web");
+    let resized = |cluster: &mut Cluster, requests: Value| {
+        let mut web = cluster.get(&path);
+        web["spec"]["containers"][0]["resources"]["requests"] = requests;
+        web["metadata"]["labels"]["other"] = "dropped".into();
+        let (code, answer) = cluster.send("PUT", &format!("{path}/resize"), &web);
+        cluster.pass(5);
+        (code, answer["message"].as_str().unwrap_or_default().to_owned(), cluster.get(&path))
+    };
+    let (code, _, web) = resized(&mut cluster, json!({"cpu": "2", "memory": "1Gi"}));
+    assert_eq!((code, &web["metadata"]["labels"]), (200, &json!({"app": "web"})));
+    let main = &web["status"]["containerStatuses"][0];
+    assert_eq!(main["resources"], json!({"requests": {"cpu": "2", "memory": "1Gi"}}));
+    assert_eq!((&main["allocatedResources"]["cpu"], &main["restartCount"]), (&json!("2"), &json!(0)));
+    assert_eq!(
+        (&web["metadata"]["generation"], &web["status"]["observedGeneration"]),
+        (&json!(2), &json!(2))
+    );
+    let (_, _, web) = resized(&mut cluster, json!({"cpu": "2", "memory": "2Gi"}));
+    assert_eq!(web["status"]["containerStatuses"][0]["restartCount"], 1);
+    let (code, message, _) = resized(&mut cluster, json!({"cpu": "100", "memory": "1Ti"}));
+    assert_eq!(code, 403);
+    assert_eq!(
+        message,
+        "pods \"web\" is forbidden: node didn't have enough allocatable resources: cpu, requested: 100000, allocatable: 64000; memory, requested: 1099511627776, allocatable: 274877906944"
+    );
+    let (code, message, _) = resized(&mut cluster, json!({"memory": "2Gi"}));
+    assert!(code == 422 && message.contains("resource requests cannot be removed"), "{message}");
+}
+
+#[test]
+fn a_namespace_deletes_its_pods_first_and_says_what_remains() {
+    let mut cluster = Cluster::new();
+    let shop = "/api/v1/namespaces/shop";
+    cluster.create("/api/v1/namespaces", &json!({"metadata": {"name": "shop"}}));
+    cluster.settle();
+    let settings = json!({"metadata": {"name": "settings", "finalizers": ["x.y/z"]}});
+    cluster.create(&format!("{shop}/configmaps"), &settings);
+    cluster.create(&format!("{shop}/pods"), &pod("web"));
+    cluster.pass(5);
+    // The node does not answer any more, so the pod stays.
+    let taint = json!([{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}]);
+    cluster.patch("/api/v1/nodes/embedded", &json!({"spec": {"taints": taint}}));
+    cluster.pass(1);
+    cluster.send("DELETE", shop, &Value::Null);
+    cluster.pass(20);
+    let states = conditions(&cluster.get(shop));
+    assert_eq!(states["NamespaceDeletionContentFailure"], "False ContentDeleted");
+    assert_eq!(states["NamespaceContentRemaining"], "False ContentRemoved");
+    let settings = format!("{shop}/configmaps/settings");
+    assert_eq!(cluster.get(&settings)["metadata"]["deletionTimestamp"], Value::Null);
+    cluster.pass(20);
+    let states = conditions(&cluster.get(shop));
+    assert_eq!(states["NamespaceDeletionContentFailure"], "True ContentDeletionFailed");
+    cluster.send("DELETE", &format!("{shop}/pods/web?gracePeriodSeconds=0"), &Value::Null);
+    cluster.pass(5);
+    let ending = cluster.get(shop);
+    let states = conditions(&ending);
+    assert_eq!(states["NamespaceDeletionContentFailure"], "False ContentDeleted");
+    assert_eq!(states["NamespaceFinalizersRemaining"], "True SomeFinalizersRemain");
+    let remaining = &ending["status"]["conditions"][3];
+    assert_eq!(remaining["message"], "Some resources are remaining: configmaps. has 1 resource instances");
+    cluster.patch(&settings, &json!({"metadata": {"finalizers": null}}));
+    cluster.pass(1);
+    assert_eq!(cluster.get(shop)["code"], 404);
+}
+
+#[test]
 fn a_claim_can_wait_for_its_pod_grow_and_use_a_volume_that_exists() {
     let mut cluster = Cluster::new();
     let class = json!({"metadata": {"name": "late"}, "provisioner": "x.y/z", "volumeBindingMode": "WaitForFirstConsumer",
