@@ -13,6 +13,7 @@ use crate::store::{Change, Event, Object, Place, Store};
 /// A controller: what looks after the objects of a resource, in the order in which they act.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Controller {
+    Quotas,
     CronJobs,
     Jobs,
     ReplicaSets,
@@ -29,6 +30,7 @@ pub(crate) enum Controller {
 impl Controller {
     pub(crate) fn of(resource: &str) -> Option<Self> {
         Some(match resource {
+            "resourcequotas" => Self::Quotas,
             "cronjobs.batch" => Self::CronJobs,
             "jobs.batch" => Self::Jobs,
             "deployments.apps" => Self::Deployments,
@@ -44,6 +46,16 @@ impl Controller {
         })
     }
 }
+
+/// Resources whose controllers create objects that admission may refuse.
+const WORKLOADS: [&str; 6] = [
+    "cronjobs.batch",
+    "deployments.apps",
+    "replicasets.apps",
+    "statefulsets.apps",
+    "daemonsets.apps",
+    "jobs.batch",
+];
 
 /// What the controllers remember.
 #[derive(Debug, Default, Clone)]
@@ -189,6 +201,7 @@ impl Controllers {
                 self.note_all(store, resource, namespace);
             }
         }
+        self.note_admission(store, event, namespace);
         match &*event.resource {
             "pods" => self.note_pod(namespace, event),
             "services" => self.note_selector(Controller::Endpoints, &["spec", "selector"], event),
@@ -221,6 +234,24 @@ impl Controllers {
         if &*event.resource == "persistentvolumeclaims" && event.change == Change::Deleted {
             let volume = volume_of(&event.object.parsed().value);
             self.work.extend(volume.map(|key| (Controller::Volumes, key.as_str().into())));
+        }
+    }
+
+    /// Quotas count the objects of their namespace, and what admission has refused is tried again once it may be admitted.
+    fn note_admission(&mut self, store: &Store, event: &Event, namespace: &str) {
+        let is_measured = matches!(&*event.resource, "pods" | "services" | "persistentvolumeclaims");
+        if !namespace.is_empty() && (is_measured || event.change != Change::Modified) {
+            self.note_all(store, "resourcequotas", namespace);
+        }
+        let freed = match &*event.resource {
+            "resourcequotas" | "limitranges" if event.change != Change::Added => namespace,
+            "namespaces" if event.old.as_ref().is_some_and(|old| old.labels != event.object.labels) => {
+                event.key.trim_start_matches('/')
+            }
+            _ => return,
+        };
+        for resource in WORKLOADS {
+            self.note_all(store, resource, freed);
         }
     }
 

@@ -4,6 +4,7 @@
 mod limits;
 mod pod_security;
 mod quota;
+mod resources;
 
 use serde_json::Value;
 
@@ -12,6 +13,8 @@ use crate::meta;
 use crate::policy;
 use crate::status::{Failure, Outcome};
 use crate::store::Parsed;
+
+pub(crate) use quota::recounted;
 
 /// Changes an object before it is validated, or refuses it. `old` is null if the object is new.
 type Mutate = fn(&mut Api, &mut Context<'_>, object: &mut Value, old: &Value) -> Outcome<()>;
