@@ -2,6 +2,7 @@
 
 mod jobs;
 mod pods;
+mod quotas;
 mod real;
 mod sets;
 
