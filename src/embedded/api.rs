@@ -16,7 +16,7 @@ use crate::status::{Failure, Outcome};
 use crate::store::{Size, Store};
 use crate::versions::Converter;
 use crate::work::Controllers;
-use crate::{deletion, discovery, openapi, read, stored, strategy, subresources, write};
+use crate::{admission, deletion, discovery, gc, openapi, read, stored, strategy, subresources, write};
 
 /// A Kubernetes API with its objects. It never reads a clock: the time is given.
 #[derive(Debug)]
@@ -43,6 +43,8 @@ pub struct Api {
     pub(crate) tokens: HashMap<String, Token>,
     /// The secret from which tokens follow; empty if nobody else can send requests.
     pub(crate) token_key: String,
+    /// The certificates that pods trust, as PEM.
+    pub(crate) root_ca: String,
 }
 
 impl Default for Api {
@@ -60,6 +62,7 @@ impl Default for Api {
             aggregated: 0,
             tokens: HashMap::new(),
             token_key: String::new(),
+            root_ca: "# The embedded API is not served with TLS.\n".to_owned(),
         }
     }
 }
@@ -132,22 +135,36 @@ impl Api {
     fn fresh(now: Timestamp) -> Self {
         let mut api = Self::default();
         for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
-            let body = serde_json::json!({"metadata": {"name": name}}).to_string();
-            api.handle(
-                &Request {
-                    method: "POST",
-                    uri: "/api/v1/namespaces",
-                    content_type: "application/json",
-                    accept: "",
-                    user_agent: "kube-apiserver",
-                    user: &crate::User::default(),
-                    body: body.as_bytes(),
-                },
-                now,
-            );
+            let namespace = serde_json::json!({"metadata": {"name": name}});
+            api.write_as("kube-apiserver", "POST", "/api/v1/namespaces", namespace, now);
         }
         access::seed(&mut api, now);
+        for class in admission::system_classes() {
+            let uri = "/apis/scheduling.k8s.io/v1/priorityclasses";
+            api.write_as("kube-apiserver", "POST", uri, class, now);
+        }
+        gc::accounts(&mut api, now);
         api
+    }
+
+    /// Creates or replaces an object on behalf of a part of the control plane.
+    pub(crate) fn write_as(&mut self, agent: &str, method: &str, uri: &str, object: Value, now: Timestamp) {
+        let request = Request {
+            method,
+            uri,
+            content_type: "application/json",
+            accept: "",
+            user_agent: agent,
+            user: &crate::User::default(),
+            body: b"",
+        };
+        self.handle_given(&request, Some(object), now);
+    }
+
+    /// Sets the certificates that pods trust, as PEM: each namespace has them in a `ConfigMap`.
+    pub fn set_root_ca(&mut self, pem: String, now: Timestamp) {
+        self.root_ca = pem;
+        gc::accounts(self, now);
     }
 
     /// An API whose only controllers are those of namespaces, CRDs and garbage: it has no node, and workloads get no pods.
@@ -174,6 +191,7 @@ impl Api {
             aggregated: self.aggregated,
             tokens: self.tokens.clone(),
             token_key: self.token_key.clone(),
+            root_ca: self.root_ca.clone(),
         }
     }
 

@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::api::{Api, key};
 use crate::deletion::{self, DeleteOptions};
+use crate::facts::ROOT_CA;
 use crate::kinds::Kind;
 use crate::store::{Object, Place};
 use crate::{stored, versions, write};
@@ -26,21 +28,34 @@ fn objects(api: &Api, wanted: impl Fn(&str, &Object) -> bool) -> Vec<Stored> {
     found
 }
 
-/// Each namespace has a `ServiceAccount`.
-pub(crate) fn accounts(api: &mut Api, now: &str) {
-    let missing: Vec<String> = api
+/// Each namespace has a `ServiceAccount` and the certificates of the server.
+pub(crate) fn accounts(api: &mut Api, now: Timestamp) {
+    const AGENT: &str = "kube-controller-manager";
+    const DESCRIPTION: &str = "kubernetes.io/description";
+    let namespaces: Vec<String> = api
         .store
         .range("namespaces", "", None)
         .filter(|(_, object)| !object.is_deleting)
         .filter_map(|(key, _)| key.strip_prefix('/').map(str::to_owned))
-        .filter(|namespace| api.store.get("serviceaccounts", &key(namespace, "default")).is_none())
         .collect();
-    let Some(kind) = api.kinds.find("", "v1", "serviceaccounts").cloned() else { return };
-    for namespace in &missing {
-        let uid = api.uid();
-        let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default",
-            "namespace": namespace, "uid": uid, "creationTimestamp": now}});
-        stored::put(api, &kind, &key(namespace, "default"), account);
+    let data = json!({"ca.crt": api.root_ca});
+    let text = format!("\"data\":{data}");
+    for namespace in &namespaces {
+        let path = format!("/api/v1/namespaces/{namespace}");
+        if api.store.get("serviceaccounts", &key(namespace, "default")).is_none() {
+            let account = json!({"metadata": {"name": "default"}});
+            api.write_as(AGENT, "POST", &format!("{path}/serviceaccounts"), account, now);
+        }
+        let known = api.store.get("configmaps", &key(namespace, ROOT_CA)).cloned();
+        if known.as_ref().is_some_and(|map| map.json.contains(&text) && map.json.contains(DESCRIPTION)) {
+            continue;
+        }
+        let mut map = known.as_ref().map_or_else(|| json!({"metadata": {"name": ROOT_CA}}), |map| map.bare());
+        map["data"] = data.clone();
+        map["metadata"]["annotations"][DESCRIPTION] = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes clusters.".into();
+        let (method, name) =
+            if known.is_some() { ("PUT", format!("/{ROOT_CA}")) } else { ("POST", String::new()) };
+        api.write_as(AGENT, method, &format!("{path}/configmaps{name}"), map, now);
     }
 }
 

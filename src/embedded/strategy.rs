@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 
+use crate::admission::system_classes;
 use crate::api::Api;
 use crate::decode;
 use crate::fields::Set;
@@ -151,35 +152,20 @@ pub(crate) fn prepare_create(api: &mut Api, kind: &Kind, object: &mut Value, now
         }
         "pods" => {
             object["status"] = json!({"phase": "Pending", "qosClass": crate::pods::qos(object)});
-            crate::pods::admit(api, object);
+            crate::pods::prepare(object, now);
         }
         "persistentvolumeclaims" => {
             object["status"] = json!({"phase": "Pending"});
-            put_finalizer(object, "kubernetes.io/pvc-protection");
-            crate::pods::admit_claim(api, object);
+            crate::pods::complete_sources(&mut object["spec"]);
         }
         "persistentvolumes" => {
             object["status"] = json!({"phase": "Pending", "lastPhaseTransitionTime": now});
-            put_finalizer(object, "kubernetes.io/pv-protection");
         }
+        "serviceaccounts" => crate::pods::clean_secrets(object),
         "services" => services::allocate(api, object),
         "jobs.batch" => crate::pods::label_job(object),
         "customresourcedefinitions.apiextensions.k8s.io" => crate::crd::prepare(object),
-        "nodes" => {
-            let taint = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});
-            let taints = object["spec"]["taints"].as_array().cloned().unwrap_or_default();
-            object["spec"]["taints"] = taints.into_iter().chain([taint]).collect::<Vec<_>>().into();
-        }
         _ => {}
-    }
-}
-
-fn put_finalizer(object: &mut Value, name: &str) {
-    let list = &mut object["metadata"]["finalizers"];
-    match list {
-        Value::Array(items) if items.iter().any(|item| item == name) => {}
-        Value::Array(items) => items.push(name.into()),
-        other => *other = json!([name]),
     }
 }
 
@@ -223,6 +209,7 @@ pub(crate) fn prepare_update(
         }
         match kind.resource() {
             "services" => services::patch(api, live, object),
+            "serviceaccounts" => crate::pods::clean_secrets(object),
             "namespaces" => object["spec"]["finalizers"] = live["spec"]["finalizers"].clone(),
             _ => {}
         }
@@ -307,6 +294,11 @@ pub(crate) fn admit_delete(kind: &Kind, object: &Value) -> Outcome<()> {
     if is(kind, &["namespaces"]) && immortal.contains(&name) {
         return Err(Failure::forbidden(kind, name, "this namespace may not be deleted"));
     }
+    let is_system = || system_classes().iter().any(|class| class["metadata"]["name"] == name);
+    if is(kind, &["priorityclasses.scheduling.k8s.io"]) && is_system() {
+        let why = "this is a system priority class and cannot be deleted";
+        return Err(Failure::forbidden(kind, name, why));
+    }
     Ok(())
 }
 
@@ -367,6 +359,8 @@ pub(crate) fn deprecation(kind: &Kind) -> Option<String> {
 
 /// What is worth a warning about a new object.
 pub(crate) fn warnings(kind: &Kind, object: &Value) -> Vec<String> {
+    const LIMITED: &str = "kubernetes.io/enforce-mountable-secrets";
+    const INGRESS_CLASS: &str = "kubernetes.io/ingress.class";
     let mut found = Vec::new();
     let template = match kind.resource() {
         "pods" => Some(("spec", &object["spec"])),
@@ -379,6 +373,18 @@ pub(crate) fn warnings(kind: &Kind, object: &Value) -> Vec<String> {
     };
     if let Some((path, spec)) = template.filter(|_| kind.custom().is_none()) {
         found.extend(crate::pods::duplicate_ports(path, spec));
+    }
+    let annotations = &object["metadata"]["annotations"];
+    if is(kind, &["serviceaccounts"]) && !annotations[LIMITED].is_null() {
+        found.push(format!("metadata.annotations[{LIMITED}]: deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"));
+    }
+    if is(kind, &["ingresses.networking.k8s.io"])
+        && !annotations[INGRESS_CLASS].is_null()
+        && object["spec"]["ingressClassName"].is_null()
+    {
+        found.push(format!(
+            "annotation {INGRESS_CLASS:?} is deprecated, please use 'spec.ingressClassName' instead"
+        ));
     }
     for finalizer in object["metadata"]["finalizers"].as_array().into_iter().flatten() {
         if kind.custom().is_some() && !finalizer.as_str().unwrap_or_default().contains('/') {

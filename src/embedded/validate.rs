@@ -1,5 +1,6 @@
 //! The validation of built-in kinds that people meet.
 
+mod claims;
 mod pods;
 
 use std::collections::HashSet;
@@ -8,6 +9,7 @@ use serde_json::{Map, Value};
 
 use pods::{cron_job, job, pod_spec, pod_update, workload};
 
+use crate::admission::system_classes;
 use crate::kinds::Kind;
 use crate::meta;
 use crate::status::Fault;
@@ -68,12 +70,7 @@ pub(crate) fn update(
                 immutable(&path, &live["spec"][field], &object["spec"][field], &mut faults);
             }
         }
-        "persistentvolumeclaims" => {
-            const OPEN: [&str; 3] = ["resources", "volumeAttributesClassName", "volumeName"];
-            if rest(&live["spec"], &OPEN) != rest(&object["spec"], &OPEN) {
-                faults.push(Fault::forbidden("spec", "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"));
-            }
-        }
+        "persistentvolumeclaims" => claims::update(live, object, &mut faults),
         "pods" => pod_update(live, object, &mut faults),
         "rolebindings.rbac.authorization.k8s.io" | "clusterrolebindings.rbac.authorization.k8s.io" => {
             let (old, new) = (&live["roleRef"], &object["roleRef"]);
@@ -173,6 +170,7 @@ fn always(kind: &Kind, object: &Value, faults: &mut Faults) {
         "jobs.batch" => job(spec, "spec", faults),
         "cronjobs.batch" => cron_job(spec, faults),
         "persistentvolumeclaims" => claim(spec, "spec", faults),
+        "priorityclasses.scheduling.k8s.io" => priority_class(object, faults),
         "horizontalpodautoscalers.autoscaling" => autoscaler(spec, faults),
         "poddisruptionbudgets.policy"
             if !spec["minAvailable"].is_null() && !spec["maxUnavailable"].is_null() =>
@@ -348,6 +346,32 @@ fn claim(spec: &Value, path: &str, faults: &mut Faults) {
     if spec["resources"]["requests"]["storage"].is_null() {
         faults.push(Fault::required(format!("{path}.resources[storage]"), ""));
     }
+}
+
+fn priority_class(class: &Value, faults: &mut Faults) {
+    const MOST: i64 = 1_000_000_000;
+    let name = meta::text(class, "name");
+    if !name.starts_with("system-") {
+        if class["value"].as_i64().is_some_and(|value| value > MOST) {
+            let why = format!("maximum allowed value of a user defined priority is {MOST}");
+            faults.push(Fault::forbidden("value", why));
+        }
+        return;
+    }
+    let known = system_classes().into_iter().find(|known| known["metadata"]["name"] == name);
+    let why = match known {
+        None => format!("{name} is not a known system priority class"),
+        Some(known) if known["value"] != class["value"] => {
+            format!("value of {name} PriorityClass must be {}", known["value"])
+        }
+        Some(_) if class["globalDefault"] == true => {
+            format!("globalDefault of {name} PriorityClass must be false")
+        }
+        Some(_) => return,
+    };
+    let why =
+        format!("priority class names with 'system-' prefix are reserved for system use only. error: {why}");
+    faults.push(Fault::forbidden("metadata.name", why));
 }
 
 fn autoscaler(spec: &Value, faults: &mut Faults) {

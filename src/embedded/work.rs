@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value};
 
-use crate::facts::{claims, is_terminal, volume_of};
+use crate::facts::{ROOT_CA, claims, is_terminal, volume_of};
 use crate::programs::Course;
 use crate::store::{Change, Event, Object, Place, Store};
 
@@ -47,16 +47,6 @@ impl Controller {
     }
 }
 
-/// Resources whose controllers create objects that admission may refuse.
-const WORKLOADS: [&str; 6] = [
-    "cronjobs.batch",
-    "deployments.apps",
-    "replicasets.apps",
-    "statefulsets.apps",
-    "daemonsets.apps",
-    "jobs.batch",
-];
-
 /// What the controllers remember.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Controllers {
@@ -77,7 +67,23 @@ pub(crate) struct Controllers {
     pub(crate) free_volumes: BTreeSet<Arc<str>>,
     pub(crate) kubelet: Kubelet,
     pub(crate) job_failures: BTreeMap<Box<str>, Failures>,
+    /// Whether the object that a controller has just created was refused.
+    pub(crate) was_refused: bool,
+    /// Work that waits until what was refused may be admitted.
+    pub(crate) refused: BTreeSet<(Controller, Arc<str>)>,
 }
+
+/// The resources that decide whether objects are admitted.
+const ADMITTING: [&str; 8] = [
+    "serviceaccounts",
+    "namespaces",
+    "limitranges",
+    "resourcequotas",
+    "priorityclasses.scheduling.k8s.io",
+    "runtimeclasses.node.k8s.io",
+    "validatingadmissionpolicies.admissionregistration.k8s.io",
+    "validatingadmissionpolicybindings.admissionregistration.k8s.io",
+];
 
 /// What kinds of events there were.
 #[derive(Debug, Default, Clone, Copy)]
@@ -175,10 +181,14 @@ impl Controllers {
     fn note(&mut self, store: &Store, event: &Event, seen: &mut Seen) {
         seen.any = true;
         seen.crds |= &*event.resource == "customresourcedefinitions.apiextensions.k8s.io";
-        seen.namespaces |= ["namespaces", "serviceaccounts"].contains(&&*event.resource);
+        seen.namespaces |=
+            ["namespaces", "serviceaccounts"].contains(&&*event.resource) || event.key.ends_with(ROOT_CA);
         self.note_garbage(store, event);
         if self.is_bare {
             return;
+        }
+        if ADMITTING.contains(&&*event.resource) {
+            self.work.append(&mut self.refused);
         }
         if let Some(controller) = Controller::of(&event.resource) {
             self.work.insert((controller, event.key.clone()));
@@ -201,7 +211,11 @@ impl Controllers {
                 self.note_all(store, resource, namespace);
             }
         }
-        self.note_admission(store, event, namespace);
+        // Quotas count the objects of their namespace.
+        let is_measured = matches!(&*event.resource, "pods" | "services" | "persistentvolumeclaims");
+        if !namespace.is_empty() && (is_measured || event.change != Change::Modified) {
+            self.note_all(store, "resourcequotas", namespace);
+        }
         match &*event.resource {
             "pods" => self.note_pod(namespace, event),
             "services" => self.note_selector(Controller::Endpoints, &["spec", "selector"], event),
@@ -234,24 +248,6 @@ impl Controllers {
         if &*event.resource == "persistentvolumeclaims" && event.change == Change::Deleted {
             let volume = volume_of(&event.object.parsed().value);
             self.work.extend(volume.map(|key| (Controller::Volumes, key.as_str().into())));
-        }
-    }
-
-    /// Quotas count the objects of their namespace, and what admission has refused is tried again once it may be admitted.
-    fn note_admission(&mut self, store: &Store, event: &Event, namespace: &str) {
-        let is_measured = matches!(&*event.resource, "pods" | "services" | "persistentvolumeclaims");
-        if !namespace.is_empty() && (is_measured || event.change != Change::Modified) {
-            self.note_all(store, "resourcequotas", namespace);
-        }
-        let freed = match &*event.resource {
-            "resourcequotas" | "limitranges" if event.change != Change::Added => namespace,
-            "namespaces" if event.old.as_ref().is_some_and(|old| old.labels != event.object.labels) => {
-                event.key.trim_start_matches('/')
-            }
-            _ => return,
-        };
-        for resource in WORKLOADS {
-            self.note_all(store, resource, freed);
         }
     }
 

@@ -1,10 +1,19 @@
 //! Admission: what the API server changes in a write before it is validated, and what it refuses because of other objects. The plugins are
 //! those that are on by default.
 
+// All plugins have one type, also those that refuse nothing.
+#![allow(clippy::unnecessary_wraps)]
+
+mod claims;
+mod classes;
 mod limits;
+mod nodes;
 mod pod_security;
+mod priority;
 mod quota;
 mod resources;
+mod runtime_class;
+mod service_account;
 
 use serde_json::Value;
 
@@ -14,6 +23,8 @@ use crate::policy;
 use crate::status::{Failure, Outcome};
 use crate::store::Parsed;
 
+pub(crate) use nodes::put_topology;
+pub(crate) use priority::system_classes;
 pub(crate) use quota::recounted;
 
 /// Changes an object before it is validated, or refuses it. `old` is null if the object is new.
@@ -26,7 +37,17 @@ type Validate = fn(&mut Api, &mut Context<'_>, &Write<'_>) -> Outcome<()>;
 const CHAIN: &[(Option<Mutate>, Option<Validate>)] = &[
     (Some(meta::admit_namespace), None),
     (Some(limits::mutate), Some(limits::validate)),
+    (Some(service_account::mutate), Some(service_account::validate)),
+    (Some(nodes::taint), None),
     (None, Some(pod_security::validate)),
+    (Some(priority::mutate), Some(priority::validate)),
+    (Some(nodes::tolerate), None),
+    (Some(classes::storage), None),
+    (Some(claims::protect), None),
+    (None, Some(claims::resize)),
+    (Some(runtime_class::mutate), Some(runtime_class::validate)),
+    (Some(classes::ingress), None),
+    (Some(nodes::label), None),
     (None, Some(policy::admit)),
     (None, Some(quota::validate)),
 ];
@@ -75,6 +96,11 @@ pub(crate) fn validate(api: &mut Api, context: &mut Context<'_>, write: &Write<'
         plugin(api, context, write)?;
     }
     Ok(())
+}
+
+/// Whether a write is about a pod as a whole.
+fn is_pod(context: &Context<'_>) -> bool {
+    context.subresource().is_empty() && context.kind.resource() == "pods"
 }
 
 /// A refusal. An object whose name is not yet generated is called by the beginning of its name.

@@ -123,7 +123,9 @@ pub(super) fn create(
     object["apiVersion"] = resource.version.into();
     object["kind"] = resource.kind.into();
     let uri = path(resource, namespace(object));
-    send(api, agent, "POST", &uri, object, now)?;
+    let sent = send(api, agent, "POST", &uri, object, now);
+    api.controllers.was_refused |= sent.is_err();
+    sent?;
     if let Some(stored) = api.store.newest() {
         *object = stored.bare();
     }

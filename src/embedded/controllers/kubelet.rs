@@ -283,11 +283,8 @@ fn fail(api: &mut Api, key: &str, mut pod: Value, run: &Run, now: Timestamp) -> 
 
 /// The object that a pod needs and that does not exist, as the reason and message of its containers.
 fn missing(api: &Api, pod: &Value) -> Option<(&'static str, String)> {
-    let is_absent = |resource: &str, name: &Value| {
-        let name = text(name);
-        // Each namespace has it in a real cluster.
-        name != "kube-root-ca.crt" && api.store.get(resource, &key(namespace(pod), name)).is_none()
-    };
+    let is_absent =
+        |resource: &str, name: &Value| api.store.get(resource, &key(namespace(pod), text(name))).is_none();
     for volume in items(&pod["spec"]["volumes"]) {
         let sources = items(&volume["projected"]["sources"]).iter().chain([volume]);
         for source in sources {

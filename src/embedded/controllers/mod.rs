@@ -61,7 +61,7 @@ impl Api {
                 crate::crd::tick(self, &text);
             }
             if seen.namespaces {
-                gc::accounts(self, &text);
+                gc::accounts(self, now);
             }
             if has_deleting(&self.store, "namespaces") {
                 gc::namespaces(self, &text);
@@ -72,6 +72,9 @@ impl Api {
         if !is_bare {
             for (controller, key) in work {
                 let due = sync(controller, self, &key, now);
+                if std::mem::take(&mut self.controllers.was_refused) {
+                    self.controllers.refused.insert((controller, key.clone()));
+                }
                 self.controllers.set_due(controller, &key, due, now);
             }
         }

@@ -1,5 +1,6 @@
 //! Workloads in virtual time.
 
+mod admission;
 mod jobs;
 mod pods;
 mod quotas;

@@ -56,6 +56,11 @@ impl Api {
     }
 }
 
+/// Whether a write can be denied by a policy at all.
+pub(crate) fn exist(api: &mut Api) -> bool {
+    !api.policies().bindings.is_empty()
+}
+
 /// Refuses a write that a policy denies.
 pub(crate) fn admit(api: &mut Api, context: &mut Context<'_>, write: &Write<'_>) -> Outcome<()> {
     if context.kind.group == "admissionregistration.k8s.io" {
