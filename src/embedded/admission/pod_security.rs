@@ -3,12 +3,11 @@
 mod rules;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use self::rules::{Violation, violations};
+use self::rules::{LATEST, Level, Policy, Violation, violations};
 use super::{Write, forbidden};
 use crate::api::{Api, Context, key};
 use crate::facts::{items, name};
@@ -20,38 +19,6 @@ const PREFIX: &str = "pod-security.kubernetes.io/";
 
 /// Subresources of pods that change no spec.
 const IGNORED: [&str; 8] = ["exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"];
-
-/// The version of the rules that is called `latest`.
-const LATEST: u32 = u32::MAX;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Level {
-    Privileged,
-    Baseline,
-    Restricted,
-}
-
-/// A level with the minor version of its rules.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Policy {
-    level: Level,
-    minor: u32,
-}
-
-impl fmt::Display for Policy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let level = match self.level {
-            Level::Privileged => "privileged",
-            Level::Baseline => "baseline",
-            Level::Restricted => "restricted",
-        };
-        if self.minor == LATEST {
-            write!(f, "{level}:latest")
-        } else {
-            write!(f, "{level}:v1.{}", self.minor)
-        }
-    }
-}
 
 /// What the labels of a namespace say.
 #[derive(Debug)]
