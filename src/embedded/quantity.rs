@@ -190,8 +190,8 @@ mod tests {
 
     #[test]
     fn sums_keep_the_notation_of_their_first_part() {
-        for (parts, wanted) in [
-            (&["512Mi", "512Mi"][..], "1Gi"),
+        let cases: [(&[&str], &str); 8] = [
+            (&["512Mi", "512Mi"], "1Gi"),
             (&["1Gi", "1M"], "1074741824"),
             (&["500", "1Ki"], "1524"),
             (&["0", "1Ki", "1Ki"], "2Ki"),
@@ -199,9 +199,12 @@ mod tests {
             (&["1e3", "1e3"], "2e3"),
             (&["100m", "0"], "100m"),
             (&["0"], "0"),
-        ] {
+        ];
+        for (parts, wanted) in cases {
             let mut sum = Quantity::default();
-            parts.iter().for_each(|part| sum += Quantity::parse(part).unwrap());
+            for part in parts {
+                sum += Quantity::parse(part).unwrap();
+            }
             assert_eq!(sum.to_string(), wanted, "{parts:?}");
         }
         assert_eq!(Quantity::count(3).to_string(), "3");

@@ -208,8 +208,8 @@ mod tests {
     fn bounds_apply_to_requests_limits_and_their_ratio() {
         let pod = |resources: Value| json!({"spec": {"containers": [{"name": "a", "resources": resources}]}});
         let limit = json!({"type": "Container", "min": {"cpu": "100m"}, "max": {"cpu": "1"}, "maxLimitRequestRatio": {"cpu": "3"}});
-        for (requests, limits, wanted) in [
-            (json!({"cpu": "500m"}), json!({"cpu": "1"}), &[][..]),
+        let cases: [(Value, Value, &[&str]); 6] = [
+            (json!({"cpu": "500m"}), json!({"cpu": "1"}), &[]),
             (
                 json!({"cpu": "300m"}),
                 json!({"cpu": "1"}),
@@ -241,7 +241,8 @@ mod tests {
                     "cpu max limit to request ratio per Container is 3, but no request is specified or request is 0",
                 ],
             ),
-        ] {
+        ];
+        for (requests, limits, wanted) in cases {
             assert_eq!(faults(&limit, "pods", &pod(json!({"requests": requests, "limits": limits}))), wanted);
         }
         let whole = json!({"type": "Pod", "max": {"memory": "1Gi"}});
