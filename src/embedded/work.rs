@@ -13,6 +13,7 @@ use crate::store::{Change, Event, Object, Place, Store};
 /// A controller: what looks after the objects of a resource, in the order in which they act.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Controller {
+    Quotas,
     CronJobs,
     Jobs,
     ReplicaSets,
@@ -30,6 +31,7 @@ pub(crate) enum Controller {
 impl Controller {
     pub(crate) fn of(resource: &str) -> Option<Self> {
         Some(match resource {
+            "resourcequotas" => Self::Quotas,
             "cronjobs.batch" => Self::CronJobs,
             "jobs.batch" => Self::Jobs,
             "deployments.apps" => Self::Deployments,
@@ -210,6 +212,11 @@ impl Controllers {
             for resource in adopters {
                 self.note_all(store, resource, namespace);
             }
+        }
+        // Quotas count the objects of their namespace.
+        let is_measured = matches!(&*event.resource, "pods" | "services" | "persistentvolumeclaims");
+        if !namespace.is_empty() && (is_measured || event.change != Change::Modified) {
+            self.note_all(store, "resourcequotas", namespace);
         }
         match &*event.resource {
             "pods" => self.note_pod(namespace, event),

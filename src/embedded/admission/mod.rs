@@ -11,6 +11,7 @@ mod nodes;
 mod pod_security;
 mod priority;
 mod quota;
+mod resources;
 mod runtime_class;
 mod service_account;
 
@@ -24,6 +25,7 @@ use crate::store::Parsed;
 
 pub(crate) use nodes::put_topology;
 pub(crate) use priority::system_classes;
+pub(crate) use quota::recounted;
 
 /// Changes an object before it is validated, or refuses it. `old` is null if the object is new.
 type Mutate = fn(&mut Api, &mut Context<'_>, object: &mut Value, old: &Value) -> Outcome<()>;

@@ -30,6 +30,7 @@ macro_rules! resources {
 
 resources! {
     PODS = "/api/v1" "v1" "Pod" "pods" "pods" true;
+    QUOTAS = "/api/v1" "v1" "ResourceQuota" "resourcequotas" "resourcequotas" true;
     SERVICES = "/api/v1" "v1" "Service" "services" "services" true;
     CLAIMS = "/api/v1" "v1" "PersistentVolumeClaim" "persistentvolumeclaims" "persistentvolumeclaims" true;
     VOLUMES = "/api/v1" "v1" "PersistentVolume" "persistentvolumes" "persistentvolumes" false;

@@ -16,6 +16,7 @@ mod node;
 mod ownership;
 mod parts;
 mod pod_status;
+mod quota;
 mod replicaset;
 mod revisions;
 mod rollout;
@@ -93,6 +94,7 @@ fn has_deleting(store: &Store, resource: &str) -> bool {
 /// Brings an object a step further. Returns when it has to be looked at again, if nothing happens before.
 fn sync(controller: Controller, api: &mut Api, key: &str, now: Timestamp) -> Option<Timestamp> {
     match controller {
+        Controller::Quotas => quota::sync(api, key, now),
         Controller::CronJobs => cronjob::sync(api, key, now),
         Controller::Jobs => job::sync(api, key, now),
         Controller::Deployments => deployment::sync(api, key, now),

@@ -3,6 +3,7 @@
 mod admission;
 mod jobs;
 mod pods;
+mod quotas;
 mod real;
 mod sets;
 
