@@ -16,7 +16,7 @@ use crate::status::{Failure, Outcome};
 use crate::store::{Size, Store};
 use crate::versions::Converter;
 use crate::work::Controllers;
-use crate::{deletion, discovery, openapi, read, stored, strategy, subresources, write};
+use crate::{deletion, discovery, openapi, read, services, stored, strategy, subresources, write};
 
 /// A Kubernetes API with its objects. It never reads a clock: the time is given.
 #[derive(Debug)]
@@ -112,7 +112,7 @@ pub(crate) fn time(now: Timestamp) -> String {
 }
 
 impl Api {
-    /// An API with the namespaces and roles that every cluster has.
+    /// An API with what every cluster has: namespaces, roles, and the Service of the API server.
     pub fn new(now: Timestamp) -> Self {
         // Many APIs begin at one time, and making the roles takes longer than most that is done with them.
         static LAST: Mutex<Option<(Timestamp, Store, u64)>> = Mutex::new(None);
@@ -147,6 +147,7 @@ impl Api {
             );
         }
         access::seed(&mut api, now);
+        services::seed(&mut api, now);
         api
     }
 

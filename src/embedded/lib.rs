@@ -7,6 +7,7 @@
 #![allow(clippy::unnecessary_box_returns)]
 
 mod access;
+mod allocation;
 mod api;
 mod apply;
 mod autoscalers;

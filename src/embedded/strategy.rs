@@ -5,11 +5,10 @@ use std::sync::LazyLock;
 use serde_json::{Value, json};
 
 use crate::api::Api;
-use crate::decode;
 use crate::fields::Set;
 use crate::kinds::Kind;
-use crate::services;
 use crate::status::{Failure, Outcome};
+use crate::{allocation, decode};
 
 /// Kinds whose objects have a generation from the beginning.
 const GENERATION: [&str; 22] = [
@@ -162,7 +161,6 @@ pub(crate) fn prepare_create(api: &mut Api, kind: &Kind, object: &mut Value, now
             object["status"] = json!({"phase": "Pending", "lastPhaseTransitionTime": now});
             put_finalizer(object, "kubernetes.io/pv-protection");
         }
-        "services" => services::allocate(api, object),
         "jobs.batch" => crate::pods::label_job(object),
         "customresourcedefinitions.apiextensions.k8s.io" => crate::crd::prepare(object),
         "nodes" => {
@@ -197,13 +195,7 @@ fn reset_status(kind: &Kind, object: &mut Value, live: Option<&Value>) {
 }
 
 /// Changes the next state of an object before it is checked.
-pub(crate) fn prepare_update(
-    api: &mut Api,
-    kind: &Kind,
-    subresource: &str,
-    live: &Value,
-    object: &mut Value,
-) {
+pub(crate) fn prepare_update(kind: &Kind, subresource: &str, live: &Value, object: &mut Value) {
     if kind.custom().is_none() {
         decode::forget_empty_lists(kind.typed(), object);
     }
@@ -222,7 +214,7 @@ pub(crate) fn prepare_update(
             }
         }
         match kind.resource() {
-            "services" => services::patch(api, live, object),
+            "services" => allocation::forget(live, object),
             "namespaces" => object["spec"]["finalizers"] = live["spec"]["finalizers"].clone(),
             _ => {}
         }

@@ -14,7 +14,7 @@ use crate::request::{Response, manager};
 use crate::status::{Failure, Outcome};
 use crate::store::Parsed;
 use crate::stored::{Live, Stored, replace, store};
-use crate::{access, body, meta, patching, strategy, validate, versions};
+use crate::{access, body, meta, patching, services, strategy, validate, versions};
 
 /// Creates an object.
 pub(crate) fn create(api: &mut Api, context: &mut Context<'_>) -> Outcome<Response> {
@@ -117,6 +117,9 @@ pub(crate) fn store_new(
         }
     }
     meta::admit_namespace(api, context, &name)?;
+    if kind.resource() == "services" {
+        services::create(api, &mut object, is_dry)?;
+    }
     strategy::prepare_create(api, &kind, &mut object, &context.now);
     context.warnings.extend(strategy::warnings(&kind, &object));
     let mut faults = validate::create(&kind, &object);
@@ -210,7 +213,10 @@ pub(crate) fn save(
     };
     meta::carry_over(live, &mut object);
     access::admit_rights(api, context, Some(live), &object)?;
-    strategy::prepare_update(api, &kind, context.subresource(), live, &mut object);
+    if kind.resource() == "services" && context.subresource().is_empty() {
+        services::update(api, live, &mut object, is_dry)?;
+    }
+    strategy::prepare_update(&kind, context.subresource(), live, &mut object);
     let mut faults = meta::check(&kind, &object);
     let sub = context.subresource().to_owned();
     let of_meta = meta::check_update(live, &object);
