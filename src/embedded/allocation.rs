@@ -87,7 +87,8 @@ impl Ports {
         let having = services.filter(|(_, object)| object.json.contains("odePort\":"));
         let mut taken = BTreeSet::new();
         for (_, object) in having {
-            let spec = &object.parsed().value["spec"];
+            let parsed = object.parsed();
+            let spec = &parsed.value["spec"];
             taken.extend(node_ports(spec));
             taken.extend(spec["healthCheckNodePort"].as_i64());
         }

@@ -205,7 +205,8 @@ fn a_service_has_the_addresses_of_its_pods() {
     cluster.create(PODS, &pod("web"));
     cluster.create(PODS, &pod("other"));
     cluster.settle();
-    let slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
+    let selector = "labelSelector=kubernetes.io/service-name%3Dweb";
+    let slices = &format!("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices?{selector}");
     let slice = cluster.items(slices).remove(0);
     assert_eq!(slice["endpoints"][0]["conditions"]["ready"], false);
     cluster.pass(1);
