@@ -511,3 +511,41 @@ fn metric(wanted: &Value, now: &Value) -> String {
         _ => "<unknown type>".to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// The cells between name and age.
+    fn shown(resource: &str, object: &Value) -> Value {
+        let now = "2026-01-01T01:00:00Z".parse().unwrap();
+        let cells = cells(resource, object, now).into_iter().filter(|cell| *cell != "n" && *cell != "1h");
+        cells.collect()
+    }
+
+    #[test]
+    fn kinds_that_others_write_have_rows() {
+        let meta = json!({"name": "n", "creationTimestamp": "2026-01-01T00:00:00Z"});
+        let request = json!({"metadata": meta, "spec": {"signerName": "a.b/c", "username": "jane", "expirationSeconds": 3600},
+            "status": {"conditions": [{"type": "Approved"}, {"type": "Failed"}], "certificate": "x"}});
+        let resource = "certificatesigningrequests.certificates.k8s.io";
+        assert_eq!(shown(resource, &request), json!(["a.b/c", "jane", "60m", "Approved,Failed,Issued"]));
+        let schema = json!({"metadata": meta, "spec": {"priorityLevelConfiguration": {"name": "p"}, "matchingPrecedence": 500}});
+        let resource = "flowschemas.flowcontrol.apiserver.k8s.io";
+        assert_eq!(shown(resource, &schema), json!(["p", 500, "<none>", "?"]));
+        let exempt = json!({"metadata": meta, "spec": {"type": "Exempt"}});
+        let resource = "prioritylevelconfigurations.flowcontrol.apiserver.k8s.io";
+        assert_eq!(shown(resource, &exempt), json!(["Exempt", "<none>", "<none>", "<none>", "<none>"]));
+        let range = json!({"metadata": meta, "spec": {"cidrs": ["10.0.0.0/8", "fd00::/64"]}});
+        assert_eq!(shown("servicecidrs.networking.k8s.io", &range), json!(["10.0.0.0/8,fd00::/64"]));
+        let policy = json!({"metadata": meta, "spec": {"mutations": [{}, {}]}});
+        let resource = "mutatingadmissionpolicies.admissionregistration.k8s.io";
+        assert_eq!(shown(resource, &policy), json!([2, "<unset>"]));
+        let claim = json!({"metadata": meta, "status": {"allocation": {}, "reservedFor": [{}]}});
+        assert_eq!(shown("resourceclaims.resource.k8s.io", &claim), json!(["allocated,reserved"]));
+        let sick = json!({"metadata": meta, "conditions": [{"type": "Healthy", "status": "False", "message": "m", "error": "e"}]});
+        assert_eq!(shown("componentstatuses", &sick), json!(["Unhealthy", "m", "e"]));
+    }
+}

@@ -299,6 +299,40 @@ fn check_port(spec: &mut Value, ports: &mut Ports) -> Outcome<()> {
     })
 }
 
+/// What the server warns of.
+pub(crate) fn warnings(spec: &Value) -> Vec<String> {
+    let is_headless = spec["type"] == "ClusterIP" && spec["clusterIP"] == "None";
+    let has_external = !items(&spec["externalIPs"]).is_empty();
+    let all = [
+        (
+            is_headless && !text(&spec["loadBalancerIP"]).is_empty(),
+            "spec.loadBalancerIP is ignored for headless services",
+        ),
+        (is_headless && has_external, "spec.externalIPs is ignored for headless services"),
+        (
+            is_headless && spec["sessionAffinity"] != "None",
+            "spec.SessionAffinity is ignored for headless services",
+        ),
+        (
+            has_external && !is_headless && has_address(spec),
+            "spec.externalIPs is deprecated and may no longer be implemented in some clusters",
+        ),
+        (
+            has_external && !has_address(spec),
+            "spec.externalIPs is ignored when spec.type is \"ExternalName\"",
+        ),
+        (
+            has_address(spec) && !text(&spec["externalName"]).is_empty(),
+            "spec.externalName is ignored when spec.type is not \"ExternalName\"",
+        ),
+        (
+            spec["trafficDistribution"] == "PreferClose",
+            "spec.trafficDistribution: \"PreferClose\" is deprecated; use \"PreferSameZone\"",
+        ),
+    ];
+    all.into_iter().filter(|(holds, _)| *holds).map(|(_, why)| why.to_owned()).collect()
+}
+
 /// The rules for Services.
 pub(crate) fn check(old: Option<&Value>, spec: &Value, faults: &mut Vec<Fault>) {
     let kind = text(&spec["type"]);
@@ -481,7 +515,7 @@ fn related(old: Option<&Value>, spec: &Value) -> Vec<Fault> {
             if all.len() > 1 {
                 faults.push(bad("'None' must be the first and only value"));
             }
-        } else if !old.is_some_and(|old| items(&old["clusterIPs"]).contains(ip)) {
+        } else if old.is_none_or(|old| !items(&old["clusterIPs"]).contains(ip)) {
             faults.extend(bad_address(ip, format!("spec.clusterIPs[{at}]")));
         }
     }

@@ -372,6 +372,9 @@ pub(crate) fn warnings(kind: &Kind, object: &Value) -> Vec<String> {
     if let Some((path, spec)) = template.filter(|_| kind.custom().is_none()) {
         found.extend(crate::pods::duplicate_ports(path, spec));
     }
+    if kind.resource() == "services" {
+        found.extend(crate::services::warnings(&object["spec"]));
+    }
     for finalizer in object["metadata"]["finalizers"].as_array().into_iter().flatten() {
         if kind.custom().is_some() && !finalizer.as_str().unwrap_or_default().contains('/') {
             found.push(format!("metadata.finalizers: {finalizer}: prefer a domain-qualified finalizer name to avoid accidental conflicts with other finalizer writers"));

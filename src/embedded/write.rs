@@ -121,12 +121,12 @@ pub(crate) fn store_new(
         services::create(api, &mut object, is_dry)?;
     }
     strategy::prepare_create(api, &kind, &mut object, &context.now);
-    context.warnings.extend(strategy::warnings(&kind, &object));
     let mut faults = validate::create(&kind, &object);
     faults.extend(meta::check(&kind, &object));
     if !faults.is_empty() {
         return Err(Failure::invalid(&kind.group, &kind.kind, &name, &faults));
     }
+    context.warnings.extend(strategy::warnings(&kind, &object));
     managed.sort();
     let parsed = Parsed { value: object, managed };
     let key = key(context.namespace(), &name);
@@ -237,7 +237,8 @@ pub(crate) fn save(
             Write { operation: "UPDATE", name: &name, object: &object, old, is_dry },
         )?;
     }
-    if object["metadata"]["generation"] != live["metadata"]["generation"] || kind.custom().is_some() {
+    let has_new_generation = object["metadata"]["generation"] != live["metadata"]["generation"];
+    if has_new_generation || kind.custom().is_some() || kind.resource() == "services" && sub.is_empty() {
         context.warnings.extend(strategy::warnings(&kind, &object));
     }
     object["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"].clone();
