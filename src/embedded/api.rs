@@ -16,7 +16,9 @@ use crate::status::{Failure, Outcome};
 use crate::store::{Size, Store};
 use crate::versions::Converter;
 use crate::work::Controllers;
-use crate::{admission, deletion, discovery, gc, openapi, read, stored, strategy, subresources, write};
+use crate::{
+    admission, deletion, discovery, gc, openapi, read, services, stored, strategy, subresources, write,
+};
 
 /// A Kubernetes API with its objects. It never reads a clock: the time is given.
 #[derive(Debug)]
@@ -115,7 +117,7 @@ pub(crate) fn time(now: Timestamp) -> String {
 }
 
 impl Api {
-    /// An API with the namespaces and roles that every cluster has.
+    /// An API with what every cluster has: namespaces, roles, and the Service of the API server.
     pub fn new(now: Timestamp) -> Self {
         // Many APIs begin at one time, and making the roles takes longer than most that is done with them.
         static LAST: Mutex<Option<(Timestamp, Store, u64)>> = Mutex::new(None);
@@ -139,6 +141,7 @@ impl Api {
             api.write_as("kube-apiserver", "POST", "/api/v1/namespaces", namespace, now);
         }
         access::seed(&mut api, now);
+        services::seed(&mut api, now);
         for class in admission::system_classes() {
             let uri = "/apis/scheduling.k8s.io/v1/priorityclasses";
             api.write_as("kube-apiserver", "POST", uri, class, now);

@@ -8,6 +8,7 @@
 
 mod access;
 mod admission;
+mod allocation;
 mod api;
 mod apply;
 mod autoscalers;

@@ -6,11 +6,10 @@ use serde_json::{Value, json};
 
 use crate::admission::system_classes;
 use crate::api::Api;
-use crate::decode;
 use crate::fields::Set;
 use crate::kinds::Kind;
-use crate::services;
 use crate::status::{Failure, Outcome};
+use crate::{allocation, decode};
 
 /// Kinds whose objects have a generation from the beginning.
 const GENERATION: [&str; 22] = [
@@ -164,7 +163,6 @@ pub(crate) fn prepare_create(api: &mut Api, kind: &Kind, object: &mut Value, now
             object["status"] = json!({"phase": "Pending", "lastPhaseTransitionTime": now});
         }
         "serviceaccounts" => crate::pods::clean_secrets(object),
-        "services" => services::allocate(api, object),
         "jobs.batch" => crate::pods::label_job(object),
         "customresourcedefinitions.apiextensions.k8s.io" => crate::crd::prepare(object),
         _ => {}
@@ -185,13 +183,7 @@ fn reset_status(kind: &Kind, object: &mut Value, live: Option<&Value>) {
 }
 
 /// Changes the next state of an object before it is checked.
-pub(crate) fn prepare_update(
-    api: &mut Api,
-    kind: &Kind,
-    subresource: &str,
-    live: &Value,
-    object: &mut Value,
-) {
+pub(crate) fn prepare_update(kind: &Kind, subresource: &str, live: &Value, object: &mut Value) {
     if kind.custom().is_none() {
         decode::forget_empty_lists(kind.typed(), object);
     }
@@ -210,7 +202,7 @@ pub(crate) fn prepare_update(
             }
         }
         match kind.resource() {
-            "services" => services::patch(api, live, object),
+            "services" => allocation::forget(live, object),
             "serviceaccounts" => crate::pods::clean_secrets(object),
             "namespaces" => object["spec"]["finalizers"] = live["spec"]["finalizers"].clone(),
             _ => {}
@@ -381,6 +373,9 @@ pub(crate) fn warnings(kind: &Kind, object: &Value) -> Vec<String> {
     };
     if let Some((path, spec)) = template.filter(|_| kind.custom().is_none()) {
         found.extend(crate::pods::duplicate_ports(path, spec));
+    }
+    if kind.resource() == "services" {
+        found.extend(crate::services::warnings(&object["spec"]));
     }
     let annotations = &object["metadata"]["annotations"];
     if is(kind, &["serviceaccounts"]) && !annotations[LIMITED].is_null() {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::kinds::Kind;
 use crate::meta;
 use crate::request::Query;
-use crate::rows::{self, age, containers, list, modes, number, or_none, selector, text};
+use crate::rows::{self, age, balanced, containers, list, modes, number, or_none, pod, selector, text};
 use crate::versions;
 
 /// The columns of built-in kinds as a real server has them: name, type, format, priority, description.
@@ -39,6 +39,11 @@ pub(crate) fn table(kind: &Kind, objects: &[Value], query: &Query, now: &str, wi
                 Some("None") => row["object"] = Value::Null,
                 Some("Object") => row["object"] = object.clone(),
                 _ => row["object"] = meta::partial(object),
+            }
+            if kind.resource() == "pods"
+                && let Some(conditions) = pod::conditions(object)
+            {
+                row["conditions"] = conditions;
             }
             // In this form, the annotation is a field that tables leave out.
             if kind.plural == "daemonsets"
@@ -131,12 +136,16 @@ fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
                     format!("{}{node}/{}", port["port"], text(&port["protocol"]))
                 })
                 .collect();
+            let external: Vec<String> = list(&spec["externalIPs"]).iter().map(text).collect();
             let outside = match spec["type"].as_str() {
-                Some("LoadBalancer") => "<pending>".to_owned(),
+                Some("LoadBalancer") => {
+                    let all = [balanced(status), external].concat();
+                    if all.is_empty() { "<pending>".to_owned() } else { all.join(",") }
+                }
                 Some("ExternalName") => text(&spec["externalName"]),
-                _ => "<none>".to_owned(),
+                _ => or_none(external.join(",")),
             };
-            let ip = or_none(text(&spec["clusterIP"]));
+            let ip = or_none(text(&spec["clusterIPs"][0]));
             vec![
                 name,
                 spec["type"].clone(),
@@ -199,18 +208,18 @@ fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
                 "Complete"
             } else if holds("Failed") {
                 "Failed"
-            } else if spec["suspend"] == true {
-                "Suspended"
             } else if !meta["deletionTimestamp"].is_null() {
                 "Terminating"
             } else {
-                "Running"
+                let states = ["Suspended", "FailureTarget", "SuccessCriteriaMet"];
+                states.into_iter().find(|state| holds(state)).unwrap_or("Running")
             };
-            let done = format!(
-                "{}/{}",
-                number(&status["succeeded"]),
-                if spec["completions"].is_null() { 1 } else { number(&spec["completions"]) }
-            );
+            let (succeeded, parallel) = (number(&status["succeeded"]), number(&spec["parallelism"]));
+            let done = match spec["completions"].as_i64() {
+                Some(wanted) => format!("{succeeded}/{wanted}"),
+                None if parallel > 1 => format!("{succeeded}/1 of {parallel}"),
+                None => format!("{succeeded}/1"),
+            };
             let duration = match (&status["startTime"], &status["completionTime"]) {
                 (Value::Null, _) => String::new(),
                 (start, Value::Null) => age(start, now),
@@ -249,33 +258,41 @@ fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
                 selector(&spec["jobTemplate"]["spec"]["selector"]).into(),
             ]
         }
-        "pods" => pod(object, name, old),
+        "pods" => pod::cells(object, name, old, now),
         "persistentvolumeclaims" => {
+            let is_bound = !text(&spec["volumeName"]).is_empty();
+            let [capacity, modes] = if is_bound {
+                [text(&status["capacity"]["storage"]), modes(&status["accessModes"])]
+            } else {
+                [String::new(), String::new()]
+            };
             vec![
                 name,
-                status["phase"].clone(),
+                rows::phase(object),
                 text(&spec["volumeName"]).into(),
-                text(&status["capacity"]["storage"]).into(),
-                modes(&status["accessModes"]).into(),
+                capacity.into(),
+                modes.into(),
                 text(&spec["storageClassName"]).into(),
-                "<unset>".into(),
+                rows::or(&spec["volumeAttributesClassName"], "<unset>"),
                 old,
                 spec["volumeMode"].clone(),
             ]
         }
         "ingresses.networking.k8s.io" => {
-            let hosts: Vec<String> = list(&spec["rules"])
-                .iter()
-                .map(|rule| text(&rule["host"]))
-                .filter(|host| !host.is_empty())
-                .collect();
-            let hosts = if hosts.is_empty() { "*".to_owned() } else { hosts.join(",") };
+            let rules = list(&spec["rules"]);
+            let hosts = rules.iter().enumerate().map(|(at, rule)| (at, text(&rule["host"])));
+            let hosts: Vec<(usize, String)> = hosts.filter(|(_, host)| !host.is_empty()).take(3).collect();
+            // The others are those that follow the third host, and counted with those before it that have none.
+            let has_more = hosts.get(2).is_some_and(|(at, _)| at + 1 < rules.len());
+            let more = if has_more { format!(" + {} more...", rules.len() - 3) } else { String::new() };
+            let hosts: Vec<String> = hosts.into_iter().map(|(_, host)| host).collect();
+            let hosts = if hosts.is_empty() { "*".to_owned() } else { hosts.join(",") + &more };
             let ports = if list(&spec["tls"]).is_empty() { "80" } else { "80, 443" };
             vec![
                 name,
                 or_none(text(&spec["ingressClassName"])).into(),
                 hosts.into(),
-                "".into(),
+                balanced(status).join(",").into(),
                 ports.into(),
                 old,
             ]
@@ -339,41 +356,6 @@ fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
         }
         _ => rows::cells(kind.resource(), object, now),
     }
-}
-
-fn pod(object: &Value, name: Value, old: Value) -> Vec<Value> {
-    let (spec, status) = (&object["spec"], &object["status"]);
-    let statuses = list(&status["containerStatuses"]);
-    let ready = statuses.iter().filter(|container| container["ready"] == true).count();
-    let restarts: i64 = statuses.iter().map(|container| number(&container["restartCount"])).sum();
-    let mut reason = match status["reason"].as_str() {
-        Some(reason) => reason.to_owned(),
-        None => text(&status["phase"]),
-    };
-    for container in statuses {
-        let state = &container["state"];
-        for phase in ["waiting", "terminated"] {
-            if let Some(why) = state[phase]["reason"].as_str().filter(|why| !why.is_empty()) {
-                why.clone_into(&mut reason);
-            }
-        }
-    }
-    if !object["metadata"]["deletionTimestamp"].is_null() {
-        "Terminating".clone_into(&mut reason);
-    }
-    let of = |value: &Value| -> Value { or_none(text(value)).into() };
-    let ready = format!("{ready}/{}", list(&spec["containers"]).len());
-    vec![
-        name,
-        ready.into(),
-        reason.into(),
-        restarts.to_string().into(),
-        old,
-        of(&status["podIP"]),
-        of(&spec["nodeName"]),
-        of(&status["nominatedNodeName"]),
-        "<none>".into(),
-    ]
 }
 
 fn custom_cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {

@@ -6,8 +6,6 @@ mod jobs;
 mod pods;
 mod resize;
 
-use std::collections::HashSet;
-
 use serde_json::{Map, Value};
 
 use jobs::{cron_job, cron_job_name, job, job_update};
@@ -16,7 +14,7 @@ pub(crate) use resize::keep_resources;
 
 use crate::admission::system_classes;
 use crate::kinds::Kind;
-use crate::meta;
+use crate::services;
 use crate::status::Fault;
 
 type Faults = Vec<Fault>;
@@ -30,6 +28,9 @@ pub(crate) fn create(kind: &Kind, object: &Value) -> Faults {
     always(kind, object, &mut faults);
     if kind.resource() == "cronjobs.batch" {
         cron_job_name(meta::text(object, "name"), &mut faults);
+    }
+    if kind.resource() == "services" {
+        services::check(None, &object["spec"], &mut faults);
     }
     faults
 }
@@ -88,17 +89,8 @@ pub(crate) fn update(
         }
         "services" => {
             let (old, new) = (&live["spec"], &object["spec"]);
-            if new["type"] != "ExternalName"
-                && old["clusterIP"].is_string()
-                && old["clusterIP"] != new["clusterIP"]
-                && old["type"] != "ExternalName"
-            {
-                faults.push(Fault::invalid(
-                    "spec.clusterIPs[0]",
-                    new["clusterIPs"].clone(),
-                    "may not change once set",
-                ));
-            }
+            services::check_change(old, new, &mut faults);
+            services::check(Some(old), new, &mut faults);
         }
         _ => {}
     }
@@ -162,7 +154,6 @@ fn always(kind: &Kind, object: &Value, faults: &mut Faults) {
     match kind.resource() {
         "configmaps" => config_map(object, faults),
         "secrets" => secret(object, faults),
-        "services" => service(spec, faults),
         "pods" => pod_spec(spec, "spec", faults),
         "deployments.apps" => workload(spec, "deployment", faults),
         "replicasets.apps" => workload(spec, "replica set", faults),
@@ -267,55 +258,9 @@ fn secret(object: &Value, faults: &mut Faults) {
     }
 }
 
-fn port(value: &Value, path: &str, faults: &mut Faults) {
+pub(crate) fn port(value: &Value, path: &str, faults: &mut Faults) {
     if let Some(number) = value.as_i64().filter(|number| !(1..=65_535).contains(number)) {
         faults.push(Fault::invalid(path, number, "must be between 1 and 65535, inclusive"));
-    }
-}
-
-fn service(spec: &Value, faults: &mut Faults) {
-    let ports = list(&spec["ports"]);
-    let kind = text(&spec["type"]);
-    if ports.is_empty() && kind != "ExternalName" && spec["clusterIP"] != "None" {
-        faults.push(Fault::required("spec.ports", ""));
-    }
-    if kind == "ExternalName" && is_empty(&spec["externalName"]) {
-        faults.push(Fault::required("spec.externalName", ""));
-    }
-    let (mut names, mut seen) = (HashSet::new(), HashSet::new());
-    for (at, entry) in ports.iter().enumerate() {
-        let path = format!("spec.ports[{at}]");
-        let name = text(&entry["name"]);
-        if name.is_empty() && ports.len() > 1 {
-            faults.push(Fault::required(format!("{path}.name"), ""));
-        } else if !name.is_empty() {
-            if let Some(why) = meta::dns_label(name) {
-                faults.push(Fault::invalid(format!("{path}.name"), name, why));
-            } else if !names.insert(name) {
-                faults.push(Fault::duplicate(format!("{path}.name"), name));
-            }
-        }
-        port(&entry["port"], &format!("{path}.port"), faults);
-        let protocols = ["SCTP", "TCP", "UDP"];
-        if !protocols.contains(&text(&entry["protocol"])) {
-            faults.push(Fault::not_supported(
-                format!("{path}.protocol"),
-                entry["protocol"].clone(),
-                &protocols,
-            ));
-        }
-        port(&entry["targetPort"], &format!("{path}.targetPort"), faults);
-        if !seen.insert((entry["port"].as_i64(), text(&entry["protocol"]))) {
-            let shown = format!(
-                "{{\"Name\":\"\",\"Protocol\":{},\"AppProtocol\":null,\"Port\":{},\"TargetPort\":0,\"NodePort\":0}}",
-                entry["protocol"], entry["port"]
-            );
-            faults.push(Fault::shown_duplicate(path, shown));
-        }
-    }
-    let kinds = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
-    if !kinds.contains(&kind) {
-        faults.push(Fault::not_supported("spec.type", kind, &kinds));
     }
 }
 

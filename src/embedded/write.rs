@@ -14,7 +14,7 @@ use crate::request::{Response, manager};
 use crate::status::{Failure, Outcome};
 use crate::store::Parsed;
 use crate::stored::{Live, Stored, replace, store};
-use crate::{access, body, meta, patching, strategy, validate, versions};
+use crate::{access, body, meta, patching, services, strategy, validate, versions};
 
 /// Creates an object.
 pub(crate) fn create(api: &mut Api, context: &mut Context<'_>) -> Outcome<Response> {
@@ -110,13 +110,16 @@ pub(crate) fn store_new(
             meta.remove(field);
         }
     }
+    if kind.resource() == "services" {
+        services::create(api, &mut object, is_dry)?;
+    }
     strategy::prepare_create(api, &kind, &mut object, &context.now);
-    context.warnings.extend(strategy::warnings(&kind, &object));
     let mut faults = validate::create(&kind, &object);
     faults.extend(meta::check(&kind, &object));
     if !faults.is_empty() {
         return Err(Failure::invalid(&kind.group, &kind.kind, &name, &faults));
     }
+    context.warnings.extend(strategy::warnings(&kind, &object));
     managed.sort();
     let parsed = Parsed { value: object, managed };
     let key = key(context.namespace(), &name);
@@ -198,7 +201,10 @@ pub(crate) fn save(
     admission::mutate(api, context, &mut object, live)?;
     meta::carry_over(live, &mut object);
     access::admit_rights(api, context, Some(live), &object)?;
-    strategy::prepare_update(api, &kind, context.subresource(), live, &mut object);
+    if kind.resource() == "services" && context.subresource().is_empty() {
+        services::update(api, live, &mut object, is_dry)?;
+    }
+    strategy::prepare_update(&kind, context.subresource(), live, &mut object);
     let mut faults = meta::check(&kind, &object);
     let sub = context.subresource().to_owned();
     let of_meta = meta::check_update(live, &object);
@@ -220,7 +226,8 @@ pub(crate) fn save(
     let write =
         Write { operation: "UPDATE", name: &name, new: Some(&parsed), live: Some(&before.parsed), is_dry };
     admission::validate(api, context, &write)?;
-    if parsed.value["metadata"]["generation"] != live["metadata"]["generation"] || kind.custom().is_some() {
+    let has_new_generation = parsed.value["metadata"]["generation"] != live["metadata"]["generation"];
+    if has_new_generation || kind.custom().is_some() || kind.resource() == "services" && sub.is_empty() {
         context.warnings.extend(strategy::warnings(&kind, &parsed.value));
     }
     if parsed.value == *live && parsed.managed.same_but_times(&before.parsed.managed) {

@@ -2,6 +2,7 @@
 //! further and returns when it has to look again. A set of work says which objects have to be looked at, so that a cluster at
 //! rest costs nothing.
 
+mod balancers;
 mod client;
 mod cronjob;
 mod daemonset;
@@ -107,7 +108,10 @@ fn sync(controller: Controller, api: &mut Api, key: &str, now: Timestamp) -> Opt
             job::release_orphan(api, key, now);
             kubelet::sync(api, key, now)
         }
-        Controller::Endpoints => endpoints::sync(api, key, now),
+        Controller::Endpoints => {
+            balancers::sync(api, key, now);
+            endpoints::sync(api, key, now)
+        }
         Controller::Budgets => disruption::sync(api, key, now),
         Controller::Namespaces => {
             gc::terminate(api, &time(now));

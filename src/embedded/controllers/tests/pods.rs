@@ -205,7 +205,8 @@ fn a_service_has_the_addresses_of_its_pods() {
     cluster.create(PODS, &pod("web"));
     cluster.create(PODS, &pod("other"));
     cluster.settle();
-    let slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
+    let selector = "labelSelector=kubernetes.io/service-name%3Dweb";
+    let slices = &format!("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices?{selector}");
     let slice = cluster.items(slices).remove(0);
     assert_eq!(slice["endpoints"][0]["conditions"]["ready"], false);
     cluster.pass(1);
@@ -217,6 +218,33 @@ fn a_service_has_the_addresses_of_its_pods() {
     cluster.send("DELETE", &format!("{PODS}/web"), &Value::Null);
     cluster.pass(2);
     assert!(cluster.items(slices)[0]["endpoints"].as_array().is_none_or(Vec::is_empty));
+}
+
+#[test]
+fn a_load_balancer_has_the_address_that_the_world_gives() {
+    let mut cluster = Cluster::new();
+    let services = "/api/v1/namespaces/default/services";
+    let service =
+        json!({"metadata": {"name": "web"}, "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]}});
+    cluster.create(services, &service);
+    cluster.settle();
+    let web = format!("{services}/web");
+    assert_eq!(cluster.get(&web)["status"], json!({"loadBalancer": {}}), "there is no cloud");
+    let text = "apiVersion: operetta.dev/v1alpha1\nkind: World\nloadBalancers:\n\
+                - {when: service.metadata.labels.name, address: '{{ service.metadata.labels.name }}.example.com'}\n\
+                - {address: 203.0.113.7}\n";
+    let world = crate::World::parse(&[operetta_lang::diag::Source::new("w.yaml", text)]).unwrap();
+    cluster.api.set_programs(Box::new(world), cluster.now);
+    cluster.patch(&web, &json!({"metadata": {"annotations": {"a": "b"}}}));
+    cluster.settle();
+    let ingress = |cluster: &mut Cluster| cluster.get(&web)["status"]["loadBalancer"]["ingress"].clone();
+    assert_eq!(ingress(&mut cluster), json!([{"ip": "203.0.113.7", "ipMode": "VIP"}]));
+    cluster.patch(&web, &json!({"metadata": {"labels": {"name": "web"}}}));
+    cluster.settle();
+    assert_eq!(ingress(&mut cluster), json!([{"hostname": "web.example.com"}]));
+    cluster.patch(&web, &json!({"spec": {"type": "ClusterIP"}}));
+    cluster.settle();
+    assert_eq!(cluster.get(&web)["status"], json!({"loadBalancer": {}}));
 }
 
 #[test]
