@@ -72,6 +72,8 @@ pub(crate) struct Context<'a> {
     pub(crate) query: Query,
     pub(crate) request: &'a Request<'a>,
     pub(crate) now: String,
+    /// The exact time.
+    pub(crate) at: Timestamp,
     pub(crate) warnings: Vec<String>,
     /// The body, if a controller has sent it as a value.
     pub(crate) given: Option<Value>,
@@ -250,15 +252,17 @@ impl Api {
         {
             return Err(Failure::no_path());
         }
-        let mut context =
-            Context { kind, route, query, request, now: time(now), warnings: Vec::new(), given };
+        let warnings = Vec::new();
+        let mut context = Context { kind, route, query, request, now: time(now), at: now, warnings, given };
         context.warnings.extend(strategy::deprecation(&context.kind));
         let mut response = match self.dispatch(&mut context) {
             Ok(response) => response,
             Err(failure) => Response::json(failure.code, &failure.to_json()),
         };
-        if request.method != "GET" {
-            read::reduce(&context, &mut response);
+        if (request.method != "GET" || context.subresource() == "scale")
+            && let Err(failure) = read::transform(&context, &mut response)
+        {
+            response = Response::json(failure.code, &failure.to_json());
         }
         response.warnings.append(&mut context.warnings);
         Ok(response)

@@ -82,11 +82,13 @@ pub(crate) fn read(context: &mut Context<'_>, body: &[u8]) -> Outcome<Value> {
             return Err(Failure::bad_request(cannot_be_handled(&kind, &why)));
         }
         if name != kind.kind {
-            let package =
-                if kind.group.is_empty() { "core" } else { kind.group.split('.').next().unwrap_or_default() };
             return Err(Failure::bad_request(format!(
-                "{name} in version {:?} cannot be handled as a {}: converting ({}.{name}) to ({package}.{}): unknown conversion",
-                kind.version, kind.kind, kind.version, kind.kind
+                "{name} in version {:?} cannot be handled as a {}: converting ({}.{name}) to ({}.{}): unknown conversion",
+                kind.version,
+                kind.kind,
+                kind.version,
+                kind.go_package(),
+                kind.kind
             )));
         }
     }

@@ -91,6 +91,21 @@ impl Kind {
         }
     }
 
+    /// The package of its internal Go type, as messages name it.
+    pub(crate) fn go_package(&self) -> &str {
+        match (&self.source, &*self.group) {
+            (Source::Custom(_), _) => "unstructured",
+            (_, "" | "events.k8s.io") => "core",
+            (_, group) => group.split('.').next().unwrap_or_default(),
+        }
+    }
+
+    /// The Go type of its objects, as messages name it.
+    pub(crate) fn go_type(&self) -> String {
+        let name = if self.custom().is_some() { "Unstructured" } else { &*self.kind };
+        format!("*{}.{name}", self.go_package())
+    }
+
     pub(crate) fn allows(&self, verb: &str) -> bool {
         self.verbs.iter().any(|known| known == verb)
     }
