@@ -6,8 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::api::{Api, Context, key};
-use crate::fields::manager::Rules;
-use crate::fields::{MANAGED, Managed, Owner, Set};
+use crate::fields::{MANAGED, Managed, Owner, Rules, Set};
 use crate::kinds::Kind;
 use crate::policy::{self, Write};
 use crate::request::{Response, manager};
@@ -37,21 +36,40 @@ pub(crate) fn read_new(api: &Api, context: &mut Context<'_>) -> Outcome<Value> {
 
 /// The schemas of the versions of a kind, for the sets of its managers.
 pub(crate) fn rules(api: &Api, (kind, now): (&Kind, &str), reset: &Set, run: impl FnOnce(&Rules<'_, '_>)) {
-    let schema = move |version: &str| {
+    let other = |version: &str| {
         let (group, version) = version.split_once('/').unwrap_or(("", version));
-        if group != kind.group {
-            return None;
-        }
-        if version == kind.version {
+        if group == kind.group { api.kinds.known(group, version, &kind.plural) } else { None }
+    };
+    let schema = |version: &str| {
+        if version == kind.api_version() {
             return Some(kind.typed());
         }
-        api.kinds.find(group, version, &kind.plural).map(|kind| kind.typed())
+        other(version).map(|kind| kind.typed())
     };
-    run(&Rules { schema: &schema, reset, now, empty: &|| body::empty(kind) });
+    let convert = |version: &str, object: &Value| -> Result<Value, String> {
+        let mut object = object.clone();
+        if let Some(kind) = other(version) {
+            versions::translate(kind, &mut object).map_err(|failure| failure.message().to_owned())?;
+        }
+        Ok(object)
+    };
+    run(&Rules {
+        schema: &schema,
+        convert: &convert,
+        is_custom: kind.custom().is_some(),
+        reset,
+        now,
+        empty: &|| body::empty(kind),
+    });
 }
 
 /// The managers after an update, and the object without its managedFields.
-fn updated(api: &Api, context: &Context<'_>, live: Option<&Parsed>, object: &mut Value) -> Managed {
+pub(crate) fn updated(
+    api: &Api,
+    context: &Context<'_>,
+    live: Option<&Parsed>,
+    object: &mut Value,
+) -> Managed {
     let given = Managed::remove(object);
     let is_reset = given.as_array().is_some_and(
         |all| matches!(&all[..], [one] if one.as_object().is_some_and(serde_json::Map::is_empty)),
@@ -251,29 +269,6 @@ pub(crate) fn save(
     api.store.remove(kind.storage(), &key);
     crate::crd::changed(api, &kind, None);
     Ok(Stored::Parsed(parsed))
-}
-
-/// Stores an object that a subresource changed.
-pub(crate) fn save_as(
-    api: &mut Api,
-    context: &mut Context<'_>,
-    live: &Live,
-    object: &Value,
-    owned: &Set,
-) -> Outcome<Value> {
-    let is_dry = context.query.is_dry_run()?;
-    let mut object = body::settle(context, object.clone(), Some(&|| object.clone()))?;
-    let mut managed = live.parsed.managed.clone();
-    // Without an owner of the field, nobody becomes one.
-    if managed.has_owner_of(owned) {
-        Managed::remove(&mut object);
-        let owner = owner(context);
-        rules(api, (&context.kind, &context.now), &Set::default(), |rules| {
-            managed.update(&live.parsed.value, &object, &owner, rules);
-        });
-        managed.forget_time(&owner);
-    }
-    save(api, context, live, object, Some(managed), is_dry).map(|stored| stored.value())
 }
 
 /// The sender of an update as a manager.

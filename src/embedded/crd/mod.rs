@@ -257,7 +257,7 @@ pub(crate) fn serve_all(api: &mut Api) {
     }
 }
 
-/// Serves the versions of a CRD that is established.
+/// Serves the versions of a CRD that is established, and keeps the others.
 fn serve(api: &mut Api, name: &str, crd: &Value) {
     let conditions = crd["status"]["conditions"].as_array().into_iter().flatten();
     let established = conditions.clone().any(|c| c["type"] == "Established" && c["status"] == "True");
@@ -281,9 +281,7 @@ fn serve(api: &mut Api, name: &str, crd: &Value) {
             Some(Hook { webhook: converter.webhook(crd)?, storage })
         },
     );
-    for version in
-        spec["versions"].as_array().into_iter().flatten().filter(|version| version["served"] == true)
-    {
+    for version in spec["versions"].as_array().into_iter().flatten() {
         let before = old.as_ref().and_then(|old| old.custom());
         let schema = Schema::of(&version["schema"]["openAPIV3Schema"]);
         let same = before.is_some_and(|custom| custom.is_first && custom.schema.json == schema.json);
@@ -295,7 +293,7 @@ fn serve(api: &mut Api, name: &str, crd: &Value) {
         }
         let subresources = ["status", "scale"];
         let subresources = subresources.into_iter().filter(|sub| version["subresources"][sub].is_object());
-        api.kinds.insert(Kind {
+        let kind = Kind {
             group: group.clone(),
             version: text(&version["name"]),
             plural: plural.clone(),
@@ -305,7 +303,12 @@ fn serve(api: &mut Api, name: &str, crd: &Value) {
             subresources: subresources.map(str::to_owned).collect(),
             names: Names::of(&group, version["name"].as_str().unwrap_or_default(), &plural),
             source: Source::Custom(custom.into()),
-        });
+        };
+        if version["served"] == true {
+            api.kinds.insert(kind);
+        } else {
+            api.kinds.insert_unserved(kind);
+        }
     }
 }
 
