@@ -121,7 +121,8 @@ fn change(api: &Api, context: &mut Context<'_>, old: &Parsed, verb: &str) -> Out
             let patch = patching::Patch::parse(&kind, content_type, context.request.body)?;
             let mut wanted = old.value.clone();
             patch.apply(&kind, &mut wanted)?;
-            body::settle(context, wanted.clone(), Some(&|| wanted.clone()))?
+            let strays = body::strays(&patch, context.request.body);
+            body::settle_strictly(context, wanted.clone(), strays, Some(&|| wanted.clone()))?
         }
         _ => return Err(Failure::not_allowed(&kind, verb)),
     };

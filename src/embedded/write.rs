@@ -20,9 +20,6 @@ pub(crate) fn create(api: &mut Api, context: &mut Context<'_>) -> Outcome<Respon
     let is_dry = context.query.is_dry_run()?;
     let mut object = body::read(context, context.request.body)?;
     let managed = updated(api, context, None, &mut object);
-    if object["metadata"]["resourceVersion"].as_str().is_some_and(|version| !version.is_empty()) {
-        return Err(Failure::plain(500, "resourceVersion should not be set on objects to be created"));
-    }
     Ok(store_new(api, context, object, managed, is_dry)?.respond(201))
 }
 
@@ -150,6 +147,10 @@ pub(crate) fn store_new(
         let write = Write { operation: "CREATE", name: &name, object, old: &Value::Null, is_dry };
         policy::admit(api, context, write)?;
     }
+    // The storage refuses it, and a dry run does not get there.
+    if !is_dry && meta::version(&parsed.value).is_ok_and(|version| version != 0) {
+        return Err(Failure::plain(500, "resourceVersion should not be set on objects to be created"));
+    }
     if api.store.get(kind.storage(), &key).is_some() {
         let is_deleting = !object_is_live(api, &kind, &key);
         return Err(Failure::already_exists(&kind, &name, is_deleting));
@@ -176,7 +177,7 @@ pub(crate) fn update(api: &mut Api, context: &mut Context<'_>) -> Outcome<Respon
     let live = match Live::of(api, context) {
         Ok(live) => live,
         Err(_) if strategy::creates_on_update(&kind) && context.subresource().is_empty() => {
-            if !meta::text(&object, "resourceVersion").is_empty() {
+            if meta::version(&object)? != 0 {
                 return Err(Failure::not_found(&kind, context.name()));
             }
             let managed = updated(api, context, None, &mut object);
@@ -184,7 +185,7 @@ pub(crate) fn update(api: &mut Api, context: &mut Context<'_>) -> Outcome<Respon
         }
         Err(failure) => return Err(failure),
     };
-    if meta::text(&object, "resourceVersion").is_empty() && !strategy::updates_unconditionally(&kind) {
+    if meta::version(&object)? == 0 && !strategy::updates_unconditionally(&kind) {
         let why = "must be specified for an update";
         let fault = crate::status::Fault::invalid("metadata.resourceVersion", 0, why);
         return Err(Failure::invalid(&kind.group, &kind.plural, context.name(), &[fault]));
@@ -215,8 +216,8 @@ pub(crate) fn save(
         );
         return Err(Failure::conflict(&kind, &name, &why));
     }
-    let given = meta::text(&object, "resourceVersion").to_owned();
-    if !given.is_empty() && given != meta::text(live, "resourceVersion") {
+    let given = meta::version(&object)?;
+    if given != 0 && given != meta::version(live)? {
         return Err(Failure::modified(&kind, &name));
     }
     let mut managed = match managed {
@@ -305,7 +306,8 @@ pub(crate) fn patch(api: &mut Api, context: &mut Context<'_>) -> Outcome<Respons
         let _ = patch.apply(&kind, &mut object);
         object
     };
-    let mut object = body::settle(context, object, Some(&again))?;
+    let strays = body::strays(&patch, context.request.body);
+    let mut object = body::settle_strictly(context, object, strays, Some(&again))?;
     meta::check_path(context, &mut object)?;
     Ok(save(api, context, &live, object, None, is_dry)?.respond(200))
 }

@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 
 use crate::api::Api;
 use crate::decode::{self, Path};
+use crate::discovery::priority;
 use crate::kinds::{Kind, Names, Source};
 use crate::schema::{Arena, Id, Typed, definition};
 use crate::status::Fault;
@@ -65,6 +66,8 @@ pub(crate) struct Custom {
     pub(crate) version: Value,
     pub(crate) names: Value,
     pub(crate) selectable: Vec<String>,
+    /// The warning about the version, if it is deprecated.
+    pub(crate) deprecation: Option<String>,
     /// What converts its objects, if it is a webhook.
     pub(crate) hook: Option<Hook>,
     /// Whether all objects were stored by this version and schema.
@@ -83,6 +86,7 @@ impl Custom {
             has_status: version["subresources"]["status"].is_object(),
             version: rest.map(|(name, value)| (name.clone(), value.clone())).collect(),
             names: crd["status"]["acceptedNames"].clone(),
+            deprecation: deprecation(crd, version),
             selectable: selectable
                 .filter_map(|field| field["jsonPath"].as_str())
                 .map(|path| path.trim_start_matches('.').to_owned())
@@ -100,6 +104,27 @@ impl Custom {
         operetta_package::crd::prune(&self.schema.json, value);
         operetta_package::crd::apply_defaults(&self.schema.json, value);
     }
+}
+
+/// The warning about a deprecated version of a CRD.
+fn deprecation(crd: &Value, version: &Value) -> Option<String> {
+    if version["deprecated"] != true {
+        return None;
+    }
+    if let Some(own) = version["deprecationWarning"].as_str() {
+        return Some(own.to_owned());
+    }
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (group, kind) = (text(&crd["spec"]["group"]), text(&crd["spec"]["names"]["kind"]));
+    let name = text(&version["name"]);
+    let others = crd["spec"]["versions"].as_array().into_iter().flatten();
+    let better = others
+        .filter(|other| other["served"] == true && other["deprecated"] != true)
+        .map(|other| text(&other["name"]))
+        .filter(|other| priority(other) > priority(&name))
+        .max_by_key(|other| priority(other));
+    let advice = better.map(|better| format!("; use {group}/{better} {kind}")).unwrap_or_default();
+    Some(format!("{group}/{name} {kind} is deprecated{advice}"))
 }
 
 /// Reads an object: unknown fields are dropped and returned, defaults are set.
