@@ -15,7 +15,7 @@ use crate::request::{Query, Request, Response, Route, segments};
 use crate::status::{Failure, Outcome};
 use crate::store::{Size, Store};
 use crate::versions::Converter;
-use crate::work::Controllers;
+use crate::work::{Active, Controllers};
 use crate::{deletion, discovery, openapi, read, stored, strategy, subresources, write};
 
 /// A Kubernetes API with its objects. It never reads a clock: the time is given.
@@ -155,7 +155,14 @@ impl Api {
     /// An API whose only controllers are those of namespaces, CRDs and garbage: it has no node, and workloads get no pods.
     pub fn bare(now: Timestamp) -> Self {
         let mut api = Self::new(now);
-        api.controllers.is_bare = true;
+        api.controllers.active = Active::Bare;
+        api
+    }
+
+    /// An API as kube-apiserver is without kube-controller-manager: only CRDs are established and removed.
+    pub fn alone(now: Timestamp) -> Self {
+        let mut api = Self::new(now);
+        api.controllers.active = Active::Server;
         api
     }
 

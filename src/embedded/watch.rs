@@ -251,3 +251,32 @@ impl Api {
         Some(events)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Body, Request, User};
+
+    #[test]
+    fn watches_last_as_long_as_asked() {
+        let now: Timestamp = "2026-01-01T00:00:00.9Z".parse().unwrap();
+        let (mut api, user) = (Api::bare(now), User::default());
+        for (query, seconds) in
+            [("&timeoutSeconds=1", 1..=1), ("", 1800..=3600), ("&timeoutSeconds=0", 1800..=3600)]
+        {
+            let uri = format!("/api/v1/namespaces?watch=1{query}");
+            let request = Request {
+                method: "GET",
+                uri: &uri,
+                content_type: "",
+                accept: "application/json",
+                user_agent: "",
+                user: &user,
+                body: b"",
+            };
+            let Body::Watch(watch) = api.handle(&request, now).body else { panic!("no watch") };
+            let lasts = watch.due().unwrap().duration_since(now).as_secs();
+            assert!(seconds.contains(&lasts), "{query}: {lasts}");
+        }
+    }
+}

@@ -45,11 +45,21 @@ impl Controller {
     }
 }
 
+/// Which controllers act.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Active {
+    #[default]
+    All,
+    /// Those of namespaces, CRDs and garbage.
+    Bare,
+    /// Those that are a part of kube-apiserver: of CRDs.
+    Server,
+}
+
 /// What the controllers remember.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Controllers {
-    /// Whether only namespaces, CRDs and garbage have controllers.
-    pub(crate) is_bare: bool,
+    pub(crate) active: Active,
     pub(crate) is_set_up: bool,
     /// The version up to which events were looked at.
     seen: u64,
@@ -165,7 +175,7 @@ impl Controllers {
         seen.crds |= &*event.resource == "customresourcedefinitions.apiextensions.k8s.io";
         seen.namespaces |= ["namespaces", "serviceaccounts"].contains(&&*event.resource);
         self.note_garbage(store, event);
-        if self.is_bare {
+        if self.active != Active::All {
             return;
         }
         if let Some(controller) = Controller::of(&event.resource) {
