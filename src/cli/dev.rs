@@ -69,6 +69,7 @@ Environment:
 
 Exit codes: 0 ended by Ctrl-C, or all Ready with --until-ready; 1 something failed, or --until-ready was \
 interrupted; 2 wrong usage.")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag")]
 pub(super) struct Args {
     /// Folders of packages
     #[arg(required_unless_present = "no_controllers", value_name = "PACKAGE")]
