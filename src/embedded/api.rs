@@ -15,7 +15,7 @@ use crate::request::{Query, Request, Response, Route, segments};
 use crate::status::{Failure, Outcome};
 use crate::store::{Size, Store};
 use crate::versions::Converter;
-use crate::work::Controllers;
+use crate::work::{Active, Controllers};
 use crate::{
     admission, deletion, discovery, gc, openapi, read, services, stored, strategy, subresources, write,
 };
@@ -77,6 +77,8 @@ pub(crate) struct Context<'a> {
     pub(crate) query: Query,
     pub(crate) request: &'a Request<'a>,
     pub(crate) now: String,
+    /// The exact time.
+    pub(crate) at: Timestamp,
     pub(crate) warnings: Vec<String>,
     /// The body, if a controller has sent it as a value.
     pub(crate) given: Option<Value>,
@@ -173,7 +175,14 @@ impl Api {
     /// An API whose only controllers are those of namespaces, CRDs and garbage: it has no node, and workloads get no pods.
     pub fn bare(now: Timestamp) -> Self {
         let mut api = Self::new(now);
-        api.controllers.is_bare = true;
+        api.controllers.active = Active::Bare;
+        api
+    }
+
+    /// An API as kube-apiserver is without kube-controller-manager: only CRDs are established and removed.
+    pub fn alone(now: Timestamp) -> Self {
+        let mut api = Self::new(now);
+        api.controllers.active = Active::Server;
         api
     }
 
@@ -271,15 +280,17 @@ impl Api {
         {
             return Err(Failure::no_path());
         }
-        let mut context =
-            Context { kind, route, query, request, now: time(now), warnings: Vec::new(), given };
+        let warnings = Vec::new();
+        let mut context = Context { kind, route, query, request, now: time(now), at: now, warnings, given };
         context.warnings.extend(strategy::deprecation(&context.kind));
         let mut response = match self.dispatch(&mut context) {
             Ok(response) => response,
             Err(failure) => Response::json(failure.code, &failure.to_json()),
         };
-        if request.method != "GET" {
-            read::reduce(&context, &mut response);
+        if (request.method != "GET" || context.subresource() == "scale")
+            && let Err(failure) = read::transform(&context, &mut response)
+        {
+            response = Response::json(failure.code, &failure.to_json());
         }
         response.warnings.append(&mut context.warnings);
         Ok(response)

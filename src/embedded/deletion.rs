@@ -61,11 +61,10 @@ pub(crate) fn delete_collection(api: &mut Api, context: &mut Context<'_>) -> Out
     for (key, object) in found {
         admit_delete(api, context, &object, options.is_dry)?;
         let (last, _) = delete_one(api, &kind, &key, &object, &options, &context.now)?;
-        items.push(crate::read::item(&kind, last.value()));
+        items.push(last.value());
     }
-    list["items"] = items.into();
     list["metadata"]["resourceVersion"] = api.store.version().to_string().into();
-    Ok(Response::json(200, &list))
+    crate::read::list_of(context, items, list)
 }
 
 /// Refuses a deletion that admission denies. Only policies deny deletions, and without them the object is not parsed for them.

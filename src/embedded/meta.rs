@@ -13,6 +13,16 @@ pub(crate) fn text<'a>(object: &'a Value, field: &str) -> &'a str {
     object["metadata"][field].as_str().unwrap_or_default()
 }
 
+/// The version of an object, or the one that a write expects; 0 if there is none.
+pub(crate) fn version(object: &Value) -> Outcome<u64> {
+    match text(object, "resourceVersion") {
+        "" => Ok(0),
+        text => text
+            .parse()
+            .map_err(|_| Failure::plain(500, format!("strconv.ParseUint: parsing {text:?}: invalid syntax"))),
+    }
+}
+
 /// Whether the object is being deleted and nothing holds it back.
 pub(crate) fn is_released(kind: &Kind, object: &Value) -> bool {
     let meta = &object["metadata"];

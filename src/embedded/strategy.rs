@@ -351,10 +351,15 @@ pub(crate) fn garbage_finalizers(
     }
 }
 
-/// The warning that every request about a deprecated kind gets.
+/// The warning that every request about a deprecated version of a kind gets.
 pub(crate) fn deprecation(kind: &Kind) -> Option<String> {
-    let message = "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice";
-    is(kind, &["endpoints"]).then(|| message.to_owned())
+    let message = match (kind.custom(), kind.resource()) {
+        (Some(custom), _) => return custom.deprecation.clone(),
+        (None, "endpoints") => "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
+        (None, "componentstatuses") => "v1 ComponentStatus is deprecated in v1.19+",
+        _ => return None,
+    };
+    Some(message.to_owned())
 }
 
 /// What is worth a warning about a new object.

@@ -26,17 +26,33 @@ fn column(name: &Value, kind: &Value, format: &Value, priority: &Value, descript
     json!({"name": name, "type": kind, "format": format, "priority": priority, "description": description})
 }
 
+/// A table of one object.
+pub(crate) fn single(kind: &Kind, object: Value, query: &Query, now: &str, with_columns: bool) -> Value {
+    let version = object["metadata"]["resourceVersion"].clone();
+    let mut table = table(kind, &[object], query, now, with_columns);
+    if !version.is_null() {
+        table["metadata"]["resourceVersion"] = version;
+    }
+    table
+}
+
 /// A table of objects.
 pub(crate) fn table(kind: &Kind, objects: &[Value], query: &Query, now: &str, with_columns: bool) -> Value {
     let now: Timestamp = now.parse().unwrap_or_default();
-    let definitions = definitions(kind);
+    let definitions = if objects.iter().any(is_scale) { scale_columns(kind) } else { definitions(kind) };
     let rows: Vec<Value> = objects
         .iter()
         .map(|object| {
-            let cells = cells(kind, object, now);
+            let mut cells = cells(kind, object, now);
+            // The object of a bookmark has no name and no fields.
+            if object["metadata"]["name"].is_null() {
+                let texts = if kind.custom().is_some() { 1 } else { cells.len() };
+                cells.iter_mut().take(texts).filter(|cell| cell.is_null()).for_each(|cell| *cell = "".into());
+            }
             let mut row = json!({"cells": cells});
+            let ends_initial = object["metadata"]["annotations"]["k8s.io/initial-events-end"] == "true";
             match query.get("includeObject") {
-                Some("None") => row["object"] = Value::Null,
+                Some("None") if !ends_initial => row["object"] = Value::Null,
                 Some("Object") => row["object"] = object.clone(),
                 _ => row["object"] = meta::partial(object),
             }
@@ -99,6 +115,34 @@ fn definitions(kind: &Kind) -> Vec<Value> {
     all
 }
 
+fn is_scale(object: &Value) -> bool {
+    object["kind"] == "Scale" && object["apiVersion"] == "autoscaling/v1"
+}
+
+/// The columns of the subresource `scale`.
+fn scale_columns(kind: &Kind) -> Vec<Value> {
+    let known = columns().get("scales.autoscaling").and_then(Value::as_array);
+    let mut all: Vec<Value> =
+        known.into_iter().flatten().map(|c| column(&c[0], &c[1], &c[2], &c[3], &c[4])).collect();
+    if let ([name, desired, available, age], true) = (&mut all[..], kind.custom().is_some()) {
+        name["format"] = "name".into();
+        desired["description"] = "Number of desired replicas".into();
+        available["description"] = "Number of actual replicas".into();
+        age["type"] = "date".into();
+    }
+    all
+}
+
+fn scale_cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
+    let meta = &object["metadata"];
+    let desired = match &object["spec"]["replicas"] {
+        Value::Null if kind.custom().is_none() => 0.into(),
+        found => found.clone(),
+    };
+    let available = object["status"]["replicas"].clone();
+    vec![meta["name"].clone(), desired, available, age(&meta["creationTimestamp"], now).into()]
+}
+
 fn definition_of_age() -> String {
     let known = columns().get("roles.rbac.authorization.k8s.io");
     known.and_then(|columns| columns[1][4].as_str()).unwrap_or_default().to_owned()
@@ -113,6 +157,9 @@ fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
     let (meta, spec, status) = (&object["metadata"], &object["spec"], &object["status"]);
     let name = meta["name"].clone();
     let old: Value = age(&meta["creationTimestamp"], now).into();
+    if is_scale(object) {
+        return scale_cells(kind, object, now);
+    }
     if kind.custom().is_some() {
         return custom_cells(kind, object, now);
     }

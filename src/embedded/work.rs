@@ -49,11 +49,21 @@ impl Controller {
     }
 }
 
+/// Which controllers act.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Active {
+    #[default]
+    All,
+    /// Those of namespaces, CRDs and garbage.
+    Bare,
+    /// Those that are a part of kube-apiserver: of CRDs.
+    Server,
+}
+
 /// What the controllers remember.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Controllers {
-    /// Whether only namespaces, CRDs and garbage have controllers.
-    pub(crate) is_bare: bool,
+    pub(crate) active: Active,
     pub(crate) is_set_up: bool,
     /// The version up to which events were looked at.
     seen: u64,
@@ -186,7 +196,7 @@ impl Controllers {
         seen.namespaces |=
             ["namespaces", "serviceaccounts"].contains(&&*event.resource) || event.key.ends_with(ROOT_CA);
         self.note_garbage(store, event);
-        if self.is_bare {
+        if self.active != Active::All {
             return;
         }
         if ADMITTING.contains(&&*event.resource) {

@@ -7,8 +7,7 @@ use serde_json::Value;
 
 use crate::admission::{self, Write};
 use crate::api::{Api, Context, key};
-use crate::fields::manager::Rules;
-use crate::fields::{MANAGED, Managed, Owner, Set};
+use crate::fields::{MANAGED, Managed, Owner, Rules, Set};
 use crate::kinds::Kind;
 use crate::request::{Response, manager};
 use crate::status::{Failure, Outcome};
@@ -21,9 +20,6 @@ pub(crate) fn create(api: &mut Api, context: &mut Context<'_>) -> Outcome<Respon
     let is_dry = context.query.is_dry_run()?;
     let mut object = body::read(context, context.request.body)?;
     let managed = updated(api, context, None, &mut object);
-    if object["metadata"]["resourceVersion"].as_str().is_some_and(|version| !version.is_empty()) {
-        return Err(Failure::plain(500, "resourceVersion should not be set on objects to be created"));
-    }
     Ok(store_new(api, context, object, managed, is_dry)?.respond(201))
 }
 
@@ -37,21 +33,40 @@ pub(crate) fn read_new(api: &Api, context: &mut Context<'_>) -> Outcome<Value> {
 
 /// The schemas of the versions of a kind, for the sets of its managers.
 pub(crate) fn rules(api: &Api, (kind, now): (&Kind, &str), reset: &Set, run: impl FnOnce(&Rules<'_, '_>)) {
-    let schema = move |version: &str| {
+    let other = |version: &str| {
         let (group, version) = version.split_once('/').unwrap_or(("", version));
-        if group != kind.group {
-            return None;
-        }
-        if version == kind.version {
+        if group == kind.group { api.kinds.known(group, version, &kind.plural) } else { None }
+    };
+    let schema = |version: &str| {
+        if version == kind.api_version() {
             return Some(kind.typed());
         }
-        api.kinds.find(group, version, &kind.plural).map(|kind| kind.typed())
+        other(version).map(|kind| kind.typed())
     };
-    run(&Rules { schema: &schema, reset, now, empty: &|| body::empty(kind) });
+    let convert = |version: &str, object: &Value| -> Result<Value, String> {
+        let mut object = object.clone();
+        if let Some(kind) = other(version) {
+            versions::translate(kind, &mut object).map_err(|failure| failure.message().to_owned())?;
+        }
+        Ok(object)
+    };
+    run(&Rules {
+        schema: &schema,
+        convert: &convert,
+        is_custom: kind.custom().is_some(),
+        reset,
+        now,
+        empty: &|| body::empty(kind),
+    });
 }
 
 /// The managers after an update, and the object without its managedFields.
-fn updated(api: &Api, context: &Context<'_>, live: Option<&Parsed>, object: &mut Value) -> Managed {
+pub(crate) fn updated(
+    api: &Api,
+    context: &Context<'_>,
+    live: Option<&Parsed>,
+    object: &mut Value,
+) -> Managed {
     let given = Managed::remove(object);
     let is_reset = given.as_array().is_some_and(
         |all| matches!(&all[..], [one] if one.as_object().is_some_and(serde_json::Map::is_empty)),
@@ -125,6 +140,10 @@ pub(crate) fn store_new(
     let key = key(context.namespace(), &name);
     let write = Write { operation: "CREATE", name: &name, new: Some(&parsed), live: None, is_dry };
     admission::validate(api, context, &write)?;
+    // The storage refuses it, and a dry run does not get there.
+    if !is_dry && meta::version(&parsed.value).is_ok_and(|version| version != 0) {
+        return Err(Failure::plain(500, "resourceVersion should not be set on objects to be created"));
+    }
     if api.store.get(kind.storage(), &key).is_some() {
         let is_deleting = !object_is_live(api, &kind, &key);
         return Err(Failure::already_exists(&kind, &name, is_deleting));
@@ -145,7 +164,7 @@ pub(crate) fn update(api: &mut Api, context: &mut Context<'_>) -> Outcome<Respon
     let live = match Live::of(api, context) {
         Ok(live) => live,
         Err(_) if strategy::creates_on_update(&kind) && context.subresource().is_empty() => {
-            if !meta::text(&object, "resourceVersion").is_empty() {
+            if meta::version(&object)? != 0 {
                 return Err(Failure::not_found(&kind, context.name()));
             }
             let managed = updated(api, context, None, &mut object);
@@ -153,7 +172,7 @@ pub(crate) fn update(api: &mut Api, context: &mut Context<'_>) -> Outcome<Respon
         }
         Err(failure) => return Err(failure),
     };
-    if meta::text(&object, "resourceVersion").is_empty() && !strategy::updates_unconditionally(&kind) {
+    if meta::version(&object)? == 0 && !strategy::updates_unconditionally(&kind) {
         let why = "must be specified for an update";
         let fault = crate::status::Fault::invalid("metadata.resourceVersion", 0, why);
         return Err(Failure::invalid(&kind.group, &kind.plural, context.name(), &[fault]));
@@ -187,8 +206,8 @@ pub(crate) fn save(
         );
         return Err(Failure::conflict(&kind, &name, &why));
     }
-    let given = meta::text(&object, "resourceVersion").to_owned();
-    if !given.is_empty() && given != meta::text(live, "resourceVersion") {
+    let given = meta::version(&object)?;
+    if given != 0 && given != meta::version(live)? {
         return Err(Failure::modified(&kind, &name));
     }
     let mut managed = match managed {
@@ -246,29 +265,6 @@ pub(crate) fn save(
     Ok(Stored::Parsed(parsed))
 }
 
-/// Stores an object that a subresource changed.
-pub(crate) fn save_as(
-    api: &mut Api,
-    context: &mut Context<'_>,
-    live: &Live,
-    object: &Value,
-    owned: &Set,
-) -> Outcome<Value> {
-    let is_dry = context.query.is_dry_run()?;
-    let mut object = body::settle(context, object.clone(), Some(&|| object.clone()))?;
-    let mut managed = live.parsed.managed.clone();
-    // Without an owner of the field, nobody becomes one.
-    if managed.has_owner_of(owned) {
-        Managed::remove(&mut object);
-        let owner = owner(context);
-        rules(api, (&context.kind, &context.now), &Set::default(), |rules| {
-            managed.update(&live.parsed.value, &object, &owner, rules);
-        });
-        managed.forget_time(&owner);
-    }
-    save(api, context, live, object, Some(managed), is_dry).map(|stored| stored.value())
-}
-
 /// The sender of an update as a manager.
 fn owner(context: &Context<'_>) -> Owner {
     Owner {
@@ -303,7 +299,8 @@ pub(crate) fn patch(api: &mut Api, context: &mut Context<'_>) -> Outcome<Respons
         let _ = patch.apply(&kind, &mut object);
         object
     };
-    let mut object = body::settle(context, object, Some(&again))?;
+    let strays = body::strays(&patch, context.request.body);
+    let mut object = body::settle_strictly(context, object, strays, Some(&again))?;
     meta::check_path(context, &mut object)?;
     Ok(save(api, context, &live, object, None, is_dry)?.respond(200))
 }

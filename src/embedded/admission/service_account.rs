@@ -10,6 +10,7 @@ use crate::facts::{ROOT_CA, items, text};
 use crate::gc;
 use crate::status::Outcome;
 use crate::store::Parsed;
+use crate::work::Active;
 
 const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const VOLUME_PREFIX: &str = "kube-api-access-";
@@ -18,8 +19,13 @@ const LIMITED: &str = "kubernetes.io/enforce-mountable-secrets";
 /// The annotation of pods that a kubelet has read from a file.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
+/// Without kube-controller-manager nobody makes accounts, so the plugin is off, as it is in envtest.
+fn is_off(api: &Api) -> bool {
+    api.controllers.active == Active::Server
+}
+
 pub(super) fn mutate(api: &mut Api, context: &mut Context<'_>, pod: &mut Value, old: &Value) -> Outcome<()> {
-    if !old.is_null() || !is_pod(context) || is_mirror(pod) {
+    if is_off(api) || !old.is_null() || !is_pod(context) || is_mirror(pod) {
         return Ok(());
     }
     if text(&pod["spec"]["serviceAccountName"]).is_empty() {
@@ -41,7 +47,7 @@ pub(super) fn mutate(api: &mut Api, context: &mut Context<'_>, pod: &mut Value, 
 }
 
 pub(super) fn validate(api: &mut Api, context: &mut Context<'_>, write: &Write<'_>) -> Outcome<()> {
-    if write.operation != "CREATE" || !is_pod(context) {
+    if is_off(api) || write.operation != "CREATE" || !is_pod(context) {
         return Ok(());
     }
     let pod = write.object();

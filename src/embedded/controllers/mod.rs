@@ -33,14 +33,14 @@ use jiff::Timestamp;
 use crate::api::{Api, time};
 use crate::gc;
 use crate::store::Store;
-use crate::work::Controller;
+use crate::work::{Active, Controller};
 
 impl Api {
     /// Lets the controllers act once. Returns whether one of them changed something. Once it has returned false, nothing
     /// happens before [`Api::next_due`] or a write.
     pub fn tick(&mut self, now: Timestamp) -> bool {
         let before = self.store.version();
-        if !self.controllers.is_bare && !self.controllers.is_set_up {
+        if self.controllers.active == Active::All && !self.controllers.is_set_up {
             self.controllers.is_set_up = true;
             node::set_up(self, now);
         }
@@ -53,24 +53,29 @@ impl Api {
         }
         let work = std::mem::take(&mut controllers.work);
         let garbage = std::mem::take(&mut controllers.garbage);
-        let is_bare = controllers.is_bare;
+        let active = controllers.active;
         self.controllers = controllers;
         if seen.any {
             let text = time(now);
-            crate::access::aggregate(self, now);
+            let has_manager = active != Active::Server;
+            if has_manager {
+                crate::access::aggregate(self, now);
+            }
             if seen.crds || has_deleting(&self.store, "customresourcedefinitions.apiextensions.k8s.io") {
                 crate::crd::tick(self, &text);
             }
-            if seen.namespaces {
+            if has_manager && seen.namespaces {
                 gc::accounts(self, now);
             }
-            if has_deleting(&self.store, "namespaces") {
+            if has_manager && has_deleting(&self.store, "namespaces") {
                 gc::terminate(self, &text);
             }
-            gc::collect(self, &garbage, &text);
-            crate::access::aggregate(self, now);
+            if has_manager {
+                gc::collect(self, &garbage, &text);
+                crate::access::aggregate(self, now);
+            }
         }
-        if !is_bare {
+        if active == Active::All {
             for (controller, key) in work {
                 let due = sync(controller, self, &key, now);
                 if std::mem::take(&mut self.controllers.was_refused) {
