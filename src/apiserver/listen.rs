@@ -100,7 +100,10 @@ impl Listener {
 
     /// Serves the API until the future is dropped.
     pub async fn serve(self, server: Server) {
-        server.lock().set_token_key(self.key);
+        server.with(|api, now| {
+            api.set_token_key(self.key);
+            api.set_root_ca(self.ca, now);
+        });
         let connection =
             |stream, _| connection(server.clone(), self.acceptor.clone(), Arc::clone(&self.token), stream);
         accept(self.socket, CONNECTIONS, "the embedded API", connection).await;

@@ -82,6 +82,13 @@ impl Server {
         Self::with_admin(api, name, now)
     }
 
+    /// Like [`Self::new`], as kube-apiserver is without kube-controller-manager: only CRDs are established and removed.
+    pub fn without_controllers(now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
+        let mut api = Api::alone(now());
+        api.set_converter(Arc::new(conversion::Rules));
+        Self::with_admin(api, ADMIN, now)
+    }
+
     /// A server of an API that has objects already.
     pub(crate) fn of(api: Api, now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
         Self::with_admin(api, ADMIN, now)

@@ -59,6 +59,7 @@ const HOLDS: Duration = Duration::from_secs(10);
   operetta dev operators/* --cluster current           # the kubeconfig's cluster instead
   operetta dev operators/etcd --node                   # a real node, on which pods run: as root
   operetta dev operators/etcd --apply my.yaml --until-ready    # for scripts: exit 0 once all is Ready
+  operetta dev --no-controllers --plain                # an API server alone, as envtest starts it
 
 Environment:
   KUBECONFIG         the kubeconfig of --cluster current
@@ -68,9 +69,10 @@ Environment:
 
 Exit codes: 0 ended by Ctrl-C, or all Ready with --until-ready; 1 something failed, or --until-ready was \
 interrupted; 2 wrong usage.")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag")]
 pub(super) struct Args {
     /// Folders of packages
-    #[arg(required = true, value_name = "PACKAGE")]
+    #[arg(required_unless_present = "no_controllers", value_name = "PACKAGE")]
     packages: Vec<PathBuf>,
 
     /// Files of manifests to apply once the packages are installed
@@ -83,6 +85,11 @@ pub(super) struct Args {
         default_value_if("node", ArgPredicate::Equals("true".into()), "local")
     )]
     cluster: Which,
+
+    /// Only the API server, for test suites that expect envtest: no pods, no default ServiceAccounts, no garbage collection, and
+    /// deleted namespaces stay; without a package no manager runs (--cluster embedded)
+    #[arg(long)]
+    no_controllers: bool,
 
     /// Number of fake nodes (--cluster local)
     #[arg(long, default_value_t = 3, value_name = "COUNT")]
@@ -134,6 +141,10 @@ impl Args {
 pub(super) async fn run(args: &Args, view: &Arc<View>) -> ExitCode {
     if args.node && args.cluster != Which::Local {
         out::note("error: --node needs --cluster local");
+        return ExitCode::from(USAGE);
+    }
+    if args.no_controllers && args.cluster != Which::Embedded {
+        out::note("error: --no-controllers needs --cluster embedded");
         return ExitCode::from(USAGE);
     }
     // Errors that need no cluster are reported before one is started.
@@ -224,7 +235,7 @@ impl Session {
         (mut worlds, world): (Worlds, World),
     ) -> Result<(), Failure> {
         let cluster = match args.cluster {
-            Which::Embedded => self.embedded(world, view).await?,
+            Which::Embedded => self.embedded(args, world, view).await?,
             Which::Local => self.local(args, view).await?,
             Which::Current => {
                 let server = super::connect::connect().await?;
@@ -262,7 +273,9 @@ impl Session {
             ..Config::default()
         };
         let mut packages = Packages::new(&args.packages, packages);
-        manage(&mut self.manager, &cluster, &packages, &config, view).await?;
+        if !args.packages.is_empty() {
+            manage(&mut self.manager, &cluster, &packages, &config, view).await?;
+        }
         let has_problems = self.manager.as_ref().is_some_and(|manager| !manager.problems.is_empty());
         let (applied, refused) = apply(&cluster, manifests, view).await;
         if args.until_ready {
@@ -281,8 +294,12 @@ impl Session {
     }
 
     /// Serves the embedded API and prints how to connect to it.
-    async fn embedded(&mut self, world: World, view: &View) -> Result<Cluster, Failure> {
-        let server = Server::new(clock::now);
+    async fn embedded(&mut self, args: &Args, world: World, view: &View) -> Result<Cluster, Failure> {
+        let server = if args.no_controllers {
+            Server::without_controllers(clock::now)
+        } else {
+            Server::new(clock::now)
+        };
         play(&server, world);
         let listener = Listener::bind(0, clock::now()).await?;
         let failed = |error: std::io::Error| format!("the kubeconfig cannot be written: {error}");

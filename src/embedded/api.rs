@@ -15,8 +15,10 @@ use crate::request::{Query, Request, Response, Route, segments};
 use crate::status::{Failure, Outcome};
 use crate::store::{Size, Store};
 use crate::versions::Converter;
-use crate::work::Controllers;
-use crate::{deletion, discovery, openapi, read, stored, strategy, subresources, write};
+use crate::work::{Active, Controllers};
+use crate::{
+    admission, deletion, discovery, gc, openapi, read, services, stored, strategy, subresources, write,
+};
 
 /// A Kubernetes API with its objects. It never reads a clock: the time is given.
 #[derive(Debug)]
@@ -43,6 +45,8 @@ pub struct Api {
     pub(crate) tokens: HashMap<String, Token>,
     /// The secret from which tokens follow; empty if nobody else can send requests.
     pub(crate) token_key: String,
+    /// The certificates that pods trust, as PEM.
+    pub(crate) root_ca: String,
 }
 
 impl Default for Api {
@@ -60,6 +64,7 @@ impl Default for Api {
             aggregated: 0,
             tokens: HashMap::new(),
             token_key: String::new(),
+            root_ca: "# The embedded API is not served with TLS.\n".to_owned(),
         }
     }
 }
@@ -72,6 +77,8 @@ pub(crate) struct Context<'a> {
     pub(crate) query: Query,
     pub(crate) request: &'a Request<'a>,
     pub(crate) now: String,
+    /// The exact time.
+    pub(crate) at: Timestamp,
     pub(crate) warnings: Vec<String>,
     /// The body, if a controller has sent it as a value.
     pub(crate) given: Option<Value>,
@@ -112,7 +119,7 @@ pub(crate) fn time(now: Timestamp) -> String {
 }
 
 impl Api {
-    /// An API with the namespaces and roles that every cluster has.
+    /// An API with what every cluster has: namespaces, roles, and the Service of the API server.
     pub fn new(now: Timestamp) -> Self {
         // Many APIs begin at one time, and making the roles takes longer than most that is done with them.
         static LAST: Mutex<Option<(Timestamp, Store, u64)>> = Mutex::new(None);
@@ -132,28 +139,50 @@ impl Api {
     fn fresh(now: Timestamp) -> Self {
         let mut api = Self::default();
         for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
-            let body = serde_json::json!({"metadata": {"name": name}}).to_string();
-            api.handle(
-                &Request {
-                    method: "POST",
-                    uri: "/api/v1/namespaces",
-                    content_type: "application/json",
-                    accept: "",
-                    user_agent: "kube-apiserver",
-                    user: &crate::User::default(),
-                    body: body.as_bytes(),
-                },
-                now,
-            );
+            let namespace = serde_json::json!({"metadata": {"name": name}});
+            api.write_as("kube-apiserver", "POST", "/api/v1/namespaces", namespace, now);
         }
         access::seed(&mut api, now);
+        services::seed(&mut api, now);
+        for class in admission::system_classes() {
+            let uri = "/apis/scheduling.k8s.io/v1/priorityclasses";
+            api.write_as("kube-apiserver", "POST", uri, class, now);
+        }
+        gc::accounts(&mut api, now);
         api
+    }
+
+    /// Creates or replaces an object on behalf of a part of the control plane.
+    pub(crate) fn write_as(&mut self, agent: &str, method: &str, uri: &str, object: Value, now: Timestamp) {
+        let request = Request {
+            method,
+            uri,
+            content_type: "application/json",
+            accept: "",
+            user_agent: agent,
+            user: &crate::User::default(),
+            body: b"",
+        };
+        self.handle_given(&request, Some(object), now);
+    }
+
+    /// Sets the certificates that pods trust, as PEM: each namespace has them in a `ConfigMap`.
+    pub fn set_root_ca(&mut self, pem: String, now: Timestamp) {
+        self.root_ca = pem;
+        gc::accounts(self, now);
     }
 
     /// An API whose only controllers are those of namespaces, CRDs and garbage: it has no node, and workloads get no pods.
     pub fn bare(now: Timestamp) -> Self {
         let mut api = Self::new(now);
-        api.controllers.is_bare = true;
+        api.controllers.active = Active::Bare;
+        api
+    }
+
+    /// An API as kube-apiserver is without kube-controller-manager: only CRDs are established and removed.
+    pub fn alone(now: Timestamp) -> Self {
+        let mut api = Self::new(now);
+        api.controllers.active = Active::Server;
         api
     }
 
@@ -174,6 +203,7 @@ impl Api {
             aggregated: self.aggregated,
             tokens: self.tokens.clone(),
             token_key: self.token_key.clone(),
+            root_ca: self.root_ca.clone(),
         }
     }
 
@@ -250,15 +280,17 @@ impl Api {
         {
             return Err(Failure::no_path());
         }
-        let mut context =
-            Context { kind, route, query, request, now: time(now), warnings: Vec::new(), given };
+        let warnings = Vec::new();
+        let mut context = Context { kind, route, query, request, now: time(now), at: now, warnings, given };
         context.warnings.extend(strategy::deprecation(&context.kind));
         let mut response = match self.dispatch(&mut context) {
             Ok(response) => response,
             Err(failure) => Response::json(failure.code, &failure.to_json()),
         };
-        if request.method != "GET" {
-            read::reduce(&context, &mut response);
+        if (request.method != "GET" || context.subresource() == "scale")
+            && let Err(failure) = read::transform(&context, &mut response)
+        {
+            response = Response::json(failure.code, &failure.to_json());
         }
         response.warnings.append(&mut context.warnings);
         Ok(response)
@@ -287,7 +319,7 @@ impl Api {
             return Err(Failure::not_allowed(&kind, verb));
         }
         match (verb, &*sub) {
-            ("get", "" | "status") => read::get(self, context),
+            ("get", "" | "status" | "resize") => read::get(self, context),
             ("list", _) => read::list(self, context),
             ("watch", _) => read::watch(self, context),
             ("create", "") if is_review(&kind) => {
@@ -296,8 +328,8 @@ impl Api {
             }
             ("create", "") => write::create(self, context),
             ("create", "token") => access::create_token(self, context),
-            ("update", "" | "status" | "finalize") => write::update(self, context),
-            ("patch", "" | "status" | "finalize") => write::patch(self, context),
+            ("update", "" | "status" | "finalize" | "resize") => write::update(self, context),
+            ("patch", "" | "status" | "finalize" | "resize") => write::patch(self, context),
             ("delete", "") => deletion::delete(self, context),
             ("deletecollection", "") => deletion::delete_collection(self, context),
             (_, "scale") => crate::scale::answer(self, context, verb),

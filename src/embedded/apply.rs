@@ -6,89 +6,125 @@ use serde_json::Value;
 
 use crate::api::{Api, Context};
 use crate::fields::manager::unchanged;
-use crate::fields::{Conflicts, Managed, Owner, check};
+use crate::fields::{Conflicts, Managed, Owner, Refused, check, joined};
+use crate::kinds::Kind;
 use crate::request::{Response, manager};
 use crate::status::{Failure, Outcome};
 use crate::stored::Live;
 use crate::write::{rules, save, store_new};
 use crate::{body, last_applied, meta, strategy};
 
+/// Fields that a manager applies.
+pub(crate) struct Config {
+    value: Value,
+    pub(crate) owner: Owner,
+    force: bool,
+}
+
+impl Config {
+    /// Reads the body of a request.
+    pub(crate) fn read(context: &mut Context<'_>) -> Outcome<Self> {
+        if context.query.get("fieldManager").is_none() {
+            let fault = crate::status::Fault::required("fieldManager", "is required for apply patch");
+            return Err(Failure::invalid("meta.k8s.io", "PatchOptions", "", &[fault]));
+        }
+        let value = body::apply_config(context)?;
+        let owner = Owner {
+            manager: manager(&context.query, context.request.user_agent),
+            is_apply: true,
+            version: context.kind.api_version().to_owned(),
+            subresource: context.subresource().to_owned(),
+        };
+        Ok(Self { value, owner, force: context.query.flag("force") })
+    }
+
+    /// The fields must be those of the kind.
+    pub(crate) fn check(&self, kind: &Kind) -> Outcome<()> {
+        let faults = check(kind.typed(), &self.value, false);
+        if faults.is_empty() {
+            return Ok(());
+        }
+        let place = format!("{}/{}", meta::text(&self.value, "namespace"), meta::text(&self.value, "name"));
+        let message = format!(
+            "failed to create typed patch object ({place}; {}/{}, Kind={}): {}",
+            kind.group,
+            kind.version,
+            kind.kind,
+            joined(&faults)
+        );
+        Err(Failure::plain(500, message))
+    }
+
+    /// Merges the fields into the live object. Both have no managers.
+    pub(crate) fn merge(
+        &self,
+        api: &Api,
+        (kind, now): (&Kind, &str),
+        old: &Value,
+        managed: &mut Managed,
+    ) -> Result<Value, Refused> {
+        let reset = strategy::reset_fields(kind, &self.owner.subresource);
+        let mut result = Ok(Value::Null);
+        rules(api, (kind, now), reset, |rules| {
+            result = managed.apply(old, &self.value, &self.owner, self.force, rules);
+            // What kubectl applied from the client is its own.
+            if let Err(Refused::Conflicts(conflicts)) = &result
+                && self.owner.manager == "kubectl"
+                && last_applied::allows(kind.typed(), old, conflicts)
+            {
+                result = managed.apply(old, &self.value, &self.owner, true, rules);
+            }
+        });
+        let mut merged = result?;
+        if self.owner.manager == "kubectl" {
+            last_applied::record(&mut merged, &self.value);
+        }
+        Ok(merged)
+    }
+}
+
 /// Server-side apply.
 pub(crate) fn apply(api: &mut Api, context: &mut Context<'_>) -> Outcome<Response> {
     let is_dry = context.query.is_dry_run()?;
     let kind = context.kind.clone();
-    if context.query.get("fieldManager").is_none() {
-        let fault = crate::status::Fault::required("fieldManager", "is required for apply patch");
-        return Err(Failure::invalid("meta.k8s.io", "PatchOptions", "", &[fault]));
+    if context.subresource() == "resize" {
+        let why = "server-side apply of pods/resize is not implemented here: send another kind of patch";
+        return Err(Failure::new(501, "NotImplemented", why));
     }
-    let config = body::apply_config(context)?;
+    let config = Config::read(context)?;
     let live = match Live::of(api, context) {
         Ok(live) => Some(live),
         Err(failure) if !context.subresource().is_empty() => return Err(failure),
         Err(_) => None,
     };
-    if live.is_none() && !meta::text(&config, "uid").is_empty() {
+    if live.is_none() && !meta::text(&config.value, "uid").is_empty() {
         let why = format!(
             "uid mismatch: the provided object specified uid {}, and no existing object was found",
-            meta::text(&config, "uid")
+            meta::text(&config.value, "uid")
         );
         return Err(Failure::conflict(&kind, context.name(), &why));
     }
-    let faults = check(kind.typed(), &config, false);
-    if !faults.is_empty() {
-        let place = format!("{}/{}", meta::text(&config, "namespace"), meta::text(&config, "name"));
-        let faults =
-            if let [one] = &faults[..] { one.clone() } else { format!("errors:\n  {}", faults.join("\n  ")) };
-        let message = format!(
-            "failed to create typed patch object ({place}; {}/{}, Kind={}): {faults}",
-            kind.group, kind.version, kind.kind
-        );
-        return Err(Failure::plain(500, message));
-    }
+    config.check(&kind)?;
     let old = live
         .as_ref()
         .map_or_else(|| Cow::Owned(body::empty(&kind)), |live| Cow::Borrowed(&live.parsed.value));
     let before = live.as_ref().map(|live| live.parsed.managed.clone()).unwrap_or_default();
-    let owner = Owner {
-        manager: manager(&context.query, context.request.user_agent),
-        is_apply: true,
-        version: kind.api_version().to_owned(),
-        subresource: context.subresource().to_owned(),
-    };
-    let force = context.query.flag("force");
-    let (now, reset) = (context.now.clone(), strategy::reset_fields(&kind, context.subresource()));
-    let merge = |managed: &mut Managed| -> Result<Value, Conflicts> {
-        let mut result = Ok(Value::Null);
-        rules(api, (&kind, &now), reset, |rules| {
-            result = managed.apply(&old, &config, &owner, force, rules);
-            // What kubectl applied from the client is its own.
-            if let Err(conflicts) = &result
-                && owner.manager == "kubectl"
-                && last_applied::allows(kind.typed(), &old, conflicts)
-            {
-                result = managed.apply(&old, &config, &owner, true, rules);
-            }
-        });
-        let mut merged = result?;
-        if owner.manager == "kubectl" {
-            last_applied::record(&mut merged, &config);
-        }
-        Ok(merged)
-    };
+    let now = context.now.clone();
+    let merge = |managed: &mut Managed| config.merge(api, (&kind, &now), &old, managed);
     let mut managed = before.clone();
-    let merged = merge(&mut managed).map_err(|conflicts| conflict_failure(&conflicts))?;
+    let merged = merge(&mut managed).map_err(failure)?;
     managed.sort();
     let is_unchanged = unchanged(&old, &merged);
     let is_same = is_unchanged && managed.same_but_times(&before);
     if let Some(live) = live.as_ref().filter(|_| is_same) {
-        let given = meta::text(&config, "resourceVersion");
+        let given = meta::text(&config.value, "resourceVersion");
         if !given.is_empty() && given != meta::text(&live.parsed.value, "resourceVersion") {
             return Err(Failure::modified(&kind, context.name()));
         }
         return Ok(live.answer(&kind).respond(200));
     }
     if !is_unchanged {
-        managed.touch(&owner, &now);
+        managed.touch(&config.owner, &now);
     }
     if let Some(custom) = kind.custom() {
         let faults = crate::crd::nulls(custom, context.subresource(), &merged);
@@ -109,6 +145,14 @@ pub(crate) fn apply(api: &mut Api, context: &mut Context<'_>) -> Outcome<Respons
             meta.remove("resourceVersion");
         }
         Ok(store_new(api, context, object, managed, is_dry)?.respond(201))
+    }
+}
+
+/// Why fields are not applied, as the API server says it.
+pub(crate) fn failure(refused: Refused) -> Box<Failure> {
+    match refused {
+        Refused::Conflicts(conflicts) => conflict_failure(&conflicts),
+        Refused::Unreadable(why) => Failure::plain(500, why),
     }
 }
 

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::api::Context;
 use crate::kinds::Kind;
+use crate::patching::Patch;
 use crate::status::{Failure, Fault, Outcome};
 use crate::{crd, decode, defaults};
 
@@ -82,11 +83,13 @@ pub(crate) fn read(context: &mut Context<'_>, body: &[u8]) -> Outcome<Value> {
             return Err(Failure::bad_request(cannot_be_handled(&kind, &why)));
         }
         if name != kind.kind {
-            let package =
-                if kind.group.is_empty() { "core" } else { kind.group.split('.').next().unwrap_or_default() };
             return Err(Failure::bad_request(format!(
-                "{name} in version {:?} cannot be handled as a {}: converting ({}.{name}) to ({package}.{}): unknown conversion",
-                kind.version, kind.kind, kind.version, kind.kind
+                "{name} in version {:?} cannot be handled as a {}: converting ({}.{name}) to ({}.{}): unknown conversion",
+                kind.version,
+                kind.kind,
+                kind.version,
+                kind.go_package(),
+                kind.kind
             )));
         }
     }
@@ -101,21 +104,59 @@ pub(crate) fn read(context: &mut Context<'_>, body: &[u8]) -> Outcome<Value> {
         let object = value["metadata"]["name"].as_str().unwrap_or_default();
         return Err(Failure::invalid(&kind.group, name, object, &[fault]));
     }
-    match validation(context)? {
-        Validation::Warn => context.warnings.extend(parsed.duplicates),
-        Validation::Strict if !parsed.duplicates.is_empty() => {
-            let why = format!("strict decoding error: {}", strictly(&parsed.duplicates));
-            return Err(Failure::bad_request(cannot_be_handled(&kind, &why)));
-        }
-        _ => {}
-    }
-    settle(context, value, None)
+    settle_strictly(context, value, parsed.duplicates, None)
 }
 
-/// A body as a value, and the keys that it has twice.
+/// A body as a value, and the fields that it has twice.
 struct Parsed {
     value: Value,
-    duplicates: Vec<String>,
+    duplicates: Vec<Stray>,
+}
+
+/// A field that strict reading refuses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Stray {
+    path: String,
+    what: What,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum What {
+    Unknown,
+    Duplicate,
+    /// A key that YAML has twice, with its message.
+    Key(String),
+    /// What is wrong with a field of a JSON patch.
+    Patch(&'static str),
+}
+
+impl Stray {
+    fn unknown(path: String) -> Self {
+        Self { path, what: What::Unknown }
+    }
+
+    fn message(&self) -> String {
+        match &self.what {
+            What::Unknown => format!("unknown field {:?}", self.path),
+            What::Duplicate => format!("duplicate field {:?}", self.path),
+            What::Key(message) => message.clone(),
+            What::Patch(what) => format!("json patch {what} field {:?}", self.path),
+        }
+    }
+
+    /// Where a body names the field.
+    fn position(&self, body: &str) -> usize {
+        let name = format!("{:?}", self.path.rsplit('.').next().unwrap_or_default());
+        let mut found = body.match_indices(&name);
+        let nth = usize::from(self.what == What::Duplicate);
+        found.nth(nth).map_or(usize::MAX, |(at, _)| at)
+    }
+
+    /// Whether the field is another one, or in it.
+    fn is_in(&self, other: &Self) -> bool {
+        let rest = self.path.strip_prefix(&*other.path);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+    }
 }
 
 /// Why a body cannot be read.
@@ -133,12 +174,42 @@ fn unreadable(kind: &Kind, why: &Unreadable) -> Box<Failure> {
     })
 }
 
-/// Duplicate keys as strict reading reports them.
-fn strictly(duplicates: &[String]) -> String {
-    if duplicates.iter().any(|text| text.starts_with("duplicate")) {
-        return duplicates.join(", ");
+/// Why strict reading refuses a body: YAML names all keys that are there twice in one error.
+fn refusal(strays: &[Stray]) -> String {
+    let (keys, fields): (Vec<&Stray>, Vec<&Stray>) =
+        strays.iter().partition(|stray| matches!(stray.what, What::Key(_)));
+    let text = |strays: &[&Stray], between: &str| {
+        strays.iter().map(|stray| stray.message()).collect::<Vec<_>>().join(between)
+    };
+    let mut parts = Vec::new();
+    if !keys.is_empty() {
+        parts.push(format!("yaml: unmarshal errors:\n  {}", text(&keys, "\n  ")));
     }
-    format!("yaml: unmarshal errors:\n  {}", duplicates.join("\n  "))
+    if !fields.is_empty() {
+        parts.push(text(&fields, ", "));
+    }
+    parts.join(", ")
+}
+
+/// The fields of a patch that strict reading refuses before it is applied.
+pub(crate) fn strays(patch: &Patch, body: &[u8]) -> Vec<Stray> {
+    let operations = match patch {
+        Patch::Merge(value) | Patch::Strategic(value) if keys(value) == colons(body) => return Vec::new(),
+        Patch::Merge(_) | Patch::Strategic(_) => return duplicate_fields(body),
+        Patch::Json(_) => serde_json::from_slice::<Value>(body).unwrap_or_default(),
+    };
+    let mut found = if keys(&operations) == colons(body) { Vec::new() } else { duplicate_fields(body) };
+    for stray in &mut found {
+        stray.what = What::Patch("duplicate");
+    }
+    for (at, operation) in operations.as_array().into_iter().flatten().enumerate() {
+        let known = ["op", "path", "from", "value"];
+        let fields = operation.as_object().into_iter().flatten();
+        for (name, _) in fields.filter(|(name, _)| !known.contains(&name.as_str())) {
+            found.push(Stray { path: format!("[{at}].{name}"), what: What::Patch("unknown") });
+        }
+    }
+    found
 }
 
 fn parse(body: &[u8], content_type: &str) -> Result<Parsed, Unreadable> {
@@ -175,13 +246,18 @@ fn colons(json: &[u8]) -> usize {
 }
 
 /// The fields that a body in JSON has twice. Its text is read as YAML, which keeps both.
-fn duplicate_fields(body: &[u8]) -> Vec<String> {
+fn duplicate_fields(body: &[u8]) -> Vec<Stray> {
     let source = Source::new("body", String::from_utf8_lossy(body));
     let options = Options { duplicate_keys: Duplicates::Keep, ..Options::default() };
     let documents = operetta_lang::yaml::parse(&source, &options).unwrap_or_default();
     let mut found = Vec::new();
     if let Some(document) = documents.first() {
-        twice(document, "", &mut |_, path| found.push(format!("duplicate field {path:?}")));
+        twice(document, "", &mut |_, path| {
+            let stray = Stray { path: path.to_owned(), what: What::Duplicate };
+            if !found.contains(&stray) {
+                found.push(stray);
+            }
+        });
     }
     found
 }
@@ -197,10 +273,11 @@ fn yaml(body: &[u8]) -> Result<Parsed, String> {
     let mut parsed = Parsed { value: Value::Null, duplicates: Vec::new() };
     if let Some(document) = documents.first() {
         parsed.value = document.to_json();
-        twice(document, "", &mut |key, _| {
+        twice(document, "", &mut |key, path| {
             let (line, _) = source.line_col(key.span.start);
             let name = key.as_str().unwrap_or_default();
-            parsed.duplicates.push(format!("line {line}: key {name:?} already set in map"));
+            let message = format!("line {line}: key {name:?} already set in map");
+            parsed.duplicates.push(Stray { path: path.to_owned(), what: What::Key(message) });
         });
     }
     Ok(parsed)
@@ -229,12 +306,19 @@ pub(crate) fn apply_config(context: &mut Context<'_>) -> Outcome<Value> {
         let (Unreadable::Json(why) | Unreadable::Yaml(why)) = why;
         Failure::bad_request(format!("error decoding YAML: error converting YAML to JSON: yaml: {why}"))
     })?;
+    let mut duplicates = parsed.duplicates;
+    if !duplicates.is_empty()
+        && let Ok(parsed) = yaml(context.request.body)
+    {
+        // An apply is always read as YAML.
+        duplicates = parsed.duplicates;
+    }
     match validation(context)? {
-        Validation::Warn => context.warnings.extend(parsed.duplicates),
-        Validation::Strict if !parsed.duplicates.is_empty() => {
+        Validation::Warn => context.warnings.extend(duplicates.iter().map(Stray::message)),
+        Validation::Strict if !duplicates.is_empty() => {
             return Err(Failure::bad_request(format!(
                 "error strict decoding YAML: error converting YAML to JSON: {}",
-                strictly(&parsed.duplicates)
+                refusal(&duplicates)
             )));
         }
         _ => {}
@@ -261,7 +345,17 @@ pub(crate) fn apply_config(context: &mut Context<'_>) -> Outcome<Value> {
 /// Reads an object into its type and sets its defaults. `patched` makes the object that a patch has changed once more.
 pub(crate) fn settle(
     context: &mut Context<'_>,
+    value: Value,
+    patched: Option<&dyn Fn() -> Value>,
+) -> Outcome<Value> {
+    settle_strictly(context, value, Vec::new(), patched)
+}
+
+/// Reads an object of which some fields are refused already.
+pub(crate) fn settle_strictly(
+    context: &mut Context<'_>,
     mut value: Value,
+    mut strays: Vec<Stray>,
     patched: Option<&dyn Fn() -> Value>,
 ) -> Outcome<Value> {
     let kind = context.kind.clone();
@@ -279,24 +373,31 @@ pub(crate) fn settle(
         }
         None => Failure::bad_request(cannot_be_handled(&kind, &why)),
     };
-    let mut unknown = read_into(&kind, &mut value).map_err(&refused)?;
-    if kind.custom().is_none() && !unknown.is_empty() {
-        // In the order of the body.
+    let unknown = read_into(&kind, &mut value).map_err(&refused)?;
+    let mut unknown: Vec<Stray> = unknown.into_iter().map(Stray::unknown).collect();
+    if validation == Validation::Ignore || strays.is_empty() && unknown.is_empty() {
+        return Ok(value);
+    }
+    if kind.custom().is_none() {
+        // What is in an unknown field is not looked at.
+        strays.retain(|stray| {
+            stray.what != What::Duplicate || !unknown.iter().any(|unknown| stray.is_in(unknown))
+        });
         let text = String::from_utf8_lossy(context.request.body);
-        unknown.sort_by_cached_key(|path| position(&text, path).unwrap_or(usize::MAX));
-    }
-    if !unknown.is_empty() && validation != Validation::Ignore {
-        if validation == Validation::Strict {
-            return Err(refused(format!("strict decoding error: {}", decode::strict_error(&unknown))));
+        unknown.sort_by_cached_key(|stray| stray.position(&text));
+        strays.append(&mut unknown);
+        // In the order of the body, if one reading finds all.
+        if patched.is_none() && !strays.iter().any(|stray| matches!(stray.what, What::Key(_))) {
+            strays.sort_by_cached_key(|stray| stray.position(&text));
         }
-        context.warnings.extend(unknown.iter().map(|path| format!("unknown field {path:?}")));
+    } else {
+        strays.append(&mut unknown);
     }
+    if validation == Validation::Strict {
+        return Err(refused(format!("strict decoding error: {}", refusal(&strays))));
+    }
+    context.warnings.extend(strays.iter().map(Stray::message));
     Ok(value)
-}
-
-/// Where a body names a field.
-fn position(text: &str, path: &str) -> Option<usize> {
-    text.find(&format!("{:?}", path.rsplit('.').next().unwrap_or_default()))
 }
 
 fn cannot_be_handled(kind: &Kind, why: &str) -> String {

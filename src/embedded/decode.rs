@@ -1,7 +1,7 @@
 //! What reading an object into its Go type does to it: unknown fields and empty values are dropped, fields that are always
 //! written get their zero value, and quantities and times their canonical form.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 
 use base64::Engine as _;
 use serde_json::{Map, Value};
@@ -319,14 +319,4 @@ fn is_zero(typed: Typed<'_>, value: &Value) -> bool {
             map.is_empty() || !typed.node().fields.is_empty() && map.iter().all(|(_, v)| v.is_null())
         }
     }
-}
-
-/// Joins the words of an error about unknown fields.
-pub(crate) fn strict_error(unknown: &[String]) -> String {
-    let mut text = String::new();
-    for (at, path) in unknown.iter().enumerate() {
-        let comma = if at > 0 { ", " } else { "" };
-        let _ = write!(text, "{comma}unknown field {path:?}");
-    }
-    text
 }

@@ -138,6 +138,7 @@ fn special(definition: &str, map: &mut Map<String, Value>) {
             }
         }
         "core.v1.ServiceSpec" => service(map),
+        "core.v1.Service" => balanced(map),
         "networking.v1.NetworkPolicySpec"
             if map.get("policyTypes").and_then(Value::as_array).is_none_or(Vec::is_empty) =>
         {
@@ -277,7 +278,8 @@ fn service(map: &mut Map<String, Value>) {
     }
     put(map, "type", "ClusterIP".into());
     let kind = map["type"].clone();
-    if kind == "NodePort" || kind == "LoadBalancer" {
+    let has_addresses = map.get("externalIPs").and_then(Value::as_array).is_some_and(|all| !all.is_empty());
+    if kind == "NodePort" || kind == "LoadBalancer" || kind == "ClusterIP" && has_addresses {
         put(map, "externalTrafficPolicy", "Cluster".into());
     }
     if kind == "LoadBalancer" {
@@ -285,6 +287,20 @@ fn service(map: &mut Map<String, Value>) {
     }
     if kind != "ExternalName" {
         put(map, "internalTrafficPolicy", "Cluster".into());
+    }
+}
+
+/// The addresses that a load balancer has given a Service are virtual ones.
+fn balanced(map: &mut Map<String, Value>) {
+    if map.get("spec").is_none_or(|spec| spec["type"] != "LoadBalancer") {
+        return;
+    }
+    let given = map.get_mut("status").and_then(|status| status.pointer_mut("/loadBalancer/ingress"));
+    let given = given.and_then(Value::as_array_mut).into_iter().flatten();
+    for entry in given.filter_map(Value::as_object_mut) {
+        if entry.get("ip").and_then(Value::as_str).is_some_and(|ip| !ip.is_empty()) {
+            put(entry, "ipMode", "VIP".into());
+        }
     }
 }
 

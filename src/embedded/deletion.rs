@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use crate::admission::{self, Write};
 use crate::api::{Api, Context};
 use crate::kinds::Kind;
-use crate::policy::{self, Write};
 use crate::request::{Query, Response};
 use crate::status::{Failure, Outcome, details};
 use crate::store::{Object, Parsed};
 use crate::stored::{Stored, store};
-use crate::{meta, strategy, versions};
+use crate::{meta, policy, strategy, versions};
 
 /// Deletes an object.
 pub(crate) fn delete(api: &mut Api, context: &mut Context<'_>) -> Outcome<Response> {
@@ -61,25 +61,21 @@ pub(crate) fn delete_collection(api: &mut Api, context: &mut Context<'_>) -> Out
     for (key, object) in found {
         admit_delete(api, context, &object, options.is_dry)?;
         let (last, _) = delete_one(api, &kind, &key, &object, &options, &context.now)?;
-        items.push(crate::read::item(&kind, last.value()));
+        items.push(last.value());
     }
-    list["items"] = items.into();
     list["metadata"]["resourceVersion"] = api.store.version().to_string().into();
-    Ok(Response::json(200, &list))
+    crate::read::list_of(context, items, list)
 }
 
-/// Refuses a deletion that a policy denies.
+/// Refuses a deletion that admission denies. Only policies deny deletions, and without them the object is not parsed for them.
 fn admit_delete(api: &mut Api, context: &mut Context<'_>, object: &Object, is_dry: bool) -> Outcome<()> {
     if !policy::exist(api) {
         return Ok(());
     }
-    let old = versions::read(&context.kind, object)?;
+    let live = versions::parsed(&context.kind, object)?;
     let name = context.name().to_owned();
-    policy::admit(
-        api,
-        context,
-        Write { operation: "DELETE", name: &name, object: &Value::Null, old: &old, is_dry },
-    )
+    let write = Write { operation: "DELETE", name: &name, new: None, live: Some(&live), is_dry };
+    admission::validate(api, context, &write)
 }
 
 /// The options of a deletion.

@@ -97,7 +97,7 @@ fn groups(api: &Api) -> Vec<Value> {
 }
 
 /// The order of versions: stable ones first, then the highest.
-fn priority(version: &str) -> (u8, u32, u32) {
+pub(crate) fn priority(version: &str) -> (u8, u32, u32) {
     let rest = version.strip_prefix('v').unwrap_or_default();
     let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
     let major = rest[..end].parse().unwrap_or(0);

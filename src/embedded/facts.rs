@@ -2,6 +2,9 @@
 
 use serde_json::{Value, json};
 
+/// The `ConfigMap` of each namespace with the certificates that pods trust.
+pub(crate) const ROOT_CA: &str = "kube-root-ca.crt";
+
 /// The key of an object in the store.
 pub(crate) fn key_of(object: &Value) -> String {
     format!("{}/{}", namespace(object), name(object))

@@ -1,74 +1,52 @@
 //! Controllers that every cluster has: namespaces and the garbage collector.
 
+mod namespaces;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::api::{Api, key};
 use crate::deletion::{self, DeleteOptions};
+use crate::facts::ROOT_CA;
 use crate::kinds::Kind;
 use crate::store::{Object, Place};
 use crate::{stored, versions, write};
 
+pub(crate) use namespaces::{due, terminate};
+
 type Stored = (Arc<Kind>, Arc<str>, Arc<Object>);
 
-/// All objects that `wanted` selects, with a kind of each.
-fn objects(api: &Api, wanted: impl Fn(&str, &Object) -> bool) -> Vec<Stored> {
-    let mut found = Vec::new();
-    for (resource, key, object) in api.store.all() {
-        if wanted(key, object)
-            && let Some(kind) = api.kinds.stored(resource)
-        {
-            found.push((kind.clone(), key.clone(), object.clone()));
-        }
-    }
-    found
-}
-
-/// Each namespace has a `ServiceAccount`.
-pub(crate) fn accounts(api: &mut Api, now: &str) {
-    let missing: Vec<String> = api
+/// Each namespace has a `ServiceAccount` and the certificates of the server.
+pub(crate) fn accounts(api: &mut Api, now: Timestamp) {
+    const AGENT: &str = "kube-controller-manager";
+    const DESCRIPTION: &str = "kubernetes.io/description";
+    let namespaces: Vec<String> = api
         .store
         .range("namespaces", "", None)
         .filter(|(_, object)| !object.is_deleting)
         .filter_map(|(key, _)| key.strip_prefix('/').map(str::to_owned))
-        .filter(|namespace| api.store.get("serviceaccounts", &key(namespace, "default")).is_none())
         .collect();
-    let Some(kind) = api.kinds.find("", "v1", "serviceaccounts").cloned() else { return };
-    for namespace in &missing {
-        let uid = api.uid();
-        let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default",
-            "namespace": namespace, "uid": uid, "creationTimestamp": now}});
-        stored::put(api, &kind, &key(namespace, "default"), account);
-    }
-}
-
-/// The content of a namespace is deleted before it is.
-pub(crate) fn namespaces(api: &mut Api, now: &str) {
-    let ending: Vec<(Arc<str>, Arc<Object>)> = api
-        .store
-        .range("namespaces", "", None)
-        .filter(|(_, object)| object.is_deleting)
-        .map(|(key, object)| (key.clone(), object.clone()))
-        .collect();
-    for (name, namespace) in ending {
-        let prefix = format!("{}/", name.trim_start_matches('/'));
-        let content = objects(api, |key, _| key.starts_with(&prefix));
-        for (kind, key, object) in content.iter().filter(|(_, _, object)| !object.is_deleting) {
-            let options = DeleteOptions::background(&object.uid);
-            let _ = deletion::delete_one(api, kind, key, object, &options, now);
+    let data = json!({"ca.crt": api.root_ca});
+    let text = format!("\"data\":{data}");
+    for namespace in &namespaces {
+        let path = format!("/api/v1/namespaces/{namespace}");
+        if api.store.get("serviceaccounts", &key(namespace, "default")).is_none() {
+            let account = json!({"metadata": {"name": "default"}});
+            api.write_as(AGENT, "POST", &format!("{path}/serviceaccounts"), account, now);
         }
-        let mut value = namespace.bare();
-        if content.is_empty() && value["spec"]["finalizers"].as_array().is_some_and(|list| !list.is_empty()) {
-            let finalizers = value["spec"]["finalizers"].as_array().cloned().unwrap_or_default();
-            let rest: Vec<Value> =
-                finalizers.into_iter().filter(|finalizer| finalizer != "kubernetes").collect();
-            value["spec"]["finalizers"] = rest.into();
-            if let Some(kind) = api.kinds.find("", "v1", "namespaces").cloned() {
-                stored::put(api, &kind, &name, value);
-            }
+        let known = api.store.get("configmaps", &key(namespace, ROOT_CA)).cloned();
+        if known.as_ref().is_some_and(|map| map.json.contains(&text) && map.json.contains(DESCRIPTION)) {
+            continue;
         }
+        let mut map = known.as_ref().map_or_else(|| json!({"metadata": {"name": ROOT_CA}}), |map| map.bare());
+        map["data"] = data.clone();
+        map["metadata"]["annotations"][DESCRIPTION] = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes clusters.".into();
+        let (method, name) =
+            if known.is_some() { ("PUT", format!("/{ROOT_CA}")) } else { ("POST", String::new()) };
+        api.write_as(AGENT, method, &format!("{path}/configmaps{name}"), map, now);
     }
 }
 
@@ -102,7 +80,7 @@ fn finish(api: &mut Api, place: &Place, now: &str) {
         for (kind, key, child) in below.iter().filter_map(|place| stored(api, place)).collect::<Vec<_>>() {
             let Ok(mut child) = versions::read(&kind, &child) else { continue };
             without_owners(&mut child, |uid| uid == &*object.uid);
-            write::put_as_collector(api, &kind, &key, child, now);
+            write::put_as_controller(api, &kind, &key, child, "", now);
         }
         release(api, &kind, &key, value, "orphan");
     } else if has_finalizer(&value, "foregroundDeletion") {
@@ -137,7 +115,7 @@ fn check_owners(api: &mut Api, place: &Place, now: &str) {
         if !gone.is_empty() {
             let Ok(mut value) = versions::read(&kind, &object) else { return };
             without_owners(&mut value, |uid| gone.iter().any(|gone| **gone == *uid));
-            write::put_as_collector(api, &kind, &key, value, now);
+            write::put_as_controller(api, &kind, &key, value, "", now);
         }
     } else if !object.is_deleting {
         let has_children = api.store.below(&object.uid).next().is_some();

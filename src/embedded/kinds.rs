@@ -91,6 +91,21 @@ impl Kind {
         }
     }
 
+    /// The package of its internal Go type, as messages name it.
+    pub(crate) fn go_package(&self) -> &str {
+        match (&self.source, &*self.group) {
+            (Source::Custom(_), _) => "unstructured",
+            (_, "" | "events.k8s.io") => "core",
+            (_, group) => group.split('.').next().unwrap_or_default(),
+        }
+    }
+
+    /// The Go type of its objects, as messages name it.
+    pub(crate) fn go_type(&self) -> String {
+        let name = if self.custom().is_some() { "Unstructured" } else { &*self.kind };
+        format!("*{}.{name}", self.go_package())
+    }
+
     pub(crate) fn allows(&self, verb: &str) -> bool {
         self.verbs.iter().any(|known| known == verb)
     }
@@ -104,6 +119,8 @@ impl Kind {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Kinds {
     all: Vec<Arc<Kind>>,
+    /// Versions of CRDs that are not served: managers of fields may still name them.
+    unserved: Vec<Arc<Kind>>,
 }
 
 /// The discovery documents of the built-in kinds.
@@ -170,6 +187,14 @@ impl Kinds {
         self.all.get(self.position(group, version, plural).ok()?)
     }
 
+    /// A version of a resource, whether it is served or not.
+    pub(crate) fn known(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Kind>> {
+        self.find(group, version, plural).or_else(|| {
+            let mut all = self.unserved.iter();
+            all.find(|kind| kind.group == group && kind.version == version && kind.plural == plural)
+        })
+    }
+
     /// Any version of the resource that is stored under this name.
     pub(crate) fn stored(&self, storage: &str) -> Option<&Arc<Kind>> {
         self.all.iter().find(|kind| kind.storage() == storage)
@@ -192,9 +217,16 @@ impl Kinds {
         }
     }
 
+    /// Adds a version that is not served.
+    pub(crate) fn insert_unserved(&mut self, kind: Kind) {
+        self.unserved.push(Arc::new(kind));
+    }
+
     /// Removes all versions of a resource.
     pub(crate) fn remove(&mut self, group: &str, plural: &str) {
-        self.all.retain(|kind| kind.group != group || kind.plural != plural);
+        let is_kept = |kind: &Arc<Kind>| kind.group != group || kind.plural != plural;
+        self.all.retain(is_kept);
+        self.unserved.retain(is_kept);
     }
 }
 

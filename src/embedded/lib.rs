@@ -7,6 +7,8 @@
 #![allow(clippy::unnecessary_box_returns)]
 
 mod access;
+mod admission;
+mod allocation;
 mod api;
 mod apply;
 mod autoscalers;

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::admission;
 use crate::api::{Api, Context};
 use crate::kinds::Kind;
 use crate::status::{Failure, Fault, Outcome};
@@ -10,6 +11,16 @@ use crate::store::Object;
 /// A text of the metadata; empty if it is absent.
 pub(crate) fn text<'a>(object: &'a Value, field: &str) -> &'a str {
     object["metadata"][field].as_str().unwrap_or_default()
+}
+
+/// The version of an object, or the one that a write expects; 0 if there is none.
+pub(crate) fn version(object: &Value) -> Outcome<u64> {
+    match text(object, "resourceVersion") {
+        "" => Ok(0),
+        text => text
+            .parse()
+            .map_err(|_| Failure::plain(500, format!("strconv.ParseUint: parsing {text:?}: invalid syntax"))),
+    }
 }
 
 /// Whether the object is being deleted and nothing holds it back.
@@ -35,15 +46,24 @@ pub(crate) fn check_path(context: &Context<'_>, object: &mut Value) -> Outcome<(
             context.name()
         )));
     }
-    if context.kind.namespaced {
-        let namespace = text(object, "namespace");
-        if namespace.is_empty() {
-            object["metadata"]["namespace"] = context.namespace().into();
-        } else if namespace != context.namespace() {
-            return Err(Failure::bad_request(
-                "the namespace of the provided object does not match the namespace sent on the request",
-            ));
+    settle_namespace(context, object)
+}
+
+/// An object has the namespace of the path. One of a kind without namespaces loses the one that it names.
+pub(crate) fn settle_namespace(context: &Context<'_>, object: &mut Value) -> Outcome<()> {
+    if !context.kind.namespaced {
+        if let Some(meta) = object["metadata"].as_object_mut() {
+            meta.remove("namespace");
         }
+        return Ok(());
+    }
+    let namespace = text(object, "namespace");
+    if namespace.is_empty() {
+        object["metadata"]["namespace"] = context.namespace().into();
+    } else if namespace != context.namespace() {
+        return Err(Failure::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
     }
     Ok(())
 }
@@ -68,9 +88,14 @@ pub(crate) fn carry_over(live: &Value, object: &mut Value) {
     meta.remove("selfLink");
 }
 
-/// Objects are created only in namespaces that exist and stay.
-pub(crate) fn admit_namespace(api: &Api, context: &Context<'_>, name: &str) -> Outcome<()> {
-    if !context.kind.namespaced {
+/// `NamespaceLifecycle`: objects are created only in namespaces that exist and stay.
+pub(crate) fn admit_namespace(
+    api: &mut Api,
+    context: &mut Context<'_>,
+    object: &mut Value,
+    old: &Value,
+) -> Outcome<()> {
+    if !context.kind.namespaced || !old.is_null() {
         return Ok(());
     }
     let namespace = context.namespace();
@@ -83,7 +108,7 @@ pub(crate) fn admit_namespace(api: &Api, context: &Context<'_>, name: &str) -> O
         let why =
             format!("unable to create new content in namespace {namespace} because it is being terminated");
         let cause = format!("namespace {namespace} is being terminated");
-        return Err(Failure::forbidden(&context.kind, name, &why).caused(vec![(
+        return Err(admission::forbidden(context, object, &why).caused(vec![(
             "NamespaceTerminating",
             cause,
             "metadata.namespace".to_owned(),
@@ -106,9 +131,6 @@ pub(crate) fn check(kind: &Kind, object: &Value) -> Vec<Fault> {
         faults.push(Fault::required("metadata.name", "name or generateName is required"));
     } else if let Some(why) = name_fault(kind, name) {
         faults.push(Fault::invalid("metadata.name", name, why));
-    }
-    if !kind.namespaced && !text(object, "namespace").is_empty() {
-        faults.push(Fault::forbidden("metadata.namespace", "not allowed on this type"));
     }
     for (key, value) in meta["labels"].as_object().into_iter().flatten() {
         if let Some(why) = label_key(key) {

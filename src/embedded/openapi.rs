@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 
 use crate::api::Api;
 use crate::kinds::Kind;
-use crate::openapi_v2::{self, Patched};
+use crate::openapi_v2::{self, Form};
 use crate::request::{Body, Response};
 use crate::schema;
 
@@ -21,17 +21,19 @@ pub(crate) fn answer(api: &Api, accept: &str, parts: &[&str]) -> Response {
     let parts: Vec<&str> = parts.iter().map(|part| part.split('?').next().unwrap_or_default()).collect();
     let unknown = || Response::plain(404, "404 page not found\n");
     match &parts[..] {
-        ["openapi", "v2"] if accept.contains(openapi_v2::ASKED) || accept.contains(openapi_v2::MEDIA) => {
-            let kinds = api.kinds.iter().map(|kind| Patched {
-                path: format!("{}/{{name}}", path(kind)),
-                group: &kind.group,
-                version: &kind.version,
-                kind: &kind.kind,
-            });
-            let body = Body::Bytes(openapi_v2::document(kinds).into());
+        ["openapi", "v2"] => {
+            let Some(form) = Form::of(accept) else { return Response::plain(406, "") };
+            let (mut schemas, mut paths) = (Map::new(), Map::new());
+            for (group, version) in versions(api) {
+                collect(api, (&group, &version), &mut schemas, &mut paths);
+            }
+            let document = openapi_v2::document(&schemas, &paths);
+            if form == Form::Json {
+                return Response::json(200, &document);
+            }
+            let body = Body::Bytes(openapi_v2::protobuf(&document).into());
             Response { content_type: openapi_v2::MEDIA, body, ..Response::plain(200, "") }
         }
-        ["openapi", "v2"] => Response::plain(406, &format!("only {} is served\n", openapi_v2::MEDIA)),
         ["openapi", "v3"] => {
             let mut paths = Map::new();
             for (group, version) in versions(api) {
@@ -98,8 +100,28 @@ fn custom_name(kind: &Kind) -> String {
 }
 
 fn document(api: &Api, group: &str, version: &str) -> Option<Response> {
-    let mut schemas = Map::new();
-    let mut paths = Map::new();
+    let (mut schemas, mut paths) = (Map::new(), Map::new());
+    collect(api, (group, version), &mut schemas, &mut paths);
+    if paths.is_empty() {
+        return None;
+    }
+    for schema in schemas.values_mut().filter_map(Value::as_object_mut) {
+        if schema.remove(openapi_v2::OWN).is_some() {
+            let number = if schema.contains_key("format") { "integer" } else { "number" };
+            schema.insert("oneOf".to_owned(), json!([{"type": number}, {"type": "string"}]));
+        }
+    }
+    let document = json!({"openapi": "3.0.0", "info": {"title": "Kubernetes", "version": "v1.36.3"}, "paths": paths, "components": {"schemas": schemas}});
+    Some(Response::json(200, &document))
+}
+
+/// Adds the schemas and the paths of a version.
+fn collect(
+    api: &Api,
+    (group, version): (&str, &str),
+    schemas: &mut Map<String, Value>,
+    paths: &mut Map<String, Value>,
+) {
     let mut open: Vec<String> = vec![
         "meta.v1.ObjectMeta".to_owned(),
         "meta.v1.DeleteOptions".to_owned(),
@@ -125,16 +147,20 @@ fn document(api: &Api, group: &str, version: &str) -> Option<Response> {
             }
         };
         let answer = json!({"200": {"description": "OK", "content": {"application/json": {"schema": {"$ref": format!("#/components/schemas/{name}")}}}}});
-        let operation = |action: &str| {
-            json!({"x-kubernetes-action": action, "x-kubernetes-group-version-kind": gvk, "responses": answer,
-            "parameters": [{"name": "dryRun", "in": "query", "schema": {"type": "string"}}, {"name": "fieldValidation", "in": "query", "schema": {"type": "string"}}]})
-        };
+        let parameters: Vec<Value> = ["dryRun", "fieldManager", "fieldValidation"]
+            .map(|name| json!({"name": name, "in": "query", "schema": {"type": "string"}}))
+            .into();
+        let operation = |action: &str| json!({"x-kubernetes-action": action, "x-kubernetes-group-version-kind": gvk, "responses": answer, "parameters": parameters});
+        let mut patch = operation("patch");
+        let strategic = kind.custom().is_none().then_some("application/strategic-merge-patch+json");
+        let patches =
+            ["application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json"];
+        for media in patches.into_iter().chain(strategic) {
+            patch["requestBody"]["content"][media] = json!({"schema": {"type": "object"}});
+        }
         let path = path(kind);
         paths.insert(path.clone(), json!({"get": operation("list"), "post": operation("post")}));
-        paths.insert(format!("{path}/{{name}}"), json!({"get": operation("get"), "put": operation("put"), "patch": operation("patch"), "delete": operation("delete")}));
-    }
-    if paths.is_empty() {
-        return None;
+        paths.insert(format!("{path}/{{name}}"), json!({"get": operation("get"), "put": operation("put"), "patch": patch, "delete": operation("delete")}));
     }
     while let Some(name) = open.pop() {
         if !schemas.contains_key(&full(&name))
@@ -143,8 +169,6 @@ fn document(api: &Api, group: &str, version: &str) -> Option<Response> {
             schemas.insert(full(&name), schema);
         }
     }
-    let document = json!({"openapi": "3.0.0", "info": {"title": "Kubernetes", "version": "v1.36.3"}, "paths": paths, "components": {"schemas": schemas}});
-    Some(Response::json(200, &document))
 }
 
 fn reference(name: &str) -> Value {
@@ -178,14 +202,15 @@ fn definition(name: &str, open: &mut Vec<String>) -> Option<Value> {
 fn expand(value: &mut Value, open: &mut Vec<String>) {
     match value {
         Value::Object(map) => {
-            if let Some(Value::String(name)) = map.remove("$ref") {
-                let Value::Object(whole) = reference(&name) else { return };
+            // A field may have this name, too.
+            if let Some(Value::String(name)) = map.get("$ref") {
+                let (name, Value::Object(whole)) = (name.clone(), reference(name)) else { return };
+                map.remove("$ref");
                 map.extend(whole);
                 open.push(name);
+                return;
             }
-            for (_, value) in map.iter_mut().filter(|(key, _)| *key != "allOf") {
-                expand(value, open);
-            }
+            map.values_mut().for_each(|value| expand(value, open));
         }
         Value::Array(items) => items.iter_mut().for_each(|item| expand(item, open)),
         _ => {}

@@ -1,9 +1,12 @@
-//! What admission does to pods, claims and Jobs.
+//! What the server does to new pods, claims, accounts and Jobs.
 
 use serde_json::{Value, json};
 
-use crate::api::Api;
+use crate::api::{Api, key};
+use crate::facts::{items, name, text};
+use crate::kinds::Kind;
 use crate::quantity;
+use crate::status::{Failure, Outcome};
 
 /// The class of service of a pod.
 pub(crate) fn qos(pod: &Value) -> &'static str {
@@ -29,68 +32,107 @@ pub(crate) fn qos(pod: &Value) -> &'static str {
     }
 }
 
-/// The account, tolerations and priority of a new pod.
-pub(crate) fn admit(api: &mut Api, pod: &mut Value) {
-    let suffix = api.suffix();
+/// Completes a new pod: the condition of one that waits for its gates, and selectors of pods that name the labels of this one.
+pub(crate) fn prepare(pod: &mut Value, now: &str) {
+    if !items(&pod["spec"]["schedulingGates"]).is_empty() {
+        pod["status"]["conditions"] = json!([{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
+            "message": "Scheduling is blocked due to non-empty scheduling gates", "lastProbeTime": null, "lastTransitionTime": now}]);
+    }
+    if pod["spec"]["topologySpreadConstraints"].is_null() && pod["spec"]["affinity"].is_null() {
+        return;
+    }
+    let labels = pod["metadata"]["labels"].clone();
     let spec = &mut pod["spec"];
-    if spec["serviceAccountName"].as_str().unwrap_or_default().is_empty() {
-        spec["serviceAccountName"] = "default".into();
-        spec["serviceAccount"] = "default".into();
-    }
-    if spec["automountServiceAccountToken"] != false {
-        mount_token(spec, &suffix);
-    }
-    let mut tolerations = spec["tolerations"].as_array().cloned().unwrap_or_default();
-    for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
-        let is_covered = |t: &Value| {
-            (t["key"] == *key || t["key"].is_null() && t["operator"] == "Exists")
-                && (t["effect"].is_null() || t["effect"] == "NoExecute")
-        };
-        if !tolerations.iter().any(is_covered) {
-            tolerations.push(
-                json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}),
-            );
+    for (list, term) in [
+        ("/topologySpreadConstraints", ""),
+        ("/affinity/podAffinity/requiredDuringSchedulingIgnoredDuringExecution", ""),
+        ("/affinity/podAffinity/preferredDuringSchedulingIgnoredDuringExecution", "/podAffinityTerm"),
+        ("/affinity/podAntiAffinity/requiredDuringSchedulingIgnoredDuringExecution", ""),
+        ("/affinity/podAntiAffinity/preferredDuringSchedulingIgnoredDuringExecution", "/podAffinityTerm"),
+    ] {
+        let terms = spec.pointer_mut(list).and_then(Value::as_array_mut).into_iter().flatten();
+        for term in terms.filter_map(|item| item.pointer_mut(term)) {
+            select_labels(term, &labels);
         }
-    }
-    spec["tolerations"] = tolerations.into();
-    if spec["priority"].is_null() {
-        spec["priority"] = 0.into();
-    }
-    if spec["preemptionPolicy"].is_null() {
-        spec["preemptionPolicy"] = "PreemptLowerPriority".into();
     }
 }
 
-fn mount_token(spec: &mut Value, suffix: &str) {
-    const PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-    let name = format!("kube-api-access-{suffix}");
-    let mut used = false;
-    for list in ["initContainers", "containers"] {
-        for container in spec[list].as_array_mut().into_iter().flatten() {
-            let mounts = container["volumeMounts"].as_array().cloned().unwrap_or_default();
-            if mounts.iter().any(|mount| mount["mountPath"] == PATH) {
-                continue;
-            }
-            let mount = json!({"name": name, "readOnly": true, "mountPath": PATH});
-            container["volumeMounts"] = mounts.into_iter().chain([mount]).collect::<Vec<_>>().into();
-            used = true;
-        }
-        if spec[list].is_null()
-            && let Some(map) = spec.as_object_mut()
-        {
-            map.remove(list);
-        }
-    }
-    if !used {
+/// Adds the labels that a term names by their keys to its selector.
+fn select_labels(term: &mut Value, labels: &Value) {
+    if !term["labelSelector"].is_object() {
         return;
     }
-    let volume = json!({"name": name, "projected": {"defaultMode": 420, "sources": [
-        {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
-        {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
-        {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}]}},
-    ]}});
-    let volumes = spec["volumes"].as_array().cloned().unwrap_or_default();
-    spec["volumes"] = volumes.into_iter().chain([volume]).collect::<Vec<_>>().into();
+    let mut expressions = items(&term["labelSelector"]["matchExpressions"]).to_vec();
+    let given = expressions.len();
+    for (field, operator) in [("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")] {
+        for key in items(&term[field]) {
+            if let Some(value) = labels.get(text(key)) {
+                expressions.push(json!({"key": key, "operator": operator, "values": [value]}));
+            }
+        }
+    }
+    if expressions.len() > given {
+        term["labelSelector"]["matchExpressions"] = expressions.into();
+    }
+}
+
+/// Sets both fields for the data source of a new claim. A source of another kind counts only as `dataSourceRef`.
+pub(crate) fn complete_sources(spec: &mut Value) {
+    let [old, mut new] = ["dataSource", "dataSourceRef"].map(|field| spec[field].clone());
+    if new.is_null() && !old.is_null() {
+        let is_known = match text(&old["kind"]) {
+            "PersistentVolumeClaim" => text(&old["apiGroup"]).is_empty(),
+            "VolumeSnapshot" => old["apiGroup"] == "snapshot.storage.k8s.io",
+            _ => false,
+        };
+        if is_known {
+            spec["dataSourceRef"] = old;
+        } else if let Some(spec) = spec.as_object_mut() {
+            spec.remove("dataSource");
+        }
+    } else if old.is_null() && !new.is_null() && text(&new["namespace"]).is_empty() {
+        if let Some(new) = new.as_object_mut() {
+            new.remove("namespace");
+        }
+        spec["dataSource"] = new;
+    }
+}
+
+/// Of the Secrets of an account, only names are kept.
+pub(crate) fn clean_secrets(account: &mut Value) {
+    for secret in account.get_mut("secrets").and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Some(fields) = secret.as_object_mut() {
+            fields.retain(|name, _| name == "name");
+        }
+    }
+}
+
+/// A pod on a node cannot ask for more than the node has.
+pub(crate) fn admit_resize(api: &Api, kind: &Kind, live: &Value, pod: &Value) -> Outcome<()> {
+    let node_name = text(&pod["spec"]["nodeName"]);
+    if node_name.is_empty() || live["spec"] == pod["spec"] {
+        return Ok(());
+    }
+    let Some(node) = api.store.get("nodes", &key("", node_name)).map(|node| node.bare()) else {
+        return Err(Failure::forbidden(kind, name(pod), &format!("node {node_name:?} not found")));
+    };
+    let mut missing = Vec::new();
+    for (resource, unit) in [("cpu", 1_000_000), ("memory", 1_000_000_000)] {
+        let in_units = |value: &Value| (quantity::nanos(text(value)).unwrap_or(0) + unit - 1) / unit;
+        let of = |container: &Value| in_units(&container["resources"]["requests"][resource]);
+        let sum: i128 = items(&pod["spec"]["containers"]).iter().map(of).sum();
+        let first = items(&pod["spec"]["initContainers"]).iter().map(of).max().unwrap_or(0);
+        let (wanted, has) = (sum.max(first), in_units(&node["status"]["allocatable"][resource]));
+        if wanted > has {
+            missing.push(format!("{resource}, requested: {wanted}, allocatable: {has}"));
+        }
+    }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let why = format!("node didn't have enough allocatable resources: {}", missing.join("; "));
+    let failure = Failure::forbidden(kind, name(pod), &why);
+    Err(failure.caused(vec![("NodeCapacity", String::new(), String::new())]))
 }
 
 /// Ports that several containers of a pod declare.
@@ -109,24 +151,6 @@ pub(crate) fn duplicate_ports(path: &str, spec: &Value) -> Vec<String> {
         }
     }
     found
-}
-
-/// The default class of a claim.
-pub(crate) fn admit_claim(api: &Api, claim: &mut Value) {
-    if !claim["spec"]["storageClassName"].is_null() {
-        return;
-    }
-    let is_default = |value: &Value| {
-        value["metadata"]["annotations"]["storageclass.kubernetes.io/is-default-class"] == "true"
-    };
-    let class = api
-        .store
-        .range("storageclasses.storage.k8s.io", "", None)
-        .map(|(_, object)| object.bare())
-        .find(is_default);
-    if let Some(class) = class {
-        claim["spec"]["storageClassName"] = class["metadata"]["name"].clone();
-    }
 }
 
 /// The selector of a Job, and the labels of its pods.

@@ -145,6 +145,11 @@ pub trait Programs: Debug + Send {
     /// What a container has printed.
     fn log(&mut self, pod: &Value, container: &str, objects: &dyn Objects) -> String;
 
+    /// The address, an IP or a host name, that a load balancer gives a Service.
+    fn address(&mut self, _service: &Value, _objects: &dyn Objects, _now: Timestamp) -> Option<String> {
+        None
+    }
+
     /// Answers a request; the error says why no server answers.
     ///
     /// # Errors

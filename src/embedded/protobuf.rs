@@ -17,6 +17,15 @@ const MAGIC: &[u8] = b"k8s\0";
 /// How deep messages may be nested.
 const DEPTH: usize = 64;
 
+/// The definition of a schema in a CRD.
+const SCHEMA: &str = "apiextensions.v1.JSONSchemaProps";
+/// Definitions that are written as the one of their fields that is set.
+const ONE_OF: [&str; 3] = [
+    "apiextensions.v1.JSONSchemaPropsOrArray",
+    "apiextensions.v1.JSONSchemaPropsOrStringArray",
+    "apiextensions.v1.JSONSchemaPropsOrBool",
+];
+
 /// The name and the shape of each field, by its number.
 type Fields = Vec<(u32, &'static str, &'static str)>;
 
@@ -160,7 +169,10 @@ fn value(shape: &str, wire: &Wire<'_>, depth: usize) -> Option<Value> {
     let fields: &[(u32, &str, &str)] = match (shape, wire) {
         ("int", Wire::Number(number)) => return Some(number.cast_signed().into()),
         ("bool", Wire::Number(number)) => return Some((*number != 0).into()),
-        ("float", Wire::Number(number)) => return Some(f64::from_bits(*number).into()),
+        // A whole number has no fraction in JSON.
+        ("float", Wire::Number(number)) => {
+            return serde_json::from_str(&f64::from_bits(*number).to_string()).ok();
+        }
         ("string", Wire::Bytes(bytes)) => return Some(String::from_utf8_lossy(bytes).into()),
         ("bytes", Wire::Bytes(bytes)) => return Some(STANDARD.encode(bytes).into()),
         ("time", _) => &[(1, "seconds", "int"), (2, "nanos", "int")],
@@ -168,6 +180,11 @@ fn value(shape: &str, wire: &Wire<'_>, depth: usize) -> Option<Value> {
         ("either", _) => &[(1, "type", "int"), (2, "number", "int"), (3, "text", "string")],
         ("quantity" | "raw", _) => &[(1, "text", "string")],
         ("words", _) => &[(1, "words", "[string")],
+        (name, _) if name == ONE_OF[0] => {
+            &[(1, "schema", SCHEMA), (2, "list", "[apiextensions.v1.JSONSchemaProps")]
+        }
+        (name, _) if name == ONE_OF[1] => &[(1, "schema", SCHEMA), (2, "list", "[string")],
+        (name, _) if name == ONE_OF[2] => &[(1, "allows", "bool"), (2, "schema", SCHEMA)],
         (name, _) => definitions().fields.get(name)?,
     };
     let Wire::Bytes(bytes) = wire else { return None };
@@ -185,8 +202,15 @@ fn value(shape: &str, wire: &Wire<'_>, depth: usize) -> Option<Value> {
         "quantity" => take("text"),
         "either" if take("type") == 1 => take("text"),
         "either" => take("number").as_i64().unwrap_or(0).into(),
-        "raw" => serde_json::from_str(take("text").as_str().unwrap_or("null")).ok()?,
+        "raw" => match take("text").as_str().unwrap_or_default() {
+            "" => Value::Null,
+            text => serde_json::from_str(text).ok()?,
+        },
         "words" => take("words").as_array().cloned().unwrap_or_default().into(),
+        name if ONE_OF.contains(&name) => {
+            let set = ["list", "schema", "allows"].into_iter().map(take).find(|value| !value.is_null());
+            set.unwrap_or_default()
+        }
         _ => found.into(),
     })
 }
@@ -220,6 +244,50 @@ mod tests {
         // The source of a volume is written apart, and its fields are those of the volume.
         let volume = read("core.v1.Volume", b"\x0a\x01v\x12\x02\x12\0");
         assert_eq!(volume, json!({"name": "v", "emptyDir": {}}));
+    }
+
+    #[test]
+    fn schemas_of_crds_keep_everything() {
+        let read = |bytes: &[u8]| value(SCHEMA, &Wire::Bytes(bytes), DEPTH).unwrap();
+        let text = json!({"type": "string"});
+        assert_eq!(read(b"\xc2\x01\x0a\x0a\x08\x2a\x06string"), json!({"items": text}));
+        assert_eq!(
+            read(b"\xc2\x01\x14\x12\x08\x2a\x06string\x12\x08\x2a\x06string"),
+            json!({"items": [text, text]})
+        );
+        assert_eq!(read(b"\xf2\x01\x02\x08\x01"), json!({"additionalProperties": true}));
+        assert_eq!(read(b"\xf2\x01\x02\x08\0"), json!({"additionalProperties": false}));
+        assert_eq!(
+            read(b"\xf2\x01\x0c\x08\x01\x12\x08\x2a\x06string"),
+            json!({"additionalProperties": text})
+        );
+        assert_eq!(
+            read(b"\x82\x02\x0a\x0a\x01a\x12\x05\x12\x03b,c"),
+            json!({"dependencies": {"a": ["b,c"]}})
+        );
+        assert_eq!(read(b"\x42\x06\x0a\x04true"), json!({"default": true}));
+        assert_eq!(read(b"\x42\0"), json!({"default": null}));
+        // 10 and 0.5.
+        assert_eq!(
+            read(b"\x49\0\0\0\0\0\0\x24\x40\x59\0\0\0\0\0\0\xe0\x3f"),
+            json!({"maximum": 10, "minimum": 0.5})
+        );
+    }
+
+    #[test]
+    fn every_field_has_a_shape_that_keeps_its_value() {
+        let all = definitions();
+        for (definition, fields) in &all.fields {
+            for (_, name, shape) in fields {
+                let shape = shape.trim_start_matches(['[', '{']);
+                let is_lost = all.fields.get(shape).is_some_and(Vec::is_empty) && !ONE_OF.contains(&shape);
+                // The subresource `status` of a CRD has no fields.
+                assert!(
+                    !is_lost || shape == "apiextensions.v1.CustomResourceSubresourceStatus",
+                    "{definition}.{name}: {shape}"
+                );
+            }
+        }
     }
 
     #[test]

@@ -1,5 +1,8 @@
 //! Quantities in the form in which the API server writes them.
 
+use std::fmt;
+use std::ops::AddAssign;
+
 /// The decimal suffixes, by the power of ten.
 const DECIMAL: [(&str, i32); 10] =
     [("n", -9), ("u", -6), ("m", -3), ("", 0), ("k", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15), ("E", 18)];
@@ -93,6 +96,68 @@ pub(crate) fn nanos(text: &str) -> Option<i128> {
     number.checked_mul(10i128.checked_pow(u32::try_from(exponent + 9).ok()?)?)
 }
 
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Notation {
+    #[default]
+    Decimal,
+    Binary,
+    Scientific,
+}
+
+/// A quantity for arithmetic. A sum has the notation of its first part that is not zero.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Quantity {
+    /// The value in billionths.
+    pub(crate) nanos: i128,
+    notation: Notation,
+}
+
+impl Quantity {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let canonical = canonical(text)?;
+        let notation = if canonical.ends_with('i') {
+            Notation::Binary
+        } else if canonical.contains('e') {
+            Notation::Scientific
+        } else {
+            Notation::Decimal
+        };
+        Some(Self { nanos: nanos(&canonical)?, notation })
+    }
+
+    /// A number of objects.
+    pub(crate) fn count(number: usize) -> Self {
+        let nanos = i128::try_from(number).unwrap_or(0).saturating_mul(1_000_000_000);
+        Self { nanos, notation: Notation::Decimal }
+    }
+
+    pub(crate) fn is_zero(self) -> bool {
+        self.nanos == 0
+    }
+}
+
+impl AddAssign for Quantity {
+    fn add_assign(&mut self, other: Self) {
+        if self.is_zero() {
+            self.notation = other.notation;
+        }
+        self.nanos = self.nanos.saturating_add(other.nanos);
+    }
+}
+
+impl fmt::Display for Quantity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sign = if self.nanos < 0 { "-" } else { "" };
+        let digits = self.nanos.unsigned_abs().to_string();
+        let in_tens = |scientific| decimal(sign, &digits, -9, scientific);
+        f.write_str(&match self.notation {
+            Notation::Binary => binary(sign, &digits, 9, 0).unwrap_or_else(|| in_tens(false)),
+            Notation::Decimal => in_tens(false),
+            Notation::Scientific => in_tens(true),
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -121,5 +186,27 @@ mod tests {
             assert_eq!(canonical(text), None, "{text}");
         }
         assert!(nanos("1Ki") > nanos("1k") && nanos("500m") == nanos("0.5"));
+    }
+
+    #[test]
+    fn sums_keep_the_notation_of_their_first_part() {
+        let cases: [(&[&str], &str); 8] = [
+            (&["512Mi", "512Mi"], "1Gi"),
+            (&["1Gi", "1M"], "1074741824"),
+            (&["500", "1Ki"], "1524"),
+            (&["0", "1Ki", "1Ki"], "2Ki"),
+            (&["250m", "0.75"], "1"),
+            (&["1e3", "1e3"], "2e3"),
+            (&["100m", "0"], "100m"),
+            (&["0"], "0"),
+        ];
+        for (parts, wanted) in cases {
+            let mut sum = Quantity::default();
+            for part in parts {
+                sum += Quantity::parse(part).unwrap();
+            }
+            assert_eq!(sum.to_string(), wanted, "{parts:?}");
+        }
+        assert_eq!(Quantity::count(3).to_string(), "3");
     }
 }

@@ -20,6 +20,8 @@ use crate::{meta, table, versions};
 pub(crate) enum Form {
     Whole,
     Metadata,
+    /// The metadata of the items of a list.
+    MetadataList,
     Table,
 }
 
@@ -30,8 +32,11 @@ impl Form {
             if has("as=Table") {
                 return Self::Table;
             }
-            if has("as=PartialObjectMetadata") || has("as=PartialObjectMetadataList") {
+            if has("as=PartialObjectMetadata") {
                 return Self::Metadata;
+            }
+            if has("as=PartialObjectMetadataList") {
+                return Self::MetadataList;
             }
             if part.trim().starts_with("application/json") || part.trim() == "*/*" {
                 return Self::Whole;
@@ -47,17 +52,41 @@ pub(crate) fn get(api: &mut Api, context: &mut Context<'_>) -> Outcome<Response>
     let object = api.store.get(kind.storage(), &context.key());
     let object = object.ok_or_else(|| Failure::not_found(&kind, context.name()))?;
     too_new(api, context)?;
-    match Form::of(context.request.accept) {
-        Form::Whole if versions::is_current(&kind, object) => Ok(Response::text(200, object.json.clone())),
-        Form::Whole => Ok(Response::json(200, &versions::read(&kind, object)?)),
-        Form::Metadata => Ok(Response::json(200, &meta::partial(&versions::read(&kind, object)?))),
+    if Form::of(context.request.accept) == Form::Whole && versions::is_current(&kind, object) {
+        return Ok(Response::text(200, object.json.clone()));
+    }
+    Ok(Response::json(200, &formed(context, versions::read(&kind, object)?)?))
+}
+
+/// An object in the form that is asked for.
+fn formed(context: &Context<'_>, value: Value) -> Outcome<Value> {
+    Ok(match Form::of(context.request.accept) {
+        Form::Whole => value,
+        Form::Metadata => meta::partial(&value),
+        Form::MetadataList => return Err(no_list(&context.kind)),
         Form::Table => {
-            let value = versions::read(&kind, object)?;
-            let version = value["metadata"]["resourceVersion"].clone();
-            let mut table = table::table(&kind, &[value], &context.query, &context.now, true);
-            table["metadata"] = json!({"resourceVersion": version});
-            Ok(Response::json(200, &table))
+            check_table(context)?;
+            table::single(&context.kind, value, &context.query, &context.now, true)
         }
+    })
+}
+
+/// The refusal of an object in the form of a list.
+pub(crate) fn no_list(kind: &Kind) -> Box<Failure> {
+    let why = format!(
+        "you requested PartialObjectMetadataList, but the requested object is not a list ({})",
+        kind.go_type()
+    );
+    Failure::new(406, "NotAcceptable", why)
+}
+
+/// The options of a table must be known.
+pub(crate) fn check_table(context: &Context<'_>) -> Outcome<()> {
+    match context.query.get("includeObject") {
+        None | Some("None" | "Metadata" | "Object") => Ok(()),
+        Some(other) => Err(Failure::bad_request(format!(
+            "Unable to convert to Table as requested: includeObject: Invalid value: {other:?}: must be 'Metadata', 'Object', 'None', or empty"
+        ))),
     }
 }
 
@@ -192,7 +221,7 @@ fn read_token(api: &Api, token: &str) -> Outcome<(u64, String)> {
 }
 
 /// An item of a list: those of built-in kinds do not repeat their kind.
-pub(crate) fn item(kind: &Kind, mut value: Value) -> Value {
+fn item(kind: &Kind, mut value: Value) -> Value {
     if let Some(map) = value.as_object_mut().filter(|_| kind.custom().is_none()) {
         map.remove("kind");
         map.remove("apiVersion");
@@ -230,22 +259,18 @@ pub(crate) fn list(api: &mut Api, context: &mut Context<'_>) -> Outcome<Response
     let kind = context.kind.clone();
     let (found, mut list) = select(api, context)?;
     let form = Form::of(context.request.accept);
-    if form == Form::Table {
+    if matches!(form, Form::Table | Form::Metadata) {
         let values: Outcome<Vec<Value>> =
             found.iter().map(|(_, object)| versions::read(&kind, object)).collect();
-        let meta = list["metadata"].take();
-        list = table::table(&kind, &values?, &context.query, &context.now, true);
-        list["metadata"] = meta;
-        return Ok(Response::json(200, &list));
+        return list_of(context, values?, list);
     }
     let text = if form == Form::Whole { item_text } else { partial_text };
-    if form == Form::Metadata {
-        list["kind"] = "PartialObjectMetadataList".into();
-        list["apiVersion"] = "meta.k8s.io/v1".into();
+    if form == Form::MetadataList {
+        name_metadata_list(&mut list);
     }
     let items: Outcome<Vec<String>> = found.iter().map(|(_, object)| text(&kind, object)).collect();
     // A server does not begin such a list before it has an item.
-    let is_null = form == Form::Metadata && found.is_empty();
+    let is_null = form == Form::MetadataList && found.is_empty();
     let items = if is_null { "null".to_owned() } else { format!("[{}]", items?.join(",")) };
     let text = format!(
         "{{\"apiVersion\":{},\"items\":{},\"kind\":{},\"metadata\":{}}}",
@@ -254,17 +279,53 @@ pub(crate) fn list(api: &mut Api, context: &mut Context<'_>) -> Outcome<Response
     Ok(Response::text(200, text.into()))
 }
 
-/// Reduces the answer to a write to its metadata, if only that is asked for.
-pub(crate) fn reduce(context: &Context<'_>, response: &mut Response) {
-    if response.code >= 300 || Form::of(context.request.accept) != Form::Metadata {
-        return;
+fn name_metadata_list(list: &mut Value) {
+    list["kind"] = "PartialObjectMetadataList".into();
+    list["apiVersion"] = "meta.k8s.io/v1".into();
+}
+
+/// Objects as a list in the form that is asked for.
+pub(crate) fn list_of(context: &Context<'_>, values: Vec<Value>, mut list: Value) -> Outcome<Response> {
+    let kind = &context.kind;
+    match Form::of(context.request.accept) {
+        Form::Whole => {
+            list["items"] = values.into_iter().map(|value| item(kind, value)).collect::<Vec<_>>().into();
+        }
+        Form::MetadataList => {
+            name_metadata_list(&mut list);
+            let items: Vec<Value> = values.iter().map(meta::partial).collect();
+            list["items"] = if items.is_empty() { Value::Null } else { items.into() };
+        }
+        Form::Metadata => {
+            let why = format!(
+                "you requested PartialObjectMetadata, but the requested object is a list ({}List)",
+                kind.go_type()
+            );
+            return Err(Failure::new(406, "NotAcceptable", why));
+        }
+        Form::Table => {
+            check_table(context)?;
+            let meta = list["metadata"].take();
+            list = table::table(kind, &values, &context.query, &context.now, true);
+            list["metadata"] = meta;
+        }
+    }
+    Ok(Response::json(200, &list))
+}
+
+/// Gives the answer with one object the form that is asked for. A status keeps its own.
+pub(crate) fn transform(context: &Context<'_>, response: &mut Response) -> Outcome<()> {
+    if response.code >= 300 || Form::of(context.request.accept) == Form::Whole {
+        return Ok(());
     }
     if let Body::Text(text) = &response.body
         && let Ok(value) = serde_json::from_str::<Value>(text)
-        && value["kind"] == *context.kind.kind
+        && (value["kind"] == *context.kind.kind || value["kind"] == "Scale")
     {
-        response.body = Body::Text(meta::partial(&value).to_string().into());
+        let value = formed(context, value)?;
+        response.body = Body::Text(printed(&value).into());
     }
+    Ok(())
 }
 
 /// Opens a watch.

@@ -1,5 +1,9 @@
 //! The cells of tables for kinds that only people look at, and the words that cells consist of.
 
+pub(crate) mod pod;
+
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -8,7 +12,11 @@ pub(crate) fn age(time: &Value, now: Timestamp) -> String {
     let Some(then) = time.as_str().and_then(|text| text.parse::<Timestamp>().ok()) else {
         return "<unknown>".to_owned();
     };
-    let seconds = now.as_second() - then.as_second();
+    human(now.as_second() - then.as_second())
+}
+
+/// A time in seconds, as kubectl prints it.
+fn human(seconds: i64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     let two = |a: i64, b: i64, units: (&str, &str)| {
         if b == 0 { format!("{a}{}", units.0) } else { format!("{a}{}{b}{}", units.0, units.1) }
@@ -92,13 +100,32 @@ pub(crate) fn modes(value: &Value) -> String {
     modes.collect::<Vec<_>>().join(",")
 }
 
+/// The addresses that a load balancer has given.
+pub(crate) fn balanced(status: &Value) -> Vec<String> {
+    let given = list(&status["loadBalancer"]["ingress"]).iter();
+    let addresses = given.map(|entry| match text(&entry["ip"]) {
+        ip if ip.is_empty() => text(&entry["hostname"]),
+        ip => ip,
+    });
+    addresses.filter(|address| !address.is_empty()).collect::<BTreeSet<String>>().into_iter().collect()
+}
+
+/// The phase of a volume or claim.
+pub(crate) fn phase(object: &Value) -> Value {
+    if object["metadata"]["deletionTimestamp"].is_null() {
+        text(&object["status"]["phase"]).into()
+    } else {
+        "Terminating".into()
+    }
+}
+
 /// At most three texts, and how many more there are.
 fn some(all: &[String], separator: &str) -> String {
     let shown = all.get(..3).unwrap_or(all).join(separator);
     if all.len() > 3 { format!("{shown} + {} more...", all.len() - 3) } else { shown }
 }
 
-fn or(value: &Value, other: &str) -> Value {
+pub(crate) fn or(value: &Value, other: &str) -> Value {
     if text(value).is_empty() { other.into() } else { value.clone() }
 }
 
@@ -121,10 +148,10 @@ pub(crate) fn cells(resource: &str, object: &Value, now: Timestamp) -> Vec<Value
                 text(&spec["capacity"]["storage"]).into(),
                 modes(&spec["accessModes"]).into(),
                 spec["persistentVolumeReclaimPolicy"].clone(),
-                text(&status["phase"]).into(),
+                phase(object),
                 claim.into(),
                 text(&spec["storageClassName"]).into(),
-                "<unset>".into(),
+                or(&spec["volumeAttributesClassName"], "<unset>"),
                 text(&status["reason"]).into(),
                 old,
                 spec["volumeMode"].clone(),
@@ -141,7 +168,7 @@ pub(crate) fn cells(resource: &str, object: &Value, now: Timestamp) -> Vec<Value
         "resourcequotas" => {
             let used = |is_limit: bool| -> Value {
                 let all = status["hard"].as_object().into_iter().flatten();
-                let all = all.filter(|(key, _)| key.starts_with("limits") == is_limit);
+                let all = all.filter(|(key, _)| key.starts_with("limits.") == is_limit);
                 let all = all.map(|(key, hard)| {
                     let used = status["used"].get(key).map_or_else(|| "0".to_owned(), text);
                     format!("{key}: {used}/{}", text(hard))
@@ -172,6 +199,8 @@ pub(crate) fn cells(resource: &str, object: &Value, now: Timestamp) -> Vec<Value
             object["preemptionPolicy"].clone(),
         ],
         "ingressclasses.networking.k8s.io" => {
+            let is_default = meta["annotations"]["ingressclass.kubernetes.io/is-default-class"] == "true";
+            let name = if is_default { format!("{} (default)", text(&name)).into() } else { name };
             let of = &spec["parameters"];
             let parameters = match (of.is_null(), of["apiGroup"].as_str()) {
                 (true, _) => "<none>".to_owned(),
@@ -181,7 +210,11 @@ pub(crate) fn cells(resource: &str, object: &Value, now: Timestamp) -> Vec<Value
             vec![name, spec["controller"].clone(), parameters.into(), old]
         }
         "endpointslices.discovery.k8s.io" => {
-            let ports: Vec<String> = list(&object["ports"]).iter().map(|port| text(&port["port"])).collect();
+            let port = |port: &Value| match &port["port"] {
+                Value::Null => text(&or(&port["name"], "*")),
+                number => text(number),
+            };
+            let ports: Vec<String> = list(&object["ports"]).iter().map(port).collect();
             let addresses = list(&object["endpoints"]).iter().flat_map(|end| list(&end["addresses"]));
             let addresses: Vec<String> = addresses.map(text).collect();
             let shown = |all: &[String]| -> Value {
@@ -192,9 +225,13 @@ pub(crate) fn cells(resource: &str, object: &Value, now: Timestamp) -> Vec<Value
         "endpoints" => {
             let mut all = Vec::new();
             for subset in list(&object["subsets"]) {
-                for port in list(&subset["ports"]) {
-                    let addresses = list(&subset["addresses"]).iter().map(|address| text(&address["ip"]));
-                    all.extend(addresses.map(|address| format!("{address}:{}", port["port"])));
+                let addresses = || list(&subset["addresses"]).iter().map(|address| text(&address["ip"]));
+                let ports = list(&subset["ports"]);
+                if ports.is_empty() {
+                    all.extend(addresses());
+                }
+                for port in ports {
+                    all.extend(addresses().map(|address| format!("{address}:{}", port["port"])));
                 }
             }
             vec![name, or_none(some(&all, ",")).into(), old]
@@ -222,23 +259,26 @@ pub(crate) fn cells(resource: &str, object: &Value, now: Timestamp) -> Vec<Value
             );
             vec![name, owner.into(), object["revision"].clone(), old]
         }
-        "validatingadmissionpolicies.admissionregistration.k8s.io" => {
+        "validatingadmissionpolicies.admissionregistration.k8s.io"
+        | "mutatingadmissionpolicies.admissionregistration.k8s.io" => {
             let of = &spec["paramKind"];
             let kind = if of.is_null() {
                 "<unset>".to_owned()
             } else {
                 format!("{}/{}", text(&of["apiVersion"]), text(&of["kind"]))
             };
-            vec![name, list(&spec["validations"]).len().into(), kind.into(), old]
+            let rules = list(&spec["validations"]).len() + list(&spec["mutations"]).len();
+            vec![name, rules.into(), kind.into(), old]
         }
-        "validatingadmissionpolicybindings.admissionregistration.k8s.io" => {
+        "validatingadmissionpolicybindings.admissionregistration.k8s.io"
+        | "mutatingadmissionpolicybindings.admissionregistration.k8s.io" => {
             let of = &spec["paramRef"];
-            let param = if of.is_null() {
-                "<unset>".to_owned()
+            let param = if !text(&of["name"]).is_empty() {
+                format!("{}/{}", text(&or(&of["namespace"], "*")), text(&of["name"]))
             } else if of["selector"].is_object() {
                 selector(&of["selector"])
             } else {
-                format!("{}/{}", text(&or(&of["namespace"], "*")), text(&of["name"]))
+                "<unset>".to_owned()
             };
             vec![name, spec["policyName"].clone(), param.into(), old]
         }
@@ -255,8 +295,127 @@ pub(crate) fn cells(resource: &str, object: &Value, now: Timestamp) -> Vec<Value
             (status["attached"] == true).into(),
             old,
         ],
+        _ => rare(resource, object, name, old),
+    }
+}
+
+/// Kinds that few packages have.
+fn rare(resource: &str, object: &Value, name: Value, old: Value) -> Vec<Value> {
+    let (meta, spec, status) = (&object["metadata"], &object["spec"], &object["status"]);
+    let joined = |value: &Value| list(value).iter().map(text).collect::<Vec<_>>().join(",");
+    match resource {
+        "certificatesigningrequests.certificates.k8s.io" => {
+            let duration = spec["expirationSeconds"].as_i64().map_or_else(|| "<none>".to_owned(), human);
+            let signer = or(&spec["signerName"], "<none>");
+            vec![name, old, signer, text(&spec["username"]).into(), duration.into(), request(status).into()]
+        }
+        "csidrivers.storage.k8s.io" => {
+            let flag = |field: &str| -> Value { (spec[field] == true).into() };
+            let audiences = list(&spec["tokenRequests"]).iter().map(|token| text(&token["audience"]));
+            let tokens = match &spec["tokenRequests"] {
+                Value::Null => "<unset>".to_owned(),
+                _ => audiences.collect::<Vec<_>>().join(","),
+            };
+            vec![
+                name,
+                (spec["attachRequired"] != false).into(),
+                flag("podInfoOnMount"),
+                flag("storageCapacity"),
+                tokens.into(),
+                flag("requiresRepublish"),
+                or_none(joined(&spec["volumeLifecycleModes"])).into(),
+                old,
+            ]
+        }
+        "csinodes.storage.k8s.io" => vec![name, list(&spec["drivers"]).len().into(), old],
+        "volumeattributesclasses.storage.k8s.io" => vec![name, object["driverName"].clone(), old],
+        "servicecidrs.networking.k8s.io" => vec![name, joined(&spec["cidrs"]).into(), old],
+        // This kind has a cell more than columns.
+        "ipaddresses.networking.k8s.io" => {
+            let of = &spec["parentRef"];
+            let group = Some(text(&of["group"])).filter(|group| !group.is_empty());
+            let resource = [text(&of["resource"])].into_iter().chain(group).collect::<Vec<_>>().join(".");
+            let namespace = Some(text(&of["namespace"])).filter(|namespace| !namespace.is_empty());
+            let parts = [resource.to_lowercase()].into_iter().chain(namespace).chain([text(&of["name"])]);
+            let parent = parts.collect::<Vec<_>>().join("/");
+            vec![name, if of.is_null() { "<none>".into() } else { parent.into() }, old]
+        }
+        "deviceclasses.resource.k8s.io" | "resourceclaimtemplates.resource.k8s.io" => vec![name, old],
+        "resourceclaims.resource.k8s.io" => {
+            let is_deleted = !meta["deletionTimestamp"].is_null();
+            let is_allocated = !status["allocation"].is_null();
+            let states = [
+                (is_deleted, "deleted"),
+                (!is_deleted && !is_allocated, "pending"),
+                (is_allocated, "allocated"),
+                (is_allocated && !list(&status["reservedFor"]).is_empty(), "reserved"),
+            ];
+            let states = states.into_iter().filter(|(holds, _)| *holds).map(|(_, state)| state);
+            vec![name, states.collect::<Vec<_>>().join(",").into(), old]
+        }
+        "resourceslices.resource.k8s.io" => vec![
+            name,
+            text(&spec["nodeName"]).into(),
+            spec["driver"].clone(),
+            spec["pool"]["name"].clone(),
+            old,
+        ],
+        "flowschemas.flowcontrol.apiserver.k8s.io" => {
+            let conditions = list(&status["conditions"]);
+            let dangles = conditions.iter().find(|condition| condition["type"] == "Dangling");
+            vec![
+                name,
+                spec["priorityLevelConfiguration"]["name"].clone(),
+                spec["matchingPrecedence"].clone(),
+                or(&spec["distinguisherMethod"]["type"], "<none>"),
+                old,
+                dangles.map_or_else(|| "?".into(), |condition| condition["status"].clone()),
+            ]
+        }
+        "prioritylevelconfigurations.flowcontrol.apiserver.k8s.io" => {
+            let limited = &spec["limited"];
+            let queuing = &limited["limitResponse"]["queuing"];
+            let cell = |value: &Value| or(value, "<none>");
+            vec![
+                name,
+                spec["type"].clone(),
+                cell(&limited["nominalConcurrencyShares"]),
+                cell(&queuing["queues"]),
+                cell(&queuing["handSize"]),
+                cell(&queuing["queueLengthLimit"]),
+                old,
+            ]
+        }
+        "componentstatuses" => {
+            let healthy = list(&object["conditions"]).iter().find(|condition| condition["type"] == "Healthy");
+            let state = healthy.map_or("Unknown", |condition| {
+                if condition["status"] == "True" { "Healthy" } else { "Unhealthy" }
+            });
+            let of = |field: &str| healthy.map(|condition| text(&condition[field])).unwrap_or_default();
+            vec![name, state.into(), of("message").into(), of("error").into()]
+        }
         _ => vec![name, meta["creationTimestamp"].clone()],
     }
+}
+
+/// The state of a request for a certificate.
+fn request(status: &Value) -> String {
+    let has = |kind: &str| list(&status["conditions"]).iter().any(|condition| condition["type"] == kind);
+    let mut state = if has("Denied") {
+        "Denied"
+    } else if has("Approved") {
+        "Approved"
+    } else {
+        "Pending"
+    }
+    .to_owned();
+    if has("Failed") {
+        state.push_str(",Failed");
+    }
+    if !text(&status["certificate"]).is_empty() {
+        state.push_str(",Issued");
+    }
+    state
 }
 
 fn node(object: &Value, name: Value, old: Value) -> Vec<Value> {
@@ -286,10 +445,10 @@ fn node(object: &Value, name: Value, old: Value) -> Vec<Value> {
         or(&found.map(|found| found["address"].clone()).unwrap_or_default(), "<none>")
     };
     let info = &status["nodeInfo"];
-    let kernel = match (text(&info["kernelVersion"]), text(&info["architecture"])) {
-        (kernel, _) if kernel.is_empty() => "<unknown>".to_owned(),
-        (kernel, of) if of.is_empty() => kernel,
-        (kernel, of) => format!("{kernel} ({of})"),
+    let kernel = text(&or(&info["kernelVersion"], "<unknown>"));
+    let kernel = match text(&info["architecture"]) {
+        of if of.is_empty() => kernel,
+        of => format!("{kernel} ({of})"),
     };
     vec![
         name,
@@ -308,26 +467,85 @@ fn node(object: &Value, name: Value, old: Value) -> Vec<Value> {
 /// The metrics of an autoscaler with their targets; the first two are shown.
 fn metrics(object: &Value) -> String {
     let wanted = list(&object["spec"]["metrics"]);
-    let shown = wanted.iter().take(2).enumerate().map(|(at, metric)| {
-        let is_resource = metric["type"] == "Resource";
-        let of = if is_resource { &metric["resource"] } else { &metric["pods"] };
-        let now =
-            &object["status"]["currentMetrics"][at][if is_resource { "resource" } else { "pods" }]["current"];
-        let target = &of["target"];
-        let of_now = |field: &str, unit: &str| {
-            if now[field].is_null() { "<unknown>".to_owned() } else { format!("{}{unit}", text(&now[field])) }
-        };
-        let part = if target["averageValue"].is_null() {
-            format!("{}/{}%", of_now("averageUtilization", "%"), text(&target["averageUtilization"]))
-        } else {
-            format!("{}/{}", of_now("averageValue", ""), text(&target["averageValue"]))
-        };
-        if is_resource { format!("{}: {part}", text(&of["name"])) } else { part }
-    });
+    let now = &object["status"]["currentMetrics"];
+    let shown = wanted.iter().take(2).enumerate().map(|(at, wanted)| metric(wanted, &now[at]));
     let shown = shown.collect::<Vec<_>>().join(", ");
     match wanted.len() {
         0 => "<none>".to_owned(),
         1 | 2 => shown,
         many => format!("{shown} + {} more...", many - 2),
+    }
+}
+
+/// A metric with its target.
+fn metric(wanted: &Value, now: &Value) -> String {
+    let kind = text(&wanted["type"]);
+    let field = match &*kind {
+        "ContainerResource" => "containerResource".to_owned(),
+        kind => kind.to_lowercase(),
+    };
+    let (of, now) = (&wanted[&field], &now[&field]["current"]);
+    let target = &of["target"];
+    let current = |value: &Value, unit: &str| {
+        if value.is_null() { "<unknown>".to_owned() } else { format!("{}{unit}", text(value)) }
+    };
+    let average = format!("{}/{}", current(&now["averageValue"], ""), text(&target["averageValue"]));
+    match &*kind {
+        "Pods" => average,
+        "Resource" | "ContainerResource" => {
+            let part = match (&target["averageValue"], &target["averageUtilization"]) {
+                (Value::Null, Value::Null) => {
+                    format!("{}/<auto>", current(&now["averageUtilization"], "%"))
+                }
+                (Value::Null, wanted) => {
+                    format!("{}/{}%", current(&now["averageUtilization"], "%"), text(wanted))
+                }
+                _ => average,
+            };
+            format!("{}: {part}", text(&of["name"]))
+        }
+        "Object" | "External" if target["averageValue"].is_null() => {
+            format!("{}/{}", current(&now["value"], ""), text(&target["value"]))
+        }
+        "Object" | "External" => format!("{average} (avg)"),
+        _ => "<unknown type>".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// The cells between name and age.
+    fn shown(resource: &str, object: &Value) -> Value {
+        let now = "2026-01-01T01:00:00Z".parse().unwrap();
+        let cells = cells(resource, object, now).into_iter().filter(|cell| *cell != "n" && *cell != "1h");
+        cells.collect()
+    }
+
+    #[test]
+    fn kinds_that_others_write_have_rows() {
+        let meta = json!({"name": "n", "creationTimestamp": "2026-01-01T00:00:00Z"});
+        let request = json!({"metadata": meta, "spec": {"signerName": "a.b/c", "username": "jane", "expirationSeconds": 3600},
+            "status": {"conditions": [{"type": "Approved"}, {"type": "Failed"}], "certificate": "x"}});
+        let resource = "certificatesigningrequests.certificates.k8s.io";
+        assert_eq!(shown(resource, &request), json!(["a.b/c", "jane", "60m", "Approved,Failed,Issued"]));
+        let schema = json!({"metadata": meta, "spec": {"priorityLevelConfiguration": {"name": "p"}, "matchingPrecedence": 500}});
+        let resource = "flowschemas.flowcontrol.apiserver.k8s.io";
+        assert_eq!(shown(resource, &schema), json!(["p", 500, "<none>", "?"]));
+        let exempt = json!({"metadata": meta, "spec": {"type": "Exempt"}});
+        let resource = "prioritylevelconfigurations.flowcontrol.apiserver.k8s.io";
+        assert_eq!(shown(resource, &exempt), json!(["Exempt", "<none>", "<none>", "<none>", "<none>"]));
+        let range = json!({"metadata": meta, "spec": {"cidrs": ["10.0.0.0/8", "fd00::/64"]}});
+        assert_eq!(shown("servicecidrs.networking.k8s.io", &range), json!(["10.0.0.0/8,fd00::/64"]));
+        let policy = json!({"metadata": meta, "spec": {"mutations": [{}, {}]}});
+        let resource = "mutatingadmissionpolicies.admissionregistration.k8s.io";
+        assert_eq!(shown(resource, &policy), json!([2, "<unset>"]));
+        let claim = json!({"metadata": meta, "status": {"allocation": {}, "reservedFor": [{}]}});
+        assert_eq!(shown("resourceclaims.resource.k8s.io", &claim), json!(["allocated,reserved"]));
+        let sick = json!({"metadata": meta, "conditions": [{"type": "Healthy", "status": "False", "message": "m", "error": "e"}]});
+        assert_eq!(shown("componentstatuses", &sick), json!(["Unhealthy", "m", "e"]));
     }
 }

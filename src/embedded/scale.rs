@@ -1,13 +1,16 @@
 //! The subresource `scale`.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use crate::api::{Api, Context};
-use crate::fields::Set;
-use crate::kinds::Kind;
+use crate::fields::{Managed, Set};
+use crate::kinds::{Kind, Names, Source};
 use crate::request::Response;
 use crate::status::{Failure, Fault, Outcome};
-use crate::{patching, stored, write};
+use crate::store::Parsed;
+use crate::{apply, body, meta, patching, schema, stored, write};
 
 /// Where a kind has its replicas: of the spec, of the status, and the selector.
 fn paths(kind: &Kind) -> (String, String, String) {
@@ -25,47 +28,110 @@ fn pointer(path: &str) -> String {
     path.replace('.', "/")
 }
 
+/// The kind `Scale`, for one of those that have it.
+fn scale_kind(of: &Kind) -> Outcome<Arc<Kind>> {
+    let typed = schema::definition("autoscaling.v1.Scale").ok_or_else(Failure::no_path)?;
+    Ok(Arc::new(Kind {
+        group: "autoscaling".to_owned(),
+        version: "v1".to_owned(),
+        plural: "scales".to_owned(),
+        kind: "Scale".to_owned(),
+        namespaced: of.namespaced,
+        verbs: Vec::new(),
+        subresources: Vec::new(),
+        names: Names::of("autoscaling", "v1", "scales"),
+        source: Source::BuiltIn(typed),
+    }))
+}
+
+/// Where a version of a kind has its replicas: nowhere if the set is empty.
+fn replicas(api: &Api, kind: &Kind, version: &str) -> Option<Set> {
+    let (group, short) = version.split_once('/').unwrap_or(("", version));
+    let of = api.kinds.known(group, short, &kind.plural).filter(|of| of.group == kind.group)?;
+    let path = paths(of).0;
+    let steps: Vec<&str> = path.split('.').filter(|step| !step.is_empty()).collect();
+    Some(Set::of(&[&steps]))
+}
+
 /// Reads or changes the number of replicas.
 pub(crate) fn answer(api: &mut Api, context: &mut Context<'_>, verb: &str) -> Outcome<Response> {
     let kind = context.kind.clone();
     let before = stored::Live::of(api, context)?;
-    let live = before.value();
+    let live = &before.parsed.value;
+    let path = paths(&kind).0;
     if verb == "get" {
-        let (path, ..) = paths(&kind);
         if live.pointer(&pointer(&path)).is_none() {
             return Err(Failure::internal(format!("the spec replicas field {path:?} does not exist")));
         }
-        return Ok(Response::json(200, &scale(&kind, &live)));
+        return Ok(Response::json(200, &scale(&kind, live)));
     }
-    let mut wanted = scale(&kind, &live);
-    match verb {
-        "update" => {
-            let body: Value = serde_json::from_slice(context.request.body).unwrap_or_default();
-            wanted["spec"]["replicas"] = body["spec"]["replicas"].clone();
-            for field in
-                ["resourceVersion", "uid"].iter().filter(|field| !body["metadata"][**field].is_null())
-            {
-                wanted["metadata"][*field] = body["metadata"][*field].clone();
-            }
-        }
-        "patch" => {
-            let content_type = context.request.content_type.split(';').next().unwrap_or_default().trim();
-            patching::Patch::parse(&kind, content_type, context.request.body)?.apply(&kind, &mut wanted)?;
-        }
-        _ => return Err(Failure::not_allowed(&kind, verb)),
-    }
-    let replicas = wanted["spec"]["replicas"].as_i64().unwrap_or(0);
-    if replicas < 0 {
-        let fault = Fault::invalid("spec.replicas", replicas, "must be greater than or equal to 0");
+    let is_dry = context.query.is_dry_run()?;
+    let mut inner = Context {
+        kind: scale_kind(&kind)?,
+        route: context.route.clone(),
+        query: context.query.clone(),
+        request: context.request,
+        now: context.now.clone(),
+        at: context.at,
+        warnings: Vec::new(),
+        given: context.given.take(),
+    };
+    let of_version = |version: &str| replicas(api, &kind, version);
+    let old = Parsed { value: scale(&kind, live), managed: before.parsed.managed.to_scale(&of_version) };
+    let (wanted, managed) = change(api, &mut inner, &old, verb)?;
+    let managed = before.parsed.managed.with_scale(&managed, kind.api_version(), &of_version);
+    context.warnings.append(&mut inner.warnings);
+    let count = wanted["spec"]["replicas"].as_i64().unwrap_or(0);
+    if count < 0 {
+        let fault = Fault::invalid("spec.replicas", count, "must be greater than or equal to 0");
         return Err(Failure::invalid("autoscaling", "Scale", context.name(), &[fault]));
     }
+    let (uid, live_uid) = (meta::text(&wanted, "uid"), meta::text(live, "uid"));
+    if uid != live_uid && verb == "patch" {
+        let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {live_uid}");
+        return Err(Failure::conflict(&kind, context.name(), &why));
+    }
     let mut object = live.clone();
-    set(&mut object, &paths(&kind).0, replicas);
+    set(&mut object, &path, count);
+    object["metadata"]["uid"] = uid.into();
     object["metadata"]["resourceVersion"] = wanted["metadata"]["resourceVersion"].clone();
-    let path = paths(&kind).0;
-    let steps: Vec<&str> = path.split('.').filter(|step| !step.is_empty()).collect();
-    let stored = write::save_as(api, context, &before, &object, &Set::of(&[&steps]))?;
-    Ok(Response::json(200, &scale(&kind, &stored)))
+    let object = body::settle(context, object.clone(), Some(&|| object.clone()))?;
+    let stored = write::save(api, context, &before, object, Some(managed), is_dry)?;
+    Ok(Response::json(200, &scale(&kind, &stored.value())))
+}
+
+/// The `Scale` that a request makes of the old one, and its managers.
+fn change(api: &Api, context: &mut Context<'_>, old: &Parsed, verb: &str) -> Outcome<(Value, Managed)> {
+    let kind = context.kind.clone();
+    let content_type = context.request.content_type.split(';').next().unwrap_or_default().trim();
+    let mut wanted = match (verb, content_type) {
+        ("update", _) => body::read(context, context.request.body)?,
+        ("patch", "application/apply-patch+yaml") => {
+            let config = apply::Config::read(context)?;
+            config.check(&kind)?;
+            let mut managed = old.managed.clone();
+            let now = context.now.clone();
+            let merged =
+                config.merge(api, (&kind, &now), &old.value, &mut managed).map_err(apply::failure)?;
+            let mut wanted = body::settle(context, merged.clone(), Some(&|| merged.clone()))?;
+            meta::check_path(context, &mut wanted)?;
+            return Ok((wanted, managed));
+        }
+        ("patch", _) => {
+            let patch = patching::Patch::parse(&kind, content_type, context.request.body)?;
+            let mut wanted = old.value.clone();
+            patch.apply(&kind, &mut wanted)?;
+            let strays = body::strays(&patch, context.request.body);
+            body::settle_strictly(context, wanted.clone(), strays, Some(&|| wanted.clone()))?
+        }
+        _ => return Err(Failure::not_allowed(&kind, verb)),
+    };
+    meta::check_path(context, &mut wanted)?;
+    if meta::text(&wanted, "uid").is_empty() {
+        wanted["metadata"]["uid"] = old.value["metadata"]["uid"].clone();
+    }
+    let managed = write::updated(api, context, Some(old), &mut wanted);
+    Ok((wanted, managed))
 }
 
 fn set(object: &mut Value, path: &str, value: i64) {

@@ -380,6 +380,15 @@ impl<'a> Typed<'a> {
         matches!(self.node().basic, Basic::Array | Basic::Any).then_some(ListShape(self))
     }
 
+    /// Whether a map or list is owned as a whole.
+    pub(crate) fn is_atomic(self) -> bool {
+        match self.node().basic {
+            Basic::Object => self.node().atomic,
+            Basic::Array => *self.list_kind() == ListKind::Atomic,
+            _ => false,
+        }
+    }
+
     /// How a value is merged and compared.
     pub(crate) fn shape(self, value: &Value) -> Shape<'a> {
         match self.node().basic {

@@ -4,12 +4,12 @@ use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 
+use crate::admission::system_classes;
 use crate::api::Api;
-use crate::decode;
 use crate::fields::Set;
 use crate::kinds::Kind;
-use crate::services;
 use crate::status::{Failure, Outcome};
+use crate::{allocation, decode};
 
 /// Kinds whose objects have a generation from the beginning.
 const GENERATION: [&str; 22] = [
@@ -36,6 +36,8 @@ const GENERATION: [&str; 22] = [
     "validatingadmissionpolicybindings.admissionregistration.k8s.io",
     "validatingwebhookconfigurations.admissionregistration.k8s.io",
 ];
+
+const CSI_DRIVERS: &str = "csidrivers.storage.k8s.io";
 
 fn is(kind: &Kind, resources: &[&str]) -> bool {
     resources.contains(&kind.resource())
@@ -96,7 +98,7 @@ pub(crate) fn updates_unconditionally(kind: &Kind) -> bool {
             &[
                 "runtimeclasses.node.k8s.io",
                 "poddisruptionbudgets.policy",
-                "csidrivers.storage.k8s.io",
+                CSI_DRIVERS,
                 "csistoragecapacities.storage.k8s.io",
                 "volumeattachments.storage.k8s.io",
                 "csinodes.storage.k8s.io",
@@ -151,35 +153,19 @@ pub(crate) fn prepare_create(api: &mut Api, kind: &Kind, object: &mut Value, now
         }
         "pods" => {
             object["status"] = json!({"phase": "Pending", "qosClass": crate::pods::qos(object)});
-            crate::pods::admit(api, object);
+            crate::pods::prepare(object, now);
         }
         "persistentvolumeclaims" => {
             object["status"] = json!({"phase": "Pending"});
-            put_finalizer(object, "kubernetes.io/pvc-protection");
-            crate::pods::admit_claim(api, object);
+            crate::pods::complete_sources(&mut object["spec"]);
         }
         "persistentvolumes" => {
             object["status"] = json!({"phase": "Pending", "lastPhaseTransitionTime": now});
-            put_finalizer(object, "kubernetes.io/pv-protection");
         }
-        "services" => services::allocate(api, object),
+        "serviceaccounts" => crate::pods::clean_secrets(object),
         "jobs.batch" => crate::pods::label_job(object),
         "customresourcedefinitions.apiextensions.k8s.io" => crate::crd::prepare(object),
-        "nodes" => {
-            let taint = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});
-            let taints = object["spec"]["taints"].as_array().cloned().unwrap_or_default();
-            object["spec"]["taints"] = taints.into_iter().chain([taint]).collect::<Vec<_>>().into();
-        }
         _ => {}
-    }
-}
-
-fn put_finalizer(object: &mut Value, name: &str) {
-    let list = &mut object["metadata"]["finalizers"];
-    match list {
-        Value::Array(items) if items.iter().any(|item| item == name) => {}
-        Value::Array(items) => items.push(name.into()),
-        other => *other = json!([name]),
     }
 }
 
@@ -197,13 +183,7 @@ fn reset_status(kind: &Kind, object: &mut Value, live: Option<&Value>) {
 }
 
 /// Changes the next state of an object before it is checked.
-pub(crate) fn prepare_update(
-    api: &mut Api,
-    kind: &Kind,
-    subresource: &str,
-    live: &Value,
-    object: &mut Value,
-) {
+pub(crate) fn prepare_update(kind: &Kind, subresource: &str, live: &Value, object: &mut Value) {
     if kind.custom().is_none() {
         decode::forget_empty_lists(kind.typed(), object);
     }
@@ -222,13 +202,16 @@ pub(crate) fn prepare_update(
             }
         }
         match kind.resource() {
-            "services" => services::patch(api, live, object),
+            "services" => allocation::forget(live, object),
+            "serviceaccounts" => crate::pods::clean_secrets(object),
             "namespaces" => object["spec"]["finalizers"] = live["spec"]["finalizers"].clone(),
             _ => {}
         }
     }
+    // CSIDrivers have no generation until they change.
+    let first = is(kind, &[CSI_DRIVERS]).then_some(0);
     if bumps_generation(kind, subresource, live, object)
-        && let Some(generation) = live["metadata"]["generation"].as_i64()
+        && let Some(generation) = live["metadata"]["generation"].as_i64().or(first)
     {
         object["metadata"]["generation"] = (generation + 1).into();
     }
@@ -292,10 +275,14 @@ fn bumps_generation(kind: &Kind, subresource: &str, live: &Value, object: &Value
     if subresource == "status" {
         return false;
     }
-    if kind.custom().is_some() || is(kind, &GENERATION) {
-        let annotations = kind.plural == "deployments"
-            && live["metadata"]["annotations"] != object["metadata"]["annotations"];
-        return annotations || !is_same();
+    if kind.custom().is_some() || is(kind, &GENERATION) || is(kind, &[CSI_DRIVERS]) {
+        let counted = match kind.resource() {
+            "deployments.apps" => "annotations",
+            "endpointslices.discovery.k8s.io" => "labels",
+            "priorityclasses.scheduling.k8s.io" => return false,
+            _ => return !is_same(),
+        };
+        return live["metadata"][counted] != object["metadata"][counted] || !is_same();
     }
     false
 }
@@ -306,6 +293,11 @@ pub(crate) fn admit_delete(kind: &Kind, object: &Value) -> Outcome<()> {
     let immortal = ["default", "kube-system", "kube-public"];
     if is(kind, &["namespaces"]) && immortal.contains(&name) {
         return Err(Failure::forbidden(kind, name, "this namespace may not be deleted"));
+    }
+    let is_system = || system_classes().iter().any(|class| class["metadata"]["name"] == name);
+    if is(kind, &["priorityclasses.scheduling.k8s.io"]) && is_system() {
+        let why = "this is a system priority class and cannot be deleted";
+        return Err(Failure::forbidden(kind, name, why));
     }
     Ok(())
 }
@@ -359,14 +351,21 @@ pub(crate) fn garbage_finalizers(
     }
 }
 
-/// The warning that every request about a deprecated kind gets.
+/// The warning that every request about a deprecated version of a kind gets.
 pub(crate) fn deprecation(kind: &Kind) -> Option<String> {
-    let message = "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice";
-    is(kind, &["endpoints"]).then(|| message.to_owned())
+    let message = match (kind.custom(), kind.resource()) {
+        (Some(custom), _) => return custom.deprecation.clone(),
+        (None, "endpoints") => "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
+        (None, "componentstatuses") => "v1 ComponentStatus is deprecated in v1.19+",
+        _ => return None,
+    };
+    Some(message.to_owned())
 }
 
 /// What is worth a warning about a new object.
 pub(crate) fn warnings(kind: &Kind, object: &Value) -> Vec<String> {
+    const LIMITED: &str = "kubernetes.io/enforce-mountable-secrets";
+    const INGRESS_CLASS: &str = "kubernetes.io/ingress.class";
     let mut found = Vec::new();
     let template = match kind.resource() {
         "pods" => Some(("spec", &object["spec"])),
@@ -379,6 +378,21 @@ pub(crate) fn warnings(kind: &Kind, object: &Value) -> Vec<String> {
     };
     if let Some((path, spec)) = template.filter(|_| kind.custom().is_none()) {
         found.extend(crate::pods::duplicate_ports(path, spec));
+    }
+    if kind.resource() == "services" {
+        found.extend(crate::services::warnings(&object["spec"]));
+    }
+    let annotations = &object["metadata"]["annotations"];
+    if is(kind, &["serviceaccounts"]) && !annotations[LIMITED].is_null() {
+        found.push(format!("metadata.annotations[{LIMITED}]: deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"));
+    }
+    if is(kind, &["ingresses.networking.k8s.io"])
+        && !annotations[INGRESS_CLASS].is_null()
+        && object["spec"]["ingressClassName"].is_null()
+    {
+        found.push(format!(
+            "annotation {INGRESS_CLASS:?} is deprecated, please use 'spec.ingressClassName' instead"
+        ));
     }
     for finalizer in object["metadata"]["finalizers"].as_array().into_iter().flatten() {
         if kind.custom().is_some() && !finalizer.as_str().unwrap_or_default().contains('/') {

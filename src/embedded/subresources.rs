@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use crate::admission;
 use crate::api::{Api, Context, key, time};
 use crate::deletion::{self, DeleteOptions};
 use crate::facts::{is_ready, is_terminal, items, key_of, text};
@@ -291,12 +292,7 @@ pub(crate) fn assign(api: &mut Api, pod: &mut Value, node: &str, now: Timestamp)
     conditions.push(json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null,
         "lastTransitionTime": time(now)}));
     pod["status"]["conditions"] = conditions.into();
-    let labels = api.store.get("nodes", &key("", node)).map(|node| node.value()["metadata"]["labels"].take());
-    for label in ["topology.kubernetes.io/region", "topology.kubernetes.io/zone"] {
-        if let Some(value) = labels.as_ref().and_then(|labels| labels.get(label)) {
-            pod["metadata"]["labels"][label] = value.clone();
-        }
-    }
+    admission::put_topology(api, pod);
     stored::put(api, &kind, &key_of(pod), pod.clone());
     true
 }

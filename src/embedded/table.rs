@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::kinds::Kind;
 use crate::meta;
 use crate::request::Query;
-use crate::rows::{self, age, containers, list, modes, number, or_none, selector, text};
+use crate::rows::{self, age, balanced, containers, list, modes, number, or_none, pod, selector, text};
 use crate::versions;
 
 /// The columns of built-in kinds as a real server has them: name, type, format, priority, description.
@@ -26,19 +26,40 @@ fn column(name: &Value, kind: &Value, format: &Value, priority: &Value, descript
     json!({"name": name, "type": kind, "format": format, "priority": priority, "description": description})
 }
 
+/// A table of one object.
+pub(crate) fn single(kind: &Kind, object: Value, query: &Query, now: &str, with_columns: bool) -> Value {
+    let version = object["metadata"]["resourceVersion"].clone();
+    let mut table = table(kind, &[object], query, now, with_columns);
+    if !version.is_null() {
+        table["metadata"]["resourceVersion"] = version;
+    }
+    table
+}
+
 /// A table of objects.
 pub(crate) fn table(kind: &Kind, objects: &[Value], query: &Query, now: &str, with_columns: bool) -> Value {
     let now: Timestamp = now.parse().unwrap_or_default();
-    let definitions = definitions(kind);
+    let definitions = if objects.iter().any(is_scale) { scale_columns(kind) } else { definitions(kind) };
     let rows: Vec<Value> = objects
         .iter()
         .map(|object| {
-            let cells = cells(kind, object, now);
+            let mut cells = cells(kind, object, now);
+            // The object of a bookmark has no name and no fields.
+            if object["metadata"]["name"].is_null() {
+                let texts = if kind.custom().is_some() { 1 } else { cells.len() };
+                cells.iter_mut().take(texts).filter(|cell| cell.is_null()).for_each(|cell| *cell = "".into());
+            }
             let mut row = json!({"cells": cells});
+            let ends_initial = object["metadata"]["annotations"]["k8s.io/initial-events-end"] == "true";
             match query.get("includeObject") {
-                Some("None") => row["object"] = Value::Null,
+                Some("None") if !ends_initial => row["object"] = Value::Null,
                 Some("Object") => row["object"] = object.clone(),
                 _ => row["object"] = meta::partial(object),
+            }
+            if kind.resource() == "pods"
+                && let Some(conditions) = pod::conditions(object)
+            {
+                row["conditions"] = conditions;
             }
             // In this form, the annotation is a field that tables leave out.
             if kind.plural == "daemonsets"
@@ -94,6 +115,34 @@ fn definitions(kind: &Kind) -> Vec<Value> {
     all
 }
 
+fn is_scale(object: &Value) -> bool {
+    object["kind"] == "Scale" && object["apiVersion"] == "autoscaling/v1"
+}
+
+/// The columns of the subresource `scale`.
+fn scale_columns(kind: &Kind) -> Vec<Value> {
+    let known = columns().get("scales.autoscaling").and_then(Value::as_array);
+    let mut all: Vec<Value> =
+        known.into_iter().flatten().map(|c| column(&c[0], &c[1], &c[2], &c[3], &c[4])).collect();
+    if let ([name, desired, available, age], true) = (&mut all[..], kind.custom().is_some()) {
+        name["format"] = "name".into();
+        desired["description"] = "Number of desired replicas".into();
+        available["description"] = "Number of actual replicas".into();
+        age["type"] = "date".into();
+    }
+    all
+}
+
+fn scale_cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
+    let meta = &object["metadata"];
+    let desired = match &object["spec"]["replicas"] {
+        Value::Null if kind.custom().is_none() => 0.into(),
+        found => found.clone(),
+    };
+    let available = object["status"]["replicas"].clone();
+    vec![meta["name"].clone(), desired, available, age(&meta["creationTimestamp"], now).into()]
+}
+
 fn definition_of_age() -> String {
     let known = columns().get("roles.rbac.authorization.k8s.io");
     known.and_then(|columns| columns[1][4].as_str()).unwrap_or_default().to_owned()
@@ -108,6 +157,9 @@ fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
     let (meta, spec, status) = (&object["metadata"], &object["spec"], &object["status"]);
     let name = meta["name"].clone();
     let old: Value = age(&meta["creationTimestamp"], now).into();
+    if is_scale(object) {
+        return scale_cells(kind, object, now);
+    }
     if kind.custom().is_some() {
         return custom_cells(kind, object, now);
     }
@@ -131,12 +183,16 @@ fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
                     format!("{}{node}/{}", port["port"], text(&port["protocol"]))
                 })
                 .collect();
+            let external: Vec<String> = list(&spec["externalIPs"]).iter().map(text).collect();
             let outside = match spec["type"].as_str() {
-                Some("LoadBalancer") => "<pending>".to_owned(),
+                Some("LoadBalancer") => {
+                    let all = [balanced(status), external].concat();
+                    if all.is_empty() { "<pending>".to_owned() } else { all.join(",") }
+                }
                 Some("ExternalName") => text(&spec["externalName"]),
-                _ => "<none>".to_owned(),
+                _ => or_none(external.join(",")),
             };
-            let ip = or_none(text(&spec["clusterIP"]));
+            let ip = or_none(text(&spec["clusterIPs"][0]));
             vec![
                 name,
                 spec["type"].clone(),
@@ -199,18 +255,18 @@ fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
                 "Complete"
             } else if holds("Failed") {
                 "Failed"
-            } else if spec["suspend"] == true {
-                "Suspended"
             } else if !meta["deletionTimestamp"].is_null() {
                 "Terminating"
             } else {
-                "Running"
+                let states = ["Suspended", "FailureTarget", "SuccessCriteriaMet"];
+                states.into_iter().find(|state| holds(state)).unwrap_or("Running")
             };
-            let done = format!(
-                "{}/{}",
-                number(&status["succeeded"]),
-                if spec["completions"].is_null() { 1 } else { number(&spec["completions"]) }
-            );
+            let (succeeded, parallel) = (number(&status["succeeded"]), number(&spec["parallelism"]));
+            let done = match spec["completions"].as_i64() {
+                Some(wanted) => format!("{succeeded}/{wanted}"),
+                None if parallel > 1 => format!("{succeeded}/1 of {parallel}"),
+                None => format!("{succeeded}/1"),
+            };
             let duration = match (&status["startTime"], &status["completionTime"]) {
                 (Value::Null, _) => String::new(),
                 (start, Value::Null) => age(start, now),
@@ -249,33 +305,41 @@ fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
                 selector(&spec["jobTemplate"]["spec"]["selector"]).into(),
             ]
         }
-        "pods" => pod(object, name, old),
+        "pods" => pod::cells(object, name, old, now),
         "persistentvolumeclaims" => {
+            let is_bound = !text(&spec["volumeName"]).is_empty();
+            let [capacity, modes] = if is_bound {
+                [text(&status["capacity"]["storage"]), modes(&status["accessModes"])]
+            } else {
+                [String::new(), String::new()]
+            };
             vec![
                 name,
-                status["phase"].clone(),
+                rows::phase(object),
                 text(&spec["volumeName"]).into(),
-                text(&status["capacity"]["storage"]).into(),
-                modes(&status["accessModes"]).into(),
+                capacity.into(),
+                modes.into(),
                 text(&spec["storageClassName"]).into(),
-                "<unset>".into(),
+                rows::or(&spec["volumeAttributesClassName"], "<unset>"),
                 old,
                 spec["volumeMode"].clone(),
             ]
         }
         "ingresses.networking.k8s.io" => {
-            let hosts: Vec<String> = list(&spec["rules"])
-                .iter()
-                .map(|rule| text(&rule["host"]))
-                .filter(|host| !host.is_empty())
-                .collect();
-            let hosts = if hosts.is_empty() { "*".to_owned() } else { hosts.join(",") };
+            let rules = list(&spec["rules"]);
+            let hosts = rules.iter().enumerate().map(|(at, rule)| (at, text(&rule["host"])));
+            let hosts: Vec<(usize, String)> = hosts.filter(|(_, host)| !host.is_empty()).take(3).collect();
+            // The others are those that follow the third host, and counted with those before it that have none.
+            let has_more = hosts.get(2).is_some_and(|(at, _)| at + 1 < rules.len());
+            let more = if has_more { format!(" + {} more...", rules.len() - 3) } else { String::new() };
+            let hosts: Vec<String> = hosts.into_iter().map(|(_, host)| host).collect();
+            let hosts = if hosts.is_empty() { "*".to_owned() } else { hosts.join(",") + &more };
             let ports = if list(&spec["tls"]).is_empty() { "80" } else { "80, 443" };
             vec![
                 name,
                 or_none(text(&spec["ingressClassName"])).into(),
                 hosts.into(),
-                "".into(),
+                balanced(status).join(",").into(),
                 ports.into(),
                 old,
             ]
@@ -339,41 +403,6 @@ fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
         }
         _ => rows::cells(kind.resource(), object, now),
     }
-}
-
-fn pod(object: &Value, name: Value, old: Value) -> Vec<Value> {
-    let (spec, status) = (&object["spec"], &object["status"]);
-    let statuses = list(&status["containerStatuses"]);
-    let ready = statuses.iter().filter(|container| container["ready"] == true).count();
-    let restarts: i64 = statuses.iter().map(|container| number(&container["restartCount"])).sum();
-    let mut reason = match status["reason"].as_str() {
-        Some(reason) => reason.to_owned(),
-        None => text(&status["phase"]),
-    };
-    for container in statuses {
-        let state = &container["state"];
-        for phase in ["waiting", "terminated"] {
-            if let Some(why) = state[phase]["reason"].as_str().filter(|why| !why.is_empty()) {
-                why.clone_into(&mut reason);
-            }
-        }
-    }
-    if !object["metadata"]["deletionTimestamp"].is_null() {
-        "Terminating".clone_into(&mut reason);
-    }
-    let of = |value: &Value| -> Value { or_none(text(value)).into() };
-    let ready = format!("{ready}/{}", list(&spec["containers"]).len());
-    vec![
-        name,
-        ready.into(),
-        reason.into(),
-        restarts.to_string().into(),
-        old,
-        of(&status["podIP"]),
-        of(&spec["nodeName"]),
-        of(&status["nominatedNodeName"]),
-        "<none>".into(),
-    ]
 }
 
 fn custom_cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {

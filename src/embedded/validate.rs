@@ -1,15 +1,20 @@
 //! The validation of built-in kinds that people meet.
 
+mod claims;
+mod immutable;
+mod jobs;
 mod pods;
-
-use std::collections::HashSet;
+mod resize;
 
 use serde_json::{Map, Value};
 
-use pods::{cron_job, job, pod_spec, pod_update, workload};
+use jobs::{cron_job, cron_job_name, job, job_update};
+use pods::{pod_spec, pod_update, workload};
+pub(crate) use resize::keep_resources;
 
+use crate::admission::system_classes;
 use crate::kinds::Kind;
-use crate::meta;
+use crate::services;
 use crate::status::Fault;
 
 type Faults = Vec<Fault>;
@@ -21,6 +26,12 @@ pub(crate) fn create(kind: &Kind, object: &Value) -> Faults {
         return crate::crd::validate(custom, "", None, object, &mut Vec::new());
     }
     always(kind, object, &mut faults);
+    if kind.resource() == "cronjobs.batch" {
+        cron_job_name(meta::text(object, "name"), &mut faults);
+    }
+    if kind.resource() == "services" {
+        services::check(None, &object["spec"], &mut faults);
+    }
     faults
 }
 
@@ -39,15 +50,16 @@ pub(crate) fn update(
     if subresource == "status" {
         counts(kind, &object["status"], &mut faults);
     }
+    if subresource == "resize" {
+        resize::resize(live, object, &mut faults);
+    }
     if !subresource.is_empty() {
         return faults;
     }
     always(kind, object, &mut faults);
+    immutable::check(kind, live, object, &mut faults);
     match kind.resource() {
-        "configmaps" | "secrets" => immutable_data(kind, live, object, &mut faults),
-        "deployments.apps" | "replicasets.apps" | "daemonsets.apps" => {
-            immutable("spec.selector", &live["spec"]["selector"], &object["spec"]["selector"], &mut faults);
-        }
+        "configmaps" | "secrets" => immutable_data(live, object, &mut faults),
         "statefulsets.apps" => {
             const OPEN: [&str; 7] = [
                 "replicas",
@@ -62,18 +74,8 @@ pub(crate) fn update(
                 faults.push(Fault::forbidden("spec", "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"));
             }
         }
-        "jobs.batch" => {
-            for field in ["completions", "selector", "template", "completionMode"] {
-                let path = format!("spec.{field}");
-                immutable(&path, &live["spec"][field], &object["spec"][field], &mut faults);
-            }
-        }
-        "persistentvolumeclaims" => {
-            const OPEN: [&str; 3] = ["resources", "volumeAttributesClassName", "volumeName"];
-            if rest(&live["spec"], &OPEN) != rest(&object["spec"], &OPEN) {
-                faults.push(Fault::forbidden("spec", "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"));
-            }
-        }
+        "jobs.batch" => job_update(live, object, &mut faults),
+        "persistentvolumeclaims" => claims::update(live, object, &mut faults),
         "pods" => pod_update(live, object, &mut faults),
         "rolebindings.rbac.authorization.k8s.io" | "clusterrolebindings.rbac.authorization.k8s.io" => {
             let (old, new) = (&live["roleRef"], &object["roleRef"]);
@@ -87,17 +89,8 @@ pub(crate) fn update(
         }
         "services" => {
             let (old, new) = (&live["spec"], &object["spec"]);
-            if new["type"] != "ExternalName"
-                && old["clusterIP"].is_string()
-                && old["clusterIP"] != new["clusterIP"]
-                && old["type"] != "ExternalName"
-            {
-                faults.push(Fault::invalid(
-                    "spec.clusterIPs[0]",
-                    new["clusterIPs"].clone(),
-                    "may not change once set",
-                ));
-            }
+            services::check_change(old, new, &mut faults);
+            services::check(Some(old), new, &mut faults);
         }
         _ => {}
     }
@@ -136,15 +129,12 @@ fn rest(spec: &Value, open: &[&str]) -> Map<String, Value> {
 }
 
 fn immutable(path: &str, old: &Value, new: &Value, faults: &mut Faults) {
-    if old != new {
+    if old != new && !(is_empty(old) && is_empty(new)) {
         faults.push(Fault::invalid(path, new.clone(), "field is immutable"));
     }
 }
 
-fn immutable_data(kind: &Kind, live: &Value, object: &Value, faults: &mut Faults) {
-    if kind.plural == "secrets" {
-        immutable("type", &live["type"], &object["type"], faults);
-    }
+fn immutable_data(live: &Value, object: &Value, faults: &mut Faults) {
     if live["immutable"] == true {
         const WHY: &str = "field is immutable when `immutable` is set";
         if object["immutable"] != true {
@@ -164,7 +154,6 @@ fn always(kind: &Kind, object: &Value, faults: &mut Faults) {
     match kind.resource() {
         "configmaps" => config_map(object, faults),
         "secrets" => secret(object, faults),
-        "services" => service(spec, faults),
         "pods" => pod_spec(spec, "spec", faults),
         "deployments.apps" => workload(spec, "deployment", faults),
         "replicasets.apps" => workload(spec, "replica set", faults),
@@ -173,6 +162,7 @@ fn always(kind: &Kind, object: &Value, faults: &mut Faults) {
         "jobs.batch" => job(spec, "spec", faults),
         "cronjobs.batch" => cron_job(spec, faults),
         "persistentvolumeclaims" => claim(spec, "spec", faults),
+        "priorityclasses.scheduling.k8s.io" => priority_class(object, faults),
         "horizontalpodautoscalers.autoscaling" => autoscaler(spec, faults),
         "poddisruptionbudgets.policy"
             if !spec["minAvailable"].is_null() && !spec["maxUnavailable"].is_null() =>
@@ -268,55 +258,9 @@ fn secret(object: &Value, faults: &mut Faults) {
     }
 }
 
-fn port(value: &Value, path: &str, faults: &mut Faults) {
+pub(crate) fn port(value: &Value, path: &str, faults: &mut Faults) {
     if let Some(number) = value.as_i64().filter(|number| !(1..=65_535).contains(number)) {
         faults.push(Fault::invalid(path, number, "must be between 1 and 65535, inclusive"));
-    }
-}
-
-fn service(spec: &Value, faults: &mut Faults) {
-    let ports = list(&spec["ports"]);
-    let kind = text(&spec["type"]);
-    if ports.is_empty() && kind != "ExternalName" && spec["clusterIP"] != "None" {
-        faults.push(Fault::required("spec.ports", ""));
-    }
-    if kind == "ExternalName" && is_empty(&spec["externalName"]) {
-        faults.push(Fault::required("spec.externalName", ""));
-    }
-    let (mut names, mut seen) = (HashSet::new(), HashSet::new());
-    for (at, entry) in ports.iter().enumerate() {
-        let path = format!("spec.ports[{at}]");
-        let name = text(&entry["name"]);
-        if name.is_empty() && ports.len() > 1 {
-            faults.push(Fault::required(format!("{path}.name"), ""));
-        } else if !name.is_empty() {
-            if let Some(why) = meta::dns_label(name) {
-                faults.push(Fault::invalid(format!("{path}.name"), name, why));
-            } else if !names.insert(name) {
-                faults.push(Fault::duplicate(format!("{path}.name"), name));
-            }
-        }
-        port(&entry["port"], &format!("{path}.port"), faults);
-        let protocols = ["SCTP", "TCP", "UDP"];
-        if !protocols.contains(&text(&entry["protocol"])) {
-            faults.push(Fault::not_supported(
-                format!("{path}.protocol"),
-                entry["protocol"].clone(),
-                &protocols,
-            ));
-        }
-        port(&entry["targetPort"], &format!("{path}.targetPort"), faults);
-        if !seen.insert((entry["port"].as_i64(), text(&entry["protocol"]))) {
-            let shown = format!(
-                "{{\"Name\":\"\",\"Protocol\":{},\"AppProtocol\":null,\"Port\":{},\"TargetPort\":0,\"NodePort\":0}}",
-                entry["protocol"], entry["port"]
-            );
-            faults.push(Fault::shown_duplicate(path, shown));
-        }
-    }
-    let kinds = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
-    if !kinds.contains(&kind) {
-        faults.push(Fault::not_supported("spec.type", kind, &kinds));
     }
 }
 
@@ -348,6 +292,32 @@ fn claim(spec: &Value, path: &str, faults: &mut Faults) {
     if spec["resources"]["requests"]["storage"].is_null() {
         faults.push(Fault::required(format!("{path}.resources[storage]"), ""));
     }
+}
+
+fn priority_class(class: &Value, faults: &mut Faults) {
+    const MOST: i64 = 1_000_000_000;
+    let name = meta::text(class, "name");
+    if !name.starts_with("system-") {
+        if class["value"].as_i64().is_some_and(|value| value > MOST) {
+            let why = format!("maximum allowed value of a user defined priority is {MOST}");
+            faults.push(Fault::forbidden("value", why));
+        }
+        return;
+    }
+    let known = system_classes().into_iter().find(|known| known["metadata"]["name"] == name);
+    let why = match known {
+        None => format!("{name} is not a known system priority class"),
+        Some(known) if known["value"] != class["value"] => {
+            format!("value of {name} PriorityClass must be {}", known["value"])
+        }
+        Some(_) if class["globalDefault"] == true => {
+            format!("globalDefault of {name} PriorityClass must be false")
+        }
+        Some(_) => return,
+    };
+    let why =
+        format!("priority class names with 'system-' prefix are reserved for system use only. error: {why}");
+    faults.push(Fault::forbidden("metadata.name", why));
 }
 
 fn autoscaler(spec: &Value, faults: &mut Faults) {

@@ -121,6 +121,15 @@ pub(crate) fn is_current(kind: &Kind, object: &Object) -> bool {
 
 /// Converts an object to the version of a kind.
 pub(crate) fn convert(kind: &Kind, value: &mut Value) -> Outcome<()> {
+    translate(kind, value)?;
+    if let Some(custom) = kind.custom() {
+        custom.settle(value);
+    }
+    Ok(())
+}
+
+/// Converts an object to the version of a kind. A custom resource keeps fields that the version does not have.
+pub(crate) fn translate(kind: &Kind, value: &mut Value) -> Outcome<()> {
     if let Some(hook) = hook(kind) {
         ask(kind, hook, &kind.version, value)?;
     }
@@ -134,9 +143,6 @@ pub(crate) fn convert(kind: &Kind, value: &mut Value) -> Outcome<()> {
         crate::decode::decode(kind.typed(), value).ok();
     }
     value["apiVersion"] = kind.api_version().into();
-    if let Some(custom) = kind.custom() {
-        custom.settle(value);
-    }
     Ok(())
 }
 

@@ -14,10 +14,13 @@ use crate::request::Query;
 use crate::selector::Selector;
 use crate::status::{Failure, Fault, Outcome};
 use crate::store::{Change, Object, printed};
-use crate::{meta, table, versions};
+use crate::{meta, read, table, versions};
 
 /// Seconds between two bookmarks.
 const BOOKMARKS: i64 = 60;
+
+/// The least seconds that a watch lasts if it does not ask for a time; at most twice as many.
+const LASTS: i64 = 1800;
 
 /// An open watch. [`Api::events`] returns what happened since it was asked last.
 #[derive(Debug)]
@@ -33,7 +36,7 @@ pub struct Watch {
     version: u64,
     first: VecDeque<String>,
     next_bookmark: Timestamp,
-    ends: Option<Timestamp>,
+    ends: Timestamp,
     is_over: bool,
     has_columns: bool,
 }
@@ -55,9 +58,19 @@ impl Watch {
             );
             return Err(Failure::invalid("meta.k8s.io", "ListOptions", "", &[fault]));
         }
-        let now: Timestamp = context.now.parse().unwrap_or_default();
-        let seconds = |text: &str| text.parse().ok().filter(|seconds| *seconds > 0);
-        let ends = query.get("timeoutSeconds").and_then(seconds).map(|seconds| after(now, seconds));
+        let form = Form::of(context.request.accept);
+        match form {
+            Form::MetadataList => return Err(read::no_list(&kind)),
+            Form::Table => read::check_table(context)?,
+            Form::Whole | Form::Metadata => {}
+        }
+        let text = query.get("timeoutSeconds").unwrap_or("0");
+        let seconds: i64 = text.parse().map_err(|_| {
+            Failure::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax"))
+        })?;
+        // A real server adds a random part, so that watches do not end together.
+        let more = i64::try_from(api.store.version()).unwrap_or_default() % LASTS;
+        let ends = after(context.at, if seconds == 0 { LASTS + more } else { seconds });
         let mut watch = Self {
             prefix: context
                 .route
@@ -66,11 +79,11 @@ impl Watch {
                 .map(|namespace| key(namespace, ""))
                 .unwrap_or_default(),
             name: context.route.name.clone(),
-            form: Form::of(context.request.accept),
+            form,
             has_bookmarks: query.flag("allowWatchBookmarks"),
             version: 0,
             first: VecDeque::new(),
-            next_bookmark: after(now, BOOKMARKS),
+            next_bookmark: after(context.at, BOOKMARKS),
             ends,
             is_over: false,
             has_columns: false,
@@ -94,9 +107,8 @@ impl Watch {
                 }
             }
             if initial && watch.has_bookmarks {
-                let mut bookmark = watch.bookmark();
-                bookmark["object"]["metadata"]["annotations"] = json!({"k8s.io/initial-events-end": "true"});
-                watch.first.push_back(printed(&bookmark));
+                let bookmark = watch.bookmark(true, &context.now);
+                watch.first.push_back(bookmark);
             }
         } else if api.store.since(given).is_none() {
             // The connection is opened, and its only event is the error.
@@ -111,7 +123,7 @@ impl Watch {
     /// When it has an event or an end although nothing changes.
     pub fn due(&self) -> Option<Timestamp> {
         let bookmark = self.has_bookmarks.then_some(self.next_bookmark);
-        bookmark.into_iter().chain(self.ends).min()
+        bookmark.into_iter().chain([self.ends]).min()
     }
 
     fn wants(&self, key: &str, object: &Object) -> bool {
@@ -126,7 +138,7 @@ impl Watch {
             let text = match self.form {
                 Form::Whole => Some(Cow::Borrowed(&*object.json)),
                 Form::Metadata => meta::partial_text(object).map(Cow::Owned),
-                Form::Table => None,
+                Form::Table | Form::MetadataList => None,
             };
             if let Some(text) = text {
                 return format!("{{\"object\":{text},\"type\":\"{kind}\"}}");
@@ -139,21 +151,23 @@ impl Watch {
         if let Some(version) = version {
             value["metadata"]["resourceVersion"] = version.to_string().into();
         }
-        let object = match self.form {
-            Form::Whole => value,
-            Form::Metadata => meta::partial(&value),
-            Form::Table => {
-                let with_columns = !std::mem::replace(&mut self.has_columns, true);
-                let version = value["metadata"]["resourceVersion"].clone();
-                let mut table = table::table(&self.kind, &[value], &self.query, now, with_columns);
-                table["metadata"] = json!({"resourceVersion": version});
-                table
-            }
-        };
-        printed(&json!({"type": kind, "object": object}))
+        printed(&json!({"type": kind, "object": self.formed(value, now)}))
     }
 
-    fn bookmark(&self) -> Value {
+    /// An object in the form that is asked for.
+    fn formed(&mut self, value: Value, now: &str) -> Value {
+        match self.form {
+            Form::Whole => value,
+            Form::Metadata | Form::MetadataList => meta::partial(&value),
+            Form::Table => {
+                let with_columns = !std::mem::replace(&mut self.has_columns, true);
+                table::single(&self.kind, value, &self.query, now, with_columns)
+            }
+        }
+    }
+
+    /// A bookmark. `ends_initial`: whether it follows the objects that were there at first.
+    fn bookmark(&mut self, ends_initial: bool, now: &str) -> String {
         let (version, kind) = (self.version.to_string(), &self.kind);
         let mut object = json!({"kind": kind.kind, "apiVersion": kind.api_version(), "metadata": {"resourceVersion": version}});
         if kind.custom().is_none() {
@@ -165,7 +179,10 @@ impl Watch {
                 object["spec"]["replicas"] = 0.into();
             }
         }
-        json!({"type": "BOOKMARK", "object": object})
+        if ends_initial {
+            object["metadata"]["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+        }
+        printed(&json!({"type": "BOOKMARK", "object": self.formed(object, now)}))
     }
 }
 
@@ -226,11 +243,40 @@ impl Api {
         }
         if watch.has_bookmarks && now >= watch.next_bookmark {
             watch.next_bookmark = after(now, BOOKMARKS);
-            events.push(printed(&watch.bookmark()));
+            events.push(watch.bookmark(false, &text));
         }
-        if watch.ends.is_some_and(|ends| now >= ends) {
+        if now >= watch.ends {
             watch.is_over = true;
         }
         Some(events)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Body, Request, User};
+
+    #[test]
+    fn watches_last_as_long_as_asked() {
+        let now: Timestamp = "2026-01-01T00:00:00.9Z".parse().unwrap();
+        let (mut api, user) = (Api::bare(now), User::default());
+        for (query, seconds) in
+            [("&timeoutSeconds=1", 1..=1), ("", 1800..=3600), ("&timeoutSeconds=0", 1800..=3600)]
+        {
+            let uri = format!("/api/v1/namespaces?watch=1{query}");
+            let request = Request {
+                method: "GET",
+                uri: &uri,
+                content_type: "",
+                accept: "application/json",
+                user_agent: "",
+                user: &user,
+                body: b"",
+            };
+            let Body::Watch(watch) = api.handle(&request, now).body else { panic!("no watch") };
+            let lasts = watch.due().unwrap().duration_since(now).as_secs();
+            assert!(seconds.contains(&lasts), "{query}: {lasts}");
+        }
     }
 }

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value};
 
-use crate::facts::{claims, is_terminal, volume_of};
+use crate::facts::{ROOT_CA, claims, is_terminal, volume_of};
 use crate::programs::Course;
 use crate::store::{Change, Event, Object, Place, Store};
 
 /// A controller: what looks after the objects of a resource, in the order in which they act.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Controller {
+    Quotas,
     CronJobs,
     Jobs,
     ReplicaSets,
@@ -24,11 +25,13 @@ pub(crate) enum Controller {
     Pods,
     Endpoints,
     Budgets,
+    Namespaces,
 }
 
 impl Controller {
     pub(crate) fn of(resource: &str) -> Option<Self> {
         Some(match resource {
+            "resourcequotas" => Self::Quotas,
             "cronjobs.batch" => Self::CronJobs,
             "jobs.batch" => Self::Jobs,
             "deployments.apps" => Self::Deployments,
@@ -40,16 +43,27 @@ impl Controller {
             "pods" => Self::Pods,
             "services" => Self::Endpoints,
             "poddisruptionbudgets.policy" => Self::Budgets,
+            "namespaces" => Self::Namespaces,
             _ => return None,
         })
     }
 }
 
+/// Which controllers act.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Active {
+    #[default]
+    All,
+    /// Those of namespaces, CRDs and garbage.
+    Bare,
+    /// Those that are a part of kube-apiserver: of CRDs.
+    Server,
+}
+
 /// What the controllers remember.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Controllers {
-    /// Whether only namespaces, CRDs and garbage have controllers.
-    pub(crate) is_bare: bool,
+    pub(crate) active: Active,
     pub(crate) is_set_up: bool,
     /// The version up to which events were looked at.
     seen: u64,
@@ -65,7 +79,23 @@ pub(crate) struct Controllers {
     pub(crate) free_volumes: BTreeSet<Arc<str>>,
     pub(crate) kubelet: Kubelet,
     pub(crate) job_failures: BTreeMap<Box<str>, Failures>,
+    /// Whether the object that a controller has just created was refused.
+    pub(crate) was_refused: bool,
+    /// Work that waits until what was refused may be admitted.
+    pub(crate) refused: BTreeSet<(Controller, Arc<str>)>,
 }
+
+/// The resources that decide whether objects are admitted.
+const ADMITTING: [&str; 8] = [
+    "serviceaccounts",
+    "namespaces",
+    "limitranges",
+    "resourcequotas",
+    "priorityclasses.scheduling.k8s.io",
+    "runtimeclasses.node.k8s.io",
+    "validatingadmissionpolicies.admissionregistration.k8s.io",
+    "validatingadmissionpolicybindings.admissionregistration.k8s.io",
+];
 
 /// What kinds of events there were.
 #[derive(Debug, Default, Clone, Copy)]
@@ -163,10 +193,14 @@ impl Controllers {
     fn note(&mut self, store: &Store, event: &Event, seen: &mut Seen) {
         seen.any = true;
         seen.crds |= &*event.resource == "customresourcedefinitions.apiextensions.k8s.io";
-        seen.namespaces |= ["namespaces", "serviceaccounts"].contains(&&*event.resource);
+        seen.namespaces |=
+            ["namespaces", "serviceaccounts"].contains(&&*event.resource) || event.key.ends_with(ROOT_CA);
         self.note_garbage(store, event);
-        if self.is_bare {
+        if self.active != Active::All {
             return;
+        }
+        if ADMITTING.contains(&&*event.resource) {
+            self.work.append(&mut self.refused);
         }
         if let Some(controller) = Controller::of(&event.resource) {
             self.work.insert((controller, event.key.clone()));
@@ -188,6 +222,11 @@ impl Controllers {
             for resource in adopters {
                 self.note_all(store, resource, namespace);
             }
+        }
+        // Quotas count the objects of their namespace.
+        let is_measured = matches!(&*event.resource, "pods" | "services" | "persistentvolumeclaims");
+        if !namespace.is_empty() && (is_measured || event.change != Change::Modified) {
+            self.note_all(store, "resourcequotas", namespace);
         }
         match &*event.resource {
             "pods" => self.note_pod(namespace, event),

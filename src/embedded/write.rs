@@ -5,25 +5,21 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::admission::{self, Write};
 use crate::api::{Api, Context, key};
-use crate::fields::manager::Rules;
-use crate::fields::{MANAGED, Managed, Owner, Set};
+use crate::fields::{MANAGED, Managed, Owner, Rules, Set};
 use crate::kinds::Kind;
-use crate::policy::{self, Write};
 use crate::request::{Response, manager};
 use crate::status::{Failure, Outcome};
 use crate::store::Parsed;
 use crate::stored::{Live, Stored, replace, store};
-use crate::{access, body, meta, patching, strategy, validate, versions};
+use crate::{access, body, meta, patching, services, strategy, validate, versions};
 
 /// Creates an object.
 pub(crate) fn create(api: &mut Api, context: &mut Context<'_>) -> Outcome<Response> {
     let is_dry = context.query.is_dry_run()?;
     let mut object = body::read(context, context.request.body)?;
     let managed = updated(api, context, None, &mut object);
-    if object["metadata"]["resourceVersion"].as_str().is_some_and(|version| !version.is_empty()) {
-        return Err(Failure::plain(500, "resourceVersion should not be set on objects to be created"));
-    }
     Ok(store_new(api, context, object, managed, is_dry)?.respond(201))
 }
 
@@ -37,21 +33,40 @@ pub(crate) fn read_new(api: &Api, context: &mut Context<'_>) -> Outcome<Value> {
 
 /// The schemas of the versions of a kind, for the sets of its managers.
 pub(crate) fn rules(api: &Api, (kind, now): (&Kind, &str), reset: &Set, run: impl FnOnce(&Rules<'_, '_>)) {
-    let schema = move |version: &str| {
+    let other = |version: &str| {
         let (group, version) = version.split_once('/').unwrap_or(("", version));
-        if group != kind.group {
-            return None;
-        }
-        if version == kind.version {
+        if group == kind.group { api.kinds.known(group, version, &kind.plural) } else { None }
+    };
+    let schema = |version: &str| {
+        if version == kind.api_version() {
             return Some(kind.typed());
         }
-        api.kinds.find(group, version, &kind.plural).map(|kind| kind.typed())
+        other(version).map(|kind| kind.typed())
     };
-    run(&Rules { schema: &schema, reset, now, empty: &|| body::empty(kind) });
+    let convert = |version: &str, object: &Value| -> Result<Value, String> {
+        let mut object = object.clone();
+        if let Some(kind) = other(version) {
+            versions::translate(kind, &mut object).map_err(|failure| failure.message().to_owned())?;
+        }
+        Ok(object)
+    };
+    run(&Rules {
+        schema: &schema,
+        convert: &convert,
+        is_custom: kind.custom().is_some(),
+        reset,
+        now,
+        empty: &|| body::empty(kind),
+    });
 }
 
 /// The managers after an update, and the object without its managedFields.
-fn updated(api: &Api, context: &Context<'_>, live: Option<&Parsed>, object: &mut Value) -> Managed {
+pub(crate) fn updated(
+    api: &Api,
+    context: &Context<'_>,
+    live: Option<&Parsed>,
+    object: &mut Value,
+) -> Managed {
     let given = Managed::remove(object);
     let is_reset = given.as_array().is_some_and(
         |all| matches!(&all[..], [one] if one.as_object().is_some_and(serde_json::Map::is_empty)),
@@ -85,15 +100,9 @@ pub(crate) fn store_new(
     if context.request.method != "POST" {
         access::admit_create(api, context)?;
     }
+    meta::settle_namespace(context, &mut object)?;
+    admission::mutate(api, context, &mut object, &Value::Null)?;
     access::admit_rights(api, context, None, &object)?;
-    let meta = &object["metadata"];
-    if kind.namespaced {
-        match meta["namespace"].as_str().unwrap_or_default() {
-            "" => object["metadata"]["namespace"] = context.namespace().into(),
-            given if given != context.namespace() => return Err(wrong_namespace()),
-            _ => {}
-        }
-    }
     let meta = &object["metadata"];
     let name = meta["name"].as_str().unwrap_or_default().to_owned();
     let generate = meta["generateName"].as_str().unwrap_or_default().to_owned();
@@ -116,21 +125,24 @@ pub(crate) fn store_new(
             meta.remove(field);
         }
     }
-    meta::admit_namespace(api, context, &name)?;
+    if kind.resource() == "services" {
+        services::create(api, &mut object, is_dry)?;
+    }
     strategy::prepare_create(api, &kind, &mut object, &context.now);
-    context.warnings.extend(strategy::warnings(&kind, &object));
     let mut faults = validate::create(&kind, &object);
     faults.extend(meta::check(&kind, &object));
     if !faults.is_empty() {
         return Err(Failure::invalid(&kind.group, &kind.kind, &name, &faults));
     }
+    context.warnings.extend(strategy::warnings(&kind, &object));
     managed.sort();
     let parsed = Parsed { value: object, managed };
     let key = key(context.namespace(), &name);
-    if policy::exist(api) {
-        let object = &parsed.whole();
-        let write = Write { operation: "CREATE", name: &name, object, old: &Value::Null, is_dry };
-        policy::admit(api, context, write)?;
+    let write = Write { operation: "CREATE", name: &name, new: Some(&parsed), live: None, is_dry };
+    admission::validate(api, context, &write)?;
+    // The storage refuses it, and a dry run does not get there.
+    if !is_dry && meta::version(&parsed.value).is_ok_and(|version| version != 0) {
+        return Err(Failure::plain(500, "resourceVersion should not be set on objects to be created"));
     }
     if api.store.get(kind.storage(), &key).is_some() {
         let is_deleting = !object_is_live(api, &kind, &key);
@@ -143,12 +155,6 @@ fn object_is_live(api: &Api, kind: &Kind, key: &str) -> bool {
     api.store.get(kind.storage(), key).is_none_or(|object| !object.is_deleting)
 }
 
-fn wrong_namespace() -> Box<Failure> {
-    Failure::bad_request(
-        "the namespace of the provided object does not match the namespace sent on the request",
-    )
-}
-
 /// Replaces an object.
 pub(crate) fn update(api: &mut Api, context: &mut Context<'_>) -> Outcome<Response> {
     let is_dry = context.query.is_dry_run()?;
@@ -158,7 +164,7 @@ pub(crate) fn update(api: &mut Api, context: &mut Context<'_>) -> Outcome<Respon
     let live = match Live::of(api, context) {
         Ok(live) => live,
         Err(_) if strategy::creates_on_update(&kind) && context.subresource().is_empty() => {
-            if !meta::text(&object, "resourceVersion").is_empty() {
+            if meta::version(&object)? != 0 {
                 return Err(Failure::not_found(&kind, context.name()));
             }
             let managed = updated(api, context, None, &mut object);
@@ -166,7 +172,7 @@ pub(crate) fn update(api: &mut Api, context: &mut Context<'_>) -> Outcome<Respon
         }
         Err(failure) => return Err(failure),
     };
-    if meta::text(&object, "resourceVersion").is_empty() && !strategy::updates_unconditionally(&kind) {
+    if meta::version(&object)? == 0 && !strategy::updates_unconditionally(&kind) {
         let why = "must be specified for an update";
         let fault = crate::status::Fault::invalid("metadata.resourceVersion", 0, why);
         return Err(Failure::invalid(&kind.group, &kind.plural, context.name(), &[fault]));
@@ -187,6 +193,9 @@ pub(crate) fn save(
     let live = &before.parsed.value;
     let kind = context.kind.clone();
     let name = context.name().to_owned();
+    if context.subresource() == "resize" {
+        validate::keep_resources(live, &mut object);
+    }
     let given_uid = meta::text(&object, "uid").to_owned();
     let live_uid = meta::text(live, "uid");
     if !given_uid.is_empty() && given_uid != live_uid && context.request.method == "PUT" {
@@ -197,8 +206,8 @@ pub(crate) fn save(
         );
         return Err(Failure::conflict(&kind, &name, &why));
     }
-    let given = meta::text(&object, "resourceVersion").to_owned();
-    if !given.is_empty() && given != meta::text(live, "resourceVersion") {
+    let given = meta::version(&object)?;
+    if given != 0 && given != meta::version(live)? {
         return Err(Failure::modified(&kind, &name));
     }
     let mut managed = match managed {
@@ -208,9 +217,13 @@ pub(crate) fn save(
         }
         None => updated(api, context, Some(&before.parsed), &mut object),
     };
+    admission::mutate(api, context, &mut object, live)?;
     meta::carry_over(live, &mut object);
     access::admit_rights(api, context, Some(live), &object)?;
-    strategy::prepare_update(api, &kind, context.subresource(), live, &mut object);
+    if kind.resource() == "services" && context.subresource().is_empty() {
+        services::update(api, live, &mut object, is_dry)?;
+    }
+    strategy::prepare_update(&kind, context.subresource(), live, &mut object);
     let mut faults = meta::check(&kind, &object);
     let sub = context.subresource().to_owned();
     let of_meta = meta::check_update(live, &object);
@@ -223,23 +236,22 @@ pub(crate) fn save(
     if !faults.is_empty() {
         return Err(Failure::invalid(&kind.group, &kind.kind, &name, &faults));
     }
-    if policy::exist(api) {
-        let old = &before.parsed.whole();
-        policy::admit(
-            api,
-            context,
-            Write { operation: "UPDATE", name: &name, object: &object, old, is_dry },
-        )?;
+    if sub == "resize" {
+        crate::pods::admit_resize(api, &kind, live, &object)?;
     }
-    if object["metadata"]["generation"] != live["metadata"]["generation"] || kind.custom().is_some() {
-        context.warnings.extend(strategy::warnings(&kind, &object));
-    }
-    object["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"].clone();
     managed.sort();
-    if object == *live && managed.same_but_times(&before.parsed.managed) {
+    object["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"].clone();
+    let parsed = Parsed { value: object, managed };
+    let write =
+        Write { operation: "UPDATE", name: &name, new: Some(&parsed), live: Some(&before.parsed), is_dry };
+    admission::validate(api, context, &write)?;
+    let has_new_generation = parsed.value["metadata"]["generation"] != live["metadata"]["generation"];
+    if has_new_generation || kind.custom().is_some() || kind.resource() == "services" && sub.is_empty() {
+        context.warnings.extend(strategy::warnings(&kind, &parsed.value));
+    }
+    if parsed.value == *live && parsed.managed.same_but_times(&before.parsed.managed) {
         return Ok(before.answer(&kind));
     }
-    let parsed = Parsed { value: object, managed };
     let is_gone = meta::is_released(&kind, &parsed.value);
     if is_dry {
         return Ok(Stored::Parsed(parsed));
@@ -251,29 +263,6 @@ pub(crate) fn save(
     api.store.remove(kind.storage(), &key);
     crate::crd::changed(api, &kind, None);
     Ok(Stored::Parsed(parsed))
-}
-
-/// Stores an object that a subresource changed.
-pub(crate) fn save_as(
-    api: &mut Api,
-    context: &mut Context<'_>,
-    live: &Live,
-    object: &Value,
-    owned: &Set,
-) -> Outcome<Value> {
-    let is_dry = context.query.is_dry_run()?;
-    let mut object = body::settle(context, object.clone(), Some(&|| object.clone()))?;
-    let mut managed = live.parsed.managed.clone();
-    // Without an owner of the field, nobody becomes one.
-    if managed.has_owner_of(owned) {
-        Managed::remove(&mut object);
-        let owner = owner(context);
-        rules(api, (&context.kind, &context.now), &Set::default(), |rules| {
-            managed.update(&live.parsed.value, &object, &owner, rules);
-        });
-        managed.forget_time(&owner);
-    }
-    save(api, context, live, object, Some(managed), is_dry).map(|stored| stored.value())
 }
 
 /// The sender of an update as a manager.
@@ -310,13 +299,21 @@ pub(crate) fn patch(api: &mut Api, context: &mut Context<'_>) -> Outcome<Respons
         let _ = patch.apply(&kind, &mut object);
         object
     };
-    let mut object = body::settle(context, object, Some(&again))?;
+    let strays = body::strays(&patch, context.request.body);
+    let mut object = body::settle_strictly(context, object, strays, Some(&again))?;
     meta::check_path(context, &mut object)?;
     Ok(save(api, context, &live, object, None, is_dry)?.respond(200))
 }
 
-/// Replaces an object on behalf of the garbage collector, as an update of its fields.
-pub(crate) fn put_as_collector(api: &mut Api, kind: &Arc<Kind>, key: &str, mut new: Value, now: &str) {
+/// Replaces an object or its status on behalf of a controller of the control plane, as an update of its fields.
+pub(crate) fn put_as_controller(
+    api: &mut Api,
+    kind: &Arc<Kind>,
+    key: &str,
+    mut new: Value,
+    subresource: &str,
+    now: &str,
+) {
     let old = api.store.get(kind.storage(), key).and_then(|object| versions::parsed(kind, object).ok());
     let Some(old) = old else { return };
     let mut managed = old.managed.clone();
@@ -325,9 +322,9 @@ pub(crate) fn put_as_collector(api: &mut Api, kind: &Arc<Kind>, key: &str, mut n
         manager: "kube-controller-manager".to_owned(),
         is_apply: false,
         version: kind.api_version().to_owned(),
-        subresource: String::new(),
+        subresource: subresource.to_owned(),
     };
-    let reset = strategy::reset_fields(kind, "");
+    let reset = strategy::reset_fields(kind, subresource);
     rules(api, (kind, now), reset, |rules| managed.update(&old.value, &new, &owner, rules));
     managed.sort();
     replace(api, kind, key, Parsed { value: new, managed });

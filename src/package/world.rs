@@ -70,6 +70,8 @@ manifest! {
         "http" http: Option<Vec<HttpRule>>,
         /// What containers have printed. Without a rule: nothing.
         "logs" logs: Option<Vec<LogRule>>,
+        /// Which addresses load balancers give Services of the type LoadBalancer. Without a rule: none.
+        "loadBalancers" load_balancers: Option<Vec<LoadBalancerRule>>,
     }
 }
 
@@ -162,6 +164,16 @@ manifest! {
         "when" when: Option<Expression>,
         /// The text; a template.
         "text" text: Must<TemplateText>,
+    }
+}
+
+manifest! {
+    /// The address that a load balancer gives a Service.
+    pub struct LoadBalancerRule {
+        /// Expression: the rule applies while it is true. Default: always.
+        "when" when: Option<Expression>,
+        /// The address: an IP or a host name; a template. An empty text: none.
+        "address" address: Must<TemplateText>,
     }
 }
 

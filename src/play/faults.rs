@@ -541,6 +541,10 @@ impl Programs for Faulty {
         self.inner.log(pod, container, objects)
     }
 
+    fn address(&mut self, service: &Value, objects: &dyn Objects, now: Timestamp) -> Option<String> {
+        self.inner.address(service, objects, now)
+    }
+
     fn call(&mut self, call: &Call<'_>, objects: &dyn Objects) -> Result<HttpReply, String> {
         self.inner.call(call, objects)
     }

@@ -38,6 +38,27 @@ fn wrong_usage_exits_with_2() {
     assert!(code == Some(2) && told.contains("embedded, local, current"), "{told}");
     let (code, told) = run(&[HELLO, "--cluster", "embedded", "--node"]);
     assert!(code == Some(2) && told.contains("--node needs --cluster local"), "{told}");
+    let (code, told) = run(&["--no-controllers", "--cluster", "current"]);
+    assert!(code == Some(2) && told.contains("--no-controllers needs --cluster embedded"), "{told}");
+    let (code, told) = run(&["--plain"]);
+    assert!(code == Some(2) && told.contains("<PACKAGE>..."), "{told}");
+}
+
+#[tokio::test]
+async fn no_controllers_serves_the_api_alone() {
+    let temporary = tempfile::tempdir().unwrap();
+    let mut dev = dev(&["--no-controllers", "--plain"], temporary.path());
+    dev.wait_for("export KUBECONFIG=", LONG).await;
+    let client = operetta::cluster::Cluster::of_kubeconfig(&kubeconfig_of(&dev)).await.unwrap().client();
+    let send = async |request: http::request::Builder, body: &[u8]| {
+        let request = request.header("content-type", "application/json").body(body.to_vec()).unwrap();
+        client.request::<Value>(request).await.unwrap()
+    };
+    // Controllers would give it a ServiceAccount before it is deleted, and remove it afterwards.
+    send(http::Request::post("/api/v1/namespaces"), br#"{"metadata":{"name":"a"}}"#).await;
+    let gone = send(http::Request::delete("/api/v1/namespaces/a"), b"").await;
+    assert_eq!(gone["status"]["phase"], "Terminating", "{gone}");
+    end(dev, temporary.path()).await;
 }
 
 #[tokio::test]

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use cronexpr::{Crontab, FallbackTimezoneOption, ParseOptions, parse_crontab_with};
+use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
+
+use crate::package::plan::cron::Cron;
 
 /// The most by which the runs of instances whose schedules fall on one minute are spread.
 const SPREAD: Duration = Duration::from_secs(30);
@@ -15,8 +17,8 @@ const WINDOWS: [i64; 4] = [60 * 60, 24 * 60 * 60, 32 * 24 * 60 * 60, 4 * 366 * 2
 /// A cron line, or an interval.
 #[derive(Debug, Clone)]
 pub enum Schedule {
-    /// At the minutes that a cron line matches.
-    Cron(Box<Crontab>),
+    /// At the minutes that a cron line matches, in the local time of a zone.
+    Cron(Cron, TimeZone),
     /// At intervals of this number of seconds since the instance was created.
     Every(i64),
 }
@@ -45,31 +47,19 @@ impl Schedule {
                 _ => Err("`@every` needs at least one second".into()),
             };
         }
-        let fields = crate::package::plan::cron_fields(line);
-        if fields.split_ascii_whitespace().count() != 5 {
-            return Err(format!(
-                "`{line}` is not a cron line: it needs five fields, or is like `@daily`, `@every 6h`"
-            ));
-        }
         let zone = time_zone.unwrap_or("UTC");
-        if jiff::tz::TimeZone::get(zone).is_err() {
-            return Err(format!("there is no time zone `{zone}`: write for example Europe/Rome"));
-        }
-        let mut options = ParseOptions::default();
-        options.fallback_timezone_option = FallbackTimezoneOption::None;
-        let crontab = parse_crontab_with(&format!("{fields} {zone}"), options);
-        let crontab = crontab.map_err(|error| {
-            let error = error.to_string();
-            let reason = error.lines().last().unwrap_or_default().trim_start_matches([' ', '^']).to_owned();
-            format!("`{line}` is not a cron line: {reason}")
+        let zone = TimeZone::get(zone)
+            .map_err(|_| format!("there is no time zone `{zone}`: write for example Europe/Rome"))?;
+        let cron = Cron::parse(line).map_err(|why| {
+            format!("`{line}` is not a cron line: {why}; write five fields such as 0 3 * * *, or @every 6h")
         })?;
-        Ok(Self::Cron(Box::new(crontab)))
+        Ok(Self::Cron(cron, zone))
     }
 
     /// The first point in time after `time`.
     fn after(&self, time: Timestamp, anchor: Timestamp) -> Option<Timestamp> {
         match self {
-            Self::Cron(crontab) => crontab.find_next(time).ok().map(|zoned| zoned.timestamp()),
+            Self::Cron(cron, zone) => cron.after(time, zone),
             Self::Every(seconds) => {
                 let passed = (time.as_second() - anchor.as_second()).div_euclid(*seconds);
                 Timestamp::from_second(anchor.as_second() + (passed + 1) * seconds).ok()
@@ -108,7 +98,7 @@ impl Schedule {
         share: f64,
     ) -> Due {
         let spread = match self {
-            Self::Cron(_) => deadline.map_or(SPREAD, |deadline| SPREAD.min(deadline / 2)).mul_f64(share),
+            Self::Cron(..) => deadline.map_or(SPREAD, |deadline| SPREAD.min(deadline / 2)).mul_f64(share),
             Self::Every(_) => Duration::ZERO,
         };
         let spread = SignedDuration::try_from(spread).unwrap_or_default();
@@ -238,10 +228,10 @@ mod tests {
     #[test]
     fn invalid_schedules_are_explained() {
         for (line, zone, part) in [
-            ("0 3 * *", None, "it needs five fields"),
-            ("61 3 * * *", None, "is not a cron line"),
+            ("0 3 * *", None, "expected exactly 5 fields, found 4"),
+            ("61 3 * * *", None, "is not a cron line: end of range (61) above maximum (59)"),
             ("0 3 * * *", Some("Rome"), "there is no time zone `Rome`"),
-            ("@every", None, "it needs five fields"),
+            ("@every", None, "unrecognized descriptor: @every"),
             ("@every 0s", None, "at least one second"),
             ("@every x", None, "x"),
         ] {

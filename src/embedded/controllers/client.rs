@@ -30,6 +30,7 @@ macro_rules! resources {
 
 resources! {
     PODS = "/api/v1" "v1" "Pod" "pods" "pods" true;
+    QUOTAS = "/api/v1" "v1" "ResourceQuota" "resourcequotas" "resourcequotas" true;
     SERVICES = "/api/v1" "v1" "Service" "services" "services" true;
     CLAIMS = "/api/v1" "v1" "PersistentVolumeClaim" "persistentvolumeclaims" "persistentvolumeclaims" true;
     VOLUMES = "/api/v1" "v1" "PersistentVolume" "persistentvolumes" "persistentvolumes" false;
@@ -122,7 +123,9 @@ pub(super) fn create(
     object["apiVersion"] = resource.version.into();
     object["kind"] = resource.kind.into();
     let uri = path(resource, namespace(object));
-    send(api, agent, "POST", &uri, object, now)?;
+    let sent = send(api, agent, "POST", &uri, object, now);
+    api.controllers.was_refused |= sent.is_err();
+    sent?;
     if let Some(stored) = api.store.newest() {
         *object = stored.bare();
     }

@@ -1,8 +1,8 @@
-//! CronJobs: a Job at each minute that the schedule matches.
+//! CronJobs: a Job at each time that the schedule matches.
 
-use cronexpr::{Crontab, FallbackTimezoneOption, ParseOptions, parse_crontab_with};
 use jiff::Timestamp;
-use operetta_package::plan::cron_fields;
+use jiff::tz::TimeZone;
+use operetta_package::plan::cron::Cron;
 use serde_json::{Value, json};
 
 use super::client::{self, CRON_JOBS, JOBS, MANAGER, below, get};
@@ -56,8 +56,9 @@ fn start(
     now: Timestamp,
 ) -> Option<Timestamp> {
     let spec = &cron["spec"];
-    let schedule = schedule(text(&spec["schedule"]), spec["timeZone"].as_str().unwrap_or("UTC"))?;
-    let after = |time: Timestamp| schedule.find_next(time).ok().map(|next| next.timestamp());
+    let schedule = Cron::parse(text(&spec["schedule"])).ok()?;
+    let zone = TimeZone::get(spec["timeZone"].as_str().unwrap_or("UTC")).ok()?;
+    let after = |time: Timestamp| schedule.after(time, &zone);
     let mut last = parse_time(&cron["metadata"]["creationTimestamp"]).unwrap_or(now);
     last = last.max(parse_time(&status["lastScheduleTime"]).unwrap_or(last));
     let deadline = spec["startingDeadlineSeconds"].as_i64();
@@ -99,7 +100,10 @@ fn start(
     let mut job = json!({"metadata": meta, "spec": template["spec"]});
     let key = key_of(&job);
     if client::create(api, MANAGER, &JOBS, &mut job, now).is_err() {
-        let known = get(api, &JOBS, &key).filter(|known| is_controlled_by(known, uid(cron)));
+        // Two times of one minute have one name.
+        let is_listed = |job: &Value| active.iter().any(|known| known["uid"] == uid(job));
+        let known = get(api, &JOBS, &key);
+        let known = known.filter(|known| is_controlled_by(known, uid(cron)) && !is_listed(known));
         let Some(known) = known else { return next };
         job = known;
     }
@@ -107,14 +111,6 @@ fn start(
         "uid": uid(&job), "resourceVersion": job["metadata"]["resourceVersion"]}));
     status["lastScheduleTime"] = crate::api::time(scheduled).into();
     next
-}
-
-/// Parses a line with five fields, or one like `@daily`.
-fn schedule(line: &str, zone: &str) -> Option<Crontab> {
-    let fields = cron_fields(line.trim());
-    let mut options = ParseOptions::default();
-    options.fallback_timezone_option = FallbackTimezoneOption::None;
-    parse_crontab_with(&format!("{fields} {zone}"), options).ok()
 }
 
 /// Deletes Jobs that have ended, beyond the limits.

@@ -94,7 +94,9 @@ pub(super) fn sync(api: &mut Api, key: &str, now: Timestamp) -> Option<Timestamp
     let pods = claim(api, (&JOBS, &job), &PODS, now);
     let active: Vec<Value> = pods.iter().filter(|pod| is_active(pod)).cloned().collect();
     let is_indexed = job["spec"]["completionMode"] == "Indexed";
-    let completed = parse_indexes(text(&job["status"]["completedIndexes"]));
+    // A Job with indexes may have fewer than before.
+    let mut completed = parse_indexes(text(&job["status"]["completedIndexes"]));
+    completed.retain(|index| *index < number(&job["spec"]["completions"]));
     let mut sync = Sync {
         status: job["status"].clone(),
         active: count(&active, |_| true),
@@ -277,10 +279,17 @@ impl Sync {
             None if succeeded > 0 => self.active,
             None => parallelism,
         };
-        if self.active > wanted {
-            let excess = usize::try_from(self.active - wanted).unwrap_or(0);
+        let is_beyond = |pod: &Value| {
+            self.done.is_some() && index(pod).is_some_and(|index| index >= number(&spec["completions"]))
+        };
+        let excess = (self.active - wanted).max(count(active, is_beyond));
+        if excess > 0 {
+            let excess = usize::try_from(excess).unwrap_or(0);
             let mut active = active.to_vec();
-            active.sort_by_key(|pod| (is_ready(pod), text(&pod["metadata"]["creationTimestamp"]).to_owned()));
+            active.sort_by_key(|pod| {
+                let created = text(&pod["metadata"]["creationTimestamp"]).to_owned();
+                (!is_beyond(pod), is_ready(pod), created)
+            });
             for pod in active.into_iter().take(excess) {
                 self.active -= 1;
                 self.ready -= i64::from(is_ready(&pod));

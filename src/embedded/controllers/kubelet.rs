@@ -113,13 +113,18 @@ fn start(api: &mut Api, key: &str, pod: &Value, now: Timestamp) {
     api.controllers.kubelet.runs.insert(key.into(), run);
 }
 
-/// The images of the containers of a pod.
+/// The images of the containers of a pod, with the resources that no container gets while it runs.
 fn images(pod: &Value) -> String {
-    items(&pod["spec"]["containers"])
-        .iter()
-        .map(|container| text(&container["image"]))
-        .collect::<Vec<_>>()
-        .join(" ")
+    let image = |container: &Value| {
+        let policies = items(&container["resizePolicy"]).iter();
+        let policies = policies.filter(|policy| policy["restartPolicy"] == "RestartContainer");
+        let fixed = policies.map(|policy| {
+            let (name, resources) = (text(&policy["resourceName"]), &container["resources"]);
+            format!(" {name} {} {}", resources["requests"][name], resources["limits"][name])
+        });
+        text(&container["image"]).to_owned() + &fixed.collect::<Vec<_>>().concat()
+    };
+    items(&pod["spec"]["containers"]).iter().map(image).collect::<Vec<_>>().join(" ")
 }
 
 /// Starts the containers again if their images have changed, whatever the restart policy is.
@@ -283,11 +288,8 @@ fn fail(api: &mut Api, key: &str, mut pod: Value, run: &Run, now: Timestamp) -> 
 
 /// The object that a pod needs and that does not exist, as the reason and message of its containers.
 fn missing(api: &Api, pod: &Value) -> Option<(&'static str, String)> {
-    let is_absent = |resource: &str, name: &Value| {
-        let name = text(name);
-        // Each namespace has it in a real cluster.
-        name != "kube-root-ca.crt" && api.store.get(resource, &key(namespace(pod), name)).is_none()
-    };
+    let is_absent =
+        |resource: &str, name: &Value| api.store.get(resource, &key(namespace(pod), text(name))).is_none();
     for volume in items(&pod["spec"]["volumes"]) {
         let sources = items(&volume["projected"]["sources"]).iter().chain([volume]);
         for source in sources {

@@ -2,6 +2,7 @@
 //! further and returns when it has to look again. A set of work says which objects have to be looked at, so that a cluster at
 //! rest costs nothing.
 
+mod balancers;
 mod client;
 mod cronjob;
 mod daemonset;
@@ -16,6 +17,7 @@ mod node;
 mod ownership;
 mod parts;
 mod pod_status;
+mod quota;
 mod replicaset;
 mod revisions;
 mod rollout;
@@ -31,14 +33,14 @@ use jiff::Timestamp;
 use crate::api::{Api, time};
 use crate::gc;
 use crate::store::Store;
-use crate::work::Controller;
+use crate::work::{Active, Controller};
 
 impl Api {
     /// Lets the controllers act once. Returns whether one of them changed something. Once it has returned false, nothing
     /// happens before [`Api::next_due`] or a write.
     pub fn tick(&mut self, now: Timestamp) -> bool {
         let before = self.store.version();
-        if !self.controllers.is_bare && !self.controllers.is_set_up {
+        if self.controllers.active == Active::All && !self.controllers.is_set_up {
             self.controllers.is_set_up = true;
             node::set_up(self, now);
         }
@@ -51,26 +53,34 @@ impl Api {
         }
         let work = std::mem::take(&mut controllers.work);
         let garbage = std::mem::take(&mut controllers.garbage);
-        let is_bare = controllers.is_bare;
+        let active = controllers.active;
         self.controllers = controllers;
         if seen.any {
             let text = time(now);
-            crate::access::aggregate(self, now);
+            let has_manager = active != Active::Server;
+            if has_manager {
+                crate::access::aggregate(self, now);
+            }
             if seen.crds || has_deleting(&self.store, "customresourcedefinitions.apiextensions.k8s.io") {
                 crate::crd::tick(self, &text);
             }
-            if seen.namespaces {
-                gc::accounts(self, &text);
+            if has_manager && seen.namespaces {
+                gc::accounts(self, now);
             }
-            if has_deleting(&self.store, "namespaces") {
-                gc::namespaces(self, &text);
+            if has_manager && has_deleting(&self.store, "namespaces") {
+                gc::terminate(self, &text);
             }
-            gc::collect(self, &garbage, &text);
-            crate::access::aggregate(self, now);
+            if has_manager {
+                gc::collect(self, &garbage, &text);
+                crate::access::aggregate(self, now);
+            }
         }
-        if !is_bare {
+        if active == Active::All {
             for (controller, key) in work {
                 let due = sync(controller, self, &key, now);
+                if std::mem::take(&mut self.controllers.was_refused) {
+                    self.controllers.refused.insert((controller, key.clone()));
+                }
                 self.controllers.set_due(controller, &key, due, now);
             }
         }
@@ -90,6 +100,7 @@ fn has_deleting(store: &Store, resource: &str) -> bool {
 /// Brings an object a step further. Returns when it has to be looked at again, if nothing happens before.
 fn sync(controller: Controller, api: &mut Api, key: &str, now: Timestamp) -> Option<Timestamp> {
     match controller {
+        Controller::Quotas => quota::sync(api, key, now),
         Controller::CronJobs => cronjob::sync(api, key, now),
         Controller::Jobs => job::sync(api, key, now),
         Controller::Deployments => deployment::sync(api, key, now),
@@ -102,7 +113,14 @@ fn sync(controller: Controller, api: &mut Api, key: &str, now: Timestamp) -> Opt
             job::release_orphan(api, key, now);
             kubelet::sync(api, key, now)
         }
-        Controller::Endpoints => endpoints::sync(api, key, now),
+        Controller::Endpoints => {
+            balancers::sync(api, key, now);
+            endpoints::sync(api, key, now)
+        }
         Controller::Budgets => disruption::sync(api, key, now),
+        Controller::Namespaces => {
+            gc::terminate(api, &time(now));
+            gc::due(api, key, now)
+        }
     }
 }

@@ -225,7 +225,16 @@ fn of(kind: &str, is_true: bool, why: Option<(&str, &str)>) -> Value {
 }
 
 fn identity(container: &Value) -> Value {
-    json!({"name": container["name"], "image": container["image"], "imageID": ""})
+    let resources = &container["resources"];
+    let mut status =
+        json!({"name": container["name"], "image": container["image"], "imageID": "", "resources": {}});
+    if resources.is_object() {
+        status["resources"] = resources.clone();
+    }
+    if resources["requests"].is_object() {
+        status["allocatedResources"] = resources["requests"].clone();
+    }
+    status
 }
 
 fn sha(text: &str) -> String {

@@ -1,7 +1,9 @@
 //! Workloads in virtual time.
 
+mod admission;
 mod jobs;
 mod pods;
+mod quotas;
 mod real;
 mod sets;
 

@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 
 use crate::api::Api;
 use crate::decode::{self, Path};
+use crate::discovery::priority;
 use crate::kinds::{Kind, Names, Source};
 use crate::schema::{Arena, Id, Typed, definition};
 use crate::status::Fault;
@@ -65,6 +66,8 @@ pub(crate) struct Custom {
     pub(crate) version: Value,
     pub(crate) names: Value,
     pub(crate) selectable: Vec<String>,
+    /// The warning about the version, if it is deprecated.
+    pub(crate) deprecation: Option<String>,
     /// What converts its objects, if it is a webhook.
     pub(crate) hook: Option<Hook>,
     /// Whether all objects were stored by this version and schema.
@@ -83,6 +86,7 @@ impl Custom {
             has_status: version["subresources"]["status"].is_object(),
             version: rest.map(|(name, value)| (name.clone(), value.clone())).collect(),
             names: crd["status"]["acceptedNames"].clone(),
+            deprecation: deprecation(crd, version),
             selectable: selectable
                 .filter_map(|field| field["jsonPath"].as_str())
                 .map(|path| path.trim_start_matches('.').to_owned())
@@ -100,6 +104,27 @@ impl Custom {
         operetta_package::crd::prune(&self.schema.json, value);
         operetta_package::crd::apply_defaults(&self.schema.json, value);
     }
+}
+
+/// The warning about a deprecated version of a CRD.
+fn deprecation(crd: &Value, version: &Value) -> Option<String> {
+    if version["deprecated"] != true {
+        return None;
+    }
+    if let Some(own) = version["deprecationWarning"].as_str() {
+        return Some(own.to_owned());
+    }
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (group, kind) = (text(&crd["spec"]["group"]), text(&crd["spec"]["names"]["kind"]));
+    let name = text(&version["name"]);
+    let others = crd["spec"]["versions"].as_array().into_iter().flatten();
+    let better = others
+        .filter(|other| other["served"] == true && other["deprecated"] != true)
+        .map(|other| text(&other["name"]))
+        .filter(|other| priority(other) > priority(&name))
+        .max_by_key(|other| priority(other));
+    let advice = better.map(|better| format!("; use {group}/{better} {kind}")).unwrap_or_default();
+    Some(format!("{group}/{name} {kind} is deprecated{advice}"))
 }
 
 /// Reads an object: unknown fields are dropped and returned, defaults are set.
@@ -257,7 +282,7 @@ pub(crate) fn serve_all(api: &mut Api) {
     }
 }
 
-/// Serves the versions of a CRD that is established.
+/// Serves the versions of a CRD that is established, and keeps the others.
 fn serve(api: &mut Api, name: &str, crd: &Value) {
     let conditions = crd["status"]["conditions"].as_array().into_iter().flatten();
     let established = conditions.clone().any(|c| c["type"] == "Established" && c["status"] == "True");
@@ -281,9 +306,7 @@ fn serve(api: &mut Api, name: &str, crd: &Value) {
             Some(Hook { webhook: converter.webhook(crd)?, storage })
         },
     );
-    for version in
-        spec["versions"].as_array().into_iter().flatten().filter(|version| version["served"] == true)
-    {
+    for version in spec["versions"].as_array().into_iter().flatten() {
         let before = old.as_ref().and_then(|old| old.custom());
         let schema = Schema::of(&version["schema"]["openAPIV3Schema"]);
         let same = before.is_some_and(|custom| custom.is_first && custom.schema.json == schema.json);
@@ -295,7 +318,7 @@ fn serve(api: &mut Api, name: &str, crd: &Value) {
         }
         let subresources = ["status", "scale"];
         let subresources = subresources.into_iter().filter(|sub| version["subresources"][sub].is_object());
-        api.kinds.insert(Kind {
+        let kind = Kind {
             group: group.clone(),
             version: text(&version["name"]),
             plural: plural.clone(),
@@ -305,7 +328,12 @@ fn serve(api: &mut Api, name: &str, crd: &Value) {
             subresources: subresources.map(str::to_owned).collect(),
             names: Names::of(&group, version["name"].as_str().unwrap_or_default(), &plural),
             source: Source::Custom(custom.into()),
-        });
+        };
+        if version["served"] == true {
+            api.kinds.insert(kind);
+        } else {
+            api.kinds.insert_unserved(kind);
+        }
     }
 }
 

@@ -5,9 +5,10 @@ use std::sync::{Arc, LazyLock, OnceLock};
 
 use serde_json::Value;
 
-use super::compare::{compare, same};
+use super::compare::same;
 use super::merge::merge;
 use super::remove::remove;
+use super::rules::{Changes, Conflicts, Refused, Rules};
 use super::set::{Set, quote};
 use super::typed::field_set;
 use crate::schema::Typed;
@@ -17,6 +18,9 @@ pub(crate) const MANAGED: &str = "managedFields";
 
 /// The most entries of updates that are kept apart.
 const MAX_UPDATERS: usize = 10;
+
+/// The version of the subresource `scale`.
+const SCALE: &str = "autoscaling/v1";
 
 /// The entry for fields that existed before the first apply.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
@@ -109,47 +113,6 @@ impl Entry {
 /// All entries of an object.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Managed(Vec<Entry>);
-
-/// Fields of other managers that an apply would change.
-#[derive(Debug, Default)]
-pub(crate) struct Conflicts(pub(crate) Vec<(String, Vec<String>)>);
-
-/// What an update of fields needs to know of the kind.
-pub(crate) struct Rules<'r, 'a> {
-    /// The schema of a version of the kind, if it is served.
-    pub(crate) schema: &'r dyn Fn(&str) -> Option<Typed<'a>>,
-    /// Fields that writers of this subresource do not own.
-    pub(crate) reset: &'r Set,
-    pub(crate) now: &'r str,
-    /// A new object of the kind, before anything is set.
-    pub(crate) empty: &'r dyn Fn() -> Value,
-}
-
-/// How a write changes an object: the fields that are new or changed, and those that are gone, by version.
-#[derive(Default)]
-struct Changes(Vec<(String, Arc<(Set, Set)>)>);
-
-impl Changes {
-    fn of(
-        &mut self,
-        version: &str,
-        typed: Typed<'_>,
-        (old, new): (&Value, &Value),
-        reset: &Set,
-    ) -> Arc<(Set, Set)> {
-        if let Some((_, known)) = self.0.iter().find(|(known, _)| known == version) {
-            return known.clone();
-        }
-        let found = compare(typed, old, new);
-        let (mut changed, mut removed) = (found.modified.below, found.removed.below);
-        changed.extend(&found.added.below);
-        changed.cut(reset);
-        removed.cut(reset);
-        let found = Arc::new((changed, removed));
-        self.0.push((version.to_owned(), found.clone()));
-        found
-    }
-}
 
 impl Managed {
     pub(crate) fn is_empty(&self) -> bool {
@@ -251,6 +214,42 @@ impl Managed {
             && self.0.iter().zip(&stored.0).all(|(a, b)| a.owner == b.owner && a.fields == b.fields)
     }
 
+    /// Of two entries of one owner, which `scale` may leave, the last is read.
+    fn dedupe(&mut self) {
+        let mut at = 0;
+        while let Some(entry) = self.0.get(at) {
+            if self.0.iter().skip(at + 1).any(|later| later.owner.is(&entry.owner)) {
+                self.0.remove(at);
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    /// Drops entries of versions that no built-in kind has, and follows changes of schemas. Fails if the live object cannot
+    /// be read in the version of an entry.
+    fn reconcile(&mut self, live: &Value, rules: &Rules<'_, '_>) -> Result<(), String> {
+        self.dedupe();
+        let mut result = Ok(());
+        self.0.retain_mut(|entry| match rules.view(&entry.owner.version, live) {
+            Ok(Some((typed, _))) => {
+                if rules.is_custom {
+                    let mut set = entry.set().clone();
+                    if set.reconcile(typed) {
+                        entry.fields = set.into();
+                    }
+                }
+                true
+            }
+            Ok(None) => false,
+            Err(why) => {
+                result = Err(why);
+                true
+            }
+        });
+        result
+    }
+
     /// Removes fields that changed from the entries of all but `except`. Returns the conflicts, and changes nothing,
     /// if there are some and `force` is not set.
     fn release(
@@ -260,16 +259,14 @@ impl Managed {
         except: Option<&Owner>,
         force: bool,
         rules: &Rules<'_, '_>,
-    ) -> Result<(), Conflicts> {
-        self.0.retain(|entry| (rules.schema)(&entry.owner.version).is_some());
+    ) -> Result<(), Refused> {
         let mut next = self.0.clone();
         let mut conflicts = Conflicts::default();
         for entry in &mut next {
             if except.is_some_and(|except| except.is(&entry.owner)) {
                 continue;
             }
-            let Some(typed) = (rules.schema)(&entry.owner.version) else { continue };
-            let found = changes.of(&entry.owner.version, typed, objects, rules.reset);
+            let Some(found) = changes.of(&entry.owner.version, objects, rules)? else { continue };
             let (changed, removed) = &*found;
             if entry.set().intersects(changed) {
                 let conflict = entry.set().intersection(changed);
@@ -283,7 +280,7 @@ impl Managed {
             entry.subtract(removed);
         }
         if !force && !conflicts.0.is_empty() {
-            return Err(conflicts);
+            return Err(Refused::Conflicts(conflicts));
         }
         next.retain(|entry| !entry.set().is_empty());
         self.0 = next;
@@ -292,11 +289,25 @@ impl Managed {
 
     /// Records an update of an object. `old` and `new` have no managedFields.
     pub(crate) fn update(&mut self, old: &Value, new: &Value, owner: &Owner, rules: &Rules<'_, '_>) {
-        let Some(typed) = (rules.schema)(&owner.version) else { return };
+        // The API server removes the managers that it cannot compute.
+        if self.try_update(old, new, owner, rules).is_err() {
+            self.0.clear();
+        }
+    }
+
+    fn try_update(
+        &mut self,
+        old: &Value,
+        new: &Value,
+        owner: &Owner,
+        rules: &Rules<'_, '_>,
+    ) -> Result<(), Refused> {
+        self.reconcile(old, rules)?;
         let mut changes = Changes::default();
         // Nobody loses fields that the writer could not have changed.
-        let _ = self.release((old, new), &mut changes, None, true, rules);
-        let mut set = changes.of(&owner.version, typed, (old, new), rules.reset).0.clone();
+        self.release((old, new), &mut changes, None, true, rules)?;
+        let Some(found) = changes.of(&owner.version, (old, new), rules)? else { return Ok(()) };
+        let mut set = found.0.clone();
         set.subtract(unowned());
         if !set.is_empty() {
             let time = Some(rules.now.to_owned());
@@ -312,6 +323,7 @@ impl Managed {
         }
         self.settle();
         self.cap();
+        Ok(())
     }
 
     /// Removes what nobody owns, and entries that are empty.
@@ -357,7 +369,7 @@ impl Managed {
         owner: &Owner,
         force: bool,
         rules: &Rules<'_, '_>,
-    ) -> Result<Value, Conflicts> {
+    ) -> Result<Value, Refused> {
         let Some(typed) = (rules.schema)(&owner.version) else { return Ok(live.clone()) };
         if self.0.is_empty() && !live["metadata"]["uid"].is_null() {
             let before = Owner {
@@ -372,13 +384,16 @@ impl Managed {
         let mut set = field_set(typed, config);
         set.cut(rules.reset);
         let mut next = self.clone();
+        next.reconcile(live, rules)?;
         let at = next.0.iter().position(|entry| owner.is(&entry.owner));
         let last = at.map(|at| next.0.remove(at));
-        let is_smaller = last.as_ref().is_some_and(|last| !last.set().is_subset(&set));
+        let is_smaller = last
+            .as_ref()
+            .is_some_and(|last| last.owner.version != owner.version || !last.set().is_subset(&set));
         let time = last.as_ref().and_then(|entry| entry.time.clone());
         next.0.push(Entry { owner: Arc::new(owner.clone()), time, fields: set.into() });
         let new = match &last {
-            Some(last) if is_smaller => next.prune(merged, last, rules),
+            Some(last) if is_smaller => next.prune(&merged, last, &owner.version, rules)?,
             _ => merged,
         };
         next.release((live, &new), &mut Changes::default(), Some(owner), force, rules)?;
@@ -393,16 +408,46 @@ impl Managed {
         Ok(new)
     }
 
-    /// Whether somebody owns a field.
-    pub(crate) fn has_owner_of(&self, path: &Set) -> bool {
-        self.0.iter().any(|entry| entry.set().intersects(path))
+    /// The managers of the replicas as those of the subresource `scale`. `path` says where a version has its replicas.
+    pub(crate) fn to_scale(&self, path: &dyn Fn(&str) -> Option<Set>) -> Self {
+        let mut managed = self.clone();
+        managed.dedupe();
+        managed
+            .0
+            .retain(|entry| path(&entry.owner.version).is_some_and(|path| entry.set().intersects(&path)));
+        for entry in &mut managed.0 {
+            SCALE.clone_into(&mut Arc::make_mut(&mut entry.owner).version);
+            entry.fields = scale_replicas().clone().into();
+        }
+        managed
     }
 
-    /// Removes the time of the entry of a writer, as the API server does for `scale`.
-    pub(crate) fn forget_time(&mut self, owner: &Owner) {
-        for entry in self.0.iter_mut().filter(|entry| owner.is(&entry.owner)) {
-            entry.time = None;
+    /// The managers of the object whose replicas `scale` manages now, in a version.
+    pub(crate) fn with_scale(&self, scale: &Self, version: &str, path: &dyn Fn(&str) -> Option<Set>) -> Self {
+        let mut rest: Vec<&Entry> = scale.0.iter().collect();
+        let mut all = Self::default();
+        for entry in &self.0 {
+            let Some(path) = path(&entry.owner.version) else { continue };
+            let mut entry = entry.clone();
+            if entry.set().intersects(&path) {
+                // Updates are never found: their version is a part of them.
+                match rest.iter().position(|kept| kept.owner.is(&entry.owner)) {
+                    Some(at) => {
+                        rest.remove(at);
+                    }
+                    None => entry.subtract(&path),
+                }
+            }
+            if !entry.set().is_empty() {
+                all.0.push(entry);
+            }
         }
+        let own = path(version).unwrap_or_default();
+        for entry in rest.into_iter().filter(|entry| entry.set().intersects(scale_replicas())) {
+            let owner = Owner { version: version.to_owned(), ..Owner::clone(&entry.owner) };
+            all.0.push(Entry { owner: owner.into(), time: None, fields: own.clone().into() });
+        }
+        all
     }
 
     /// Sets the time of the entry of a writer.
@@ -414,8 +459,18 @@ impl Managed {
 
     /// Removes what the last apply of a manager had and this one, already among the entries, has not, unless others
     /// own it.
-    fn prune(&self, merged: Value, last: &Entry, rules: &Rules<'_, '_>) -> Value {
-        let Some(typed) = (rules.schema)(&last.owner.version) else { return merged };
+    fn prune(
+        &self,
+        merged: &Value,
+        last: &Entry,
+        version: &str,
+        rules: &Rules<'_, '_>,
+    ) -> Result<Value, String> {
+        let to_last = |object, what: &str| {
+            let view = rules.view(&last.owner.version, object);
+            view.map_err(|why| format!("failed to convert {what} object to last applied version: {why}"))
+        };
+        let Some((typed, merged)) = to_last(merged, "merged")? else { return Ok(merged.clone()) };
         let named = |set: &Set, typed: Typed<'_>| set.with_named(Some(typed));
         let mut pruned = remove(Some(typed), &merged, &named(last.set(), typed));
         let mut versions: Vec<&str> = vec![&last.owner.version];
@@ -429,16 +484,29 @@ impl Managed {
             let managed = of_version.fold(None, |all: Option<Set>, entry| {
                 Some(all.map_or_else(|| entry.set().clone(), |all| all.union(entry.set())))
             });
-            if let (Some(managed), Some(typed)) = (managed, (rules.schema)(version)) {
-                let all = named(&field_set(typed, &merged), typed);
-                let kept = named(&field_set(typed, &pruned), typed).union(&named(&managed, typed));
-                pruned = remove(Some(typed), &merged, &all.difference(&kept));
-            }
+            let Some(managed) = managed else { continue };
+            let view = |object, what: &str| {
+                rules.view(version, object).map_err(|why| {
+                    format!("failed add back owned items: failed to convert {what} object at version {version}: {why}")
+                })
+            };
+            let next = match (view(&merged, "merged")?, view(&pruned, "pruned")?) {
+                (Some((typed, merged)), Some((_, pruned))) => {
+                    let all = named(&field_set(typed, &merged), typed);
+                    let kept = named(&field_set(typed, &pruned), typed).union(&named(&managed, typed));
+                    remove(Some(typed), &merged, &all.difference(&kept))
+                }
+                _ => continue,
+            };
+            pruned = next;
         }
+        let Some((_, pruned)) = to_last(&pruned, "pruned")? else { return Ok(merged.into_owned()) };
         let kept = named(&field_set(typed, &pruned), typed);
         let all = named(&field_set(typed, &merged), typed);
         let gone = all.difference(&kept).intersection(&named(last.set(), typed));
-        remove(Some(typed), &merged, &gone)
+        let pruned = remove(Some(typed), &merged, &gone);
+        let back = rules.view(version, &pruned)?.map(|(_, value)| value.into_owned());
+        Ok(back.unwrap_or(pruned))
     }
 }
 
@@ -462,6 +530,12 @@ fn unowned() -> &'static Set {
         Set::of(&all)
     });
     &FIELDS
+}
+
+/// Where `scale` has the replicas.
+fn scale_replicas() -> &'static Set {
+    static FIELD: LazyLock<Set> = LazyLock::new(|| Set::of(&[&["spec", "replicas"]]));
+    &FIELD
 }
 
 /// Whether an apply changed nothing.

@@ -5,12 +5,14 @@ mod compare;
 pub(crate) mod manager;
 mod merge;
 mod remove;
+mod rules;
 mod set;
 mod typed;
 
-pub(crate) use manager::{Conflicts, MANAGED, Managed, Owner};
+pub(crate) use manager::{MANAGED, Managed, Owner};
+pub(crate) use rules::{Conflicts, Refused, Rules};
 pub(crate) use set::{Set, quote};
-pub(crate) use typed::{check, go_value};
+pub(crate) use typed::{check, go_value, joined};
 
 /// The paths of the fields of a value.
 pub(crate) fn field_paths(typed: crate::schema::Typed<'_>, value: &serde_json::Value) -> Vec<String> {

@@ -187,6 +187,25 @@ impl Set {
         )
     }
 
+    /// Owns as a whole each map and list that its schema has made atomic. Returns whether something has changed.
+    pub(crate) fn reconcile(&mut self, typed: Typed<'_>) -> bool {
+        let mut has_changed = false;
+        for (key, node) in &mut self.0 {
+            let below = match key.split_once(':') {
+                Some(("f", name)) => typed.map().and_then(|map| map.field(name)),
+                _ => typed.list().and_then(super::super::schema::ListShape::items),
+            };
+            let Some(below) = below else { continue };
+            if !below.is_atomic() {
+                has_changed |= node.below.reconcile(below);
+            } else if !node.below.is_empty() {
+                *node = Node { member: true, below: Self::default() };
+                has_changed = true;
+            }
+        }
+        has_changed
+    }
+
     /// The paths as people read them, such as `.spec.ports[port=80].name`.
     pub(crate) fn paths(&self) -> Vec<String> {
         let mut found = Vec::new();

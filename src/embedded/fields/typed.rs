@@ -54,6 +54,14 @@ pub(crate) fn check(typed: Typed<'_>, value: &Value, duplicates: bool) -> Vec<St
     found
 }
 
+/// What does not fit, as one text.
+pub(crate) fn joined(faults: &[String]) -> String {
+    match faults {
+        [one] => one.clone(),
+        all => format!("errors:\n  {}", all.join("\n  ")),
+    }
+}
+
 /// A step and those above it. Most paths are never shown.
 struct Path<'a>(Option<(&'a Path<'a>, &'a dyn Fn() -> String)>);
 

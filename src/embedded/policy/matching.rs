@@ -2,10 +2,9 @@
 
 use serde_json::Value;
 
+use crate::admission::Write;
 use crate::api::{Api, Context, key};
 use crate::selector::labels_match;
-
-use super::Write;
 
 /// Whether a write is one of `constraints`.
 pub(super) fn matches(api: &Api, context: &Context<'_>, write: &Write<'_>, constraints: &Value) -> bool {
@@ -79,5 +78,5 @@ fn namespace_matches(api: &Api, context: &Context<'_>, selector: &Value) -> bool
 fn object_matches(write: &Write<'_>, selector: &Value) -> bool {
     let is_empty = selector.as_object().is_none_or(serde_json::Map::is_empty);
     let fits = |object: &Value| object.is_object() && labels_match(selector, &object["metadata"]["labels"]);
-    is_empty || fits(write.object) || fits(write.old)
+    is_empty || fits(write.object()) || fits(write.old())
 }

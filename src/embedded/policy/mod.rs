@@ -9,11 +9,13 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use crate::access::{questions, user_info};
+use crate::admission::Write;
 use crate::api::{Api, Context, key};
 use crate::cel::{Scope, plain};
 use crate::meta;
 use crate::selector::labels_match;
 use crate::status::{Failure, Outcome};
+use crate::store::Parsed;
 use compiled::{Policy, Validation};
 
 pub(crate) use compiled::faults;
@@ -29,17 +31,6 @@ pub(crate) struct Policies {
     bindings: Vec<Value>,
     /// The newest change of a policy or binding.
     version: u64,
-}
-
-/// A write that is checked.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Write<'a> {
-    /// `CREATE`, `UPDATE` or `DELETE`.
-    pub(crate) operation: &'static str,
-    pub(crate) name: &'a str,
-    pub(crate) object: &'a Value,
-    pub(crate) old: &'a Value,
-    pub(crate) is_dry: bool,
 }
 
 impl Api {
@@ -71,7 +62,7 @@ pub(crate) fn exist(api: &mut Api) -> bool {
 }
 
 /// Refuses a write that a policy denies.
-pub(crate) fn admit(api: &mut Api, context: &mut Context<'_>, write: Write<'_>) -> Outcome<()> {
+pub(crate) fn admit(api: &mut Api, context: &mut Context<'_>, write: &Write<'_>) -> Outcome<()> {
     if context.kind.group == "admissionregistration.k8s.io" {
         return Ok(());
     }
@@ -79,11 +70,11 @@ pub(crate) fn admit(api: &mut Api, context: &mut Context<'_>, write: Write<'_>) 
     for binding in &policies.bindings {
         let name = binding["spec"]["policyName"].as_str().unwrap_or_default();
         if let Some(policy) = policies.all.get(name)
-            && matching::matches(api, context, &write, &policy.spec["matchConstraints"])
+            && matching::matches(api, context, write, &policy.spec["matchConstraints"])
             && (binding["spec"]["matchResources"].is_null()
-                || matching::matches(api, context, &write, &binding["spec"]["matchResources"]))
+                || matching::matches(api, context, write, &binding["spec"]["matchResources"]))
         {
-            check(api, context, &write, policy, binding)?;
+            check(api, context, write, policy, binding)?;
         }
     }
     Ok(())
@@ -105,10 +96,11 @@ fn check(
             return Err(denial.failure(context, write, &format!("failed to configure binding: {why}"), ""));
         }
     };
+    let [object, old] = [write.new, write.live].map(|state| state.map(Parsed::whole).unwrap_or_default());
     for params in params {
         let mut scope = Scope::new(Some(&policy.variables));
-        scope.set("object", plain(write.object));
-        scope.set("oldObject", plain(write.old));
+        scope.set("object", plain(&object));
+        scope.set("oldObject", plain(&old));
         scope.set("request", plain(&request(context, write)));
         scope.set("params", plain(&params));
         scope.set("namespaceObject", plain(&matching::namespace(api, context)));

@@ -215,36 +215,6 @@ fn handlers(probe: &Value, path: &str, faults: &mut Faults) {
     }
 }
 
-pub(super) fn job(spec: &Value, path: &str, faults: &mut Faults) {
-    for field in
-        ["parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished"]
-    {
-        not_negative(spec, field, path, faults);
-    }
-    let template = &spec["template"]["spec"];
-    pod_spec(template, &format!("{path}.template.spec"), faults);
-    let policy = text(&template["restartPolicy"]);
-    if policy == "Always" || policy.is_empty() {
-        faults.push(Fault::required(
-            format!("{path}.template.spec.restartPolicy"),
-            "valid values: \"OnFailure\", \"Never\"",
-        ));
-    }
-}
-
-pub(super) fn cron_job(spec: &Value, faults: &mut Faults) {
-    let schedule = text(&spec["schedule"]);
-    let fields = schedule.split_whitespace().count();
-    if schedule.is_empty() {
-        faults.push(Fault::required("spec.schedule", ""));
-    } else if fields != 5 && !schedule.starts_with('@') {
-        let words: Vec<&str> = schedule.split_whitespace().collect();
-        let why = format!("expected exactly 5 fields, found {fields}: [{}]", words.join(" "));
-        faults.push(Fault::invalid("spec.schedule", schedule, why));
-    }
-    job(&spec["jobTemplate"]["spec"], "spec.jobTemplate.spec", faults);
-}
-
 pub(super) fn pod_update(live: &Value, object: &Value, faults: &mut Faults) {
     let normal = |pod: &Value| {
         let mut spec = pod["spec"].clone();

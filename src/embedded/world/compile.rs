@@ -13,7 +13,9 @@ use operetta_package::world::{self as format, Word, read_world};
 use serde_json::{Value, json};
 
 use super::pattern::{Command, Pattern, is_name};
-use super::rules::{Change, Delay, ExecRule, HttpRule, LogRule, Operation, Place, PodRule, Rules, When};
+use super::rules::{
+    BalancerRule, Change, Delay, ExecRule, HttpRule, LogRule, Operation, Place, PodRule, Rules, When,
+};
 
 /// Variables of every rule.
 const ALWAYS: [&str; 6] = ["state", "shared", "let", "now", "seconds", "pods"];
@@ -21,10 +23,11 @@ const ALWAYS: [&str; 6] = ["state", "shared", "let", "now", "seconds", "pods"];
 const OF_POD: [&str; 4] = ["pod", "owner", "env", "disks"];
 const OF_EXEC: [&str; 3] = ["container", "command", "stdin"];
 const OF_HTTP: [&str; 5] = ["method", "url", "query", "headers", "body"];
+const OF_SERVICE: [&str; 2] = ["service", "owner"];
 
 /// All variables that are not those of a file.
 fn variables() -> impl Iterator<Item = &'static str> {
-    ALWAYS.into_iter().chain(OF_POD).chain(OF_EXEC).chain(OF_HTTP)
+    ALWAYS.into_iter().chain(OF_POD).chain(OF_EXEC).chain(OF_HTTP).chain(OF_SERVICE)
 }
 
 /// The codes of mistakes.
@@ -113,13 +116,16 @@ impl Compiler {
         let http = http.filter_map(|rule| self.http(rule, &Scope::of(&[&ALWAYS, &OF_HTTP]))).collect();
         let logs = world.logs.unwrap_or_default().into_iter();
         let logs = logs.filter_map(|rule| self.log(rule, &in_container)).collect();
+        let of_service = Scope::of(&[&ALWAYS, &OF_SERVICE]);
+        let balancers = world.load_balancers.unwrap_or_default().into_iter();
+        let balancers = balancers.filter_map(|rule| self.balancer(rule, &of_service)).collect();
         let all = Scope(self.names.iter().cloned().collect());
         for text in self.lets.clone().into_values() {
             self.check(text.reads(), &all, None);
         }
         let (engine, reads) = (std::mem::take(&mut self.engine), std::mem::take(&mut self.reads));
         let name = source.name.clone();
-        Rules { engine, name, per, state, shared, lets, pods, exec, http, logs, reads }
+        Rules { engine, name, per, state, shared, lets, pods, exec, http, logs, balancers, reads }
     }
 
     /// What a state begins with.
@@ -289,6 +295,11 @@ impl Compiler {
     fn log(&mut self, rule: format::LogRule, scope: &Scope) -> Option<LogRule> {
         let when = self.expression(rule.when, scope);
         Some(LogRule { container: rule.container, when, text: self.text(rule.text.0?, scope)? })
+    }
+
+    fn balancer(&mut self, rule: format::LoadBalancerRule, scope: &Scope) -> Option<BalancerRule> {
+        let when = self.expression(rule.when, scope);
+        Some(BalancerRule { when, address: self.text(rule.address.0?, scope)? })
     }
 
     fn command(&mut self, words: At<Vec<Word>>) -> Option<Command> {

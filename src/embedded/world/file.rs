@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use operetta_lang::template::{Budget, EvalError, Live, Scope, Var};
+use operetta_lang::template::{Budget, EvalError, Live, Scope, Text, Var};
+use operetta_package::decode::At;
 use operetta_package::readiness;
 use serde_json::{Map, Value, json};
 
@@ -148,12 +149,8 @@ impl File {
             None => pod::key(&pod::owner(pod, objects, &mut self.kinds)),
             Some(per) => {
                 let scope = self.scope(pod, objects, &env, &disks);
-                match rules.engine.eval_text(&per.value, &scope) {
-                    Ok(Some(Value::String(key))) => key,
-                    Ok(Some(key)) if !key.is_null() => key.to_string(),
-                    Ok(_) | Err(EvalError::Undefined(_)) => return Ok(None),
-                    Err(error) => return Err(failed(&error, per)),
-                }
+                let Some(key) = key_of(&rules, per, &scope)? else { return Ok(None) };
+                key
             }
         };
         Ok(Some(Part { key, env, disks }))
@@ -339,6 +336,35 @@ impl File {
         Ok(None)
     }
 
+    /// The address that a load balancer gives a Service. Its state is that of the pods of the same owner.
+    pub(super) fn address(
+        &mut self,
+        service: &Value,
+        objects: &dyn Objects,
+        now: Timestamp,
+    ) -> Outcome<Option<String>> {
+        let rules = Arc::clone(&self.rules);
+        if rules.balancers.is_empty() {
+            return Ok(None);
+        }
+        let owner = Arc::new(pod::owner(service, objects, &mut self.kinds));
+        let mut scope = Scope::within(Arc::new(Budget::default()));
+        scope.set("service", Var::Shared(Arc::new(service.clone())));
+        scope.set("owner", Var::Shared(Arc::clone(&owner)));
+        let key = match &rules.per {
+            None => Some(pod::key(&owner)),
+            Some(per) => key_of(&rules, per, &scope)?,
+        };
+        let Some(key) = key else { return Ok(None) };
+        let turn = self.turn(&rules, scope, &key, objects, now);
+        for rule in &rules.balancers {
+            if turn.holds(rule.when.as_ref())? {
+                return Ok(Some(turn.text(Some(&rule.address))?).filter(|address| !address.is_empty()));
+            }
+        }
+        Ok(None)
+    }
+
     /// The answer to a request, or why none arrives.
     pub(super) fn call(
         &mut self,
@@ -416,6 +442,16 @@ impl File {
             }));
         }
         Ok(None)
+    }
+}
+
+/// The key of a state; `None` if it is undefined: then what asks has no part in the world.
+fn key_of(rules: &Rules, per: &At<Text>, scope: &Scope) -> Outcome<Option<String>> {
+    match rules.engine.eval_text(&per.value, scope) {
+        Ok(Some(Value::String(key))) => Ok(Some(key)),
+        Ok(Some(key)) if !key.is_null() => Ok(Some(key.to_string())),
+        Ok(_) | Err(EvalError::Undefined(_)) => Ok(None),
+        Err(error) => Err(failed(&error, per)),
     }
 }
 

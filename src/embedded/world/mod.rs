@@ -168,6 +168,11 @@ impl Programs for World {
         log.unwrap_or_else(Some).unwrap_or_default()
     }
 
+    fn address(&mut self, service: &Value, objects: &dyn Objects, now: Timestamp) -> Option<String> {
+        self.now = now;
+        self.first(|file, now| file.address(service, objects, now)).ok().flatten()
+    }
+
     fn call(&mut self, call: &Call<'_>, objects: &dyn Objects) -> Result<Reply, String> {
         self.now = call.now;
         match self.first(|file, _| file.call(call, objects)) {

@@ -25,6 +25,7 @@ pub(super) struct Rules {
     pub(super) exec: Vec<ExecRule>,
     pub(super) http: Vec<HttpRule>,
     pub(super) logs: Vec<LogRule>,
+    pub(super) balancers: Vec<BalancerRule>,
     /// The variables that its expressions read.
     pub(super) reads: BTreeSet<String>,
 }
@@ -89,6 +90,12 @@ pub(super) struct LogRule {
     pub(super) container: Option<String>,
     pub(super) when: When,
     pub(super) text: At<Text>,
+}
+
+#[derive(Debug)]
+pub(super) struct BalancerRule {
+    pub(super) when: When,
+    pub(super) address: At<Text>,
 }
 
 /// A change of the state.

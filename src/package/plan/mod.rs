@@ -4,6 +4,7 @@
 
 pub(super) mod calls;
 pub(super) mod compile;
+pub mod cron;
 mod duration;
 pub(super) mod lint;
 pub mod manifest;
@@ -21,7 +22,6 @@ use crate::template::{Engine, EvalError, Expr, Scope, Search, Text};
 
 pub use duration::{parse_duration, written_duration};
 pub use manifest::{CleanupFailure, Concurrency, Strategy};
-pub use schedule::cron_fields;
 
 /// The variables that answers set.
 pub(crate) const ANSWERS: [&str; 9] =

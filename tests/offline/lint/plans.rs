@@ -354,7 +354,7 @@ fn invalid_triggers_are_errors() {
 #                                                          ^^^ error: must be one of created, changed, upgraded, deleted; did you mean `changed`?
 #                                                                  ^^^ error: the trigger has none of `event`, `changed`, `condition`, `expires` and `schedule`; add one, for example {changed: [spec.size]}
         three: {trigger: {schedule: "61 3 * * *", timeZone: Europe/Roma, for: 1m}, steps: [{name: a, record: {x: 1}}]}
-#                        ^^^ error: `61 3 * * *` is not a schedule: value must be in range 0..=59; found 61; write five fields (minute, hour, day of month, month, day of week) such as 0 3 * * *, or @every 6h
+#                        ^^^ error: `61 3 * * *` is not a schedule: end of range (61) above maximum (59): 61; write five fields (minute, hour, day of month, month, day of week) such as 0 3 * * *, or @every 6h
 #                        ^^^ error: `Europe/Roma` is not a time zone; write a name of the IANA database such as Europe/Rome
 #                        ^^^ error: `for` requires `condition`; remove it
         four: {trigger: {schedule: "@every 10s"}, exclusive: false, steps: [{name: a, record: {x: 1}}, {name: b, apply: [config]}, {name: c, plan: deploy}, {name: d, record: {w: 1}, onFailure: Fail}]}

@@ -68,10 +68,13 @@ async fn helm_installs_upgrades_and_uninstalls_a_chart() {
     helm("uninstall one --wait --timeout 60s").await;
     // Helm does not wait for pods to end.
     eventually("all to be gone", LONG, async || {
-        let said = kubectl.says("get deployments,services,pods", "", &[]).await;
+        let said = kubectl.says("get deployments,pods", "", &[]).await;
         if said.contains("No resources found") { Ok(()) } else { Err(said) }
     })
     .await;
+    // The Service of the API server is always there.
+    let services = kubectl.says("get services", "", &["kubernetes"]).await;
+    assert!(!services.contains("one"), "{services}");
     end(dev, temporary.path()).await;
 }
 

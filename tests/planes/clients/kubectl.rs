@@ -69,6 +69,53 @@ impl Kubectl {
     }
 }
 
+/// Files with several objects, with a CRD and its object, and with a kind that does not exist; Services.
+async fn several(kubectl: &Kubectl) {
+    let list = "apiVersion: v1\nkind: List\nitems:\n\
+                - {apiVersion: v1, kind: ConfigMap, metadata: {name: l1, annotations: {edited: old}}, data: {a: b}}\n\
+                - {apiVersion: v1, kind: ConfigMap, metadata: {name: l2}, data: {a: b}}\n";
+    kubectl.says("create -f -", list, &["configmap/l1 created", "configmap/l2 created"]).await;
+    kubectl.says("apply -f -", &list.replace("a: b", "a: c"), &["configmap/l1 configured"]).await;
+    kubectl.says("replace -f -", list, &["configmap/l1 replaced", "configmap/l2 replaced"]).await;
+    kubectl.says("edit configmap l1 l2", "", &["configmap/l1 edited"]).await;
+    let unknown =
+        kubectl.try_run("apply -f -", &list.replace("data: {a: b}", "date: {a: b}")).await.unwrap_err();
+    assert!(
+        unknown.contains("error validating data") && unknown.contains("unknown field \"date\""),
+        "{unknown}"
+    );
+    kubectl.says("delete -f -", list, &["\"l1\" deleted", "\"l2\" deleted"]).await;
+
+    let misspelt = kubectl.try_run("apply -f -", &MAP.replace("ConfigMap", "ConfigMop")).await.unwrap_err();
+    assert!(misspelt.contains("no matches for kind \"ConfigMop\" in version \"v1\""), "{misspelt}");
+    let widget = "apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: w}\nspec: {a: b}\n";
+    let both = format!(
+        "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {{name: widgets.example.com}}\n\
+         spec:\n  group: example.com\n  scope: Namespaced\n  names: {{plural: widgets, kind: Widget}}\n  versions:\n  \
+         - {{name: v1, served: true, storage: true, schema: {{openAPIV3Schema: {{type: object, \
+         properties: {{spec: {{type: object, properties: {{a: {{type: string}}}}}}}}}}}}}}\n---\n{widget}"
+    );
+    let crd = "customresourcedefinition.apiextensions.k8s.io/widgets.example.com created";
+    // The object is looked up before the CRD is created.
+    let missing = kubectl.try_run("apply -f -", &both).await.unwrap_err();
+    assert!(missing.contains(crd) && missing.contains("no matches for kind \"Widget\""), "{missing}");
+    kubectl.says("wait --for=condition=Established crd/widgets.example.com --timeout=60s", "", &[]).await;
+    kubectl.says("apply -f -", &both, &["widget.example.com/w created"]).await;
+    let wrong = kubectl.try_run("apply -f -", &widget.replace("a: b", "c: d")).await.unwrap_err();
+    assert!(wrong.contains("unknown field \"spec.c\""), "{wrong}");
+    kubectl.says("delete crd widgets.example.com", "", &["deleted"]).await;
+    kubectl.says("get --raw /openapi/v2", "", &["\"swagger\":\"2.0\"", "io.k8s.api.core.v1.ConfigMap"]).await;
+
+    kubectl.says("get service kubernetes", "", &["ClusterIP", "10.96.0.1", "443/TCP"]).await;
+    kubectl.says("create service clusterip fixed --tcp=80 --clusterip=10.96.0.50", "", &["created"]).await;
+    let taken = kubectl.try_run("create service clusterip other --tcp=80 --clusterip=10.96.0.50", "").await;
+    let taken = taken.unwrap_err();
+    assert!(taken.contains("provided IP is already allocated"), "{taken}");
+    kubectl.says("create service loadbalancer lb --tcp=80", "", &["created"]).await;
+    kubectl.says("get service lb", "", &["<pending>"]).await;
+    kubectl.says("delete service fixed lb", "", &["deleted"]).await;
+}
+
 const MAP: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, labels: {x: z}}\ndata: {a: b}\n";
 
 #[tokio::test]
@@ -122,6 +169,7 @@ async fn kubectl_works_on_the_embedded_api() {
     kubectl.says("delete configmap a", "", &["deleted"]).await;
     let gone = kubectl.try_run("get configmap a", "").await.unwrap_err();
     assert!(gone.contains("not found"), "{gone}");
+    several(&kubectl).await;
     kubectl.says("create namespace n", "", &["created"]).await;
     kubectl.says("delete namespace n", "", &["deleted"]).await;
     kubectl.says("delete greeting world", "", &["deleted"]).await;

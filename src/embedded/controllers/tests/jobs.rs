@@ -112,6 +112,48 @@ fn an_indexed_job_has_a_pod_for_each_index() {
 }
 
 #[test]
+fn an_indexed_job_that_shrinks_keeps_its_first_indexes() {
+    let mut cluster = Cluster::with(&[("load-3", ends_after(1, 0)), ("load", ready_after(0))]);
+    cluster.create(
+        JOBS,
+        &job("load", &json!({"completions": 4, "parallelism": 4, "completionMode": "Indexed"})),
+    );
+    cluster.pass(5);
+    assert_eq!(cluster.get(&format!("{JOBS}/load"))["status"]["completedIndexes"], "3");
+    cluster.patch(&format!("{JOBS}/load"), &json!({"spec": {"completions": 2, "parallelism": 2}}));
+    cluster.pass(5);
+    let load = cluster.get(&format!("{JOBS}/load"));
+    assert_eq!((&load["status"]["active"], &load["status"]["succeeded"]), (&json!(2), &Value::Null));
+    let running: Vec<String> = cluster
+        .items(PODS)
+        .iter()
+        .filter(|pod| pod["status"]["phase"] == "Running")
+        .map(|pod| pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"].to_string())
+        .collect();
+    assert_eq!(running, ["\"0\"", "\"1\""]);
+}
+
+#[test]
+fn a_suspended_job_runs_with_its_new_resources() {
+    let mut cluster = Cluster::with(&[("load", ready_after(0))]);
+    cluster.create(JOBS, &job("load", &json!({})));
+    cluster.pass(5);
+    let path = format!("{JOBS}/load");
+    let resources = json!([{"name": "main", "image": "image:1", "resources": {"requests": {"cpu": "2"}}}]);
+    let change = json!({"spec": {"template": {"spec": {"containers": resources}}}});
+    assert_eq!(cluster.send("PATCH", &path, &change).0, 422);
+    cluster.patch(&path, &json!({"spec": {"suspend": true}}));
+    cluster.pass(5);
+    cluster.patch(&path, &change);
+    cluster.patch(&path, &json!({"spec": {"suspend": false}}));
+    cluster.pass(5);
+    assert_eq!(
+        cluster.items(PODS)[0]["spec"]["containers"][0]["resources"],
+        json!({"requests": {"cpu": "2"}})
+    );
+}
+
+#[test]
 fn a_policy_fails_the_job_at_an_exit_code() {
     let mut cluster = Cluster::with(&[("load", ends_after(1, 42))]);
     let rule = json!({"action": "FailJob", "onExitCodes": {"operator": "In", "values": [42]}});
@@ -169,6 +211,17 @@ fn a_cron_job_creates_jobs_and_keeps_the_last_ones() {
     cluster.patch(&format!("{CRON_JOBS}/tidy"), &json!({"spec": {"suspend": true}}));
     cluster.pass(10);
     assert_eq!(cluster.api.next_due(), None);
+}
+
+#[test]
+fn a_cron_job_runs_at_intervals_and_in_its_time_zone() {
+    let mut cluster = Cluster::with(&[("often", ends_after(1, 0)), ("rome", ends_after(1, 0))]);
+    cluster.create(CRON_JOBS, &cron_job("often", &json!({"schedule": "@every 90m"})));
+    let zoned = json!({"schedule": "0 3 ? * ?", "timeZone": "Europe/Rome"});
+    cluster.create(CRON_JOBS, &cron_job("rome", &zoned));
+    cluster.pass(7_300);
+    // 01:30 and 02:00 in minutes.
+    assert_eq!(cluster.names(JOBS), ["often-29453850", "rome-29453880"]);
 }
 
 #[test]

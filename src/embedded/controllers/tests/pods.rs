@@ -205,7 +205,8 @@ fn a_service_has_the_addresses_of_its_pods() {
     cluster.create(PODS, &pod("web"));
     cluster.create(PODS, &pod("other"));
     cluster.settle();
-    let slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
+    let selector = "labelSelector=kubernetes.io/service-name%3Dweb";
+    let slices = &format!("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices?{selector}");
     let slice = cluster.items(slices).remove(0);
     assert_eq!(slice["endpoints"][0]["conditions"]["ready"], false);
     cluster.pass(1);
@@ -217,6 +218,33 @@ fn a_service_has_the_addresses_of_its_pods() {
     cluster.send("DELETE", &format!("{PODS}/web"), &Value::Null);
     cluster.pass(2);
     assert!(cluster.items(slices)[0]["endpoints"].as_array().is_none_or(Vec::is_empty));
+}
+
+#[test]
+fn a_load_balancer_has_the_address_that_the_world_gives() {
+    let mut cluster = Cluster::new();
+    let services = "/api/v1/namespaces/default/services";
+    let service =
+        json!({"metadata": {"name": "web"}, "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]}});
+    cluster.create(services, &service);
+    cluster.settle();
+    let web = format!("{services}/web");
+    assert_eq!(cluster.get(&web)["status"], json!({"loadBalancer": {}}), "there is no cloud");
+    let text = "apiVersion: operetta.dev/v1alpha1\nkind: World\nloadBalancers:\n\
+                - {when: service.metadata.labels.name, address: '{{ service.metadata.labels.name }}.example.com'}\n\
+                - {address: 203.0.113.7}\n";
+    let world = crate::World::parse(&[operetta_lang::diag::Source::new("w.yaml", text)]).unwrap();
+    cluster.api.set_programs(Box::new(world), cluster.now);
+    cluster.patch(&web, &json!({"metadata": {"annotations": {"a": "b"}}}));
+    cluster.settle();
+    let ingress = |cluster: &mut Cluster| cluster.get(&web)["status"]["loadBalancer"]["ingress"].clone();
+    assert_eq!(ingress(&mut cluster), json!([{"ip": "203.0.113.7", "ipMode": "VIP"}]));
+    cluster.patch(&web, &json!({"metadata": {"labels": {"name": "web"}}}));
+    cluster.settle();
+    assert_eq!(ingress(&mut cluster), json!([{"hostname": "web.example.com"}]));
+    cluster.patch(&web, &json!({"spec": {"type": "ClusterIP"}}));
+    cluster.settle();
+    assert_eq!(cluster.get(&web)["status"], json!({"loadBalancer": {}}));
 }
 
 #[test]
@@ -276,6 +304,82 @@ fn a_namespace_that_is_deleted_takes_all_workloads_along() {
     assert!(!cluster.names("/api/v1/namespaces").contains(&"shop".to_owned()));
     assert!(cluster.names("/api/v1/persistentvolumes").is_empty());
     assert_eq!(cluster.api.next_due(), None);
+}
+
+#[test]
+fn a_pod_gets_other_resources_and_restarts_only_if_its_policy_says_so() {
+    let mut cluster = Cluster::new();
+    let mut web = pod("web");
+    web["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "1", "memory": "1Gi"}});
+    web["spec"]["containers"][0]["resizePolicy"] =
+        json!([{"resourceName": "memory", "restartPolicy": "RestartContainer"}]);
+    cluster.create(PODS, &web);
+    cluster.pass(5);
+    let path = format!("{PODS}/web");
+    let resized = |cluster: &mut Cluster, requests: Value| {
+        let mut web = cluster.get(&path);
+        web["spec"]["containers"][0]["resources"]["requests"] = requests;
+        web["metadata"]["labels"]["other"] = "dropped".into();
+        let (code, answer) = cluster.send("PUT", &format!("{path}/resize"), &web);
+        cluster.pass(5);
+        (code, answer["message"].as_str().unwrap_or_default().to_owned(), cluster.get(&path))
+    };
+    let (code, _, web) = resized(&mut cluster, json!({"cpu": "2", "memory": "1Gi"}));
+    assert_eq!((code, &web["metadata"]["labels"]), (200, &json!({"app": "web"})));
+    let main = &web["status"]["containerStatuses"][0];
+    assert_eq!(main["resources"], json!({"requests": {"cpu": "2", "memory": "1Gi"}}));
+    assert_eq!((&main["allocatedResources"]["cpu"], &main["restartCount"]), (&json!("2"), &json!(0)));
+    assert_eq!(
+        (&web["metadata"]["generation"], &web["status"]["observedGeneration"]),
+        (&json!(2), &json!(2))
+    );
+    let (_, _, web) = resized(&mut cluster, json!({"cpu": "2", "memory": "2Gi"}));
+    assert_eq!(web["status"]["containerStatuses"][0]["restartCount"], 1);
+    let (code, message, _) = resized(&mut cluster, json!({"cpu": "100", "memory": "1Ti"}));
+    assert_eq!(code, 403);
+    assert_eq!(
+        message,
+        "pods \"web\" is forbidden: node didn't have enough allocatable resources: cpu, requested: 100000, allocatable: 64000; memory, requested: 1099511627776, allocatable: 274877906944"
+    );
+    let (code, message, _) = resized(&mut cluster, json!({"memory": "2Gi"}));
+    assert!(code == 422 && message.contains("resource requests cannot be removed"), "{message}");
+}
+
+#[test]
+fn a_namespace_deletes_its_pods_first_and_says_what_remains() {
+    let mut cluster = Cluster::new();
+    let shop = "/api/v1/namespaces/shop";
+    cluster.create("/api/v1/namespaces", &json!({"metadata": {"name": "shop"}}));
+    cluster.settle();
+    let settings = json!({"metadata": {"name": "settings", "finalizers": ["x.y/z"]}});
+    cluster.create(&format!("{shop}/configmaps"), &settings);
+    cluster.create(&format!("{shop}/pods"), &pod("web"));
+    cluster.pass(5);
+    // The node does not answer any more, so the pod stays.
+    let taint = json!([{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}]);
+    cluster.patch("/api/v1/nodes/embedded", &json!({"spec": {"taints": taint}}));
+    cluster.pass(1);
+    cluster.send("DELETE", shop, &Value::Null);
+    cluster.pass(20);
+    let states = conditions(&cluster.get(shop));
+    assert_eq!(states["NamespaceDeletionContentFailure"], "False ContentDeleted");
+    assert_eq!(states["NamespaceContentRemaining"], "False ContentRemoved");
+    let settings = format!("{shop}/configmaps/settings");
+    assert_eq!(cluster.get(&settings)["metadata"]["deletionTimestamp"], Value::Null);
+    cluster.pass(20);
+    let states = conditions(&cluster.get(shop));
+    assert_eq!(states["NamespaceDeletionContentFailure"], "True ContentDeletionFailed");
+    cluster.send("DELETE", &format!("{shop}/pods/web?gracePeriodSeconds=0"), &Value::Null);
+    cluster.pass(5);
+    let ending = cluster.get(shop);
+    let states = conditions(&ending);
+    assert_eq!(states["NamespaceDeletionContentFailure"], "False ContentDeleted");
+    assert_eq!(states["NamespaceFinalizersRemaining"], "True SomeFinalizersRemain");
+    let remaining = &ending["status"]["conditions"][3];
+    assert_eq!(remaining["message"], "Some resources are remaining: configmaps. has 1 resource instances");
+    cluster.patch(&settings, &json!({"metadata": {"finalizers": null}}));
+    cluster.pass(1);
+    assert_eq!(cluster.get(shop)["code"], 404);
 }
 
 #[test]

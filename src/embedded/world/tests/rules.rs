@@ -40,6 +40,33 @@ fn the_first_rule_that_holds_answers() {
 }
 
 #[test]
+fn a_service_has_the_address_of_the_first_rule_that_holds() {
+    let mut play = Play::of(
+        "state: {next: 5}\n\
+         loadBalancers:\n\
+         - {when: \"service.metadata.name == 'none'\", address: ''}\n\
+         - {when: service.metadata.labels.host, address: '{{ service.metadata.labels.host }}.{{ owner.metadata.name }}'}\n\
+         - {address: '203.0.113.{{ state.next }}'}\n",
+    );
+    let mut address = |name: &str, labels: Value| {
+        let metadata = json!({"name": name, "namespace": "n", "uid": name, "labels": labels});
+        let now = play.now();
+        play.world.address(
+            &json!({"kind": "Service", "apiVersion": "v1", "metadata": metadata}),
+            &play.objects,
+            now,
+        )
+    };
+    assert_eq!(address("none", json!({})), None);
+    assert_eq!(address("a", json!({"host": "x"})).as_deref(), Some("x.a"));
+    assert_eq!(address("a", json!({})).as_deref(), Some("203.0.113.5"));
+    assert!(play.world.faults().is_empty());
+    let mut empty = Play::of("pods: []\n");
+    let now = empty.now();
+    assert_eq!(empty.world.address(&pod("a"), &empty.objects, now), None);
+}
+
+#[test]
 fn commands_are_taken_apart() {
     let mut play = Play::of(
         "exec:\n\

@@ -1,0 +1,65 @@
+//! `StorageObjectInUseProtection` and `PersistentVolumeClaimResize`.
+
+use serde_json::Value;
+
+use super::{Write, forbidden};
+use crate::api::{Api, Context, key};
+use crate::facts::{items, text};
+use crate::quantity;
+use crate::status::Outcome;
+
+/// New claims and volumes stay until nothing uses them.
+pub(super) fn protect(
+    _: &mut Api,
+    context: &mut Context<'_>,
+    object: &mut Value,
+    old: &Value,
+) -> Outcome<()> {
+    let finalizer = match context.kind.resource() {
+        "persistentvolumeclaims" => "kubernetes.io/pvc-protection",
+        "persistentvolumes" => "kubernetes.io/pv-protection",
+        _ => return Ok(()),
+    };
+    let mut finalizers = items(&object["metadata"]["finalizers"]).to_vec();
+    if old.is_null() && !finalizers.iter().any(|known| known == finalizer) {
+        finalizers.push(finalizer.into());
+        object["metadata"]["finalizers"] = finalizers.into();
+    }
+    Ok(())
+}
+
+/// A claim grows only if it is bound and its class allows that.
+pub(super) fn resize(api: &mut Api, context: &mut Context<'_>, write: &Write<'_>) -> Outcome<()> {
+    if context.kind.resource() != "persistentvolumeclaims"
+        || !context.subresource().is_empty()
+        || write.operation != "UPDATE"
+    {
+        return Ok(());
+    }
+    let (old, claim) = (write.old(), write.object());
+    let size = |claim: &Value| {
+        quantity::nanos(text(&claim["spec"]["resources"]["requests"]["storage"])).unwrap_or_default()
+    };
+    if size(claim) <= size(old) {
+        return Ok(());
+    }
+    if old["status"]["phase"] != "Bound" {
+        return Err(forbidden(context, claim, "Only bound persistent volume claims can be expanded"));
+    }
+    let class = class(claim);
+    let allows = api
+        .store
+        .get("storageclasses.storage.k8s.io", &key("", class))
+        .is_some_and(|class| class.parsed().value["allowVolumeExpansion"] == true);
+    if class.is_empty() || class != self::class(old) || !allows {
+        let why = "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize";
+        return Err(forbidden(context, claim, why));
+    }
+    Ok(())
+}
+
+/// The class of a claim.
+fn class(claim: &Value) -> &str {
+    let annotation = claim["metadata"]["annotations"]["volume.beta.kubernetes.io/storage-class"].as_str();
+    annotation.unwrap_or_else(|| text(&claim["spec"]["storageClassName"]))
+}

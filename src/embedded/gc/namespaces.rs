@@ -1,0 +1,212 @@
+//! Namespaces that are being deleted: first their pods end, then all else goes, and conditions say what remains.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use crate::api::Api;
+use crate::deletion::{self, DeleteOptions};
+use crate::facts::{is_terminal, items, number, text};
+use crate::kinds::Kind;
+use crate::store::Object;
+use crate::{stored, write};
+
+/// The conditions, each with its reason and message while nothing is wrong.
+const CONDITIONS: [(&str, &str, &str); 5] = [
+    ("NamespaceDeletionDiscoveryFailure", "ResourcesDiscovered", "All resources successfully discovered"),
+    (
+        "NamespaceDeletionGroupVersionParsingFailure",
+        "ParsedGroupVersions",
+        "All legacy kube types successfully parsed",
+    ),
+    (
+        "NamespaceDeletionContentFailure",
+        "ContentDeleted",
+        "All content successfully deleted, may be waiting on finalization",
+    ),
+    ("NamespaceContentRemaining", "ContentRemoved", "All content successfully removed"),
+    ("NamespaceFinalizersRemaining", "ContentHasNoFinalizers", "All content-preserving finalizers finished"),
+];
+
+type Stored = (Arc<Kind>, Arc<str>, Arc<Object>);
+
+/// What is wrong, by the type of the condition: its reason and message.
+type Problems = BTreeMap<&'static str, (&'static str, String)>;
+
+/// Deletes the content of namespaces that are being deleted, and lets go those that are empty.
+pub(crate) fn terminate(api: &mut Api, now: &str) {
+    let Some(kind) = api.kinds.find("", "v1", "namespaces").cloned() else { return };
+    let ending: Vec<(Arc<str>, Arc<Object>)> = api
+        .store
+        .range("namespaces", "", None)
+        .filter(|(_, object)| object.is_deleting)
+        .map(|(key, object)| (key.clone(), object.clone()))
+        .collect();
+    for (key, namespace) in ending {
+        let mut value = namespace.bare();
+        if !items(&value["spec"]["finalizers"]).iter().any(|known| known == "kubernetes") {
+            continue;
+        }
+        let (is_empty, problems) = delete_content(api, &key, &value, now);
+        if put_conditions(&mut value, &problems, now) {
+            write::put_as_controller(api, &kind, &key, value, "status", now);
+        }
+        let latest = api.store.get("namespaces", &key).map(|object| object.bare());
+        if let Some(mut value) = latest.filter(|_| is_empty) {
+            let rest: Vec<Value> = items(&value["spec"]["finalizers"])
+                .iter()
+                .filter(|known| *known != "kubernetes")
+                .cloned()
+                .collect();
+            value["spec"]["finalizers"] = rest.into();
+            stored::put(api, &kind, &key, value);
+        }
+    }
+}
+
+/// When the pods of a namespace that is being deleted should have ended, if that is to come.
+pub(crate) fn due(api: &Api, key: &str, now: Timestamp) -> Option<Timestamp> {
+    let namespace = api.store.get("namespaces", key).filter(|object| object.is_deleting)?.bare();
+    let pods = pods(api, &prefix(key));
+    grace_end(&namespace, &pods).filter(|end| *end > now && !pods.is_empty())
+}
+
+fn prefix(key: &str) -> String {
+    format!("{}/", key.trim_start_matches('/'))
+}
+
+fn pods(api: &Api, prefix: &str) -> Vec<Stored> {
+    let Some(kind) = api.kinds.find("", "v1", "pods") else { return Vec::new() };
+    let pods = api.store.range("pods", prefix, None);
+    pods.map(|(key, object)| (kind.clone(), key.clone(), object.clone())).collect()
+}
+
+/// All objects of a namespace, with a kind of each.
+fn content(api: &Api, prefix: &str) -> Vec<Stored> {
+    let all = api.store.all().filter(|(_, key, _)| key.starts_with(prefix));
+    all.filter_map(|(resource, key, object)| {
+        Some((api.kinds.stored(resource)?.clone(), key.clone(), object.clone()))
+    })
+    .collect()
+}
+
+/// The end of the longest grace period of pods that have not ended.
+fn grace_end(namespace: &Value, pods: &[Stored]) -> Option<Timestamp> {
+    let since: Timestamp = text(&namespace["metadata"]["deletionTimestamp"]).parse().ok()?;
+    let pods = pods.iter().map(|(_, _, pod)| pod.bare()).filter(|pod| !is_terminal(pod));
+    let grace = pods.map(|pod| number(&pod["spec"]["terminationGracePeriodSeconds"])).max().unwrap_or(0);
+    since.checked_add(SignedDuration::from_secs(grace)).ok()
+}
+
+/// Returns whether nothing is left, and what is wrong.
+fn delete_content(api: &mut Api, key: &str, namespace: &Value, now: &str) -> (bool, Problems) {
+    let prefix = prefix(key);
+    let mut failures = BTreeMap::new();
+    let mut problems = Problems::new();
+    let before = pods(api, &prefix);
+    let end = grace_end(namespace, &before);
+    let left = sweep(api, before, &mut failures, now);
+    let finalizers = count_finalizers(&left);
+    if !left.is_empty() {
+        let is_late = now.parse::<Timestamp>().is_ok_and(|now| end.is_none_or(|end| end <= now));
+        if is_late && finalizers.is_empty() {
+            let name = key.trim_start_matches('/');
+            let why =
+                format!("unexpected items still remain in namespace: {name} for gvr: /v1, Resource=pods");
+            failures.entry("pods".to_owned()).or_insert(why);
+        }
+        note_failures(&failures, &mut problems);
+        return (false, problems);
+    }
+    let others = content(api, &prefix);
+    let left = sweep(api, others, &mut failures, now);
+    note_failures(&failures, &mut problems);
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for (kind, ..) in &left {
+        *counts.entry(format!("{}.{}", kind.plural, kind.group)).or_default() += 1;
+    }
+    let listed = |counts: &BTreeMap<String, usize>, between: &str| {
+        let all = counts.iter().map(|(name, count)| format!("{name} {between} {count} resource instances"));
+        all.collect::<Vec<_>>().join(", ")
+    };
+    if !counts.is_empty() {
+        let message = format!("Some resources are remaining: {}", listed(&counts, "has"));
+        problems.insert("NamespaceContentRemaining", ("SomeResourcesRemain", message));
+    }
+    let finalizers = count_finalizers(&left);
+    if !finalizers.is_empty() {
+        let all = listed(&finalizers, "in");
+        let message = format!("Some content in the namespace has finalizers remaining: {all}");
+        problems.insert("NamespaceFinalizersRemaining", ("SomeFinalizersRemain", message));
+    }
+    (left.is_empty() && failures.is_empty(), problems)
+}
+
+/// Deletes objects. Returns those that are left; `failures` is the first one of each resource.
+fn sweep(
+    api: &mut Api,
+    content: Vec<Stored>,
+    failures: &mut BTreeMap<String, String>,
+    now: &str,
+) -> Vec<Stored> {
+    for (kind, key, object) in content.iter().filter(|(_, _, object)| !object.is_deleting) {
+        let options = DeleteOptions::background(&object.uid);
+        if let Err(failure) = deletion::delete_one(api, kind, key, object, &options, now) {
+            failures.entry(kind.resource().to_owned()).or_insert_with(|| failure.message().to_owned());
+        }
+    }
+    let left = content.into_iter().filter_map(|(kind, key, _)| {
+        let object = api.store.get(kind.storage(), &key)?.clone();
+        Some((kind, key, object))
+    });
+    left.collect()
+}
+
+fn count_finalizers(content: &[Stored]) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for (_, _, object) in content {
+        for finalizer in items(&object.bare()["metadata"]["finalizers"]) {
+            *counts.entry(text(finalizer).to_owned()).or_default() += 1;
+        }
+    }
+    counts
+}
+
+fn note_failures(failures: &BTreeMap<String, String>, problems: &mut Problems) {
+    if failures.is_empty() {
+        return;
+    }
+    let mut messages: Vec<&str> = failures.values().map(String::as_str).collect();
+    messages.sort_unstable();
+    let message =
+        format!("Failed to delete all resource types, {} remaining: {}", messages.len(), messages.join(", "));
+    problems.insert("NamespaceDeletionContentFailure", ("ContentDeletionFailed", message));
+}
+
+/// Returns whether a condition has changed.
+fn put_conditions(namespace: &mut Value, problems: &Problems, now: &str) -> bool {
+    let mut conditions = items(&namespace["status"]["conditions"]).to_vec();
+    let mut is_changed = false;
+    for (kind, reason, message) in CONDITIONS {
+        let (status, reason, message) = match problems.get(kind) {
+            Some((reason, message)) => ("True", *reason, message.as_str()),
+            None => ("False", reason, message),
+        };
+        let mut new = json!({"type": kind, "status": status, "lastTransitionTime": now, "reason": reason,
+            "message": message});
+        let Some(old) = conditions.iter_mut().find(|known| known["type"] == kind) else {
+            conditions.push(new);
+            is_changed = true;
+            continue;
+        };
+        if old["status"] == status {
+            new["lastTransitionTime"] = old["lastTransitionTime"].clone();
+        }
+        is_changed |= *old != new;
+        *old = new;
+    }
+    namespace["status"]["conditions"] = conditions.into();
+    is_changed
+}
