@@ -5,7 +5,6 @@ use std::sync::LazyLock;
 use serde_json::{Value, json};
 
 use crate::admission::system_classes;
-use crate::api::Api;
 use crate::fields::Set;
 use crate::kinds::Kind;
 use crate::status::{Failure, Outcome};
@@ -129,7 +128,7 @@ pub(crate) fn returns_deleted(kind: &Kind) -> bool {
 }
 
 /// Changes a new object before it is checked.
-pub(crate) fn prepare_create(api: &mut Api, kind: &Kind, object: &mut Value, now: &str) {
+pub(crate) fn prepare_create(kind: &Kind, object: &mut Value, now: &str) {
     if let Some(custom) = kind.custom() {
         if custom.has_status
             && let Some(map) = object.as_object_mut()

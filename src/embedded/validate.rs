@@ -14,8 +14,8 @@ pub(crate) use resize::keep_resources;
 
 use crate::admission::system_classes;
 use crate::kinds::Kind;
-use crate::services;
 use crate::status::Fault;
+use crate::{meta, services};
 
 type Faults = Vec<Fault>;
 

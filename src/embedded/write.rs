@@ -128,7 +128,7 @@ pub(crate) fn store_new(
     if kind.resource() == "services" {
         services::create(api, &mut object, is_dry)?;
     }
-    strategy::prepare_create(api, &kind, &mut object, &context.now);
+    strategy::prepare_create(&kind, &mut object, &context.now);
     let mut faults = validate::create(&kind, &object);
     faults.extend(meta::check(&kind, &object));
     if !faults.is_empty() {

@@ -113,7 +113,7 @@ pub(super) fn validate(api: &mut Api, context: &mut Context<'_>, write: &Write<'
         }
         matching.push((quota, hard, used));
     }
-    let now: Timestamp = context.now.parse().unwrap_or_default();
+    let now = context.at;
     let usage_now = usage(resource, object, now);
     let mut charges = Vec::new();
     for (quota, hard, used) in matching {
@@ -156,13 +156,13 @@ pub(super) fn validate(api: &mut Api, context: &mut Context<'_>, write: &Write<'
         return Ok(());
     }
     for (quota, used) in charges {
-        charge(api, quota, &used, &context.now)?;
+        charge(api, quota, &used, context)?;
     }
     Ok(())
 }
 
 /// Writes what is used into the status of a quota, as the API server does.
-fn charge(api: &mut Api, quota: &Value, used: &Amounts, now: &str) -> Outcome<()> {
+fn charge(api: &mut Api, quota: &Value, used: &Amounts, cause: &Context<'_>) -> Outcome<()> {
     let Some(kind) = api.kinds.find("", "v1", QUOTAS).cloned() else { return Ok(()) };
     let user = User {
         name: "system:apiserver".to_owned(),
@@ -194,7 +194,8 @@ fn charge(api: &mut Api, quota: &Value, used: &Amounts, now: &str) -> Outcome<()
         route,
         query: Query::default(),
         request: &request,
-        now: now.to_owned(),
+        now: cause.now.clone(),
+        at: cause.at,
         warnings: Vec::new(),
         given: Some(next),
     };

@@ -106,7 +106,7 @@ fn account(api: &mut Api, context: &Context<'_>, pod: &Value) -> Outcome<Arc<Par
     let name = text(&pod["spec"]["serviceAccountName"]);
     let place = key(context.namespace(), name);
     // kube-apiserver waits for the account that each namespace gets.
-    if name == "default" && !api.controllers.is_bare && api.store.get("serviceaccounts", &place).is_none() {
+    if name == "default" && api.controllers.active == Active::All && api.store.get("serviceaccounts", &place).is_none() {
         gc::accounts(api, context.now.parse().unwrap_or_default());
     }
     let found = api.store.get("serviceaccounts", &place).map(|account| account.parsed());
