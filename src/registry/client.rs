@@ -1,6 +1,7 @@
 //! Requests to one repository of a registry: authentication, redirects, retries and deadlines.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -74,6 +75,8 @@ pub struct Client {
     credentials: OnceCell<Option<Credentials>>,
     /// What is sent in `Authorization`, by the access that it gives.
     authorizations: Mutex<HashMap<String, HeaderValue>>,
+    /// Whether there was an answer to a request.
+    is_answered: AtomicBool,
 }
 
 /// A request.
@@ -140,6 +143,7 @@ impl Client {
             repository: reference.repository.clone(),
             credentials: OnceCell::new(),
             authorizations: Mutex::default(),
+            is_answered: AtomicBool::new(false),
             registry,
             options,
         })
@@ -156,6 +160,7 @@ impl Client {
             // Credentials may be stored for a repository, and tokens are of one.
             credentials: OnceCell::new(),
             authorizations: Mutex::default(),
+            is_answered: AtomicBool::new(self.is_answered.load(Ordering::Relaxed)),
         }
     }
 
@@ -276,6 +281,7 @@ impl Client {
                 if head.status.is_success() { limit(head, body) } else { body.len() as u64 + SMALL }
             });
             let head = head.await.map_err(|broken| self.broken(call, &url, broken))?;
+            self.is_answered.store(true, Ordering::Relaxed);
             if head.status.is_success() {
                 return Ok(head);
             }
@@ -350,8 +356,11 @@ impl Client {
             Broken::TooLarge => {
                 return Error::TooLarge { what: call.what.clone(), limit: call.limit }.into();
             }
-            // Nobody listens there: a person who has mistyped the port wants to know it at once.
-            Broken::Refused(reason) => (reason, Retry::Never),
+            // A registry that has answered restarts. Before, a person who has mistyped the port wants to know it at once.
+            Broken::Refused(reason) => {
+                let is_answered = self.is_answered.load(Ordering::Relaxed);
+                (reason, if is_answered { Retry::Usual } else { Retry::Never })
+            }
             // A wrong certificate does not become right.
             Broken::Connection(reason) if reason.contains("certificate") => (reason, Retry::Never),
             Broken::Connection(reason) => (reason, Retry::Usual),
