@@ -1,6 +1,7 @@
 //! Requests to one repository of a registry: authentication, redirects, retries and deadlines.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -34,19 +35,21 @@ const REDIRECTS: usize = 5;
 /// The maximum size of the body of an error, and of a token.
 const SMALL: u64 = 64 << 10;
 
-/// How registries are called.
+/// How registries are called, and layouts are written.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Whether plain HTTP is permitted for hosts other than this machine.
     pub plain_http: bool,
     /// Authorities to trust instead of the system's, in PEM. With it, hosts of this machine are called with TLS, too.
     pub ca: Option<Vec<u8>>,
-    /// How long one operation may take, retries included.
+    /// How long one operation may take, retries included, and how long one waits for another process that writes to a layout.
     pub timeout: Duration,
     /// The wait before the first retry; it doubles.
     pub backoff: Duration,
     /// Is called before each wait, with the error and the wait.
     pub on_retry: fn(&Error, Duration),
+    /// Is called once before each wait for another process, with the folder of the layout.
+    pub on_wait: fn(&Path),
     /// Where credentials are.
     pub credentials: CredentialFiles,
 }
@@ -59,6 +62,7 @@ impl Default for Options {
             timeout: Duration::from_secs(300),
             backoff: Duration::from_millis(500),
             on_retry: |_, _| (),
+            on_wait: |_| (),
             credentials: CredentialFiles::of_user(),
         }
     }

@@ -54,7 +54,7 @@ impl Place {
     fn at(
         text: &str,
         options: &Options,
-        layout: impl FnOnce(&Path) -> Result<Layout, Error>,
+        layout: impl FnOnce(&Path, &Options) -> Result<Layout, Error>,
     ) -> Result<Self, Error> {
         if Reference::is_one(text) {
             let reference: Reference = text.parse()?;
@@ -64,7 +64,8 @@ impl Place {
             return Ok(Self { store, tag, digest, name });
         }
         let (path, tag, digest) = split(text);
-        Ok(Self { store: Store::Layout(layout(&path)?), tag, digest, name: path.display().to_string() })
+        let store = Store::Layout(layout(&path, options)?);
+        Ok(Self { store, tag, digest, name: path.display().to_string() })
     }
 
     /// The name of the store, as given.
