@@ -133,11 +133,14 @@ impl Layout {
     }
 
     /// Reads the index, changes it and writes it, if that changes anything. Other writers wait.
-    fn change_index(&self, change: impl FnOnce(&mut Vec<Descriptor>)) -> Result<(), Error> {
+    fn change_index(
+        &self,
+        change: impl FnOnce(&mut Vec<Descriptor>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         let _lock = self.lock()?;
         let before = self.index()?;
         let mut index = before.clone();
-        change(&mut index.manifests);
+        change(&mut index.manifests)?;
         if index == before { Ok(()) } else { self.write_index(&index) }
     }
 
@@ -166,20 +169,25 @@ impl Layout {
         Stored::parse(&what, None, bytes)
     }
 
-    /// Writes a manifest, with a tag or only by its digest.
+    /// Writes a manifest, with a tag or only by its digest. Unless `force`, a tag that has another content is not moved.
     ///
     /// # Errors
-    /// The files cannot be written.
-    pub fn put_manifest(&self, manifest: &Stored, tag: Option<&str>) -> Result<(), Error> {
+    /// The files cannot be written, or the tag has another content.
+    pub fn put_manifest(&self, manifest: &Stored, tag: Option<&str>, force: bool) -> Result<(), Error> {
         self.put_blob(&manifest.descriptor, &manifest.bytes)?;
         let mut entry = manifest.descriptor.clone();
         let Some(tag) = tag else { return self.list(vec![entry]) };
         self.change_index(|listed| {
+            let tagged = listed.iter().find(|one| one.tag() == Some(tag) && self.path(&one.digest).is_file());
+            if let (Some(found), false) = (tagged, force) {
+                manifest.check_tag(tag, &found.digest)?;
+            }
             listed.retain(|one| one.tag() != Some(tag));
             // The same manifest without a tag says nothing more.
             listed.retain(|one| one.digest != entry.digest || one.tag().is_some());
             entry.annotations.insert(REF_NAME.to_owned(), tag.to_owned());
             listed.push(entry);
+            Ok(())
         })
     }
 
@@ -191,6 +199,7 @@ impl Layout {
                     listed.push(manifest);
                 }
             }
+            Ok(())
         })
     }
 
@@ -300,6 +309,12 @@ mod tests {
         names
     }
 
+    /// An index that differs from others by a text.
+    fn manifest(of: &str) -> Stored {
+        let text = json!({"schemaVersion": 2, "manifests": [], "of": of}).to_string();
+        Stored::parse("a test", None, text.into()).unwrap()
+    }
+
     #[test]
     fn partial_file_of_a_killed_writer_is_no_obstacle() {
         let folder = tempfile::tempdir().unwrap();
@@ -325,10 +340,7 @@ mod tests {
                     let layout = Layout::create(folder, &Options::default()).unwrap();
                     for number in 0..TAGS {
                         let tag = format!("{writer}.{number}");
-                        // An index that no other tag has.
-                        let text = json!({"schemaVersion": 2, "manifests": [], "of": tag}).to_string();
-                        let manifest = Stored::parse("a test", None, text.into()).unwrap();
-                        layout.put_manifest(&manifest, Some(&tag)).unwrap();
+                        layout.put_manifest(&manifest(&tag), Some(&tag), false).unwrap();
                     }
                 });
             }
@@ -337,6 +349,22 @@ mod tests {
         assert_eq!(layout.tags().unwrap().len(), WRITERS * TAGS);
         assert_eq!(names(&folder), ["blobs", INDEX_JSON, MARKER]);
         assert_eq!(names(&folder.join(BLOBS)).len(), WRITERS * TAGS);
+    }
+
+    /// The check of a copy is long before its write: another copy may have written the tag.
+    #[test]
+    fn tag_is_checked_where_it_is_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let layout = Layout::create(folder.path(), &Options::default()).unwrap();
+        let (first, second) = (manifest("first"), manifest("second"));
+        let digest = || layout.manifest("1.0.0").unwrap().descriptor.digest;
+        for _ in 0..2 {
+            layout.put_manifest(&first, Some("1.0.0"), false).unwrap();
+        }
+        let error = layout.put_manifest(&second, Some("1.0.0"), false).unwrap_err();
+        assert!(matches!(error, Error::TagExists { .. }) && digest() == first.descriptor.digest, "{error}");
+        layout.put_manifest(&second, Some("1.0.0"), true).unwrap();
+        assert_eq!(digest(), second.descriptor.digest);
     }
 
     #[test]

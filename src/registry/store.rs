@@ -168,7 +168,16 @@ impl Store {
     pub async fn put_manifest(&self, manifest: &Stored, tag: Option<&str>) -> Result<(), Error> {
         match self {
             Self::Registry(repository) => repository.put_manifest(manifest, tag).await,
-            Self::Layout(layout) => layout.put_manifest(manifest, tag),
+            Self::Layout(layout) => layout.put_manifest(manifest, tag, true),
+        }
+    }
+
+    /// Writes a manifest with a tag. Unless `force`, a layout does not move a tag that has another content. A registry does: its
+    /// protocol has no such condition.
+    pub(crate) async fn put_tagged(&self, manifest: &Stored, tag: &str, force: bool) -> Result<(), Error> {
+        match self {
+            Self::Registry(repository) => repository.put_manifest(manifest, Some(tag)).await,
+            Self::Layout(layout) => layout.put_manifest(manifest, Some(tag), force),
         }
     }
 
