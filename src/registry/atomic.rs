@@ -1,7 +1,7 @@
 //! Files that are written as a whole: beside their place, under a lock, and then renamed. A writer that is killed leaves a partial
 //! file that nobody has locked; the next writer in the folder removes it.
 
-use std::fs::{File, Permissions};
+use std::fs::{File, Permissions, TryLockError};
 use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -42,10 +42,9 @@ fn folder(path: &Path) -> &Path {
 fn partial(folder: &Path) -> io::Result<NamedTempFile> {
     loop {
         let file = tempfile::Builder::new().prefix(PARTIAL).tempfile_in(folder)?;
-        // Where a file system has no locks, no partial file is taken for abandoned.
-        let _ = file.as_file().lock();
-        // Another process may have removed it before it was locked.
-        if file.path().exists() {
+        // Another process that takes it for abandoned removes it. Where a file system has no locks, none does.
+        let is_taken = matches!(file.as_file().try_lock(), Err(TryLockError::WouldBlock));
+        if !is_taken && file.path().exists() {
             return Ok(file);
         }
     }

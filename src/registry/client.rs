@@ -1,6 +1,8 @@
 //! Requests to one repository of a registry: authentication, redirects, retries and deadlines.
 
 use std::collections::HashMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -33,19 +35,21 @@ const REDIRECTS: usize = 5;
 /// The maximum size of the body of an error, and of a token.
 const SMALL: u64 = 64 << 10;
 
-/// How registries are called.
+/// How registries are called, and layouts are written.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Whether plain HTTP is permitted for hosts other than this machine.
     pub plain_http: bool,
     /// Authorities to trust instead of the system's, in PEM. With it, hosts of this machine are called with TLS, too.
     pub ca: Option<Vec<u8>>,
-    /// How long one operation may take, retries included.
+    /// How long one operation may take, retries included, and how long one waits for another process that writes to a layout.
     pub timeout: Duration,
     /// The wait before the first retry; it doubles.
     pub backoff: Duration,
     /// Is called before each wait, with the error and the wait.
     pub on_retry: fn(&Error, Duration),
+    /// Is called once before each wait for another process, with the folder of the layout.
+    pub on_wait: fn(&Path),
     /// Where credentials are.
     pub credentials: CredentialFiles,
 }
@@ -58,6 +62,7 @@ impl Default for Options {
             timeout: Duration::from_secs(300),
             backoff: Duration::from_millis(500),
             on_retry: |_, _| (),
+            on_wait: |_| (),
             credentials: CredentialFiles::of_user(),
         }
     }
@@ -74,6 +79,8 @@ pub struct Client {
     credentials: OnceCell<Option<Credentials>>,
     /// What is sent in `Authorization`, by the access that it gives.
     authorizations: Mutex<HashMap<String, HeaderValue>>,
+    /// Whether there was an answer to a request.
+    is_answered: AtomicBool,
 }
 
 /// A request.
@@ -140,6 +147,7 @@ impl Client {
             repository: reference.repository.clone(),
             credentials: OnceCell::new(),
             authorizations: Mutex::default(),
+            is_answered: AtomicBool::new(false),
             registry,
             options,
         })
@@ -156,6 +164,7 @@ impl Client {
             // Credentials may be stored for a repository, and tokens are of one.
             credentials: OnceCell::new(),
             authorizations: Mutex::default(),
+            is_answered: AtomicBool::new(self.is_answered.load(Ordering::Relaxed)),
         }
     }
 
@@ -276,6 +285,7 @@ impl Client {
                 if head.status.is_success() { limit(head, body) } else { body.len() as u64 + SMALL }
             });
             let head = head.await.map_err(|broken| self.broken(call, &url, broken))?;
+            self.is_answered.store(true, Ordering::Relaxed);
             if head.status.is_success() {
                 return Ok(head);
             }
@@ -350,8 +360,11 @@ impl Client {
             Broken::TooLarge => {
                 return Error::TooLarge { what: call.what.clone(), limit: call.limit }.into();
             }
-            // Nobody listens there: a person who has mistyped the port wants to know it at once.
-            Broken::Refused(reason) => (reason, Retry::Never),
+            // A registry that has answered restarts. Before, a person who has mistyped the port wants to know it at once.
+            Broken::Refused(reason) => {
+                let is_answered = self.is_answered.load(Ordering::Relaxed);
+                (reason, if is_answered { Retry::Usual } else { Retry::Never })
+            }
             // A wrong certificate does not become right.
             Broken::Connection(reason) if reason.contains("certificate") => (reason, Retry::Never),
             Broken::Connection(reason) => (reason, Retry::Usual),

@@ -59,7 +59,7 @@ pub async fn push(
         progress(Step::Written(&written));
     }
     for tag in tags {
-        to.put_manifest(&artifact.manifest, Some(tag)).await?;
+        to.put_tagged(&artifact.manifest, tag, force).await?;
     }
     progress(Step::Written(&artifact.manifest.descriptor));
     Ok(())
@@ -91,7 +91,7 @@ pub async fn copy(
     }
     to.list(copied)?;
     if let Some(tag) = tag {
-        to.put_manifest(manifest, Some(tag)).await?;
+        to.put_tagged(manifest, tag, force).await?;
     }
     Ok(())
 }
@@ -100,14 +100,8 @@ async fn check_tag(manifest: &Stored, to: &Store, tag: &str, force: bool) -> Res
     if force {
         return Ok(());
     }
-    match to.find(tag).await? {
-        Some(found) if found.descriptor.digest != manifest.descriptor.digest => Err(Error::TagExists {
-            what: format!("the tag {tag}"),
-            found: found.descriptor.digest,
-            pushed: manifest.descriptor.digest.clone(),
-        }),
-        _ => Ok(()),
-    }
+    let found = to.find(tag).await?;
+    found.map_or(Ok(()), |found| manifest.check_tag(tag, &found.descriptor.digest))
 }
 
 /// Copies a manifest and what refers to it, and returns their descriptors. A layout does not list them yet.

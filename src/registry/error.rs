@@ -175,6 +175,19 @@ pub enum Error {
         waited: Duration,
     },
 
+    /// Another process has locked a layout.
+    #[error(
+        "another process has locked the layout {} for more than {} s\n  \
+         help: repeat the command when it has ended, or end it; --timeout 10m waits longer",
+        path.display(), waited.as_secs()
+    )]
+    Locked {
+        /// The folder.
+        path: PathBuf,
+        /// The time that was waited.
+        waited: Duration,
+    },
+
     /// Credentials cannot be read or written.
     #[error("the credentials for {registry} cannot be used: {reason}")]
     Credentials {
@@ -235,10 +248,10 @@ impl Error {
         line.take(SHOWN).collect::<String>().trim().to_owned()
     }
 
-    /// Whether it may pass by itself: the registry was not reached, is overloaded or slow.
+    /// Whether it may pass by itself: the registry was not reached, is overloaded or slow, or a layout is locked.
     pub fn is_temporary(&self) -> bool {
         match self {
-            Self::Transport { .. } | Self::TimedOut { .. } => true,
+            Self::Transport { .. } | Self::TimedOut { .. } | Self::Locked { .. } => true,
             Self::Status { status, .. } => *status >= 500 || matches!(status, 408 | 425 | 429),
             _ => false,
         }

@@ -62,7 +62,7 @@ mod with {
     use crate::sigstore_ring;
 
     /// The reason if a log has recorded a signature too late.
-    const EXPIRED: &str = "its certificate had expired when the log recorded the signature";
+    const EXPIRED: &str = "a certificate of its chain had expired when the log recorded the signature";
 
     /// A trusted root of Sigstore, such as `cosign trusted-root create` prints.
     #[derive(Clone)]

@@ -3,14 +3,16 @@
 //! Files are written as a whole, the index last. A writer that is killed leaves a layout that is as it was, apart from blobs that
 //! the next attempt finds. Writers of the same layout change its index one after another.
 
-use std::fs::File;
-use std::io::ErrorKind;
+use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use serde_json::json;
 
 use crate::atomic::{PARTIAL, remove_abandoned, replace};
+use crate::client::Options;
 use crate::digest::Digest;
 use crate::error::Error;
 use crate::manifest::{BLOB_BYTES, Descriptor, ENTRIES, Index, MANIFEST_BYTES, REF_NAME, Stored};
@@ -20,11 +22,15 @@ const MARKER: &str = "oci-layout";
 const VERSION: &str = "1.0.0";
 const INDEX_JSON: &str = "index.json";
 const BLOBS: &str = "blobs/sha256";
+/// The pause between two attempts to lock a layout.
+const POLL: Duration = Duration::from_millis(20);
 
 /// A layout.
 #[derive(Debug, Clone)]
 pub struct Layout {
     folder: PathBuf,
+    timeout: Duration,
+    on_wait: fn(&Path),
 }
 
 impl Layout {
@@ -37,20 +43,24 @@ impl Layout {
     ///
     /// # Errors
     /// The folder is none.
-    pub fn open(folder: &Path) -> Result<Self, Error> {
+    pub fn open(folder: &Path, options: &Options) -> Result<Self, Error> {
         if Self::is_one(folder) {
-            return Ok(Self { folder: folder.to_owned() });
+            return Ok(Self::at(folder, options));
         }
         let what = format!("{} as an OCI layout", folder.display());
         Err(Error::NotFound { what })
+    }
+
+    fn at(folder: &Path, options: &Options) -> Self {
+        Self { folder: folder.to_owned(), timeout: options.timeout, on_wait: options.on_wait }
     }
 
     /// Opens a layout, or creates an empty one in a folder that is empty or does not exist.
     ///
     /// # Errors
     /// The folder has other files, or cannot be written.
-    pub fn create(folder: &Path) -> Result<Self, Error> {
-        let layout = Self { folder: folder.to_owned() };
+    pub fn create(folder: &Path, options: &Options) -> Result<Self, Error> {
+        let layout = Self::at(folder, options);
         let blobs = folder.join(BLOBS);
         [folder, &blobs].into_iter().for_each(remove_abandoned);
         if Self::is_one(folder) {
@@ -77,15 +87,26 @@ impl Layout {
     }
 
     /// Locks the layout until the file is dropped or the process ends. The folder itself is locked: a file for it would be copied and
-    /// published with the layout.
+    /// published with the layout. Whoever may read the folder can lock it, so the wait has an end.
     fn lock(&self) -> Result<File, Error> {
         let folder = File::open(&self.folder).map_err(Error::io("open", &self.folder))?;
-        match folder.lock() {
-            // Without locks, users must not write at the same time.
-            Err(error) if error.kind() != ErrorKind::Unsupported => {
-                Err(Error::io("lock", &self.folder)(error))
+        let started = Instant::now();
+        let mut is_told = false;
+        loop {
+            match folder.try_lock() {
+                // Where a file system has no locks, users must not write at the same time.
+                Ok(()) | Err(TryLockError::Error(_)) => return Ok(folder),
+                Err(TryLockError::WouldBlock) if started.elapsed() >= self.timeout => {
+                    return Err(Error::Locked { path: self.folder.clone(), waited: self.timeout });
+                }
+                Err(TryLockError::WouldBlock) => {
+                    if !is_told {
+                        (self.on_wait)(&self.folder);
+                        is_told = true;
+                    }
+                    thread::sleep(POLL);
+                }
             }
-            _ => Ok(folder),
         }
     }
 
@@ -112,11 +133,14 @@ impl Layout {
     }
 
     /// Reads the index, changes it and writes it, if that changes anything. Other writers wait.
-    fn change_index(&self, change: impl FnOnce(&mut Vec<Descriptor>)) -> Result<(), Error> {
+    fn change_index(
+        &self,
+        change: impl FnOnce(&mut Vec<Descriptor>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         let _lock = self.lock()?;
         let before = self.index()?;
         let mut index = before.clone();
-        change(&mut index.manifests);
+        change(&mut index.manifests)?;
         if index == before { Ok(()) } else { self.write_index(&index) }
     }
 
@@ -145,20 +169,25 @@ impl Layout {
         Stored::parse(&what, None, bytes)
     }
 
-    /// Writes a manifest, with a tag or only by its digest.
+    /// Writes a manifest, with a tag or only by its digest. Unless `force`, a tag that has another content is not moved.
     ///
     /// # Errors
-    /// The files cannot be written.
-    pub fn put_manifest(&self, manifest: &Stored, tag: Option<&str>) -> Result<(), Error> {
+    /// The files cannot be written, or the tag has another content.
+    pub fn put_manifest(&self, manifest: &Stored, tag: Option<&str>, force: bool) -> Result<(), Error> {
         self.put_blob(&manifest.descriptor, &manifest.bytes)?;
         let mut entry = manifest.descriptor.clone();
         let Some(tag) = tag else { return self.list(vec![entry]) };
         self.change_index(|listed| {
+            let tagged = listed.iter().find(|one| one.tag() == Some(tag) && self.path(&one.digest).is_file());
+            if let (Some(found), false) = (tagged, force) {
+                manifest.check_tag(tag, &found.digest)?;
+            }
             listed.retain(|one| one.tag() != Some(tag));
             // The same manifest without a tag says nothing more.
             listed.retain(|one| one.digest != entry.digest || one.tag().is_some());
             entry.annotations.insert(REF_NAME.to_owned(), tag.to_owned());
             listed.push(entry);
+            Ok(())
         })
     }
 
@@ -170,6 +199,7 @@ impl Layout {
                     listed.push(manifest);
                 }
             }
+            Ok(())
         })
     }
 
@@ -279,11 +309,17 @@ mod tests {
         names
     }
 
+    /// An index that differs from others by a text.
+    fn manifest(of: &str) -> Stored {
+        let text = json!({"schemaVersion": 2, "manifests": [], "of": of}).to_string();
+        Stored::parse("a test", None, text.into()).unwrap()
+    }
+
     #[test]
     fn partial_file_of_a_killed_writer_is_no_obstacle() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join(format!("{PARTIAL}abc")), "x").unwrap();
-        Layout::create(folder.path()).unwrap();
+        Layout::create(folder.path(), &Options::default()).unwrap();
         assert_eq!(names(folder.path()), ["blobs", INDEX_JSON, MARKER]);
         assert!(names(&folder.path().join(BLOBS)).is_empty());
     }
@@ -301,28 +337,41 @@ mod tests {
                 let (folder, start) = (&folder, &start);
                 scope.spawn(move || {
                     start.wait();
-                    let layout = Layout::create(folder).unwrap();
+                    let layout = Layout::create(folder, &Options::default()).unwrap();
                     for number in 0..TAGS {
                         let tag = format!("{writer}.{number}");
-                        // An index that no other tag has.
-                        let text = json!({"schemaVersion": 2, "manifests": [], "of": tag}).to_string();
-                        let manifest = Stored::parse("a test", None, text.into()).unwrap();
-                        layout.put_manifest(&manifest, Some(&tag)).unwrap();
+                        layout.put_manifest(&manifest(&tag), Some(&tag), false).unwrap();
                     }
                 });
             }
         });
-        let layout = Layout::open(&folder).unwrap();
+        let layout = Layout::open(&folder, &Options::default()).unwrap();
         assert_eq!(layout.tags().unwrap().len(), WRITERS * TAGS);
         assert_eq!(names(&folder), ["blobs", INDEX_JSON, MARKER]);
         assert_eq!(names(&folder.join(BLOBS)).len(), WRITERS * TAGS);
+    }
+
+    /// The check of a copy is long before its write: another copy may have written the tag.
+    #[test]
+    fn tag_is_checked_where_it_is_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let layout = Layout::create(folder.path(), &Options::default()).unwrap();
+        let (first, second) = (manifest("first"), manifest("second"));
+        let digest = || layout.manifest("1.0.0").unwrap().descriptor.digest;
+        for _ in 0..2 {
+            layout.put_manifest(&first, Some("1.0.0"), false).unwrap();
+        }
+        let error = layout.put_manifest(&second, Some("1.0.0"), false).unwrap_err();
+        assert!(matches!(error, Error::TagExists { .. }) && digest() == first.descriptor.digest, "{error}");
+        layout.put_manifest(&second, Some("1.0.0"), true).unwrap();
+        assert_eq!(digest(), second.descriptor.digest);
     }
 
     #[test]
     fn folder_with_other_files_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join(".tmpabc"), "x").unwrap();
-        let error = Layout::create(folder.path()).unwrap_err();
+        let error = Layout::create(folder.path(), &Options::default()).unwrap_err();
         assert!(error.to_string().contains("no OCI layout"), "{error}");
     }
 }

@@ -208,6 +208,16 @@ impl Stored {
         Ok(Self { descriptor, bytes, content })
     }
 
+    /// Checks that it may get a tag, which has this digest.
+    pub(crate) fn check_tag(&self, tag: &str, found: &Digest) -> Result<(), Error> {
+        let pushed = &self.descriptor.digest;
+        if found == pushed {
+            return Ok(());
+        }
+        let what = format!("the tag {tag}");
+        Err(Error::TagExists { what, found: found.clone(), pushed: pushed.clone() })
+    }
+
     /// The image manifest.
     pub fn manifest(&self) -> Option<&Manifest> {
         match &self.content {

@@ -54,7 +54,7 @@ impl Place {
     fn at(
         text: &str,
         options: &Options,
-        layout: impl FnOnce(&Path) -> Result<Layout, Error>,
+        layout: impl FnOnce(&Path, &Options) -> Result<Layout, Error>,
     ) -> Result<Self, Error> {
         if Reference::is_one(text) {
             let reference: Reference = text.parse()?;
@@ -64,7 +64,8 @@ impl Place {
             return Ok(Self { store, tag, digest, name });
         }
         let (path, tag, digest) = split(text);
-        Ok(Self { store: Store::Layout(layout(&path)?), tag, digest, name: path.display().to_string() })
+        let store = Store::Layout(layout(&path, options)?);
+        Ok(Self { store, tag, digest, name: path.display().to_string() })
     }
 
     /// The name of the store, as given.
@@ -167,7 +168,16 @@ impl Store {
     pub async fn put_manifest(&self, manifest: &Stored, tag: Option<&str>) -> Result<(), Error> {
         match self {
             Self::Registry(repository) => repository.put_manifest(manifest, tag).await,
-            Self::Layout(layout) => layout.put_manifest(manifest, tag),
+            Self::Layout(layout) => layout.put_manifest(manifest, tag, true),
+        }
+    }
+
+    /// Writes a manifest with a tag. Unless `force`, a layout does not move a tag that has another content. A registry does: its
+    /// protocol has no such condition.
+    pub(crate) async fn put_tagged(&self, manifest: &Stored, tag: &str, force: bool) -> Result<(), Error> {
+        match self {
+            Self::Registry(repository) => repository.put_manifest(manifest, Some(tag)).await,
+            Self::Layout(layout) => layout.put_manifest(manifest, Some(tag), force),
         }
     }
 

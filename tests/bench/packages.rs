@@ -117,7 +117,13 @@ impl Lab {
             .env("OPERETTA_CACHE", self.at("cache"))
             .env("NO_COLOR", "1")
             .stdin(Stdio::null());
-        for name in ["REGISTRY_AUTH_FILE", "XDG_RUNTIME_DIR", "OPERETTA_CATALOG", "OPERETTA_CATALOG_KEY"] {
+        for name in [
+            "REGISTRY_AUTH_FILE",
+            "XDG_CONFIG_HOME",
+            "XDG_RUNTIME_DIR",
+            "OPERETTA_CATALOG",
+            "OPERETTA_CATALOG_KEY",
+        ] {
             command.env_remove(name);
         }
         command

@@ -41,6 +41,17 @@ pub(crate) const REGISTRIES: Tool = program!("registries", "main.go", ".");
 /// The signer of Sigstore.
 pub(crate) const COSIGN: Tool = program!("cosign", "main.go", ".");
 
+#[test]
+fn programs_match_their_go_modules() {
+    for tool in [HELM, DISTRIBUTION, REGISTRIES, COSIGN] {
+        let Tool::Other(program) = tool else { panic!("{} is no program of tests", tool.name()) };
+        let [(_, module), _, (_, imports)] = program.module.files;
+        assert!(module.contains("\ngo 1.26"), "{}", program.name);
+        let is_imported = imports.contains(&format!("\"{}\"", program.package));
+        assert!(program.package == "." || is_imported, "{}", program.package);
+    }
+}
+
 /// The path of a program, which is built if it is not in the cache.
 pub(crate) async fn built(tool: Tool) -> PathBuf {
     let options = options();

@@ -33,7 +33,8 @@ pub(in crate::cli) struct TimedAccess {
     #[command(flatten)]
     access: Access,
 
-    /// How long one request may take, retries included, such as 90s or 10m
+    /// How long one request may take, retries included, and the wait for another process that writes to the same layout, such as
+    /// 90s or 10m
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration)]
     timeout: Duration,
 }
@@ -41,7 +42,8 @@ pub(in crate::cli) struct TimedAccess {
 impl Access {
     pub(in crate::cli) fn options(&self) -> Result<Options, Failure> {
         let ca = self.ca.as_deref().map(read).transpose()?;
-        Ok(Options { ca, plain_http: self.plain_http, on_retry: report_retry, ..Options::default() })
+        let plain_http = self.plain_http;
+        Ok(Options { ca, plain_http, on_retry: report_retry, on_wait: report_wait, ..Options::default() })
     }
 }
 
@@ -136,6 +138,11 @@ fn report_retry(error: &Error, wait: Duration) {
     out::note(format!("warning: {reason}; trying again in {:.1} s", wait.as_secs_f32()));
 }
 
+/// Says that the command waits for another one.
+fn report_wait(layout: &Path) {
+    out::note(format!("waiting for another process that writes to {}", layout.display()));
+}
+
 /// Prints what a copy does.
 pub(super) fn progress(step: Step<'_>) {
     let (word, of) = match step {
@@ -160,7 +167,7 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let code = match error {
             Error::NotAReference { .. } | Error::NotADigest(_) => 2,
-            Error::TimedOut { .. } => TIMED_OUT,
+            Error::TimedOut { .. } | Error::Locked { .. } => TIMED_OUT,
             _ => 1,
         };
         Self::with_code(code, error.to_string())

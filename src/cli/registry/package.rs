@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use operetta_registry::{Options, Place, tag_of};
+use operetta_registry::{Place, tag_of};
 
 use super::access::TimedAccess;
 use super::evidence::Wanted;
@@ -56,7 +56,8 @@ pub(in crate::cli) struct Args {
 }
 
 pub(super) async fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let loaded = locked::load(&args.package, &args.access.options()?, args.update).await?;
+    let options = args.access.options()?;
+    let loaded = locked::load(&args.package, &options, args.update).await?;
     let version = loaded.0.version.to_string();
     let made = made::make(loaded, &args.package, &args.wanted)?;
     let digest = made.artifact.manifest.descriptor.digest.clone();
@@ -66,7 +67,7 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Failure> {
     if is_archive(&args.output) {
         operetta_registry::write(&args.output, &made.artifact.layer)?;
     } else {
-        let to = Place::create(&args.output.to_string_lossy(), &Options::default())?;
+        let to = Place::create(&args.output.to_string_lossy(), &options)?;
         let tag = to.tag.as_deref().map_or_else(|| tag_of(&version), Ok)?;
         made.push(&to.store, &[tag], args.force, args.sbom.is_some()).await?;
     }

@@ -68,7 +68,7 @@ fn what_has_expired_proves_nothing() {
     let digest = Digest::of(b"manifest");
     let sign = |flaw| ours.sign(digest.hex(), (ACTIONS, "a@example.com"), flaw);
     let late = found(&ours, &sign(Flaw::Late), &digest).unwrap_err();
-    assert!(late.contains("its certificate had expired"), "{late}");
+    assert!(late.contains("a certificate of its chain had expired"), "{late}");
     // What was signed in time stays valid.
     let aged = sign(Flaw::Aged);
     assert_eq!(found(&ours, &aged, &digest), Ok(who("a@example.com")));

@@ -150,10 +150,19 @@ async fn the_target_of_a_redirect_is_named_if_it_refuses() {
         assert!(text.ends_with(&format!("for which {} redirects to it", server.address)), "{text}");
         assert_eq!(store.seen().len(), 1);
     }
+}
+
+#[tokio::test]
+async fn refused_connections_are_tried_again_only_after_an_answer() {
+    let options = Options { on_retry: |error, _| panic!("tried again: {error}"), ..options() };
+    let reference = format!("oci://{CLOSED}/x:1");
+    let error = Place::open(&reference, &options).unwrap().resolve().await.unwrap_err();
+    assert!(matches!(error, Error::Transport { .. }) && error.is_temporary(), "{error}");
     let target = format!("http://{CLOSED}/elsewhere");
     let server = Server::lying(move |_, _| Some(answer(307, &[("location", &target)], ""))).await;
     let text = server.place("x:1").resolve().await.unwrap_err().to_string();
     assert!(text.starts_with(&format!("{CLOSED} cannot be reached")), "{text}");
+    assert_eq!(server.seen().len(), 5);
 }
 
 #[tokio::test]
@@ -309,14 +318,6 @@ async fn only_the_given_authority_is_trusted() {
     assert!(error.to_string().contains("--ca FILE"), "{error}");
     assert!(matches!(with(None).unwrap().resolve().await, Err(Error::Transport { .. })));
     assert!(with(Some("no certificate")).is_err());
-}
-
-#[tokio::test]
-async fn refused_connections_are_not_tried_again() {
-    let options = Options { on_retry: |error, _| panic!("{error}"), ..options() };
-    let reference = format!("oci://{CLOSED}/x:1");
-    let error = Place::open(&reference, &options).unwrap().resolve().await.unwrap_err();
-    assert!(matches!(error, Error::Transport { .. }) && error.is_temporary(), "{error}");
 }
 
 #[tokio::test]

@@ -2,23 +2,23 @@
 //! another process. The next one ends as if nothing had been, and finds no half of anything.
 
 use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, Stdio};
 use std::thread;
-use std::time::Duration;
 
 use operetta_registry::Digest;
 use serde_json::Value;
 
 use super::faults::{each, published, succeeds};
-use super::{User, WEB, snapshot};
+use super::{User, WEB, snapshot, text};
 use crate::registry::{Access, Content, Fault, Registry};
 
 /// SIGKILL.
 const KILLED: i32 = 9;
 
-fn start(mut command: Command) -> Child {
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
+fn start(mut command: Command, stderr: Stdio) -> Child {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr).spawn().unwrap()
 }
 
 fn kill(mut child: Child) {
@@ -31,7 +31,7 @@ fn kill(mut child: Child) {
 /// Runs a command until the registry holds a request of it, and kills it there.
 fn kill_at(command: Command, registry: &Registry, fault: Fault) {
     registry.fault(fault);
-    let child = start(command);
+    let child = start(command, Stdio::null());
     registry.until_held();
     kill(child);
 }
@@ -191,14 +191,11 @@ fn copies_into_one_layout_at_the_same_time_lose_nothing() {
     assert_eq!(partial(&user), 0);
 }
 
-/// Waits until a process waits for the lock of a file.
+/// Waits until a command says that it waits for another process.
 fn until_it_waits(child: &mut Child) {
-    let id = child.id().to_string();
-    let waits = |line: &str| line.contains("-> FLOCK") && line.split_whitespace().any(|word| word == id);
-    while !fs::read_to_string("/proc/locks").unwrap().lines().any(waits) {
-        assert_eq!(child.try_wait().unwrap(), None, "it does not wait");
-        thread::sleep(Duration::from_millis(5));
-    }
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let waits = lines.any(|line| line.unwrap() == "waiting for another process that writes to layout");
+    assert!(waits, "it ends without a wait");
 }
 
 #[test]
@@ -213,9 +210,16 @@ fn copy_that_is_killed_before_it_changes_the_index_is_completed_by_the_next_one(
     let before = user.read("layout/index.json");
     let lock = File::open(user.at("work/layout")).unwrap();
     lock.lock().unwrap();
-    let mut child = start(user.command(&copy));
+    let mut child = start(user.command(&copy), Stdio::piped());
     until_it_waits(&mut child);
     kill(child);
+    // Without requests, only the lock can be waited for.
+    let late = user.run(&["copy", "expected:0.1.1", "layout", "--timeout", "0s"]);
+    let told = text(&late.stderr);
+    assert!(
+        late.status.code() == Some(4) && told.contains("another process has locked the layout"),
+        "{told}"
+    );
     drop(lock);
     assert!(user.read("layout/index.json") == before);
     user.ok(&copy);

@@ -193,6 +193,19 @@ pub(super) async fn apply(cluster: &Cluster, object: &str) {
     cluster.kubectl(&["apply", "--server-side", "-f", "-"], object).await.ok();
 }
 
+/// Restarts the manager. The new one must find this condition itself: it is removed from the status meanwhile.
+async fn restart_without(cluster: &Cluster, operator: &str, kind: &str) {
+    let remove = async || {
+        let live = cluster.find(OPERATOR, operator).await.unwrap();
+        let mut conditions = live["status"]["conditions"].as_array().unwrap().clone();
+        conditions.retain(|condition| condition["type"] != kind);
+        let patch = json!({"status": {"conditions": conditions}}).to_string();
+        let args = ["patch", "operator", operator, "--subresource=status", "--type=merge", "-p", &patch];
+        cluster.kubectl(&args, "").await.ok();
+    };
+    cluster.restart(remove).await;
+}
+
 pub(super) async fn permit(cluster: &Cluster, name: &str, spec: Value) {
     let object = json!({"apiVersion": "operetta.dev/v1alpha1", "kind": "PackagePolicy", "metadata": {"name": name}, "spec": spec});
     apply(cluster, &object.to_string()).await;
@@ -341,7 +354,7 @@ async fn the_policy_binds_commands_and_stored_revisions() {
         let live = cluster.until("folders", "untrusted and active", holds).await;
         let told = condition(&live, "PackageUntrusted")["message"].to_string();
         assert!(told.contains("no registry") && told.contains("It stays active"), "{told}");
-        cluster.restart(async || ()).await;
+        restart_without(&cluster, "folders", "PackageUntrusted").await;
     }
     // The command refuses a new version of it, and so does the manager if the objects are applied.
     folder.write("0.2.0", &[Part::new("folders", SIZE, "new")]);
@@ -462,7 +475,7 @@ async fn expired_proofs_are_refused_and_the_last_good_revision_stays() {
     sign_without_key(&registry, REPOSITORY, &sigstore, &workflow, Flaw::Late).await;
     apply(&cluster, &operator("agings", &format!("{}:0.2.0", registry.of(REPOSITORY)))).await;
     let told = cluster.until_refused("agings", "PackageUntrusted").await;
-    assert!(told.contains("its certificate had expired"), "{told}");
+    assert!(told.contains("a certificate of its chain had expired"), "{told}");
     let live = cluster.find(OPERATOR, "agings").await.unwrap();
     assert_eq!(
         (&condition(&live, "Active")["status"], &live["status"]["source"]["digest"]),
@@ -482,6 +495,6 @@ async fn expired_proofs_are_refused_and_the_last_good_revision_stays() {
         let told = condition(&live, "PackageUntrusted")["message"].to_string();
         assert!(told.contains("no trusted certificate authority is valid at"), "{told}");
         assert_eq!(live["status"]["activeRevision"], package.revision().await);
-        cluster.restart(async || ()).await;
+        restart_without(&cluster, "agings", "PackageUntrusted").await;
     }
 }
