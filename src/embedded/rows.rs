@@ -521,17 +521,17 @@ mod tests {
     /// The cells between name and age.
     fn shown(resource: &str, object: &Value) -> Value {
         let now = "2026-01-01T01:00:00Z".parse().unwrap();
-        let cells = cells(resource, object, now).into_iter().filter(|cell| *cell != "n" && *cell != "1h");
+        let cells = cells(resource, object, now).into_iter().filter(|cell| *cell != "n" && *cell != "60m");
         cells.collect()
     }
 
     #[test]
     fn kinds_that_others_write_have_rows() {
         let meta = json!({"name": "n", "creationTimestamp": "2026-01-01T00:00:00Z"});
-        let request = json!({"metadata": meta, "spec": {"signerName": "a.b/c", "username": "jane", "expirationSeconds": 3600},
+        let request = json!({"metadata": meta, "spec": {"signerName": "a.b/c", "username": "jane", "expirationSeconds": 7200},
             "status": {"conditions": [{"type": "Approved"}, {"type": "Failed"}], "certificate": "x"}});
         let resource = "certificatesigningrequests.certificates.k8s.io";
-        assert_eq!(shown(resource, &request), json!(["a.b/c", "jane", "60m", "Approved,Failed,Issued"]));
+        assert_eq!(shown(resource, &request), json!(["a.b/c", "jane", "120m", "Approved,Failed,Issued"]));
         let schema = json!({"metadata": meta, "spec": {"priorityLevelConfiguration": {"name": "p"}, "matchingPrecedence": 500}});
         let resource = "flowschemas.flowcontrol.apiserver.k8s.io";
         assert_eq!(shown(resource, &schema), json!(["p", 500, "<none>", "?"]));
