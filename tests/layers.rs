@@ -70,7 +70,7 @@ const CIRCLES: &[(&str, &[usize], &str)] = &[
     ("src/cli/preview", &[4], "the face of the folder has what its files share"),
     ("src/cli/show", &[2], "to be taken apart"),
     ("src/cli/view", &[2], "the face of the folder has what its files share"),
-    ("src/embedded", &[41], "verbs, kinds and CRDs of the API server call each other"),
+    ("src/embedded", &[53], "verbs, kinds and CRDs of the API server call each other"),
     ("src/lang/schema", &[2], "a schema refers to the definitions of Kubernetes, which give schemas"),
     (
         "src/lang/template",

@@ -138,7 +138,8 @@ impl Api {
     /// A new API whose objects are made now.
     fn fresh(now: Timestamp) -> Self {
         let mut api = Self::default();
-        for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
+        let namespaces = ["default", "kube-node-lease", "kube-public", "kube-system"];
+        for name in namespaces {
             let namespace = serde_json::json!({"metadata": {"name": name}});
             api.write_as("kube-apiserver", "POST", "/api/v1/namespaces", namespace, now);
         }
@@ -148,7 +149,7 @@ impl Api {
             let uri = "/apis/scheduling.k8s.io/v1/priorityclasses";
             api.write_as("kube-apiserver", "POST", uri, class, now);
         }
-        gc::accounts(&mut api, now);
+        gc::accounts(&mut api, namespaces, now);
         api
     }
 
@@ -169,7 +170,8 @@ impl Api {
     /// Sets the certificates that pods trust, as PEM: each namespace has them in a `ConfigMap`.
     pub fn set_root_ca(&mut self, pem: String, now: Timestamp) {
         self.root_ca = pem;
-        gc::accounts(self, now);
+        let keys = self.keys("namespaces");
+        gc::accounts(self, keys.iter().map(|key| key.trim_start_matches('/')), now);
     }
 
     /// An API whose only controllers are those of namespaces, CRDs and garbage: it has no node, and workloads get no pods.
@@ -183,7 +185,17 @@ impl Api {
     pub fn alone(now: Timestamp) -> Self {
         let mut api = Self::new(now);
         api.controllers.active = Active::Server;
+        // kube-controller-manager makes these.
+        for resource in ["serviceaccounts", "configmaps"] {
+            for key in api.keys(resource) {
+                api.store.remove(resource, &key);
+            }
+        }
         api
+    }
+
+    fn keys(&self, resource: &str) -> Vec<Arc<str>> {
+        self.store.range(resource, "", None).map(|(key, _)| key.clone()).collect()
     }
 
     /// The same API once more: what happens to one does not happen to the other. Its programs are those that `programs` makes of

@@ -13,6 +13,9 @@ use crate::patching::Patch;
 use crate::status::{Failure, Fault, Outcome};
 use crate::{crd, decode, defaults};
 
+/// The most fields that strict reading names: that of Go's decoder.
+const MOST_STRAYS: usize = 100;
+
 /// What happens to fields that the schema does not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Validation {
@@ -254,7 +257,7 @@ fn duplicate_fields(body: &[u8]) -> Vec<Stray> {
     if let Some(document) = documents.first() {
         twice(document, "", &mut |_, path| {
             let stray = Stray { path: path.to_owned(), what: What::Duplicate };
-            if !found.contains(&stray) {
+            if found.len() < MOST_STRAYS && !found.contains(&stray) {
                 found.push(stray);
             }
         });
@@ -274,6 +277,9 @@ fn yaml(body: &[u8]) -> Result<Parsed, String> {
     if let Some(document) = documents.first() {
         parsed.value = document.to_json();
         twice(document, "", &mut |key, path| {
+            if parsed.duplicates.len() >= MOST_STRAYS {
+                return;
+            }
             let (line, _) = source.line_col(key.span.start);
             let name = key.as_str().unwrap_or_default();
             let message = format!("line {line}: key {name:?} already set in map");
@@ -383,12 +389,14 @@ pub(crate) fn settle_strictly(
         strays.retain(|stray| {
             stray.what != What::Duplicate || !unknown.iter().any(|unknown| stray.is_in(unknown))
         });
+        unknown.truncate(MOST_STRAYS);
         let text = String::from_utf8_lossy(context.request.body);
         unknown.sort_by_cached_key(|stray| stray.position(&text));
         strays.append(&mut unknown);
         // In the order of the body, if one reading finds all.
         if patched.is_none() && !strays.iter().any(|stray| matches!(stray.what, What::Key(_))) {
             strays.sort_by_cached_key(|stray| stray.position(&text));
+            strays.truncate(MOST_STRAYS);
         }
     } else {
         strays.append(&mut unknown);
@@ -425,5 +433,37 @@ pub(crate) fn read_into(kind: &Kind, value: &mut Value) -> Result<Vec<String>, S
             Ok(unknown)
         }
         Some(custom) => crd::read_into(custom, value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::{Api, Body, Request, User};
+
+    #[test]
+    fn strict_reading_names_a_hundred_fields() {
+        let fields = |of: &dyn Fn(usize) -> String| (0..150).map(of).collect::<Vec<_>>().join(",");
+        let unknown = fields(&|at| format!("\"f{at}\":1"));
+        let doubled = fields(&|at| format!("\"k{at}\":\"\",\"k{at}\":\"\""));
+        for (body, what) in [
+            (format!("{{\"metadata\":{{\"name\":\"a\"}},{unknown}}}"), "unknown field"),
+            (format!("{{\"metadata\":{{\"name\":\"a\"}},\"data\":{{{doubled}}}}}"), "duplicate field"),
+        ] {
+            let request = Request {
+                method: "POST",
+                uri: "/api/v1/namespaces/default/configmaps?fieldValidation=Strict",
+                content_type: "application/json",
+                accept: "",
+                user_agent: "tester",
+                user: &User::default(),
+                body: body.as_bytes(),
+            };
+            let response = Api::new(Timestamp::UNIX_EPOCH).handle(&request, Timestamp::UNIX_EPOCH);
+            let Body::Text(answer) = response.body else { panic!("a watch") };
+            assert_eq!((response.code, answer.matches(what).count()), (400, MOST_STRAYS), "{answer}");
+        }
     }
 }

@@ -13,25 +13,26 @@ use crate::deletion::{self, DeleteOptions};
 use crate::facts::ROOT_CA;
 use crate::kinds::Kind;
 use crate::store::{Object, Place};
+use crate::work::Active;
 use crate::{stored, versions, write};
 
-pub(crate) use namespaces::{due, terminate};
+pub(crate) use namespaces::{due, terminate, terminate_all};
 
 type Stored = (Arc<Kind>, Arc<str>, Arc<Object>);
 
-/// Each namespace has a `ServiceAccount` and the certificates of the server.
-pub(crate) fn accounts(api: &mut Api, now: Timestamp) {
+/// Gives namespaces a `ServiceAccount` and the certificates of the server, as kube-controller-manager does.
+pub(crate) fn accounts<'a>(api: &mut Api, namespaces: impl IntoIterator<Item = &'a str>, now: Timestamp) {
     const AGENT: &str = "kube-controller-manager";
     const DESCRIPTION: &str = "kubernetes.io/description";
-    let namespaces: Vec<String> = api
-        .store
-        .range("namespaces", "", None)
-        .filter(|(_, object)| !object.is_deleting)
-        .filter_map(|(key, _)| key.strip_prefix('/').map(str::to_owned))
-        .collect();
+    if api.controllers.active == Active::Server {
+        return;
+    }
     let data = json!({"ca.crt": api.root_ca});
     let text = format!("\"data\":{data}");
-    for namespace in &namespaces {
+    for namespace in namespaces {
+        if api.store.get("namespaces", &key("", namespace)).is_none_or(|found| found.is_deleting) {
+            continue;
+        }
         let path = format!("/api/v1/namespaces/{namespace}");
         if api.store.get("serviceaccounts", &key(namespace, "default")).is_none() {
             let account = json!({"metadata": {"name": "default"}});

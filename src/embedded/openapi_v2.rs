@@ -3,6 +3,8 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::facts::items;
+
 /// The form in Protobuf. Clients ask for it with an `@`, which Go does not read in an answer.
 pub(crate) const MEDIA: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 /// The form in Protobuf as clients ask for it.
@@ -30,10 +32,6 @@ fn entries(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
     value.as_object().into_iter().flatten()
 }
 
-fn list(value: &Value) -> &[Value] {
-    value.as_array().map(Vec::as_slice).unwrap_or_default()
-}
-
 /// The document of these schemas and paths of v3.
 pub(crate) fn document(schemas: &Map<String, Value>, paths: &Map<String, Value>) -> Value {
     let definitions: Map<String, Value> =
@@ -49,7 +47,7 @@ pub(crate) fn document(schemas: &Map<String, Value>, paths: &Map<String, Value>)
 }
 
 fn operation(of: &Value) -> Value {
-    let parameters = list(&of["parameters"]).iter().map(|parameter| {
+    let parameters = items(&of["parameters"]).iter().map(|parameter| {
         let kind = &parameter["schema"]["type"];
         json!({"name": parameter["name"], "in": parameter["in"], "type": kind, "uniqueItems": true})
     });
@@ -108,7 +106,7 @@ fn schema(of: &Value) -> Value {
                 let is_null = |name: &Value| {
                     name.as_str().is_some_and(|name| of["properties"][name]["nullable"] == true)
                 };
-                let all: Vec<&Value> = list(value).iter().filter(|name| !is_null(name)).collect();
+                let all: Vec<&Value> = items(value).iter().filter(|name| !is_null(name)).collect();
                 json!(all)
             }
             _ => value.clone(),
@@ -144,10 +142,10 @@ fn extension(name: &str, value: &Value) -> Message {
 
 fn of_operation(operation: &Value) -> Message {
     let mut message = Message::default();
-    for media in list(&operation["consumes"]) {
+    for media in items(&operation["consumes"]) {
         message = message.with(7, media.as_str().unwrap_or_default());
     }
-    for parameter in list(&operation["parameters"]) {
+    for parameter in items(&operation["parameters"]) {
         let text = |field: &str| parameter[field].as_str().unwrap_or_default();
         // `Parameter.non_body_parameter.query_parameter_sub_schema`.
         let query = Message::default().with(2, text("in")).with(4, text("name")).with(6, text("type"));
@@ -167,7 +165,7 @@ fn of_schema(schema: &Value) -> Message {
             message = message.with(number, text);
         }
     }
-    for name in list(&schema["required"]) {
+    for name in items(&schema["required"]) {
         message = message.with(19, name.as_str().unwrap_or_default());
     }
     if schema["additionalProperties"].is_object() {

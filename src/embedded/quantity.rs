@@ -9,6 +9,11 @@ const DECIMAL: [(&str, i32); 10] =
 /// The binary suffixes, by the power of two.
 const BINARY: [(&str, u32); 6] = [("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40), ("Pi", 50), ("Ei", 60)];
 
+/// The largest quantity that can be compared and added, in billionths: that of an `i64`, as Kubernetes limits binary ones.
+const MOST: i128 = ((1_i128 << 63) - 1) * 1_000_000_000;
+/// The largest exponent that is read.
+const EXPONENT: i32 = 1000;
+
 /// The canonical form of a quantity; `None` if it is none.
 pub(crate) fn canonical(text: &str) -> Option<String> {
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
@@ -29,6 +34,9 @@ pub(crate) fn canonical(text: &str) -> Option<String> {
         Some((_, power)) => (*power, false),
         None => (suffix.strip_prefix(['e', 'E'])?.parse().ok()?, true),
     };
+    if !(-EXPONENT..=EXPONENT).contains(&exponent) {
+        return None;
+    }
     Some(decimal(sign, digits, exponent - places, scientific))
 }
 
@@ -43,7 +51,7 @@ fn decimal(sign: &str, digits: &str, exponent: i32, scientific: bool) -> String 
         // Nothing smaller than a billionth is kept; it is rounded up.
         let cut = usize::try_from(-9 - exponent).unwrap_or(usize::MAX);
         let kept = mantissa.len().saturating_sub(cut);
-        let rounded = mantissa[..kept].parse::<u128>().unwrap_or(0) + 1;
+        let rounded = mantissa[..kept].parse::<u128>().unwrap_or(0).saturating_add(1);
         return decimal(sign, &rounded.to_string(), -9, scientific);
     }
     while exponent % 3 != 0 {
@@ -85,15 +93,19 @@ pub(crate) fn nanos(text: &str) -> Option<i128> {
     let canonical = canonical(text)?;
     let end = canonical.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(canonical.len());
     let (number, suffix) = canonical.split_at(end);
-    let number: i128 = number.parse().ok()?;
-    if let Some((_, power)) = BINARY.iter().find(|(known, _)| *known == suffix) {
-        return number.checked_mul(1 << power)?.checked_mul(1_000_000_000);
-    }
-    let exponent = match DECIMAL.iter().find(|(known, _)| *known == suffix) {
-        Some((_, power)) => *power,
-        None => suffix.strip_prefix('e')?.parse().ok()?,
+    let most = if number.starts_with('-') { -MOST } else { MOST };
+    // More digits than fit are more than the most.
+    let number: i128 = number.parse().unwrap_or(most);
+    let unit = if let Some((_, power)) = BINARY.iter().find(|(known, _)| *known == suffix) {
+        (1_i128 << power) * 1_000_000_000
+    } else {
+        let exponent = match DECIMAL.iter().find(|(known, _)| *known == suffix) {
+            Some((_, power)) => *power,
+            None => suffix.strip_prefix('e')?.parse().ok()?,
+        };
+        10i128.saturating_pow(u32::try_from(exponent + 9).ok()?)
     };
-    number.checked_mul(10i128.checked_pow(u32::try_from(exponent + 9).ok()?)?)
+    Some(number.saturating_mul(unit).clamp(-MOST, MOST))
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -141,7 +153,7 @@ impl AddAssign for Quantity {
         if self.is_zero() {
             self.notation = other.notation;
         }
-        self.nanos = self.nanos.saturating_add(other.nanos);
+        self.nanos = self.nanos.saturating_add(other.nanos).clamp(-MOST, MOST);
     }
 }
 
@@ -186,6 +198,24 @@ mod tests {
             assert_eq!(canonical(text), None, "{text}");
         }
         assert!(nanos("1Ki") > nanos("1k") && nanos("500m") == nanos("0.5"));
+    }
+
+    #[test]
+    fn quantities_have_bounds() {
+        for text in ["10e2147483647", "1e-2147483648", "0.1e-2147483648", "1e1001"] {
+            assert_eq!((canonical(text), nanos(text)), (None, None), "{text}");
+        }
+        let digits = "9".repeat(60);
+        for text in ["1e1000", "1e30", "10E", "8Ei", &digits, &format!("{digits}n")] {
+            assert_eq!(nanos(text), Some(MOST), "{text}");
+            assert_eq!(nanos(&format!("-{text}")), Some(-MOST), "-{text}");
+        }
+        assert_eq!((nanos("1e-1000"), nanos("-1e-1000")), (Some(1), Some(-1)));
+        assert!(canonical("3402823669209384634633746074317682114551e-10").is_some());
+        let part = Quantity::parse("-1e21").unwrap();
+        let mut sum = part;
+        sum += part;
+        assert_eq!(sum.nanos, -MOST);
     }
 
     #[test]

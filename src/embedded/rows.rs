@@ -7,6 +7,8 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use serde_json::Value;
 
+use crate::facts::{items, number};
+
 /// The time since, as kubectl prints it.
 pub(crate) fn age(time: &Value, now: Timestamp) -> String {
     let Some(then) = time.as_str().and_then(|text| text.parse::<Timestamp>().ok()) else {
@@ -45,14 +47,6 @@ pub(crate) fn text(value: &Value) -> String {
     }
 }
 
-pub(crate) fn list(value: &Value) -> &[Value] {
-    value.as_array().map(Vec::as_slice).unwrap_or_default()
-}
-
-pub(crate) fn number(value: &Value) -> i64 {
-    value.as_i64().unwrap_or(0)
-}
-
 pub(crate) fn or_none(text: String) -> String {
     if text.is_empty() { "<none>".to_owned() } else { text }
 }
@@ -67,8 +61,8 @@ pub(crate) fn selector(value: &Value) -> String {
         .filter(|(_, value)| value.is_string())
         .map(|(key, value)| format!("{key}={}", text(value)))
         .collect();
-    let others = list(&value["matchExpressions"]).iter().map(|expression| {
-        let values: Vec<String> = list(&expression["values"]).iter().map(text).collect();
+    let others = items(&value["matchExpressions"]).iter().map(|expression| {
+        let values: Vec<String> = items(&expression["values"]).iter().map(text).collect();
         let (key, values) = (text(&expression["key"]), values.join(","));
         match expression["operator"].as_str().unwrap_or_default() {
             "In" => format!("{key} in ({values})"),
@@ -84,14 +78,14 @@ pub(crate) fn selector(value: &Value) -> String {
 pub(crate) fn containers(spec: &Value) -> [Value; 2] {
     ["name", "image"].map(|field| {
         let all: Vec<String> =
-            list(&spec["containers"]).iter().map(|container| text(&container[field])).collect();
+            items(&spec["containers"]).iter().map(|container| text(&container[field])).collect();
         all.join(",").into()
     })
 }
 
 /// The access modes of a volume.
 pub(crate) fn modes(value: &Value) -> String {
-    let modes = list(value).iter().map(|mode| match mode.as_str() {
+    let modes = items(value).iter().map(|mode| match mode.as_str() {
         Some("ReadWriteOnce") => "RWO",
         Some("ReadOnlyMany") => "ROX",
         Some("ReadWriteMany") => "RWX",
@@ -102,7 +96,7 @@ pub(crate) fn modes(value: &Value) -> String {
 
 /// The addresses that a load balancer has given.
 pub(crate) fn balanced(status: &Value) -> Vec<String> {
-    let given = list(&status["loadBalancer"]["ingress"]).iter();
+    let given = items(&status["loadBalancer"]["ingress"]).iter();
     let addresses = given.map(|entry| match text(&entry["ip"]) {
         ip if ip.is_empty() => text(&entry["hostname"]),
         ip => ip,
@@ -214,8 +208,8 @@ pub(crate) fn cells(resource: &str, object: &Value, now: Timestamp) -> Vec<Value
                 Value::Null => text(&or(&port["name"], "*")),
                 number => text(number),
             };
-            let ports: Vec<String> = list(&object["ports"]).iter().map(port).collect();
-            let addresses = list(&object["endpoints"]).iter().flat_map(|end| list(&end["addresses"]));
+            let ports: Vec<String> = items(&object["ports"]).iter().map(port).collect();
+            let addresses = items(&object["endpoints"]).iter().flat_map(|end| items(&end["addresses"]));
             let addresses: Vec<String> = addresses.map(text).collect();
             let shown = |all: &[String]| -> Value {
                 if all.is_empty() { "<unset>".into() } else { some(all, ",").into() }
@@ -224,9 +218,9 @@ pub(crate) fn cells(resource: &str, object: &Value, now: Timestamp) -> Vec<Value
         }
         "endpoints" => {
             let mut all = Vec::new();
-            for subset in list(&object["subsets"]) {
-                let addresses = || list(&subset["addresses"]).iter().map(|address| text(&address["ip"]));
-                let ports = list(&subset["ports"]);
+            for subset in items(&object["subsets"]) {
+                let addresses = || items(&subset["addresses"]).iter().map(|address| text(&address["ip"]));
+                let ports = items(&subset["ports"]);
                 if ports.is_empty() {
                     all.extend(addresses());
                 }
@@ -247,7 +241,7 @@ pub(crate) fn cells(resource: &str, object: &Value, now: Timestamp) -> Vec<Value
             vec![name, names, images, selector(&object["template"]["metadata"]["labels"]).into()]
         }
         "controllerrevisions.apps" => {
-            let owner = list(&meta["ownerReferences"]).iter().find(|owner| owner["controller"] == true);
+            let owner = items(&meta["ownerReferences"]).iter().find(|owner| owner["controller"] == true);
             let owner = owner.map_or_else(
                 || "<none>".to_owned(),
                 |owner| {
@@ -267,7 +261,7 @@ pub(crate) fn cells(resource: &str, object: &Value, now: Timestamp) -> Vec<Value
             } else {
                 format!("{}/{}", text(&of["apiVersion"]), text(&of["kind"]))
             };
-            let rules = list(&spec["validations"]).len() + list(&spec["mutations"]).len();
+            let rules = items(&spec["validations"]).len() + items(&spec["mutations"]).len();
             vec![name, rules.into(), kind.into(), old]
         }
         "validatingadmissionpolicybindings.admissionregistration.k8s.io"
@@ -284,7 +278,7 @@ pub(crate) fn cells(resource: &str, object: &Value, now: Timestamp) -> Vec<Value
         }
         "validatingwebhookconfigurations.admissionregistration.k8s.io"
         | "mutatingwebhookconfigurations.admissionregistration.k8s.io" => {
-            vec![name, list(&object["webhooks"]).len().into(), old]
+            vec![name, items(&object["webhooks"]).len().into(), old]
         }
         "runtimeclasses.node.k8s.io" => vec![name, object["handler"].clone(), old],
         "volumeattachments.storage.k8s.io" => vec![
@@ -302,7 +296,7 @@ pub(crate) fn cells(resource: &str, object: &Value, now: Timestamp) -> Vec<Value
 /// Kinds that few packages have.
 fn rare(resource: &str, object: &Value, name: Value, old: Value) -> Vec<Value> {
     let (meta, spec, status) = (&object["metadata"], &object["spec"], &object["status"]);
-    let joined = |value: &Value| list(value).iter().map(text).collect::<Vec<_>>().join(",");
+    let joined = |value: &Value| items(value).iter().map(text).collect::<Vec<_>>().join(",");
     match resource {
         "certificatesigningrequests.certificates.k8s.io" => {
             let duration = spec["expirationSeconds"].as_i64().map_or_else(|| "<none>".to_owned(), human);
@@ -311,7 +305,7 @@ fn rare(resource: &str, object: &Value, name: Value, old: Value) -> Vec<Value> {
         }
         "csidrivers.storage.k8s.io" => {
             let flag = |field: &str| -> Value { (spec[field] == true).into() };
-            let audiences = list(&spec["tokenRequests"]).iter().map(|token| text(&token["audience"]));
+            let audiences = items(&spec["tokenRequests"]).iter().map(|token| text(&token["audience"]));
             let tokens = match &spec["tokenRequests"] {
                 Value::Null => "<unset>".to_owned(),
                 _ => audiences.collect::<Vec<_>>().join(","),
@@ -327,7 +321,7 @@ fn rare(resource: &str, object: &Value, name: Value, old: Value) -> Vec<Value> {
                 old,
             ]
         }
-        "csinodes.storage.k8s.io" => vec![name, list(&spec["drivers"]).len().into(), old],
+        "csinodes.storage.k8s.io" => vec![name, items(&spec["drivers"]).len().into(), old],
         "volumeattributesclasses.storage.k8s.io" => vec![name, object["driverName"].clone(), old],
         "servicecidrs.networking.k8s.io" => vec![name, joined(&spec["cidrs"]).into(), old],
         // This kind has a cell more than columns.
@@ -348,7 +342,7 @@ fn rare(resource: &str, object: &Value, name: Value, old: Value) -> Vec<Value> {
                 (is_deleted, "deleted"),
                 (!is_deleted && !is_allocated, "pending"),
                 (is_allocated, "allocated"),
-                (is_allocated && !list(&status["reservedFor"]).is_empty(), "reserved"),
+                (is_allocated && !items(&status["reservedFor"]).is_empty(), "reserved"),
             ];
             let states = states.into_iter().filter(|(holds, _)| *holds).map(|(_, state)| state);
             vec![name, states.collect::<Vec<_>>().join(",").into(), old]
@@ -361,7 +355,7 @@ fn rare(resource: &str, object: &Value, name: Value, old: Value) -> Vec<Value> {
             old,
         ],
         "flowschemas.flowcontrol.apiserver.k8s.io" => {
-            let conditions = list(&status["conditions"]);
+            let conditions = items(&status["conditions"]);
             let dangles = conditions.iter().find(|condition| condition["type"] == "Dangling");
             vec![
                 name,
@@ -387,7 +381,8 @@ fn rare(resource: &str, object: &Value, name: Value, old: Value) -> Vec<Value> {
             ]
         }
         "componentstatuses" => {
-            let healthy = list(&object["conditions"]).iter().find(|condition| condition["type"] == "Healthy");
+            let healthy =
+                items(&object["conditions"]).iter().find(|condition| condition["type"] == "Healthy");
             let state = healthy.map_or("Unknown", |condition| {
                 if condition["status"] == "True" { "Healthy" } else { "Unhealthy" }
             });
@@ -400,7 +395,7 @@ fn rare(resource: &str, object: &Value, name: Value, old: Value) -> Vec<Value> {
 
 /// The state of a request for a certificate.
 fn request(status: &Value) -> String {
-    let has = |kind: &str| list(&status["conditions"]).iter().any(|condition| condition["type"] == kind);
+    let has = |kind: &str| items(&status["conditions"]).iter().any(|condition| condition["type"] == kind);
     let mut state = if has("Denied") {
         "Denied"
     } else if has("Approved") {
@@ -421,7 +416,7 @@ fn request(status: &Value) -> String {
 fn node(object: &Value, name: Value, old: Value) -> Vec<Value> {
     const ROLE: &str = "node-role.kubernetes.io/";
     let (spec, status) = (&object["spec"], &object["status"]);
-    let ready = list(&status["conditions"]).iter().find(|condition| condition["type"] == "Ready");
+    let ready = items(&status["conditions"]).iter().find(|condition| condition["type"] == "Ready");
     let mut state = match ready.map(|condition| condition["status"] == "True") {
         Some(true) => "Ready",
         Some(false) => "NotReady",
@@ -441,7 +436,7 @@ fn node(object: &Value, name: Value, old: Value) -> Vec<Value> {
     roles.sort_unstable();
     roles.dedup();
     let address = |kind: &str| -> Value {
-        let found = list(&status["addresses"]).iter().find(|address| address["type"] == kind);
+        let found = items(&status["addresses"]).iter().find(|address| address["type"] == kind);
         or(&found.map(|found| found["address"].clone()).unwrap_or_default(), "<none>")
     };
     let info = &status["nodeInfo"];
@@ -466,7 +461,7 @@ fn node(object: &Value, name: Value, old: Value) -> Vec<Value> {
 
 /// The metrics of an autoscaler with their targets; the first two are shown.
 fn metrics(object: &Value) -> String {
-    let wanted = list(&object["spec"]["metrics"]);
+    let wanted = items(&object["spec"]["metrics"]);
     let now = &object["status"]["currentMetrics"];
     let shown = wanted.iter().take(2).enumerate().map(|(at, wanted)| metric(wanted, &now[at]));
     let shown = shown.collect::<Vec<_>>().join(", ");

@@ -92,7 +92,7 @@ pub(crate) fn answer(api: &mut Api, context: &mut Context<'_>, verb: &str) -> Ou
         return Err(Failure::conflict(&kind, context.name(), &why));
     }
     let mut object = live.clone();
-    set(&mut object, &path, count);
+    set(&mut object, &path, count)?;
     object["metadata"]["uid"] = uid.into();
     object["metadata"]["resourceVersion"] = wanted["metadata"]["resourceVersion"].clone();
     let object = body::settle(context, object.clone(), Some(&|| object.clone()))?;
@@ -134,9 +134,19 @@ fn change(api: &Api, context: &mut Context<'_>, old: &Parsed, verb: &str) -> Out
     Ok((wanted, managed))
 }
 
-fn set(object: &mut Value, path: &str, value: i64) {
-    let target = path.split('.').filter(|step| !step.is_empty()).fold(object, |at, step| &mut at[step]);
+fn set(object: &mut Value, path: &str, value: i64) -> Outcome<()> {
+    let mut target = object;
+    for step in path.split('.').filter(|step| !step.is_empty()) {
+        if !target.is_null() && !target.is_object() {
+            let why = format!(
+                "the spec replicas field {path:?} cannot be set: the parent of {step:?} is not an object"
+            );
+            return Err(Failure::internal(why));
+        }
+        target = &mut target[step];
+    }
     *target = value.into();
+    Ok(())
 }
 
 /// An object as a `Scale`.
@@ -163,4 +173,22 @@ fn scale(kind: &Kind, object: &Value) -> Value {
         scale["status"]["selector"] = selector.into();
     }
     scale
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replicas_are_set_in_objects_only() {
+        let wanted = json!({"spec": {"size": 2}});
+        for mut object in [json!({}), json!({"spec": null}), json!({"spec": {"size": "x"}})] {
+            set(&mut object, ".spec.size", 2).unwrap();
+            assert_eq!(object, wanted);
+        }
+        for spec in [json!("x"), json!([]), json!(1)] {
+            let failure = set(&mut json!({"spec": spec}), ".spec.size", 2).unwrap_err();
+            assert_eq!(failure.code, 500, "{spec}");
+        }
+    }
 }

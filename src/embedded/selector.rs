@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::facts::{items, text};
 use crate::kinds::Kind;
 use crate::status::{Failure, Outcome};
 use crate::store::Object;
@@ -286,17 +287,14 @@ impl Requirement {
 
 /// Whether labels fit a selector as objects have it: `matchLabels` and `matchExpressions`.
 pub(crate) fn labels_match(selector: &Value, labels: &Value) -> bool {
-    let exact = selector["matchLabels"].as_object().into_iter().flatten();
-    let rules = selector["matchExpressions"].as_array().into_iter().flatten();
-    exact.clone().all(|(key, value)| labels.get(key) == Some(value))
-        && rules.clone().all(|rule| {
-            let label = labels.get(rule["key"].as_str().unwrap_or_default());
-            let listed = || {
-                rule["values"].as_array().is_some_and(|all| label.is_some_and(|label| all.contains(label)))
-            };
-            match rule["operator"].as_str().unwrap_or_default() {
-                "In" => listed(),
-                "NotIn" => !listed(),
+    let mut exact = selector["matchLabels"].as_object().into_iter().flatten();
+    exact.all(|(key, value)| labels.get(key) == Some(value))
+        && items(&selector["matchExpressions"]).iter().all(|rule| {
+            let label = labels.get(text(&rule["key"]));
+            let is_listed = label.is_some_and(|label| items(&rule["values"]).contains(label));
+            match text(&rule["operator"]) {
+                "In" => is_listed,
+                "NotIn" => !is_listed,
                 "Exists" => label.is_some(),
                 _ => label.is_none(),
             }
@@ -366,6 +364,8 @@ mod tests {
         for text in ["c", "a=2", "a!=1", "!a", "a in (2)", "b notin (x)", "a>1", "b>0"] {
             assert!(!fits(text), "{text}");
         }
+        let other = serde_json::json!({"key": "a", "operator": "NotIn", "values": [null]});
+        assert!(labels_match(&serde_json::json!({"matchExpressions": [other]}), &Value::Null));
         assert!(requirement("-=1").is_err() && requirement("a=-").is_err() && requirement("a>x").is_err());
     }
 }

@@ -14,7 +14,6 @@ use crate::allocation::{
 use crate::api::Api;
 use crate::facts::{items, number, text};
 use crate::meta;
-use crate::request::{Request, User};
 use crate::status::{Failure, Fault, Outcome};
 use crate::validate::port;
 
@@ -33,23 +32,12 @@ pub(crate) fn seed(api: &mut Api, now: Timestamp) {
         "subsets": [{"addresses": [{"ip": address}], "ports": ports}]});
     let slice = json!({"metadata": meta(json!({"kubernetes.io/service-name": "kubernetes"})), "addressType": "IPv4",
         "endpoints": [{"addresses": [address], "conditions": {"ready": true}}], "ports": ports});
-    let user = User::default();
     for (uri, object) in [
         ("/api/v1/namespaces/default/services", service),
         ("/api/v1/namespaces/default/endpoints", endpoints),
         ("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices", slice),
     ] {
-        let body = object.to_string();
-        let request = Request {
-            method: "POST",
-            uri,
-            content_type: "application/json",
-            accept: "",
-            user_agent: "kube-apiserver",
-            user: &user,
-            body: body.as_bytes(),
-        };
-        api.handle(&request, now);
+        api.write_as("kube-apiserver", "POST", uri, object, now);
     }
 }
 

@@ -261,6 +261,11 @@ impl Store {
             .take_while(move |(key, _)| key.starts_with(prefix))
     }
 
+    /// The resources that have had objects.
+    pub(crate) fn resources(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.objects.keys()
+    }
+
     /// All objects with their resources.
     pub(crate) fn all(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<str>, &Arc<Object>)> {
         self.objects

@@ -9,9 +9,9 @@ use crate::deletion::{self, DeleteOptions};
 use crate::facts::{is_ready, is_terminal, items, key_of, text};
 use crate::programs::{Call, Exec, ExecResult, Reply};
 use crate::request::Response;
+use crate::selector::labels_match;
 use crate::status::{Failure, Outcome, details};
 use crate::stored;
-use crate::validate::selects;
 
 fn success() -> Response {
     Response::json(
@@ -27,10 +27,6 @@ fn body(context: &Context<'_>, kind: &str) -> Outcome<Value> {
         return Err(Failure::bad_request(format!("name in URL does not match name in {kind} object")));
     }
     Ok(body)
-}
-
-fn now(context: &Context<'_>) -> Timestamp {
-    context.now.parse().unwrap_or_default()
 }
 
 /// Assigns a pod to a node.
@@ -54,7 +50,7 @@ pub(crate) fn bind(api: &mut Api, context: &Context<'_>) -> Outcome<Response> {
         return Err(failure);
     }
     if !context.query.is_dry_run()? {
-        assign(api, &mut pod, text(&body["target"]["name"]), now(context));
+        assign(api, &mut pod, text(&body["target"]["name"]), context.at);
     }
     Ok(success())
 }
@@ -72,12 +68,12 @@ pub(crate) fn evict(api: &mut Api, context: &Context<'_>) -> Outcome<Response> {
         let budgets = api.store.range("poddisruptionbudgets.policy", &prefix, None);
         let budgets: Vec<(String, Value)> = budgets
             .map(|(key, budget)| (key.to_string(), budget.bare()))
-            .filter(|(_, budget)| selects(&budget["spec"]["selector"], &pod["metadata"]["labels"]))
+            .filter(|(_, budget)| labels_match(&budget["spec"]["selector"], &pod["metadata"]["labels"]))
             .collect();
         match &budgets[..] {
             [] => {}
             [(key, budget)] => {
-                if let Some(next) = decrement(budget, &pod, now(context))?
+                if let Some(next) = decrement(budget, &pod, context.at)?
                     && !options.is_dry
                     && let Some(kind) = api.kinds.find("policy", "v1", "poddisruptionbudgets").cloned()
                 {

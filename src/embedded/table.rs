@@ -6,10 +6,11 @@ use std::sync::OnceLock;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use crate::facts::{items, number};
 use crate::kinds::Kind;
 use crate::meta;
 use crate::request::Query;
-use crate::rows::{self, age, balanced, containers, list, modes, number, or_none, pod, selector, text};
+use crate::rows::{self, age, balanced, containers, modes, or_none, pod, selector, text};
 use crate::versions;
 
 /// The columns of built-in kinds as a real server has them: name, type, format, priority, description.
@@ -172,7 +173,7 @@ fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
         "serviceaccounts" => vec![name, old],
         "namespaces" => vec![name, status["phase"].clone(), old],
         "services" => {
-            let ports: Vec<String> = list(&spec["ports"])
+            let ports: Vec<String> = items(&spec["ports"])
                 .iter()
                 .map(|port| {
                     let node = if port["nodePort"].is_null() {
@@ -183,7 +184,7 @@ fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
                     format!("{}{node}/{}", port["port"], text(&port["protocol"]))
                 })
                 .collect();
-            let external: Vec<String> = list(&spec["externalIPs"]).iter().map(text).collect();
+            let external: Vec<String> = items(&spec["externalIPs"]).iter().map(text).collect();
             let outside = match spec["type"].as_str() {
                 Some("LoadBalancer") => {
                     let all = [balanced(status), external].concat();
@@ -249,7 +250,7 @@ fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
         }
         "jobs.batch" => {
             let holds = |kind: &str| {
-                list(&status["conditions"]).iter().any(|c| c["type"] == kind && c["status"] == "True")
+                items(&status["conditions"]).iter().any(|c| c["type"] == kind && c["status"] == "True")
             };
             let state = if holds("Complete") {
                 "Complete"
@@ -297,7 +298,7 @@ fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
                 spec["schedule"].clone(),
                 zone.into(),
                 suspend.into(),
-                list(&status["active"]).len().into(),
+                items(&status["active"]).len().into(),
                 last.into(),
                 old,
                 names,
@@ -326,7 +327,7 @@ fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
             ]
         }
         "ingresses.networking.k8s.io" => {
-            let rules = list(&spec["rules"]);
+            let rules = items(&spec["rules"]);
             let hosts = rules.iter().enumerate().map(|(at, rule)| (at, text(&rule["host"])));
             let hosts: Vec<(usize, String)> = hosts.filter(|(_, host)| !host.is_empty()).take(3).collect();
             // The others are those that follow the third host, and counted with those before it that have none.
@@ -334,7 +335,7 @@ fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
             let more = if has_more { format!(" + {} more...", rules.len() - 3) } else { String::new() };
             let hosts: Vec<String> = hosts.into_iter().map(|(_, host)| host).collect();
             let hosts = if hosts.is_empty() { "*".to_owned() } else { hosts.join(",") + &more };
-            let ports = if list(&spec["tls"]).is_empty() { "80" } else { "80, 443" };
+            let ports = if items(&spec["tls"]).is_empty() { "80" } else { "80, 443" };
             vec![
                 name,
                 or_none(text(&spec["ingressClassName"])).into(),
@@ -358,7 +359,7 @@ fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
         "rolebindings.rbac.authorization.k8s.io" | "clusterrolebindings.rbac.authorization.k8s.io" => {
             let role = format!("{}/{}", text(&object["roleRef"]["kind"]), text(&object["roleRef"]["name"]));
             let of = |kind: &str| -> Value {
-                let found = list(&object["subjects"]).iter().filter(|subject| subject["kind"] == kind);
+                let found = items(&object["subjects"]).iter().filter(|subject| subject["kind"] == kind);
                 let names: Vec<String> = found
                     .map(|subject| match subject["namespace"].as_str().filter(|n| !n.is_empty()) {
                         Some(namespace) => format!("{namespace}/{}", text(&subject["name"])),

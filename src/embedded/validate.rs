@@ -13,6 +13,7 @@ use pods::{pod_spec, pod_update, workload};
 pub(crate) use resize::keep_resources;
 
 use crate::admission::system_classes;
+use crate::facts::{items, text};
 use crate::kinds::Kind;
 use crate::status::Fault;
 use crate::{meta, services};
@@ -202,14 +203,6 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-fn list(value: &Value) -> &[Value] {
-    value.as_array().map(Vec::as_slice).unwrap_or_default()
-}
-
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
-}
-
 fn not_negative(spec: &Value, field: &str, path: &str, faults: &mut Faults) {
     if let Some(number) = spec[field].as_i64().filter(|number| *number < 0) {
         faults.push(Fault::invalid(format!("{path}.{field}"), number, "must be greater than or equal to 0"));
@@ -264,29 +257,12 @@ pub(crate) fn port(value: &Value, path: &str, faults: &mut Faults) {
     }
 }
 
-/// Whether labels fulfil `matchLabels` and `matchExpressions`.
-pub(crate) fn selects(selector: &Value, labels: &Value) -> bool {
-    let equal =
-        selector["matchLabels"].as_object().into_iter().flatten().all(|(key, value)| labels[key] == *value);
-    equal
-        && list(&selector["matchExpressions"]).iter().all(|expression| {
-            let value = &labels[text(&expression["key"])];
-            let among = list(&expression["values"]).contains(value);
-            match text(&expression["operator"]) {
-                "In" => among,
-                "NotIn" => !among,
-                "Exists" => !value.is_null(),
-                _ => value.is_null(),
-            }
-        })
-}
-
 fn claim(spec: &Value, path: &str, faults: &mut Faults) {
     let modes = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
     if is_empty(&spec["accessModes"]) {
         faults.push(Fault::required(format!("{path}.accessModes"), "at least 1 access mode is required"));
     }
-    for mode in list(&spec["accessModes"]).iter().filter(|mode| !modes.contains(&text(mode))) {
+    for mode in items(&spec["accessModes"]).iter().filter(|mode| !modes.contains(&text(mode))) {
         faults.push(Fault::not_supported(format!("{path}.accessModes"), mode.clone(), &modes));
     }
     if spec["resources"]["requests"]["storage"].is_null() {
@@ -353,8 +329,8 @@ fn ingress(spec: &Value, faults: &mut Faults) {
     if is_empty(&spec["rules"]) && is_empty(&spec["defaultBackend"]) {
         faults.push(Fault::invalid("spec", "", "either `defaultBackend` or `rules` must be specified"));
     }
-    for (at, rule) in list(&spec["rules"]).iter().enumerate() {
-        for (index, one) in list(&rule["http"]["paths"]).iter().enumerate() {
+    for (at, rule) in items(&spec["rules"]).iter().enumerate() {
+        for (index, one) in items(&rule["http"]["paths"]).iter().enumerate() {
             let path = format!("spec.rules[{at}].http.paths[{index}]");
             let kinds = ["Exact", "ImplementationSpecific", "Prefix"];
             match text(&one["pathType"]) {
@@ -379,7 +355,7 @@ fn ingress(spec: &Value, faults: &mut Faults) {
 }
 
 fn rules(object: &Value, namespaced: bool, faults: &mut Faults) {
-    for (at, rule) in list(&object["rules"]).iter().enumerate() {
+    for (at, rule) in items(&object["rules"]).iter().enumerate() {
         let path = format!("rules[{at}]");
         if is_empty(&rule["verbs"]) {
             faults.push(Fault::required(format!("{path}.verbs"), "verbs must contain at least one value"));
@@ -425,7 +401,7 @@ fn bindings(object: &Value, namespaced: bool, faults: &mut Faults) {
     if text(&role["name"]).is_empty() {
         faults.push(Fault::required("roleRef.name", ""));
     }
-    for (at, subject) in list(&object["subjects"]).iter().enumerate() {
+    for (at, subject) in items(&object["subjects"]).iter().enumerate() {
         let path = format!("subjects[{at}]");
         if text(&subject["name"]).is_empty() {
             faults.push(Fault::required(format!("{path}.name"), ""));

@@ -98,11 +98,12 @@ const ADMITTING: [&str; 8] = [
 ];
 
 /// What kinds of events there were.
-#[derive(Debug, Default, Clone, Copy)]
+#[derive(Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) any: bool,
     pub(crate) crds: bool,
-    pub(crate) namespaces: bool,
+    /// The namespaces that may lack their account or certificates.
+    pub(crate) namespaces: BTreeSet<Box<str>>,
 }
 
 /// The end of the containers of a pod.
@@ -193,8 +194,10 @@ impl Controllers {
     fn note(&mut self, store: &Store, event: &Event, seen: &mut Seen) {
         seen.any = true;
         seen.crds |= &*event.resource == "customresourcedefinitions.apiextensions.k8s.io";
-        seen.namespaces |=
-            ["namespaces", "serviceaccounts"].contains(&&*event.resource) || event.key.ends_with(ROOT_CA);
+        if ["namespaces", "serviceaccounts"].contains(&&*event.resource) || event.key.ends_with(ROOT_CA) {
+            let name = event.key.split('/').find(|part| !part.is_empty());
+            seen.namespaces.insert(name.unwrap_or_default().into());
+        }
         self.note_garbage(store, event);
         if self.active != Active::All {
             return;

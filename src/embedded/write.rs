@@ -193,7 +193,8 @@ pub(crate) fn save(
     let live = &before.parsed.value;
     let kind = context.kind.clone();
     let name = context.name().to_owned();
-    if context.subresource() == "resize" {
+    let is_resize = context.subresource() == "resize";
+    if is_resize {
         validate::keep_resources(live, &mut object);
     }
     let given_uid = meta::text(&object, "uid").to_owned();
@@ -218,6 +219,10 @@ pub(crate) fn save(
         None => updated(api, context, Some(&before.parsed), &mut object),
     };
     admission::mutate(api, context, &mut object, live)?;
+    if is_resize {
+        // Admission may have changed more, and its changes have no manager.
+        validate::keep_resources(live, &mut object);
+    }
     meta::carry_over(live, &mut object);
     access::admit_rights(api, context, Some(live), &object)?;
     if kind.resource() == "services" && context.subresource().is_empty() {
@@ -236,7 +241,7 @@ pub(crate) fn save(
     if !faults.is_empty() {
         return Err(Failure::invalid(&kind.group, &kind.kind, &name, &faults));
     }
-    if sub == "resize" {
+    if is_resize {
         crate::pods::admit_resize(api, &kind, live, &object)?;
     }
     managed.sort();

@@ -58,6 +58,9 @@ async fn no_controllers_serves_the_api_alone() {
     send(http::Request::post("/api/v1/namespaces"), br#"{"metadata":{"name":"a"}}"#).await;
     let gone = send(http::Request::delete("/api/v1/namespaces/a"), b"").await;
     assert_eq!(gone["status"]["phase"], "Terminating", "{gone}");
+    let account = http::Request::get("/api/v1/namespaces/default/serviceaccounts/default");
+    let missing = client.request::<Value>(account.body(Vec::new()).unwrap()).await.unwrap_err();
+    assert!(matches!(&missing, kube::Error::Api(status) if status.code == 404), "{missing}");
     end(dev, temporary.path()).await;
 }
 

@@ -59,7 +59,7 @@ pub(super) fn resize(api: &mut Api, context: &mut Context<'_>, write: &Write<'_>
 }
 
 /// The class of a claim.
-fn class(claim: &Value) -> &str {
+pub(super) fn class(claim: &Value) -> &str {
     let annotation = claim["metadata"]["annotations"]["volume.beta.kubernetes.io/storage-class"].as_str();
     annotation.unwrap_or_else(|| text(&claim["spec"]["storageClassName"]))
 }

@@ -208,7 +208,7 @@ mod tests {
     fn bounds_apply_to_requests_limits_and_their_ratio() {
         let pod = |resources: Value| json!({"spec": {"containers": [{"name": "a", "resources": resources}]}});
         let limit = json!({"type": "Container", "min": {"cpu": "100m"}, "max": {"cpu": "1"}, "maxLimitRequestRatio": {"cpu": "3"}});
-        let cases: [(Value, Value, &[&str]); 6] = [
+        let cases: [(Value, Value, &[&str]); 7] = [
             (json!({"cpu": "500m"}), json!({"cpu": "1"}), &[]),
             (
                 json!({"cpu": "300m"}),
@@ -239,6 +239,14 @@ mod tests {
                 &[
                     "minimum cpu usage per Container is 100m.  No request is specified",
                     "cpu max limit to request ratio per Container is 3, but no request is specified or request is 0",
+                ],
+            ),
+            (
+                json!({"cpu": "-1n"}),
+                json!({"cpu": "-1e21"}),
+                &[
+                    "minimum cpu usage per Container is 100m, but request is -1n",
+                    "cpu max limit to request ratio per Container is 3, but provided ratio is 9223372036854775807000000000.000000",
                 ],
             ),
         ];

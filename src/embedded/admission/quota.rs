@@ -7,6 +7,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value};
 
+use super::claims::class;
 use super::resources::{Amounts, add, amounts, is_set_for_pod, total};
 use super::{Write, forbidden};
 use crate::api::{Api, Context, key};
@@ -278,8 +279,7 @@ fn usage(resource: &str, object: &Value, now: Timestamp) -> Amounts {
             count("services.nodeports", ports);
         }
         "persistentvolumeclaims" => {
-            let annotation = &object["metadata"]["annotations"]["volume.beta.kubernetes.io/storage-class"];
-            let class = annotation.as_str().unwrap_or_else(|| text(&spec["storageClassName"]));
+            let class = class(object);
             let mut found = Amounts::from([("persistentvolumeclaims".to_owned(), Quantity::count(1))]);
             let wanted = amounts(&spec["resources"]["requests"]).remove("storage");
             let allocated = amounts(&object["status"]["allocatedResources"]).remove("storage");
@@ -377,7 +377,16 @@ pub(crate) fn recounted(api: &Api, quota: &Value, now: Timestamp) -> (Value, Opt
     for resource in resources.filter(is_served).collect::<BTreeSet<&str>>() {
         let own = names.keys().filter(|name| counted(name) == Some(resource));
         sum.extend(own.map(|name| (name.clone(), Quantity::default())));
-        for (_, object) in api.store.range(resource, &prefix, None) {
+        let objects = api.store.range(resource, &prefix, None);
+        if !["pods", "services", "persistentvolumeclaims"].contains(&resource) {
+            // All objects of such a resource use the same, and none is in a scope.
+            if in_scopes(quota, resource, &Value::Null) {
+                let count = Quantity::count(objects.count());
+                sum.extend(usage(resource, &Value::Null, now).into_keys().map(|name| (name, count)));
+            }
+            continue;
+        }
+        for (_, object) in objects {
             let parsed = object.parsed();
             if in_scopes(quota, resource, &parsed.value) {
                 add(&mut sum, &usage(resource, &parsed.value, now));

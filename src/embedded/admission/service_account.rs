@@ -106,8 +106,9 @@ fn account(api: &mut Api, context: &Context<'_>, pod: &Value) -> Outcome<Arc<Par
     let name = text(&pod["spec"]["serviceAccountName"]);
     let place = key(context.namespace(), name);
     // kube-apiserver waits for the account that each namespace gets.
-    if name == "default" && api.controllers.active == Active::All && api.store.get("serviceaccounts", &place).is_none() {
-        gc::accounts(api, context.now.parse().unwrap_or_default());
+    let is_awaited = name == "default" && api.controllers.active == Active::All;
+    if is_awaited && api.store.get("serviceaccounts", &place).is_none() {
+        gc::accounts(api, [context.namespace()], context.at);
     }
     let found = api.store.get("serviceaccounts", &place).map(|account| account.parsed());
     found.ok_or_else(|| {

@@ -64,13 +64,9 @@ impl Api {
             if seen.crds || has_deleting(&self.store, "customresourcedefinitions.apiextensions.k8s.io") {
                 crate::crd::tick(self, &text);
             }
-            if has_manager && seen.namespaces {
-                gc::accounts(self, now);
-            }
-            if has_manager && has_deleting(&self.store, "namespaces") {
-                gc::terminate(self, &text);
-            }
+            gc::accounts(self, seen.namespaces.iter().map(|name| &**name), now);
             if has_manager {
+                gc::terminate_all(self, &text);
                 gc::collect(self, &garbage, &text);
                 crate::access::aggregate(self, now);
             }
@@ -119,7 +115,7 @@ fn sync(controller: Controller, api: &mut Api, key: &str, now: Timestamp) -> Opt
         }
         Controller::Budgets => disruption::sync(api, key, now),
         Controller::Namespaces => {
-            gc::terminate(api, &time(now));
+            gc::terminate(api, key, &time(now));
             gc::due(api, key, now)
         }
     }

@@ -7,7 +7,7 @@ use super::client::{self, MANAGER, PODS, Resource, get};
 use super::parts::{is_controlled_by, owner};
 use crate::api::Api;
 use crate::facts::{is_deleting, name, namespace, uid};
-use crate::validate::selects;
+use crate::selector::labels_match;
 
 /// The objects of a resource that a workload owns, by name.
 pub(super) fn claim(
@@ -17,7 +17,7 @@ pub(super) fn claim(
     now: Timestamp,
 ) -> Vec<Value> {
     let selector = &workload["spec"]["selector"];
-    let selects = |object: &Value| selects(selector, &object["metadata"]["labels"]);
+    let selects = |object: &Value| labels_match(selector, &object["metadata"]["labels"]);
     let mut claimed = Vec::new();
     for mut object in client::below(api, resource, uid(workload)) {
         if !is_controlled_by(&object, uid(workload)) {
@@ -51,7 +51,7 @@ pub(super) fn claim(
 
 /// The pods of a namespace that a label selector selects, by name.
 pub(super) fn selected(api: &Api, namespace: &str, selector: &Value) -> Vec<Value> {
-    let fits = |pod: &Value| selects(selector, &pod["metadata"]["labels"]);
+    let fits = |pod: &Value| labels_match(selector, &pod["metadata"]["labels"]);
     match api.controllers.labelled(namespace, selector["matchLabels"].as_object()) {
         Some(keys) => keys.iter().filter_map(|key| get(api, &PODS, key)).filter(fits).collect(),
         None => client::list(api, &PODS, namespace).into_iter().filter(fits).collect(),

@@ -11,7 +11,7 @@ use super::ownership::claim;
 use super::parts::{self, is_active, is_available, next_available, put_condition, without_zeros};
 use crate::api::Api;
 use crate::facts::{condition, is_deleting, is_ready, is_terminal, items, name, number, text};
-use crate::validate::selects;
+use crate::selector::labels_match;
 
 /// How many pods are created or deleted at once.
 const BURST: usize = 500;
@@ -29,7 +29,7 @@ pub(super) fn sync(api: &mut Api, key: &str, now: Timestamp) -> Option<Timestamp
     let count = |test: &dyn Fn(&Value) -> bool| pods.iter().filter(|pod| test(pod)).count();
     let mut status = json!({
         "replicas": pods.len(),
-        "fullyLabeledReplicas": count(&|pod| selects(&labels, &pod["metadata"]["labels"])),
+        "fullyLabeledReplicas": count(&|pod| labels_match(&labels, &pod["metadata"]["labels"])),
         "readyReplicas": count(&is_ready),
         "availableReplicas": count(&|pod| is_available(pod, min_ready, now)),
         "observedGeneration": set["metadata"]["generation"],

@@ -71,7 +71,7 @@ fn fitting(api: &Api, claim: &Value) -> Option<Value> {
             && items(&spec["accessModes"]).iter().all(|mode| modes.contains(mode))
             && size(&volume["spec"]["capacity"]["storage"]) >= size(&spec["resources"]["requests"]["storage"])
             && (spec["selector"].is_null()
-                || crate::validate::selects(&spec["selector"], &volume["metadata"]["labels"]))
+                || crate::selector::labels_match(&spec["selector"], &volume["metadata"]["labels"]))
     };
     let free = api.controllers.free_volumes.iter().filter_map(|key| get(api, &VOLUMES, key)).filter(fits);
     free.min_by_key(|volume| {

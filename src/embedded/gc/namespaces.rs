@@ -6,11 +6,10 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
+use super::Stored;
 use crate::api::Api;
 use crate::deletion::{self, DeleteOptions};
 use crate::facts::{is_terminal, items, number, text};
-use crate::kinds::Kind;
-use crate::store::Object;
 use crate::{stored, write};
 
 /// The conditions, each with its reason and message while nothing is wrong.
@@ -30,46 +29,46 @@ const CONDITIONS: [(&str, &str, &str); 5] = [
     ("NamespaceFinalizersRemaining", "ContentHasNoFinalizers", "All content-preserving finalizers finished"),
 ];
 
-type Stored = (Arc<Kind>, Arc<str>, Arc<Object>);
-
 /// What is wrong, by the type of the condition: its reason and message.
 type Problems = BTreeMap<&'static str, (&'static str, String)>;
 
-/// Deletes the content of namespaces that are being deleted, and lets go those that are empty.
-pub(crate) fn terminate(api: &mut Api, now: &str) {
+/// Terminates all namespaces that are being deleted.
+pub(crate) fn terminate_all(api: &mut Api, now: &str) {
+    let namespaces = api.store.range("namespaces", "", None);
+    let ending = namespaces.filter(|(_, object)| object.is_deleting).map(|(key, _)| key.clone());
+    for key in ending.collect::<Vec<Arc<str>>>() {
+        terminate(api, &key, now);
+    }
+}
+
+/// Deletes the content of a namespace that is being deleted, and lets it go if it is empty.
+pub(crate) fn terminate(api: &mut Api, key: &str, now: &str) {
     let Some(kind) = api.kinds.find("", "v1", "namespaces").cloned() else { return };
-    let ending: Vec<(Arc<str>, Arc<Object>)> = api
-        .store
-        .range("namespaces", "", None)
-        .filter(|(_, object)| object.is_deleting)
-        .map(|(key, object)| (key.clone(), object.clone()))
-        .collect();
-    for (key, namespace) in ending {
-        let mut value = namespace.bare();
-        if !items(&value["spec"]["finalizers"]).iter().any(|known| known == "kubernetes") {
-            continue;
-        }
-        let (is_empty, problems) = delete_content(api, &key, &value, now);
-        if put_conditions(&mut value, &problems, now) {
-            write::put_as_controller(api, &kind, &key, value, "status", now);
-        }
-        let latest = api.store.get("namespaces", &key).map(|object| object.bare());
-        if let Some(mut value) = latest.filter(|_| is_empty) {
-            let rest: Vec<Value> = items(&value["spec"]["finalizers"])
-                .iter()
-                .filter(|known| *known != "kubernetes")
-                .cloned()
-                .collect();
-            value["spec"]["finalizers"] = rest.into();
-            stored::put(api, &kind, &key, value);
-        }
+    let ending = api.store.get("namespaces", key).filter(|namespace| namespace.is_deleting);
+    let Some(mut value) = ending.map(|namespace| namespace.bare()) else { return };
+    if !items(&value["spec"]["finalizers"]).iter().any(|known| known == "kubernetes") {
+        return;
+    }
+    let (is_empty, problems) = delete_content(api, key, &value, now);
+    if put_conditions(&mut value, &problems, now) {
+        write::put_as_controller(api, &kind, key, value, "status", now);
+    }
+    let latest = api.store.get("namespaces", key).map(|object| object.bare());
+    if let Some(mut value) = latest.filter(|_| is_empty) {
+        let rest: Vec<Value> = items(&value["spec"]["finalizers"])
+            .iter()
+            .filter(|known| *known != "kubernetes")
+            .cloned()
+            .collect();
+        value["spec"]["finalizers"] = rest.into();
+        stored::put(api, &kind, key, value);
     }
 }
 
 /// When the pods of a namespace that is being deleted should have ended, if that is to come.
 pub(crate) fn due(api: &Api, key: &str, now: Timestamp) -> Option<Timestamp> {
     let namespace = api.store.get("namespaces", key).filter(|object| object.is_deleting)?.bare();
-    let pods = pods(api, &prefix(key));
+    let pods = objects(api, "pods", &prefix(key));
     grace_end(&namespace, &pods).filter(|end| *end > now && !pods.is_empty())
 }
 
@@ -77,19 +76,11 @@ fn prefix(key: &str) -> String {
     format!("{}/", key.trim_start_matches('/'))
 }
 
-fn pods(api: &Api, prefix: &str) -> Vec<Stored> {
-    let Some(kind) = api.kinds.find("", "v1", "pods") else { return Vec::new() };
-    let pods = api.store.range("pods", prefix, None);
-    pods.map(|(key, object)| (kind.clone(), key.clone(), object.clone())).collect()
-}
-
-/// All objects of a namespace, with a kind of each.
-fn content(api: &Api, prefix: &str) -> Vec<Stored> {
-    let all = api.store.all().filter(|(_, key, _)| key.starts_with(prefix));
-    all.filter_map(|(resource, key, object)| {
-        Some((api.kinds.stored(resource)?.clone(), key.clone(), object.clone()))
-    })
-    .collect()
+/// The objects of a resource in a namespace, with a kind of each.
+fn objects(api: &Api, resource: &str, prefix: &str) -> Vec<Stored> {
+    let Some(kind) = api.kinds.stored(resource) else { return Vec::new() };
+    let objects = api.store.range(resource, prefix, None);
+    objects.map(|(key, object)| (kind.clone(), key.clone(), object.clone())).collect()
 }
 
 /// The end of the longest grace period of pods that have not ended.
@@ -105,7 +96,7 @@ fn delete_content(api: &mut Api, key: &str, namespace: &Value, now: &str) -> (bo
     let prefix = prefix(key);
     let mut failures = BTreeMap::new();
     let mut problems = Problems::new();
-    let before = pods(api, &prefix);
+    let before = objects(api, "pods", &prefix);
     let end = grace_end(namespace, &before);
     let left = sweep(api, before, &mut failures, now);
     let finalizers = count_finalizers(&left);
@@ -120,7 +111,8 @@ fn delete_content(api: &mut Api, key: &str, namespace: &Value, now: &str) -> (bo
         note_failures(&failures, &mut problems);
         return (false, problems);
     }
-    let others = content(api, &prefix);
+    let others: Vec<Stored> =
+        api.store.resources().flat_map(|resource| objects(api, resource, &prefix)).collect();
     let left = sweep(api, others, &mut failures, now);
     note_failures(&failures, &mut problems);
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();

@@ -7,6 +7,7 @@ use kube_cel::cel::Value as Cel;
 use serde_json::{Value, json};
 
 use crate::cel::{Environment, PLAIN, Program, Scope, Type, variable};
+use crate::facts::items;
 use crate::status::Fault;
 
 /// A policy.
@@ -85,10 +86,6 @@ fn environment(spec: &Value) -> Environment<'static> {
         environment = environment.with(name, Type::Other);
     }
     if spec["paramKind"].is_object() { environment.with("params", Type::Dyn) } else { environment }
-}
-
-fn items(value: &Value) -> &[Value] {
-    value.as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
 fn text<'a>(value: &'a Value, field: &str) -> &'a str {

@@ -3,7 +3,8 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{age, list, number, or_none, text};
+use super::{age, or_none, text};
+use crate::facts::{items, number};
 
 /// What the row of a pod that has ended says beside its cells.
 pub(crate) fn conditions(pod: &Value) -> Option<Value> {
@@ -43,7 +44,7 @@ fn end(ended: &Value) -> String {
 pub(crate) fn cells(pod: &Value, name: Value, old: Value, now: Timestamp) -> Vec<Value> {
     let (spec, status) = (&pod["spec"], &pod["status"]);
     let phase = text(&status["phase"]);
-    let conditions = list(&status["conditions"]);
+    let conditions = items(&status["conditions"]);
     let holds =
         |kind: &Value| conditions.iter().any(|known| known["type"] == *kind && known["status"] == "True");
     let is_gated = |known: &Value| known["type"] == "PodScheduled" && known["reason"] == "SchedulingGated";
@@ -53,12 +54,12 @@ pub(crate) fn cells(pod: &Value, name: Value, old: Value, now: Timestamp) -> Vec
         reason => reason,
     };
 
-    let first = list(&spec["initContainers"]);
+    let first = items(&spec["initContainers"]);
     let sidecars = || first.iter().filter(|container| container["restartPolicy"] == "Always");
-    let total = list(&spec["containers"]).len() + sidecars().count();
+    let total = items(&spec["containers"]).len() + sidecars().count();
     let (mut ready, mut starts) = (0, None);
     let (mut restarts, mut of_sidecars) = (Restarts::default(), Restarts::default());
-    for (at, container) in list(&status["initContainerStatuses"]).iter().enumerate() {
+    for (at, container) in items(&status["initContainerStatuses"]).iter().enumerate() {
         restarts.add(container);
         let is_sidecar = sidecars().any(|known| known["name"] == container["name"]);
         if is_sidecar {
@@ -87,7 +88,7 @@ pub(crate) fn cells(pod: &Value, name: Value, old: Value, now: Timestamp) -> Vec
     if is_initialized {
         restarts = of_sidecars;
         let (mut runs, mut error) = (false, String::new());
-        for container in list(&status["containerStatuses"]).iter().rev() {
+        for container in items(&status["containerStatuses"]).iter().rev() {
             restarts.add(container);
             let state = &container["state"];
             let (waits, ended) = (text(&state["waiting"]["reason"]), &state["terminated"]);
@@ -127,7 +128,7 @@ pub(crate) fn cells(pod: &Value, name: Value, old: Value, now: Timestamp) -> Vec
         }
         Restarts { count, .. } => count.to_string(),
     };
-    let gates = list(&spec["readinessGates"]);
+    let gates = items(&spec["readinessGates"]);
     let open = gates.iter().filter(|gate| holds(&gate["conditionType"])).count();
     let gates = if gates.is_empty() { "<none>".to_owned() } else { format!("{open}/{}", gates.len()) };
     let of = |value: &Value| -> Value { or_none(text(value)).into() };

@@ -2,7 +2,8 @@
 
 use serde_json::{Map, Value};
 
-use super::{Faults, immutable, rest, text};
+use super::{Faults, immutable, rest};
+use crate::facts::text;
 use crate::quantity;
 use crate::status::Fault;
 

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::{Faults, immutable, list, rest};
+use super::{Faults, immutable, rest};
+use crate::facts::items;
 use crate::kinds::Kind;
 use crate::status::Fault;
 
@@ -16,7 +17,7 @@ fn fields(resource: &str) -> &'static [(&'static str, &'static str)] {
         "deployments.apps" | "replicasets.apps" | "daemonsets.apps" => &[("/spec/selector", "spec.selector")],
         "controllerrevisions.apps" => &[("/data", "data")],
         "secrets" => &[("/type", "type")],
-        "persistentvolumes" | "persistentvolumeclaims" => &[("/spec/volumeMode", "volumeMode")],
+        "persistentvolumes" => &[("/spec/volumeMode", "volumeMode")],
         "storageclasses.storage.k8s.io" => &[
             ("/parameters", "parameters"),
             ("/provisioner", "provisioner"),
@@ -77,7 +78,7 @@ pub(super) fn check(kind: &Kind, live: &Value, object: &Value, faults: &mut Faul
         "servicecidrs.networking.k8s.io" => ranges(&old["cidrs"], &new["cidrs"], faults),
         "resourcequotas" => {
             let set = |spec: &Value| -> BTreeSet<String> {
-                list(&spec["scopes"]).iter().map(ToString::to_string).collect()
+                items(&spec["scopes"]).iter().map(ToString::to_string).collect()
             };
             if set(old) != set(new) {
                 faults.push(Fault::invalid("spec.scopes", new["scopes"].clone(), "field is immutable"));
@@ -125,7 +126,7 @@ fn volume(old: &Value, new: &Value, faults: &mut Faults) {
 
 /// Ranges of addresses stay; a second one may be added.
 fn ranges(old: &Value, new: &Value, faults: &mut Faults) {
-    let (before, after) = (list(old), list(new));
+    let (before, after) = (items(old), items(new));
     let why = "field is immutable";
     if before.len() != after.len() && (before.len(), after.len()) != (1, 2) {
         faults.push(Fault::invalid("spec.cidrs", new.clone(), why));

@@ -5,8 +5,8 @@ use operetta_package::plan::cron::Cron;
 use serde_json::Value;
 
 use super::pods::pod_spec;
-use super::{Faults, immutable, not_negative, text};
-use crate::facts::{has_condition, number};
+use super::{Faults, immutable, not_negative};
+use crate::facts::{has_condition, number, text};
 use crate::status::Fault;
 
 /// The longest name of a CronJob: its Jobs have eleven characters more.

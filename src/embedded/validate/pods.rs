@@ -5,9 +5,10 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::{Faults, claim, is_empty, list, not_negative, port, rest, selects, text};
-use crate::facts::{items, put_claims};
+use super::{Faults, claim, is_empty, not_negative, port, rest};
+use crate::facts::{items, put_claims, text};
 use crate::meta;
+use crate::selector::labels_match;
 use crate::status::Fault;
 
 pub(super) fn workload(spec: &Value, what: &str, faults: &mut Faults) {
@@ -25,7 +26,7 @@ pub(super) fn workload(spec: &Value, what: &str, faults: &mut Faults) {
     }
     let template = &spec["template"];
     let labels = &template["metadata"]["labels"];
-    if (is_selective || selector.is_null()) && (selector.is_null() || !selects(selector, labels)) {
+    if (is_selective || selector.is_null()) && (selector.is_null() || !labels_match(selector, labels)) {
         faults.push(Fault::invalid(
             "spec.template.metadata.labels",
             labels.clone(),
@@ -47,7 +48,7 @@ pub(super) fn workload(spec: &Value, what: &str, faults: &mut Faults) {
     not_negative(spec, "minReadySeconds", "spec", faults);
     not_negative(spec, "revisionHistoryLimit", "spec", faults);
     if what == "statefulset" {
-        for (at, template) in list(&spec["volumeClaimTemplates"]).iter().enumerate() {
+        for (at, template) in items(&spec["volumeClaimTemplates"]).iter().enumerate() {
             claim(&template["spec"], &format!("spec.volumeClaimTemplates[{at}].spec"), faults);
         }
     }
@@ -56,7 +57,7 @@ pub(super) fn workload(spec: &Value, what: &str, faults: &mut Faults) {
 /// The spec of a workload's pods as it is validated: with the volumes that a StatefulSet adds for its claims.
 fn with_claims(spec: &Value) -> Cow<'_, Value> {
     let pods = &spec["template"]["spec"];
-    let names = list(&spec["volumeClaimTemplates"]).iter().map(|claim| text(&claim["metadata"]["name"]));
+    let names = items(&spec["volumeClaimTemplates"]).iter().map(|claim| text(&claim["metadata"]["name"]));
     let claims: Vec<_> = names.map(|name| (name, name)).collect();
     if claims.is_empty() {
         return Cow::Borrowed(pods);
@@ -72,9 +73,9 @@ pub(super) fn pod_spec(spec: &Value, path: &str, faults: &mut Faults) {
     const VOLUMES: [&str; 7] =
         ["emptyDir", "hostPath", "secret", "nfs", "persistentVolumeClaim", "downwardAPI", "configMap"];
     let place = path;
-    let volumes: HashSet<&str> = list(&spec["volumes"]).iter().map(|volume| text(&volume["name"])).collect();
+    let volumes: HashSet<&str> = items(&spec["volumes"]).iter().map(|volume| text(&volume["name"])).collect();
     let mut seen = HashSet::new();
-    for (at, volume) in list(&spec["volumes"]).iter().enumerate() {
+    for (at, volume) in items(&spec["volumes"]).iter().enumerate() {
         let path = format!("{path}.volumes[{at}].name");
         let name = text(&volume["name"]);
         if name.is_empty() {
@@ -100,7 +101,7 @@ pub(super) fn pod_spec(spec: &Value, path: &str, faults: &mut Faults) {
     }
     let mut names = HashSet::new();
     for field in ["containers", "initContainers"] {
-        for (at, one) in list(&spec[field]).iter().enumerate() {
+        for (at, one) in items(&spec[field]).iter().enumerate() {
             container(one, &format!("{path}.{field}[{at}]"), &volumes, &mut names, faults);
         }
     }
@@ -135,7 +136,7 @@ fn container<'a>(
         faults.push(Fault::not_supported(format!("{path}.imagePullPolicy"), policy, &policies));
     }
     let mut port_names = HashSet::new();
-    for (at, entry) in list(&one["ports"]).iter().enumerate() {
+    for (at, entry) in items(&one["ports"]).iter().enumerate() {
         let path = format!("{path}.ports[{at}]");
         let name = text(&entry["name"]);
         if !name.is_empty() && !port_names.insert(name) {
@@ -146,7 +147,7 @@ fn container<'a>(
             _ => port(&entry["containerPort"], &format!("{path}.containerPort"), faults),
         }
     }
-    for (at, variable) in list(&one["env"]).iter().enumerate() {
+    for (at, variable) in items(&one["env"]).iter().enumerate() {
         if text(&variable["name"]).is_empty() {
             faults.push(Fault::required(format!("{path}.env[{at}].name"), ""));
         }
@@ -162,7 +163,7 @@ fn container<'a>(
         handlers(&one[probe], &format!("{path}.{probe}"), faults);
     }
     let mut paths = HashSet::new();
-    for (at, mount) in list(&one["volumeMounts"]).iter().enumerate() {
+    for (at, mount) in items(&one["volumeMounts"]).iter().enumerate() {
         let path = format!("{path}.volumeMounts[{at}]");
         let name = text(&mount["name"]);
         if name.is_empty() {

@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value};
 
+use super::Faults;
 use super::pods::pod_spec;
-use super::{Faults, text};
-use crate::facts::items;
+use crate::facts::{items, text};
 use crate::pods::qos;
 use crate::status::Fault;
 

@@ -95,6 +95,10 @@ impl Line {
     /// The next minute that matches. A local time that a change of the clock skips is never due, and one that it repeats
     /// is due twice.
     fn after(&self, time: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
+        // Such as that of `, * * * *`: going through all minutes would take long.
+        if self.minutes == 0 || self.hours == 0 {
+            return None;
+        }
         let minute = time.as_second().div_euclid(60).checked_add(1)?;
         let mut at = Timestamp::from_second(minute.checked_mul(60)?).ok()?.to_zoned(zone.clone());
         let last = at.year().checked_add(YEARS)?;

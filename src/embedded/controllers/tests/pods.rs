@@ -343,6 +343,13 @@ fn a_pod_gets_other_resources_and_restarts_only_if_its_policy_says_so() {
     );
     let (code, message, _) = resized(&mut cluster, json!({"memory": "2Gi"}));
     assert!(code == 422 && message.contains("resource requests cannot be removed"), "{message}");
+    // It gets defaults, without the annotation that says so.
+    let limits = json!([{"type": "Container", "default": {"cpu": "8"}}]);
+    let range = json!({"metadata": {"name": "cpu"}, "spec": {"limits": limits}});
+    cluster.create("/api/v1/namespaces/default/limitranges", &range);
+    let (code, message, web) = resized(&mut cluster, json!({"cpu": "3", "memory": "2Gi"}));
+    assert_eq!((code, &web["metadata"]["annotations"]), (200, &Value::Null), "{message}");
+    assert_eq!(web["spec"]["containers"][0]["resources"]["limits"], json!({"cpu": "8"}));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Quotas: their counts, and workloads whose pods admission refuses.
 
+use super::super::client;
 use super::*;
 
 const QUOTAS: &str = "/api/v1/namespaces/default/resourcequotas";
@@ -126,4 +127,17 @@ fn a_deployment_goes_on_when_its_namespace_is_relaxed() {
     cluster.patch(namespace, &level("baseline"));
     cluster.pass(5);
     assert_eq!(cluster.items(PODS).len(), 1);
+}
+
+#[test]
+fn only_what_admission_refuses_is_created_later() {
+    let mut cluster = Cluster::new();
+    let containers = json!([{"name": "main", "image": "image:1"}]);
+    for (spec, is_refused) in
+        [(json!({}), false), (json!({"serviceAccountName": "none", "containers": containers}), true)]
+    {
+        let mut pod = json!({"metadata": {"name": "web", "namespace": "default"}, "spec": spec});
+        client::create(&mut cluster.api, "tester", &client::PODS, &mut pod, cluster.now).unwrap_err();
+        assert_eq!(std::mem::take(&mut cluster.api.controllers.was_refused), is_refused, "{pod}");
+    }
 }
