@@ -176,7 +176,7 @@ pub(crate) fn forget(live: &Value, service: &mut Value) {
         if ["clusterIP", "clusterIPs"].iter().all(same) {
             gone.extend(["clusterIP", "clusterIPs"]);
         }
-        gone.extend(["ipFamilies", "ipFamilyPolicy"].into_iter().filter(same));
+        gone.extend(["ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy"].into_iter().filter(same));
     }
     let balances = |spec: &Value| spec["type"] == "LoadBalancer";
     if balances(old) && !balances(new) {

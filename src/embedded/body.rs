@@ -371,15 +371,16 @@ pub(crate) fn settle_strictly(
         value["kind"] = kind.kind.clone().into();
     };
     name_kind(&mut value);
-    let refused = |why: String| match patched.filter(|_| kind.custom().is_none()) {
-        Some(patched) => {
-            let mut shown = patched();
-            name_kind(&mut shown);
-            Failure::invalid("", "", "", &[Fault::invalid("patch", shown.to_string(), why)])
-        }
-        None => Failure::bad_request(cannot_be_handled(&kind, &why)),
-    };
-    let unknown = read_into(&kind, &mut value).map_err(&refused)?;
+    let refused =
+        |why: String, is_strict: bool| match patched.filter(|_| is_strict || kind.custom().is_none()) {
+            Some(patched) => {
+                let mut shown = patched();
+                name_kind(&mut shown);
+                Failure::invalid("", "", "", &[Fault::invalid("patch", shown.to_string(), why)])
+            }
+            None => Failure::bad_request(cannot_be_handled(&kind, &why)),
+        };
+    let unknown = read_into(&kind, &mut value).map_err(|why| refused(why, false))?;
     let mut unknown: Vec<Stray> = unknown.into_iter().map(Stray::unknown).collect();
     if validation == Validation::Ignore || strays.is_empty() && unknown.is_empty() {
         return Ok(value);
@@ -402,7 +403,7 @@ pub(crate) fn settle_strictly(
         strays.append(&mut unknown);
     }
     if validation == Validation::Strict {
-        return Err(refused(format!("strict decoding error: {}", refusal(&strays))));
+        return Err(refused(format!("strict decoding error: {}", refusal(&strays)), true));
     }
     context.warnings.extend(strays.iter().map(Stray::message));
     Ok(value)

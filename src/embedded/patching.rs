@@ -31,7 +31,9 @@ impl Patch {
         };
         match content_type {
             "application/json-patch+json" => {
-                let patch = serde_json::from_slice(body)
+                // Of a field that is there twice, the last counts.
+                let patch = serde_json::from_slice::<Value>(body)
+                    .and_then(serde_json::from_value)
                     .map_err(|error| Failure::bad_request(format!("error decoding patch: {error}")))?;
                 Ok(Self::Json(patch))
             }

@@ -80,6 +80,19 @@ pub(crate) fn answer(api: &mut Api, context: &mut Context<'_>, verb: &str) -> Ou
     let old = Parsed { value: scale(&kind, live), managed: before.parsed.managed.to_scale(&of_version) };
     let (wanted, managed) = change(api, &mut inner, &old, verb)?;
     let managed = before.parsed.managed.with_scale(&managed, kind.api_version(), &of_version);
+    if is_apply(context) {
+        if wanted["spec"] == old.value["spec"] && managed.same_in_any_order(&before.parsed.managed) {
+            return Ok(Response::json(200, &old.value));
+        }
+        if kind.custom().is_some() {
+            // The real server converts the new `Scale` as if it were one of the custom resources.
+            let (namespace, name) = (context.namespace(), context.name());
+            let why = "request to convert CR to an invalid group/version: autoscaling/v1";
+            let what = format!("({namespace}/{name}; autoscaling/v1, Kind=Scale)");
+            let text = format!("failed to convert new object {what} to proper version: {why}");
+            return Err(Failure::plain(500, text));
+        }
+    }
     context.warnings.append(&mut inner.warnings);
     let count = wanted["spec"]["replicas"].as_i64().unwrap_or(0);
     if count < 0 {
@@ -98,6 +111,10 @@ pub(crate) fn answer(api: &mut Api, context: &mut Context<'_>, verb: &str) -> Ou
     let object = body::settle(context, object.clone(), Some(&|| object.clone()))?;
     let stored = write::save(api, context, &before, object, Some(managed), is_dry)?;
     Ok(Response::json(200, &scale(&kind, &stored.value())))
+}
+
+fn is_apply(context: &Context<'_>) -> bool {
+    context.request.content_type.starts_with("application/apply-patch")
 }
 
 /// The `Scale` that a request makes of the old one, and its managers.

@@ -11,11 +11,12 @@ use crate::status::{Failure, Outcome};
 use crate::{allocation, decode};
 
 /// Kinds whose objects have a generation from the beginning.
-const GENERATION: [&str; 22] = [
+const GENERATION: [&str; 24] = [
     "customresourcedefinitions.apiextensions.k8s.io",
     "cronjobs.batch",
     "daemonsets.apps",
     "deployments.apps",
+    "deviceclasses.resource.k8s.io",
     "endpointslices.discovery.k8s.io",
     "flowschemas.flowcontrol.apiserver.k8s.io",
     "ingresses.networking.k8s.io",
@@ -27,6 +28,7 @@ const GENERATION: [&str; 22] = [
     "pods",
     "podtemplates",
     "priorityclasses.scheduling.k8s.io",
+    "prioritylevelconfigurations.flowcontrol.apiserver.k8s.io",
     "replicasets.apps",
     "replicationcontrollers",
     "resourceslices.resource.k8s.io",

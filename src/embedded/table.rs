@@ -206,6 +206,9 @@ fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
         }
         "deployments.apps" => {
             let ready = format!("{}/{}", number(&status["readyReplicas"]), number(&spec["replicas"]));
+            // An object without fields is that of a bookmark.
+            let selected =
+                if spec["selector"].is_null() { String::new() } else { selector(&spec["selector"]) };
             vec![
                 name,
                 ready.into(),
@@ -214,7 +217,7 @@ fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
                 old,
                 names,
                 images,
-                selector(&spec["selector"]).into(),
+                selected.into(),
             ]
         }
         "statefulsets.apps" => {
@@ -409,11 +412,13 @@ fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
 fn custom_cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
     let mut cells = vec![object["metadata"]["name"].clone()];
     let Some(columns) = own_columns(kind) else {
-        cells.push(age(&object["metadata"]["creationTimestamp"], now).into());
+        let created = &object["metadata"]["creationTimestamp"];
+        cells.push(if created.is_null() { Value::Null } else { age(created, now).into() });
         return cells;
     };
     for column in columns {
-        let value = at_path(object, column["jsonPath"].as_str().unwrap_or_default());
+        let value =
+            at_path(object, column["jsonPath"].as_str().unwrap_or_default()).filter(|it| !it.is_null());
         cells.push(match (column["type"].as_str().unwrap_or_default(), value) {
             ("date", Some(value)) => age(value, now).into(),
             ("integer" | "number", Some(value @ Value::Number(_)))

@@ -193,10 +193,6 @@ pub(crate) fn save(
     let live = &before.parsed.value;
     let kind = context.kind.clone();
     let name = context.name().to_owned();
-    let is_resize = context.subresource() == "resize";
-    if is_resize {
-        validate::keep_resources(live, &mut object);
-    }
     let given_uid = meta::text(&object, "uid").to_owned();
     let live_uid = meta::text(live, "uid");
     if !given_uid.is_empty() && given_uid != live_uid && context.request.method == "PUT" {
@@ -219,8 +215,7 @@ pub(crate) fn save(
         None => updated(api, context, Some(&before.parsed), &mut object),
     };
     admission::mutate(api, context, &mut object, live)?;
-    if is_resize {
-        // Admission may have changed more, and its changes have no manager.
+    if context.subresource() == "resize" {
         validate::keep_resources(live, &mut object);
     }
     meta::carry_over(live, &mut object);
@@ -241,7 +236,7 @@ pub(crate) fn save(
     if !faults.is_empty() {
         return Err(Failure::invalid(&kind.group, &kind.kind, &name, &faults));
     }
-    if is_resize {
+    if sub == "resize" {
         crate::pods::admit_resize(api, &kind, live, &object)?;
     }
     managed.sort();

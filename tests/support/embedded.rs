@@ -7,7 +7,7 @@ use regex::Regex;
 use serde_json::Value;
 
 /// The names of one side.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(crate) struct Names {
     known: BTreeMap<String, String>,
 }
@@ -19,7 +19,7 @@ static PATTERNS: LazyLock<[(Regex, &str); 16]> = LazyLock::new(|| {
         (r"10\.96\.[0-9]+\.[0-9]+", "ip"),
         (r"generated-[bcdfghjklmnpqrstvwxz2456789]{5}", "generated"),
         (r#"patch: Invalid value: \"(\\.|[^\"\\])*\""#, "patched"),
-        (r#"^Invalid value: \"\{(\\.|[^\"\\])*\""#, "patched"),
+        (r#"^Invalid value: \"(\{|map\[)(\\.|[^\"\\])*\""#, "patched"),
         (r"compilation failed: (.|\n)*", "why"),
         (r"yaml: line [0-9]+: .*", "why"),
         (r"continue key is not valid: .*", "why"),

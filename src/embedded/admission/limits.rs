@@ -1,4 +1,4 @@
-//! LimitRanger: default requests and limits of containers, and bounds for containers, pods and claims.
+//! `LimitRanger`: default requests and limits of containers, and bounds for containers, pods and claims.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::store::Parsed;
 /// The annotation that says which requests and limits are defaults.
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
 
-/// The LimitRanges that concern a write.
+/// The `LimitRange`s that concern a write.
 fn ranges(api: &Api, context: &Context<'_>, old: &Value) -> Vec<Arc<Parsed>> {
     let applies = match (context.kind.resource(), context.subresource()) {
         ("pods", "") => old.is_null(),
@@ -96,7 +96,7 @@ pub(super) fn validate(api: &mut Api, context: &mut Context<'_>, write: &Write<'
     Ok(())
 }
 
-/// Checks an object by one item of a LimitRange.
+/// Checks an object by one item of a `LimitRange`.
 fn check(limit: &Value, resource: &str, object: &Value, faults: &mut Vec<String>) {
     let (kind, spec) = (text(&limit["type"]), &object["spec"]);
     let checked: Vec<(Amounts, Amounts)> = match (kind, resource) {

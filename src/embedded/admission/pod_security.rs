@@ -1,4 +1,4 @@
-//! PodSecurity: pods must keep the rules of the level that labels of their namespace name.
+//! `PodSecurity`: pods must keep the rules of the level that labels of their namespace name.
 
 mod rules;
 

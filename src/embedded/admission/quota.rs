@@ -1,4 +1,4 @@
-//! ResourceQuota: what the objects of a namespace may use. A write is charged before it is stored; the controller
+//! `ResourceQuota`: what the objects of a namespace may use. A write is charged before it is stored; the controller
 //! (`controllers/quota.rs`) counts again what was deleted.
 
 use std::collections::BTreeSet;

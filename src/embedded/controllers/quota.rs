@@ -1,4 +1,4 @@
-//! ResourceQuotas: what the objects of their namespace use.
+//! `ResourceQuota`s: what the objects of their namespace use.
 
 use jiff::Timestamp;
 

@@ -214,6 +214,12 @@ impl Managed {
             && self.0.iter().zip(&stored.0).all(|(a, b)| a.owner == b.owner && a.fields == b.fields)
     }
 
+    /// Equal but for the times and the order.
+    pub(crate) fn same_in_any_order(&self, stored: &Self) -> bool {
+        let has = |entry: &Entry| stored.0.iter().any(|a| a.owner == entry.owner && a.fields == entry.fields);
+        self.0.len() == stored.0.len() && self.0.iter().all(has)
+    }
+
     /// Of two entries of one owner, which `scale` may leave, the last is read.
     fn dedupe(&mut self) {
         let mut at = 0;

@@ -82,7 +82,9 @@ async fn fixtures_are_answers_of_the_real_server() {
                 tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
             } else {
                 let (code, answer) = real(&client, line, &step, &known).await;
-                let mapped = theirs.map(&answer);
+                // What is not compared gives no names: the embedded API may answer otherwise.
+                let is_ignored = step["ignore"] == true;
+                let mapped = if is_ignored { theirs.clone().map(&answer) } else { theirs.map(&answer) };
                 if let Some(name) = step["as"].as_str() {
                     known.insert(name.to_owned(), answer);
                 }
@@ -91,7 +93,7 @@ async fn fixtures_are_answers_of_the_real_server() {
                     found.push(format!("code: stored {}, the server says {code}", step["code"]));
                 }
                 names::differences(&stored.map(&step["answer"]), &mapped, "", &mut found);
-                if !found.is_empty() && step["ignore"] != true {
+                if !found.is_empty() && !is_ignored {
                     let _ = writeln!(wrong, "{name} {}\n    {}", step["do"], found.join("\n    "));
                 }
                 step["code"] = code.into();

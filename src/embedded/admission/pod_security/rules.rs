@@ -114,7 +114,7 @@ fn joined(parts: &[String], separator: &str) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(separator))
 }
 
-/// Whether a profile of AppArmor or seccomp is set and does not confine a container.
+/// Whether a profile of `AppArmor` or seccomp is set and does not confine a container.
 fn is_unconfined(profile: &Value) -> bool {
     profile.is_object() && !["RuntimeDefault", "Localhost"].contains(&text(&profile["type"]))
 }
