@@ -86,7 +86,7 @@ pub(super) struct Args {
     )]
     cluster: Which,
 
-    /// Only the API server, for test suites that expect envtest: no pods, no default ServiceAccounts, no garbage collection, and
+    /// Only the API server, for test suites that expect envtest: no pods, no default accounts, no garbage collection, and
     /// deleted namespaces stay; without a package no manager runs (--cluster embedded)
     #[arg(long)]
     no_controllers: bool,

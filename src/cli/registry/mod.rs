@@ -59,7 +59,7 @@ pub(super) async fn push(args: &PushArgs) -> ExitCode {
 }
 
 pub(super) async fn pull(args: &PullArgs) -> ExitCode {
-    end(pull::run(args).await)
+    end(Box::pin(pull::run(args)).await)
 }
 
 pub(super) async fn copy(args: &CopyArgs) -> ExitCode {
