@@ -92,13 +92,20 @@ impl View<'_> {
             .or_else(|| self.object(api_version, &address.kind, "", &address.name))
     }
 
+    /// The objects of a kind, without those that Kubernetes makes in each namespace.
     pub(super) fn list(&self, kind: &str, namespace: &str) -> Vec<Live> {
         let Some(api_version) = self.kinds.api_version(kind) else { return Vec::new() };
         let of_kind = self.of_kind(api_version, kind);
         let is_in = |key: &str| {
             namespace.is_empty() || key.split_once('/').is_some_and(|(place, _)| place == namespace)
         };
-        of_kind.iter().filter(|(key, _)| is_in(key)).map(|(_, (_, object))| object.clone()).collect()
+        let is_given = |key: &str| match (kind, key.split_once('/')) {
+            ("ConfigMap", Some((_, "kube-root-ca.crt"))) | ("ServiceAccount", Some((_, "default"))) => true,
+            ("Service" | "Endpoints" | "EndpointSlice", _) => key == "default/kubernetes",
+            _ => false,
+        };
+        let listed = of_kind.iter().filter(|(key, _)| is_in(key) && !is_given(key));
+        listed.map(|(_, (_, object))| object.clone()).collect()
     }
 
     /// The instance that the case is about.

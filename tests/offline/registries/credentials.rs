@@ -131,7 +131,8 @@ fn credentials_are_sent_to_no_other_server() {
         for challenge in ["Basic realm=\"x\"".to_owned(), realm] {
             blobs.lie(move |_| Some(reply(401, &[("www-authenticate", &challenge)], "")));
             let (code, error) = user.fails(&["pull", &name, "-o", "other.tgz"]);
-            assert!(code == 1 && error.contains("refuses access"), "{access:?}: {error}");
+            let refusal = format!("{} answers 401", blobs.address);
+            assert!(code == 1 && error.contains(&refusal), "{access:?}: {error}");
             assert!(!any_authorized(&blobs) && store.seen().is_empty(), "{access:?}");
         }
         assert_eq!(user.results(), ["expected.tgz", "web.tgz"]);
