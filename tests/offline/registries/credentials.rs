@@ -145,7 +145,8 @@ fn credentials_are_sent_to_no_other_server() {
         });
         store.lie(|_| Some(error(403, "DENIED")));
         let (code, error) = user.fails(&["push", WEB, &registry.place("acme/other")]);
-        assert!(code == 1 && error.contains("refuses access"), "{access:?}: {error}");
+        let refusal = format!("{} answers 403", store.address);
+        assert!(code == 1 && error.contains(&refusal), "{access:?}: {error}");
         assert!(store.count("PUT", "/upload") > 0 && !any_authorized(&store), "{access:?}");
         assert_eq!(registry.content().tag("acme/other", "0.1.0"), None);
     }
