@@ -31,7 +31,7 @@ impl Patch {
         };
         match content_type {
             "application/json-patch+json" => {
-                // Of a field that is there twice, the last counts.
+                // The last value of a field that is there twice counts.
                 let patch = serde_json::from_slice::<Value>(body)
                     .and_then(serde_json::from_value)
                     .map_err(|error| Failure::bad_request(format!("error decoding patch: {error}")))?;

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 
-use crate::admission::system_classes;
+use crate::admission::{INGRESS_CLASS, LIMITED, system_classes};
 use crate::fields::Set;
 use crate::kinds::Kind;
 use crate::status::{Failure, Outcome};
@@ -365,8 +365,6 @@ pub(crate) fn deprecation(kind: &Kind) -> Option<String> {
 
 /// What is worth a warning about a new object.
 pub(crate) fn warnings(kind: &Kind, object: &Value) -> Vec<String> {
-    const LIMITED: &str = "kubernetes.io/enforce-mountable-secrets";
-    const INGRESS_CLASS: &str = "kubernetes.io/ingress.class";
     let mut found = Vec::new();
     let template = match kind.resource() {
         "pods" => Some(("spec", &object["spec"])),

@@ -1,5 +1,5 @@
-//! Files that are written as a whole: beside their place, under a lock, and then renamed. A writer that is killed leaves a partial
-//! file that nobody has locked; the next writer in the folder removes it.
+//! Files that are written as a whole: beside their place, under a lock, and then renamed. A killed writer leaves a
+//! partial file without a lock, which the next writer in the folder removes.
 
 use std::fs::{File, Permissions, TryLockError};
 use std::io::{self, Write as _};

@@ -86,8 +86,8 @@ impl Layout {
         Ok(layout)
     }
 
-    /// Locks the layout until the file is dropped or the process ends. The folder itself is locked: a file for it would be copied and
-    /// published with the layout. Whoever may read the folder can lock it, so the wait has an end.
+    /// Locks the layout until the file is dropped or the process ends. The folder itself is locked: a lock file would be copied and
+    /// published with the layout. Everybody who may read the folder can lock it, so the wait has an end.
     fn lock(&self) -> Result<File, Error> {
         let folder = File::open(&self.folder).map_err(Error::io("open", &self.folder))?;
         let started = Instant::now();

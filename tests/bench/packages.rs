@@ -1,10 +1,10 @@
 //! What the commands for packages in registries cost, as a user waits for them: whole processes of `operetta` against a registry in
 //! memory on loopback, the time until their end and their peak memory.
 //!
-//! `cargo bench --bench packages` prints the rows of `docs/performance.md`, "Packages in registries". The benchmark fails if the work
-//! is not done, and not if it is slow.
+//! `docs/performance.md`, "Packages in registries", says how to run it. The benchmark fails if the work is not done, and not if it is
+//! slow.
 
-// That of tests, which may panic.
+// The registry in memory is a part of tests, and may panic as they may.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::needless_pass_by_value)]
 
 #[path = "../support/registry/mod.rs"]

@@ -6,6 +6,9 @@ use crate::api::{Api, Context};
 use crate::facts::text;
 use crate::status::Outcome;
 
+/// The annotation that named the class of an Ingress before there was a field.
+pub(crate) const INGRESS_CLASS: &str = "kubernetes.io/ingress.class";
+
 pub(super) fn storage(
     api: &mut Api,
     context: &mut Context<'_>,
@@ -34,7 +37,7 @@ pub(super) fn ingress(
     if context.kind.resource() == "ingresses.networking.k8s.io"
         && old.is_null()
         && ingress["spec"]["ingressClassName"].is_null()
-        && ingress["metadata"]["annotations"]["kubernetes.io/ingress.class"].is_null()
+        && ingress["metadata"]["annotations"][INGRESS_CLASS].is_null()
         && let Some(name) = default_class(
             api,
             "ingressclasses.networking.k8s.io",

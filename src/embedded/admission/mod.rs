@@ -23,9 +23,11 @@ use crate::policy;
 use crate::status::{Failure, Outcome};
 use crate::store::Parsed;
 
+pub(crate) use classes::INGRESS_CLASS;
 pub(crate) use nodes::put_topology;
 pub(crate) use priority::system_classes;
 pub(crate) use quota::recounted;
+pub(crate) use service_account::LIMITED;
 
 /// Changes an object before it is validated, or refuses it. `old` is null if the object is new.
 type Mutate = fn(&mut Api, &mut Context<'_>, object: &mut Value, old: &Value) -> Outcome<()>;

@@ -15,11 +15,11 @@ use crate::work::Active;
 const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const VOLUME_PREFIX: &str = "kube-api-access-";
 /// The annotation of an account whose pods use only the Secrets that the account names.
-const LIMITED: &str = "kubernetes.io/enforce-mountable-secrets";
+pub(crate) const LIMITED: &str = "kubernetes.io/enforce-mountable-secrets";
 /// The annotation of pods that a kubelet has read from a file.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// Without kube-controller-manager nobody makes accounts, so the plugin is off, as it is in envtest.
+/// Whether the plugin is off, as envtest has it: without kube-controller-manager no namespace has an account.
 fn is_off(api: &Api) -> bool {
     api.controllers.active == Active::Server
 }

@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 use crate::api::Api;
 use crate::decode::{self, Path};
 use crate::discovery::priority;
+use crate::facts::{items, text};
 use crate::kinds::{Kind, Names, Source};
 use crate::schema::{Arena, Id, Typed, definition};
 use crate::status::Fault;
@@ -114,14 +115,13 @@ fn deprecation(crd: &Value, version: &Value) -> Option<String> {
     if let Some(own) = version["deprecationWarning"].as_str() {
         return Some(own.to_owned());
     }
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (group, kind) = (text(&crd["spec"]["group"]), text(&crd["spec"]["names"]["kind"]));
     let name = text(&version["name"]);
-    let others = crd["spec"]["versions"].as_array().into_iter().flatten();
-    let better = others
+    let better = items(&crd["spec"]["versions"])
+        .iter()
         .filter(|other| other["served"] == true && other["deprecated"] != true)
         .map(|other| text(&other["name"]))
-        .filter(|other| priority(other) > priority(&name))
+        .filter(|other| priority(other) > priority(name))
         .max_by_key(|other| priority(other));
     let advice = better.map(|better| format!("; use {group}/{better} {kind}")).unwrap_or_default();
     Some(format!("{group}/{name} {kind} is deprecated{advice}"))

@@ -246,7 +246,7 @@ fn go_seconds(text: &str) -> Result<i64, String> {
             .iter()
             .find(|(name, _)| *name == unit)
             .ok_or_else(|| format!("time: unknown unit {unit:?} in duration {text:?}"))?;
-        // So many digits are enough for nanoseconds of an hour.
+        // 18 digits of a fraction of an hour are more than its nanoseconds have.
         let fraction = format!("{fraction:0<18.18}");
         let number = |digits: &str| digits.parse::<i64>().map(i128::from).map_err(|_| bad());
         let whole = if whole.is_empty() { 0 } else { number(whole)? };

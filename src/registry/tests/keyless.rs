@@ -63,7 +63,7 @@ fn each_proof_is_needed() {
 }
 
 #[test]
-fn what_has_expired_proves_nothing() {
+fn signatures_that_were_recorded_too_late_are_refused() {
     let ours = Sigstore::new();
     let digest = Digest::of(b"manifest");
     let sign = |flaw| ours.sign(digest.hex(), (ACTIONS, "a@example.com"), flaw);

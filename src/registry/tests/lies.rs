@@ -13,7 +13,7 @@ use super::{package, push};
 use crate::manifest::MANIFEST;
 use crate::{CredentialFiles, Descriptor, Digest, Error, Options, Place};
 
-/// An address on which nobody listens.
+/// An address on which nothing listens.
 const CLOSED: &str = "127.0.0.1:1";
 
 fn is_get(seen: &Seen, part: &str) -> bool {

@@ -109,6 +109,16 @@ fn containers(names: &[&str]) -> String {
     format!("{} {}", plural("container", "containers", names.len()), quoted(names))
 }
 
+/// `volumes "a", "b"`
+fn volumes(names: &[&str]) -> String {
+    format!("{} {}", plural("volume", "volumes", names.len()), quoted(names))
+}
+
+/// `containers "a", "b" use hostPorts 80, 443`: how many use how many, and `what` in the singular.
+fn uses(who: &str, users: usize, what: &str, count: usize, values: &str) -> String {
+    format!("{who} {} {what}{} {values}", plural("uses", "use", users), plural("", "s", count))
+}
+
 /// The parts with a separator between them, if there are any.
 fn joined(parts: &[String], separator: &str) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(separator))
@@ -257,16 +267,9 @@ impl<'a> Pod<'a> {
     }
 
     fn host_paths(&self) -> Found {
-        let volumes = items(&self.spec["volumes"]).iter().filter(|volume| volume["hostPath"].is_object());
-        let names: Vec<&str> = volumes.map(|volume| text(&volume["name"])).collect();
-        if names.is_empty() {
-            return None;
-        }
-        Some(violation("hostPath volumes")(format!(
-            "{} {}",
-            plural("volume", "volumes", names.len()),
-            quoted(&names)
-        )))
+        let mounted = items(&self.spec["volumes"]).iter().filter(|volume| volume["hostPath"].is_object());
+        let names: Vec<&str> = mounted.map(|volume| text(&volume["name"])).collect();
+        (!names.is_empty()).then(|| violation("hostPath volumes")(volumes(&names)))
     }
 
     fn host_ports(&self) -> Found {
@@ -274,14 +277,8 @@ impl<'a> Pod<'a> {
             let ports = items(&container["ports"]).iter().filter_map(|port| port["hostPort"].as_i64());
             ports.filter(|port| *port != 0).map(|port| port.to_string()).collect()
         })?;
-        let detail = format!(
-            "{} {} {} {}",
-            containers(&names),
-            plural("uses", "use", names.len()),
-            plural("hostPort", "hostPorts", ports.len()),
-            Vec::from_iter(ports).join(", ")
-        );
-        Some(violation("hostPort")(detail))
+        let (count, shown) = (ports.len(), Vec::from_iter(ports).join(", "));
+        Some(violation("hostPort")(uses(&containers(&names), names.len(), "hostPort", count, &shown)))
     }
 
     fn hosts_of_probes(&self) -> Found {
@@ -294,14 +291,9 @@ impl<'a> Pod<'a> {
             hosts.map(text).filter(|host| !host.is_empty()).map(str::to_owned).collect()
         })?;
         names.sort_unstable();
-        let detail = format!(
-            "{} {} {} {}",
-            containers(&names),
-            plural("uses", "use", names.len()),
-            plural("probe or lifecycle host", "probe or lifecycle hosts", hosts.len()),
-            quoted(hosts)
-        );
-        Some(violation("probe or lifecycle host")(detail))
+        let what = "probe or lifecycle host";
+        let (count, shown) = (hosts.len(), quoted(hosts));
+        Some(violation(what)(uses(&containers(&names), names.len(), what, count, &shown)))
     }
 
     fn privileged(&self) -> Found {
@@ -450,14 +442,8 @@ impl<'a> Pod<'a> {
         if names.is_empty() {
             return None;
         }
-        let detail = format!(
-            "{} {} {} {} {}",
-            plural("volume", "volumes", names.len()),
-            quoted(&names),
-            plural("uses", "use", names.len()),
-            plural("restricted volume type", "restricted volume types", types.len()),
-            quoted(types)
-        );
+        let (count, shown) = (types.len(), quoted(types));
+        let detail = uses(&volumes(&names), names.len(), "restricted volume type", count, &shown);
         Some(violation("restricted volume types")(detail))
     }
 
