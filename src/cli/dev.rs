@@ -24,6 +24,7 @@ use reload::{Change, Packages};
 use worlds::Worlds;
 
 use super::instances::{self, Applied, Manifest};
+use super::signals::Signals;
 use super::view::View;
 use super::wait::{Look, Wait};
 use super::{command, out, webhook};
@@ -172,12 +173,19 @@ pub(super) async fn run(args: &Args, view: &Arc<View>) -> ExitCode {
     let (Some(packages), Ok(manifests), Ok(world), true) = (packages, manifests, world, has_images) else {
         return ExitCode::FAILURE;
     };
+    let mut signals = match Signals::new() {
+        Ok(signals) => signals,
+        Err(error) => {
+            out::note(format!("error: {error}"));
+            return ExitCode::FAILURE;
+        }
+    };
     let mut session = Session { described, ..Session::default() };
     let result = tokio::select! {
         result = session.go(args, view, (packages, manifests), (worlds, world)) => result,
         // The table is drawn after the first permanent line is known.
         () = view.draw(), if !args.until_ready => Ok(()),
-        () = super::signals::shutdown() => {
+        () = signals.next() => {
             view.finish();
             out::note("\nstopping");
             if args.until_ready { Err("interrupted before all was Ready".into()) } else { Ok(()) }
@@ -190,7 +198,7 @@ pub(super) async fn run(args: &Args, view: &Arc<View>) -> ExitCode {
     tokio::select! {
         () = session.end(view) => {}
         // A second signal ends the process at once. The control plane stops by itself.
-        () = super::signals::shutdown() => {}
+        () = signals.next() => {}
     }
     if result.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

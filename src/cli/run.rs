@@ -168,7 +168,7 @@ pub(super) async fn run(args: &Args) -> ExitCode {
     let mut signals = match super::signals::Signals::new() {
         Ok(signals) => signals,
         Err(error) => {
-            out::note(format!("error: signals cannot be received: {error}"));
+            out::note(format!("error: {error}"));
             return ExitCode::FAILURE;
         }
     };

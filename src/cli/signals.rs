@@ -1,15 +1,18 @@
 //! SIGINT and SIGTERM.
 
-/// A stream of SIGINT and SIGTERM. While it exists, neither ends the process.
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// A stream of SIGINT and SIGTERM. While it exists, neither ends the process. A command makes it before it starts or prints
+/// anything, and keeps it: a signal that nobody waits for is lost.
 pub(super) struct Signals {
-    pub(super) interrupt: tokio::signal::unix::Signal,
-    pub(super) terminate: tokio::signal::unix::Signal,
+    pub(super) interrupt: Signal,
+    pub(super) terminate: Signal,
 }
 
 impl Signals {
-    pub(super) fn new() -> std::io::Result<Self> {
-        use tokio::signal::unix::{SignalKind, signal};
-        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+    pub(super) fn new() -> Result<Self, String> {
+        let of = |kind| signal(kind).map_err(|error| format!("signals cannot be received: {error}"));
+        Ok(Self { interrupt: of(SignalKind::interrupt())?, terminate: of(SignalKind::terminate())? })
     }
 
     /// Returns with the next signal.
@@ -17,16 +20,6 @@ impl Signals {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
-        }
-    }
-}
-
-/// Returns with the next SIGINT or SIGTERM.
-pub(super) async fn shutdown() {
-    match Signals::new() {
-        Ok(mut signals) => signals.next().await,
-        Err(_) => {
-            let _ = tokio::signal::ctrl_c().await;
         }
     }
 }

@@ -132,6 +132,21 @@ async fn only_the_user_who_has_started_it_gets_in() {
     assert_ne!(token().await, token().await);
 }
 
+/// What started it may have it ignore SIGINT, as nohup does: until its own handler is there, an interruption is lost.
+#[tokio::test]
+async fn an_interruption_ends_it_as_soon_as_it_has_printed_something() {
+    for _ in 0..20 {
+        let temporary = tempfile::tempdir().unwrap();
+        let dev = dev(&[HELLO, "--plain"], temporary.path());
+        let started = Instant::now();
+        while dev.output().is_empty() {
+            assert!(started.elapsed() < LONG, "nothing is printed");
+            std::thread::yield_now();
+        }
+        end(dev, temporary.path()).await;
+    }
+}
+
 /// Whoever tries a package may not have written it.
 #[tokio::test]
 async fn links_out_of_a_package_and_pipes_are_refused_before_anything_is_started() {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use clap::ValueEnum;
 use tokio::runtime::Runtime;
 
-use crate::cli::{connect, dev, out, signals};
+use crate::cli::signals::Signals;
+use crate::cli::{connect, dev, out};
 use crate::cluster::Cluster;
 use crate::local::{self, ControlPlane};
 use crate::package::Package;
@@ -71,13 +72,14 @@ impl Place {
         let (cluster, is_local) = (&self.cluster, self.plane.is_some());
         let mut ground = Ground::new(cluster.clone(), is_local, self.user.clone());
         let (played, is_interrupted) = self.runtime.block_on(async {
+            let mut signals = Signals::new()?;
             // Nobody else uses a control plane of our own.
             let ours = if is_local { None } else { Some(Ours::of(cluster, &packages).await?) };
             let (mut all, mut is_interrupted) = (Vec::new(), false);
             for place in selected {
                 let played = tokio::select! {
                     played = ground.play(suites, *place) => played,
-                    () = signals::shutdown() => {
+                    () = signals.next() => {
                         is_interrupted = true;
                         break;
                     }
