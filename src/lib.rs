@@ -20,6 +20,7 @@ pub use operetta_local as local;
 pub use operetta_package as package;
 pub use operetta_package::{crd, readiness};
 
+use operetta_kube_model::{age, facts, field_selector, selector, validation};
 use operetta_lang::backoff;
 
 #[cfg(test)]

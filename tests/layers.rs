@@ -70,7 +70,7 @@ const CIRCLES: &[(&str, &[usize], &str)] = &[
     ("src/cli/preview", &[4], "the face of the folder has what its files share"),
     ("src/cli/show", &[2], "to be taken apart"),
     ("src/cli/view", &[2], "the face of the folder has what its files share"),
-    ("src/embedded", &[53], "verbs, kinds and CRDs of the API server call each other"),
+    ("src/embedded", &[49], "verbs, kinds and CRDs of the API server call each other"),
     ("src/lang/schema", &[2], "a schema refers to the definitions of Kubernetes, which give schemas"),
     (
         "src/lang/template",
@@ -87,7 +87,7 @@ const CIRCLES: &[(&str, &[usize], &str)] = &[
 ];
 
 /// The crates that neither wait nor do I/O.
-const PURE: [&str; 4] = ["src/lang", "src/package", "src/core", "src/embedded"];
+const PURE: [&str; 5] = ["src/kube-model", "src/lang", "src/package", "src/core", "src/embedded"];
 const IMPURE: [&str; 8] =
     ["tokio", "hyper", "clap", "kube", "futures", "operetta", "operetta-local", "operetta-registry"];
 
@@ -124,7 +124,16 @@ fn no_circles_between_files() {
         allowed.entry(folder.into()).or_default().extend(*sizes);
     }
     let mut found: BTreeMap<PathBuf, Vec<(usize, String)>> = BTreeMap::new();
-    for root in ["src/lang", "src/package", "src/core", "src/embedded", "src/local", "src/registry", "src"] {
+    for root in [
+        "src/kube-model",
+        "src/lang",
+        "src/package",
+        "src/core",
+        "src/embedded",
+        "src/local",
+        "src/registry",
+        "src",
+    ] {
         let edges = Crate::read(Path::new(root), &|path| fs::read_to_string(path).ok()).edges();
         for files in circles(&edges) {
             let circle = (files.len(), describe(&files, &edges));
@@ -206,6 +215,7 @@ fn every_dependency_is_used() {
                 "tests",
             ] as &[&str],
         ),
+        ("src/kube-model", &["src/kube-model"]),
         ("src/lang", &["src/lang"]),
         ("src/package", &["src/package"]),
         ("src/core", &["src/core"]),

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use operetta_kube_model::schema::apply_defaults;
 use serde_json::{Map, Value};
 
 use given::Given;
@@ -256,7 +257,7 @@ fn instance<'p>(
     let version = api_version.rsplit('/').next().unwrap_or_default();
     let mut violations = Vec::new();
     if let Some(schema) = crd::schema_of(&resource.crd, version) {
-        crd::apply_defaults(schema, &mut object);
+        apply_defaults(schema, &mut object);
         violations = crd::validate(schema, &object);
         // The manager writes the status, with fields that the author's schema does not contain.
         violations.retain(|violation| !is_status(&violation.path));

@@ -13,6 +13,7 @@ pub mod reach;
 pub mod rights;
 
 // The crates below, by the paths that the modules of this crate use.
+use operetta_kube_model::{facts, selector, validation};
 use operetta_lang::{api, backoff, diag, naming, printable, template};
 use operetta_package as package;
 use operetta_package::{crd, readiness};

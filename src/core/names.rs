@@ -5,7 +5,8 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::api::Gvk;
-use crate::package::{DeletionPolicy, is_label_value};
+use crate::package::DeletionPolicy;
+use crate::validation::is_label_value;
 
 /// The manager's namespace, if nothing else is set.
 pub const MANAGER_NAMESPACE: &str = "operetta-system";

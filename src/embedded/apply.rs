@@ -2,11 +2,13 @@
 
 use std::borrow::Cow;
 
+use operetta_kube_model::Fault;
+use operetta_kube_model::fields::Owner;
 use serde_json::Value;
 
 use crate::api::{Api, Context};
 use crate::fields::manager::unchanged;
-use crate::fields::{Conflicts, Managed, Owner, Refused, check, joined};
+use crate::fields::{Conflicts, Managed, Refused, check, joined};
 use crate::kinds::Kind;
 use crate::request::{Response, manager};
 use crate::status::{Failure, Outcome};
@@ -25,7 +27,7 @@ impl Config {
     /// Reads the body of a request.
     pub(crate) fn read(context: &mut Context<'_>) -> Outcome<Self> {
         if context.query.get("fieldManager").is_none() {
-            let fault = crate::status::Fault::required("fieldManager", "is required for apply patch");
+            let fault = Fault::required("fieldManager", "is required for apply patch");
             return Err(Failure::invalid("meta.k8s.io", "PatchOptions", "", &[fault]));
         }
         let value = body::apply_config(context)?;

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use data_encoding::HEXLOWER;
+use operetta_kube_model::Fault;
 use operetta_lang::diag::Source;
 use operetta_lang::yaml::{Duplicates, Node, Options};
 use serde_json::{Map, Value, json};
@@ -10,7 +11,7 @@ use serde_json::{Map, Value, json};
 use crate::api::Context;
 use crate::kinds::Kind;
 use crate::patching::Patch;
-use crate::status::{Failure, Fault, Outcome};
+use crate::status::{Failure, Outcome};
 use crate::{crd, decode, defaults};
 
 /// The most fields that strict reading names: that of Go's decoder.
@@ -30,11 +31,7 @@ fn validation(context: &Context<'_>) -> Outcome<Validation> {
         Some("Strict") => Validation::Strict,
         Some("Ignore") => Validation::Ignore,
         Some(other) => {
-            let fault = crate::status::Fault::not_supported(
-                "fieldValidation",
-                other,
-                &["", "Ignore", "Strict", "Warn"],
-            );
+            let fault = Fault::not_supported("fieldValidation", other, &["", "Ignore", "Strict", "Warn"]);
             let what = match context.request.method {
                 "POST" => "CreateOptions",
                 "PUT" => "UpdateOptions",

@@ -1,67 +1,12 @@
 //! What reading an object into its Go type does to it: unknown fields and empty values are dropped, fields that are always
 //! written get their zero value, and quantities and times their canonical form.
 
-use std::fmt;
-
 use base64::Engine as _;
+use operetta_kube_model::schema::Path;
 use serde_json::{Map, Value};
 
 use crate::quantity;
 use crate::schema::{Basic, Field, Typed};
-
-/// A field and those around it. Few of them are ever shown.
-pub(crate) struct Path<'a> {
-    pub(crate) parent: Option<&'a Path<'a>>,
-    pub(crate) step: Step<'a>,
-}
-
-pub(crate) enum Step<'a> {
-    Root,
-    Field(&'a str),
-    Index(usize),
-    Key(&'a str),
-}
-
-impl Path<'static> {
-    pub(crate) const ROOT: Self = Self { parent: None, step: Step::Root };
-}
-
-impl fmt::Display for Path<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.exact())
-    }
-}
-
-impl<'a> Path<'a> {
-    pub(crate) fn field(&'a self, name: &'a str) -> Self {
-        Self { parent: Some(self), step: Step::Field(name) }
-    }
-
-    pub(crate) fn index(&'a self, at: usize) -> Self {
-        Self { parent: Some(self), step: Step::Index(at) }
-    }
-
-    /// As unknown fields are reported: with indices.
-    pub(crate) fn exact(&self) -> String {
-        let before = self.parent.map(Path::exact).unwrap_or_default();
-        match self.step {
-            Step::Root => before,
-            Step::Field(name) if before.is_empty() => name.to_owned(),
-            Step::Field(name) | Step::Key(name) => format!("{before}.{name}"),
-            Step::Index(at) => format!("{before}[{at}]"),
-        }
-    }
-
-    /// As errors of Go's decoder name it: fields only.
-    fn fields(&self) -> String {
-        let before = self.parent.map(Path::fields).unwrap_or_default();
-        match self.step {
-            Step::Field(name) if before.is_empty() => name.to_owned(),
-            Step::Field(name) => format!("{before}.{name}"),
-            _ => before,
-        }
-    }
-}
 
 /// Reads an object in place. Returns the unknown fields, or why Go cannot read it.
 pub(crate) fn decode(typed: Typed<'_>, value: &mut Value) -> Result<Vec<String>, String> {
@@ -113,7 +58,7 @@ fn walk(
             };
             let go = go.split_once(']').map_or("string", |(_, rest)| rest);
             for (name, value) in map.iter_mut() {
-                let path = Path { parent: Some(path), step: Step::Key(name) };
+                let path = path.key(name);
                 if value.is_null() {
                     *value = zero(values, false);
                 }
@@ -125,7 +70,7 @@ fn walk(
             let Some(typed) = typed.items() else { return Ok(()) };
             let go = go.strip_prefix("[]").unwrap_or("string");
             for (at, value) in items.iter_mut().enumerate() {
-                let path = Path { parent: Some(path), step: Step::Index(at) };
+                let path = path.index(at);
                 if value.is_null() {
                     *value = zero(typed, false);
                 }
@@ -189,7 +134,7 @@ fn special(value: &mut Value, path: &Path<'_>, unknown: &mut Vec<String>) -> Res
         Value::Object(_) => walk(typed, value, path, ("", ""), unknown),
         Value::Array(items) => {
             for (at, item) in items.iter_mut().enumerate().filter(|(_, item)| item.is_object()) {
-                walk(typed, item, &Path { parent: Some(path), step: Step::Index(at) }, ("", ""), unknown)?;
+                walk(typed, item, &path.index(at), ("", ""), unknown)?;
             }
             Ok(())
         }
@@ -224,17 +169,11 @@ fn record(
     let mut dropped = Vec::new();
     for (name, value) in map.iter_mut() {
         let Some((field, below)) = typed.named(name) else {
-            unknown.push(Path { parent: Some(path), step: Step::Field(name) }.exact());
+            unknown.push(path.field(name).to_string());
             dropped.push(name.clone());
             continue;
         };
-        walk(
-            below,
-            value,
-            &Path { parent: Some(path), step: Step::Field(name) },
-            (owner, &field.go),
-            unknown,
-        )?;
+        walk(below, value, &path.field(name), (owner, &field.go), unknown)?;
         if value.is_null() || field.omits_zero && !field.is_pointer && is_zero(below, value) {
             dropped.push(name.clone());
         }

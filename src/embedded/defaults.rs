@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
+use operetta_kube_model::crd::default_names;
 use serde_json::{Map, Value, json};
 
 use crate::schema::{Basic, Typed};
@@ -165,7 +166,9 @@ fn special(definition: &str, map: &mut Map<String, Value>) {
         "autoscaling.v2.HorizontalPodAutoscalerBehavior" => behavior(map),
         "apiextensions.v1.CustomResourceDefinitionSpec" => {
             put(map, "conversion", json!({"strategy": "None"}));
-            crate::crd::default_names(map);
+            if let Some(names) = map.get_mut("names") {
+                default_names(names);
+            }
         }
         "core.v1.Namespace" => {
             let name = map["metadata"]["name"].clone();

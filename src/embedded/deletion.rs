@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use operetta_kube_model::Fault;
 use serde_json::{Value, json};
 
 use crate::admission::{self, Write};
@@ -116,7 +117,7 @@ impl DeleteOptions {
         }
         let known = ["Foreground", "Background", "Orphan"];
         if let Some(policy) = options.propagation.as_deref().filter(|policy| !known.contains(policy)) {
-            let fault = crate::status::Fault::not_supported(
+            let fault = Fault::not_supported(
                 "propagationPolicy",
                 policy,
                 &["Foreground", "Background", "Orphan", "nil"],

@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock, OnceLock};
 
+use operetta_kube_model::built_in::resources;
 use serde_json::Value;
 
 use crate::crd::Custom;
+use crate::facts::texts;
 use crate::schema::{self, Typed, built_in};
-
-/// The aggregated discovery of a real server without CRDs.
-static DISCOVERY: &[u8] = include_bytes!("data/discovery.z");
 
 /// One version of a kind.
 #[derive(Debug)]
@@ -126,7 +125,7 @@ pub(crate) struct Kinds {
 /// The discovery documents of the built-in kinds.
 pub(crate) fn discovery() -> &'static [Value] {
     static PARSED: OnceLock<Vec<Value>> = OnceLock::new();
-    PARSED.get_or_init(|| serde_json::from_str(&schema::unpack(DISCOVERY)).unwrap_or_default())
+    PARSED.get_or_init(operetta_kube_model::built_in::discovery)
 }
 
 impl Kinds {
@@ -139,39 +138,26 @@ impl Kinds {
     fn read() -> Self {
         let definitions = definitions();
         let mut kinds = Self::default();
-        let list = |value: &Value| -> Vec<String> {
-            value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
-        };
-        for group in discovery() {
-            let name = group["metadata"]["name"].as_str().unwrap_or_default();
-            for version in group["versions"].as_array().into_iter().flatten() {
-                let version_name = version["version"].as_str().unwrap_or_default();
-                for resource in version["resources"].as_array().into_iter().flatten() {
-                    let kind = resource["responseKind"]["kind"].as_str().unwrap_or_default();
-                    let api_version = if name.is_empty() {
-                        version_name.to_owned()
-                    } else {
-                        format!("{name}/{version_name}")
-                    };
-                    let Some(typed) = definitions.get(&format!("{api_version} {kind}")) else { continue };
-                    let plural = resource["resource"].as_str().unwrap_or_default().to_owned();
-                    let subresources = resource["subresources"].as_array().into_iter().flatten();
-                    let kind = Kind {
-                        group: name.to_owned(),
-                        version: version_name.to_owned(),
-                        kind: kind.to_owned(),
-                        namespaced: resource["scope"] == "Namespaced",
-                        verbs: list(&resource["verbs"]),
-                        subresources: subresources
-                            .filter_map(|sub| sub["subresource"].as_str().map(str::to_owned))
-                            .collect(),
-                        names: Names::of(name, version_name, &plural),
-                        plural,
-                        source: Source::BuiltIn(*typed),
-                    };
-                    kinds.insert(kind);
-                }
-            }
+        for (group, version, resource) in resources(discovery()) {
+            let kind = resource["responseKind"]["kind"].as_str().unwrap_or_default();
+            let plural = resource["resource"].as_str().unwrap_or_default().to_owned();
+            let names = Names::of(group, version, &plural);
+            let Some(typed) = definitions.get(&format!("{} {kind}", names.api_version)) else { continue };
+            let subresources = resource["subresources"].as_array().into_iter().flatten();
+            let kind = Kind {
+                group: group.to_owned(),
+                version: version.to_owned(),
+                kind: kind.to_owned(),
+                namespaced: resource["scope"] == "Namespaced",
+                verbs: texts(&resource["verbs"]),
+                subresources: subresources
+                    .filter_map(|sub| sub["subresource"].as_str().map(str::to_owned))
+                    .collect(),
+                names,
+                plural,
+                source: Source::BuiltIn(*typed),
+            };
+            kinds.insert(kind);
         }
         kinds
     }

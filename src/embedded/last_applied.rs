@@ -2,14 +2,13 @@
 
 use serde_json::Value;
 
+use crate::facts::LAST_APPLIED;
 use crate::fields::{Conflicts, field_paths};
 use crate::schema::Typed;
 
-const ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
-
 /// Whether all conflicts are about fields that kubectl applied from the client.
 pub(crate) fn allows(typed: Typed<'_>, live: &Value, conflicts: &Conflicts) -> bool {
-    let text = live["metadata"]["annotations"][ANNOTATION].as_str().unwrap_or_default();
+    let text = live["metadata"]["annotations"][LAST_APPLIED].as_str().unwrap_or_default();
     let Ok(applied) = serde_json::from_str::<Value>(text) else { return false };
     let known = field_paths(typed, &applied);
     conflicts.0.iter().all(|(_, paths)| paths.iter().all(|path| known.contains(path)))
@@ -17,13 +16,13 @@ pub(crate) fn allows(typed: Typed<'_>, live: &Value, conflicts: &Conflicts) -> b
 
 /// Writes the annotation if the object has it.
 pub(crate) fn record(object: &mut Value, config: &Value) {
-    if !object["metadata"]["annotations"][ANNOTATION].is_string() {
+    if !object["metadata"]["annotations"][LAST_APPLIED].is_string() {
         return;
     }
     let mut config = config.clone();
     let annotations = config.get_mut("metadata").and_then(|meta| meta.get_mut("annotations"));
     if let Some(annotations) = annotations.and_then(Value::as_object_mut) {
-        annotations.remove(ANNOTATION);
+        annotations.remove(LAST_APPLIED);
     }
-    object["metadata"]["annotations"][ANNOTATION] = format!("{config}\n").into();
+    object["metadata"]["annotations"][LAST_APPLIED] = format!("{config}\n").into();
 }

@@ -1,12 +1,14 @@
 //! `metadata`: what every object has, and the rules for it.
 
+use operetta_kube_model::Fault;
 use serde_json::{Value, json};
 
 use crate::admission;
 use crate::api::{Api, Context};
 use crate::kinds::Kind;
-use crate::status::{Failure, Fault, Outcome};
+use crate::status::{Failure, Outcome};
 use crate::store::Object;
+use crate::validation::{dns_label, dns_subdomain, label_key, label_value, path_segment, qualified_name};
 
 /// A text of the metadata; empty if it is absent.
 pub(crate) fn text<'a>(object: &'a Value, field: &str) -> &'a str {
@@ -173,8 +175,7 @@ pub(crate) fn check(kind: &Kind, object: &Value) -> Vec<Fault> {
 
 fn owners(meta: &Value, faults: &mut Vec<Fault>) {
     let mut controllers = Vec::new();
-    for (at, owner) in meta["ownerReferences"].as_array().into_iter().flatten().enumerate() {
-        let _ = at;
+    for owner in meta["ownerReferences"].as_array().into_iter().flatten() {
         let path = "metadata.ownerReferences";
         let version = owner["apiVersion"].as_str().unwrap_or_default();
         if version.is_empty() {
@@ -259,78 +260,6 @@ fn name_fault(kind: &Kind, name: &str) -> Option<String> {
         ("", "namespaces" | "services") => dns_label(name),
         _ => dns_subdomain(name),
     }
-}
-
-fn path_segment(name: &str) -> Option<String> {
-    if name == "." || name == ".." {
-        return Some(format!("may not be '{name}'"));
-    }
-    ["/", "%"].iter().find(|c| name.contains(**c)).map(|c| format!("may not contain '{c}'"))
-}
-
-pub(crate) fn dns_label(name: &str) -> Option<String> {
-    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    if name.len() > 63 {
-        return Some("must be no more than 63 characters".to_owned());
-    }
-    let ok = name.starts_with(fits) && name.ends_with(fits) && name.chars().all(|c| fits(c) || c == '-');
-    (!ok).then(|| "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')".to_owned())
-}
-
-pub(crate) fn dns_subdomain(name: &str) -> Option<String> {
-    if name.len() > 253 {
-        return Some("must be no more than 253 characters".to_owned());
-    }
-    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    let ok = name.split('.').all(|part| {
-        part.starts_with(fits) && part.ends_with(fits) && part.chars().all(|c| fits(c) || c == '-')
-    });
-    (!ok).then(|| "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')".to_owned())
-}
-
-/// Why a text is no key of a label or annotation.
-pub(crate) fn label_key(text: &str) -> Option<String> {
-    qualified_name(text).map(|why| why.replace("a qualified name must", "a valid label key must"))
-}
-
-/// Why a text is no qualified name.
-pub(crate) fn qualified_name(text: &str) -> Option<String> {
-    let (prefix, name) = match text.split_once('/') {
-        Some((prefix, name)) if !name.contains('/') => (Some(prefix), name),
-        Some(_) => {
-            return Some("a qualified name must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')".to_owned());
-        }
-        None => (None, text),
-    };
-    match prefix {
-        Some("") => return Some("prefix part must be non-empty".to_owned()),
-        Some(prefix) => {
-            if let Some(why) = dns_subdomain(prefix) {
-                return Some(format!("prefix part {why}"));
-            }
-        }
-        None => {}
-    }
-    if name.is_empty() {
-        return Some("name part must be non-empty".to_owned());
-    }
-    if name.len() > 63 {
-        return Some("name part must be no more than 63 characters".to_owned());
-    }
-    (!is_name(name)).then(|| "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')".to_owned())
-}
-
-fn is_name(name: &str) -> bool {
-    let fits = |c: char| c.is_ascii_alphanumeric();
-    name.starts_with(fits) && name.ends_with(fits) && name.chars().all(|c| fits(c) || "-_.".contains(c))
-}
-
-/// Why a text is no value of a label.
-pub(crate) fn label_value(text: &str) -> Option<String> {
-    if text.len() > 63 {
-        return Some("must be no more than 63 characters".to_owned());
-    }
-    (!text.is_empty() && !is_name(text)).then(|| "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')".to_owned())
 }
 
 /// The metadata of a stored object alone, as JSON.

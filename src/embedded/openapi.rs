@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
 use data_encoding::HEXUPPER;
+use operetta_kube_model::built_in::unpack;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
@@ -178,7 +179,7 @@ fn reference(name: &str) -> Value {
 /// A definition with its descriptions; the definitions that it refers to are added to `open`.
 fn definition(name: &str, open: &mut Vec<String>) -> Option<Value> {
     static TEXT: OnceLock<String> = OnceLock::new();
-    let words = TEXT.get_or_init(|| schema::unpack(WORDS));
+    let words = TEXT.get_or_init(|| unpack(WORDS));
     let line = words.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     let words: Value = line.and_then(|line| serde_json::from_str(line).ok()).unwrap_or_default();
     let json = schema::definitions().find(|(known, _)| *known == name)?.1;

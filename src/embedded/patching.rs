@@ -1,9 +1,10 @@
 //! JSON patches, merge patches and strategic merge patches.
 
+use operetta_kube_model::patch::merge;
 use serde_json::{Map, Value};
 
 use crate::kinds::Kind;
-use crate::schema::{Basic, Typed};
+use crate::schema::Typed;
 use crate::status::{Failure, Outcome};
 
 /// A patch of one of the three types.
@@ -76,25 +77,6 @@ impl Patch {
     }
 }
 
-/// RFC 7386.
-fn merge(target: &mut Value, patch: &Value) {
-    let Value::Object(patch) = patch else {
-        target.clone_from(patch);
-        return;
-    };
-    if !target.is_object() {
-        *target = Value::Object(Map::new());
-    }
-    let Value::Object(map) = target else { return };
-    for (name, value) in patch {
-        if value.is_null() {
-            map.remove(name);
-        } else {
-            merge(map.entry(name.clone()).or_insert(Value::Null), value);
-        }
-    }
-}
-
 const DIRECTIVE: &str = "$patch";
 const DELETE_FROM: &str = "$deleteFromPrimitiveList/";
 const ORDER: &str = "$setElementOrder/";
@@ -129,8 +111,6 @@ fn strategic(typed: Option<Typed<'_>>, target: &mut Value, patch: &Map<String, V
                 map.remove(name);
             }
             Value::Object(patch) => {
-                let is_atomic = below.is_some_and(|below| below.node().basic == Basic::Any);
-                let _ = is_atomic;
                 strategic(below, map.entry(name.clone()).or_insert(Value::Null), patch)?;
             }
             Value::Array(items) if field.is_some_and(|field| field.patch.merges) => {

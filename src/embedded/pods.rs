@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::api::{Api, key};
 use crate::facts::{items, name, text};
 use crate::kinds::Kind;
-use crate::quantity;
+use crate::quantity::Quantity;
 use crate::status::{Failure, Outcome};
 
 /// The class of service of a pod.
@@ -17,7 +17,7 @@ pub(crate) fn qos(pod: &Value) -> &'static str {
     for container in containers {
         let of = |kind: &str, name: &str| {
             let value = container["resources"][kind][name].as_str()?;
-            quantity::nanos(value).filter(|nanos| *nanos != 0)
+            Quantity::saturating(value).filter(|amount| !amount.is_zero())
         };
         for name in ["cpu", "memory"] {
             let (request, limit) = (of("requests", name), of("limits", name));
@@ -118,7 +118,8 @@ pub(crate) fn admit_resize(api: &Api, kind: &Kind, live: &Value, pod: &Value) ->
     };
     let mut missing = Vec::new();
     for (resource, unit) in [("cpu", 1_000_000), ("memory", 1_000_000_000)] {
-        let in_units = |value: &Value| (quantity::nanos(text(value)).unwrap_or(0) + unit - 1) / unit;
+        let in_units =
+            |value: &Value| (Quantity::saturating(text(value)).unwrap_or_default().nanos() + unit - 1) / unit;
         let of = |container: &Value| in_units(&container["resources"]["requests"][resource]);
         let sum: i128 = items(&pod["spec"]["containers"]).iter().map(of).sum();
         let first = items(&pod["spec"]["initContainers"]).iter().map(of).max().unwrap_or(0);

@@ -6,9 +6,8 @@ use std::sync::OnceLock;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
+use operetta_kube_model::built_in::unpack;
 use serde_json::{Map, Value, json};
-
-use crate::schema;
 
 /// The fields of the built-in kinds by their numbers; `generate/main.go` writes the file.
 static COMPRESSED: &[u8] = include_bytes!("data/numbers.z");
@@ -38,7 +37,7 @@ struct Definitions {
 fn definitions() -> &'static Definitions {
     static DEFINITIONS: OnceLock<Definitions> = OnceLock::new();
     DEFINITIONS.get_or_init(|| {
-        let text: &'static str = schema::unpack(COMPRESSED).leak();
+        let text: &'static str = unpack(COMPRESSED).leak();
         let mut all = Definitions { fields: HashMap::new(), kinds: HashMap::new() };
         for line in text.lines() {
             let words: Vec<&'static str> = line.split(' ').collect();

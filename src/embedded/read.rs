@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
+use operetta_kube_model::Fault;
 use serde_json::{Value, json};
 
 use crate::api::{Api, Context, key};
 use crate::kinds::Kind;
 use crate::request::{Body, Response};
-use crate::selector::Selector;
+use crate::selection::Selection;
 use crate::status::{Failure, Outcome};
 use crate::store::{Object, printed};
 use crate::watch::Watch;
@@ -94,7 +95,7 @@ pub(crate) fn check_table(context: &Context<'_>) -> Outcome<()> {
 fn too_new(api: &Api, context: &Context<'_>) -> Outcome<u64> {
     let Some(text) = context.query.get("resourceVersion") else { return Ok(0) };
     let version: u64 = text.parse().map_err(|_| {
-        let fault = crate::status::Fault::invalid(
+        let fault = Fault::invalid(
             "resourceVersion",
             text,
             "strconv.ParseUint: parsing \"x\": invalid syntax".replace('x', text),
@@ -122,7 +123,7 @@ type Found = (Vec<(Arc<str>, Arc<Object>)>, Value);
 pub(crate) fn select(api: &Api, context: &Context<'_>) -> Outcome<Found> {
     let kind = &context.kind;
     let query = &context.query;
-    let selector = Selector::parse(
+    let selection = Selection::parse(
         kind,
         query.get("labelSelector").unwrap_or_default(),
         query.get("fieldSelector").unwrap_or_default(),
@@ -149,7 +150,7 @@ pub(crate) fn select(api: &Api, context: &Context<'_>) -> Outcome<Found> {
             rest += 1;
             continue;
         }
-        if selector.matches(key, object) {
+        if selection.matches(key, object) {
             found.push((key.clone(), object.clone()));
         }
     }
@@ -158,7 +159,7 @@ pub(crate) fn select(api: &Api, context: &Context<'_>) -> Outcome<Found> {
         let start = format!("{}\u{0}", last.strip_prefix(&*prefix).unwrap_or_default());
         let token = json!({"v": "meta.k8s.io/v1", "rv": version, "start": start}).to_string();
         list_meta["continue"] = STANDARD_NO_PAD.encode(token).replace('+', "-").replace('/', "_").into();
-        if selector.is_empty() {
+        if selection.is_empty() {
             list_meta["remainingItemCount"] = rest.into();
         }
     }
@@ -176,18 +177,14 @@ fn check_match(context: &Context<'_>) -> Outcome<()> {
     let query = &context.query;
     let Some(rule) = query.get("resourceVersionMatch") else { return Ok(()) };
     let fault = if query.get("resourceVersion").is_none() {
-        Some(crate::status::Fault::forbidden(
+        Some(Fault::forbidden(
             "resourceVersionMatch",
             "resourceVersionMatch is forbidden unless resourceVersion is provided",
         ))
     } else if rule != "Exact" && rule != "NotOlderThan" {
-        Some(crate::status::Fault::not_supported(
-            "resourceVersionMatch",
-            rule,
-            &["Exact", "NotOlderThan", ""],
-        ))
+        Some(Fault::not_supported("resourceVersionMatch", rule, &["Exact", "NotOlderThan", ""]))
     } else if rule == "Exact" && query.get("resourceVersion") == Some("0") {
-        Some(crate::status::Fault::forbidden(
+        Some(Fault::forbidden(
             "resourceVersionMatch",
             "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
         ))

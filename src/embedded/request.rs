@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use operetta_kube_model::Fault;
 use serde_json::Value;
 
 use crate::status::{Failure, Outcome};
@@ -153,8 +154,7 @@ impl Query {
         let mut is_dry = false;
         for value in self.all("dryRun").filter(|value| !value.is_empty()) {
             if value != "All" {
-                let fault =
-                    crate::status::Fault::not_supported("dryRun", serde_json::json!([value]), &["All"]);
+                let fault = Fault::not_supported("dryRun", serde_json::json!([value]), &["All"]);
                 return Err(Failure::invalid("meta.k8s.io", "CreateOptions", "", &[fault]));
             }
             is_dry = true;

@@ -5,38 +5,15 @@ pub(crate) mod pod;
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
+use operetta_kube_model::age::duration;
+use operetta_kube_model::selector::Selector;
 use serde_json::Value;
 
-use crate::facts::{items, number};
+use crate::facts::{condition, controller, items, number};
 
 /// The time since, as kubectl prints it.
 pub(crate) fn age(time: &Value, now: Timestamp) -> String {
-    let Some(then) = time.as_str().and_then(|text| text.parse::<Timestamp>().ok()) else {
-        return "<unknown>".to_owned();
-    };
-    human(now.as_second() - then.as_second())
-}
-
-/// A time in seconds, as kubectl prints it.
-fn human(seconds: i64) -> String {
-    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
-    let two = |a: i64, b: i64, units: (&str, &str)| {
-        if b == 0 { format!("{a}{}", units.0) } else { format!("{a}{}{b}{}", units.0, units.1) }
-    };
-    if seconds < 0 {
-        return if seconds < -1 { "<invalid>".to_owned() } else { "0s".to_owned() };
-    }
-    match seconds {
-        ..120 => format!("{seconds}s"),
-        120..600 => two(minutes, seconds % 60, ("m", "s")),
-        600..10_800 => format!("{minutes}m"),
-        10_800..28_800 => two(hours, minutes % 60, ("h", "m")),
-        28_800..172_800 => format!("{hours}h"),
-        172_800..691_200 => two(days, hours % 24, ("d", "h")),
-        691_200..63_072_000 => format!("{days}d"),
-        63_072_000..252_288_000 => two(days / 365, days % 365, ("y", "d")),
-        _ => format!("{}y", days / 365),
-    }
+    operetta_kube_model::age::age(now, time.as_str())
 }
 
 pub(crate) fn text(value: &Value) -> String {
@@ -53,25 +30,7 @@ pub(crate) fn or_none(text: String) -> String {
 
 /// A selector of labels in one line.
 pub(crate) fn selector(value: &Value) -> String {
-    let labels = value.get("matchLabels").filter(|labels| labels.is_object()).unwrap_or(value);
-    let pairs: Vec<String> = labels
-        .as_object()
-        .into_iter()
-        .flatten()
-        .filter(|(_, value)| value.is_string())
-        .map(|(key, value)| format!("{key}={}", text(value)))
-        .collect();
-    let others = items(&value["matchExpressions"]).iter().map(|expression| {
-        let values: Vec<String> = items(&expression["values"]).iter().map(text).collect();
-        let (key, values) = (text(&expression["key"]), values.join(","));
-        match expression["operator"].as_str().unwrap_or_default() {
-            "In" => format!("{key} in ({values})"),
-            "NotIn" => format!("{key} notin ({values})"),
-            "Exists" => key,
-            _ => format!("!{key}"),
-        }
-    });
-    or_none(pairs.into_iter().chain(others).collect::<Vec<_>>().join(","))
+    or_none(Selector::parse(value).map(|selector| selector.to_string()).unwrap_or_default())
 }
 
 /// The names and images of the containers of a pod.
@@ -241,7 +200,7 @@ pub(crate) fn cells(resource: &str, object: &Value, now: Timestamp) -> Vec<Value
             vec![name, names, images, selector(&object["template"]["metadata"]["labels"]).into()]
         }
         "controllerrevisions.apps" => {
-            let owner = items(&meta["ownerReferences"]).iter().find(|owner| owner["controller"] == true);
+            let owner = controller(object);
             let owner = owner.map_or_else(
                 || "<none>".to_owned(),
                 |owner| {
@@ -299,7 +258,7 @@ fn rare(resource: &str, object: &Value, name: Value, old: Value) -> Vec<Value> {
     let joined = |value: &Value| items(value).iter().map(text).collect::<Vec<_>>().join(",");
     match resource {
         "certificatesigningrequests.certificates.k8s.io" => {
-            let duration = spec["expirationSeconds"].as_i64().map_or_else(|| "<none>".to_owned(), human);
+            let duration = spec["expirationSeconds"].as_i64().map_or_else(|| "<none>".to_owned(), duration);
             let signer = or(&spec["signerName"], "<none>");
             vec![name, old, signer, text(&spec["username"]).into(), duration.into(), request(status).into()]
         }
@@ -355,8 +314,7 @@ fn rare(resource: &str, object: &Value, name: Value, old: Value) -> Vec<Value> {
             old,
         ],
         "flowschemas.flowcontrol.apiserver.k8s.io" => {
-            let conditions = items(&status["conditions"]);
-            let dangles = conditions.iter().find(|condition| condition["type"] == "Dangling");
+            let dangles = condition(object, "Dangling");
             vec![
                 name,
                 spec["priorityLevelConfiguration"]["name"].clone(),
@@ -416,7 +374,7 @@ fn request(status: &Value) -> String {
 fn node(object: &Value, name: Value, old: Value) -> Vec<Value> {
     const ROLE: &str = "node-role.kubernetes.io/";
     let (spec, status) = (&object["spec"], &object["status"]);
-    let ready = items(&status["conditions"]).iter().find(|condition| condition["type"] == "Ready");
+    let ready = condition(object, "Ready");
     let mut state = match ready.map(|condition| condition["status"] == "True") {
         Some(true) => "Ready",
         Some(false) => "NotReady",

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
+use operetta_kube_model::Fault;
+use operetta_kube_model::fields::FieldSet;
 use serde_json::{Value, json};
 
 use crate::api::{Api, Context};
-use crate::fields::{Managed, Set};
+use crate::fields::Managed;
 use crate::kinds::{Kind, Names, Source};
 use crate::request::Response;
-use crate::status::{Failure, Fault, Outcome};
+use crate::status::{Failure, Outcome};
 use crate::store::Parsed;
 use crate::{apply, body, meta, patching, schema, stored, write};
 
@@ -45,12 +47,12 @@ fn scale_kind(of: &Kind) -> Outcome<Arc<Kind>> {
 }
 
 /// Where a version of a kind has its replicas: nowhere if the set is empty.
-fn replicas(api: &Api, kind: &Kind, version: &str) -> Option<Set> {
+fn replicas(api: &Api, kind: &Kind, version: &str) -> Option<FieldSet> {
     let (group, short) = version.split_once('/').unwrap_or(("", version));
     let of = api.kinds.known(group, short, &kind.plural).filter(|of| of.group == kind.group)?;
     let path = paths(of).0;
     let steps: Vec<&str> = path.split('.').filter(|step| !step.is_empty()).collect();
-    Some(Set::of(&[&steps]))
+    Some(FieldSet::of(&[&steps]))
 }
 
 /// Reads or changes the number of replicas.

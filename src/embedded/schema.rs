@@ -6,12 +6,6 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 
-/// The schemas of the built-in kinds; `generate/main.go` writes the file.
-static COMPRESSED: &[u8] = include_bytes!("data/definitions.z");
-
-/// A bound for the unpacked text; far above its real size.
-const MAX_BYTES: usize = 16 << 20;
-
 /// Marks the number of a node of the built-in kinds.
 const BUILT_IN: u32 = 1 << 31;
 
@@ -116,13 +110,7 @@ pub(crate) struct ListShape<'a>(Typed<'a>);
 /// The schemas of the built-in kinds.
 pub(crate) fn built_in() -> &'static Arena {
     static ARENA: OnceLock<Arena> = OnceLock::new();
-    ARENA.get_or_init(|| Arena::built_in(&unpack(COMPRESSED)))
-}
-
-/// The text of a compressed file.
-pub(crate) fn unpack(bytes: &[u8]) -> String {
-    let bytes = miniz_oxide::inflate::decompress_to_vec_zlib_with_limit(bytes, MAX_BYTES).unwrap_or_default();
-    String::from_utf8(bytes).unwrap_or_default()
+    ARENA.get_or_init(|| Arena::built_in(text()))
 }
 
 /// The fixed nodes at the beginning of each arena.
@@ -451,8 +439,12 @@ impl<'a> ListShape<'a> {
     }
 }
 
+fn text() -> &'static str {
+    static TEXT: OnceLock<String> = OnceLock::new();
+    TEXT.get_or_init(operetta_kube_model::built_in::definitions)
+}
+
 /// All definitions of the built-in kinds, for their OpenAPI documents.
 pub(crate) fn definitions() -> impl Iterator<Item = (&'static str, &'static str)> {
-    static TEXT: OnceLock<String> = OnceLock::new();
-    TEXT.get_or_init(|| unpack(COMPRESSED)).lines().filter_map(|line| line.split_once(' '))
+    text().lines().filter_map(|line| line.split_once(' '))
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::IpAddr;
 
 use jiff::Timestamp;
+use operetta_kube_model::Fault;
 use serde_json::{Map, Value, json};
 
 use crate::allocation::{
@@ -13,9 +14,9 @@ use crate::allocation::{
 };
 use crate::api::Api;
 use crate::facts::{items, number, text};
-use crate::meta;
-use crate::status::{Failure, Fault, Outcome};
+use crate::status::{Failure, Outcome};
 use crate::validate::port;
+use crate::validation;
 
 /// Where the API server listens, for those who ask for the endpoints of its Service.
 const SERVER: (&str, u16) = ("172.18.0.1", 6443);
@@ -340,7 +341,7 @@ pub(crate) fn check(old: Option<&Value>, spec: &Value, faults: &mut Vec<Fault>) 
         let name = text(&spec["externalName"]).trim_end_matches('.');
         if name.is_empty() {
             faults.push(Fault::required("spec.externalName", ""));
-        } else if let Some(why) = meta::dns_subdomain(name) {
+        } else if let Some(why) = validation::dns_subdomain(name) {
             faults.push(Fault::invalid("spec.externalName", name, why));
         }
         let given = ["clusterIPs", "ipFamilies", "ipFamilyPolicy"].into_iter();
@@ -381,7 +382,7 @@ fn check_ports(spec: &Value, faults: &mut Vec<Fault>) {
         if name.is_empty() && ports.len() > 1 {
             faults.push(Fault::required(format!("{path}.name"), ""));
         } else if !name.is_empty() {
-            if let Some(why) = meta::dns_label(name) {
+            if let Some(why) = validation::dns_label(name) {
                 faults.push(Fault::invalid(format!("{path}.name"), name, why));
             } else if !names.insert(name) {
                 faults.push(Fault::duplicate(format!("{path}.name"), name));

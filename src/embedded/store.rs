@@ -6,10 +6,11 @@ use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use operetta_kube_model::fields::{MANAGED, quote};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use crate::fields::{MANAGED, Managed, quote};
+use crate::fields::Managed;
 
 /// The number of events that watches can go back.
 const HISTORY: usize = 10_000;

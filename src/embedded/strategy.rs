@@ -2,10 +2,10 @@
 
 use std::sync::LazyLock;
 
+use operetta_kube_model::fields::FieldSet;
 use serde_json::{Value, json};
 
 use crate::admission::{INGRESS_CLASS, LIMITED, system_classes};
-use crate::fields::Set;
 use crate::kinds::Kind;
 use crate::status::{Failure, Outcome};
 use crate::{allocation, decode};
@@ -53,10 +53,10 @@ fn has_status(kind: &Kind) -> bool {
 }
 
 /// The fields that writers of an object or of a subresource do not own.
-pub(crate) fn reset_fields(kind: &Kind, subresource: &str) -> &'static Set {
+pub(crate) fn reset_fields(kind: &Kind, subresource: &str) -> &'static FieldSet {
     macro_rules! set {
         ($($path:expr),*) => {{
-            static SET: LazyLock<Set> = LazyLock::new(|| Set::of(&[$(&$path),*]));
+            static SET: LazyLock<FieldSet> = LazyLock::new(|| FieldSet::of(&[$(&$path),*]));
             &SET
         }};
     }

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::facts::{items, number};
+use crate::facts::{has_condition, items, number};
 use crate::kinds::Kind;
 use crate::meta;
 use crate::request::Query;
@@ -252,9 +252,7 @@ fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
             ]
         }
         "jobs.batch" => {
-            let holds = |kind: &str| {
-                items(&status["conditions"]).iter().any(|c| c["type"] == kind && c["status"] == "True")
-            };
+            let holds = |kind: &str| has_condition(object, kind);
             let state = if holds("Complete") {
                 "Complete"
             } else if holds("Failed") {

@@ -6,6 +6,7 @@ mod jobs;
 mod pods;
 mod resize;
 
+use operetta_kube_model::Fault;
 use serde_json::{Map, Value};
 
 use jobs::{cron_job, cron_job_name, job, job_update};
@@ -15,7 +16,7 @@ pub(crate) use resize::keep_resources;
 use crate::admission::system_classes;
 use crate::facts::{items, text};
 use crate::kinds::Kind;
-use crate::status::Fault;
+use crate::validation::config_key;
 use crate::{meta, services};
 
 type Faults = Vec<Fault>;
@@ -209,22 +210,11 @@ fn not_negative(spec: &Value, field: &str, path: &str, faults: &mut Faults) {
     }
 }
 
-fn key_fault(key: &str) -> Option<String> {
-    let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    if key.len() > 253 {
-        return Some("must be no more than 253 characters".to_owned());
-    }
-    if key == "." || key == ".." {
-        return Some(format!("must not be '{key}'"));
-    }
-    (key.is_empty() || !key.chars().all(fits)).then(|| "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')".to_owned())
-}
-
 fn config_map(object: &Value, faults: &mut Faults) {
     for (field, other) in [("data", Some("binaryData")), ("binaryData", None)] {
         for key in object[field].as_object().into_iter().flatten().map(|(key, _)| key) {
             let path = format!("{field}[{key}]");
-            if let Some(why) = key_fault(key) {
+            if let Some(why) = config_key(key) {
                 faults.push(Fault::invalid(&*path, key.as_str(), why));
             }
             if other.is_some_and(|other| object[other].get(key).is_some()) {
@@ -236,7 +226,7 @@ fn config_map(object: &Value, faults: &mut Faults) {
 
 fn secret(object: &Value, faults: &mut Faults) {
     for key in object["data"].as_object().into_iter().flatten().map(|(key, _)| key) {
-        if let Some(why) = key_fault(key) {
+        if let Some(why) = config_key(key) {
             faults.push(Fault::invalid(format!("data[{key}]"), key.as_str(), why));
         }
     }

@@ -5,14 +5,15 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use operetta_kube_model::Fault;
 use serde_json::{Value, json};
 
 use crate::api::{Api, Context, key};
 use crate::kinds::Kind;
 use crate::read::Form;
 use crate::request::Query;
-use crate::selector::Selector;
-use crate::status::{Failure, Fault, Outcome};
+use crate::selection::Selection;
+use crate::status::{Failure, Outcome};
 use crate::store::{Change, Object, printed};
 use crate::{meta, read, table, versions};
 
@@ -28,7 +29,7 @@ pub struct Watch {
     kind: Arc<Kind>,
     prefix: String,
     name: Option<String>,
-    selector: Selector,
+    selection: Selection,
     form: Form,
     query: Query,
     has_bookmarks: bool,
@@ -45,7 +46,7 @@ impl Watch {
     pub(crate) fn open(api: &Api, context: &Context<'_>) -> Outcome<Self> {
         let query = context.query.clone();
         let kind = context.kind.clone();
-        let selector = Selector::parse(
+        let selection = Selection::parse(
             &kind,
             query.get("labelSelector").unwrap_or_default(),
             query.get("fieldSelector").unwrap_or_default(),
@@ -88,7 +89,7 @@ impl Watch {
             is_over: false,
             has_columns: false,
             kind,
-            selector,
+            selection,
             query,
         };
         let given: u64 = watch.query.get("resourceVersion").unwrap_or("0").parse().map_err(|_| {
@@ -129,7 +130,7 @@ impl Watch {
     fn wants(&self, key: &str, object: &Object) -> bool {
         key.starts_with(&self.prefix)
             && self.name.as_deref().is_none_or(|name| key.split_once('/').is_some_and(|(_, n)| n == name))
-            && self.selector.matches(key, object)
+            && self.selection.matches(key, object)
     }
 
     /// An event as JSON. `version` is the one that the object gets, if it is not its own.

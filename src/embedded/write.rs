@@ -3,11 +3,13 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use operetta_kube_model::Fault;
+use operetta_kube_model::fields::{FieldSet, MANAGED, Owner};
 use serde_json::Value;
 
 use crate::admission::{self, Write};
 use crate::api::{Api, Context, key};
-use crate::fields::{MANAGED, Managed, Owner, Rules, Set};
+use crate::fields::{Managed, Rules};
 use crate::kinds::Kind;
 use crate::request::{Response, manager};
 use crate::status::{Failure, Outcome};
@@ -32,7 +34,12 @@ pub(crate) fn read_new(api: &Api, context: &mut Context<'_>) -> Outcome<Value> {
 }
 
 /// The schemas of the versions of a kind, for the sets of its managers.
-pub(crate) fn rules(api: &Api, (kind, now): (&Kind, &str), reset: &Set, run: impl FnOnce(&Rules<'_, '_>)) {
+pub(crate) fn rules(
+    api: &Api,
+    (kind, now): (&Kind, &str),
+    reset: &FieldSet,
+    run: impl FnOnce(&Rules<'_, '_>),
+) {
     let other = |version: &str| {
         let (group, version) = version.split_once('/').unwrap_or(("", version));
         if group == kind.group { api.kinds.known(group, version, &kind.plural) } else { None }
@@ -174,7 +181,7 @@ pub(crate) fn update(api: &mut Api, context: &mut Context<'_>) -> Outcome<Respon
     };
     if meta::version(&object)? == 0 && !strategy::updates_unconditionally(&kind) {
         let why = "must be specified for an update";
-        let fault = crate::status::Fault::invalid("metadata.resourceVersion", 0, why);
+        let fault = Fault::invalid("metadata.resourceVersion", 0, why);
         return Err(Failure::invalid(&kind.group, &kind.plural, context.name(), &[fault]));
     }
     Ok(save(api, context, &live, object, None, is_dry)?.respond(200))
@@ -285,7 +292,7 @@ pub(crate) fn patch(api: &mut Api, context: &mut Context<'_>) -> Outcome<Respons
     let kind = context.kind.clone();
     let patch = patching::Patch::parse(&kind, content_type, context.request.body)?;
     if context.query.has("force") {
-        let fault = crate::status::Fault::forbidden("force", "may not be specified for non-apply patch");
+        let fault = Fault::forbidden("force", "may not be specified for non-apply patch");
         return Err(Failure::invalid("meta.k8s.io", "PatchOptions", "", &[fault]));
     }
     let live = Live::of(api, context)?;

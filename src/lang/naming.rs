@@ -5,12 +5,12 @@
 
 use std::fmt;
 
+use operetta_kube_model::validation::{LABEL, SUBDOMAIN, is_dns_label};
+
 use crate::api::{BuiltIn, Gvk, NameRule};
 
 /// The longest name of any kind, in bytes. The API server sets no limit for path segments; its store does.
 const LONGEST: usize = 1_024;
-const SUBDOMAIN: usize = 253;
-const LABEL: usize = 63;
 
 /// Why a text cannot be a name. It never shows the text, which may come from a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -90,8 +90,8 @@ fn check_by(rule: NameRule, name: &str) -> Result<(), NameError> {
     } else {
         let (longest, fits) = match rule {
             NameRule::PathSegment => (LONGEST, true),
-            NameRule::Subdomain => (SUBDOMAIN, name.split('.').all(is_label)),
-            NameRule::Label => (LABEL, is_label(name)),
+            NameRule::Subdomain => (SUBDOMAIN, name.split('.').all(is_dns_label)),
+            NameRule::Label => (LABEL, is_dns_label(name)),
         };
         if name.len() > longest {
             Broken::TooLong(longest)
@@ -102,15 +102,6 @@ fn check_by(rule: NameRule, name: &str) -> Result<(), NameError> {
         }
     };
     Err(NameError(broken))
-}
-
-/// Whether a text is a label of a DNS name; the length is not checked.
-fn is_label(text: &str) -> bool {
-    let is_word = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit();
-    let bytes = text.as_bytes();
-    bytes.first().is_some_and(is_word)
-        && bytes.last().is_some_and(is_word)
-        && bytes.iter().all(|b| is_word(b) || *b == b'-')
 }
 
 /// Whether a character is a control character or changes the direction of the text beside it. The API server

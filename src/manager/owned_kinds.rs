@@ -5,8 +5,9 @@ use std::sync::LazyLock;
 use super::owned::OwnerField;
 use super::registry::Registered;
 use crate::api::Gvk;
-use crate::children::{Selector, names};
+use crate::children::names;
 use crate::plan::RunObject;
+use crate::selector::Selector;
 
 /// Objects that belong to instances and are kept whole. A kind has one watch of them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

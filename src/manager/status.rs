@@ -16,6 +16,7 @@ use super::store::Store;
 use crate::api::{CallError, Class};
 use crate::children::{self, Decision, Health, Status, Summary, Verdict};
 use crate::clock::Clock;
+use crate::facts::condition;
 use crate::printable;
 
 /// How often a status that the server refuses is written again without the refused parts.
@@ -243,7 +244,7 @@ impl StatusWriter {
     fn publish_status_failure(&self, instance: &Value, failure: Option<&str>) {
         let Some(message) = failure.map(printable::sentence) else { return };
         let message = &*message;
-        let before = children::condition(instance, "StatusFailed");
+        let before = condition(instance, "StatusFailed");
         let reported = before.and_then(|condition| condition["message"].as_str());
         // The condition may have been shortened.
         if reported.is_some_and(|reported| reported == message || reported.contains("… (shortened)")) {
@@ -299,7 +300,7 @@ impl Effects {
 
 /// The reason of its condition Ready.
 fn ready_reason(instance: &Value) -> Option<&str> {
-    children::condition(instance, "Ready")?["reason"].as_str()
+    condition(instance, "Ready")?["reason"].as_str()
 }
 
 /// Whether the status contains as much as the Event. Then the Event is not remembered, so that ready instances take no

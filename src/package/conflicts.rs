@@ -1,6 +1,6 @@
 //! Conflicts between packages that run in one cluster.
 
-use std::collections::BTreeSet;
+use operetta_kube_model::crd::{default_names, unique_names};
 
 use super::{Package, Resource};
 use crate::diag::Diagnostic;
@@ -54,14 +54,14 @@ fn clash(resource: &Resource, other: &Package, theirs: &Resource) -> Option<Diag
     if resource.kind.group != theirs.kind.group {
         return None;
     }
-    // The API server compares plurals, singulars and short names with each other, and separately kinds with
-    // each other.
-    let ((names, kinds), (their_names, their_kinds)) = (names(resource), names(theirs));
-    let shared: Vec<&str> = names
-        .intersection(&their_names)
-        .chain(kinds.intersection(&their_kinds))
-        .map(String::as_str)
-        .collect();
+    let both = [resource, theirs].map(|of| {
+        let mut names = of.crd["spec"]["names"].clone();
+        default_names(&mut names);
+        names
+    });
+    let [[names, kinds], [their_names, their_kinds]] = both.each_ref().map(unique_names);
+    let shared: Vec<&str> =
+        names.intersection(&their_names).chain(kinds.intersection(&their_kinds)).copied().collect();
     if shared.is_empty() {
         return None;
     }
@@ -75,17 +75,4 @@ fn clash(resource: &Resource, other: &Package, theirs: &Resource) -> Option<Diag
     Some(Diagnostic::error(NAMES, message).located(resource.crd_location.clone()).path("spec.names").help(
         "within a group, kinds, plurals, singulars and short names are unique: rename one, or change a group",
     ))
-}
-
-/// The names of the resource (plural, singular, short names), and the names of its kind (kind and list kind).
-fn names(resource: &Resource) -> (BTreeSet<String>, BTreeSet<String>) {
-    let names = &resource.crd["spec"]["names"];
-    let or = |field: &str, default: String| names[field].as_str().map_or(default, str::to_owned);
-    let kind = &resource.kind.kind;
-    let short = names["shortNames"].as_array().into_iter().flatten();
-    let resources = short
-        .filter_map(|name| name.as_str().map(str::to_owned))
-        .chain([resource.kind.plural.clone(), or("singular", kind.to_lowercase())])
-        .collect();
-    (resources, BTreeSet::from([kind.clone(), or("listKind", format!("{kind}List"))]))
 }

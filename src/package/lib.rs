@@ -56,7 +56,8 @@ mod test_crd;
 pub mod test_file;
 pub mod world;
 
-// Makes the modules of the crate `operetta-lang` available under `crate::`.
+// Makes the modules of the crates below available under `crate::`.
+use operetta_kube_model::{facts, validation};
 use operetta_lang::{api, diag, naming, printable, template, yaml};
 
 pub use check::{check, is_news};
@@ -78,4 +79,4 @@ pub use model::{
 pub use observation::MAX_ANSWER;
 pub use scope::{FileScope, Unread, plain, read_named, text};
 pub use tarball::{archived, load_archive};
-pub use template_scan::{Namespaces, is_label_value};
+pub use template_scan::Namespaces;

@@ -11,24 +11,8 @@ use serde_json::Value;
 use super::template_scan::Outline;
 use crate::api::{BuiltIn, Gvk};
 use crate::diag::Source;
+use crate::facts::BASELINE_CAPABILITIES;
 use crate::yaml::{Node, NodeValue};
-
-/// The capabilities that the Pod Security Standards allow at the level `baseline`.
-const BASELINE: [&str; 13] = [
-    "AUDIT_WRITE",
-    "CHOWN",
-    "DAC_OVERRIDE",
-    "FOWNER",
-    "FSETID",
-    "KILL",
-    "MKNOD",
-    "NET_BIND_SERVICE",
-    "SETFCAP",
-    "SETGID",
-    "SETPCAP",
-    "SETUID",
-    "SYS_CHROOT",
-];
 
 /// Fields of pods, each with its power.
 const FIELDS: [(&str, Power); 6] = [
@@ -187,7 +171,8 @@ impl Scan<'_> {
         let Some(add) = capabilities.get("add") else { return self.is_computed(capabilities) };
         match &add.value {
             NodeValue::Seq(items) => items.iter().any(|item| {
-                self.is_computed(item) || !item.as_str().is_some_and(|name| BASELINE.contains(&name))
+                self.is_computed(item)
+                    || !item.as_str().is_some_and(|name| BASELINE_CAPABILITIES.contains(&name))
             }),
             _ => self.is_computed(add),
         }
@@ -219,7 +204,7 @@ pub fn of_object(gvk: &Gvk, object: &Value) -> BTreeSet<Power> {
             found.insert(Power::Privileged);
         }
         let mut added = context["capabilities"]["add"].as_array().into_iter().flatten();
-        if !added.all(|name| name.as_str().is_some_and(|name| BASELINE.contains(&name))) {
+        if !added.all(|name| name.as_str().is_some_and(|name| BASELINE_CAPABILITIES.contains(&name))) {
             found.insert(Power::Capabilities);
         }
     }

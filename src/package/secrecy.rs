@@ -7,10 +7,9 @@ use super::expression_sites::Parts;
 use super::template_scan::{Outline, Outlines, positions_without_outline};
 use super::{Child, ForEach, Ref, RefSource, Yields, is_secret};
 use crate::diag::{Diagnostic, Location, Source, Span};
+use crate::facts::LAST_APPLIED;
 use crate::template::{Engine, Expr, Inserted, Position, Taint, TaintScope, TaintTree, Text, access};
 
-/// The annotation in which `kubectl apply` stores the whole object.
-pub(crate) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// Fields of a Secret that hold secret data.
 const DATA: [&str; 2] = ["data", "stringData"];
 

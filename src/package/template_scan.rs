@@ -15,6 +15,7 @@ use std::sync::Arc;
 use super::lint::words::boolean_word;
 use super::metadata;
 use crate::diag::{Diagnostic, Location, Source};
+use crate::validation::is_label_value;
 use crate::yaml::{self, Duplicates, Merge, Node, NodeValue};
 
 pub use namespaces::Namespaces;
@@ -290,17 +291,6 @@ fn fields_of(node: &Node) -> Option<&Vec<(Node, Node)>> {
 fn entries_of<'a>(node: &'a Node, key: &str) -> impl Iterator<Item = &'a (Node, Node)> {
     let entries = fields_of(node).into_iter().flatten();
     entries.filter(move |(name, _)| name.as_str() == Some(key))
-}
-
-/// Whether the API server accepts a text as the value of a label. Unless it is empty, it is then also valid
-/// as the name in a label's key.
-pub fn is_label_value(text: &str) -> bool {
-    let ends_well = |b: Option<&u8>| b.is_none_or(u8::is_ascii_alphanumeric);
-    let bytes = text.as_bytes();
-    bytes.len() <= 63
-        && bytes.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
-        && ends_well(bytes.first())
-        && ends_well(bytes.last())
 }
 
 /// The expression of a text that consists of one `{{ }}`, quoted or not.

@@ -16,6 +16,7 @@ use super::update::{flow, plain};
 use super::view::Seen;
 use crate::api::Gvk;
 use crate::diag::{Diagnostic, Source};
+use crate::facts::has_condition;
 use crate::package::capability::SIZES;
 use crate::package::{Package, Resource};
 
@@ -212,9 +213,7 @@ impl Init<'_> {
 }
 
 fn is_ready(seen: &Seen) -> bool {
-    let conditions = seen.instance.as_ref().and_then(|instance| instance["status"]["conditions"].as_array());
-    let mut conditions = conditions.into_iter().flatten();
-    conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+    seen.instance.as_ref().is_some_and(|instance| has_condition(instance, "Ready"))
 }
 
 /// A step that expects the conditions of an instance, and children.

@@ -1,5 +1,6 @@
 //! Compares what is there with a part that is expected.
 
+use operetta_kube_model::schema::join;
 use serde_json::Value;
 
 use crate::yaml::PathItem;
@@ -45,7 +46,7 @@ fn compare(expected: &Value, found: Option<&Value>, path: &str, all: &mut Vec<Di
         (Value::Object(part), Some(Value::Object(whole))) => {
             for (key, value) in part {
                 let before = all.len();
-                compare(value, whole.get(key), &below(path, key), all);
+                compare(value, whole.get(key), &join(path, key), all);
                 place(&mut all[before..], || PathItem::Key(key.clone()));
             }
             true
@@ -109,15 +110,6 @@ fn label(path: &str, item: &Value, index: usize) -> String {
     match NAMES.iter().find_map(|name| item[*name].as_str()) {
         Some(name) => format!("{path}[{name}]"),
         None => format!("{path}[{index}]"),
-    }
-}
-
-fn below(path: &str, key: &str) -> String {
-    let is_plain = key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
-    match (path, is_plain) {
-        ("", true) => key.to_owned(),
-        (_, true) => format!("{path}.{key}"),
-        (_, false) => format!("{path}[{key:?}]"),
     }
 }
 

@@ -5,10 +5,11 @@ use std::collections::HashMap;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
+use crate::age::age;
 use crate::cli::catalog::{PackageKind, UNKNOWN, full_name};
 use crate::cli::model::{Object, State, Status};
 use crate::cli::out::printable;
-use crate::cli::show::{Cell, Line, Severity, Table, age};
+use crate::cli::show::{Cell, Line, Severity, Table};
 
 /// One line of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]

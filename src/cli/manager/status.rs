@@ -13,6 +13,7 @@ use crate::cli::command::{Failure, end};
 use crate::cli::connect::{self, ClusterOptions};
 use crate::cli::{out, rbac};
 use crate::cluster::Cluster;
+use crate::facts::{self, condition};
 use crate::operators;
 use crate::rights::MANAGER;
 
@@ -91,10 +92,8 @@ async fn read(cluster: &Cluster, namespace: &str) -> Result<State, CallError> {
         all => all?,
     };
     let lacking = all.iter().filter_map(|operator| {
-        let conditions = operator["status"]["conditions"].as_array()?;
-        let missing = conditions.iter().find(|c| c["type"] == RIGHTS_MISSING && c["status"] == "True")?;
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        Some((text(&operator["metadata"]["name"]), text(&missing["message"])))
+        let missing = condition(operator, RIGHTS_MISSING).filter(|c| c["status"] == "True")?;
+        Some((facts::name(operator).to_owned(), facts::text(&missing["message"]).to_owned()))
     });
     Ok(State {
         lacking: lacking.collect(),

@@ -7,7 +7,8 @@ use serde_json::Value;
 use super::out::printable;
 use super::show::{Cell, Severity};
 use crate::api::ApiKind;
-use crate::children::{Health, NOT_LOADED, Summary, condition};
+use crate::children::{Health, NOT_LOADED, Summary};
+use crate::facts::condition;
 use crate::readiness::Readiness;
 #[cfg(test)]
 pub(super) use node::tests as node_tests;

@@ -9,6 +9,7 @@ use crate::children::names;
 use crate::cli::out::printable;
 use crate::manager::raw::Raw;
 use crate::readiness::{self, Readiness};
+use crate::selector::Selector;
 
 /// The position of a node in the tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -200,33 +201,15 @@ pub(in crate::cli) fn owner(raw: &Raw) -> Option<String> {
 
 /// The selector of a workload's pods, in the format of list requests; `None` if the kind has none.
 pub(in crate::cli) fn selector(workload: &Value) -> Option<String> {
-    let kind = (workload["apiVersion"].as_str()?, workload["kind"].as_str()?);
-    let text = |map: &Value| -> Vec<String> {
-        let labels = map.as_object().into_iter().flatten();
-        labels.filter_map(|(key, value)| Some(format!("{key}={}", value.as_str()?))).collect()
-    };
-    let selector = &workload["spec"]["selector"];
-    let parts = match kind {
-        ("v1", "ReplicationController") => text(selector),
-        ("apps/v1", "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet") | ("batch/v1", "Job") => {
-            let mut parts = text(&selector["matchLabels"]);
-            for term in selector["matchExpressions"].as_array().into_iter().flatten() {
-                let key = term["key"].as_str()?;
-                let values: Vec<&str> =
-                    term["values"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-                parts.push(match term["operator"].as_str()? {
-                    "In" => format!("{key} in ({})", values.join(",")),
-                    "NotIn" => format!("{key} notin ({})", values.join(",")),
-                    "Exists" => key.to_owned(),
-                    "DoesNotExist" => format!("!{key}"),
-                    _ => return None,
-                });
-            }
-            parts
-        }
-        _ => return None,
-    };
-    (!parts.is_empty()).then(|| parts.join(","))
+    let has_pods = matches!(
+        (workload["apiVersion"].as_str()?, workload["kind"].as_str()?),
+        ("v1", "ReplicationController")
+            | ("apps/v1", "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet")
+            | ("batch/v1", "Job")
+    );
+    let selector = Selector::parse(&workload["spec"]["selector"]).ok()?;
+    // An empty selector would select every pod.
+    (has_pods && !selector.is_empty()).then(|| selector.to_string())
 }
 
 /// Whether a `ReplicaSet` is of an earlier revision and has no pods.

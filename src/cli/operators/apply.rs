@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::shared::{FIELD_MANAGER, refused};
 use super::{Failure, revisions};
 use crate::api::{ApiKind, CallError, Class};
+use crate::children::fields;
 use crate::children::names::MANAGER_NAMESPACE;
 use crate::cli::model::name_of;
 use crate::cli::wait::{Look, Wait};
@@ -88,18 +89,13 @@ pub(super) struct Settings {
 pub(super) fn operator_of(name: &str, revision: &str, live: Option<&Value>, settings: Settings) -> Object {
     // What is kept of a field, as far as this command has set it.
     let kept = |field: &str| {
-        let is_ours = |entry: &Value| {
-            let set = &entry["fieldsV1"]["f:spec"][field];
-            entry["manager"] == FIELD_MANAGER && entry["operation"] == "Apply" && !set.is_null()
-        };
-        let live = live
-            .filter(|live| live["metadata"]["managedFields"].as_array().into_iter().flatten().any(is_ours));
-        live.and_then(|live| OperatorSpec::parse(live).ok())
+        let owned = fields::of_manager(live?, FIELD_MANAGER)?;
+        owned.get(&["spec", field]).and_then(|_| OperatorSpec::parse(live?).ok())
     };
     let Settings { namespaces, system_namespaces, takes_over } = settings;
-    let namespaces = namespaces.or_else(|| kept("f:namespaces")?.namespaces?.names);
+    let namespaces = namespaces.or_else(|| kept("namespaces")?.namespaces?.names);
     let system_namespaces =
-        system_namespaces.or_else(|| Some(kept("f:systemNamespaces")?.system_namespaces)).unwrap_or_default();
+        system_namespaces.or_else(|| Some(kept("systemNamespaces")?.system_namespaces)).unwrap_or_default();
     let spec = OperatorSpec {
         revision: revision.to_owned(),
         namespaces: namespaces.map(|names| NamespacesSpec { names: Some(names), selector: None }),

@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use crate::cli::show::{Cell, Severity, Table, age};
+use crate::age::age;
+use crate::cli::show::{Cell, Severity, Table};
 
 /// The revisions that an `Operator` has named, the newest first, as a table.
 pub(super) fn table(operator: &Value, no_headers: bool) -> String {

@@ -6,11 +6,12 @@ use serde_json::Value;
 
 use super::history;
 use super::shared::{End, all, connect, find};
+use crate::age::age;
 use crate::cli::command::{self, Shown};
 use crate::cli::connect::ClusterOptions;
 use crate::cli::model::name_of;
 use crate::cli::out;
-use crate::cli::show::{Cell, Severity, Table, age};
+use crate::cli::show::{Cell, Severity, Table};
 use crate::operators::{self, RevisionStatus, Standing, standing};
 
 /// List the packages that are installed in a cluster

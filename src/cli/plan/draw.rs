@@ -5,9 +5,10 @@ use std::collections::HashMap;
 use k8s_openapi::jiff::Timestamp;
 
 use super::target::{Run, text};
-use crate::children::condition;
+use crate::age::age;
 use crate::cli::out::printable;
-use crate::cli::show::{Branch, Cell, Line, Severity, Terminal, age, with_messages};
+use crate::cli::show::{Branch, Cell, Line, Severity, Terminal, with_messages};
+use crate::facts::condition;
 use crate::plan::{Phase, PlanRun, StepPhase, StepState};
 use serde_json::Value;
 

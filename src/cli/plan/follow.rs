@@ -9,13 +9,14 @@ use super::draw::{Changes, sentence, title, tree, waits};
 use super::shared::exit_code;
 use super::target::Run;
 use crate::api::{ApiKind, Class};
-use crate::children::{NOT_LOADED, condition};
+use crate::children::NOT_LOADED;
 use crate::cli::command::BLOCKED;
 use crate::cli::command::Failure;
 use crate::cli::out::{self, printable};
 use crate::cli::session::Session;
 use crate::cli::show::{Screen, Terminal};
 use crate::cli::wait::{Look, Wait};
+use crate::facts::condition;
 use crate::plan::{Of, Phase, plan_run_kind};
 
 /// How often a run is read.

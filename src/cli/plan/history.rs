@@ -6,11 +6,12 @@ use super::draw::{phase, sentence, took};
 use super::shared::Listing;
 use super::status::name;
 use super::target::{Run, Target, text as text_of};
+use crate::age::age;
 use crate::cli::command::Failure;
 use crate::cli::command::list;
 use crate::cli::out;
 use crate::cli::session::Session;
-use crate::cli::show::{Cell, Table, age};
+use crate::cli::show::{Cell, Table};
 
 /// Show runs, the newest first
 ///

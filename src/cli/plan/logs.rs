@@ -8,11 +8,12 @@ use kube::api::LogParams;
 use serde_json::Value;
 
 use super::target::{Target, Which};
-use crate::api::{ApiKind, controller_uid};
+use crate::api::ApiKind;
 use crate::cli::command::Failure;
 use crate::cli::out::{self, printable};
 use crate::cli::session::{Common, Session};
 use crate::cluster::call_error;
+use crate::facts::controller_uid;
 use crate::plan::{AttemptObject, StepState};
 
 /// The most bytes of the log of one container.

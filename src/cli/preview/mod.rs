@@ -27,6 +27,7 @@ use crate::children::names::MANAGER_NAMESPACE;
 use crate::children::package_of_crd_value;
 use crate::cluster::Cluster;
 use crate::diag::did_you_mean;
+use crate::facts::texts;
 use crate::operators::{self, OperatorSpec};
 use crate::package::{self, Package, Resource};
 use crate::preview::{CrdWrite, InstanceReport, Report, Write};
@@ -279,11 +280,10 @@ async fn preview_args(args: &Args, package: &Arc<Package>) -> Result<(Report, bo
 fn resource(package: &Package, word: &str) -> Result<usize, String> {
     let served = |resource: &Resource| {
         let names = &resource.crd["spec"]["names"];
-        let short = names["shortNames"].as_array().into_iter().flatten();
         Served {
             kind: Arc::new(resource.kind.clone()),
             singular: text(&names["singular"]),
-            short_names: short.filter_map(Value::as_str).map(str::to_owned).collect(),
+            short_names: texts(&names["shortNames"]),
             categories: Vec::new(),
             has_status: true,
             is_listable: true,

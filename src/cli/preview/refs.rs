@@ -51,8 +51,15 @@ impl Refs {
             let listed = self.list(cluster, kind, &want.gvk).await;
             match &*listed {
                 Ok(objects) => {
-                    let objects = objects.iter().filter(|raw| fits(want, &raw.metadata));
-                    return known(want, objects);
+                    let fits = |raw: &&Raw| {
+                        let of = &raw.metadata;
+                        want.fits(
+                            of.namespace.as_deref(),
+                            of.name.as_deref().unwrap_or_default(),
+                            of.labels.as_ref(),
+                        )
+                    };
+                    return known(want, objects.iter().filter(fits));
                 }
                 // A user who may not list all objects may be allowed to read the selected ones.
                 Err(error) if error.code == 403 => {}
@@ -102,15 +109,6 @@ async fn read_some(
 fn typed(mut raw: Raw, kind: &ApiKind) -> Raw {
     complete(kind, &mut raw.body);
     raw
-}
-
-fn fits(want: &ResourceSelector, metadata: &ObjectMeta) -> bool {
-    let is_there = want.namespace.is_none() || want.namespace.as_deref() == metadata.namespace.as_deref();
-    is_there
-        && match &want.select {
-            Select::Name(name) => metadata.name.as_deref() == Some(&**name),
-            Select::Labels(selector) => selector.fits(metadata.labels.as_ref()),
-        }
 }
 
 fn known<'a>(want: &ResourceSelector, objects: impl Iterator<Item = &'a Raw>) -> LookupResult {

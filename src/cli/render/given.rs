@@ -9,9 +9,7 @@ use serde_json::Value;
 use super::UID;
 use super::scopes::is_namespaced;
 use crate::api::{Gvk, ObjectRef};
-use crate::children::{
-    Item, LookupResult, Observed, Paths, RawObject, Referred, ResourceSelector, Select, names,
-};
+use crate::children::{Item, LookupResult, Observed, Paths, RawObject, Referred, ResourceSelector, names};
 use crate::diag::{Diagnostic, Source, Span, did_you_mean};
 use crate::manager::raw::Raw;
 use crate::package::{Child, Package, Resource};
@@ -129,12 +127,8 @@ impl Given {
     /// The objects that a ref selects.
     pub(super) fn find(&self, want: &ResourceSelector) -> LookupResult {
         let fits = |object: &&Object| {
-            object.id.gvk == want.gvk
-                && want.namespace.as_deref().is_none_or(|space| object.id.namespace.as_deref() == Some(space))
-                && match &want.select {
-                    Select::Name(name) => object.id.name == *name,
-                    Select::Labels(selector) => selector.fits(object.raw.metadata.labels.as_ref()),
-                }
+            let (id, labels) = (&object.id, object.raw.metadata.labels.as_ref());
+            id.gvk == want.gvk && want.fits(id.namespace.as_deref(), &id.name, labels)
         };
         let referred = |object: &Object| {
             Arc::new(Referred {

@@ -1,12 +1,10 @@
 //! How commands show things: one table, one tree and one model of the terminal for all of them.
 
-mod age;
 mod screen;
 mod table;
 mod terminal;
 mod tree;
 
-pub(super) use age::age;
 pub(super) use screen::Screen;
 pub(super) use table::{Cell, Columns, Line, Severity, Table, with_messages};
 pub(super) use terminal::Terminal;

@@ -2,9 +2,10 @@
 
 use k8s_openapi::jiff::Timestamp;
 
+use crate::age::age;
 use crate::cli::model::{Node, Object, State};
 use crate::cli::out::printable;
-use crate::cli::show::{Branch, Cell, Line, Severity, Terminal, age, with_messages};
+use crate::cli::show::{Branch, Cell, Line, Severity, Terminal, with_messages};
 
 /// The columns of the table; messages are in the last one.
 const HEADER: [&str; 6] = ["NAME", "OBJECT", "READY", "STATUS", "AGE", "MESSAGE"];

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::names;
 use crate::api::{ApiKind, ObjectRef};
+use crate::facts::controller;
 
 /// What may be done with an object that has the name of a child.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -119,8 +120,7 @@ pub fn adoption(
 
 /// Why an object that was handed over is not adopted: it has a controller.
 pub fn controlled(live: &Value) -> Option<String> {
-    let mut owners = live["metadata"]["ownerReferences"].as_array()?.iter();
-    let owner = owners.find(|owner| owner["controller"] == true)?;
+    let owner = controller(live)?;
     let text = |field: &str| owner[field].as_str().unwrap_or_default();
     Some(format!(
         "cannot be adopted: {} {} controls it; delete that owner with --cascade=orphan first",

@@ -4,6 +4,7 @@
 //! applied the labels of a child.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use operetta_kube_model::fields::FieldSet;
 use serde_json::Value;
 
 use super::names;
@@ -62,8 +63,8 @@ fn owners<'a>(meta: &'a ObjectMeta, label: &'a str) -> impl Iterator<Item = &'a 
     meta.managed_fields.iter().flatten().filter_map(move |entry| {
         let is_apply = entry.operation.as_deref() == Some("Apply");
         let is_whole = entry.subresource.as_deref().unwrap_or_default().is_empty();
-        let labels = entry.fields_v1.as_ref()?.0.get("f:metadata")?.get("f:labels")?;
-        let is_owned = is_apply && is_whole && labels.get(format!("f:{label}")).is_some();
+        let set = FieldSet::parse(&entry.fields_v1.as_ref()?.0)?;
+        let is_owned = is_apply && is_whole && set.get(&["metadata", "labels", label]).is_some();
         entry.manager.as_deref().filter(|_| is_owned)
     })
 }

@@ -2,14 +2,14 @@
 
 use serde_json::Value;
 
-use super::fields::FieldSet;
+use super::fields;
 use super::names;
 use crate::api::{Gvk, ObjectRef};
 
 /// Whether our field manager has applied an object. Labels alone may have been copied.
 pub fn is_applied_by_us(object: &Value) -> bool {
     let operator = object["metadata"]["labels"][names::OPERATOR].as_str().unwrap_or_default();
-    FieldSet::of_manager(object, &names::field_manager(operator)).is_some()
+    fields::of_manager(object, &names::field_manager(operator)).is_some()
 }
 
 /// Whether the finalizer of the instance with that uid guards an object. A retained object stays, unless its

@@ -48,9 +48,8 @@ pub use model::{
     Item, ItemId, KindInfo, KindOwner, Listing, LookupResult, Loss, MAX_CHILDREN, MAX_FIELD_BYTES, NEWEST,
     NOT_LOADED, Needs, Noted, Observed, Origin, Origins, OscillationGuard, Ownership, PLAN_REPEATS, Paths,
     Poll, PollRequest, PollResult, RIGHTS_MISSING, RawObject, ReadError, ReconcileState, Referred, Refusal,
-    Removal, Repair, ResourceSelector, Secret, Select, Selector, Severity, Sibling, Snapshot, Status,
-    Summary, Target, TargetChange, Verdict, Wait, Why, WritePolicy, condition, is_covered, kept,
-    owns_extra_fields,
+    Removal, Repair, ResourceSelector, Secret, Select, Severity, Sibling, Snapshot, Status, Summary, Target,
+    TargetChange, Verdict, Wait, Why, WritePolicy, is_covered, kept, owns_extra_fields,
 };
 pub use namespace_scope::NamespaceScope;
 pub use refused::Refused;

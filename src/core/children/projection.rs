@@ -1,6 +1,7 @@
 //! The projected fields of the status: their values, and why one has none that its schema takes. One bad field is left
 //! out; the rest of the status does not depend on it.
 
+use operetta_kube_model::schema::apply_defaults;
 use serde_json::Value;
 
 use super::model::{Context, Projection};
@@ -72,7 +73,7 @@ fn refusal(field: &StatusField, value: &Value) -> Option<String> {
     let schema = field.schema.as_ref().filter(|_| !value.is_null())?;
     let mut stored = value.clone();
     drop_nulls(&mut stored);
-    crd::apply_defaults(schema, &mut stored);
+    apply_defaults(schema, &mut stored);
     let path = format!("status.{}", field.name);
     let found = crd::validate_part(schema, &stored, &path);
     found

@@ -16,12 +16,13 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::model::{
-    Context, FieldProjection, MAX_CHILDREN, Problem, Referred, Refs, ResourceSelector, Select, Selector,
+    Context, FieldProjection, MAX_CHILDREN, Problem, Referred, Refs, ResourceSelector, Select,
 };
 use super::names;
 use crate::api::Gvk;
 use crate::package::{ForEach, NamespaceRef, NamespaceRefs, Ref, RefSource};
 use crate::plan::Phase;
+use crate::selector::Selector;
 use crate::template::{EvalError, Live, Scope, Var};
 use crate::{naming, readiness};
 

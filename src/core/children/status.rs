@@ -384,19 +384,8 @@ mod tests {
         }
     }
 
-    /// What a JSON merge patch does (RFC 7386).
     fn merged(mut target: Value, patch: &Value) -> Value {
-        let Value::Object(patch) = patch else { return patch.clone() };
-        if !target.is_object() {
-            target = json!({});
-        }
-        for (key, value) in patch {
-            let inner = target[key.as_str()].take();
-            target[key.as_str()] = merged(inner, value);
-            if value.is_null() {
-                target.as_object_mut().unwrap().remove(key);
-            }
-        }
+        operetta_kube_model::patch::merge(&mut target, patch);
         target
     }
 

@@ -278,7 +278,7 @@ impl World {
                 }
                 None => {
                     if let Some(patch) = patches::of_instance(&action, &self.instance) {
-                        server::merge(&mut self.instance, &patch);
+                        operetta_kube_model::patch::merge(&mut self.instance, &patch);
                     }
                 }
             },

@@ -1,5 +1,6 @@
 //! What is known of an `Operator`, from which its status follows.
 
+use operetta_kube_model::fields::entries;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -300,10 +301,10 @@ impl Author {
     /// Reads who has named the revision of a live `Operator`.
     pub fn of(operator: &Value) -> Self {
         let meta = &operator["metadata"];
-        let entries = meta["managedFields"].as_array().into_iter().flatten();
-        let field = if operator["spec"]["source"].is_null() { "f:revision" } else { "f:source" };
-        let owners = entries.filter(|entry| !entry["fieldsV1"]["f:spec"][field].is_null());
-        let manager = owners.max_by_key(|entry| entry["time"].as_str()).and_then(|e| e["manager"].as_str());
+        let field = if operator["spec"]["source"].is_null() { "revision" } else { "source" };
+        let owners = entries(operator).filter(|entry| entry.set().get(&["spec", field]).is_some());
+        let last = owners.max_by(|a, b| a.time.cmp(&b.time));
+        let manager = last.as_ref().map(|entry| &*entry.owner.manager);
         let named = meta["annotations"][NAMED_BY].as_str().and_then(|named| named.split_once(' '));
         // An annotation stays when another client names a revision.
         let is_ours = |revision: &str| operator["spec"]["revision"] == revision && manager == Some(INSTALLER);

@@ -336,7 +336,7 @@ fn history_records_author_and_result_of_each_revision() {
 
 #[test]
 fn author_owns_the_revision_field_and_only_commands_name_users() {
-    let entry = |manager: &str, time: &str, field: &str| json!({"manager": manager, "time": time, "fieldsV1": {"f:spec": {field: {}}}});
+    let entry = |manager: &str, time: &str, field: &str| json!({"manager": manager, "operation": "Update", "time": time, "fieldsV1": {"f:spec": {field: {}}}});
     let operator = |entries: serde_json::Value| {
         json!({
             "metadata": {"annotations": {NAMED_BY: "a-2 alice"}, "managedFields": entries},

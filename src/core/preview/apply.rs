@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use operetta_kube_model::fields::FieldSet;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::api::ObjectRef;
-use crate::children::fields::{self, FieldSet};
+use crate::children::fields;
 use crate::children::{Apply, Desired, Observed, Paths, RawObject, is_covered, names};
 use crate::readiness::Readiness;
 
@@ -115,7 +116,7 @@ pub(super) fn make(
     let seen = RawObject { gvk, metadata: &metadata, body: Some(&content), reports: false };
     let mut observed = seen.observe(|_, child| reads(child))?;
     observed.owned =
-        before.and_then(|before| before.owned.clone()).or_else(|| Some(FieldSet::default().interned()));
+        before.and_then(|before| before.owned.clone()).or_else(|| Some(Arc::new(FieldSet::default())));
     if let Some(before) = before {
         observed.foreign = Arc::clone(&before.foreign);
     }

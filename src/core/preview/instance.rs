@@ -1,5 +1,6 @@
 //! An instance as the new CRD shows it.
 
+use operetta_kube_model::schema::{Notation, apply_defaults, prune};
 use serde_json::Value;
 
 use crate::crd::{self, Conversion};
@@ -21,8 +22,8 @@ pub fn adjusted(
     let mut adjusted: Value = converted.unwrap_or_else(|| instance.clone());
     adjusted["apiVersion"] = api_version.into();
     if let Some(schema) = crd::schema_of(crd, version) {
-        crd::prune(schema, &mut adjusted);
-        crd::apply_defaults(schema, &mut adjusted);
+        prune(schema, &mut adjusted, true, Notation::Quoted);
+        apply_defaults(schema, &mut adjusted);
     }
     // The status schema of the package keeps what the manager writes.
     if let Some(status) = instance.get("status") {

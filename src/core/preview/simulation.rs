@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use operetta_kube_model::patch::merge;
 use serde_json::Value;
 
 use super::apply::{completed, make};
@@ -565,24 +566,5 @@ fn restarts_pods(change: &Change, after: &Value) -> bool {
         Write::Recreated => is_workload,
         Write::Updated | Write::Adopted | Write::Repaired => is_workload && !is_manual && in_template(),
         _ => false,
-    }
-}
-
-/// Applies a JSON merge patch.
-fn merge(value: &mut Value, patch: &Value) {
-    let Value::Object(patch) = patch else {
-        value.clone_from(patch);
-        return;
-    };
-    if !value.is_object() {
-        *value = Value::Object(serde_json::Map::new());
-    }
-    let Some(map) = value.as_object_mut() else { return };
-    for (name, patch) in patch {
-        if patch.is_null() {
-            map.remove(name);
-        } else {
-            merge(map.entry(name.clone()).or_insert(Value::Null), patch);
-        }
     }
 }

@@ -6,6 +6,7 @@ use super::demands::placed;
 use super::objects::{Placement, account, role_of_revision};
 use super::part::Part;
 use super::rules::{Place, Right, Rights};
+use crate::facts::texts;
 use crate::package::store::objects::REVISION;
 
 /// The roles and bindings of a package, each with its `kind`.
@@ -74,21 +75,18 @@ fn places(part: Part) -> Vec<Place> {
 fn by_rules(role: &Value, place: &Place) -> Rights {
     let mut rights = Rights::default();
     for rule in role["rules"].as_array().into_iter().flatten() {
-        let words = |field: &str| -> Vec<&str> {
-            rule[field].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
-        };
-        let names = words("resourceNames");
-        let names: Vec<Option<&str>> =
+        let names = texts(&rule["resourceNames"]);
+        let names: Vec<Option<String>> =
             if names.is_empty() { vec![None] } else { names.into_iter().map(Some).collect() };
-        for group in words("apiGroups") {
-            for resource in words("resources") {
-                for verb in words("verbs") {
+        for group in texts(&rule["apiGroups"]) {
+            for resource in texts(&rule["resources"]) {
+                for verb in texts(&rule["verbs"]) {
                     rights.extend(names.iter().map(|name| Right {
                         place: place.clone(),
-                        group: group.to_owned(),
-                        resource: resource.to_owned(),
-                        name: name.map(str::to_owned),
-                        verb: verb.to_owned(),
+                        group: group.clone(),
+                        resource: resource.clone(),
+                        name: name.clone(),
+                        verb: verb.clone(),
                     }));
                 }
             }

@@ -3,11 +3,12 @@
 use std::sync::OnceLock;
 
 use jiff::Timestamp;
+use operetta_kube_model::built_in::unpack;
 use serde_json::{Value, json};
 
 use crate::api::{Api, key, time};
 use crate::request::{Request, User};
-use crate::{meta, schema, stored};
+use crate::{meta, stored};
 
 use super::RBAC;
 use super::rights::aggregated;
@@ -39,7 +40,7 @@ pub(crate) fn seed(api: &mut Api, now: Timestamp) {
 
 /// The recorded objects, with the rules of aggregated roles.
 fn complete() -> Vec<Value> {
-    let mut all: Vec<Value> = serde_json::from_str(&schema::unpack(ROLES)).unwrap_or_default();
+    let mut all: Vec<Value> = serde_json::from_str(&unpack(ROLES)).unwrap_or_default();
     // A role may consist of one that does: view, edit, admin.
     for _ in 0..3 {
         let roles: Vec<Value> = all.iter().filter(|role| role["kind"] == "ClusterRole").cloned().collect();

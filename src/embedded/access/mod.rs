@@ -8,10 +8,11 @@ mod token;
 
 use std::sync::Arc;
 
+use operetta_kube_model::cel::{Authority, Question};
+use operetta_kube_model::field_selector;
 use serde_json::Value;
 
 use crate::api::{Api, Context};
-use crate::cel::{Authority, Question};
 use crate::kinds::Kind;
 use crate::request::{Query, Request, Route, User};
 use crate::status::{Failure, Outcome};
@@ -71,10 +72,9 @@ fn asked<T>(
         return then(&Attributes { verb: &verb, path: Some(path), ..Attributes::default() });
     };
     let name = route.name.as_deref();
-    let selected = query.get("fieldSelector").and_then(|fields| {
-        let mut fields = fields.split(',').filter_map(|field| field.strip_prefix("metadata.name="));
-        fields.next().map(|name| name.trim_start_matches('='))
-    });
+    let terms = field_selector::parse(query.get("fieldSelector").unwrap_or_default()).unwrap_or_default();
+    let selected = terms.iter().find(|term| term.is_equal && term.path == "metadata.name");
+    let selected = selected.map(|term| term.value.as_str());
     let verb = match (method, name) {
         ("GET" | "HEAD", Some(_)) => "get",
         ("GET" | "HEAD", None) if query.flag("watch") => "watch",

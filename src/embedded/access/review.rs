@@ -1,10 +1,12 @@
 //! Questions about rights and users. They are answered and not stored.
 
+use operetta_kube_model::Fault;
 use serde_json::{Map, Value, json};
 
 use crate::api::{Api, Context};
+use crate::facts::texts;
 use crate::request::{Response, User};
-use crate::status::{Failure, Fault, Outcome};
+use crate::status::{Failure, Outcome};
 
 use super::rights::{Rule, aggregate};
 use super::{Attributes, Decision, token};
@@ -50,9 +52,6 @@ fn invalid(fault: Fault) -> Box<Failure> {
 
 /// The user that a review asks about.
 fn subject(spec: &Value) -> Outcome<User> {
-    let texts = |value: &Value| {
-        value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
-    };
     let text = |field: &str| spec[field].as_str().unwrap_or_default().to_owned();
     let user = User {
         name: text("user"),

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
+use crate::facts::texts;
 use crate::request::User;
 use crate::selector::labels_match;
 use crate::store::Store;
@@ -36,10 +37,6 @@ pub(crate) struct Rule {
 
 fn has(set: &[String], item: &str) -> bool {
     set.iter().any(|known| known == item)
-}
-
-fn texts(value: &Value) -> Vec<String> {
-    value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
 impl Rule {

@@ -4,14 +4,16 @@ use std::sync::Arc;
 
 use data_encoding::HEXLOWER;
 use jiff::{SignedDuration, Timestamp};
+use operetta_kube_model::Fault;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::api::{Api, Context, key, time};
+use crate::facts::texts;
 use crate::kinds::{Kind, Names, Source};
 use crate::request::{Response, User};
 use crate::schema::definition;
-use crate::status::{Failure, Fault, Outcome};
+use crate::status::{Failure, Outcome};
 use crate::write;
 
 use super::review::user_info;
@@ -59,10 +61,6 @@ impl Token {
             ..User::account(&self.namespace, &self.name)
         }
     }
-}
-
-fn texts(value: &Value) -> Vec<String> {
-    value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
 /// Gives out a token of a `ServiceAccount`.

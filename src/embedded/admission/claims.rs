@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::{Write, forbidden};
 use crate::api::{Api, Context, key};
 use crate::facts::{items, text};
-use crate::quantity;
+use crate::quantity::Quantity;
 use crate::status::Outcome;
 
 /// New claims and volumes stay until nothing uses them.
@@ -38,7 +38,7 @@ pub(super) fn resize(api: &mut Api, context: &mut Context<'_>, write: &Write<'_>
     }
     let (old, claim) = (write.old(), write.object());
     let size = |claim: &Value| {
-        quantity::nanos(text(&claim["spec"]["resources"]["requests"]["storage"])).unwrap_or_default()
+        Quantity::saturating(text(&claim["spec"]["resources"]["requests"]["storage"])).unwrap_or_default()
     };
     if size(claim) <= size(old) {
         return Ok(());

@@ -139,8 +139,8 @@ type Usage<'a> = (Option<&'a Quantity>, Option<&'a Quantity>);
 fn below((request, limit): Usage<'_>, least: Quantity) -> Option<String> {
     match (request, limit) {
         (None, _) => Some(".  No request is specified".to_owned()),
-        (Some(request), _) if request.nanos < least.nanos => Some(format!(", but request is {request}")),
-        (_, Some(limit)) if limit.nanos < least.nanos => Some(format!(", but limit is {limit}")),
+        (Some(request), _) if *request < least => Some(format!(", but request is {request}")),
+        (_, Some(limit)) if *limit < least => Some(format!(", but limit is {limit}")),
         _ => None,
     }
 }
@@ -149,8 +149,8 @@ fn above((request, limit): Usage<'_>, most: Quantity, has_limits: bool) -> Optio
     match (request, limit) {
         (_, None) if has_limits => Some(".  No limit is specified".to_owned()),
         (None, _) if !has_limits => Some(".  No request is specified".to_owned()),
-        (_, Some(limit)) if limit.nanos > most.nanos => Some(format!(", but limit is {limit}")),
-        (Some(request), _) if request.nanos > most.nanos => Some(format!(", but request is {request}")),
+        (_, Some(limit)) if *limit > most => Some(format!(", but limit is {limit}")),
+        (Some(request), _) if *request > most => Some(format!(", but request is {request}")),
         _ => None,
     }
 }
@@ -162,11 +162,8 @@ fn disproportionate((request, limit): Usage<'_>, most: Quantity) -> Option<Strin
     let Some(limit) = limit.filter(|limit| !limit.is_zero()) else {
         return Some("no limit is specified or limit is 0".to_owned());
     };
-    // Billionths, as `most`.
-    let ratio = limit.nanos.saturating_mul(1_000_000_000) / request.nanos;
-    let millionths = (ratio + 500) / 1000;
-    (ratio > most.nanos)
-        .then(|| format!("provided ratio is {}.{:06}", millionths / 1_000_000, millionths % 1_000_000))
+    let ratio = limit.ratio(*request).unwrap_or_default();
+    (ratio > most.to_float()).then(|| format!("provided ratio is {ratio:.6}"))
 }
 
 #[cfg(test)]
@@ -246,7 +243,7 @@ mod tests {
                 json!({"cpu": "-1e21"}),
                 &[
                     "minimum cpu usage per Container is 100m, but request is -1n",
-                    "cpu max limit to request ratio per Container is 3, but provided ratio is 9223372036854775807000000000.000000",
+                    "cpu max limit to request ratio per Container is 3, but provided ratio is 1000000000000000019884624838656.000000",
                 ],
             ),
         ];

@@ -5,13 +5,14 @@ mod rules;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use operetta_kube_model::Fault;
 use serde_json::Value;
 
 use self::rules::{LATEST, Level, Policy, Violation, violations};
 use super::{Write, forbidden};
 use crate::api::{Api, Context, key};
 use crate::facts::{items, name};
-use crate::status::{Failure, Fault, Outcome};
+use crate::status::{Failure, Outcome};
 use crate::store::Object;
 
 /// What the labels of a namespace begin with.

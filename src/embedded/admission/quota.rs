@@ -15,6 +15,7 @@ use crate::facts::{is_terminal, items, text};
 use crate::pods;
 use crate::quantity::Quantity;
 use crate::request::{Query, Request, Route, User};
+use crate::selector;
 use crate::status::Outcome;
 use crate::store::Parsed;
 
@@ -122,16 +123,15 @@ pub(super) fn validate(api: &mut Api, context: &mut Context<'_>, write: &Write<'
         if write.operation == "UPDATE" && in_scopes(quota, resource, write.old()) {
             for (name, before) in usage(resource, write.old(), now) {
                 if let Some(amount) = delta.get_mut(&name) {
-                    amount.nanos -= before.nanos;
+                    *amount += -before;
                 }
             }
         }
-        delta.retain(|name, amount| amount.nanos > 0 && hard.contains_key(name));
+        delta.retain(|name, amount| *amount > Quantity::default() && hard.contains_key(name));
         let mut sum = used.clone();
         add(&mut sum, &delta);
-        let is_more = |name: &&String| {
-            hard.get(*name).zip(sum.get(*name)).is_some_and(|(most, sum)| sum.nanos > most.nanos)
-        };
+        let is_more =
+            |name: &&String| hard.get(*name).zip(sum.get(*name)).is_some_and(|(most, sum)| sum > most);
         let exceeded: Vec<&String> = delta.keys().filter(is_more).collect();
         // What a controller says about a claim is charged in any case.
         if !exceeded.is_empty() && context.subresource() != "status" {
@@ -284,10 +284,9 @@ fn usage(resource: &str, object: &Value, now: Timestamp) -> Amounts {
             let wanted = amounts(&spec["resources"]["requests"]).remove("storage");
             let allocated = amounts(&object["status"]["allocatedResources"]).remove("storage");
             if let Some(wanted) = wanted {
-                let larger = allocated.filter(|allocated| allocated.nanos > wanted.nanos);
-                let mut amount = larger.unwrap_or(wanted);
+                let larger = allocated.filter(|allocated| *allocated > wanted);
                 // Bytes are whole.
-                amount.nanos = (amount.nanos + 999_999_999) / 1_000_000_000 * 1_000_000_000;
+                let amount = larger.unwrap_or(wanted).rounded_up();
                 found.insert("requests.storage".to_owned(), amount);
             }
             for (name, amount) in found {
@@ -340,15 +339,7 @@ fn in_scopes(quota: &Value, resource: &str, object: &Value) -> bool {
 
 /// Whether one of the names fulfils a selector; those that are empty are no names.
 fn has(names: &[&str], operator: &str, values: &[Value]) -> bool {
-    let fits = |name: Option<&str>| {
-        let among = name.is_some_and(|name| values.iter().any(|value| value == name));
-        match operator {
-            "In" => among,
-            "NotIn" => !among,
-            "Exists" => name.is_some(),
-            _ => name.is_none(),
-        }
-    };
+    let fits = |name: Option<&str>| selector::fits(operator, values, name);
     let mut names = names.iter().copied().filter(|name| !name.is_empty()).peekable();
     if names.peek().is_none() { fits(None) } else { names.any(|name| fits(Some(name))) }
 }

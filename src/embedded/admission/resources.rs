@@ -13,7 +13,7 @@ pub(super) type Amounts = BTreeMap<String, Quantity>;
 /// The quantities of a map such as `requests`.
 pub(super) fn amounts(map: &Value) -> Amounts {
     let entries = map.as_object().into_iter().flatten();
-    entries.filter_map(|(name, value)| Some((name.clone(), Quantity::parse(value.as_str()?)?))).collect()
+    entries.filter_map(|(name, value)| Some((name.clone(), Quantity::saturating(value.as_str()?)?))).collect()
 }
 
 pub(super) fn add(all: &mut Amounts, more: &Amounts) {
@@ -26,9 +26,7 @@ pub(super) fn add(all: &mut Amounts, more: &Amounts) {
 fn raise(all: &mut Amounts, least: &Amounts) {
     for (name, amount) in least {
         let known = all.entry(name.clone()).or_insert(*amount);
-        if amount.nanos > known.nanos {
-            *known = *amount;
-        }
+        *known = (*amount).max(*known);
     }
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::{Write, forbidden, is_pod};
 use crate::api::{Api, Context, key};
 use crate::facts::{items, text};
-use crate::quantity;
+use crate::quantity::Quantity;
 use crate::status::Outcome;
 use crate::store::Parsed;
 
@@ -79,9 +79,9 @@ fn is_empty(overhead: &Value) -> bool {
 
 /// Whether two lists of resources have the same quantities.
 fn is_same(one: &Value, other: &Value) -> bool {
-    let all = |list: &Value| -> Vec<(String, Option<i128>)> {
+    let all = |list: &Value| -> Vec<(String, Option<Quantity>)> {
         let resources = list.as_object().into_iter().flatten();
-        resources.map(|(name, value)| (name.clone(), quantity::nanos(text(value)))).collect()
+        resources.map(|(name, value)| (name.clone(), Quantity::saturating(text(value)))).collect()
     };
     all(one) == all(other)
 }

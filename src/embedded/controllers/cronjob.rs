@@ -7,9 +7,11 @@ use serde_json::{Value, json};
 
 use super::client::{self, CRON_JOBS, JOBS, MANAGER, below, get};
 use super::job::is_finished;
-use super::parts::{is_controlled_by, owner, parse_time, seconds_after};
+use super::parts::{owner, parse_time, seconds_after};
 use crate::api::Api;
-use crate::facts::{has_condition, is_deleting, items, key_of, name, namespace, number, text, uid};
+use crate::facts::{
+    controller_uid, has_condition, is_deleting, items, key_of, name, namespace, number, text, uid,
+};
 
 /// How many missed times are looked at one by one.
 const MISSED: usize = 100_000;
@@ -103,7 +105,7 @@ fn start(
         // Two times of one minute have one name.
         let is_listed = |job: &Value| active.iter().any(|known| known["uid"] == uid(job));
         let known = get(api, &JOBS, &key);
-        let known = known.filter(|known| is_controlled_by(known, uid(cron)) && !is_listed(known));
+        let known = known.filter(|known| controller_uid(known) == Some(uid(cron)) && !is_listed(known));
         let Some(known) = known else { return next };
         job = known;
     }

@@ -9,7 +9,7 @@ use super::client::{self, BUDGETS, MANAGER, REPLICA_SETS, Resource, STATEFUL_SET
 use super::ownership::selected;
 use super::parts::{parse_time, scaled, seconds_after};
 use crate::api::{Api, key};
-use crate::facts::{is_deleting, is_ready, is_terminal, items, name, namespace, number, text};
+use crate::facts::{controller, is_deleting, is_ready, is_terminal, items, name, namespace, number, text};
 use crate::subresources::budget_condition;
 
 /// Seconds after which a pod that was to be evicted and still is there counts again.
@@ -69,9 +69,7 @@ fn expected(api: &Api, budget: &Value, pods: &[Value]) -> (i64, i64) {
 fn scale(api: &Api, pods: &[Value]) -> i64 {
     let mut owners: BTreeMap<&str, i64> = BTreeMap::new();
     for pod in pods {
-        let owner =
-            items(&pod["metadata"]["ownerReferences"]).iter().find(|owner| owner["controller"] == true);
-        let Some(owner) = owner else { continue };
+        let Some(owner) = controller(pod) else { continue };
         let of = |resource: &Resource| {
             let workload = get(api, resource, &key(namespace(pod), text(&owner["name"])))?;
             Some(number(&workload["spec"]["replicas"]))

@@ -4,9 +4,9 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::client::{self, MANAGER, PODS, Resource, get};
-use super::parts::{is_controlled_by, owner};
+use super::parts::owner;
 use crate::api::Api;
-use crate::facts::{is_deleting, name, namespace, uid};
+use crate::facts::{controller_uid, is_deleting, name, namespace, uid};
 use crate::selector::labels_match;
 
 /// The objects of a resource that a workload owns, by name.
@@ -20,7 +20,7 @@ pub(super) fn claim(
     let selects = |object: &Value| labels_match(selector, &object["metadata"]["labels"]);
     let mut claimed = Vec::new();
     for mut object in client::below(api, resource, uid(workload)) {
-        if !is_controlled_by(&object, uid(workload)) {
+        if controller_uid(&object) != Some(uid(workload)) {
             continue;
         }
         if selects(&object) || is_deleting(&object) {

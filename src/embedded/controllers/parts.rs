@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 
 use super::client::Resource;
 use crate::api::time;
-use crate::facts::{condition, is_deleting, is_terminal, items, name, number, text, uid};
+use crate::facts::{condition, is_deleting, is_terminal, name, number, text, uid};
 
 /// A time later than another.
 pub(super) fn after(time: Timestamp, span: SignedDuration) -> Timestamp {
@@ -52,12 +52,6 @@ pub(super) fn earlier(a: Option<Timestamp>, b: Option<Timestamp>) -> Option<Time
 pub(super) fn owner(resource: &Resource, object: &Value) -> Value {
     json!({"apiVersion": resource.version, "kind": resource.kind, "name": name(object), "uid": uid(object),
         "controller": true, "blockOwnerDeletion": true})
-}
-
-/// Whether the object with a uid controls another one.
-pub(super) fn is_controlled_by(object: &Value, uid: &str) -> bool {
-    let owners = items(&object["metadata"]["ownerReferences"]);
-    owners.iter().any(|owner| owner["controller"] == true && owner["uid"] == uid)
 }
 
 /// A pod from the template of a workload, with a generated name.

@@ -4,9 +4,9 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::client::{self, DEPLOYMENTS, MANAGER, REPLICA_SETS};
-use super::parts::{self, is_controlled_by, put_all, put_condition, scaled};
+use super::parts::{self, put_all, put_condition, scaled};
 use crate::api::{Api, time};
-use crate::facts::{condition, is_deleting, key_of, name, number, text, uid};
+use crate::facts::{LAST_APPLIED, condition, controller_uid, is_deleting, key_of, name, number, text, uid};
 
 const HASH: &str = "pod-template-hash";
 const REVISION: &str = "deployment.kubernetes.io/revision";
@@ -15,14 +15,7 @@ const DESIRED: &str = "deployment.kubernetes.io/desired-replicas";
 const MAX: &str = "deployment.kubernetes.io/max-replicas";
 
 /// Annotations of a Deployment that its ReplicaSets do not get.
-const OWN: [&str; 6] = [
-    REVISION,
-    HISTORY,
-    DESIRED,
-    MAX,
-    "kubectl.kubernetes.io/last-applied-configuration",
-    "deprecated.deployment.rollback.to",
-];
+const OWN: [&str; 6] = [REVISION, HISTORY, DESIRED, MAX, LAST_APPLIED, "deprecated.deployment.rollback.to"];
 
 /// A Deployment with its ReplicaSets.
 #[derive(Debug)]
@@ -182,7 +175,7 @@ impl Rollout {
         let mut created = set.clone();
         if let Err(why) = client::create(api, MANAGER, &REPLICA_SETS, &mut created, self.now) {
             let known = client::get(api, &REPLICA_SETS, &key_of(&set));
-            if known.is_some_and(|known| !is_controlled_by(&known, uid(&self.deployment))) {
+            if known.is_some_and(|known| controller_uid(&known) != Some(uid(&self.deployment))) {
                 let count = number(&self.deployment["status"]["collisionCount"]) + 1;
                 self.deployment["status"]["collisionCount"] = count.into();
             } else if self.has_deadline() && !why.contains("because it is being terminated") {

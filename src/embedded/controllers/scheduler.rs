@@ -10,6 +10,7 @@ use super::node;
 use super::parts::{owner, put_condition};
 use crate::api::{Api, key};
 use crate::facts::{claims, has_condition, is_deleting, items, name, namespace, text};
+use crate::selector::meets;
 use crate::subresources::assign as bind;
 
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
@@ -88,8 +89,8 @@ pub(super) fn why_not(pod: &Value, node: &Value) -> Option<String> {
             let of = |list: &str| items(&term[list]).to_vec();
             let (expressions, fields) = (of("matchExpressions"), of("matchFields"));
             !(expressions.is_empty() && fields.is_empty())
-                && expressions.iter().all(|one| matches(one, labels[text(&one["key"])].as_str()))
-                && fields.iter().all(|one| matches(one, Some(name(node))))
+                && expressions.iter().all(|one| meets(one, labels[text(&one["key"])].as_str()))
+                && fields.iter().all(|one| meets(one, Some(name(node))))
         });
     if !selects || !fits {
         return Some("node(s) didn't match Pod's node affinity/selector".to_owned());
@@ -107,22 +108,6 @@ pub(super) fn why_not(pod: &Value, node: &Value) -> Option<String> {
     }
     let is_known = !items(&node["status"]["conditions"]).is_empty();
     (is_known && !has_condition(node, "Ready")).then(|| "node(s) were not ready".to_owned())
-}
-
-fn matches(requirement: &Value, value: Option<&str>) -> bool {
-    let values = items(&requirement["values"]);
-    let among = value.is_some_and(|value| values.iter().any(|known| known == value));
-    let number = |text: Option<&str>| text.and_then(|text| text.parse::<i64>().ok());
-    let (value_number, limit) = (number(value), number(values.first().and_then(Value::as_str)));
-    match text(&requirement["operator"]) {
-        "In" => among,
-        "NotIn" => !among,
-        "Exists" => value.is_some(),
-        "DoesNotExist" => value.is_none(),
-        "Gt" => value_number.zip(limit).is_some_and(|(value, limit)| value > limit),
-        "Lt" => value_number.zip(limit).is_some_and(|(value, limit)| value < limit),
-        _ => false,
-    }
 }
 
 fn tolerates(toleration: &Value, taint: &Value) -> bool {

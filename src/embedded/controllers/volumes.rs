@@ -7,7 +7,7 @@ use super::client::{self, CLAIMS, CLASSES, MANAGER, PODS, VOLUMES, get};
 use super::parts::without_zeros;
 use crate::api::{Api, key, time};
 use crate::facts::{is_deleting, is_terminal, items, name, namespace, text, uid, volume_of};
-use crate::quantity;
+use crate::quantity::Quantity;
 
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 
@@ -48,8 +48,8 @@ fn release(api: &mut Api, resource: &client::Resource, object: &mut Value, final
     }
 }
 
-fn size(value: &Value) -> i128 {
-    value.as_str().and_then(quantity::nanos).unwrap_or(0)
+fn size(value: &Value) -> Quantity {
+    Quantity::saturating(text(value)).unwrap_or_default()
 }
 
 /// The smallest volume that nobody has and that a claim can have.

@@ -1,27 +1,25 @@
 //! Kinds of CRDs: their schemas, and their names while they are established and deleted.
 
 mod names;
-mod rules;
-mod validate;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use operetta_kube_model::Fault;
+use operetta_kube_model::crd::{At, Findings, Rules, compile_rules};
+use operetta_kube_model::schema::{self, Notation, Path};
 use serde_json::{Map, Value, json};
 
 use crate::api::Api;
-use crate::decode::{self, Path};
+use crate::decode;
 use crate::discovery::priority;
 use crate::facts::{items, text};
 use crate::kinds::{Kind, Names, Source};
 use crate::schema::{Arena, Id, Typed, definition};
-use crate::status::Fault;
 use crate::store::Object;
 use crate::versions::Hook;
 
-use rules::Rules;
-
-pub(crate) use names::{begin_delete, check, default_names, prepare, tick};
+pub(crate) use names::{begin_delete, check, prepare, tick};
 
 /// The number of schemas that stay compiled.
 const SCHEMAS: usize = 64;
@@ -48,7 +46,7 @@ impl Schema {
             return schema.clone();
         }
         let (arena, id) = Arena::custom(json);
-        let (rules, faults) = rules::compile(json, "");
+        let (rules, faults) = compile_rules(json, "", Notation::Keyed);
         let schema = Self { json: json.clone(), arena, id, rules, is_valid: faults.is_empty() };
         let schema = Arc::new(schema);
         let mut known = known();
@@ -102,8 +100,8 @@ impl Custom {
 
     /// Prunes and completes an object that was stored by another version or schema.
     pub(crate) fn settle(&self, value: &mut Value) {
-        operetta_package::crd::prune(&self.schema.json, value);
-        operetta_package::crd::apply_defaults(&self.schema.json, value);
+        schema::prune(&self.schema.json, value, true, Notation::Dotted);
+        schema::apply_defaults(&self.schema.json, value);
     }
 }
 
@@ -135,54 +133,24 @@ pub(crate) fn read_into(custom: &Custom, value: &mut Value) -> Result<Vec<String
     {
         unknown.extend(decode::decode(typed, meta)?.into_iter().map(|path| format!("metadata.{path}")));
     }
-    lost(&custom.schema.json, value, true, &Path::ROOT, &mut unknown);
-    custom.settle(value);
+    let schema = &custom.schema.json;
+    let dropped = schema::prune(schema, value, true, Notation::Dotted);
+    unknown.extend(dropped.into_iter().map(|field| field.path));
+    schema::apply_defaults(schema, value);
     Ok(unknown)
-}
-
-/// The fields that pruning drops.
-fn lost(schema: &Value, value: &Value, is_root: bool, path: &Path<'_>, found: &mut Vec<String>) {
-    match value {
-        Value::Object(map) => {
-            let is_whole = is_root || schema["x-kubernetes-embedded-resource"] == true;
-            let open = schema["x-kubernetes-preserve-unknown-fields"] == true
-                || schema["additionalProperties"] == true;
-            for (name, value) in map {
-                if is_whole && ["apiVersion", "kind", "metadata"].contains(&name.as_str()) {
-                    continue;
-                }
-                let below = schema["properties"].get(name);
-                let below = below.or_else(|| Some(&schema["additionalProperties"]).filter(|s| s.is_object()));
-                let path = path.field(name);
-                match below {
-                    Some(below) => lost(below, value, false, &path, found),
-                    None if open => {}
-                    None => found.push(path.exact()),
-                }
-            }
-        }
-        Value::Array(items) => {
-            for (at, item) in items.iter().enumerate().filter(|_| schema["items"].is_object()) {
-                lost(&schema["items"], item, false, &path.index(at), found);
-            }
-        }
-        _ => {}
-    }
 }
 
 /// What is wrong with a custom resource by its schema. `live` is its state before.
 fn structural(custom: &Custom, subresource: &str, live: Option<&Value>, object: &Value) -> Vec<Fault> {
+    let mut part = (&custom.schema.json, Some(object), live, "");
     if subresource == "status" {
         let schema = &custom.schema.json["properties"]["status"];
-        return match object.get("status").filter(|_| schema.is_object()) {
-            Some(status) => {
-                let old = live.and_then(|live| live.get("status"));
-                validate::check(schema, status, old, false, "status")
-            }
-            None => Vec::new(),
-        };
+        let status = object.get("status").filter(|_| schema.is_object());
+        part = (schema, status, live.and_then(|live| live.get("status")), "status");
     }
-    validate::check(&custom.schema.json, object, live, true, "")
+    let (schema, Some(value), old, path) = part else { return Vec::new() };
+    let broken = schema::validate(schema, value, old, Notation::Dotted);
+    broken.iter().flat_map(|violation| violation.faults(path)).collect()
 }
 
 /// What is wrong with a custom resource. Rules that were broken before an update only make warnings.
@@ -200,12 +168,9 @@ pub(crate) fn validate(
         faults.push(Fault::invalid("<nil>", Value::Null, why));
         return faults;
     }
-    let mut found = rules::Findings::default();
-    rules.evaluate(
-        rules::At { schema: &custom.schema.json, value: object, old: live, is_root: true },
-        "",
-        &mut found,
-    );
+    let mut found = Findings::default();
+    let whole = At { schema: &custom.schema.json, value: object, old: live, is_root: true };
+    rules.evaluate(whole, &Path::ROOT, &mut found);
     faults.extend(found.faults);
     warnings.extend(found.warnings.iter().map(Fault::message));
     faults
@@ -217,7 +182,7 @@ pub(crate) fn nulls(custom: &Custom, subresource: &str, object: &Value) -> Vec<F
         return Vec::new();
     }
     let mut object = object.clone();
-    fill_nulls(&custom.schema.json, &mut object);
+    schema::fill_defaults(&custom.schema.json, &mut object);
     let faults = structural(custom, subresource, None, &object);
     if faults.iter().any(Fault::is_about_null) { faults } else { Vec::new() }
 }
@@ -227,24 +192,6 @@ fn has_null(value: &Value) -> bool {
         Value::Object(map) => map.values().any(has_null),
         Value::Array(items) => items.iter().any(has_null),
         other => other.is_null(),
-    }
-}
-
-/// Replaces nulls by their defaults.
-fn fill_nulls(schema: &Value, value: &mut Value) {
-    match value {
-        Value::Object(map) => {
-            for (name, value) in map.iter_mut() {
-                let below = schema["properties"].get(name);
-                let Some(below) = below.or_else(|| schema.get("additionalProperties")) else { continue };
-                if value.is_null() && !below["default"].is_null() && below["nullable"] != true {
-                    *value = below["default"].clone();
-                }
-                fill_nulls(below, value);
-            }
-        }
-        Value::Array(items) => items.iter_mut().for_each(|item| fill_nulls(&schema["items"], item)),
-        _ => {}
     }
 }
 

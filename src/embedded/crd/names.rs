@@ -1,30 +1,20 @@
 //! The names of CRDs: which are accepted, and the conditions that say so.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use serde_json::{Map, Value, json};
+use operetta_kube_model::Fault;
+use operetta_kube_model::crd::{compile_rules, unique_names};
+use operetta_kube_model::schema::Notation;
+use serde_json::{Value, json};
 
 use super::{CRDS, Schema, status_manager};
 use crate::api::Api;
-use crate::status::Fault;
 use crate::store::Parsed;
 use crate::{deletion, meta, stored};
 
 /// Instances of a CRD are deleted before it is.
 const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
-
-/// The names that a CRD leaves to the server.
-pub(crate) fn default_names(spec: &mut Map<String, Value>) {
-    let Some(names) = spec.get_mut("names").filter(|names| names.is_object()) else { return };
-    let kind = names["kind"].as_str().unwrap_or_default().to_owned();
-    let is_empty = |value: &Value| value.as_str().unwrap_or_default().is_empty();
-    if names.get("singular").is_none_or(is_empty) {
-        names["singular"] = kind.to_lowercase().into();
-    }
-    if names.get("listKind").is_none_or(is_empty) && !kind.is_empty() {
-        names["listKind"] = format!("{kind}List").into();
-    }
-}
 
 /// Changes a new CRD before it is checked.
 pub(crate) fn prepare(object: &mut Value) {
@@ -59,7 +49,8 @@ pub(crate) fn check(object: &Value) -> Vec<Fault> {
             faults.push(Fault::required(format!("{path}.type"), "must not be empty at the root"));
         } else if !Schema::of(schema).is_valid {
             let path = if versions.len() == 1 { "spec.validation.openAPIV3Schema" } else { &*path };
-            faults.extend(super::rules::compile(schema, path).1);
+            let (_, refused) = compile_rules(schema, path, Notation::Keyed);
+            faults.extend(refused.into_iter().map(|refusal| refusal.fault));
         }
     }
     if versions.iter().filter(|version| version["storage"] == true).count() != 1 {
@@ -102,24 +93,30 @@ fn accept(api: &mut Api, key: &str, parsed: &Parsed, all: &[(Arc<str>, Arc<Parse
     if crd["status"]["acceptedNames"] == *names {
         return false;
     }
-    let others: Vec<&Value> = all
-        .iter()
-        .filter(|(known, other)| **known != *key && other.value["spec"]["group"] == crd["spec"]["group"])
-        .map(|(_, other)| &other.value["status"]["acceptedNames"])
-        .collect();
+    let mut used = [BTreeSet::new(), BTreeSet::new()];
+    for (known, other) in all {
+        if **known != *key && other.value["spec"]["group"] == crd["spec"]["group"] {
+            let names = unique_names(&other.value["status"]["acceptedNames"]);
+            for (used, names) in used.iter_mut().zip(names) {
+                used.extend(names);
+            }
+        }
+    }
     let mut accepted = names.as_object().cloned().unwrap_or_default();
     let mut conflict = None;
-    // The last conflict is the one that is reported. A short name counts as a singular or plural one.
+    // The last conflict is the one that is reported.
     let fields = [
-        ("plural", "PluralConflict"),
-        ("singular", "SingularConflict"),
-        ("kind", "KindConflict"),
-        ("listKind", "ListKindConflict"),
+        ("plural", "PluralConflict", 0),
+        ("singular", "SingularConflict", 0),
+        ("shortNames", "ShortNamesConflict", 0),
+        ("kind", "KindConflict", 1),
+        ("listKind", "ListKindConflict", 1),
     ];
-    for (field, reason) in fields {
-        let wanted = &names[field];
-        if !wanted.is_null() && others.iter().any(|other| other[field] == *wanted) {
-            conflict = Some((reason, wanted.clone()));
+    for (field, reason, of) in fields {
+        let wanted = names[field].as_array().map_or(std::slice::from_ref(&names[field]), Vec::as_slice);
+        let is_used = |name: &&Value| name.as_str().is_some_and(|name| used[of].contains(name));
+        if let Some(name) = wanted.iter().find(is_used) {
+            conflict = Some((reason, name.clone()));
             match field {
                 "plural" | "kind" => accepted.insert(field.to_owned(), "".into()),
                 _ => accepted.remove(field),

@@ -2,28 +2,29 @@
 
 use std::collections::BTreeMap;
 
+use operetta_kube_model::fields::{FieldSet, Key, same};
 use serde_json::{Map, Value};
 
-use super::set::{Node, field, item};
+use super::typed::item;
 use crate::schema::{Shape, Typed};
 
 /// What one value has that the other lacks, and where they differ.
 #[derive(Debug, Default)]
 pub(super) struct Difference {
-    pub(super) removed: Node,
-    pub(super) modified: Node,
-    pub(super) added: Node,
+    pub(super) removed: FieldSet,
+    pub(super) modified: FieldSet,
+    pub(super) added: FieldSet,
 }
 
 impl Difference {
-    fn put(&mut self, key: &str, below: Self) {
-        for (to, node) in [
+    fn put(&mut self, key: &Key, below: Self) {
+        for (to, set) in [
             (&mut self.removed, below.removed),
             (&mut self.modified, below.modified),
             (&mut self.added, below.added),
         ] {
-            if !node.is_empty() {
-                to.below.0.insert(key.into(), node);
+            if !set.is_empty() {
+                to.insert(key.clone(), set);
             }
         }
     }
@@ -31,7 +32,10 @@ impl Difference {
 
 /// Compares two values.
 pub(super) fn compare(typed: Typed<'_>, left: &Value, right: &Value) -> Difference {
-    walk(Some(typed), Some(left), Some(right))
+    let mut found = walk(Some(typed), Some(left), Some(right));
+    // The object itself has no owner.
+    found.modified.member = false;
+    found
 }
 
 fn walk(typed: Option<Typed<'_>>, left: Option<&Value>, right: Option<&Value>) -> Difference {
@@ -73,7 +77,7 @@ fn inside(shape: &Shape<'_>, left: Option<&Value>, right: Option<&Value>, found:
                 if left == right {
                     return;
                 }
-                found.put(&field(name), walk(map.field(name), left, right));
+                found.put(&Key::field(name), walk(map.field(name), left, right));
             };
             for (name, value) in a.into_iter().flatten() {
                 one(name, Some(value), b.and_then(|b| b.get(name)));
@@ -90,10 +94,10 @@ fn inside(shape: &Shape<'_>, left: Option<&Value>, right: Option<&Value>, found:
             if list.is_atomic() || a.is_none() && b.is_none() {
                 return true;
             }
-            let mut all: BTreeMap<Box<str>, [Vec<&Value>; 2]> = BTreeMap::new();
+            let mut all: BTreeMap<Key, [Vec<&Value>; 2]> = BTreeMap::new();
             for (side, items) in [a, b].into_iter().enumerate() {
                 for value in items.into_iter().flatten() {
-                    if let Ok(key) = item(shape, value) {
+                    if let Ok(key) = item(*list, value) {
                         all.entry(key).or_default()[side].push(value);
                     }
                 }
@@ -106,36 +110,24 @@ fn inside(shape: &Shape<'_>, left: Option<&Value>, right: Option<&Value>, found:
                     }
                     ([_, _, ..], [_, _, ..]) => {
                         if left != right {
-                            found.modified.below.0.entry(key).or_default().member = true;
+                            found.modified.insert(key, FieldSet::leaf());
                         }
                     }
                     ([_, _, ..], _) => {
                         if let Some(first) = right.first() {
                             found.put(&key, walk(list.items(), None, Some(first)));
                         }
-                        found.removed.below.0.entry(key).or_default().member = true;
+                        found.removed.insert(key, FieldSet::leaf());
                     }
                     _ => {
                         if let Some(first) = left.first() {
                             found.put(&key, walk(list.items(), Some(first), None));
                         }
-                        found.added.below.0.entry(key).or_default().member = true;
+                        found.added.insert(key, FieldSet::leaf());
                     }
                 }
             }
             false
         }
-    }
-}
-
-/// Equal values; 1 and 1.0 are the same.
-pub(crate) fn same(a: &Value, b: &Value) -> bool {
-    match (a, b) {
-        (Value::Number(x), Value::Number(y)) => x == y || x.as_f64() == y.as_f64(),
-        (Value::Array(x), Value::Array(y)) => x.len() == y.len() && x.iter().zip(y).all(|(a, b)| same(a, b)),
-        (Value::Object(x), Value::Object(y)) => {
-            x.len() == y.len() && x.iter().all(|(name, a)| y.get(name).is_some_and(|b| same(a, b)))
-        }
-        _ => a == b,
     }
 }

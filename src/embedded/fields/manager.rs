@@ -1,20 +1,15 @@
 //! `managedFields`: how writes change who owns which fields.
 
 use std::fmt::Write as _;
-use std::sync::{Arc, LazyLock, OnceLock};
+use std::sync::{Arc, LazyLock};
 
+use operetta_kube_model::fields::{self, Entry, FieldSet, MANAGED, Owner, UNOWNED, same};
 use serde_json::Value;
 
-use super::compare::same;
 use super::merge::merge;
 use super::remove::remove;
 use super::rules::{Changes, Conflicts, Refused, Rules};
-use super::set::{Set, quote};
-use super::typed::field_set;
-use crate::schema::Typed;
-
-/// The field of the metadata.
-pub(crate) const MANAGED: &str = "managedFields";
+use super::typed::{add_named, field_set, reconcile};
 
 /// The most entries of updates that are kept apart.
 const MAX_UPDATERS: usize = 10;
@@ -25,89 +20,16 @@ const SCALE: &str = "autoscaling/v1";
 /// The entry for fields that existed before the first apply.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
-/// Who writes: the identity of an entry.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Owner {
-    pub(crate) manager: String,
-    pub(crate) is_apply: bool,
-    pub(crate) version: String,
-    pub(crate) subresource: String,
-}
-
-impl Owner {
-    /// Whether an entry is this owner's. The version does not matter for applies.
-    fn is(&self, other: &Self) -> bool {
-        self.manager == other.manager
-            && self.is_apply == other.is_apply
-            && self.subresource == other.subresource
-            && (self.is_apply || self.version == other.version)
+/// A writer as messages about conflicts name it.
+fn described(owner: &Owner) -> String {
+    let mut text = format!("{:?}", owner.manager);
+    if !owner.subresource.is_empty() {
+        let _ = write!(text, " with subresource {:?}", owner.subresource);
     }
-
-    /// As messages about conflicts name it.
-    fn describe(&self) -> String {
-        let mut text = format!("{:?}", self.manager);
-        if !self.subresource.is_empty() {
-            let _ = write!(text, " with subresource {:?}", self.subresource);
-        }
-        text
+    if !owner.is_apply {
+        let _ = write!(text, " using {}", owner.version);
     }
-}
-
-/// The fields of an entry with their text, which most writes do not change.
-#[derive(Debug, Default)]
-struct Fields {
-    set: Set,
-    text: OnceLock<String>,
-}
-
-impl PartialEq for Fields {
-    fn eq(&self, other: &Self) -> bool {
-        self.set == other.set
-    }
-}
-
-impl Eq for Fields {}
-
-impl From<Set> for Arc<Fields> {
-    fn from(set: Set) -> Self {
-        Self::new(Fields { set, text: OnceLock::new() })
-    }
-}
-
-impl Fields {
-    fn text(&self) -> &str {
-        self.text.get_or_init(|| {
-            let mut text = String::new();
-            self.set.write(false, &mut text);
-            text
-        })
-    }
-}
-
-#[derive(Debug, Clone, PartialEq)]
-struct Entry {
-    owner: Arc<Owner>,
-    time: Option<String>,
-    fields: Arc<Fields>,
-}
-
-impl Entry {
-    fn set(&self) -> &Set {
-        &self.fields.set
-    }
-
-    /// By what entries are sorted.
-    fn order(&self) -> (bool, Option<&str>, &str, &str, &str) {
-        let Owner { manager, is_apply, version, subresource } = &*self.owner;
-        (!is_apply, self.time.as_deref(), manager, version, subresource)
-    }
-
-    /// Removes fields.
-    fn subtract(&mut self, gone: &Set) {
-        if self.set().intersects(gone) {
-            self.fields = self.set().difference(gone).into();
-        }
-    }
+    text
 }
 
 /// All entries of an object.
@@ -133,78 +55,25 @@ impl Managed {
     /// Writes `metadata.managedFields` of an object, if there are managers.
     pub(crate) fn put(&self, object: &mut Value) {
         if !self.is_empty() {
-            object["metadata"][MANAGED] = self.to_json();
+            let mut sorted = self.clone();
+            sorted.sort();
+            object["metadata"][MANAGED] = fields::to_value(&sorted.0);
         }
     }
 
     /// Reads `metadata.managedFields`; `None` if it is invalid.
     pub(crate) fn parse(value: &Value) -> Option<Self> {
-        let mut entries = Vec::new();
-        for entry in value.as_array().map(Vec::as_slice).unwrap_or_default() {
-            let text = |key: &str| entry[key].as_str().unwrap_or_default().to_owned();
-            let is_apply = match entry["operation"].as_str() {
-                Some("Apply") => true,
-                Some("Update") => false,
-                _ => return None,
-            };
-            if entry["fieldsType"] != "FieldsV1" && !entry["fieldsType"].is_null() {
-                return None;
-            }
-            let owner = Owner {
-                manager: text("manager"),
-                is_apply,
-                version: text("apiVersion"),
-                subresource: text("subresource"),
-            };
-            let set =
-                if entry["fieldsV1"].is_null() { Set::default() } else { Set::parse(&entry["fieldsV1"])? };
-            let time = entry["time"].as_str().map(str::to_owned);
-            entries.push(Entry { owner: owner.into(), time, fields: set.into() });
-        }
-        Some(Self(entries))
+        fields::read(value).map(Self)
     }
 
     /// Sorts the entries as the server stores them.
     pub(crate) fn sort(&mut self) {
-        self.0.sort_by(|a, b| a.order().cmp(&b.order()));
+        fields::sort(&mut self.0);
     }
 
     /// Writes `metadata.managedFields`.
     pub(crate) fn write(&self, out: &mut String) {
-        out.push('[');
-        for (at, entry) in self.0.iter().enumerate() {
-            out.push_str(if at > 0 { ",{" } else { "{" });
-            let mut put = |key: &str, value: &str| {
-                if !value.is_empty() {
-                    out.extend(["\"", key, "\":"]);
-                    if key == "fieldsV1" {
-                        out.push_str(value);
-                    } else {
-                        quote(value, out);
-                    }
-                    out.push(',');
-                }
-            };
-            put("apiVersion", &entry.owner.version);
-            put("fieldsType", "FieldsV1");
-            put("fieldsV1", entry.fields.text());
-            put("manager", &entry.owner.manager);
-            put("operation", if entry.owner.is_apply { "Apply" } else { "Update" });
-            put("subresource", &entry.owner.subresource);
-            put("time", entry.time.as_deref().unwrap_or_default());
-            out.pop();
-            out.push('}');
-        }
-        out.push(']');
-    }
-
-    /// The value of `metadata.managedFields`.
-    pub(crate) fn to_json(&self) -> Value {
-        let mut sorted = self.clone();
-        sorted.sort();
-        let mut text = String::new();
-        sorted.write(&mut text);
-        serde_json::from_str(&text).unwrap_or_default()
+        fields::write(&self.0, out);
     }
 
     /// Equal but for the times, once both are sorted. A later time may change the order: then a write that changes nothing else is
@@ -241,7 +110,7 @@ impl Managed {
             Ok(Some((typed, _))) => {
                 if rules.is_custom {
                     let mut set = entry.set().clone();
-                    if set.reconcile(typed) {
+                    if reconcile(&mut set, typed) {
                         entry.fields = set.into();
                     }
                 }
@@ -276,11 +145,7 @@ impl Managed {
             let (changed, removed) = &*found;
             if entry.set().intersects(changed) {
                 let conflict = entry.set().intersection(changed);
-                let mut manager = entry.owner.describe();
-                if !entry.owner.is_apply {
-                    let _ = write!(manager, " using {}", entry.owner.version);
-                }
-                conflicts.0.push((manager, conflict.paths()));
+                conflicts.0.push((described(&entry.owner), conflict.paths()));
                 entry.subtract(&conflict);
             }
             entry.subtract(removed);
@@ -319,9 +184,7 @@ impl Managed {
             let time = Some(rules.now.to_owned());
             match self.0.iter_mut().find(|entry| owner.is(&entry.owner)) {
                 Some(entry) => {
-                    if !set.is_subset(entry.set()) {
-                        entry.fields = entry.set().union(&set).into();
-                    }
+                    entry.add(&set);
                     entry.time = time;
                 }
                 None => self.0.push(Entry { owner: Arc::new(owner.clone()), time, fields: set.into() }),
@@ -359,7 +222,7 @@ impl Managed {
             owner.subresource = String::new();
             match self.0.iter_mut().find(|known| entry.owner.is(&known.owner)) {
                 Some(known) => {
-                    known.fields = known.set().union(entry.set()).into();
+                    known.add(entry.set());
                     known.time = known.time.take().max(entry.time);
                 }
                 None => self.0.push(entry),
@@ -415,7 +278,7 @@ impl Managed {
     }
 
     /// The managers of the replicas as those of the subresource `scale`. `path` says where a version has its replicas.
-    pub(crate) fn to_scale(&self, path: &dyn Fn(&str) -> Option<Set>) -> Self {
+    pub(crate) fn to_scale(&self, path: &dyn Fn(&str) -> Option<FieldSet>) -> Self {
         let mut managed = self.clone();
         managed.dedupe();
         managed
@@ -429,7 +292,12 @@ impl Managed {
     }
 
     /// The managers of the object whose replicas `scale` manages now, in a version.
-    pub(crate) fn with_scale(&self, scale: &Self, version: &str, path: &dyn Fn(&str) -> Option<Set>) -> Self {
+    pub(crate) fn with_scale(
+        &self,
+        scale: &Self,
+        version: &str,
+        path: &dyn Fn(&str) -> Option<FieldSet>,
+    ) -> Self {
         let mut rest: Vec<&Entry> = scale.0.iter().collect();
         let mut all = Self::default();
         for entry in &self.0 {
@@ -477,8 +345,11 @@ impl Managed {
             view.map_err(|why| format!("failed to convert {what} object to last applied version: {why}"))
         };
         let Some((typed, merged)) = to_last(merged, "merged")? else { return Ok(merged.clone()) };
-        let named = |set: &Set, typed: Typed<'_>| set.with_named(Some(typed));
-        let mut pruned = remove(Some(typed), &merged, &named(last.set(), typed));
+        let named = |mut set: FieldSet, typed| {
+            add_named(&mut set, Some(typed));
+            set
+        };
+        let mut pruned = remove(Some(typed), &merged, &named(last.set().clone(), typed));
         let mut versions: Vec<&str> = vec![&last.owner.version];
         for entry in &self.0 {
             if !versions.contains(&&*entry.owner.version) {
@@ -487,10 +358,8 @@ impl Managed {
         }
         for version in versions {
             let of_version = self.0.iter().filter(|entry| entry.owner.version == version);
-            let managed = of_version.fold(None, |all: Option<Set>, entry| {
-                Some(all.map_or_else(|| entry.set().clone(), |all| all.union(entry.set())))
-            });
-            let Some(managed) = managed else { continue };
+            let sets = of_version.map(|entry| entry.set().clone());
+            let Some(managed) = sets.reduce(|all, set| all.union(&set)) else { continue };
             let view = |object, what: &str| {
                 rules.view(version, object).map_err(|why| {
                     format!("failed add back owned items: failed to convert {what} object at version {version}: {why}")
@@ -498,8 +367,8 @@ impl Managed {
             };
             let next = match (view(&merged, "merged")?, view(&pruned, "pruned")?) {
                 (Some((typed, merged)), Some((_, pruned))) => {
-                    let all = named(&field_set(typed, &merged), typed);
-                    let kept = named(&field_set(typed, &pruned), typed).union(&named(&managed, typed));
+                    let all = named(field_set(typed, &merged), typed);
+                    let kept = named(field_set(typed, &pruned), typed).union(&named(managed, typed));
                     remove(Some(typed), &merged, &all.difference(&kept))
                 }
                 _ => continue,
@@ -507,9 +376,9 @@ impl Managed {
             pruned = next;
         }
         let Some((_, pruned)) = to_last(&pruned, "pruned")? else { return Ok(merged.into_owned()) };
-        let kept = named(&field_set(typed, &pruned), typed);
-        let all = named(&field_set(typed, &merged), typed);
-        let gone = all.difference(&kept).intersection(&named(last.set(), typed));
+        let kept = named(field_set(typed, &pruned), typed);
+        let all = named(field_set(typed, &merged), typed);
+        let gone = all.difference(&kept).intersection(&named(last.set().clone(), typed));
         let pruned = remove(Some(typed), &merged, &gone);
         let back = rules.view(version, &pruned)?.map(|(_, value)| value.into_owned());
         Ok(back.unwrap_or(pruned))
@@ -517,30 +386,19 @@ impl Managed {
 }
 
 /// Fields that nobody owns.
-fn unowned() -> &'static Set {
-    static FIELDS: LazyLock<Set> = LazyLock::new(|| {
-        let meta = |name| ["metadata", name];
-        let names = [
-            "name",
-            "namespace",
-            "creationTimestamp",
-            "selfLink",
-            "uid",
-            "generation",
-            "managedFields",
-            "resourceVersion",
-        ];
-        let paths = names.map(meta);
+fn unowned() -> &'static FieldSet {
+    static FIELDS: LazyLock<FieldSet> = LazyLock::new(|| {
+        let paths = UNOWNED.map(|name| ["metadata", name]);
         let mut all: Vec<&[&str]> = paths.iter().map(|path| &path[..]).collect();
         all.extend([&["apiVersion"][..], &["kind"], &["metadata"]]);
-        Set::of(&all)
+        FieldSet::of(&all)
     });
     &FIELDS
 }
 
 /// Where `scale` has the replicas.
-fn scale_replicas() -> &'static Set {
-    static FIELD: LazyLock<Set> = LazyLock::new(|| Set::of(&[&["spec", "replicas"]]));
+fn scale_replicas() -> &'static FieldSet {
+    static FIELD: LazyLock<FieldSet> = LazyLock::new(|| FieldSet::of(&[&["spec", "replicas"]]));
     &FIELD
 }
 

@@ -2,9 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 
+use operetta_kube_model::fields::Key;
 use serde_json::{Map, Value};
 
-use super::set::item;
+use super::typed::key_of;
 use crate::schema::{ListShape, Shape, Typed};
 
 /// Merges `right` into `left`: what `right` has wins, the rest of `left` is kept.
@@ -35,26 +36,21 @@ pub(super) fn merge(typed: Option<Typed<'_>>, left: Option<&Value>, right: Optio
             if list.is_atomic() || a.is_empty() && b.is_empty() {
                 return Some(right.clone());
             }
-            Some(Value::Array(items(&shape, list, a, b)))
+            Some(Value::Array(items(*list, a, b)))
         }
     }
 }
 
 /// The items of both lists in the order of the live one, with new ones where the applied list has them.
-fn items(shape: &Shape<'_>, list: &ListShape<'_>, left: &[Value], right: &[Value]) -> Vec<Value> {
-    let keys = |items: &[Value]| -> Vec<Box<str>> {
-        items.iter().map(|value| item(shape, value).unwrap_or_default()).collect()
-    };
+fn items(list: ListShape<'_>, left: &[Value], right: &[Value]) -> Vec<Value> {
+    let keys = |items: &[Value]| -> Vec<Key> { items.iter().map(|value| key_of(list, value)).collect() };
     let (left_keys, right_keys) = (keys(left), keys(right));
-    let index = |keys: &[Box<str>]| -> HashMap<Box<str>, usize> {
-        keys.iter().enumerate().rev().map(|(at, key)| (key.clone(), at)).collect()
-    };
     let (in_left, in_right) = (index(&left_keys), index(&right_keys));
     let mut shared = right_keys.iter().filter(|key| in_left.contains_key(*key));
     let mut next_shared = shared.next();
-    let mut done: HashSet<&str> = HashSet::new();
+    let mut done: HashSet<&Key> = HashSet::new();
     let mut out = Vec::with_capacity(left.len() + right.len());
-    let one = |key: &str, right_at: usize| {
+    let one = |key: &Key, right_at: usize| {
         merge(list.items(), in_left.get(key).map(|at| &left[*at]), Some(&right[right_at]))
     };
     let (mut l, mut r) = (0, 0);
@@ -80,7 +76,7 @@ fn items(shape: &Shape<'_>, list: &ListShape<'_>, left: &[Value], right: &[Value
                 out.push(left[l].clone());
                 l += 1;
                 continue;
-            } else if done.contains(&**key) {
+            } else if done.contains(key) {
                 l += 1;
             }
         }
@@ -95,4 +91,9 @@ fn items(shape: &Shape<'_>, list: &ListShape<'_>, left: &[Value], right: &[Value
         }
     }
     out
+}
+
+/// The first place of each key.
+fn index(keys: &[Key]) -> HashMap<&Key, usize> {
+    keys.iter().enumerate().rev().map(|(at, key)| (key, at)).collect()
 }

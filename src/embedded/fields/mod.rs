@@ -1,17 +1,15 @@
-//! Who owns which fields: the sets in `managedFields`, and the merge, comparison and removal of values that server-side
-//! apply is made of. The algorithms are those of structured-merge-diff, over JSON.
+//! How writes change who owns which fields: the merge, comparison and removal of values that server-side apply is made of.
+//! The algorithms are those of structured-merge-diff, over JSON.
 
 mod compare;
 pub(crate) mod manager;
 mod merge;
 mod remove;
 mod rules;
-mod set;
 mod typed;
 
-pub(crate) use manager::{MANAGED, Managed, Owner};
+pub(crate) use manager::Managed;
 pub(crate) use rules::{Conflicts, Refused, Rules};
-pub(crate) use set::{Set, quote};
 pub(crate) use typed::{check, go_value, joined};
 
 /// The paths of the fields of a value.

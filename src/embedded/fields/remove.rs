@@ -1,12 +1,13 @@
 //! A value without the fields of a set.
 
+use operetta_kube_model::fields::FieldSet;
 use serde_json::{Map, Value};
 
-use super::set::{Set, field, item};
+use super::typed::key_of;
 use crate::schema::{Shape, Typed};
 
 /// Removes the fields of `set` from a value. What becomes empty becomes null.
-pub(super) fn remove(typed: Option<Typed<'_>>, value: &Value, set: &Set) -> Value {
+pub(super) fn remove(typed: Option<Typed<'_>>, value: &Value, set: &FieldSet) -> Value {
     let Some(typed) = typed else { return value.clone() };
     let shape = typed.shape(value);
     match (&shape, value) {
@@ -14,9 +15,9 @@ pub(super) fn remove(typed: Option<Typed<'_>>, value: &Value, set: &Set) -> Valu
         (Shape::Map(map), Value::Object(fields)) if !fields.is_empty() && !shape.is_atomic() => {
             let mut out = Map::new();
             for (name, value) in fields {
-                let value = match set.0.get(&field(name)) {
-                    Some(node) if node.member => continue,
-                    Some(node) => remove(map.field(name), value, &node.below),
+                let value = match set.field(name) {
+                    Some(below) if below.member => continue,
+                    Some(below) => remove(map.field(name), value, below),
                     None => value.clone(),
                 };
                 out.insert(name.clone(), value);
@@ -26,10 +27,9 @@ pub(super) fn remove(typed: Option<Typed<'_>>, value: &Value, set: &Set) -> Valu
         (Shape::List(list), Value::Array(items)) if !items.is_empty() && !list.is_atomic() => {
             let mut out = Vec::new();
             for value in items {
-                let key = item(&shape, value).unwrap_or_default();
-                match set.0.get(&key) {
-                    Some(node) if node.member => {}
-                    Some(node) => out.push(remove(list.items(), value, &node.below)),
+                match set.child(&key_of(*list, value)) {
+                    Some(below) if below.member => {}
+                    Some(below) => out.push(remove(list.items(), value, below)),
                     None => out.push(value.clone()),
                 }
             }

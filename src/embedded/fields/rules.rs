@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use operetta_kube_model::fields::FieldSet;
 use serde_json::Value;
 
 use super::compare::compare;
-use super::set::Set;
 use super::typed::{check, joined};
 use crate::schema::Typed;
 
@@ -37,7 +37,7 @@ pub(crate) struct Rules<'r, 'a> {
     /// Whether the kind is that of a CRD, whose versions and schemas change.
     pub(crate) is_custom: bool,
     /// Fields that writers of this subresource do not own.
-    pub(crate) reset: &'r Set,
+    pub(crate) reset: &'r FieldSet,
     pub(crate) now: &'r str,
     /// A new object of the kind, before anything is set.
     pub(crate) empty: &'r dyn Fn() -> Value,
@@ -65,7 +65,7 @@ impl<'a> Rules<'_, 'a> {
 
 /// How a write changes an object: the fields that are new or changed, and those that are gone, by version.
 #[derive(Default)]
-pub(super) struct Changes(Vec<(String, Arc<(Set, Set)>)>);
+pub(super) struct Changes(Vec<(String, Arc<(FieldSet, FieldSet)>)>);
 
 impl Changes {
     pub(super) fn of(
@@ -73,7 +73,7 @@ impl Changes {
         version: &str,
         (old, new): (&Value, &Value),
         rules: &Rules<'_, '_>,
-    ) -> Result<Option<Arc<(Set, Set)>>, String> {
+    ) -> Result<Option<Arc<(FieldSet, FieldSet)>>, String> {
         if let Some((_, known)) = self.0.iter().find(|(known, _)| known == version) {
             return Ok(Some(known.clone()));
         }
@@ -84,8 +84,8 @@ impl Changes {
             return Ok(None);
         };
         let found = compare(typed, &old, &new);
-        let (mut changed, mut removed) = (found.modified.below, found.removed.below);
-        changed.extend(&found.added.below);
+        let (mut changed, mut removed) = (found.modified, found.removed);
+        changed.extend(&found.added);
         // A CRD knows them for the version of the request only.
         if !rules.is_custom || matches!(old, Cow::Borrowed(_)) {
             changed.cut(rules.reset);

@@ -1,50 +1,120 @@
-//! A value with its schema: whether it fits, and which fields it has.
+//! A value with its schema: whether it fits, which fields it has, and by which keys its items are found.
 
 use std::collections::HashSet;
 
+use operetta_kube_model::fields::{FieldSet, Key};
 use serde_json::Value;
 
-use super::set::{Node, Set, field, item, readable};
-use crate::schema::{Scalar, Shape, Typed};
+use crate::schema::{ListShape, Scalar, Shape, Typed};
 
 /// The fields of a value.
-pub(crate) fn field_set(typed: Typed<'_>, value: &Value) -> Set {
-    fields(typed, value).below
+pub(crate) fn field_set(typed: Typed<'_>, value: &Value) -> FieldSet {
+    let mut set = fields(typed, value);
+    // The object itself has no owner.
+    set.member = false;
+    set
 }
 
-fn fields(typed: Typed<'_>, value: &Value) -> Node {
-    let mut node = Node::default();
+fn fields(typed: Typed<'_>, value: &Value) -> FieldSet {
     match (typed.shape(value), value) {
-        (Shape::Scalar(_), _) => node.member = true,
-        (shape, _) if shape.is_atomic() => node.member = true,
+        (Shape::Scalar(_), _) => FieldSet::leaf(),
+        (shape, _) if shape.is_atomic() => FieldSet::leaf(),
         (Shape::Map(map), Value::Object(fields_of)) => {
+            let mut set = FieldSet::default();
             for (name, value) in fields_of {
                 let mut below = map.field(name).map(|typed| fields(typed, value)).unwrap_or_default();
                 let is_empty = value.is_null() || value.as_object().is_some_and(serde_json::Map::is_empty);
                 below.member |= is_empty || map.named(name).is_none();
                 if !below.is_empty() {
-                    node.below.0.insert(field(name), below);
+                    set.insert(Key::field(name), below);
                 }
             }
+            set
         }
-        (shape @ Shape::List(_), Value::Array(items)) => {
-            let mut seen = HashSet::new();
-            for value in items {
-                let Ok(key) = item(&shape, value) else { continue };
-                let Shape::List(list) = &shape else { continue };
-                if seen.insert(key.clone()) {
-                    let mut below = list.items().map(|typed| fields(typed, value)).unwrap_or_default();
-                    below.member = true;
-                    node.below.0.insert(key, below);
-                } else {
-                    // Items with the same key are owned as one.
-                    node.below.0.insert(key, Node { member: true, below: Set::default() });
-                }
-            }
+        (Shape::List(list), Value::Array(items)) => {
+            let pair = |value| {
+                let mut below = list.items().map(|typed| fields(typed, value)).unwrap_or_default();
+                below.member = true;
+                Some((item(list, value).ok()?, below))
+            };
+            // Items with the same key are owned as one.
+            FieldSet::of_pairs(items.iter().filter_map(pair).collect(), &|_| FieldSet::leaf())
         }
-        _ => {}
+        _ => FieldSet::default(),
     }
-    node
+}
+
+/// Makes each named field that has fields below it a member, too.
+pub(super) fn add_named(set: &mut FieldSet, typed: Option<Typed<'_>>) {
+    let Some(typed) = typed else { return };
+    for (key, below) in set.below_mut() {
+        let Some(name) = key.name() else {
+            add_named(below, typed.list().and_then(ListShape::items));
+            continue;
+        };
+        let Some(map) = typed.map() else { continue };
+        below.member |= map.named(name).is_some() && !below.is_empty();
+        add_named(below, map.field(name));
+    }
+}
+
+/// Owns as a whole each map and list that its schema has made atomic. Returns whether something has changed.
+pub(super) fn reconcile(set: &mut FieldSet, typed: Typed<'_>) -> bool {
+    let mut has_changed = false;
+    for (key, below) in set.below_mut() {
+        let typed = match key.name() {
+            Some(name) => typed.map().and_then(|map| map.field(name)),
+            None => typed.list().and_then(ListShape::items),
+        };
+        let Some(typed) = typed else { continue };
+        if !typed.is_atomic() {
+            has_changed |= reconcile(below, typed);
+        } else if !below.is_leaf() {
+            *below = FieldSet::leaf();
+            has_changed = true;
+        }
+    }
+    has_changed
+}
+
+/// The key of an item of a list, or why it has none.
+pub(super) fn item(list: ListShape<'_>, value: &Value) -> Result<Key, String> {
+    let keys = list.keys();
+    if keys.is_empty() {
+        return match value {
+            Value::Object(_) => {
+                Err("associative list without keys has an element that's a map type".to_owned())
+            }
+            Value::Array(_) => Err("not supported: associative list with lists as elements".to_owned()),
+            Value::Null => {
+                Err("associative list without keys has an element that's an explicit null".to_owned())
+            }
+            scalar => Ok(Key::value(scalar.clone())),
+        };
+    }
+    let map = match value {
+        Value::Object(map) => map,
+        Value::Null => return Err("associative list with keys may not have a null element".to_owned()),
+        _ => return Err("associative list with keys may not have non-map elements".to_owned()),
+    };
+    let fields = keys.iter().filter_map(|name| {
+        let default = || list.items().and_then(|items| items.default_of(name));
+        map.get(&**name).or_else(default).map(|value| (name.clone(), value.clone()))
+    });
+    let key = Key::item(fields);
+    if key == Key::item([]) {
+        let quoted: Vec<String> = keys.iter().map(|key| format!("{key:?}")).collect();
+        return Err(format!(
+            "associative list with keys has an element that omits all key fields [{}] (and doesn't have default values for any key fields)",
+            quoted.join(" ")
+        ));
+    }
+    Ok(key)
+}
+
+/// The key of an item of a list. Those that have none have the same one.
+pub(super) fn key_of(list: ListShape<'_>, value: &Value) -> Key {
+    item(list, value).unwrap_or(Key::Index(0))
 }
 
 /// What of a value does not fit its schema, with paths. `duplicates`: whether keys of lists may repeat.
@@ -116,7 +186,11 @@ fn walk(typed: Typed<'_>, value: &Value, duplicates: bool, path: &Path<'_>, foun
         (Shape::List(list), Value::Array(items)) => {
             let mut seen = HashSet::new();
             for (at, value) in items.iter().enumerate() {
-                let key = if list.is_atomic() { Ok(format!("i:{at}").into()) } else { item(&shape, value) };
+                let key = if list.is_atomic() {
+                    Ok(Key::Index(i64::try_from(at).unwrap_or(i64::MAX)))
+                } else {
+                    item(*list, value)
+                };
                 let key = match key {
                     Ok(key) => key,
                     Err(text) => {
@@ -124,7 +198,7 @@ fn walk(typed: Typed<'_>, value: &Value, duplicates: bool, path: &Path<'_>, foun
                         return;
                     }
                 };
-                let step = || readable(&key);
+                let step = || key.to_string();
                 if seen.contains(&key) && !duplicates {
                     found.push(path.says(&format!("duplicate entries for key {}", step())));
                 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""pack.py FOLDER: packs the files that main.go has written into `data/`."""
+"""pack.py FOLDER: packs the files that main.go has written into `data/`, and the schemas into `src/kube-model/data/`."""
 import pathlib
 import sys
 import zlib
@@ -24,8 +24,9 @@ CONDITIONAL = {
     "resource.v1.DeviceSubRequest count",
     "autoscaling.v2.HorizontalPodAutoscalerSpec metrics",
 }
-for name in ("definitions", "numbers", "words"):
-    (data / f"{name}.z").write_bytes(zlib.compress((source / f"{name}.txt").read_bytes(), 9))
+model = data.parent.parent / "kube-model" / "data"
+for name, folder in {"definitions": model, "numbers": data, "words": data}.items():
+    (folder / f"{name}.z").write_bytes(zlib.compress((source / f"{name}.txt").read_bytes(), 9))
 lines = (source / "defaults.txt").read_text().splitlines()
 kept = [line for line in lines if " ".join(line.split(" ")[:2]) not in CONDITIONAL]
 (data / "defaults.txt").write_text("\n".join(kept) + "\n")

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use kube_cel::cel::Value as Cel;
+use operetta_kube_model::Fault;
+use operetta_kube_model::cel::{Environment, PLAIN, Program, Scope, Type, variable};
 use serde_json::{Value, json};
 
-use crate::cel::{Environment, PLAIN, Program, Scope, Type, variable};
 use crate::facts::items;
-use crate::status::Fault;
 
 /// A policy.
 #[derive(Debug)]
@@ -118,8 +118,9 @@ impl Policy {
                 } else {
                     message.to_owned()
                 },
-                message_expression: made
-                    .map(|text| Program::compile(text, &environment).map(|(program, _)| program)),
+                message_expression: made.map(|text| {
+                    Program::compile(text, &environment).map(|(program, _)| program).map_err(String::from)
+                }),
                 reason: text(found, "reason").to_owned(),
                 text: expression,
             }
@@ -182,7 +183,7 @@ pub(crate) fn faults(spec: &Value) -> Vec<Fault> {
             _ if message.is_empty() => continue,
             Ok((_, Type::String | Type::Dyn)) => continue,
             Ok((_, other)) => format!("must evaluate to string but got {}", other.name()),
-            Err(why) => why,
+            Err(error) => error.into(),
         };
         faults.push(Fault::invalid(format!("spec.validations[{at}].messageExpression"), message, why));
     }

@@ -6,12 +6,12 @@ mod matching;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use operetta_kube_model::cel::{self, Scope, plain};
 use serde_json::{Map, Value, json};
 
 use crate::access::{questions, user_info};
 use crate::admission::Write;
 use crate::api::{Api, Context, key};
-use crate::cel::{Scope, plain};
 use crate::meta;
 use crate::selector::labels_match;
 use crate::status::{Failure, Outcome};
@@ -235,8 +235,7 @@ impl Validation {
             Ok(true) => None,
             Ok(false) => {
                 let made = self.message_expression.as_ref().and_then(|message| message.as_ref().ok());
-                let made =
-                    made.and_then(|program| program.evaluate(scope).ok()).map(|text| crate::cel::text(&text));
+                let made = made.and_then(|program| program.evaluate(scope).ok()).map(|text| cel::text(&text));
                 let made = made.map(|text| text.trim().to_owned());
                 let made =
                     made.filter(|text| !text.is_empty() && !text.contains('\n') && text.len() <= 5 << 10);

@@ -1,11 +1,11 @@
 //! Changes of claims.
 
+use operetta_kube_model::Fault;
 use serde_json::{Map, Value};
 
 use super::{Faults, immutable, rest};
 use crate::facts::text;
-use crate::quantity;
-use crate::status::Fault;
+use crate::quantity::Quantity;
 
 /// What is wrong with the next state of a claim.
 pub(super) fn update(live: &Value, claim: &Value, faults: &mut Faults) {
@@ -29,7 +29,7 @@ pub(super) fn update(live: &Value, claim: &Value, faults: &mut Faults) {
     if old != new {
         faults.push(Fault::forbidden("spec", "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"));
     }
-    let size = |value: &Value| quantity::nanos(text(value)).unwrap_or_default();
+    let size = |value: &Value| Quantity::saturating(text(value)).unwrap_or_default();
     let [before, after] = [live, claim].map(|claim| size(&claim["spec"]["resources"]["requests"]["storage"]));
     if after < before && after <= size(&live["status"]["capacity"]["storage"]) {
         let why = "field can not be less than status.capacity";

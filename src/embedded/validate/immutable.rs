@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use operetta_kube_model::Fault;
 use serde_json::Value;
 
 use super::{Faults, immutable, rest};
 use crate::facts::items;
 use crate::kinds::Kind;
-use crate::status::Fault;
 
 static NULL: Value = Value::Null;
 

@@ -1,13 +1,13 @@
 //! The rules for Jobs and CronJobs.
 
 use jiff::tz::TimeZone;
+use operetta_kube_model::Fault;
 use operetta_package::plan::cron::Cron;
 use serde_json::Value;
 
 use super::pods::pod_spec;
 use super::{Faults, immutable, not_negative};
 use crate::facts::{has_condition, number, text};
-use crate::status::Fault;
 
 /// The longest name of a CronJob: its Jobs have eleven characters more.
 const LONGEST: usize = 52;

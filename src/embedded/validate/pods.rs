@@ -3,13 +3,14 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
+use operetta_kube_model::Fault;
 use serde_json::Value;
 
 use super::{Faults, claim, is_empty, not_negative, port, rest};
 use crate::facts::{items, put_claims, text};
-use crate::meta;
+use crate::quantity::Quantity;
 use crate::selector::labels_match;
-use crate::status::Fault;
+use crate::validation;
 
 pub(super) fn workload(spec: &Value, what: &str, faults: &mut Faults) {
     not_negative(spec, "replicas", "spec", faults);
@@ -80,7 +81,7 @@ pub(super) fn pod_spec(spec: &Value, path: &str, faults: &mut Faults) {
         let name = text(&volume["name"]);
         if name.is_empty() {
             faults.push(Fault::required(path, ""));
-        } else if let Some(why) = meta::dns_label(name) {
+        } else if let Some(why) = validation::dns_label(name) {
             faults.push(Fault::invalid(path, name, why));
         } else if !seen.insert(name) {
             faults.push(Fault::duplicate(path, name));
@@ -122,7 +123,7 @@ fn container<'a>(
     let name = text(&one["name"]);
     if name.is_empty() {
         faults.push(Fault::required(format!("{path}.name"), ""));
-    } else if let Some(why) = meta::dns_label(name) {
+    } else if let Some(why) = validation::dns_label(name) {
         faults.push(Fault::invalid(format!("{path}.name"), name, why));
     } else if !names.insert(name) {
         faults.push(Fault::duplicate(format!("{path}.name"), name));
@@ -180,8 +181,8 @@ fn container<'a>(
         }
     }
     for (name, request) in one["resources"]["requests"].as_object().into_iter().flatten() {
-        let nanos = |value: &Value| crate::quantity::nanos(text(value));
-        if let (Some(limit), Some(wanted)) = (nanos(&one["resources"]["limits"][name]), nanos(request))
+        let amount = |value: &Value| Quantity::saturating(text(value));
+        if let (Some(limit), Some(wanted)) = (amount(&one["resources"]["limits"][name]), amount(request))
             && wanted > limit
         {
             let why = format!(

@@ -1,12 +1,12 @@
 //! The subresource `resize` of pods: what it changes, and the rules for it.
 
+use operetta_kube_model::Fault;
 use serde_json::{Map, Value};
 
 use super::Faults;
 use super::pods::pod_spec;
 use crate::facts::{items, text};
 use crate::pods::qos;
-use crate::status::Fault;
 
 const LISTS: [&str; 2] = ["containers", "initContainers"];
 

@@ -6,6 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 
+use crate::facts::{controller, items};
 use crate::programs::Objects;
 
 /// Labels that Operetta sets on what belongs to an instance.
@@ -31,11 +32,8 @@ pub(super) fn owner(pod: &Value, objects: &dyn Objects, kinds: &mut Kinds) -> Va
         if let Some(instance) = instance(&object, objects, kinds) {
             return instance;
         }
-        let owners = object["metadata"]["ownerReferences"].as_array().map_or(&[][..], Vec::as_slice);
-        let Some(reference) = owners.iter().find(|owner| owner["controller"] == true).or(owners.first())
-        else {
-            break;
-        };
+        let first = items(&object["metadata"]["ownerReferences"]).first();
+        let Some(reference) = controller(&object).or(first) else { break };
         let (version, kind) = (text(reference, &["apiVersion"]), text(reference, &["kind"]));
         let namespace = text(&object, &["metadata", "namespace"]).to_owned();
         let find = |namespace| {

@@ -13,5 +13,5 @@ pub use apis::Apis;
 pub use built_in::{BuiltIn, NameRule};
 pub use error::{CallError, Cause, Class, MAX_BODY};
 pub use kind::{ApiKind, Gvk, group_of, split_api_version};
-pub use object::{ObjectRef, controller_uid};
+pub use object::ObjectRef;
 pub use served::Served;

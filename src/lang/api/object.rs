@@ -3,8 +3,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use serde_json::Value;
-
 use super::Gvk;
 
 /// Kind, namespace and name of an object.
@@ -24,13 +22,6 @@ impl ObjectRef {
     pub fn identity(&self) -> (&str, &str, Option<&str>, &str) {
         (self.gvk.group(), &self.gvk.kind, self.namespace.as_deref(), &self.name)
     }
-}
-
-/// The uid of an object's controller. Unlike labels, it distinguishes the pods of the controller from other
-/// pods with the same labels.
-pub fn controller_uid(object: &Value) -> Option<&str> {
-    let owners = object["metadata"]["ownerReferences"].as_array();
-    owners.into_iter().flatten().find(|owner| owner["controller"] == true)?["uid"].as_str()
 }
 
 impl fmt::Display for ObjectRef {

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use operetta_kube_model::quantity::Quantity;
 use serde_json::Value;
 
 use super::{Basic, Fields, Lookup, Schema, Shape, Type, limits};
@@ -263,7 +264,7 @@ impl<'a> Conform<'a> {
     }
 
     fn text(&mut self, text: &str, schema: Schema<'a>, at: &Location) {
-        if schema.is_quantity() && !limits::is_quantity(text) {
+        if schema.is_quantity() && Quantity::saturating(text).is_none() {
             let message = format!("{} must be a quantity, `{text}` is not one", self.name());
             let help = "write for example 500m, 2 or 1.5Gi".to_owned();
             self.report("schema::value", at, message, Some(help));

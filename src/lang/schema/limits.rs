@@ -71,35 +71,3 @@ pub(super) fn range(field: &str, format: Option<&str>) -> (i64, i64) {
         _ => (i64::MIN, i64::MAX),
     }
 }
-
-/// Whether a text is a quantity such as `500m`, `1.5Gi` or `1e3`.
-pub(super) fn is_quantity(text: &str) -> bool {
-    let number = text.strip_prefix(['+', '-']).unwrap_or(text);
-    let end = number.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(number.len());
-    let (digits, suffix) = number.split_at(end);
-    let has_digits = digits.contains(|c: char| c.is_ascii_digit()) && digits.matches('.').count() <= 1;
-    let exponent = |rest: &str| {
-        let rest = rest.strip_prefix(['+', '-']).unwrap_or(rest);
-        !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit())
-    };
-    let known = matches!(
-        suffix,
-        "" | "n" | "u" | "m" | "k" | "M" | "G" | "T" | "P" | "E" | "Ki" | "Mi" | "Gi" | "Ti" | "Pi" | "Ei"
-    );
-    has_digits && (known || suffix.strip_prefix(['e', 'E']).is_some_and(exponent))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn quantities_are_recognised() {
-        for text in ["1", "0.5", "500m", "1.5Gi", "1e3", "-2k", ".5", "1E", "12E+3", "100n"] {
-            assert!(is_quantity(text), "{text}");
-        }
-        for text in ["", "Gi", "1GB", "1gi", "512mb", "1 Gi", "1.2.3", "1K", "1e", "ten"] {
-            assert!(!is_quantity(text), "{text}");
-        }
-    }
-}

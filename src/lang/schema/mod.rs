@@ -8,6 +8,9 @@ mod limits;
 mod removed;
 mod types;
 
+use operetta_kube_model::schema::{
+    OBJECT_FIELDS, OtherKeys, is_embedded, is_int_or_string, list_keys, other_keys, properties, values,
+};
 use serde_json::Value;
 
 pub use basic::Basic;
@@ -89,14 +92,9 @@ impl<'a> Schema<'a> {
         self.text("format")
     }
 
-    /// Whether the API server keeps fields that the schema does not name.
-    pub(crate) fn preserves_unknown(self) -> bool {
-        self.flag("x-kubernetes-preserve-unknown-fields")
-    }
-
     /// The basic types that it allows.
     pub fn basic(self) -> Basic {
-        if self.flag("x-kubernetes-int-or-string") {
+        if is_int_or_string(self.value) {
             return Basic::INT | Basic::STRING;
         }
         let basic = match self.text("type") {
@@ -117,40 +115,33 @@ impl<'a> Schema<'a> {
         self.format() == Some("quantity") && self.text("type").is_none()
     }
 
-    fn properties(self) -> Option<&'a serde_json::Map<String, Value>> {
-        self.value.get("properties")?.as_object()
-    }
-
     /// The named fields.
     pub fn fields(self) -> impl Iterator<Item = (&'a str, Self)> {
-        self.properties().into_iter().flatten().map(move |(name, value)| (name.as_str(), self.at(value)))
+        let known = properties(self.value).into_iter().flatten();
+        known.map(move |(name, value)| (name.as_str(), self.at(value)))
     }
 
     /// Looks up a field.
     pub fn field(self, name: &str) -> Lookup<'a> {
-        let object_field = matches!(name, "apiVersion" | "kind" | "metadata");
+        let object_field = OBJECT_FIELDS.contains(&name);
         if self.is_root && object_field {
             return match self.kubernetes.definition(OBJECT_META).filter(|_| name == "metadata") {
                 Some(meta) => Lookup::Known(self.at(meta)),
                 None => Lookup::Open,
             };
         }
-        if let Some(found) = self.properties().and_then(|known| known.get(name)) {
+        let known = properties(self.value);
+        if let Some(found) = known.and_then(|known| known.get(name)) {
             return Lookup::Known(self.at(found));
         }
-        if object_field && self.flag("x-kubernetes-embedded-resource") {
+        if object_field && is_embedded(self.value) {
             return Lookup::Open;
         }
-        match self.value.get("additionalProperties") {
-            Some(values @ Value::Object(_)) => return Lookup::Known(self.at(values)),
-            Some(Value::Bool(true)) => return Lookup::Open,
-            _ => {}
-        }
-        match (self.properties(), self.text("type")) {
-            _ if self.preserves_unknown() => Lookup::Open,
-            (Some(known), _) => Lookup::Unknown(known.keys().map(String::as_str).collect()),
-            (None, Some("object") | None) => Lookup::Open,
-            (None, Some(_)) => Lookup::Unknown(Vec::new()),
+        match (other_keys(self.value), known, self.text("type")) {
+            (OtherKeys::Schema(values), ..) => Lookup::Known(self.at(values)),
+            (OtherKeys::Shallow | OtherKeys::Open, ..) | (_, None, Some("object") | None) => Lookup::Open,
+            (_, Some(known), _) => Lookup::Unknown(known.keys().map(String::as_str).collect()),
+            (_, None, Some(_)) => Lookup::Unknown(Vec::new()),
         }
     }
 
@@ -161,12 +152,12 @@ impl<'a> Schema<'a> {
 
     /// The schema of the values of a map without named fields.
     pub fn values(self) -> Option<Self> {
-        self.value.get("additionalProperties").filter(|values| values.is_object()).map(|v| self.at(v))
+        values(self.value).map(|values| self.at(values))
     }
 
     /// Whether it names fields.
     pub(crate) fn has_named_fields(self) -> bool {
-        self.properties().is_some_and(|known| !known.is_empty())
+        properties(self.value).is_some_and(|known| !known.is_empty())
     }
 
     /// The required fields.
@@ -186,8 +177,7 @@ impl<'a> Schema<'a> {
 
     /// The keys that identify the items of a list.
     pub(crate) fn list_keys(self) -> Vec<&'a str> {
-        let keys = self.value.get("x-kubernetes-list-map-keys").and_then(Value::as_array);
-        keys.into_iter().flatten().filter_map(Value::as_str).collect()
+        list_keys(self.value).collect()
     }
 
     /// The JSON of the schema.

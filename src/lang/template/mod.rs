@@ -41,7 +41,6 @@ mod operands;
 mod ops;
 mod parse;
 mod pattern;
-mod quantity;
 mod reads;
 mod scope;
 mod substitute;

@@ -3,10 +3,11 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
+use operetta_kube_model::quantity::Quantity;
+
 use super::code::{Binary, Comparison};
 use super::errors::{Fault, Res};
 use super::limits::Run;
-use super::quantity::Quantity;
 use super::value::{Unknown, Val};
 
 /// Evaluates `value.name`. A missing field is undefined, and so are the fields of an undefined value.
@@ -246,9 +247,9 @@ fn number_order(left: &Val, right: &Val) -> Option<Ordering> {
         (Val::Float(a), Val::Float(b)) => a.partial_cmp(b),
         (Val::Int(a), Val::Float(b)) => compare_int_float(*a, *b),
         (Val::Float(a), Val::Int(b)) => compare_int_float(*b, *a).map(Ordering::reverse),
-        (Val::Quantity(a), Val::Quantity(b)) => Some(a.compare(*b)),
-        (Val::Quantity(a), Val::Int(b)) => Quantity::from_int(*b).map(|b| a.compare(b)),
-        (Val::Quantity(a), Val::Float(b)) => Quantity::from_float(*b).map(|b| a.compare(b)),
+        (Val::Quantity(a), Val::Quantity(b)) => Some(a.cmp(b)),
+        (Val::Quantity(a), Val::Int(b)) => Quantity::from_int(*b).map(|b| a.cmp(&b)),
+        (Val::Quantity(a), Val::Float(b)) => Quantity::from_float(*b).map(|b| a.cmp(&b)),
         (Val::Int(_) | Val::Float(_), Val::Quantity(_)) => number_order(right, left).map(Ordering::reverse),
         _ => None,
     }
@@ -353,7 +354,7 @@ pub(super) fn negate(run: &Run<'_>, value: &Val) -> Res<Val> {
     match &*value.defined()?.resolved(run)? {
         Val::Int(int) => Val::int(-int),
         Val::Float(float) => Val::float(-float),
-        Val::Quantity(quantity) => Ok(Val::Quantity(quantity.neg())),
+        Val::Quantity(quantity) => Ok(Val::Quantity(-*quantity)),
         Val::Null => Err(Fault::not_yet("null cannot be negated")),
         other => Err(Fault::failed(format!("{} cannot be negated", other.kind()))),
     }
@@ -457,8 +458,8 @@ fn quantities(op: Binary, left: &Val, right: &Val) -> Res<Option<Val>> {
     let too_large = || Fault::failed("the quantity is too large");
     let (Some(a), Some(b)) = (as_quantity(left), as_quantity(right)) else { return Ok(None) };
     let result = match (op, left, right) {
-        (Binary::Add, _, _) => a.add(b),
-        (Binary::Sub, _, _) => a.sub(b),
+        (Binary::Add, _, _) => a.checked_add(b),
+        (Binary::Sub, _, _) => a.checked_add(-b),
         (Binary::Mul, Val::Quantity(q), Val::Int(n)) | (Binary::Mul, Val::Int(n), Val::Quantity(q)) => {
             q.mul_int(*n)
         }

@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock};
 
+use operetta_kube_model::quantity::Quantity;
 use serde_json::{Number, Value};
 
 use super::code::Piece;
 use super::errors::{Fault, Res};
 use super::json::json_bytes;
 use super::limits::{Run, VALUE_DEPTH};
-use super::quantity::Quantity;
 use super::scope::{Function, Lets};
 
 /// The field of a live object that its controller writes.

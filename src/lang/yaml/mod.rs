@@ -36,6 +36,7 @@ mod tree;
 
 use std::sync::Arc;
 
+use operetta_kube_model::schema::join;
 use serde_json::{Map, Number, Value};
 
 pub use self::emit::to_string;
@@ -164,32 +165,10 @@ impl From<usize> for PathItem {
 /// Writes a path as people write it: `spec.resources[0].when`. Keys that are not plain words are quoted:
 /// `metadata.labels["app.kubernetes.io/name"]`.
 pub fn show_path(path: &[PathItem]) -> String {
-    let mut out = String::new();
-    for item in path {
-        match item {
-            PathItem::Index(index) => {
-                out.push('[');
-                out.push_str(&index.to_string());
-                out.push(']');
-            }
-            PathItem::Key(key) if is_word(key) => {
-                if !out.is_empty() {
-                    out.push('.');
-                }
-                out.push_str(key);
-            }
-            PathItem::Key(key) => {
-                out.push('[');
-                out.push_str(&Value::from(key.as_str()).to_string());
-                out.push(']');
-            }
-        }
-    }
-    out
-}
-
-fn is_word(key: &str) -> bool {
-    !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
+    path.iter().fold(String::new(), |path, item| match item {
+        PathItem::Index(index) => format!("{path}[{index}]"),
+        PathItem::Key(key) => join(&path, key),
+    })
 }
 
 impl Node {

@@ -7,8 +7,9 @@ use serde_json::Value;
 use tracing::warn;
 
 use super::Executor;
-use crate::api::{ApiKind, CallError, controller_uid};
+use crate::api::{ApiKind, CallError};
 use crate::cluster::Cluster;
+use crate::facts::controller_uid;
 use crate::manager::index::InstanceKey;
 use crate::manager::registry::Registered;
 use crate::plan::{JobEnd, JobResult, RunRef};

@@ -6,7 +6,7 @@ use tracing::{debug, warn};
 
 use super::NOTES;
 use crate::api::{ApiKind, CallError, Cause, Class, ObjectRef};
-use crate::children::fields::{self, FieldPath, FieldSet};
+use crate::children::fields::{self, FieldPath};
 use crate::children::{Apply, Desired, Expect, names};
 use crate::cluster::Cluster;
 use crate::package::ConflictPolicy;
@@ -126,7 +126,7 @@ impl FieldOwnership<'_> {
                 return Ok(None);
             };
             if conflicts == ConflictPolicy::Fail {
-                return Err(conflict(object, &paths, &meta["managedFields"]));
+                return Err(conflict(object, &paths, &live));
             }
             debug!(object = %object, fields = paths.len(), "reclaiming fields from other managers");
             match self.write_entries(&meta["resourceVersion"], &entries, None).await {
@@ -172,7 +172,7 @@ impl FieldOwnership<'_> {
         self.rewrite(|live| {
             let meta = &live["metadata"];
             let is_same = *expect == Expect::Present(meta["uid"].as_str()?.into());
-            let owned = FieldSet::of_manager(live, self.manager)?;
+            let owned = fields::of_manager(live, self.manager)?;
             let entries = &meta["managedFields"];
             // In another version of the kind fields may have other names.
             let is_as_applied = meta["annotations"][names::INTENT] == *self.desired.hash
@@ -246,11 +246,14 @@ impl FieldOwnership<'_> {
 
 /// The error about items of another manager in place of ours, in the form in which the server reports field
 /// conflicts.
-fn conflict(object: &ObjectRef, conflicting_items: &[FieldPath], managed_fields: &Value) -> CallError {
+fn conflict(object: &ObjectRef, conflicting_items: &[FieldPath], live: &Value) -> CallError {
     let causes = conflicting_items.iter().map(|conflicting| Cause {
         field: conflicting.to_string(),
         reason: "FieldManagerConflict".into(),
-        message: format!("conflict with {:?}", fields::holder(managed_fields, conflicting).unwrap_or("?")),
+        message: format!(
+            "conflict with {:?}",
+            fields::holder(live, conflicting).unwrap_or_else(|| "?".to_owned())
+        ),
     });
     let message = format!("another manager has put other items in place of those of {object}");
     let mut error = CallError::new(Class::Conflict, 409, "Conflict", message);

@@ -1,7 +1,7 @@
 //! Moves instances to the active revision of their package, in stages ([`crate::operators::upgrade`]). What a stage does
 //! follows from the statuses of the instances alone; a move is one write of such a status.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::known::OperatorReconciler;
 use super::movement::{FailedMove, Movement};
 use super::settings::Serves;
 use crate::api::{CallError, Class};
-use crate::children::Selector;
+use crate::facts::condition;
 use crate::manager::crds::View;
 use crate::manager::index::{InstanceKey, ReadChange};
 use crate::manager::registry::Registered;
@@ -21,6 +21,7 @@ use crate::operators::upgrade::{self, Candidate, Member, Stage};
 use crate::operators::{OperatorSpec, RevisionProgress, Rollout, Standing};
 use crate::package::store;
 use crate::printable;
+use crate::selector::Selector;
 
 /// How many instances are moved in one reconcile. The others follow in the next.
 const AT_ONCE: usize = 100;
@@ -158,17 +159,14 @@ impl OperatorReconciler {
     /// Whether a selector selects an instance.
     fn is_of(&self, key: &InstanceKey, selector: &Selector) -> bool {
         let instance = self.store.index().instance(key).unwrap_or_default();
-        let labels = instance["metadata"]["labels"].as_object().into_iter().flatten();
-        let labels: BTreeMap<String, String> =
-            labels.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))).collect();
-        selector.fits(Some(&labels))
+        selector.fits(|key| instance["metadata"]["labels"][key].as_str())
     }
 
     /// Describes a stage for people.
     fn rollout(&self, stage: &Stage<InstanceKey>, movement: &Movement) -> Rollout {
         let why = |key: &InstanceKey| {
             let instance = self.store.index().instance(key).unwrap_or_default();
-            let ready = crate::children::condition(&instance, "Ready");
+            let ready = condition(&instance, "Ready");
             let message = ready.and_then(|ready| ready["message"].as_str()).unwrap_or_default();
             let late =
                 if Member::of(&instance).is_stalled() { "" } else { "not ready within the deadline: " };

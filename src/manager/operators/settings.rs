@@ -6,9 +6,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use serde_json::{Map, Value};
 
-use crate::children::Selector;
 use crate::operators::OperatorSpec;
 use crate::reach;
+use crate::selector::Selector;
 
 /// What an `Operator` says of the instances of its package.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -190,7 +190,7 @@ impl AllSettings {
             Namespaces::Selector(selector) => {
                 let all = self.labels.read().unwrap_or_else(PoisonError::into_inner);
                 match all.known.get(namespace) {
-                    Some(labels) => selector.fits(Some(labels)),
+                    Some(labels) => selector.fits(|key| labels.get(key).map(String::as_str)),
                     // The event of the namespace is still to come.
                     None => return Serves::Unknown,
                 }

@@ -6,12 +6,14 @@ use std::sync::Arc;
 use kube::runtime::watcher;
 
 use crate::api::{ApiKind, Gvk};
-use crate::children::{FieldProjection, ResourceSelector, Select, Selector, names};
+use crate::children::{FieldProjection, ResourceSelector, Select, names};
+use crate::field_selector;
 use crate::manager::index::ChildPart;
 use crate::manager::owned::OwnerField;
 use crate::manager::owned_kinds::OwnedKind;
 use crate::manager::registry::Registered;
 use crate::package::store::objects::REVISION;
+use crate::selector::Selector;
 
 /// How many names of one namespace have a watch each.
 const NAMES_PER_NAMESPACE: usize = 16;
@@ -195,7 +197,7 @@ impl WatchKey {
     pub(super) fn config(&self) -> watcher::Config {
         let config = watcher::Config::default();
         match &self.select {
-            Some(Select::Name(name)) => config.fields(&Select::field_selector(name)),
+            Some(Select::Name(name)) => config.fields(&field_selector::of_name(name)),
             Some(Select::Labels(selector)) => config.labels(&selector.to_string()),
             None if self.projection == Projection::Child => match self.kind_label() {
                 Some(kind) => config.labels(&format!("{},{}={kind}", names::INSTANCE_UID, names::KIND)),

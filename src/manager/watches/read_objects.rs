@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::watch::{Watch, WatchState};
-use crate::children::{LookupResult, ReadError, Referred, ResourceSelector, Select};
+use crate::children::{LookupResult, ReadError, Referred, ResourceSelector};
 use crate::manager::index::{InstanceKey, older};
 
 /// The namespace and the name of an object.
@@ -220,23 +220,14 @@ impl ReadObjects {
     }
 }
 
-/// Whether a selector matches an object of its kind.
+/// Whether a selector matches an object of its kind. Of a watch that is not shared the server has matched the objects.
 fn fits(
     selector: &ResourceSelector,
     is_shared: bool,
     (namespace, name): &Name,
     labels: Option<&BTreeMap<String, String>>,
 ) -> bool {
-    if !is_shared {
-        // The server has matched the object.
-        return true;
-    }
-    // Cluster-scoped objects are everywhere.
-    let here = selector.namespace.is_none() || namespace.is_none() || selector.namespace == *namespace;
-    here && match &selector.select {
-        Select::Name(wanted) => wanted == name,
-        Select::Labels(selector) => selector.fits(labels),
-    }
+    !is_shared || selector.fits(namespace.as_deref(), name, labels)
 }
 
 #[cfg(test)]
@@ -245,7 +236,8 @@ mod tests {
     use crate::api::Gvk;
     use serde_json::{Value, json};
 
-    use crate::children::{FieldProjection, Selector};
+    use crate::children::{FieldProjection, Select};
+    use crate::selector::Selector;
 
     fn want(namespace: &str, name: &str) -> ResourceSelector {
         ResourceSelector {

@@ -25,6 +25,7 @@ use crate::backoff::{Backoff, Retry};
 use crate::children::{ReadError, ResourceSelector, Select};
 use crate::clock::Instant;
 use crate::cluster::{Cluster, call_error};
+use crate::field_selector;
 use crate::manager::index::InstanceKey;
 use crate::manager::metrics::OfKind;
 use crate::manager::raw::Raw;
@@ -391,7 +392,7 @@ impl Task {
         let found = self.watches.store.kinds.find(self.watches.effects.clients.own(), gvk).await?;
         let (Some(found), Projection::Ref(fields)) = (found, projection) else { return Ok(Vec::new()) };
         let params = match &selector.select {
-            Select::Name(name) => ListParams::default().fields(&Select::field_selector(name)),
+            Select::Name(name) => ListParams::default().fields(&field_selector::of_name(name)),
             Select::Labels(selector) => ListParams::default().labels(&selector.to_string()),
         };
         let api = cluster.api::<Raw>(&found, selector.namespace.as_deref())?;

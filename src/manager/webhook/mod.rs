@@ -24,6 +24,7 @@ use crate::api::{ApiKind, CallError, Class};
 use crate::children::names;
 use crate::clock;
 use crate::cluster::Cluster;
+use crate::validation::dns_label;
 use certificates::{CertificateError, Material, Stored};
 
 /// How often the Secret is read. A certificate is replaced a month before its end.
@@ -82,11 +83,7 @@ impl WebhookAddress {
             Some((name, port)) => (name, port.parse().ok().filter(|port| *port > 0).ok_or_else(wrong)?),
             None => (rest, 443),
         };
-        let is_label = |text: &str| {
-            (1..=63).contains(&text.len())
-                && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
-        };
-        if !is_label(namespace) || !is_label(name) {
+        if [namespace, name].into_iter().any(|text| dns_label(text).is_some()) {
             return Err(wrong());
         }
         Ok(Self::Service { namespace: namespace.to_owned(), name: name.to_owned(), port })

@@ -12,6 +12,7 @@ use tracing::warn;
 use crate::children::names;
 use crate::clock::Instant;
 use crate::crd::Conversion;
+use crate::facts::texts;
 
 /// How many CRDs are remembered.
 const REMEMBERED: usize = 1_000;
@@ -40,8 +41,7 @@ impl Known {
     /// Reads the rules of a CRD, and their text; an error if they are not rules, `None` if it has none.
     pub(super) fn read(crd: &Value) -> Option<Result<(&str, Self), serde_json::Error>> {
         let text = crd["metadata"]["annotations"][names::CONVERSION].as_str()?;
-        let stored = crd["status"]["storedVersions"].as_array().into_iter().flatten();
-        let stored = stored.filter_map(Value::as_str).map(str::to_owned).collect();
+        let stored = texts(&crd["status"]["storedVersions"]).into();
         Some(serde_json::from_str(text).map(|rules| (text, Self { rules: Arc::new(rules), stored })))
     }
 }

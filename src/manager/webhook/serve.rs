@@ -27,6 +27,7 @@ use super::rules::{Known, RulesCache};
 use super::{READ, READ_SOON, Webhook, certificates, lock};
 use crate::api::ApiKind;
 use crate::cluster::Cluster;
+use crate::validation::dns_subdomain;
 
 /// The largest request. An API server sends the objects of one request; each has at most 1.5 MiB in etcd.
 const MAX_BODY: usize = 32 << 20;
@@ -170,14 +171,7 @@ impl Server {
         let ["", "convert", crd, digest] = parts[..] else {
             return text(StatusCode::NOT_FOUND, "available: /convert/<crd>/<digest of its rules>\n");
         };
-        let is_name = |text: &str| {
-            !text.is_empty()
-                && text.len() <= 253
-                && text
-                    .bytes()
-                    .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'.'))
-        };
-        if !is_name(crd) || !crd.contains('.') || !is_name(digest) {
+        if [crd, digest].into_iter().any(|part| dns_subdomain(part).is_some()) || !crd.contains('.') {
             return text(StatusCode::NOT_FOUND, "no such CRD\n");
         }
         if request.method() != Method::POST {

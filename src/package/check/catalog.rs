@@ -8,7 +8,8 @@ use super::super::plan::Plan;
 use crate::api::Gvk;
 use crate::crd;
 use crate::diag::{Diagnostic, Severity, did_you_mean};
-use operetta_lang::schema::{Kubernetes, Schema, gone, kubernetes, successor};
+use operetta_kube_model::built_in::VERSION;
+use operetta_lang::schema::{Kubernetes, Schema, gone, successor};
 
 /// One version of a kind of a package.
 pub(super) struct Custom<'p> {
@@ -92,7 +93,6 @@ impl<'a> Catalog<'a> {
         }
         let built_in: Vec<&Gvk> = self.kubernetes.kinds().iter().map(|known| &known.gvk).collect();
         let custom: Vec<&Gvk> = self.customs.iter().map(|custom| &custom.gvk).collect();
-        let version = kubernetes::VERSION;
         let group = gvk.group();
         let of_group = |known: &&&Gvk| known.group() == group;
         let elsewhere = || built_in.iter().chain(&custom).rfind(|known| known.kind == *kind).copied();
@@ -100,7 +100,7 @@ impl<'a> Catalog<'a> {
             if !kinds.iter().any(|known| of_group(&known)) {
                 continue;
             }
-            let name = if owner == "Kubernetes" { format!("Kubernetes {version}") } else { owner.to_owned() };
+            let name = if owner == "Kubernetes" { format!("Kubernetes {VERSION}") } else { owner.to_owned() };
             if let Some(other) = kinds.iter().rfind(|known| known.is_version_of(gvk)) {
                 // An alpha or beta version is off by default, but may be enabled in the cluster.
                 let may_be_on =
@@ -144,7 +144,7 @@ impl<'a> Catalog<'a> {
         if !group.contains('.') {
             let names = built_in.iter().map(|known| &*known.api_version);
             let help = did_you_mean(api_version, names).map(|near| format!("did you mean `{near}`?"));
-            return wrong(true, format!("Kubernetes {version} has no API {api_version}"), help);
+            return wrong(true, format!("Kubernetes {VERSION} has no API {api_version}"), help);
         }
         None
     }

@@ -5,7 +5,7 @@ use crate::diag::Diagnostic;
 use crate::yaml::{self, Node};
 use crate::{Resource, place};
 
-/// Reports rules that do not compile. Only `lint` does this; for a manager, its API server does.
+/// Reports rules that an API server refuses. Only `lint` does this; for a manager, its API server does.
 pub(super) fn check(resource: &Resource) -> Vec<Diagnostic> {
     let at = &resource.crd_location;
     let problems = crd::cel_problems(&resource.crd);
@@ -17,13 +17,13 @@ pub(super) fn check(resource: &Resource) -> Vec<Diagnostic> {
     let node = documents
         .iter()
         .find_map(|root| if at.span.end == 0 { Some(root) } else { find(root, at.span.start) });
-    let diagnostic = |(path, (message, help)): (String, crd::CelProblem)| {
-        let error = Diagnostic::error("package::cel", format!("the CEL rule does not compile: {message}"));
+    let diagnostic = |(path, message, help): (String, String, Option<String>)| {
+        let error = Diagnostic { help, ..Diagnostic::error("package::cel", message) };
         let error = match node {
             Some(node) => error.at(&at.source, place(node, &path)),
             None => error.located(at.clone()),
         };
-        error.path(path).help(help)
+        error.path(path)
     };
     problems.into_iter().map(diagnostic).collect()
 }

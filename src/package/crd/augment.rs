@@ -1,8 +1,7 @@
 //! Adds Operetta's fields and columns to a CRD.
 
+use operetta_kube_model::schema::properties;
 use serde_json::{Map, Value, json};
-
-use super::properties;
 
 /// The additions that depend on the package.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -1,8 +1,8 @@
 //! Checks a CRD as far as possible without the API server.
 
+use operetta_kube_model::schema::join;
 use serde_json::{Map, Value};
 
-use super::join;
 use super::structure::{self, Check, Finding};
 use crate::diag::did_you_mean;
 

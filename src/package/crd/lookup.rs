@@ -1,8 +1,9 @@
 //! Looks up a path of an expression in a schema.
 
+use operetta_kube_model::schema::{
+    OBJECT_FIELDS, OtherKeys, is_embedded, is_int_or_string, join, other_keys, properties,
+};
 use serde_json::Value;
-
-use super::{OBJECT_FIELDS, OtherKeys, is_embedded, is_int_or_string, join, other_keys, properties};
 
 /// The result of a lookup.
 #[derive(Debug, Clone, PartialEq)]

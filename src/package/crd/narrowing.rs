@@ -1,9 +1,11 @@
 //! Finds what a changed schema does to objects that were stored under the previous schema: values that are
 //! dropped, and values that become invalid. CEL rules are not evaluated.
 
+use operetta_kube_model::fields::{FieldSet, Fit, MANAGED};
+use operetta_kube_model::schema::{apply_defaults, preserves, properties};
 use serde_json::{Map, Value};
 
-use super::{Violation, apply_defaults, preserves, properties, schema_of, validate, versions};
+use super::{Violation, schema_of, validate, versions};
 
 /// One version of a kind whose objects must be checked against changed schemas.
 #[derive(Debug)]
@@ -53,18 +55,16 @@ impl Narrowed<'_> {
             apply_defaults(schema, &mut filled);
             validate(schema, &filled)
         };
-        // Without managedFields, every value may have been set by a person.
-        let owners: Option<Vec<&Value>> = object["metadata"]["managedFields"].as_array().map(|entries| {
-            entries.iter().map(|entry| &entry["fieldsV1"]).filter(|f| f.is_object()).collect()
-        });
-        let owners = owners.filter(|owners| !owners.is_empty());
+        let entries = object["metadata"][MANAGED].as_array().into_iter().flatten();
+        let owned: FieldSet = entries.filter_map(|entry| FieldSet::parse(&entry["fieldsV1"])).collect();
         let mut found: Vec<Violation> = Vec::new();
         for (former, new) in &self.pairs {
             let before = faults(former, spec.clone());
             let is_new = |violation: &Violation| !before.iter().any(|known| known.path == violation.path);
             let mut kept = spec.clone();
-            if let Some(owners) = &owners {
-                remove_filled_in(former, new, &mut kept, owners);
+            // Without managedFields, every value may have been set by a person.
+            if !owned.is_empty() {
+                remove_filled_in(former, new, &mut kept, Some(&owned));
             }
             for violation in faults(new, kept).into_iter().filter(is_new) {
                 if !found.contains(&violation) {
@@ -78,62 +78,50 @@ impl Narrowed<'_> {
 
 /// Removes the fields that the new schema drops, whose values are the previous schema's defaults, and which
 /// no manager has set. The API server stores defaults in each written object without an owner. A field that a
-/// client has sent has an owner, even if the value is the default, and stays. `owners`: the owned fields of
-/// this value, in the form of fieldsV1.
-fn remove_filled_in(former: &Value, new: &Value, value: &mut Value, owners: &[&Value]) {
+/// client has sent has an owner, even if the value is the default, and stays. `owned`: the fields of this value
+/// that have an owner.
+fn remove_filled_in(former: &Value, new: &Value, value: &mut Value, owned: Option<&FieldSet>) {
     let within = |schema: &Value, key: &str| schema.get(key).filter(|inner| inner.is_object()).cloned();
     match value {
         Value::Object(map) => {
             // The owner of an atomic map owns the whole map.
-            if former["x-kubernetes-map-type"] == "atomic" && !owners.is_empty() {
+            if former["x-kubernetes-map-type"] == "atomic" && owned.is_some() {
                 return;
             }
-            let below = |name: &str| -> Vec<&Value> {
-                let key = format!("f:{name}");
-                owners.iter().filter_map(|owned| owned.get(&key)).collect()
-            };
+            let below = |name: &str| owned.and_then(|owned| owned.field(name));
             let empty = Map::new();
             let (old, now) = (properties(former).unwrap_or(&empty), properties(new).unwrap_or(&empty));
             let others = within(former, "additionalProperties").zip(within(new, "additionalProperties"));
             let drops = !preserves(new) && new.get("additionalProperties").is_none();
             map.retain(|name, held| {
                 let is_filled_in =
-                    || old.get(name).is_some_and(|field| is_default(field, held)) && below(name).is_empty();
+                    || old.get(name).is_some_and(|field| is_default(field, held)) && below(name).is_none();
                 !drops || now.contains_key(name) || !is_filled_in()
             });
             for (name, held) in map {
                 let others = || others.as_ref().map(|(old, now)| (old, now));
                 if let Some((old, now)) = old.get(name).zip(now.get(name)).or_else(others) {
-                    remove_filled_in(old, now, held, &below(name));
+                    remove_filled_in(old, now, held, below(name));
                 }
             }
         }
         Value::Array(items) => {
             let is_keyed = former["x-kubernetes-list-type"] == "map";
             // The owner of an atomic list owns the whole list.
-            if !is_keyed && !owners.is_empty() {
+            if !is_keyed && owned.is_some() {
                 return;
             }
             if let Some((old, now)) = within(former, "items").zip(within(new, "items")) {
                 for item in items {
-                    let below: Vec<&Value> = owners.iter().flat_map(|owned| of_item(owned, item)).collect();
-                    remove_filled_in(&old, &now, item, &below);
+                    let items = owned.into_iter().flat_map(FieldSet::items);
+                    let fitting = items.filter(|(key, _)| key.fits(item) == Some(Fit::Exact));
+                    let below: FieldSet = fitting.map(|(_, below)| below.clone()).collect();
+                    remove_filled_in(&old, &now, item, Some(&below).filter(|below| !below.is_empty()));
                 }
             }
         }
         _ => {}
     }
-}
-
-/// The owned fields of an item of a keyed list.
-fn of_item<'a>(owned: &'a Value, item: &Value) -> Vec<&'a Value> {
-    let is_of = |key: &str| {
-        let key: Option<Map<String, Value>> =
-            key.strip_prefix("k:").and_then(|key| serde_json::from_str(key).ok());
-        key.is_some_and(|key| key.iter().all(|(field, value)| item.get(field) == Some(value)))
-    };
-    let entries = owned.as_object().into_iter().flatten();
-    entries.filter(|(key, _)| is_of(key)).map(|(_, below)| below).collect()
 }
 
 /// Whether a value is the one that the API server would fill in.

@@ -1,8 +1,9 @@
 //! Checks that a schema is structural, as the API server requires.
 
+use operetta_kube_model::schema::{join, pattern_fault};
 use serde_json::{Map, Value};
 
-use super::{join, validate};
+use super::validate;
 
 /// A JSON path (dotted, `spec.versions[0].name`), the error, and the solution.
 pub(super) type Finding = (String, String, Option<String>);
@@ -366,7 +367,7 @@ fn map_type(check: &mut Check, schema: &Schema, path: &str, kind: &str) {
 
 fn pattern(check: &mut Check, schema: &Schema, path: &str) {
     let Some(text) = schema.get("pattern").and_then(Value::as_str) else { return };
-    if let Some(fault) = super::pattern::fault(text) {
+    if let Some(fault) = pattern_fault(text) {
         check.report(
             join(path, "pattern"),
             format!("is not a regular expression that the server accepts: {fault}"),

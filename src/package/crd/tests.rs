@@ -4,7 +4,6 @@ mod augment;
 mod check;
 mod kind;
 mod lookup;
-mod pattern;
 mod values;
 
 use serde_json::{Value, json};

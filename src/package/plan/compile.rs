@@ -22,6 +22,7 @@ use crate::lint;
 use crate::locate::place;
 use crate::manifest::{TemplateText, VariableName};
 use crate::template::Text;
+use crate::validation::config_key;
 use trigger::implied;
 
 /// The maximum numbers of plans of a resource and of steps of a plan: more than a person writes.
@@ -315,8 +316,7 @@ impl Compiler<'_> {
         let child = self.member(&store.value.child, names);
         let mut data = Vec::new();
         for (key, value) in &store.value.data.0.as_ref()?.0 {
-            let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-            if key.value.is_empty() || key.value.len() > 253 || !key.value.chars().all(fits) {
+            if config_key(&key.value).is_some() {
                 let error =
                     key.error("package::name", format!("`{}` cannot be a key of a Secret", key.value));
                 self.diagnostics.push(error.help("use letters, digits, hyphens, underscores and dots"));

@@ -1,36 +1,60 @@
-//! The schemas of the built-in kinds, converted from the form in which an API server serves them
-//! (`/openapi/v3`) to the compact form of `schemas/kubernetes/`: without descriptions, defaults and lists of
-//! objects, and with short references.
+//! The schemas of the built-in kinds in a compact form, in which those of an API server (`/openapi/v3`) can be compared with
+//! ours: without descriptions, defaults and lists of objects, and with short references.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
+use operetta_kube_model::built_in;
 use serde_json::{Map, Value, json};
 
-/// The compact text of all built-in kinds, given the documents of `/openapi/v3/api/v1` and
-/// `/openapi/v3/apis/GROUP/VERSION`.
-pub(crate) fn compact(documents: &[Value]) -> String {
-    let mut definitions: BTreeMap<String, &Value> = BTreeMap::new();
+/// What a server says in its documents of `/openapi/v3/api/v1` and `/openapi/v3/apis/GROUP/VERSION`.
+pub(crate) fn served(documents: &[Value]) -> String {
+    let mut definitions = BTreeMap::new();
     let mut kinds = BTreeSet::new();
     for document in documents {
         for (name, schema) in document["components"]["schemas"].as_object().into_iter().flatten() {
-            definitions.insert(short(name), schema);
+            definitions.insert(short(name), schema.clone());
         }
         for (path, methods) in document["paths"].as_object().into_iter().flatten() {
             kinds.extend(kind(path, methods));
         }
     }
+    compact(&definitions, &kinds)
+}
+
+/// What Operetta knows.
+pub(crate) fn known() -> String {
+    let text = built_in::definitions();
+    let definitions: BTreeMap<String, Value> = text
+        .lines()
+        .filter_map(|line| line.split_once(' '))
+        .map(|(name, json)| (name.to_owned(), serde_json::from_str(json).unwrap()))
+        .collect();
+    let discovery = built_in::discovery();
+    let kinds = built_in::resources(&discovery).filter_map(|(group, version, resource)| {
+        resource["verbs"].as_array()?.iter().find(|verb| **verb == "patch")?;
+        let api_version = built_in::api_version(group, version);
+        let kind = resource["responseKind"]["kind"].as_str()?.to_owned();
+        let scope = if resource["scope"] == "Namespaced" { "Namespaced" } else { "Cluster" };
+        let named = format!("{api_version} {kind}");
+        let (definition, _) = definitions.iter().find(|(_, schema)| schema["kind"] == *named)?;
+        Some((api_version, kind, resource["resource"].as_str()?.to_owned(), scope, definition.clone()))
+    });
+    compact(&definitions, &kinds.collect())
+}
+
+fn compact(definitions: &BTreeMap<String, Value>, kinds: &BTreeSet<Kind>) -> String {
     let mut text = String::new();
     let mut open = Vec::new();
-    for (api_version, kind, plural, scope, definition) in &kinds {
+    for (api_version, kind, plural, scope, definition) in kinds {
         writeln!(text, "{api_version} {kind} {plural} {scope} {definition}").expect("a string takes all");
         open.push(definition.clone());
     }
     let mut done = BTreeMap::new();
     while let Some(name) = open.pop() {
         if let Entry::Vacant(entry) = done.entry(name) {
-            let schema = schema(definitions[entry.key()]);
+            let schema = schema(&definitions[entry.key()]);
             references(entry.insert(schema), &mut open);
         }
     }

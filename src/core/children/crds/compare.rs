@@ -5,7 +5,9 @@
 //! the additions. Then Operetta applies nothing of the spec, so that their next apply meets no conflict.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
+use operetta_kube_model::fields::{Entry, FieldSet, Owner, entries};
 use serde_json::{Map, Value, json};
 
 use super::child_scope::{ChildScope, UnusedChildScope};
@@ -15,12 +17,12 @@ use crate::api::Gvk;
 use crate::children::crd_owner::{
     former_packages, former_packages_of, is_child_crd_value, package_of_crd_value,
 };
-use crate::children::fields::{FieldSet, uncovered};
-use crate::children::model::condition;
+use crate::children::fields::{of_manager, uncovered};
 use crate::children::names;
 use crate::children::namespace_scope::NamespaceScope;
 use crate::crd;
 use crate::diag::Diagnostic;
+use crate::facts::{condition, has_condition};
 use crate::package::{Package, Resource};
 
 /// The result of a comparison.
@@ -128,7 +130,7 @@ impl CrdPatch {
     fn is_applied(&self, live: &Value) -> bool {
         let owns_spec = || {
             self.base == Base::Package
-                && FieldSet::of_manager(live, MANAGER)
+                && of_manager(live, MANAGER)
                     .is_some_and(|owned| uncovered(&json!({"spec": self.spec}), &owned).is_none())
         };
         self.has_metadata(live) && (!self.with_spec || owns_spec())
@@ -298,7 +300,7 @@ fn unowned(live: &Value, name: &str, package: &Package, resource: &Resource) -> 
         Some(owner) if owner == package.name => None,
         // A client replaced the CRD and removed our label, but our entry in managedFields remains. A label that the
         // registrar has not applied does not count.
-        _ if resource.adopt || FieldSet::of_manager(live, MANAGER).is_some() => None,
+        _ if resource.adopt || of_manager(live, MANAGER).is_some() => None,
         _ => Some(
             Diagnostic::error(
                 "crd::foreign",
@@ -366,15 +368,14 @@ fn foreign_base(live: &Value) -> Option<String> {
         return Some(manager.to_owned());
     }
     let (mut ours, mut other) = (false, None);
-    for entry in entries(live).filter(|entry| !entry["fieldsV1"]["f:spec"]["f:versions"].is_null()) {
-        if is_ours(entry) {
+    for owner in writers(live) {
+        if owner.is_apply_of(MANAGER) {
             ours = true;
         } else {
-            other = entry["manager"].as_str().map(str::to_owned);
+            other = Some(owner.manager.clone());
         }
     }
-    let never_ours =
-        meta["labels"][names::OPERATOR].is_null() && FieldSet::of_manager(live, MANAGER).is_none();
+    let never_ours = meta["labels"][names::OPERATOR].is_null() && of_manager(live, MANAGER).is_none();
     match other {
         Some(manager) if !ours => Some(manager),
         None if never_ours => Some("unknown".to_owned()),
@@ -384,30 +385,23 @@ fn foreign_base(live: &Value) -> Option<String> {
 
 /// The last writer of the spec other than us.
 pub(super) fn last_writer(live: &Value) -> Option<String> {
-    let mut writers = entries(live).filter(|entry| !entry["fieldsV1"]["f:spec"]["f:versions"].is_null());
-    let writer = writers.find(|entry| !is_ours(entry))?;
-    writer["manager"].as_str().map(str::to_owned)
+    let writer = writers(live).find(|owner| !owner.is_apply_of(MANAGER))?;
+    Some(writer.manager.clone())
 }
 
-fn entries(live: &Value) -> impl Iterator<Item = &Value> {
-    live["metadata"]["managedFields"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter(|entry| entry["subresource"].as_str().unwrap_or_default().is_empty())
-}
-
-fn is_ours(entry: &Value) -> bool {
-    entry["manager"] == MANAGER && entry["operation"] == "Apply"
+/// Who owns versions of the CRD.
+fn writers(live: &Value) -> impl Iterator<Item = Arc<Owner>> {
+    let has_versions = |entry: &Entry| entry.set().get(&["spec", "versions"]).is_some();
+    entries(live).filter(has_versions).map(|entry| entry.owner).filter(|owner| owner.subresource.is_empty())
 }
 
 /// Fields of the spec that only we own.
 fn owned_alone(live: &Value) -> BTreeSet<String> {
     let (mut ours, mut theirs) = (BTreeSet::new(), BTreeSet::new());
-    for entry in entries(live) {
-        let fields = entry["fieldsV1"]["f:spec"].as_object().into_iter().flatten();
-        let names = fields.filter_map(|(key, _)| key.strip_prefix("f:")).map(str::to_owned);
-        if is_ours(entry) { ours.extend(names) } else { theirs.extend(names) }
+    for entry in entries(live).filter(|entry| entry.owner.subresource.is_empty()) {
+        let fields = entry.set().field("spec").map(FieldSet::below).into_iter().flatten();
+        let names = fields.filter_map(|(key, _)| key.name()).map(str::to_owned);
+        if entry.owner.is_apply_of(MANAGER) { ours.extend(names) } else { theirs.extend(names) }
     }
     &ours - &theirs
 }
@@ -471,7 +465,7 @@ fn whole(number: &serde_json::Number) -> Value {
 
 /// Whether the API server serves the instances of a CRD.
 pub(super) fn is_established(crd: &Value) -> bool {
-    condition(crd, "Established").is_some_and(|c| c["status"] == "True")
+    has_condition(crd, "Established")
 }
 
 /// Why the server refuses the names of a CRD, if it does.

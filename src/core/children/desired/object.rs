@@ -408,8 +408,8 @@ fn yielded(body: &mut Value, observed: &Observed, yields: &[String]) -> Vec<Stri
     let mut keep = Vec::new();
     for text in yields {
         let path: Vec<&str> = text.split('.').collect();
-        let foreign = observed.foreign.contains(&path);
-        let owned = observed.owned.as_ref().is_some_and(|owned| owned.contains(&path));
+        let foreign = observed.foreign.get(&path).is_some();
+        let owned = observed.owned.as_ref().is_some_and(|owned| owned.get(&path).is_some());
         if foreign && !owned {
             remove_path(body, &path);
         } else if owned && !foreign && path.iter().try_fold(&*body, |value, name| value.get(name)).is_none() {

@@ -1,68 +1,54 @@
 //! Takes over objects made by client-side apply, which leaves no declaration but an annotation.
 
-use serde_json::{Map, Value, json};
+use operetta_kube_model::fields::{Entry, FieldSet, Owner, read, to_value};
+use serde_json::Value;
 
-use super::set::{is_our_apply, is_update, unite};
+use super::owned::give;
 
 /// Where `kubectl apply` keeps what it was given last.
-const LAST_APPLIED: &str = "f:kubectl.kubernetes.io/last-applied-configuration";
+const LAST_APPLIED: [&str; 3] =
+    ["metadata", "annotations", "kubectl.kubernetes.io/last-applied-configuration"];
 
 /// The managedFields in which our Apply entry owns what client-side apply did; `None` if there is no
 /// client-side apply. Otherwise its entry would own the fields beside us for ever, and fields that a later
 /// version of the package omits would stay. To be written by one JSON patch with a test of the
 /// resourceVersion; the next apply then removes what it does not have, the annotation first of all.
 pub fn adopt_client_side(managed_fields: &Value, manager: &str) -> Option<Value> {
-    let entries = managed_fields.as_array()?;
-    let (theirs, mut kept): (Vec<Value>, Vec<Value>) = entries.iter().cloned().partition(is_client_side);
+    let (theirs, mut kept): (Vec<Entry>, Vec<Entry>) =
+        read(managed_fields)?.into_iter().partition(is_client_side);
     let first = theirs.first()?;
-    if !kept.iter().any(|entry| is_our_apply(entry, manager)) {
-        kept.push(json!({
-            "manager": manager, "operation": "Apply", "apiVersion": first["apiVersion"], "time": first["time"],
-            "fieldsType": "FieldsV1", "fieldsV1": {},
-        }));
-    }
-    let ours = kept.iter_mut().find(|entry| is_our_apply(entry, manager))?;
-    let ours = ours.get_mut("fieldsV1")?.as_object_mut()?;
-    for fields in theirs.iter().filter_map(|entry| entry["fieldsV1"].as_object()) {
-        if ours.is_empty() {
-            ours.clone_from(fields);
-        } else {
-            unite(ours, fields);
-        }
-    }
-    Some(Value::Array(kept))
+    let owner = Owner { manager: manager.to_owned(), is_apply: true, ..Owner::clone(&first.owner) };
+    let all: FieldSet = theirs.iter().map(|entry| entry.set().clone()).collect();
+    give(&mut kept, Entry { owner: owner.into(), time: first.time.clone(), fields: all.into() });
+    Some(to_value(&kept))
 }
 
 /// The managedFields in which the manager `to` owns what `from` has applied; `None` if `from` has applied
 /// nothing. To be written like those of [`adopt_client_side`]: the next apply of `to` then removes what it
 /// does not have.
 pub fn hand_over(managed_fields: &Value, from: &str, to: &str) -> Option<Value> {
-    let entries = managed_fields.as_array()?;
-    let (theirs, mut kept): (Vec<Value>, Vec<Value>) =
-        entries.iter().cloned().partition(|entry| is_our_apply(entry, from));
-    let mut theirs = theirs.into_iter().next()?;
-    if let Some(ours) = kept.iter_mut().find(|entry| is_our_apply(entry, to)) {
-        unite(ours.get_mut("fieldsV1")?.as_object_mut()?, theirs["fieldsV1"].as_object()?);
-    } else {
-        theirs["manager"] = to.into();
-        kept.push(theirs);
-    }
-    Some(Value::Array(kept))
+    let (theirs, mut kept): (Vec<Entry>, Vec<Entry>) =
+        read(managed_fields)?.into_iter().partition(|entry| entry.owner.is_apply_of(from));
+    let theirs = theirs.into_iter().next()?;
+    let owner = Owner { manager: to.to_owned(), ..Owner::clone(&theirs.owner) };
+    give(&mut kept, Entry { owner: owner.into(), ..theirs });
+    Some(to_value(&kept))
 }
 
-fn is_client_side(entry: &Value) -> bool {
-    let annotations = &entry["fieldsV1"]["f:metadata"]["f:annotations"];
-    let declares = annotations.as_object().is_some_and(|map: &Map<_, _>| map.contains_key(LAST_APPLIED));
-    is_update(entry) && (entry["manager"] == "kubectl-client-side-apply" || declares)
+fn is_client_side(entry: &Entry) -> bool {
+    let declares = || entry.set().get(&LAST_APPLIED).is_some();
+    entry.owner.is_update() && (entry.owner.manager == "kubectl-client-side-apply" || declares())
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
     fn hand_over_moves_the_apply_to_the_new_package() {
-        let entry = |manager: &str, field: &str| json!({"manager": manager, "operation": "Apply", "fieldsV1": {"f:data": {field: {}}}});
+        let entry = |manager: &str, field: &str| json!({"manager": manager, "operation": "Apply", "fieldsType": "FieldsV1", "fieldsV1": {"f:data": {field: {}}}});
         let (old, other) = (entry("operetta/old", "f:a"), entry("kubectl", "f:b"));
         let taken = hand_over(&json!([old, other]), "operetta/old", "operetta/new").unwrap();
         assert_eq!(taken, json!([other, entry("operetta/new", "f:a")]));
@@ -75,13 +61,13 @@ mod tests {
 
     #[test]
     fn only_client_side_apply_is_taken_over() {
+        let declaration = format!("f:{}", LAST_APPLIED[2]);
         let client_side = json!({"manager": "kubectl-client-side-apply", "operation": "Update", "apiVersion": "v1",
             "time": "2026-01-01T00:00:00Z", "fieldsType": "FieldsV1",
-            "fieldsV1": {"f:data": {".": {}, "f:a": {}}, "f:metadata": {"f:annotations": {".": {}, LAST_APPLIED: {}}}}});
-        let edit =
-            json!({"manager": "kubectl-edit", "operation": "Update", "fieldsV1": {"f:data": {"f:b": {}}}});
+            "fieldsV1": {"f:data": {".": {}, "f:a": {}}, "f:metadata": {"f:annotations": {".": {}, declaration: {}}}}});
+        let edit = json!({"manager": "kubectl-edit", "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": {"f:data": {"f:b": {}}}});
         let status = json!({"manager": "kubectl-client-side-apply", "operation": "Update", "subresource": "status",
-            "fieldsV1": {"f:status": {"f:x": {}}}});
+            "fieldsType": "FieldsV1", "fieldsV1": {"f:status": {"f:x": {}}}});
         let fields = json!([client_side, edit, status]);
         let taken = adopt_client_side(&fields, "operetta/p").unwrap();
         assert_eq!(taken[0], edit);

@@ -1,25 +1,21 @@
 //! Finds the manager that takes a field from us.
 
+use operetta_kube_model::fields::{Entry, FieldSet, entries};
 use serde_json::Value;
 
 use super::cover::{uncovered, uncovered_beside};
-use super::set::FieldSet;
+use super::owned::of_others;
 
 /// The first leaf of the desired object that we do not own on the live object, and the manager that owns it, if the leaf
 /// exists and its owner is known. `None` if we own all.
 pub fn conflicting_manager(live: &Value, desired: &Value, manager: &str) -> Option<(String, Option<String>)> {
-    let entries = live["metadata"]["managedFields"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let is_ours = |entry: &Value| {
-        entry["manager"] == manager && entry["operation"] == "Apply" && entry.get("subresource").is_none()
-    };
-    let ours: Vec<&Value> = entries.iter().filter(|e| is_ours(e)).map(|e| &e["fieldsV1"]).collect();
-    let owned = FieldSet::united(ours.iter().copied());
-    let field = uncovered_beside(desired, &owned, &FieldSet::of_others(live, manager))?;
-    let owner = entries.iter().filter(|entry| !is_ours(entry)).find(|entry| {
-        let both = FieldSet::united(ours.iter().copied().chain([&entry["fieldsV1"]]));
-        uncovered(desired, &both).as_ref() != Some(&field)
-    });
-    Some((field, owner.and_then(|entry| entry["manager"].as_str()).map(str::to_owned)))
+    let (ours, others): (Vec<Entry>, Vec<Entry>) =
+        entries(live).partition(|entry| entry.owner.is_apply_of(manager));
+    let owned: FieldSet = ours.iter().map(|entry| entry.set().clone()).collect();
+    let field = uncovered_beside(desired, &owned, &of_others(live, manager))?;
+    let owner =
+        others.iter().find(|entry| uncovered(desired, &owned.union(entry.set())).as_ref() != Some(&field));
+    Some((field, owner.map(|entry| entry.owner.manager.clone())))
 }
 
 #[cfg(test)]

@@ -1,22 +1,9 @@
 //! Whether a field set covers a desired object.
 
+use operetta_kube_model::fields::{FieldSet, Fit, Key, UNOWNED, same};
 use serde_json::{Map, Value};
 
-use super::path::{FieldPath, Fit, Key, same};
-use super::set::{FieldSet, Node};
-
-/// Fields of metadata that the API server does not track.
-const UNTRACKED: [&str; 9] = [
-    "name",
-    "namespace",
-    "generateName",
-    "uid",
-    "resourceVersion",
-    "generation",
-    "creationTimestamp",
-    "selfLink",
-    "managedFields",
-];
+use super::path::FieldPath;
 
 /// The first leaf of the desired object that our set does not cover, as a readable path; `None`: all are.
 ///
@@ -26,10 +13,10 @@ pub fn uncovered(desired: &Value, owned: &FieldSet) -> Option<String> {
     first_lost(desired, owned, None)
 }
 
-/// Like [`uncovered`], and looks also at what the others own ([`FieldSet::of_others`]): an empty list
+/// Like [`uncovered`], and looks also at what the others own ([`super::of_others`]): an empty list
 /// that they own now, and fields of theirs below what looks atomic in our set, are not covered.
 pub fn uncovered_beside(desired: &Value, owned: &FieldSet, others: &FieldSet) -> Option<String> {
-    first_lost(desired, owned, Some(&others.root))
+    first_lost(desired, owned, Some(others))
 }
 
 /// Whether our set lost an item of a keyed list that the desired object has, or the name of one, where others
@@ -40,12 +27,12 @@ pub fn lost_items(desired: &Value, owned: &FieldSet, others: &FieldSet) -> bool 
     fields.iter().any(|(name, value)| match value {
         // The only list of maps in metadata is that of the owners, which is for the garbage collector.
         Value::Object(_) if name == "metadata" => false,
-        _ => lost_item_below(value, owned.root.field(name), others.root.field(name)),
+        _ => lost_item_below(value, owned.field(name), others.field(name)),
     })
 }
 
-fn lost_item_below(value: &Value, node: Option<&Node>, others: Option<&Node>) -> bool {
-    if node.is_some_and(Node::is_leaf) {
+fn lost_item_below(value: &Value, node: Option<&FieldSet>, others: Option<&FieldSet>) -> bool {
+    if node.is_some_and(FieldSet::is_leaf) {
         return false;
     }
     match value {
@@ -55,7 +42,7 @@ fn lost_item_below(value: &Value, node: Option<&Node>, others: Option<&Node>) ->
         }),
         // If other managers own no item of the list, none is in the way.
         Value::Array(items) if others.is_some_and(|others| others.items().next().is_some()) => {
-            let empty = Node::default();
+            let empty = FieldSet::default();
             items.iter().zip(match_items(items, node.unwrap_or(&empty))).any(|(item, found)| match found {
                 None => true,
                 Some((_, below)) if below.is_leaf() => false,
@@ -84,14 +71,14 @@ fn lost_unless(covered: bool) -> Option<Lost> {
     (!covered).then(Lost::new)
 }
 
-fn first_lost(desired: &Value, owned: &FieldSet, others: Option<&Node>) -> Option<String> {
+fn first_lost(desired: &Value, owned: &FieldSet, others: Option<&FieldSet>) -> Option<String> {
     let lost = desired.as_object()?.iter().find_map(|(name, value)| {
-        let (node, theirs) = (owned.root.field(name), others.and_then(|o| o.field(name)));
+        let (node, theirs) = (owned.field(name), others.and_then(|o| o.field(name)));
         let lost = match (name.as_str(), value) {
             ("apiVersion" | "kind", _) => None,
             // A kind with a status subresource ignores it here.
             ("status", _) if node.is_none() => None,
-            ("metadata", Value::Object(fields)) => lost_field(fields, node, theirs, &UNTRACKED),
+            ("metadata", Value::Object(fields)) => lost_field(fields, node, theirs, &UNOWNED),
             _ => lost_leaf(value, node, theirs),
         };
         at(Key::Field(name.as_str().into()), lost)
@@ -102,13 +89,15 @@ fn first_lost(desired: &Value, owned: &FieldSet, others: Option<&Node>) -> Optio
     })
 }
 
-fn lost_leaf(value: &Value, node: Option<&Node>, others: Option<&Node>) -> Option<Lost> {
+fn lost_leaf(value: &Value, node: Option<&FieldSet>, others: Option<&FieldSet>) -> Option<Lost> {
     match (value, node) {
         (Value::Null, _) => None,
         (Value::Object(fields), _) if fields.is_empty() => lost_unless(node.is_some()),
         (Value::Object(fields), Some(node)) if node.is_leaf() => taken_below(fields, others),
         (Value::Object(fields), _) => lost_field(fields, node, others, &[]),
-        (Value::Array(items), None) if items.is_empty() => lost_unless(!others.is_some_and(Node::is_leaf)),
+        (Value::Array(items), None) if items.is_empty() => {
+            lost_unless(!others.is_some_and(FieldSet::is_leaf))
+        }
         (Value::Array(items), Some(node)) if items.is_empty() || node.is_leaf() => None,
         (Value::Array(items), _) => lost_item(items, node, others),
         _ => lost_unless(node.is_some_and(|node| node.member)),
@@ -117,8 +106,8 @@ fn lost_leaf(value: &Value, node: Option<&Node>, others: Option<&Node>) -> Optio
 
 fn lost_field(
     fields: &Map<String, Value>,
-    node: Option<&Node>,
-    others: Option<&Node>,
+    node: Option<&FieldSet>,
+    others: Option<&FieldSet>,
     skip: &[&str],
 ) -> Option<Lost> {
     fields.iter().filter(|(name, _)| !skip.contains(&name.as_str())).find_map(|(name, value)| {
@@ -128,20 +117,20 @@ fn lost_field(
 }
 
 /// A map that is a leaf of our set is atomic, and all ours; unless others own fields of it.
-fn taken_below(fields: &Map<String, Value>, others: Option<&Node>) -> Option<Lost> {
-    let others = others.filter(|node| !node.children.is_empty())?;
+fn taken_below(fields: &Map<String, Value>, others: Option<&FieldSet>) -> Option<Lost> {
+    let others = others.filter(|node| !node.below().is_empty())?;
     fields.iter().filter(|(_, value)| !value.is_null()).find_map(|(name, value)| {
         let theirs = others.field(name)?;
         let lost = match value {
-            Value::Object(fields) if !theirs.children.is_empty() => taken_below(fields, Some(theirs)),
+            Value::Object(fields) if !theirs.below().is_empty() => taken_below(fields, Some(theirs)),
             _ => Some(Lost::new()),
         };
         at(Key::Field(name.as_str().into()), lost)
     })
 }
 
-fn lost_item(items: &[Value], node: Option<&Node>, others: Option<&Node>) -> Option<Lost> {
-    let empty = Node::default();
+fn lost_item(items: &[Value], node: Option<&FieldSet>, others: Option<&FieldSet>) -> Option<Lost> {
+    let empty = FieldSet::default();
     let matched = match_items(items, node.unwrap_or(&empty));
     items.iter().zip(matched).enumerate().find_map(|(index, (item, found))| match found {
         Some((_, below)) if below.is_leaf() => None,
@@ -160,24 +149,24 @@ fn lost_item(items: &[Value], node: Option<&Node>, others: Option<&Node>) -> Opt
 fn unmatched(index: usize, item: &Value) -> Key {
     match item.get("name") {
         Some(name @ Value::String(_)) => Key::Item([("name".into(), name.clone())].into()),
-        _ => Key::Index(index as u64),
+        _ => Key::Index(i64::try_from(index).unwrap_or(i64::MAX)),
     }
 }
 
 /// For each item of a desired object's list its place in the set. Two items never share one (a port without
 /// `protocol` is not the UDP port of the same number), unless the server itself keeps only one for
 /// duplicates, as a leaf.
-pub(super) fn match_items<'s>(items: &[Value], node: &'s Node) -> Vec<Option<(&'s Key, &'s Node)>> {
-    let mut used = vec![false; node.children.len()];
-    let mut matched: Vec<Option<(&Key, &Node)>> = vec![None; items.len()];
+pub(super) fn match_items<'s>(items: &[Value], node: &'s FieldSet) -> Vec<Option<(&'s Key, &'s FieldSet)>> {
+    let mut used = vec![false; node.below().len()];
+    let mut matched: Vec<Option<(&Key, &FieldSet)>> = vec![None; items.len()];
     for wanted in [Fit::Exact, Fit::Partial] {
         for (index, item) in items.iter().enumerate() {
             if matched[index].is_some() {
                 continue;
             }
-            let mut candidates = node.children.iter().enumerate().filter(|(place, (key, below))| {
+            let mut candidates = node.below().iter().enumerate().filter(|(place, (key, below))| {
                 let fits = match key {
-                    Key::Item(_) | Key::Owner => key.fits(item) == Some(wanted),
+                    Key::Item(_) => key.fits(item) == Some(wanted),
                     Key::Value(value) => same(value, item),
                     Key::Index(at) => usize::try_from(*at) == Ok(index),
                     Key::Field(_) => false,
@@ -187,7 +176,7 @@ pub(super) fn match_items<'s>(items: &[Value], node: &'s Node) -> Vec<Option<(&'
             // Among several that fit in part, one that covers the item is the one meant.
             let first = candidates.next();
             let covers =
-                |(_, (_, below)): &(usize, &(Key, Node))| lost_leaf(item, Some(below), None).is_none();
+                |(_, (_, below)): &(usize, &(Key, FieldSet))| lost_leaf(item, Some(below), None).is_none();
             let best = match first {
                 Some(found) if wanted == Fit::Exact || covers(&found) => Some(found),
                 _ => candidates.find(covers).or(first),

@@ -1,18 +1,17 @@
 //! The approximate result of an apply, to ask the API server whether it would accept that as a new object.
 
+use operetta_kube_model::fields::{FieldSet, Key, same};
 use serde_json::{Map, Value};
 
-use super::path::Key;
+use super::owned::{of_manager, of_others, sets};
 use super::release::excess;
 use super::repair::pair;
-use super::set::{FieldSet, Node};
 
 /// The live object with a desired object put into it, as a new object: without status and without what the
 /// server has given it. Lists are merged as their managedFields say. Fields that our last apply had and this
 /// desired object lacks are kept.
 pub fn merged(live: &Value, desired: &Value) -> Value {
-    let entries = live["metadata"]["managedFields"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let owned = FieldSet::united(entries.iter().map(|entry| &entry["fieldsV1"]));
+    let owned: FieldSet = sets(live, |_| true).collect();
     let mut object = Map::new();
     for (name, value) in live.as_object().into_iter().flatten() {
         if !["status", "metadata"].contains(&name.as_str()) {
@@ -26,7 +25,7 @@ pub fn merged(live: &Value, desired: &Value) -> Value {
         meta[field] = Value::Object(map);
     }
     for (name, wanted) in desired.as_object().into_iter().flatten().filter(|(name, _)| *name != "metadata") {
-        put(object.entry(name.clone()).or_insert(Value::Null), wanted, owned.root.field(name));
+        put(object.entry(name.clone()).or_insert(Value::Null), wanted, owned.field(name));
     }
     object.insert("metadata".to_owned(), meta);
     Value::Object(object)
@@ -36,10 +35,10 @@ pub fn merged(live: &Value, desired: &Value) -> Value {
 /// object no longer has and no other manager owns. `keep`: fields that are applied beside the desired object, as dotted paths.
 pub fn applied(live: &Value, desired: &Value, keep: &[String], manager: &str) -> Value {
     let mut object = merged(live, desired);
-    let Some(owned) = FieldSet::of_manager(live, manager) else { return object };
-    let others = FieldSet::of_others(live, manager);
+    let Some(owned) = of_manager(live, manager) else { return object };
+    let others = of_others(live, manager);
     for path in excess(desired, &owned, keep, true) {
-        remove(&mut object, &path.0, Some(&others.root));
+        remove(&mut object, &path.0, Some(&others));
     }
     object
 }
@@ -49,9 +48,7 @@ pub fn applied(live: &Value, desired: &Value, keep: &[String], manager: &str) ->
 /// defaults of the server, which it sets again.
 pub fn recreated(live: &Value, desired: &Value) -> Value {
     let mut object = merged(live, desired);
-    let entries = live["metadata"]["managedFields"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let set = entries.iter().filter(|entry| entry["subresource"].as_str().is_none_or(str::is_empty));
-    let owned = FieldSet::united(set.map(|entry| &entry["fieldsV1"]));
+    let owned: FieldSet = sets(live, |owner| owner.subresource.is_empty()).collect();
     for path in excess(desired, &owned, &[], true) {
         remove(&mut object, &path.0, None);
     }
@@ -59,12 +56,12 @@ pub fn recreated(live: &Value, desired: &Value) -> Value {
 }
 
 /// Removes the field at a path unless others own it or something below it.
-fn remove(value: &mut Value, path: &[Key], others: Option<&Node>) {
+fn remove(value: &mut Value, path: &[Key], others: Option<&FieldSet>) {
     let Some((key, rest)) = path.split_first() else { return };
     let below = others.and_then(|others| others.child(key));
     let is_last = rest.is_empty();
     // A node that is owned as a whole owns all below it.
-    if others.is_some_and(Node::is_leaf) || is_last && below.is_some() {
+    if others.is_some_and(FieldSet::is_leaf) || is_last && below.is_some() {
         return;
     }
     match (value, key) {
@@ -83,7 +80,7 @@ fn remove(value: &mut Value, path: &[Key], others: Option<&Node>) {
                 remove(item, rest, below);
             }
         }
-        (Value::Array(items), Key::Value(wanted)) if is_last => items.retain(|item| item != wanted),
+        (Value::Array(items), Key::Value(wanted)) if is_last => items.retain(|item| !same(item, wanted)),
         (Value::Array(items), key @ Key::Item(_)) => {
             if is_last {
                 items.retain(|item| !fits(key, item));
@@ -95,10 +92,10 @@ fn remove(value: &mut Value, path: &[Key], others: Option<&Node>) {
     }
 }
 
-fn put(live: &mut Value, wanted: &Value, owned: Option<&Node>) {
+fn put(live: &mut Value, wanted: &Value, owned: Option<&FieldSet>) {
     match (live, wanted) {
         // A map that is owned as a whole is atomic: it is replaced, not merged.
-        (Value::Object(live), Value::Object(wanted)) if !owned.is_some_and(Node::is_leaf) => {
+        (Value::Object(live), Value::Object(wanted)) if !owned.is_some_and(FieldSet::is_leaf) => {
             for (name, wanted) in wanted {
                 let below = owned.and_then(|owned| owned.field(name));
                 put(live.entry(name.clone()).or_insert(Value::Null), wanted, below);
@@ -111,7 +108,7 @@ fn put(live: &mut Value, wanted: &Value, owned: Option<&Node>) {
     }
 }
 
-fn list(live: &mut Vec<Value>, wanted: &[Value], owned: Option<&Node>) {
+fn list(live: &mut Vec<Value>, wanted: &[Value], owned: Option<&FieldSet>) {
     let sample = owned.and_then(|owned| owned.items().next());
     let Some((sample, _)) = sample else {
         // No item has a key: the list is a set.
@@ -146,7 +143,7 @@ mod tests {
     #[test]
     fn desired_object_is_merged_into_the_live_object() {
         let live = json!({"apiVersion": "v1", "kind": "A", "status": {"x": 1},
-            "metadata": {"name": "a", "uid": "u", "labels": {"theirs": "1"}, "managedFields": [{"fieldsV1": {"f:spec": {
+            "metadata": {"name": "a", "uid": "u", "labels": {"theirs": "1"}, "managedFields": [{"operation": "Apply", "fieldsV1": {"f:spec": {
                 "f:list": {"k:{\"name\":\"a\"}": {".": {}, "f:x": {}}, "k:{\"name\":\"b\"}": {".": {}}},
                 "f:set": {".": {}, "v:1": {}}, "f:atomic": {}, "f:args": {}, "f:n": {}}}}]},
             "spec": {"list": [{"name": "a", "x": 1, "theirs": 2}, {"name": "b"}], "set": [1], "atomic": {"a": 1},

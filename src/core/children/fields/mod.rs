@@ -21,18 +21,19 @@ mod conflicting;
 mod cover;
 mod intern;
 mod merge;
+mod owned;
 mod path;
 mod release;
 mod repair;
-mod set;
 #[cfg(test)]
 mod tests;
 
 pub use adopt::{adopt_client_side, hand_over};
 pub use conflicting::conflicting_manager;
 pub use cover::{lost_items, uncovered, uncovered_beside};
+pub use intern::interned;
 pub use merge::{applied, merged, recreated};
-pub use path::{FieldPath, FieldsError, Key};
+pub use owned::{of_child, of_manager, of_others};
+pub use path::FieldPath;
 pub use release::{excess, is_in_version, release};
 pub use repair::{conflicting_items, excluding, holder, move_to_ours};
-pub use set::FieldSet;

@@ -4,12 +4,12 @@
 //! is lost with the next apply that succeeds, unless it leaves the entry before. Without an owner it keeps its
 //! value: only an owner's apply can remove it.
 
-use serde_json::{Map, Value, json};
+use operetta_kube_model::fields::{Entry, FieldSet, Key, Owner, read, to_value};
+use serde_json::Value;
 
 use super::cover::match_items;
-use super::path::{FieldPath, Key};
-use super::repair::{put_in, take_out};
-use super::set::{FieldSet, Node, is_our_apply, is_update};
+use super::owned::{give, take};
+use super::path::FieldPath;
 
 /// The fields that our entry has beyond the desired object, only the topmost. Right after an apply there are
 /// none, so a change of managedFields has put them there. `keep`: fields that are applied beside the desired
@@ -17,7 +17,7 @@ use super::set::{FieldSet, Node, is_our_apply, is_update};
 /// not: it is moved into our entry, for the next apply to remove it.
 pub fn excess(desired: &Value, owned: &FieldSet, keep: &[String], items: bool) -> Vec<FieldPath> {
     let mut search = Search { keep, items, trail: Vec::new(), found: Vec::new() };
-    search.below(&owned.root, desired);
+    search.below(owned, desired);
     search.found
 }
 
@@ -29,17 +29,17 @@ struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    fn below(&mut self, node: &'a Node, desired: &Value) {
+    fn below(&mut self, node: &'a FieldSet, desired: &Value) {
         match desired {
             Value::Object(map) => {
-                for (key, below) in &node.children {
-                    let Key::Field(name) = key else { continue };
-                    self.step(key, below, map.get(&**name));
+                for (key, below) in node.below() {
+                    let Some(name) = key.name() else { continue };
+                    self.step(key, below, map.get(name));
                 }
             }
             Value::Array(list) => {
                 let matched = match_items(list, node);
-                for (key, below) in &node.children {
+                for (key, below) in node.below() {
                     let item = matched.iter().position(|found| found.is_some_and(|(other, _)| other == key));
                     match item {
                         Some(index) => self.step(key, below, list.get(index)),
@@ -52,7 +52,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    fn step(&mut self, key: &'a Key, node: &'a Node, desired: Option<&Value>) {
+    fn step(&mut self, key: &'a Key, node: &'a FieldSet, desired: Option<&Value>) {
         self.trail.push(key);
         match desired {
             Some(desired) => self.below(node, desired),
@@ -64,21 +64,15 @@ impl<'a> Search<'a> {
 
     /// Whether the place is on the way to a field that is kept, or below one.
     fn is_kept(&self) -> bool {
-        let names = || {
-            self.trail.iter().map(|key| match key {
-                Key::Field(name) => Some(&**name),
-                _ => None,
-            })
-        };
+        let names = || self.trail.iter().map(|key| key.name());
         self.keep.iter().any(|path| path.split('.').zip(names()).all(|(one, other)| Some(one) == other))
     }
 }
 
 /// Whether our Apply entry is written in a version of the kind.
 pub fn is_in_version(managed_fields: &Value, manager: &str, api_version: &str) -> bool {
-    let ours =
-        managed_fields.as_array().and_then(|all| all.iter().find(|entry| is_our_apply(entry, manager)));
-    ours.is_some_and(|entry| entry["apiVersion"] == api_version)
+    let mut owners = managed_fields.as_array().into_iter().flatten().filter_map(Owner::parse);
+    owners.any(|owner| owner.is_apply_of(manager) && owner.version == api_version)
 }
 
 /// The managedFields in which our Apply entry does not own these fields. Each goes back to the plain write that
@@ -90,42 +84,18 @@ pub fn release(
     paths: &[FieldPath],
     before: Option<&Value>,
 ) -> Option<Value> {
-    let mut entries = managed_fields.as_array()?.clone();
-    let ours = entries.iter_mut().find(|entry| is_our_apply(entry, manager))?;
-    let ours = ours.get_mut("fieldsV1")?.as_object_mut()?;
-    let mut released = Vec::new();
-    for path in paths {
-        if take_out(ours, &path.0, &mut Vec::new()).is_some() {
-            released.push(path);
-        }
-    }
+    let mut entries = read(managed_fields)?;
+    let ours = entries.iter_mut().find(|entry| entry.owner.is_apply_of(manager))?;
+    let released: Vec<_> = paths.iter().filter(|path| take(ours, &path.0).is_some()).collect();
     if released.is_empty() {
         return None;
     }
-    let mut former = before.and_then(Value::as_array).cloned().unwrap_or_default();
-    for entry in former.iter_mut().filter(|entry| is_update(entry)) {
-        for path in &released {
-            let mut way = Vec::new();
-            let Some(fields) = entry.get_mut("fieldsV1").and_then(Value::as_object_mut) else { continue };
-            let Some(Value::Object(item)) = take_out(fields, &path.0, &mut way) else { continue };
-            give(&mut entries, entry, &way, item);
+    let former = before.and_then(read).unwrap_or_default();
+    for mut entry in former.into_iter().filter(|entry| entry.owner.is_update()) {
+        let taken: FieldSet = released.iter().filter_map(|path| take(&mut entry, &path.0)).collect();
+        if !taken.is_empty() {
+            give(&mut entries, Entry { fields: taken.into(), ..entry });
         }
     }
-    Some(Value::Array(entries))
-}
-
-/// Gives a field to the entry of the same writer, or to a new one.
-fn give(entries: &mut Vec<Value>, writer: &Value, way: &[String], item: Map<String, Value>) {
-    let is_writer = |entry: &Value| {
-        is_update(entry) && ["manager", "apiVersion"].iter().all(|key| entry[*key] == writer[*key])
-    };
-    if !entries.iter().any(is_writer) {
-        let mut entry = writer.clone();
-        entry["fieldsV1"] = json!({});
-        entries.push(entry);
-    }
-    let entry = entries.iter_mut().find(|entry| is_writer(entry));
-    if let Some(Value::Object(fields)) = entry.and_then(|entry| entry.get_mut("fieldsV1")) {
-        put_in(fields, way, item);
-    }
+    Some(to_value(&entries))
 }

@@ -7,10 +7,11 @@
 //! The same holds for fields that exclude each other: a volume with another source has lost ours, and our apply would add a
 //! second one. No schema names these fields; the refusal does.
 
-use serde_json::{Map, Value, json};
+use operetta_kube_model::fields::{FieldSet, Fit, Key, Owner, entries, read, same, to_value};
+use serde_json::{Map, Value};
 
-use super::path::{FieldPath, Fit, Key, same};
-use super::set::{Entries, FieldSet, Node, is_our_apply, is_update, unite};
+use super::owned::{of_manager, sets, take};
+use super::path::FieldPath;
 
 /// Items that stand in the way of our next apply: those of keyed lists in the live object (with its
 /// managedFields) which the desired object does not have, where our entry lost an item that the desired object has,
@@ -45,11 +46,13 @@ pub fn excluding(live: &Value, desired: &Value, manager: &str, fields: &[String]
 }
 
 fn search(live: &Value, desired: &Value, manager: &str) -> Search {
-    let ours = FieldSet::of_manager(live, manager).unwrap_or_default();
-    let updates = FieldSet::union_of(live, manager, Entries::Updates);
-    let applies = FieldSet::union_of(live, manager, Entries::OtherApplies);
+    let ours = of_manager(live, manager).unwrap_or_default();
+    let updates: FieldSet = sets(live, Owner::is_update).collect();
+    let is_declared =
+        |owner: &Owner| owner.is_apply && owner.subresource.is_empty() && owner.manager != manager;
+    let applies: FieldSet = sets(live, is_declared).collect();
     let mut search = Search::default();
-    let here = Owners { ours: Some(&ours.root), updates: Some(&updates.root), applies: Some(&applies.root) };
+    let here = Owners { ours: Some(&ours), updates: Some(&updates), applies: Some(&applies) };
     search.value(live, desired, here);
     search
 }
@@ -109,124 +112,64 @@ impl FieldPath {
     /// Whether a path at fault, as the server writes it, lies in the list of this item, or is the list.
     pub fn is_in_list_of(&self, fault: &str) -> bool {
         let Some((Key::Item(_), list)) = self.0.split_last() else { return false };
-        let names = list.iter().filter_map(|key| match key {
-            Key::Field(name) => Some(&**name),
-            _ => None,
-        });
-        let list = names.collect::<Vec<_>>().join(".");
+        let list = list.iter().filter_map(Key::name).collect::<Vec<_>>().join(".");
         let fault = without_indices(fault);
         fault.strip_prefix(&list).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
     }
 }
 
 /// The manager of the plain write that owns an item.
-pub fn holder<'a>(managed_fields: &'a Value, item: &FieldPath) -> Option<&'a str> {
-    let owns = |entry: &Value| {
-        let fields = entry.get("fieldsV1").and_then(|fields| FieldSet::parse(fields).ok());
-        fields.is_some_and(|set| item.0.iter().try_fold(&set.root, |node, key| node.child(key)).is_some())
-    };
-    let entry = managed_fields.as_array()?.iter().find(|entry| is_update(entry) && owns(entry))?;
-    entry["manager"].as_str()
+pub fn holder(live: &Value, item: &FieldPath) -> Option<String> {
+    let entry = entries(live).find(|entry| entry.owner.is_update() && entry.set().at(&item.0).is_some())?;
+    Some(entry.owner.manager.clone())
 }
 
 /// The managedFields in which our Apply entry owns these items, and the plain writes that did no
 /// longer do. To be written by one JSON patch together with a test of the resourceVersion; the next
 /// apply then removes the items. `None`: there is nothing to move, or no entry of ours to move it to.
 pub fn move_to_ours(managed_fields: &Value, manager: &str, conflicting_items: &[FieldPath]) -> Option<Value> {
-    let mut entries = managed_fields.as_array()?.clone();
-    let mut moved: Vec<(&FieldPath, Vec<String>, Map<String, Value>)> = Vec::new();
-    for entry in entries.iter_mut().filter(|entry| is_update(entry)) {
-        let Some(fields) = entry.get_mut("fieldsV1").and_then(Value::as_object_mut) else { continue };
-        for conflicting in conflicting_items {
-            let mut way = Vec::new();
-            if let Some(Value::Object(item)) = take_out(fields, &conflicting.0, &mut way) {
-                moved.push((conflicting, way, item));
+    let mut entries = read(managed_fields)?;
+    let mut moved = FieldSet::default();
+    for entry in entries.iter_mut().filter(|entry| entry.owner.is_update()) {
+        for path in conflicting_items {
+            if let Some(taken) = take(entry, &path.0) {
+                moved.extend(&taken);
+                // The item itself is moved, not only its fields. Otherwise the apply leaves an empty item.
+                moved.extend(&FieldSet::leaf().under(&path.0));
             }
         }
     }
-    let is_moved = |path: &&FieldPath| !moved.iter().any(|(known, ..)| known == path);
-    let ownerless: Vec<&FieldPath> = conflicting_items.iter().filter(is_moved).collect();
-    if moved.is_empty() && ownerless.is_empty() {
-        return None;
+    entries.retain(|entry| !(entry.owner.is_update() && entry.set().is_empty()));
+    let ours = entries.iter_mut().find(|entry| entry.owner.is_apply_of(manager))?;
+    let mut owned = ours.set().union(&moved);
+    let mut is_changed = !moved.is_empty();
+    for path in conflicting_items.iter().filter(|path| moved.at(&path.0).is_none()) {
+        is_changed |= claim(&mut owned, &path.0);
     }
-    entries.retain(|entry| !(is_update(entry) && entry["fieldsV1"].as_object().is_some_and(Map::is_empty)));
-    let ours = entries.iter_mut().find(|entry| is_our_apply(entry, manager))?;
-    let ours = ours.get_mut("fieldsV1")?.as_object_mut()?;
-    let has_moved = !moved.is_empty();
-    for (_, way, mut item) in moved {
-        // The item itself is moved, not only its fields. Otherwise the apply leaves an empty item.
-        item.insert(".".to_owned(), json!({}));
-        put_in(ours, &way, item);
-    }
-    let mut is_changed = has_moved;
-    for path in ownerless {
-        is_changed |= claim(ours, &path.0);
-    }
-    is_changed.then_some(Value::Array(entries))
+    ours.fields = owned.into();
+    is_changed.then(|| to_value(&entries))
 }
 
 /// Adds a field that no manager owns to our field set; `false` if our set lacks the list item that it is in, or has it.
-fn claim(fields: &mut Map<String, Value>, path: &[Key]) -> bool {
-    let Some((first, rest)) = path.split_first() else { return false };
-    let known = fields.keys().find(|raw| matches!(Key::parse(raw), Ok(Some(key)) if key == *first)).cloned();
-    match (known, first) {
-        (Some(raw), _) if !rest.is_empty() => {
-            fields.get_mut(&raw).and_then(Value::as_object_mut).is_some_and(|below| claim(below, rest))
-        }
-        (None, Key::Field(name)) if rest.is_empty() => {
-            fields.insert(format!("f:{name}"), json!({}));
-            true
-        }
-        _ => false,
+fn claim(owned: &mut FieldSet, path: &[Key]) -> bool {
+    let Some((Key::Field(_), parent)) = path.split_last() else { return false };
+    let is_ownerless = owned.at(parent).is_some() && owned.at(path).is_none();
+    if is_ownerless {
+        owned.extend(&FieldSet::leaf().under(path));
     }
-}
-
-/// Removes the node at the path, and the nodes above that are empty then. Collects the raw keys of the path in `way`.
-pub(super) fn take_out(
-    fields: &mut Map<String, Value>,
-    path: &[Key],
-    way: &mut Vec<String>,
-) -> Option<Value> {
-    let (first, rest) = path.split_first()?;
-    let raw = fields.keys().find(|raw| matches!(Key::parse(raw), Ok(Some(key)) if key == *first))?.clone();
-    way.push(raw.clone());
-    if rest.is_empty() {
-        return fields.remove(&raw);
-    }
-    let below = fields.get_mut(&raw)?.as_object_mut()?;
-    let item = take_out(below, rest, way);
-    // An empty map would mean an owned atomic field.
-    if item.is_some() && below.is_empty() {
-        fields.remove(&raw);
-    }
-    item
-}
-
-pub(super) fn put_in(fields: &mut Map<String, Value>, way: &[String], item: Map<String, Value>) {
-    let Some((first, rest)) = way.split_first() else {
-        unite(fields, &item);
-        return;
-    };
-    let is_new = !fields.contains_key(first);
-    if let Value::Object(below) = fields.entry(first.clone()).or_insert_with(|| json!({})) {
-        // A node that was ours without children stays ours when it gets some.
-        if !is_new && below.is_empty() {
-            below.insert(".".to_owned(), json!({}));
-        }
-        put_in(below, rest, item);
-    }
+    is_ownerless
 }
 
 /// The same node in our field set, in that of updates and in that of other appliers.
 #[derive(Clone, Copy)]
 struct Owners<'a> {
-    ours: Option<&'a Node>,
-    updates: Option<&'a Node>,
-    applies: Option<&'a Node>,
+    ours: Option<&'a FieldSet>,
+    updates: Option<&'a FieldSet>,
+    applies: Option<&'a FieldSet>,
 }
 
 impl<'a> Owners<'a> {
-    fn each(self, step: impl Fn(&'a Node) -> Option<&'a Node>) -> Self {
+    fn each(self, step: impl Fn(&'a FieldSet) -> Option<&'a FieldSet>) -> Self {
         Self {
             ours: self.ours.and_then(&step),
             updates: self.updates.and_then(&step),
@@ -247,7 +190,7 @@ impl<'a> Owners<'a> {
         [self.ours, self.updates, self.applies]
             .into_iter()
             .flatten()
-            .flat_map(Node::items)
+            .flat_map(FieldSet::items)
             .map(|(key, _)| key)
     }
 }
@@ -292,9 +235,9 @@ impl Search {
     fn place(&mut self, live: &Map<String, Value>, desired: &Map<String, Value>, owners: Owners<'_>) {
         let lost = desired.iter().any(|(name, wanted)| {
             let node = owners.ours.and_then(|ours| ours.field(name));
-            !wanted.is_null() && if wanted.is_object() { node.is_none() } else { !has(node) }
+            !wanted.is_null() && node.is_none()
         });
-        if !lost || owners.ours.is_none_or(Node::is_leaf) {
+        if !lost || owners.ours.is_none_or(FieldSet::is_leaf) {
             return;
         }
         let theirs = live.iter().filter(|(name, _)| {
@@ -368,11 +311,6 @@ impl Search {
     fn here(&self, key: &Key) -> FieldPath {
         FieldPath(self.path.iter().chain([key]).cloned().collect())
     }
-}
-
-/// Whether a node, or something below it, is owned.
-fn has(node: Option<&Node>) -> bool {
-    node.is_some_and(|node| node.member || !node.children.is_empty())
 }
 
 /// For each item of the desired object, the live item of the same key, one that is ours first; `sample` is any key of

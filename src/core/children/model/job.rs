@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::status::condition;
 use crate::api::Gvk;
+use crate::facts::has_condition;
 
 /// Whether a Job of the target has completed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,5 +21,5 @@ pub(in crate::children) fn is_job(gvk: &Gvk) -> bool {
 
 /// Whether the status of a Job says that it has completed. (One that has failed has finished, but not completed.)
 pub(in crate::children) fn has_completed(job: &Value) -> bool {
-    condition(job, "Complete").is_some_and(|condition| condition["status"] == "True")
+    has_condition(job, "Complete")
 }

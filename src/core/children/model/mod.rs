@@ -23,7 +23,6 @@ mod oscillation;
 mod plans;
 mod poll;
 mod refs;
-mod selector;
 mod sibling;
 mod snapshot;
 mod state;
@@ -63,7 +62,6 @@ pub use plans::{InstanceMemory, KeyProblem, PlanSnapshot, Revision};
 pub use poll::{Poll, PollRequest, PollResult};
 pub use refs::{FieldProjection, LookupResult, ReadError, Referred, ResourceSelector, Select};
 pub(super) use refs::{PENDING, Problem, Refs};
-pub use selector::Selector;
 pub use sibling::Sibling;
 pub use snapshot::{ActivePackage, KindInfo, Listing, Snapshot};
 pub(super) use state::{AS_ACCEPTED, Failure, share};
@@ -71,8 +69,8 @@ pub use state::{
     ActionOutcome, Applied, Effect, FieldConflict, GENERATED_FOREIGN, GENERATED_MISSING, RIGHTS_MISSING,
     ReconcileState,
 };
+pub use status::Status;
 pub(super) use status::{Condition, FAILED, NAMED, Projection, RECONCILING, STALLED, standard};
-pub use status::{Status, condition};
 pub use target::Target;
 pub(super) use target::{NewestMember, is_newest, typed_key};
 pub use verdict::{Health, NOT_LOADED, Summary, Verdict};

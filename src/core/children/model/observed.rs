@@ -4,11 +4,12 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use operetta_kube_model::fields::FieldSet;
 use serde_json::Value;
 
 use super::job::{has_completed, is_job};
 use crate::api::{Gvk, ObjectRef};
-use crate::children::fields::FieldSet;
+use crate::children::fields::{interned, of_child};
 use crate::children::names::{self, Claim, Stamp};
 use crate::package::DeletionPolicy;
 use crate::readiness::Readiness;
@@ -259,19 +260,20 @@ impl RawObject<'_> {
     fn field_sets(&self, manager: &str, instance_uid: &str) -> (Option<Arc<FieldSet>>, i64, Arc<FieldSet>) {
         let mut owned = None;
         let mut applied = 0;
-        let mut foreign = Vec::new();
+        let mut foreign: Vec<FieldSet> = Vec::new();
         for entry in self.metadata.managed_fields.iter().flatten() {
             let Some(fields) = &entry.fields_v1 else { continue };
             let subresource = entry.subresource.as_deref().unwrap_or_default();
             let apply = entry.operation.as_deref() == Some("Apply");
             if apply && subresource.is_empty() && entry.manager.as_deref() == Some(manager) {
-                owned = FieldSet::parse_of(&fields.0, instance_uid).ok().map(FieldSet::interned);
+                owned = of_child(&fields.0, instance_uid).map(|set| interned(&set));
                 applied = entry.time.as_ref().map_or(0, |time| time.0.as_second());
             } else if subresource != "status" {
-                foreign.push(&fields.0);
+                foreign.extend(FieldSet::parse(&fields.0));
             }
         }
-        (owned, applied, FieldSet::united(foreign).interned())
+        let foreign: FieldSet = foreign.into_iter().collect();
+        (owned, applied, interned(&foreign))
     }
 
     /// Which of the two annotations are set by Operetta's notes. Only what says `"true"` is looked up.
@@ -285,8 +287,8 @@ impl RawObject<'_> {
             let is_note = entry.manager.as_deref() == Some(names::NOTES)
                 && entry.operation.as_deref() == Some("Update");
             let fields = entry.fields_v1.as_ref().filter(|_| is_note);
-            let Some(fields) = fields.and_then(|fields| FieldSet::parse(&fields.0).ok()) else { continue };
-            let has = |annotation| fields.contains(&["metadata", "annotations", annotation]);
+            let Some(fields) = fields.and_then(|fields| FieldSet::parse(&fields.0)) else { continue };
+            let has = |annotation| fields.get(&["metadata", "annotations", annotation]).is_some();
             noted.retained |= is_said(retained) && has(names::RETAINED);
             noted.pending |= is_said(pending) && has(names::PENDING);
         }
@@ -309,7 +311,7 @@ fn stamp(desired: Option<&str>, order: Option<&str>, owned: Option<&FieldSet>, b
     if let Some(stamp) = desired.map(Stamp::read).filter(|stamp| stamp.order.is_some()) {
         return stamp;
     }
-    let ours = owned.is_some_and(|owned| owned.contains(&["metadata", "annotations", names::ORDER]));
+    let ours = owned.is_some_and(|owned| owned.get(&["metadata", "annotations", names::ORDER]).is_some());
     let order = order.filter(|_| ours).and_then(|order| order.parse().ok());
     let known = desired.is_some() || order.is_some() || by_collector;
     Stamp { order, policy: (!known).then_some(DeletionPolicy::Retain) }

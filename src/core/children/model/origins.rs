@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::children::names;
+use crate::facts::LAST_APPLIED;
 use crate::package::{Child, Package, Resource};
 use crate::template::Var;
 
@@ -77,9 +78,7 @@ impl InstanceInput {
         let meta = &instance["metadata"];
         let map = |field: &str| meta[field].as_object().cloned().unwrap_or_default();
         let mut annotations = map("annotations");
-        annotations.retain(|key, _| {
-            !key.starts_with(names::DOMAIN) && key != "kubectl.kubernetes.io/last-applied-configuration"
-        });
+        annotations.retain(|key, _| !key.starts_with(names::DOMAIN) && key != LAST_APPLIED);
         Self { spec: instance["spec"].clone(), labels: map("labels"), annotations }
     }
 

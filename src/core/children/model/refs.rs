@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::child_error::ChildError;
 use super::poll::Poll;
-use super::selector::Selector;
 use crate::api::Gvk;
+use crate::selector::Selector;
 use crate::template::{EvalError, Var};
 
 /// Objects that an instance wants to know, as a watch can bring them.
@@ -42,11 +42,21 @@ pub struct FieldProjection {
     pub content: bool,
 }
 
-impl Select {
-    /// The field selector for one name; a selector has characters of its own, which some names have as well.
-    pub fn field_selector(name: &str) -> String {
-        let escaped = name.replace('\\', "\\\\").replace(',', "\\,").replace('=', "\\=");
-        format!("metadata.name={escaped}")
+impl ResourceSelector {
+    /// Whether an object of its kind is selected. Cluster-scoped objects are in every namespace.
+    pub fn fits(
+        &self,
+        namespace: Option<&str>,
+        name: &str,
+        labels: Option<&BTreeMap<String, String>>,
+    ) -> bool {
+        let is_here =
+            namespace.is_none() || self.namespace.is_none() || self.namespace.as_deref() == namespace;
+        is_here
+            && match &self.select {
+                Select::Name(wanted) => **wanted == *name,
+                Select::Labels(selector) => selector.fits(|key| labels?.get(key).map(String::as_str)),
+            }
     }
 }
 

@@ -117,11 +117,6 @@ impl Status {
     }
 }
 
-/// The condition of a type in the status of an object.
-pub fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
-    object["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == kind)
-}
-
 /// Ready, and Reconciling and Stalled as kstatus has them: they are there while they hold, and never beside Ready=True.
 /// See `docs/design/0011-status-conditions.md`.
 pub(in crate::children) fn standard(summary: &Summary) -> Vec<Condition> {

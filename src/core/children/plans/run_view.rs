@@ -9,20 +9,22 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::lost::is_recreating;
-use crate::api::{Gvk, ObjectRef, controller_uid};
+use crate::api::{Gvk, ObjectRef};
 use crate::children::model::{
     Call, Context, FieldProjection, Item, NEWEST, Observed, Origin, PlanSnapshot, Problem, ReconcileState,
-    Referred, ResourceSelector, Select, Selector, Target, job_end, typed_key,
+    Referred, ResourceSelector, Select, Target, job_end, typed_key,
 };
 use crate::children::names;
 use crate::children::refs::{find_pod, known, pod_of};
 use crate::children::write_order::turn_holder;
+use crate::facts::controller_uid;
 use crate::plan::advance::{SECRET, START_LIMIT, STARTING};
 use crate::plan::{
     self, CallKey, CallState, Instance, Job, JobResult, JobState, LiveSecret, Member, MemberState, Of,
     OtherRun, PlanRun, Pod, PodQuery, RunRef, SecretOutputs, outputs_name, reference,
 };
 use crate::readiness::{self, Readiness};
+use crate::selector::Selector;
 
 /// The instance as one run sees it.
 pub(super) struct RunView<'a> {

@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::api::{Gvk, controller_uid};
+use crate::api::Gvk;
 use crate::children::model::{
-    Context, FieldProjection, Observed, Problem, Referred, ResourceSelector, Select, Selector,
+    Context, FieldProjection, Observed, Problem, Referred, ResourceSelector, Select,
 };
 use crate::children::names;
+use crate::facts::controller_uid;
 use crate::plan::{Pod, PodQuery};
 use crate::readiness::Readiness;
+use crate::selector::Selector;
 
 /// What is known of the objects that a selector names.
 type LookUp<'a> = &'a mut dyn FnMut(ResourceSelector) -> Result<Vec<Arc<Referred>>, Problem>;

@@ -34,7 +34,7 @@ fn answer(world: &mut World, verdict: &str) {
 /// The message of the condition `DeletionPending`.
 fn pending(world: &World) -> String {
     let status = status_patch(&json!({}), &world.decide().status.unwrap(), "t").unwrap();
-    let pending = condition(&json!({"status": status}), "DeletionPending").cloned();
+    let pending = crate::facts::condition(&json!({"status": status}), "DeletionPending").cloned();
     pending.map(|pending| pending["message"].as_str().unwrap().to_owned()).unwrap_or_default()
 }
 

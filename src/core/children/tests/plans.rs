@@ -1,6 +1,7 @@
 //! Runs of plans in decisions: what they write goes to a store in memory.
 
 use k8s_openapi::jiff::Timestamp;
+use operetta_kube_model::patch::merge;
 
 use super::*;
 use crate::children::model::{Calls, KeyProblem, PlanSnapshot, Revision};
@@ -111,7 +112,7 @@ impl RunStore {
     /// `kubectl patch` of the specs of all runs that delete children.
     pub(super) fn patch_deletions(&mut self, spec: &Value) {
         for run in self.runs.values_mut().filter(|run| run["spec"]["plan"] == DELETE_CHILD) {
-            server::merge(&mut run["spec"], spec);
+            merge(&mut run["spec"], spec);
         }
     }
 
@@ -200,7 +201,7 @@ impl RunStore {
             RunAction::Change(RunObject::PlanRun, run, patch) => {
                 let object = self.runs.get_mut(&run.name).unwrap();
                 let mut changed = object.clone();
-                server::merge(&mut changed, &patch);
+                merge(&mut changed, &patch);
                 Self::replace(object, changed);
                 object["metadata"]["resourceVersion"] = version.into();
                 self.remove_released(&run.name);
@@ -214,7 +215,7 @@ impl RunStore {
             RunAction::Annotate(annotations) => {
                 let mut changed = instance.clone();
                 for (name, value) in annotations {
-                    server::merge(&mut changed, &json!({"metadata": {"annotations": {name: value}}}));
+                    merge(&mut changed, &json!({"metadata": {"annotations": {name: value}}}));
                 }
                 Self::replace(instance, changed);
             }

@@ -14,7 +14,7 @@ fn conditions(decision: &Decision) -> Value {
 /// The reason and the message of a condition.
 fn said(decision: &Decision, kind: &str) -> Option<(String, String)> {
     let object = json!({"status": {"conditions": conditions(decision)}});
-    let found = crate::children::condition(&object, kind)?;
+    let found = crate::facts::condition(&object, kind)?;
     let text = |field: &str| found[field].as_str().unwrap_or_default().to_owned();
     Some((text("reason"), text("message")))
 }

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use operetta_kube_model::patch::merge;
 use serde_json::{Map, Value, json};
 
 /// The path of a value.
@@ -104,23 +105,6 @@ impl Server {
         }
         self.objects.insert(key.to_owned(), live);
         &self.objects[key]
-    }
-}
-
-/// Applies a JSON merge patch.
-pub(super) fn merge(live: &mut Value, patch: &Value) {
-    let Value::Object(patch) = patch else {
-        live.clone_from(patch);
-        return;
-    };
-    if !live.is_object() {
-        *live = json!({});
-    }
-    for (name, change) in patch {
-        match change {
-            Value::Null => drop(live.as_object_mut().unwrap().remove(name)),
-            change => merge(&mut live[name], change),
-        }
     }
 }
 

@@ -6,6 +6,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use crate::facts::{condition, has_condition};
+
 /// The condition of an instance that was moved to another revision and has not been ready since.
 pub const CHANGING: &str = "RevisionChanging";
 /// The reason of [`CHANGING`] if the instance was ready before: if it fails now, the revision may be the cause.
@@ -53,10 +55,9 @@ impl Member {
     /// Reads the status of a live instance.
     pub fn of(instance: &Value) -> Self {
         let status = &instance["status"];
-        let find = |kind: &str| status["conditions"].as_array()?.iter().find(|c| c["type"] == kind);
-        let holds = |kind: &str| find(kind).is_some_and(|condition| condition["status"] == "True");
-        let changing = find(CHANGING).filter(|condition| condition["status"] == "True");
-        let health = if find("Ready").is_some_and(|ready| ready["reason"] == "Paused") {
+        let holds = |kind: &str| has_condition(instance, kind);
+        let changing = condition(instance, CHANGING).filter(|condition| condition["status"] == "True");
+        let health = if condition(instance, "Ready").is_some_and(|ready| ready["reason"] == "Paused") {
             Health::Paused
         } else if holds("Ready") {
             Health::Ready

@@ -1,3 +1,4 @@
+use operetta_kube_model::patch::merge;
 use serde_json::json;
 
 use super::*;
@@ -144,24 +145,6 @@ fn only_what_is_missing_or_changed_is_applied() {
         (json!({"spec": {"a": [{"b": 1}]}}), false),
     ] {
         assert_eq!(has_all_of(&live, &wanted), has_all, "{live}");
-    }
-}
-
-/// A JSON merge patch.
-fn merge(live: &mut Value, patch: &Value) {
-    let Value::Object(fields) = patch else {
-        *live = patch.clone();
-        return;
-    };
-    if !live.is_object() {
-        *live = json!({});
-    }
-    for (name, value) in fields {
-        if value.is_null() {
-            live.as_object_mut().unwrap().remove(name);
-        } else {
-            merge(&mut live[name], value);
-        }
     }
 }
 

@@ -8,7 +8,7 @@ use std::fmt;
 
 use serde_json::Value;
 
-use crate::facts::{items, text};
+use crate::facts::{BASELINE_CAPABILITIES, items, text};
 
 /// The version of the rules that is called `latest`.
 pub(super) const LATEST: u32 = u32::MAX;
@@ -224,22 +224,7 @@ impl<'a> Pod<'a> {
     }
 
     fn capabilities(&self) -> Found {
-        const ALLOWED: [&str; 13] = [
-            "AUDIT_WRITE",
-            "CHOWN",
-            "DAC_OVERRIDE",
-            "FOWNER",
-            "FSETID",
-            "KILL",
-            "MKNOD",
-            "NET_BIND_SERVICE",
-            "SETFCAP",
-            "SETGID",
-            "SETPCAP",
-            "SETUID",
-            "SYS_CHROOT",
-        ];
-        self.added_capabilities(&ALLOWED).map(violation("non-default capabilities"))
+        self.added_capabilities(&BASELINE_CAPABILITIES).map(violation("non-default capabilities"))
     }
 
     fn added_capabilities(&self, allowed: &[&str]) -> Option<String> {

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use operetta_kube_model::quantity::Quantity;
+
 use super::Args;
 use crate::template::errors::{Fault, Res};
 use crate::template::limits::Run;
-use crate::template::quantity::Quantity;
 use crate::template::value::Val;
 
 #[allow(clippy::cast_precision_loss)]

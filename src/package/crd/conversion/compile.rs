@@ -2,16 +2,15 @@
 
 mod compare;
 
+use operetta_kube_model::schema::{
+    OBJECT_FIELDS, apply_defaults, default_of, is_int_or_string, join, preserves, properties, values,
+};
 use serde_json::{Map, Value};
 
 use super::Conversion;
 use super::path::{Path, Segment, show};
 use super::rules::{Field, Rules};
-use crate::crd::validate::Patterns;
-use crate::crd::{
-    Lookup, OBJECT_FIELDS, apply_defaults, is_int_or_string, join, kind, lookup, preserves, properties,
-    schema_of, storage_version, validate_part, versions,
-};
+use crate::crd::{Lookup, kind, lookup, schema_of, storage_version, validate_part, versions};
 use crate::diag::did_you_mean;
 
 /// The maximum size of a compiled conversion, because it is stored in an annotation of the CRD.
@@ -89,7 +88,6 @@ pub fn compile(crd: &Value, declared: &[(&str, Vec<Rule>)]) -> Result<Conversion
         kind: kind.kind,
         hub: hub.to_owned(),
         versions: std::collections::BTreeMap::new(),
-        patterns: Patterns::default(),
     };
     for name in names.iter().filter(|name| **name != hub) {
         let (Some(own), Some(stored)) = (schema_of(crd, name), schema_of(crd, hub)) else { continue };
@@ -155,8 +153,7 @@ impl<'a> Side<'a> {
                 let keys = keys.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
                 path.push(Segment::Each { each: keys.collect() });
                 is_required = false;
-                here.get("items")
-                    .or_else(|| here.get("additionalProperties").filter(|schema| schema.is_object()))
+                here.get("items").or_else(|| values(here))
             } else {
                 if let Some(Segment::Each { each }) = path.last()
                     && each.iter().any(|key| key == step)
@@ -270,8 +267,8 @@ impl<'a> Pair<'a> {
         for (this, other, there, back) in [(&own, &hub, to, &self.hub), (&hub, &own, from, &self.own)] {
             if other.is_required
                 && !this.is_required
-                && !has_default(this.schema)
-                && !has_default(other.schema)
+                && default_of(this.schema).is_none()
+                && default_of(other.schema).is_none()
             {
                 let message = format!(
                     "{} requires `{there}`, and the field from which it comes may be absent",
@@ -342,7 +339,7 @@ impl<'a> Pair<'a> {
                     self.report(Some(index), message, None);
                 }
             }
-            None if found.is_required && !has_default(found.schema) => {
+            None if found.is_required && default_of(found.schema).is_none() => {
                 let message =
                     format!("{version} requires `{text}`, and objects of {other} have no value for it");
                 let help = format!("give it one: {{default: {text}, value: ...}}");
@@ -364,9 +361,7 @@ impl<'a> Pair<'a> {
                 let is_list = schema.get("items").is_some();
                 here = match segment {
                     Segment::Key(key) => properties(schema).and_then(|known| known.get(key)),
-                    Segment::Each { .. } => {
-                        schema.get("items").or_else(|| schema.get("additionalProperties"))
-                    }
+                    Segment::Each { .. } => schema.get("items").or_else(|| values(schema)),
                 };
                 !(is_list && matches!(segment, Segment::Each { each } if each.is_empty()))
             })
@@ -395,15 +390,6 @@ impl<'a> Pair<'a> {
             self.report(Some(rule), message, None);
         }
     }
-}
-
-/// The schema of the values of a map.
-pub(super) fn values(schema: &Value) -> Option<&Value> {
-    schema.get("additionalProperties").filter(|schema| schema.is_object())
-}
-
-fn has_default(schema: &Value) -> bool {
-    schema.get("default").is_some_and(|default| !default.is_null())
 }
 
 /// The difference between two schemas of the same value, apart from their fields and items.

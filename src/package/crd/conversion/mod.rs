@@ -25,7 +25,6 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::validate::Patterns;
 pub use compile::{Problem, Rule, RuleKind, compile};
 pub use kept::leaves_out;
 use kept::{Kept, Room};
@@ -48,9 +47,6 @@ pub struct Conversion {
     hub: String,
     /// The versions other than the hub.
     versions: BTreeMap<String, Rules>,
-    /// The compiled patterns of the schemas.
-    #[serde(skip)]
-    patterns: Patterns,
 }
 
 /// The reason why an object cannot be converted.
@@ -178,14 +174,7 @@ impl Conversion {
             return Err(ConvertError::LeftOut { from, hub });
         }
         kept.forget_left_out();
-        translate::translate(
-            object,
-            kept,
-            (&rules.own, &from),
-            (&rules.hub, &hub),
-            &rules.moves,
-            &self.patterns,
-        );
+        translate::translate(object, kept, (&rules.own, &from), (&rules.hub, &hub), &rules.moves);
         if !room.fits(kept) {
             if is_write {
                 return Err(ConvertError::NoRoom { from, hub });
@@ -203,7 +192,7 @@ impl Conversion {
         let room = Room::of(object);
         let moves: Vec<_> = rules.moves.iter().map(|(own, hub)| (hub.clone(), own.clone())).collect();
         let sides = ((&rules.hub, self.hub.as_str()), (&rules.own, to));
-        translate::translate(object, &mut kept, sides.0, sides.1, &moves, &self.patterns);
+        translate::translate(object, &mut kept, sides.0, sides.1, &moves);
         room.leave_out(&mut kept);
         kept.write(object);
     }

@@ -1,6 +1,7 @@
 //! Paths in schemas, and places in objects. A path has a place for every item of a list or every value of a
 //! map.
 
+use operetta_kube_model::schema::join;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -38,7 +39,7 @@ pub(super) fn show(path: &[Segment]) -> String {
     let mut text = String::new();
     for segment in path {
         match segment {
-            Segment::Key(key) => text = super::super::join(&text, key),
+            Segment::Key(key) => text = join(&text, key),
             Segment::Each { .. } => text.push_str("[*]"),
         }
     }

@@ -345,7 +345,6 @@ fn conversion_takes_linear_work() {
     let (work, new) = work_of(&old, "v1");
     assert_eq!((&new["spec"]["mode"], &new["spec"]["pools"][7]["zone"]), (&json!("b"), &json!("a")));
     assert!(work <= 4_000 + 4 * items, "{work}");
-    assert_eq!(conversion.patterns.count(), 1);
 }
 
 #[test]

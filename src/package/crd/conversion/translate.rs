@@ -10,7 +10,7 @@ use super::node::{self, Node};
 use super::path::{Path, Place, PlaceSegment, Segment};
 use super::places::{self, Finder, work};
 use super::rules::{Field, Only};
-use crate::crd::validate::{Patterns, fits};
+use crate::crd::validate_part;
 
 /// The maximum size of the defaults that are added to an object. Otherwise a long list would multiply a
 /// default.
@@ -26,10 +26,9 @@ pub(super) fn translate(
     from: (&Only, &str),
     to: (&Only, &str),
     moves: &[(Path, Path)],
-    patterns: &Patterns,
 ) {
     object.open(from.0.paths().chain(to.0.paths()).chain(moves.iter().flat_map(|(a, b)| [a, b])));
-    let (entries, unknown) = entries_of(kept.take(to.1), to.0, moves, patterns);
+    let (entries, unknown) = entries_of(kept.take(to.1), to.0, moves);
     // The entries to keep for the version that the object comes from. Existing entries of that version belong
     // to no field and stay.
     let mut saved: Vec<Entry> = Vec::new();
@@ -204,7 +203,6 @@ fn entries_of<'a>(
     texts: Vec<String>,
     only: &'a Only,
     moves: &'a [(Path, Path)],
-    patterns: &Patterns,
 ) -> (HashMap<&'a [Segment], Vec<Entry>>, Vec<String>) {
     let (mut found, mut unknown) = (HashMap::<_, Vec<Entry>>::new(), Vec::new());
     // The paths of objects that were created for a value which moves back now.
@@ -222,7 +220,7 @@ fn entries_of<'a>(
                 let objects = only.objects.iter().filter(|_| node::is_empty_object(value));
                 // The place is compared first, because that is cheaper than a validation.
                 let fields = only.fields.iter().filter(|field| places::is_of(&field.path, &place));
-                let fields = fields.filter(|field| is_valid(&field.schema, value, patterns));
+                let fields = fields.filter(|field| is_valid(&field.schema, value));
                 let objects = objects.filter(|path| places::is_of(path, &place));
                 let path = objects.chain(fields.map(|field| &field.path)).next()?;
                 Some((path.as_slice(), (place, Some(value.into()))))
@@ -241,7 +239,7 @@ fn place_of(text: &str) -> Option<Place> {
     serde_json::from_str(text).ok()
 }
 
-fn is_valid(schema: &Value, value: &str, patterns: &Patterns) -> bool {
+fn is_valid(schema: &Value, value: &str) -> bool {
     work();
-    fits(schema, &node::value_of(value), patterns)
+    validate_part(schema, &node::value_of(value), "").is_empty()
 }

@@ -1,12 +1,11 @@
 //! Finds fields that are lost between the versions of a CRD without a conversion. With the strategy `None`,
 //! the API server changes only `apiVersion`, and drops the fields that the schema of the other version lacks.
 
+use operetta_kube_model::schema::{OBJECT_FIELDS, OtherKeys, join, other_keys, properties, values};
 use serde_json::{Map, Value};
 
-use super::compile::{differ, values};
-use crate::crd::{
-    OBJECT_FIELDS, OtherKeys, join, other_keys, properties, schema_of, storage_version, versions,
-};
+use super::compile::differ;
+use crate::crd::{schema_of, storage_version, versions};
 
 /// A served version whose fields differ from those of the storage version.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,6 +8,7 @@ use crate::manifest::TemplateText;
 use crate::plan::manifest::AnyPort;
 use crate::plan::{Auth, Body, Http, POD_URL, PodPort, Tls, check_key, check_user, manifest};
 use crate::template::Text;
+use crate::validation::is_dns_label;
 
 /// The default for the maximum number of bytes of an answer.
 const MAX_BYTES: u32 = 1 << 20;
@@ -210,11 +211,7 @@ impl Compiler<'_> {
     /// Checks an entry of `hosts`: a name, or `*.` and a name.
     fn host(&mut self, host: &At<String>) -> Option<String> {
         let name = host.value.strip_prefix("*.").unwrap_or(&host.value);
-        let label = |label: &str| {
-            !label.is_empty()
-                && label.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
-        };
-        if name.split('.').all(label) {
+        if name.split('.').all(is_dns_label) {
             return Some(host.value.clone());
         }
         let message = format!("`{}` is not a host", host.value);

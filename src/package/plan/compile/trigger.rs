@@ -4,10 +4,11 @@ use crate::compiler::{Compiler, Names, near};
 use crate::crd::{self, Lookup};
 use crate::decode::At;
 use crate::diag::{Diagnostic, Location, did_you_mean};
+use crate::facts::LAST_APPLIED;
 use crate::plan::manifest::{self, TriggerEntry};
 use crate::plan::{ChangedPath, Event, Trigger};
-use crate::secrecy::LAST_APPLIED;
-use crate::template_scan::{OWN_PREFIX, is_label_value};
+use crate::template_scan::OWN_PREFIX;
+use crate::validation::is_label_value;
 
 impl Compiler<'_> {
     /// Compiles a trigger.

@@ -37,7 +37,7 @@ plans:
 fn failed(world: &mut World) -> Option<(String, String)> {
     let status = world.decide().status.expect("a status");
     let patch = crate::children::status::patch(&json!({}), &status, "now").expect("a patch");
-    let found = crate::children::condition(&json!({"status": patch}), "RunFailed").cloned()?;
+    let found = crate::facts::condition(&json!({"status": patch}), "RunFailed").cloned()?;
     let text = |field: &str| found[field].as_str().unwrap_or_default().to_owned();
     Some((text("reason"), text("message")))
 }

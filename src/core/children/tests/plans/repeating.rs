@@ -31,7 +31,7 @@ fn world(more: &str) -> World {
 fn repeating(world: &World) -> Option<(String, String)> {
     let status = world.decide().status.expect("a status");
     let patch = crate::children::status::patch(&json!({}), &status, "now").expect("a patch");
-    let found = crate::children::condition(&json!({"status": patch}), "Repeating").cloned()?;
+    let found = crate::facts::condition(&json!({"status": patch}), "Repeating").cloned()?;
     let text = |field: &str| found[field].as_str().unwrap_or_default().to_owned();
     Some((text("reason"), text("message")))
 }

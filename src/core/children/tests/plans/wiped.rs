@@ -37,7 +37,7 @@ fn ready() -> World {
 fn settle(world: &mut World) -> Verdict {
     let verdict = world.settle();
     if let Some(patch) = status_patch(&world.instance["status"], &world.decide().status.unwrap(), "t") {
-        server::merge(&mut world.instance["status"], &patch);
+        operetta_kube_model::patch::merge(&mut world.instance["status"], &patch);
     }
     verdict
 }

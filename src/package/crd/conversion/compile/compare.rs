@@ -1,11 +1,11 @@
 //! Proves from the schemas of two versions that the rules between them lose no field.
 
+use operetta_kube_model::schema::{OBJECT_FIELDS, OtherKeys, default_of, other_keys, properties, values};
 use serde_json::{Map, Value};
 
-use super::{Pair, differ, has_default, values};
+use super::{Pair, differ};
 use crate::crd::conversion::path::{Path, Segment, show};
 use crate::crd::conversion::rules::Rules;
-use crate::crd::{OBJECT_FIELDS, OtherKeys, other_keys, properties};
 
 /// The maximum number of fields without a rule that are reported for a version.
 const REPORTED: usize = 20;
@@ -117,7 +117,7 @@ impl SchemaComparison<'_, '_> {
             let names = parent.get("required").and_then(Value::as_array);
             names.is_some_and(|names| names.iter().any(|required| required == name))
         };
-        if is_required(own.0) != is_required(hub.0) && !has_default(own.1) && !has_default(hub.1) {
+        if is_required(own.0) != is_required(hub.0) && default_of(own.1).or(default_of(hub.1)).is_none() {
             let strict = if is_required(own.0) { self.pair.own.version } else { self.pair.hub.version };
             let help = "require it in both or none, or give it a default in the schema".to_owned();
             self.found.push((format!("only {strict} requires `{}`", show(path)), Some(help)));

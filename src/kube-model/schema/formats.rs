@@ -1,0 +1,73 @@
+//! Formats of texts that the API server checks.
+
+/// Whether a text has a format. One that is not known here fits every text.
+pub(super) fn fits(format: &str, text: &str) -> bool {
+    match format {
+        "date-time" => is_date_time(text),
+        "date" => is_date(text),
+        "ipv4" => text.parse::<std::net::Ipv4Addr>().is_ok(),
+        "ipv6" => text.parse::<std::net::Ipv6Addr>().is_ok(),
+        "byte" => is_base64(text),
+        _ => true,
+    }
+}
+
+fn are_digits(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// A number of two digits that is not above `most`.
+fn is_pair(text: &str, most: u8) -> bool {
+    text.len() == 2 && are_digits(text) && text.parse().is_ok_and(|number: u8| number <= most)
+}
+
+fn is_date(text: &str) -> bool {
+    let parts: Vec<&str> = text.split('-').collect();
+    let is_plain = matches!(parts[..], [year, month, day] if year.len() == 4 && are_digits(year) && is_pair(month, 12) && is_pair(day, 31));
+    is_plain && text.parse::<jiff::civil::Date>().is_ok()
+}
+
+/// A time of RFC 3339: a date, then a time with its zone.
+fn is_date_time(text: &str) -> bool {
+    let Some((date, time)) = text.split_once(['T', 't']) else { return false };
+    let zone = time.find(['Z', 'z', '+', '-']);
+    let Some((clock, zone)) = zone.map(|at| time.split_at(at)) else { return false };
+    let (seconds, fraction) = clock.split_once('.').unwrap_or((clock, "0"));
+    let parts: Vec<&str> = seconds.split(':').collect();
+    let clock_fits = matches!(parts[..], [hour, minute, second] if is_pair(hour, 23) && is_pair(minute, 59) && is_pair(second, 59));
+    let zone_fits = zone.eq_ignore_ascii_case("z")
+        || matches!(zone[1..].split_once(':'), Some((hours, minutes)) if is_pair(hours, 99) && is_pair(minutes, 99));
+    is_date(date) && clock_fits && are_digits(fraction) && zone_fits
+}
+
+/// Groups of four characters, of which the last may be filled up.
+fn is_base64(text: &str) -> bool {
+    let digits = text.trim_end_matches('=');
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
+    text.len().is_multiple_of(4) && text.len() - digits.len() <= 2 && digits.bytes().all(fits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formats_are_recognised() {
+        let cases: [(&str, &[&str], &[&str]); 6] = [
+            (
+                "date-time",
+                &["2026-01-31T12:00:00Z", "2026-01-31t12:00:00.5+01:00"],
+                &["yesterday", "2026-01-31 12:00:00Z", "2026-02-30T12:00:00Z", "2026-01-31T24:00:00Z"],
+            ),
+            ("date", &["2026-01-31", "2024-02-29"], &["2026-13-01", "2026-02-29", "20260131", "26-01-31"]),
+            ("ipv4", &["10.0.0.1"], &["1.2.3", "::1"]),
+            ("ipv6", &["::1"], &["10.0.0.1"]),
+            ("byte", &["", "YQ==", "YWJj", "YR=="], &["YQ", "Y===", "a b=", "YQ==YQ=="]),
+            ("unknown", &["x"], &[]),
+        ];
+        for (format, good, bad) in cases {
+            assert_eq!(good.iter().find(|text| !fits(format, text)), None, "{format}");
+            assert_eq!(bad.iter().find(|text| fits(format, text)), None, "{format}");
+        }
+    }
+}
