@@ -13,7 +13,7 @@ use operetta_embedded::{User, Watch};
 use tokio::sync::watch;
 use tower::BoxError;
 
-use super::reply::{Answer, boxed, header, status};
+use super::reply::{ResponseBody, boxed, header, status};
 use super::{Answered, Server, exec};
 
 const JSON: &str = "application/json";
@@ -25,7 +25,7 @@ const MAX_REQUEST: usize = 3 << 20;
 
 impl Server {
     /// Answers a request of a user, and logs it.
-    pub(super) async fn answer<B>(&self, request: Request<B>, user: &User) -> Response<Answer>
+    pub(super) async fn answer<B>(&self, request: Request<B>, user: &User) -> Response<ResponseBody>
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
@@ -46,7 +46,7 @@ impl Server {
         mut request: Request<B>,
         user: &User,
         sent: &mut Bytes,
-    ) -> Response<Answer>
+    ) -> Response<ResponseBody>
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
@@ -109,7 +109,7 @@ impl Server {
         self.to_http(response)
     }
 
-    pub(super) fn to_http(&self, response: embedded::Response) -> Response<Answer> {
+    pub(super) fn to_http(&self, response: embedded::Response) -> Response<ResponseBody> {
         let body = match response.body {
             embedded::Body::Text(text) => boxed(Full::new(Bytes::from(text.into_string()))),
             embedded::Body::Bytes(bytes) => boxed(Full::new(Bytes::from(bytes))),
@@ -130,7 +130,7 @@ impl Server {
     }
 
     /// The events of a watch, each on a line, until it ends. An event is computed when the client reads.
-    fn follow(&self, watch: Watch) -> Answer {
+    fn follow(&self, watch: Watch) -> ResponseBody {
         let changes = self.0.changes.subscribe();
         let state = Following { server: self.clone(), watch, changes };
         boxed(StreamBody::new(stream::unfold(state, |mut state| async move {
@@ -173,7 +173,7 @@ fn impersonation(headers: &HeaderMap) -> Vec<(String, String)> {
 }
 
 /// The refusal of a request in a form that is not read or written here, such as Protobuf: clients then use JSON.
-fn refuse_media(accept: &str, content: &str, is_empty: bool) -> Option<Response<Answer>> {
+fn refuse_media(accept: &str, content: &str, is_empty: bool) -> Option<Response<ResponseBody>> {
     let media = |text: &str| text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     let is_written = |part: &str| matches!(&*media(part), JSON | "application/*" | "*/*" | "");
     if !accept.split(',').any(is_written) {

@@ -13,7 +13,7 @@ use tower::BoxError;
 
 use super::Server;
 use super::exec::wants_upgrade;
-use super::reply::{Answer, boxed};
+use super::reply::{ResponseBody, boxed};
 
 /// The size of the buffers of an upgraded connection.
 const BUFFER: usize = 64 << 10;
@@ -21,12 +21,12 @@ const BUFFER: usize = 64 << 10;
 impl Server {
     /// A client whose requests are answered in the process. Call it within a runtime.
     pub fn client(&self) -> kube::Client {
-        self.client_of(&self.0.admin.name)
+        self.client_as(self.0.admin.clone())
     }
 
-    /// A client of an administrator with this name.
-    pub fn client_of(&self, name: &str) -> kube::Client {
-        let (server, user) = (self.clone(), User { name: name.to_owned(), ..User::default() });
+    /// A client of a user.
+    pub fn client_as(&self, user: User) -> kube::Client {
+        let server = self.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
             let (server, user) = (server.clone(), user.clone());
             async move {
@@ -41,7 +41,11 @@ impl Server {
 
     /// Sends a request that changes the protocol over a connection in memory: only hyper makes the streams of an
     /// upgrade.
-    async fn upgrade(&self, mut request: Request<Body>, user: User) -> Result<Response<Answer>, BoxError> {
+    async fn upgrade(
+        &self,
+        mut request: Request<Body>,
+        user: User,
+    ) -> Result<Response<ResponseBody>, BoxError> {
         let (ours, theirs) = tokio::io::duplex(BUFFER);
         let server = self.clone();
         let service = service_fn(move |request: Request<Incoming>| {

@@ -20,7 +20,7 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Message, Role};
 use tracing::debug;
 
 use super::Server;
-use super::reply::{Answer, boxed, status};
+use super::reply::{ResponseBody, boxed, status};
 
 /// The protocols in the order in which they are preferred. Version 5 can say that the input ends.
 const PROTOCOLS: [&str; 2] = ["v5.channel.k8s.io", "v4.channel.k8s.io"];
@@ -90,7 +90,12 @@ impl Server {
     }
 
     /// Switches to the protocol of a command, and runs it.
-    pub(super) fn exec<B>(&self, request: &mut Request<B>, target: Target, user: &User) -> Response<Answer> {
+    pub(super) fn exec<B>(
+        &self,
+        request: &mut Request<B>,
+        target: Target,
+        user: &User,
+    ) -> Response<ResponseBody> {
         if let Some(refusal) = self.refuse_exec(request, &target, user) {
             return refusal;
         }
@@ -131,7 +136,12 @@ impl Server {
     }
 
     /// The refusal of a command that the user may not run, or of which there is no pod.
-    fn refuse_exec<B>(&self, request: &Request<B>, target: &Target, user: &User) -> Option<Response<Answer>> {
+    fn refuse_exec<B>(
+        &self,
+        request: &Request<B>,
+        target: &Target,
+        user: &User,
+    ) -> Option<Response<ResponseBody>> {
         let ask = |method: &str, uri: &str, user: &User| {
             let request = operetta_embedded::Request {
                 method,

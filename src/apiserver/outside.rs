@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
-use operetta_embedded::{Api, Call, Objects as _, Reply};
+use operetta_embedded::{Api, Call, CallResponse};
 use serde_json::Value;
 
 use super::Server;
@@ -40,12 +40,12 @@ impl Outside for Server {
 
 /// A pod that answers requests.
 fn running(api: &Api, Pod { namespace, name, uid }: &Pod) -> Result<Value, String> {
-    let pod = api.object("v1", "Pod", namespace, name);
+    let pod = api.objects().object("v1", "Pod", namespace, name);
     let pod = pod.filter(|pod| pod["metadata"]["uid"] == **uid && pod["status"]["phase"] == "Running");
     pod.ok_or_else(|| format!("pod {name} does not run"))
 }
 
-fn to_http(reply: Reply) -> Response<Bytes> {
+fn to_http(reply: CallResponse) -> Response<Bytes> {
     let mut response = Response::new(Bytes::from(reply.body));
     *response.status_mut() = StatusCode::from_u16(reply.status).unwrap_or_default();
     for (name, value) in reply.headers {

@@ -12,9 +12,9 @@ use serde_json::json;
 use tower::BoxError;
 
 /// The body of a response.
-pub(crate) type Answer = UnsyncBoxBody<Bytes, io::Error>;
+pub(crate) type ResponseBody = UnsyncBoxBody<Bytes, io::Error>;
 
-pub(crate) fn boxed<B>(body: B) -> Answer
+pub(crate) fn boxed<B>(body: B) -> ResponseBody
 where
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
@@ -23,7 +23,7 @@ where
 }
 
 /// A refusal as the API server writes it.
-pub(crate) fn status(code: StatusCode, reason: &str, message: &str) -> Response<Answer> {
+pub(crate) fn status(code: StatusCode, reason: &str, message: &str) -> Response<ResponseBody> {
     let body = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
         "message": message, "reason": reason, "code": code.as_u16()});
     let mut response = Response::new(boxed(Full::new(Bytes::from(body.to_string()))));

@@ -131,12 +131,8 @@ pub(super) fn objects_of_revision(package: &Package, live: &Live, at: &Placement
 
 /// The objects of a package that is given together with other packages, whose kinds are then known.
 fn objects_beside(package: &Package, all: &[Arc<Package>], live: &Live, at: &Placement) -> Vec<Value> {
-    let served = |gvk: &Gvk| -> Option<ApiKind> {
-        let resources = all.iter().flat_map(|package| &package.resources);
-        let mut kinds = resources.map(|resource| &resource.kind);
-        let is_it = |kind: &&ApiKind| kind.group == gvk.group() && kind.kind == *gvk.kind;
-        kinds.find(is_it).cloned().or_else(|| live.served(gvk))
-    };
+    let kinds = || all.iter().flat_map(|package| &package.resources).map(|resource| &resource.kind);
+    let served = |gvk: &Gvk| rights::find_kind(kinds(), gvk).cloned().or_else(|| live.served(gvk));
     let mut rights = derived(package, &served);
     rights.extend(live.former(package).iter().cloned());
     rights::objects(package, &rights, at)

@@ -8,66 +8,41 @@
 
 mod access;
 mod admission;
-mod allocation;
 mod api;
-mod apply;
-mod autoscalers;
 mod body;
 mod controllers;
 mod crd;
 mod decode;
 mod defaults;
-mod deletion;
 mod discovery;
+mod dispatch;
 mod fields;
-mod gc;
-mod kinds;
-mod last_applied;
-mod meta;
-mod openapi;
-mod openapi_v2;
-mod patching;
-mod pods;
-mod policy;
-mod programs;
-mod protobuf;
-mod read;
-mod request;
-mod rows;
-mod scale;
+mod forms;
+mod model;
 mod schema;
+mod seed;
 mod selection;
-mod services;
-mod status;
-mod store;
-mod stored;
+mod state;
 mod strategy;
-mod subresources;
-mod table;
-mod validate;
-mod versions;
-mod watch;
+mod verbs;
 mod work;
 mod world;
-mod write;
 
 // Makes the modules of the crate `operetta-kube-model` available under `crate::`.
 use operetta_kube_model::{facts, quantity, selector, validation};
 
 pub use api::Api;
-pub use programs::{Call, Course, Exec, ExecResult, Obedient, Objects, Programs, Reply, Stamp};
-pub use protobuf::from_protobuf;
-pub use request::{Body, Request, Response, User, decoded};
-pub use status::Failure;
-pub use store::Size;
-pub use versions::{Converter, Webhook};
-pub use watch::Watch;
+pub use body::protobuf::from_protobuf;
+pub use crd::{Converter, Webhook};
+pub use model::request::decoded;
+pub use model::{Failure, Request, User};
+pub use state::store::Size;
+pub use verbs::response::{Body, Response};
+pub use verbs::watch::Watch;
 pub use world::World;
+pub use world::programs::{
+    Call, CallResponse, Course, DefaultPrograms, Exec, ExecResult, Objects, Programs, Stamp,
+};
 
 #[cfg(test)]
-mod recorded;
-#[cfg(test)]
-mod replayed;
-
-#[cfg(test)]
-mod access_tests;
+mod tests;

@@ -3,11 +3,8 @@
 use operetta_kube_model::field_selector::{self, Term};
 use serde_json::Value;
 
-use crate::kinds::Kind;
+use crate::model::{Failure, Kind, Object, Outcome, versions};
 use crate::selector::Selector;
-use crate::status::{Failure, Outcome};
-use crate::store::Object;
-use crate::versions;
 
 /// Which objects of a list are asked for.
 #[derive(Debug, Clone, Default)]
@@ -163,7 +160,7 @@ mod tests {
 
     #[test]
     fn each_kind_refuses_fields_in_its_own_words() {
-        let kinds = crate::kinds::Kinds::built_in();
+        let kinds = crate::model::Kinds::built_in();
         let check = |(group, version, plural): (&str, &str, &str), label: &str| {
             selectable(kinds.find(group, version, plural).unwrap(), label)
         };

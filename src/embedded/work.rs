@@ -1,4 +1,4 @@
-//! What the controllers remember: the work that events mean, when to look again, and the pods that run.
+//! The memory of the controllers: keys to sync, times at which to sync again, and the pods that run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,8 +7,10 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value};
 
 use crate::facts::{ROOT_CA, claims, is_terminal, volume_of};
-use crate::programs::Course;
-use crate::store::{Change, Event, Object, Place, Store};
+use crate::model::Object;
+use crate::state::store::{Change, Event, Place};
+use crate::state::{Active, State, Store};
+use crate::world::programs::Course;
 
 /// A controller: what looks after the objects of a resource, in the order in which they act.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,21 +51,9 @@ impl Controller {
     }
 }
 
-/// Which controllers act.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Active {
-    #[default]
-    All,
-    /// Those of namespaces, CRDs and garbage.
-    Bare,
-    /// Those that are a part of kube-apiserver: of CRDs.
-    Server,
-}
-
-/// What the controllers remember.
+/// The memory of the controllers.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Controllers {
-    pub(crate) active: Active,
     pub(crate) is_set_up: bool,
     /// The version up to which events were looked at.
     seen: u64,
@@ -97,7 +87,7 @@ const ADMITTING: [&str; 8] = [
     "validatingadmissionpolicybindings.admissionregistration.k8s.io",
 ];
 
-/// What kinds of events there were.
+/// A summary of the events since the last tick.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) any: bool,
@@ -122,7 +112,7 @@ pub(crate) struct Failures {
     pub(crate) last: Option<Timestamp>,
 }
 
-/// What the kubelet remembers.
+/// The memory of the kubelet.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Kubelet {
     pub(crate) runs: BTreeMap<Arc<str>, Run>,
@@ -161,7 +151,7 @@ impl Kubelet {
 
 impl Controllers {
     /// Collects the work that the events since the last time mean.
-    pub(crate) fn observe(&mut self, store: &Store) -> Seen {
+    pub(crate) fn observe(&mut self, State { store, active, .. }: &State) -> Seen {
         let mut seen = Seen::default();
         if self.seen == store.version() {
             return seen;
@@ -170,7 +160,7 @@ impl Controllers {
         self.seen = store.version();
         if let Some(events) = store.since(first - 1) {
             for event in events {
-                self.note(store, event, &mut seen);
+                self.note(store, *active, event, &mut seen);
             }
             return seen;
         }
@@ -184,14 +174,14 @@ impl Controllers {
                 object: object.clone(),
                 old: None,
             };
-            self.note(store, &event, &mut seen);
+            self.note(store, *active, &event, &mut seen);
         }
         self.work.extend(self.due.keys().cloned());
         self.work.extend(self.kubelet.runs.keys().map(|key| (Controller::Pods, key.clone())));
         seen
     }
 
-    fn note(&mut self, store: &Store, event: &Event, seen: &mut Seen) {
+    fn note(&mut self, store: &Store, active: Active, event: &Event, seen: &mut Seen) {
         seen.any = true;
         seen.crds |= &*event.resource == "customresourcedefinitions.apiextensions.k8s.io";
         if ["namespaces", "serviceaccounts"].contains(&&*event.resource) || event.key.ends_with(ROOT_CA) {
@@ -199,7 +189,7 @@ impl Controllers {
             seen.namespaces.insert(name.unwrap_or_default().into());
         }
         self.note_garbage(store, event);
-        if self.active != Active::All {
+        if active != Active::All {
             return;
         }
         if ADMITTING.contains(&&*event.resource) {

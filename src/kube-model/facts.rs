@@ -1,5 +1,6 @@
-//! What objects say: reading them without their types.
+//! Reads fields of objects without their types.
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 /// The `ConfigMap` of each namespace with the certificates that pods trust.
@@ -25,9 +26,19 @@ pub const BASELINE_CAPABILITIES: [&str; 13] = [
     "SYS_CHROOT",
 ];
 
-/// `NAMESPACE/NAME` of an object.
+/// `NAMESPACE/NAME`, by which objects of a kind are told apart.
+pub fn key(namespace: &str, name: &str) -> String {
+    format!("{namespace}/{name}")
+}
+
+/// A time as objects have it.
+pub fn time(now: Timestamp) -> String {
+    now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// The [`key`] of an object.
 pub fn key_of(object: &Value) -> String {
-    format!("{}/{}", namespace(object), name(object))
+    key(namespace(object), name(object))
 }
 
 /// A text; empty if it is absent.

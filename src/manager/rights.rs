@@ -464,7 +464,7 @@ fn question(right: &Right, namespace: Option<&str>) -> Value {
 }
 
 fn refusal(package: &str, user: &str, role: &str, missing: &Rights) -> CallError {
-    let rules: Vec<String> = missing.rules().iter().map(flow).collect();
+    let rules: Vec<String> = missing.rules().iter().map(rights::flow).collect();
     let message = format!(
         "{user} lacks rights that the package {package} needs: {}; apply what `operetta rbac` prints for the package, or add to `rules` of the {role}: [{}]",
         list(missing),
@@ -481,16 +481,6 @@ fn list(missing: &Rights) -> String {
     names.truncate(MOST);
     let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
     format!("{}{rest}", names.join(", "))
-}
-
-/// A rule as YAML on one line.
-fn flow(rule: &Value) -> String {
-    let fields = rule.as_object().into_iter().flatten().map(|(name, values)| {
-        let values = values.as_array().into_iter().flatten().filter_map(Value::as_str);
-        let values: Vec<&str> = values.map(|value| if value.is_empty() { "\"\"" } else { value }).collect();
-        format!("{name}: [{}]", values.join(", "))
-    });
-    format!("{{{}}}", fields.collect::<Vec<_>>().join(", "))
 }
 
 #[cfg(test)]

@@ -2,11 +2,12 @@
 
 mod step;
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use jiff::Timestamp;
-use operetta_embedded::{Obedient, Programs};
+use operetta_embedded::{DefaultPrograms, Programs, Stamp};
+use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -16,11 +17,14 @@ use super::course::{Course, Part, Start};
 use super::end::End;
 use super::ended::{Ended, Failure, failed};
 use super::faults::{Faults, Faulty};
-use super::steps::{tracked, violation};
+use super::installed::{self, beginning};
+use super::refused;
+use super::steps::{expect_refusal, tracked, violation};
 use super::suite::{Action, Step, Suite};
 use super::update::Edit;
 use super::view::Kinds;
 use super::watcher::Watcher;
+use crate::api::ApiKind;
 use crate::apiserver::Server;
 use crate::clock;
 use crate::cluster::{Cluster, Kinds as Discovered};
@@ -28,10 +32,6 @@ use crate::diag::{Diagnostic, Location};
 use crate::manager::{Config, Manager, Webhook, WebhookAddress};
 use crate::package::Package;
 
-/// The user of the manager. What admission policies let it write, they let nobody else write.
-const MANAGER: &str = "operetta:manager";
-/// When each play begins: 2026-01-01.
-const BEGINNING: i64 = 1_767_225_600;
 /// How long a play may take, in its own time.
 const DAY: Duration = Duration::from_secs(24 * 3600);
 /// How long a step waits for a question, or for a kind to be served, and the end of a case for plans that run again and again.
@@ -66,6 +66,8 @@ pub(super) fn play(course: Course<'_>) -> Ended {
         let failure = failure.unwrap_or_else(|(code, message)| {
             Err(Box::new(Diagnostic::error(code, message).located(course.case().location.clone())))
         });
+        let case = course.case();
+        let failure = play.with_refusals(failure.err(), &case.steps, &case.location);
         let end = if course.schedule.is_some() { play.end() } else { End::new() };
         let mut reached = std::mem::take(&mut play.watcher().reached);
         if let Some(start) = course.start {
@@ -76,7 +78,6 @@ pub(super) fn play(course: Course<'_>) -> Ended {
         let edits = play.edits.take().unwrap_or_default();
         let observes = course.suites[course.place.0].observes;
         let seen = observes.then(|| play.server.read(|api| play.watcher().seen(api)));
-        let failure = failure.err();
         Ended {
             failure,
             passed,
@@ -115,13 +116,17 @@ pub(super) fn start(suites: &[Suite], suite: usize) -> Option<Start> {
             why = bounded => return Err(Box::new(Diagnostic::error("test::bounds", why))),
             done = whole => done?,
         }
+        if let Some(failure) = play.with_refusals(None, course.steps(), &course.case().location) {
+            return Err(failure);
+        }
         let api = play.server.read(|api| api.copy(|programs| programs));
         let passed = play.began.elapsed();
         let packages = play.packages.clone();
         let mut watcher = play.watcher();
         let (remembered, reached) = (watcher.remembered(), std::mem::take(&mut watcher.reached));
         drop(watcher);
-        Ok::<_, Failure>(Start { api: Mutex::new(api), passed, packages, remembered, reached })
+        let (api, bindings) = (Mutex::new(api), std::mem::take(&mut play.bindings));
+        Ok::<_, Failure>(Start { api, bindings, passed, packages, remembered, reached })
     });
     started.ok()?.ok()
 }
@@ -150,6 +155,14 @@ struct Play {
     watcher: Arc<Mutex<Watcher>>,
     discovered: Discovered,
     packages: Vec<Arc<Package>>,
+    /// The kinds of the CRDs that cases apply.
+    kinds: Vec<ApiKind>,
+    /// The bindings that grant rights in namespaces.
+    bindings: Vec<Value>,
+    /// When namespaces had changed last as it was looked which of the bindings are absent.
+    looked: Option<Stamp>,
+    /// Where the first refusal of the authorizer was noticed.
+    refused_at: Option<Location>,
     manager: Option<Manager>,
     began: Instant,
     /// How much time had passed before it began.
@@ -164,7 +177,7 @@ impl Play {
     fn new(course: &Course<'_>) -> Self {
         let (suite, case) = (&course.suites[course.place.0], course.case());
         let passed = course.start.map_or(Duration::ZERO, |start| start.passed);
-        clock::set_virtual(Timestamp::from_second(BEGINNING).unwrap_or_default() + passed);
+        clock::set_virtual(beginning() + passed);
         let faults = Faults::default();
         faults.schedule(course.schedule.unwrap_or_default(), course.traced);
         #[cfg(test)]
@@ -172,13 +185,14 @@ impl Play {
         let with_faults = |inner: Box<dyn Programs>| -> Box<dyn Programs> {
             Box::new(Faulty { inner, faults: faults.clone() })
         };
+        let installed = suite.installed();
         let server = if let Some(start) = course.start {
             let api = start.api.lock().unwrap_or_else(PoisonError::into_inner);
             Server::of(api.copy(with_faults), clock::now)
         } else {
-            let server = Server::new(clock::now);
+            let server = Server::of(installed.copy(), clock::now);
             let programs: Box<dyn Programs> = match &suite.world {
-                None => Box::new(Obedient),
+                None => Box::new(DefaultPrograms),
                 Some(world) => Box::new(world.clone()),
             };
             server.with(|api, now| api.set_programs(with_faults(programs), now));
@@ -191,6 +205,7 @@ impl Play {
         // The steps before the cases know what has been deleted for all of them.
         let cases = if course.part == Part::Before { &suite.cases[..] } else { std::slice::from_ref(case) };
         let packages = course.start.map_or_else(|| suite.packages.clone(), |start| start.packages.clone());
+        let bindings = course.start.map_or(&installed.bindings, |start| &start.bindings).clone();
         let invariants =
             if course.part == Part::Before { &case.invariants[..case.shared] } else { &case.invariants };
         let mut watcher =
@@ -208,6 +223,10 @@ impl Play {
             watcher,
             discovered: Discovered::default(),
             packages,
+            kinds: installed.kinds.clone(),
+            bindings,
+            looked: None,
+            refused_at: None,
             manager: None,
             began: Instant::now(),
             passed,
@@ -226,7 +245,7 @@ impl Play {
         let started = loop {
             self.faults.cut();
             let cluster = Cluster::over(
-                self.faults.client(&self.server, self.server.client_of(MANAGER)),
+                self.faults.client(&self.server, self.server.client_as(installed::manager())),
                 self.faults.outside(&self.server),
             );
             tokio::select! {
@@ -241,6 +260,46 @@ impl Play {
         }
         self.manager = Some(manager);
         self.discover(at).await
+    }
+
+    /// Grants a revision its rights. Those of the revisions before stay: instances and what they have left may use them.
+    async fn grant(&mut self, package: &Package, at: &Location) -> Result<(), Failure> {
+        let objects = installed::granting(package, &self.packages, &self.kinds);
+        self.bindings.extend(installed::in_namespaces(&objects));
+        if installed::grant(&self.server, &objects, Instant::now() + PATIENCE).await {
+            return Ok(());
+        }
+        Err(failed(at, format!("the manager does not get its rights within {} s", PATIENCE.as_secs())))
+    }
+
+    /// Grants rights in namespaces that have come into being, for the first time or again.
+    fn grant_pending(&mut self) {
+        if self.bindings.is_empty() {
+            return;
+        }
+        let changed = self.server.read(|api| api.stamp("v1", "Namespace"));
+        if self.looked.replace(changed) == Some(changed) {
+            return;
+        }
+        let absent = self.server.read(|api| installed::absent(api, &self.bindings));
+        if absent.is_empty() {
+            return;
+        }
+        let granted = self.server.with(|api, now| installed::apply(api, absent, now));
+        let namespaces = granted.iter().filter_map(|binding| binding["metadata"]["namespace"].as_str());
+        self.faults.forget_refusals(&namespaces.collect::<BTreeSet<_>>());
+    }
+
+    /// The failure of a case: `other`, with the rights that were missing, unless `steps` expect that.
+    fn with_refusals(&self, other: Option<Failure>, steps: &[Step], at: &Location) -> Option<Failure> {
+        if expect_refusal(steps) {
+            return other;
+        }
+        let said = self.server.read(|api| self.watcher().lacking(api));
+        let absent = self.server.read(|api| installed::absent(api, &self.bindings));
+        let absent = absent.iter().filter_map(|binding| binding["metadata"]["namespace"].as_str());
+        let (refusals, absent) = (self.faults.refusals(), absent.collect::<BTreeSet<_>>());
+        refused::failure((&refusals, said, &absent), other, self.refused_at.as_ref().unwrap_or(at))
     }
 
     /// Asks which kinds are served.
@@ -274,6 +333,7 @@ impl Play {
         until: Instant,
         at: &Location,
     ) -> Result<(), Failure> {
+        self.grant_pending();
         tokio::select! {
             biased;
             () = self.faults.killed() => self.start_manager(at).await?,
@@ -336,7 +396,8 @@ impl Play {
     }
 }
 
-/// The manager of a case converts instances between the versions of their kinds.
+/// The manager of a case acts as the accounts of packages, and converts instances between the versions of their kinds.
 fn config() -> Config {
-    Config { webhook: Some(Webhook::new(WebhookAddress::Process, "", "")), ..Config::default() }
+    let webhook = Webhook::new(WebhookAddress::Process, "", "");
+    Config { impersonate: true, webhook: Some(webhook), ..Config::default() }
 }

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use operetta_embedded::Api;
+use serde_json::Value;
 
 use super::disturbance::Disturbance;
 use super::end::End;
@@ -25,6 +26,8 @@ pub(crate) enum Part {
 /// Where the steps before each case of a file have ended.
 pub(super) struct Start {
     pub api: Mutex<Api>,
+    /// The bindings that grant rights in namespaces.
+    pub bindings: Vec<Value>,
     pub passed: Duration,
     pub packages: Vec<Arc<Package>>,
     pub remembered: Remembered,

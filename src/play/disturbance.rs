@@ -8,7 +8,7 @@ pub(crate) struct Disturbance {
     pub target: Target,
     /// The number of the write, read, command or call that it strikes, from 1; 0 if it is about the whole play.
     pub number: u64,
-    pub what: What,
+    pub what: InjectedFault,
     /// Which of several: seconds, a seed, or of a pod its number and ten times the seconds in which none can be created.
     pub choice: u64,
 }
@@ -41,9 +41,9 @@ impl Target {
     }
 }
 
-/// What happens. The words are those of files of schedules.
+/// What is done to a request, a command or a call. The words are those of files of schedules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum What {
+pub(crate) enum InjectedFault {
     /// The manager ends before it sends it.
     KillBefore,
     /// It is carried out, and the manager ends before the answer.
@@ -74,7 +74,7 @@ pub(crate) enum What {
     Order,
 }
 
-impl What {
+impl InjectedFault {
     /// What can happen to a target.
     pub(crate) fn of(target: Target) -> &'static [Self] {
         Self::ALL.iter().find(|(of, _)| *of == target).map(|(_, all)| *all).unwrap_or_default()
@@ -141,26 +141,28 @@ impl Disturbance {
     /// What happens to the target, for people.
     pub(crate) fn story(self) -> String {
         match self.what {
-            What::KillBefore => "the manager is killed before it sends this, and started again".to_owned(),
-            What::KillAfter => {
+            InjectedFault::KillBefore => {
+                "the manager is killed before it sends this, and started again".to_owned()
+            }
+            InjectedFault::KillAfter => {
                 "this is carried out; the manager is killed before the answer, and started again".to_owned()
             }
-            What::TakenOver => format!(
+            InjectedFault::TakenOver => format!(
                 "another manager takes over while this is on its way: it arrives {} s later",
                 self.choice
             ),
-            What::Lost => "this is carried out, and its answer is lost".to_owned(),
-            What::Cut => "this is not carried out: the connection breaks".to_owned(),
-            What::Late => "this is carried out, and no answer comes in time".to_owned(),
-            What::Slow => format!("the answer to this arrives {} s later", self.choice),
-            What::Conflict => "this is answered with 409".to_owned(),
-            What::Busy => "this is answered with 429".to_owned(),
-            What::Broken => "this is answered with 500".to_owned(),
-            What::WatchesEnd => "this is carried out, and all watches end".to_owned(),
-            What::WatchesLate => {
+            InjectedFault::Lost => "this is carried out, and its answer is lost".to_owned(),
+            InjectedFault::Cut => "this is not carried out: the connection breaks".to_owned(),
+            InjectedFault::Late => "this is carried out, and no answer comes in time".to_owned(),
+            InjectedFault::Slow => format!("the answer to this arrives {} s later", self.choice),
+            InjectedFault::Conflict => "this is answered with 409".to_owned(),
+            InjectedFault::Busy => "this is answered with 429".to_owned(),
+            InjectedFault::Broken => "this is answered with 500".to_owned(),
+            InjectedFault::WatchesEnd => "this is carried out, and all watches end".to_owned(),
+            InjectedFault::WatchesLate => {
                 format!("this is carried out, and watches deliver nothing for {} s", self.choice)
             }
-            What::PodDies => {
+            InjectedFault::PodDies => {
                 let when =
                     if self.target == Target::Write { "this is carried out, and" } else { "meanwhile" };
                 match self.seconds().as_secs() {
@@ -168,13 +170,13 @@ impl Disturbance {
                     seconds => format!("{when} a pod dies; the manager can create none for {seconds} s"),
                 }
             }
-            What::Order => format!("watches and answers come in another order ({})", self.choice),
+            InjectedFault::Order => format!("watches and answers come in another order ({})", self.choice),
         }
     }
 
     /// The seconds of its choice.
     pub(super) fn seconds(self) -> Duration {
-        Duration::from_secs(if self.what == What::PodDies { self.choice / 10 } else { self.choice })
+        Duration::from_secs(if self.what == InjectedFault::PodDies { self.choice / 10 } else { self.choice })
     }
 
     /// The number of the pod of its choice.

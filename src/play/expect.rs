@@ -51,9 +51,9 @@ pub(super) enum Why {
     Untrue(String),
 }
 
-/// What an expression says.
+/// The result of an expression.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Said {
+pub(super) enum CheckResult {
     True,
     False,
     /// It reads what is not there.
@@ -61,13 +61,13 @@ pub(super) enum Said {
     Failed(String),
 }
 
-pub(super) fn evaluate(engine: &Engine, check: &Check, scope: &Scope) -> Said {
+pub(super) fn evaluate(engine: &Engine, check: &Check, scope: &Scope) -> CheckResult {
     match engine.truthy(&check.expr, scope) {
-        Ok(true) => Said::True,
-        Ok(false) => Said::False,
-        Err(EvalError::Unknown { path, reason }) => Said::Undefined(format!("{path}: {reason}")),
-        Err(EvalError::Undefined(error) | EvalError::NotYet(error)) => Said::Undefined(error.message),
-        Err(EvalError::Limit(error) | EvalError::Failed(error)) => Said::Failed(error.message),
+        Ok(true) => CheckResult::True,
+        Ok(false) => CheckResult::False,
+        Err(EvalError::Unknown { path, reason }) => CheckResult::Undefined(format!("{path}: {reason}")),
+        Err(EvalError::Undefined(error) | EvalError::NotYet(error)) => CheckResult::Undefined(error.message),
+        Err(EvalError::Limit(error) | EvalError::Failed(error)) => CheckResult::Failed(error.message),
     }
 }
 
@@ -148,9 +148,9 @@ pub(super) fn problems<'e>(engine: &Engine, expect: &'e Expect, view: &View<'_>)
     let scope = view.scope(&expect.that);
     for check in &expect.that {
         let why = match evaluate(engine, check, &scope) {
-            Said::True => continue,
-            Said::False => with_operands("it is false", engine, check, &scope),
-            Said::Undefined(why) | Said::Failed(why) => why,
+            CheckResult::True => continue,
+            CheckResult::False => with_operands("it is false", engine, check, &scope),
+            CheckResult::Undefined(why) | CheckResult::Failed(why) => why,
         };
         add(&check.text, Written::Otherwise, Some(Why::Untrue(why)));
     }

@@ -9,20 +9,21 @@ use bytes::Bytes;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use http::{Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt, BodyStream, StreamBody};
+use http_body_util::{BodyExt, BodyStream, Full, StreamBody};
 use jiff::Timestamp;
 use kube::client::Body;
-use operetta_embedded::{Call, Course, Exec, ExecResult, Objects, Programs, Reply as HttpReply};
+use operetta_embedded::{Call, CallResponse, Course, Exec, ExecResult, Objects, Programs};
 use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
 use tower::BoxError;
 
 use super::deeds::{Deed, Deeds, decider, is_creation, read_text, request_text};
-use super::disturbance::{Disturbance, Target, What, delay, mixed};
+use super::disturbance::{Disturbance, InjectedFault, Target, delay, mixed};
 use super::end::End;
+use super::refused::{Refusal, Role, role_of};
 use super::suite::{CommandFault, RequestFault};
-use crate::apiserver::reply::{Answer, boxed, status};
+use crate::apiserver::reply::{ResponseBody, boxed, status};
 use crate::apiserver::{Server, command_text};
 use crate::cluster::Outside;
 use crate::diag::Diagnostic;
@@ -61,6 +62,8 @@ struct State {
     /// All requests of managers so far: what a play costs.
     sent: u64,
     struck: Vec<Struck>,
+    /// The requests that the authorizer has refused.
+    refusals: BTreeSet<Refusal>,
     /// Counts the managers: nothing that a former one sends arrives.
     generation: u64,
     /// Until when watches deliver nothing.
@@ -90,6 +93,7 @@ impl Default for Faults {
             deeds: Deeds::default(),
             sent: 0,
             struck: Vec::new(),
+            refusals: BTreeSet::new(),
             generation: 0,
             late_until: None,
             mourning_until: None,
@@ -125,7 +129,7 @@ impl Faults {
     pub(super) fn schedule(&self, schedule: &[Disturbance], traced: bool) {
         self.with(|state| {
             state.schedule = schedule.to_vec();
-            let order = schedule.iter().find(|disturbance| disturbance.what == What::Order);
+            let order = schedule.iter().find(|disturbance| disturbance.what == InjectedFault::Order);
             state.order = order.map(|order| order.choice);
             if let Some(&disturbance) = order {
                 let text = "all that the manager sees".to_owned();
@@ -148,6 +152,21 @@ impl Faults {
     /// Counts that must be the same in the end as without disturbance: Jobs and calls.
     pub(super) fn tallies(&self) -> End {
         self.with(|state| state.deeds.tallies())
+    }
+
+    /// The requests that the authorizer has refused.
+    pub(super) fn refusals(&self) -> BTreeSet<Refusal> {
+        self.with(|state| state.refusals.clone())
+    }
+
+    /// Whether the authorizer has refused a request.
+    pub(super) fn has_refusals(&self) -> bool {
+        self.with(|state| !state.refusals.is_empty())
+    }
+
+    /// Forgets the refusals of requests of packages in these namespaces, where they have rights now.
+    pub(super) fn forget_refusals(&self, namespaces: &BTreeSet<&str>) {
+        self.with(|state| state.refusals.retain(|refusal| !refusal.is_in(namespaces)));
     }
 
     /// Why what was done must never be done.
@@ -194,7 +213,7 @@ impl Faults {
     ) -> (u64, Option<Disturbance>) {
         let traced = self.with(|state| state.deeds.traced);
         let (by, pods) = if traced {
-            server.read(|api| (decider(api), super::pods::expendable(api).len()))
+            server.read(|api| (decider(api.objects()), super::pods::expendable(api.objects()).len()))
         } else {
             (None, 0)
         };
@@ -249,13 +268,20 @@ impl Faults {
                 if faults.is_former(generation) {
                     return std::future::pending().await;
                 }
-                faults.with(|state| state.sent += 1);
-                let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
+                let uri = request.uri().clone();
+                let (path, query) = (uri.path(), uri.query().unwrap_or_default());
+                faults.with(|state| state.sent += u64::from(!is_access_review(path)));
                 let answer = if query.contains("watch=true") {
                     let watch = path.bytes().fold(0, |hash, byte| mixed(hash, u64::from(byte)));
-                    faults.watch(inner.send(request).await?, watch)
+                    let answer = inner.send(request).await?;
+                    if answer.status() == StatusCode::FORBIDDEN {
+                        faults.noted(answer.map(boxed), path, None).await?
+                    } else {
+                        faults.watch(answer, watch)
+                    }
                 } else if path.ends_with("/exec") {
-                    faults.command(&server, &inner, request).await?
+                    let answer = faults.command(&server, &inner, request).await?;
+                    faults.noted(answer, path, None).await?
                 } else {
                     faults.request(&server, &inner, request).await?
                 };
@@ -275,15 +301,18 @@ impl Faults {
         server: &Server,
         inner: &kube::Client,
         mut request: Request<Body>,
-    ) -> Result<Response<Answer>, BoxError> {
-        let path = request.uri().path();
+    ) -> Result<Response<ResponseBody>, BoxError> {
+        let uri = request.uri().clone();
+        let path = uri.path();
         let is_write =
             *request.method() != Method::GET && !path.contains("/events") && !path.ends_with("reviews");
-        let (mut number, mut found, mut creates) = (0, None, false);
+        let is_review = is_access_review(path);
+        let (mut number, mut found, mut creates, mut role) = (0, None, false, None);
         if is_write {
             let (parts, body) = request.into_parts();
             let body = body.collect_bytes().await?;
             creates = is_creation(&parts, &body);
+            role = role_of(parts.uri.path(), &body);
             #[cfg(test)]
             let (parts, body) = match self.with(|state| state.bug) {
                 Some(bug) => bug.alter(parts, body),
@@ -300,18 +329,19 @@ impl Faults {
             None if is_write && self.are_no_pods(request.method(), request.uri().path()) => {
                 Some(Reply::Code(500))
             }
+            None if is_review => None,
             None => self.of_request(request.method(), request.uri().path()),
-            Some(What::Lost) => Some(Reply::Lost),
-            Some(What::Cut) => Some(Reply::Cut),
-            Some(What::Conflict) => Some(Reply::Code(409)),
-            Some(What::Busy) => Some(Reply::Code(429)),
-            Some(What::Broken) => Some(Reply::Code(500)),
-            Some(What::KillBefore) => {
+            Some(InjectedFault::Lost) => Some(Reply::Lost),
+            Some(InjectedFault::Cut) => Some(Reply::Cut),
+            Some(InjectedFault::Conflict) => Some(Reply::Code(409)),
+            Some(InjectedFault::Busy) => Some(Reply::Code(429)),
+            Some(InjectedFault::Broken) => Some(Reply::Code(500)),
+            Some(InjectedFault::KillBefore) => {
                 self.kill();
                 return std::future::pending().await;
             }
             // No precondition keeps what creates from coming late: only the fence of the former leader does.
-            Some(What::TakenOver) if !creates => {
+            Some(InjectedFault::TakenOver) if !creates => {
                 let (inner, late) = (inner.clone(), found.map(Disturbance::seconds).unwrap_or_default());
                 tokio::spawn(async move {
                     sleep(late).await;
@@ -329,16 +359,18 @@ impl Faults {
                 let _ = inner.send(request).await?.into_body().collect().await;
                 return Err(broken().into());
             }
-            None => inner.send(request).await?.map(boxed),
+            None => self.noted(inner.send(request).await?.map(boxed), path, role).await?,
         };
         match found {
-            Some(Disturbance { what: What::KillAfter | What::TakenOver, .. }) => self.kill(),
-            Some(Disturbance { what: What::WatchesEnd, .. }) => self.1.watches_end.notify_waiters(),
-            Some(one) if one.what == What::WatchesLate => {
+            Some(Disturbance { what: InjectedFault::KillAfter | InjectedFault::TakenOver, .. }) => {
+                self.kill();
+            }
+            Some(Disturbance { what: InjectedFault::WatchesEnd, .. }) => self.1.watches_end.notify_waiters(),
+            Some(one) if one.what == InjectedFault::WatchesLate => {
                 self.with(|state| state.late_until = Some(Instant::now() + one.seconds()));
             }
-            Some(one) if one.what == What::PodDies => self.kill_pod(server, one),
-            Some(one) if one.what == What::Slow => sleep(one.seconds()).await,
+            Some(one) if one.what == InjectedFault::PodDies => self.kill_pod(server, one),
+            Some(one) if one.what == InjectedFault::Slow => sleep(one.seconds()).await,
             _ => {}
         }
         if is_write {
@@ -347,28 +379,46 @@ impl Faults {
         Ok(answer)
     }
 
+    /// Notes the answer to a request for a path if the authorizer has refused it. `role`: the role that it would have bound.
+    async fn noted(
+        &self,
+        answer: Response<ResponseBody>,
+        path: &str,
+        role: Option<Role>,
+    ) -> Result<Response<ResponseBody>, BoxError> {
+        if answer.status() != StatusCode::FORBIDDEN {
+            return Ok(answer);
+        }
+        let (parts, body) = answer.into_parts();
+        let body = body.collect().await?.to_bytes();
+        if let Some(refusal) = Refusal::of(&body, path, role) {
+            self.with(|state| state.refusals.insert(refusal));
+        }
+        Ok(Response::from_parts(parts, boxed(Full::new(body))))
+    }
+
     /// A command in a container.
     async fn command(
         &self,
         server: &Server,
         inner: &kube::Client,
         request: Request<Body>,
-    ) -> Result<Response<Answer>, BoxError> {
+    ) -> Result<Response<ResponseBody>, BoxError> {
         let text = command_text(request.uri());
         let (_, found) = self.strikes(server, Target::Command, text, false);
         let Some(one) = found else { return Ok(inner.send(request).await?.map(boxed)) };
         let what = one.what;
-        if !matches!(what, What::Cut | What::PodDies) {
+        if !matches!(what, InjectedFault::Cut | InjectedFault::PodDies) {
             server.carry_out(request.uri());
         }
         match what {
-            What::PodDies => {
+            InjectedFault::PodDies => {
                 let answer = inner.send(request).await?.map(boxed);
                 self.kill_pod(server, one);
                 return Ok(answer);
             }
-            What::KillAfter => self.kill(),
-            What::Late => {}
+            InjectedFault::KillAfter => self.kill(),
+            InjectedFault::Late => {}
             _ => return Err(broken().into()),
         }
         std::future::pending().await
@@ -389,7 +439,7 @@ impl Faults {
     }
 
     /// The answer to a watch, which ends when all watches end, and may be late.
-    fn watch(&self, answer: Response<Body>, watch: u64) -> Response<Answer> {
+    fn watch(&self, answer: Response<Body>, watch: u64) -> Response<ResponseBody> {
         let (faults, signals) = (self.clone(), Arc::clone(&self.1));
         answer.map(|body| {
             let end = async move { signals.watches_end.notified().await };
@@ -453,14 +503,14 @@ impl Outside for FaultyOutside {
                 self.faults.strikes(&self.server, Target::Call, text, *request.method() != Method::GET);
             let Some(one) = found else { return self.inner.call(request).await };
             let what = one.what;
-            if what == What::PodDies {
+            if what == InjectedFault::PodDies {
                 self.faults.kill_pod(&self.server, one);
                 return self.inner.call(request).await;
             }
-            if what != What::Cut {
+            if what != InjectedFault::Cut {
                 let _ = self.inner.call(request).await;
             }
-            if what == What::KillAfter {
+            if what == InjectedFault::KillAfter {
                 self.faults.kill();
             }
             // The connection stays, and no answer comes: the request ends at its deadline.
@@ -469,11 +519,17 @@ impl Outside for FaultyOutside {
     }
 }
 
+/// Whether a request asks if a right is granted. Each manager asks for all rights of a package before its first write; these requests are
+/// as many in each play of a package, and change nothing, so they neither count nor fail.
+fn is_access_review(path: &str) -> bool {
+    path.ends_with("accessreviews")
+}
+
 fn broken() -> io::Error {
     io::Error::new(io::ErrorKind::ConnectionReset, "connection reset by peer")
 }
 
-fn refusal(code: u16) -> Response<Answer> {
+fn refusal(code: u16) -> Response<ResponseBody> {
     let reason = match code {
         403 => "Forbidden",
         409 => "Conflict",
@@ -545,7 +601,7 @@ impl Programs for Faulty {
         self.inner.address(service, objects, now)
     }
 
-    fn call(&mut self, call: &Call<'_>, objects: &dyn Objects) -> Result<HttpReply, String> {
+    fn call(&mut self, call: &Call<'_>, objects: &dyn Objects) -> Result<CallResponse, String> {
         self.inner.call(call, objects)
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use operetta_embedded::{Api, Objects, Stamp};
+use operetta_embedded::{Api, Stamp};
 use serde_json::Value;
 
 use crate::readiness;
@@ -34,7 +34,7 @@ impl Source for Api {
     }
 
     fn object(&self, api_version: &str, kind: &str, namespace: &str, name: &str) -> Option<Value> {
-        Objects::object(self, api_version, kind, namespace, name)
+        self.objects().object(api_version, kind, namespace, name)
     }
 }
 

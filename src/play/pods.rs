@@ -21,7 +21,7 @@ pub(super) fn expendable(objects: &dyn Objects) -> Vec<Value> {
 
 /// Kills one of the pods that lose no data, as the loss of its node does. Returns its name and uid.
 pub(super) fn kill(api: &mut Api, number: usize, now: Timestamp) -> Option<(String, String)> {
-    let pods = expendable(api);
+    let pods = expendable(api.objects());
     let pod = pods.get(number % pods.len().max(1))?;
     let text = |key: &str| pod["metadata"][key].as_str().unwrap_or_default().to_owned();
     let uri = format!("/api/v1/namespaces/{}/pods/{}?gracePeriodSeconds=0", text("namespace"), text("name"));

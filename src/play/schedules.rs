@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::course::Part;
 use super::deeds::Deed;
-use super::disturbance::{Disturbance, Target, What, mixed};
+use super::disturbance::{Disturbance, InjectedFault, Target, mixed};
 use super::end::{End, cleaned};
 use super::ended::Ended;
 
@@ -53,8 +53,8 @@ impl Base {
                 Target::Read => READ,
                 Target::Command | Target::Call | Target::Play => PREFERRED,
             };
-            for &what in What::of(deed.target) {
-                let is_pod = what == What::PodDies;
+            for &what in InjectedFault::of(deed.target) {
+                let is_pod = what == InjectedFault::PodDies;
                 let weight = if is_pod { PREFERRED * dry / moment } else { preferred / request };
                 let choices = what.choices().iter();
                 let all = choices.map(|&choice| Disturbance {
@@ -71,7 +71,10 @@ impl Base {
         }
         for order in 0..ORDERS {
             let choice = mixed(seed, order) % 10_000;
-            singles.push((Disturbance { target: Target::Play, number: 0, what: What::Order, choice }, 1.0));
+            singles.push((
+                Disturbance { target: Target::Play, number: 0, what: InjectedFault::Order, choice },
+                1.0,
+            ));
         }
         singles
     }
@@ -110,7 +113,7 @@ pub(super) struct Schedules {
     of_base: Vec<Vec<Disturbance>>,
     /// Schedules that disturb a reaction to their first disturbances, and what was chosen so far: the reaction, and how.
     followers: Vec<(usize, Vec<Disturbance>)>,
-    followed: BTreeSet<(String, What)>,
+    followed: BTreeSet<(String, InjectedFault)>,
     random: fastrand::Rng,
     number: usize,
 }
@@ -168,7 +171,7 @@ impl Schedules {
             return;
         }
         for deed in reactions(&self.bases[index], ended).take(REACTIONS) {
-            for &what in What::of(deed.target) {
+            for &what in InjectedFault::of(deed.target) {
                 if self.followed.insert((cleaned(&deed.text), what)) {
                     let choices = what.choices();
                     let choice = choices[self.random.usize(..choices.len())];
@@ -251,14 +254,15 @@ mod tests {
     #[test]
     fn reactions_are_disturbed_each_in_each_way() {
         let mut schedules = Schedules::new(vec![base(0, 1)], 1).unwrap();
-        let first = [Disturbance { target: Target::Write, number: 3, what: What::PodDies, choice: 1 }];
+        let first =
+            [Disturbance { target: Target::Write, number: 3, what: InjectedFault::PodDies, choice: 1 }];
         let mut ended = Ended { deeds: base(0, 1).deeds, ..Ended::default() };
         ended.deeds.push(Deed { number: 21, ..ended.deeds[0].clone() });
         schedules.learn(0, &first, &ended);
         schedules.learn(0, &first, &ended);
-        assert_eq!(schedules.followers.len(), What::of(Target::Write).len());
+        assert_eq!(schedules.followers.len(), InjectedFault::of(Target::Write).len());
         let follows = |schedule: &[Disturbance]| schedule.len() == 2 && schedule[1].number == 21;
         let played = (0..200).filter(|_| follows(&schedules.choose().1)).count();
-        assert_eq!(played, What::of(Target::Write).len());
+        assert_eq!(played, InjectedFault::of(Target::Write).len());
     }
 }

@@ -6,13 +6,17 @@ use serde_json::{Value, json};
 
 use super::ended::{Failure, failed};
 use super::expect::Problem;
-use super::suite::{Action, Case, Check, Invariant};
+use super::suite::{Action, Case, Check, Expect, Invariant, Step};
 use crate::api::{ApiKind, CallError};
+use crate::children::RIGHTS_MISSING;
 use crate::diag::{Diagnostic, Location};
+use crate::package::test_file::Partial;
 use crate::plan::{Of, PlanRun, approval_patch, run_request};
 
 /// The field manager of the steps.
 pub(super) const FIELD_MANAGER: &str = "operetta-test";
+/// The reasons of conditions that say that a right is missing.
+const REFUSED: [&str; 3] = ["Forbidden", "RefForbidden", RIGHTS_MISSING];
 
 /// The expressions of cases: their invariants, and what their steps expect.
 pub(super) fn checks<'c>(cases: impl IntoIterator<Item = &'c Case>) -> impl Iterator<Item = &'c Check> {
@@ -29,6 +33,39 @@ pub(super) fn checks<'c>(cases: impl IntoIterator<Item = &'c Case>) -> impl Iter
 pub(super) fn tracked<'c>(cases: impl IntoIterator<Item = &'c Case>) -> BTreeSet<String> {
     let gone = checks(cases).filter(|check| check.reads.contains("deleted"));
     gone.flat_map(|check| check.kinds.iter().cloned()).collect()
+}
+
+/// Whether a right is to be missing: steps expect a condition with a reason that says so.
+pub(super) fn expect_refusal(steps: &[Step]) -> bool {
+    let mut expectations = steps.iter().filter_map(|step| match &step.action {
+        Action::Expect(expect) => Some(&**expect),
+        _ => None,
+    });
+    expectations.any(names_refusal)
+}
+
+fn names_refusal(expect: &Expect) -> bool {
+    let children = expect.children.iter().map(|(_, partial)| partial);
+    let objects = expect.objects.iter().map(|(.., partial)| partial);
+    let parts = expect.instance.iter().chain(children).chain(objects).filter_map(|partial| match partial {
+        Partial::Part(part) => Some(part),
+        Partial::Absent(_) | Partial::Count(_) => None,
+    });
+    let mut parts = parts.chain(&expect.runs).chain(&expect.events);
+    let is_quoted = |text: &str, reason: &str| {
+        ["'", "\""].iter().any(|quote| text.contains(&format!("{quote}{reason}{quote}")))
+    };
+    parts.any(|part| has_refusal(&part.value.value))
+        || expect.that.iter().any(|check| REFUSED.iter().any(|reason| is_quoted(&check.text, reason)))
+}
+
+fn has_refusal(value: &Value) -> bool {
+    match value {
+        Value::String(text) => REFUSED.contains(&text.as_str()),
+        Value::Array(items) => items.iter().any(has_refusal),
+        Value::Object(fields) => fields.values().any(has_refusal),
+        _ => false,
+    }
 }
 
 /// The request for a run of a plan of an instance.

@@ -2,13 +2,16 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use operetta_embedded::World;
 use serde_json::Value;
 
+use super::installed::Installed;
 use super::sources::{Objects, Sources, unreadable};
+use crate::api::ApiKind;
+use crate::crd;
 use crate::diag::{Diagnostic, Location, Source, did_you_mean};
 use crate::package::decode::At;
 use crate::package::manifest::Expression;
@@ -39,6 +42,26 @@ pub(crate) struct Suite {
     /// What is wrong with the engine, in tests of exploration itself.
     #[cfg(test)]
     pub bug: Option<super::planted::Bug>,
+    /// The cluster in which cases begin, once one has.
+    installed: OnceLock<Installed>,
+}
+
+impl Suite {
+    /// The cluster in which its cases begin.
+    pub(super) fn installed(&self) -> &Installed {
+        self.installed.get_or_init(|| Installed::of(&self.packages, applied_kinds(&self.cases)))
+    }
+}
+
+/// The kinds of the CRDs that cases apply.
+fn applied_kinds(cases: &[Case]) -> Vec<ApiKind> {
+    let steps = cases.iter().flat_map(|case| &case.steps);
+    let objects = steps.flat_map(|step| match &step.action {
+        Action::Apply(objects) => &objects[..],
+        _ => &[],
+    });
+    let crds = objects.filter(|object| object.value["kind"] == "CustomResourceDefinition");
+    crds.filter_map(|object| crd::kind(&object.value)).collect()
 }
 
 #[derive(Debug)]
@@ -259,6 +282,7 @@ impl Loader<'_> {
             observes: false,
             #[cfg(test)]
             bug: None,
+            installed: OnceLock::new(),
         })
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::course::Part;
 use super::deeds::Deed;
-use super::disturbance::{Disturbance, Target, What};
+use super::disturbance::{Disturbance, InjectedFault, Target};
 use super::explore::{Explored, Limits, explore, first_that_fails, replay};
 use super::planted::Bug;
 use super::sources::Sources;
@@ -183,7 +183,12 @@ fn finds(bug: Bug, case: usize, short: impl IntoIterator<Item = Disturbance>) {
 /// Writes that come late.
 fn late_writes() -> impl Iterator<Item = Disturbance> {
     let late = (1..=16).flat_map(|number| [1, 10].map(|choice| (number, choice)));
-    late.map(|(number, choice)| Disturbance { target: Target::Write, number, what: What::TakenOver, choice })
+    late.map(|(number, choice)| Disturbance {
+        target: Target::Write,
+        number,
+        what: InjectedFault::TakenOver,
+        choice,
+    })
 }
 
 /// A story is short, and tells of the bug.
@@ -207,7 +212,7 @@ fn apply_without_precondition_is_found() {
 
 #[test]
 fn call_with_another_key_each_time_is_found() {
-    let killed = Disturbance { target: Target::Call, number: 1, what: What::KillAfter, choice: 0 };
+    let killed = Disturbance { target: Target::Call, number: 1, what: InjectedFault::KillAfter, choice: 0 };
     finds(Bug::Key, 2, [killed]);
 }
 
@@ -215,7 +220,8 @@ fn call_with_another_key_each_time_is_found() {
 fn conflicts_leave_nothing_behind() {
     let suites = suites();
     for number in 1..=14 {
-        let conflict = Disturbance { target: Target::Write, number, what: What::Conflict, choice: 0 };
+        let conflict =
+            Disturbance { target: Target::Write, number, what: InjectedFault::Conflict, choice: 0 };
         let story = replay(&suites, (0, 1), Part::After, &[conflict]);
         assert!(story.is_none(), "{story:#?}");
     }
@@ -243,10 +249,13 @@ fn kills_and_late_answers(deeds: &[Deed]) -> Vec<Vec<Disturbance>> {
             |what, choice| Disturbance { target: Target::Write, number: write.number, what, choice };
         // A manager that starts reads what the first one has read, and then what is decided from.
         for number in reads + 12..reads + 18 {
-            let late = Disturbance { target: Target::Read, number, what: What::Slow, choice: 3 };
-            all.extend([What::KillBefore, What::KillAfter].map(|what| vec![at_write(what, 0), late]));
+            let late = Disturbance { target: Target::Read, number, what: InjectedFault::Slow, choice: 3 };
+            all.extend(
+                [InjectedFault::KillBefore, InjectedFault::KillAfter]
+                    .map(|what| vec![at_write(what, 0), late]),
+            );
         }
-        all.push(vec![at_write(What::TakenOver, 1)]);
+        all.push(vec![at_write(InjectedFault::TakenOver, 1)]);
     }
     all
 }

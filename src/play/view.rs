@@ -12,11 +12,15 @@ use crate::api::Apis;
 use crate::children::names;
 use crate::package::Package;
 use crate::package::test_file::Address;
+use crate::rights::Owner;
 use crate::template::{Live, Scope, Var};
 
 /// The version of each kind that a case can name.
 #[derive(Debug, Default)]
 pub(super) struct Kinds(BTreeMap<String, String>);
+
+/// The kinds by which the manager and packages have their rights.
+const GRANTING: [&str; 5] = ["ServiceAccount", "Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"];
 
 /// A kind that two groups have, and a case means the core's.
 const EVENT: &str = "Event";
@@ -92,7 +96,7 @@ impl View<'_> {
             .or_else(|| self.object(api_version, &address.kind, "", &address.name))
     }
 
-    /// The objects of a kind, without those that Kubernetes makes in each namespace.
+    /// The objects of a kind, without those that Kubernetes makes in each namespace, and those by which packages have their rights.
     pub(super) fn list(&self, kind: &str, namespace: &str) -> Vec<Live> {
         let Some(api_version) = self.kinds.api_version(kind) else { return Vec::new() };
         let of_kind = self.of_kind(api_version, kind);
@@ -104,8 +108,11 @@ impl View<'_> {
             ("Service" | "Endpoints" | "EndpointSlice", _) => key == "default/kubernetes",
             _ => false,
         };
+        let grants = GRANTING.contains(&kind);
+        let is_granting = |object: &Live| grants && Owner::of(&object.value) != Owner::Other;
         let listed = of_kind.iter().filter(|(key, _)| is_in(key) && !is_given(key));
-        listed.map(|(_, (_, object))| object.clone()).collect()
+        let listed = listed.map(|(_, (_, object))| object).filter(|object| !is_granting(object));
+        listed.cloned().collect()
     }
 
     /// The instance that the case is about.

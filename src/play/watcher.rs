@@ -9,9 +9,10 @@ use serde_json::Value;
 use super::deeds::bare;
 use super::end::End;
 use super::ended::{Failure, IMAGE, Reached, failed};
-use super::expect::{Problem, Said, evaluate, problems, with_operands};
+use super::expect::{CheckResult, Problem, evaluate, problems, with_operands};
 use super::faults::Faults;
 use super::objects::{Cache, Source};
+use super::refused;
 use super::suite::{Expect, Invariant};
 use super::view::{Identity, Kinds, Seen, Subject, View};
 use crate::api::ApiKind;
@@ -159,6 +160,27 @@ impl Watcher {
         })
     }
 
+    /// What instances say of rights that are missing.
+    pub(super) fn lacking(&self, api: &dyn Source) -> Vec<String> {
+        let view = self.view(api);
+        let resources = self.packages.iter().flat_map(|package| &package.resources);
+        let mut said = Vec::new();
+        for kind in resources.map(|resource| &resource.kind.kind) {
+            for instance in view.list(kind, "") {
+                let name = instance.value["metadata"]["name"].as_str().unwrap_or_default();
+                let conditions = instance.value["status"]["conditions"].as_array().into_iter().flatten();
+                let messages = conditions.filter_map(|condition| condition["message"].as_str());
+                for message in messages.filter(|message| refused::says(message)) {
+                    let line = format!("{kind} {name}: {message}");
+                    if !said.contains(&line) {
+                        said.push(line);
+                    }
+                }
+            }
+        }
+        said
+    }
+
     /// A number that is the same as long as nothing has changed that was read.
     pub(super) fn version(&self, api: &dyn Source) -> u64 {
         self.cache.borrow_mut().refresh(api)
@@ -195,10 +217,12 @@ impl Watcher {
             let with_operands = |said| with_operands(said, &self.engine, &invariant.expression, &scope);
             let why = match (said, invariant.is_never) {
                 // What an invariant reads is not there yet.
-                (Said::Undefined(_), _) | (Said::True, false) | (Said::False, true) => return None,
-                (Said::True, true) => with_operands("it is true"),
-                (Said::False, false) => with_operands("it is false"),
-                (Said::Failed(why), _) => why,
+                (CheckResult::Undefined(_), _) | (CheckResult::True, false) | (CheckResult::False, true) => {
+                    return None;
+                }
+                (CheckResult::True, true) => with_operands("it is true"),
+                (CheckResult::False, false) => with_operands("it is false"),
+                (CheckResult::Failed(why), _) => why,
             };
             Some((invariant.clone(), why))
         });

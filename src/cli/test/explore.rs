@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::cli::out;
 use crate::package::read_named;
-use crate::play::{self, Disturbance, Limits, Part, Story, Suite, What};
+use crate::play::{self, Disturbance, InjectedFault, Limits, Part, Story, Suite};
 
 /// The largest file of a schedule, in bytes.
 const FILE: u64 = 1 << 20;
@@ -155,8 +155,8 @@ fn document(suites: &[Suite], story: &Story) -> Value {
 /// A disturbance of a file.
 fn disturbance(value: &Value) -> Option<Disturbance> {
     let (target, number) =
-        What::ALL.iter().find_map(|(target, _)| Some((*target, value[target.word()].as_u64()?)))?;
-    let what = What::of(target).iter().copied().find(|what| value["what"] == what.word())?;
+        InjectedFault::ALL.iter().find_map(|(target, _)| Some((*target, value[target.word()].as_u64()?)))?;
+    let what = InjectedFault::of(target).iter().copied().find(|what| value["what"] == what.word())?;
     Some(Disturbance { target, number, what, choice: value["choice"].as_u64().unwrap_or_default() })
 }
 

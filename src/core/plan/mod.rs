@@ -5,14 +5,14 @@
 //!
 //! - [`PlanRun::parse`] reads the stored runs of an instance. [`Memory`] is what is remembered of it: [`Memory::recall`] says
 //!   which runs count, [`Memory::absorb`] takes in what active runs have stored, [`Memory::facts`] is the record.
-//! - [`advance()`] moves one run: `advance(run, plans, world, directive) -> Progress`. The caller
+//! - [`advance()`] moves one run: `advance(run, plans, inputs, directive) -> Progress`. The caller
 //!   1. writes `progress.status`, if there is one, under the run's `resourceVersion`, keeps `progress.intents` once it is
 //!      stored, and decides again;
 //!   2. otherwise does `progress.effects`, lets `progress.permits` be written, shows `progress.waiting`, and decides again
 //!      after `progress.wake` or when something has changed.
-//! - [`World`] is what a run sees: the variables of expressions, the trait [`ClusterView`] for children, Jobs and answers.
+//! - [`RunInputs`] is what a run sees: the variables of expressions, the trait [`ClusterView`] for children, Jobs and answers.
 //!   Answers are kept by (run, step, attempt) until the step has ended, see [`CallState`].
-//! - [`Stopwatch`] measures `world.elapsed`.
+//! - [`Stopwatch`] measures `inputs.elapsed`.
 //! - [`select()`] says which rollout a change of the instance needs: [`Change`] compares the newest [`ComparedOrigin`] with all in use.
 //! - [`Conditions`] watches the conditions of triggers, [`Schedule`] says when a schedule is due.
 //! - [`agenda`] applies the rules between the runs of an instance: `agenda(situation) -> Agenda` says which runs to advance
@@ -29,6 +29,7 @@ mod ended;
 pub(crate) mod eval;
 mod expiry;
 mod history;
+mod inputs;
 mod instance;
 mod member;
 mod memory;
@@ -49,7 +50,6 @@ mod step_state;
 mod stopwatch;
 mod stored_number;
 mod subject;
-mod world;
 
 #[cfg(test)]
 pub(crate) mod tests;
@@ -67,6 +67,10 @@ pub use condition::{ConditionState, Conditions, Noticed, Watch};
 pub use ended::{Ended, ended};
 pub use expiry::{first_end, pem};
 pub use history::{Summary, history, prunable, sorted, start_time};
+pub use inputs::{
+    CallState, ClusterView, Job, JobResult, JobState, LiveSecret, MemberState, OtherRun, PodQuery, Reply,
+    RunInputs,
+};
 pub use instance::Instance;
 pub(crate) use instance::outputs_name;
 pub use member::Member;
@@ -91,7 +95,3 @@ pub use start::{Start, answered, resumed, retried, started};
 pub use step_state::{AttemptObject, LoopItem, StepPhase, StepState};
 pub use stopwatch::Stopwatch;
 pub use subject::Subject;
-pub use world::{
-    CallState, ClusterView, Job, JobResult, JobState, LiveSecret, MemberState, OtherRun, PodQuery, Reply,
-    World,
-};

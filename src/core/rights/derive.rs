@@ -75,6 +75,11 @@ pub fn former(
     rights
 }
 
+/// The first of these kinds that has the group and the name of another, in whatever version.
+pub fn find_kind<'a>(kinds: impl IntoIterator<Item = &'a ApiKind>, gvk: &Gvk) -> Option<&'a ApiKind> {
+    kinds.into_iter().find(|kind| kind.group == gvk.group() && kind.kind == *gvk.kind)
+}
+
 /// The rights that a package needs, without those of its `permissions`.
 pub(super) fn from_templates(package: &Package) -> Rights {
     let packages = &[package];
@@ -216,9 +221,8 @@ impl Deriver<'_> {
     }
 
     fn find(&mut self, gvk: &Gvk) -> ApiKind {
-        let is_it = |kind: &&ApiKind| kind.group == gvk.group() && kind.kind == *gvk.kind;
-        let mut own = self.packages.iter().flat_map(|package| &package.resources);
-        let own = own.find_map(|resource| Some(&resource.kind).filter(is_it));
+        let own = self.packages.iter().flat_map(|package| &package.resources);
+        let own = find_kind(own.map(|resource| &resource.kind), gvk);
         if let Some(kind) = own.cloned().or_else(|| (self.served)(gvk)) {
             return kind;
         }

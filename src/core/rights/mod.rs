@@ -18,7 +18,7 @@ mod rules;
 
 pub use check::check;
 pub use demands::Demands;
-pub use derive::{Derived, derive, former};
+pub use derive::{Derived, derive, find_kind, former};
 pub use difference::{Review, review};
 pub use granted::Live;
 pub use objects::{
@@ -28,7 +28,7 @@ pub use objects::{
 };
 pub use part::Part;
 pub use remarkable::note;
-pub use rules::{Place, Right, Rights};
+pub use rules::{Place, Right, Rights, flow};
 
 /// The name of the manager's `ServiceAccount`, Deployment and Lease.
 pub const MANAGER: &str = "operetta";

@@ -181,6 +181,16 @@ impl FromIterator<Right> for Rights {
     }
 }
 
+/// A rule as YAML on one line.
+pub fn flow(rule: &Value) -> String {
+    let fields = rule.as_object().into_iter().flatten().map(|(name, values)| {
+        let values = values.as_array().into_iter().flatten().filter_map(Value::as_str);
+        let values: Vec<&str> = values.map(|value| if value.is_empty() { "\"\"" } else { value }).collect();
+        format!("{name}: [{}]", values.join(", "))
+    });
+    format!("{{{}}}", fields.collect::<Vec<_>>().join(", "))
+}
+
 /// Verbs as people write them: those that read first.
 pub(super) fn in_order<'a>(verbs: &BTreeSet<&'a str>) -> Vec<&'a str> {
     let place = |verb: &str| super::VERBS.iter().position(|known| *known == verb).unwrap_or(usize::MAX);

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::api::Api;
-use crate::request::{Query, Response, User, decoded, segments};
-use crate::status::{Failure, Outcome};
-
-use super::{Attributes, asked, require};
+use super::{asked, require};
+use crate::model::request::{decoded, segments};
+use crate::model::{Failure, Outcome, Query, User};
+use crate::state::State;
+use crate::state::rights::Attributes;
 
 const USER: &str = "impersonate-user";
 const GROUP: &str = "impersonate-group";
@@ -21,30 +21,22 @@ const NODE: &str = "system:node:";
 /// The group of users and what belongs to them.
 const AUTHENTICATION: &str = "authentication.k8s.io";
 
-impl Api {
-    /// The user in whose name a request is handled: that of its `Impersonate-*` headers, otherwise the sender. Names of headers
-    /// are in lower case.
-    ///
-    /// # Errors
-    ///
-    /// The response to send if the sender may not act as this user.
-    pub fn acting_user(
-        &mut self,
-        sender: &User,
-        method: &str,
-        uri: &str,
-        headers: &[(String, String)],
-    ) -> Result<User, Response> {
-        if !headers.iter().any(|(name, _)| name.starts_with("impersonate-")) {
-            return Ok(sender.clone());
-        }
-        let user = wanted(headers).and_then(|mut user| {
-            check(self, sender, &user, method, uri)?;
-            complete(&mut user);
-            Ok(user)
-        });
-        user.map_err(|failure| Response::json(failure.code, &failure.to_json()))
+/// The user in whose name a request is handled: that of its `Impersonate-*` headers, otherwise the sender. Names of headers
+/// are in lower case. A failure if the sender may not act as this user.
+pub(crate) fn acting_user(
+    state: &mut State,
+    sender: &User,
+    method: &str,
+    uri: &str,
+    headers: &[(String, String)],
+) -> Outcome<User> {
+    if !headers.iter().any(|(name, _)| name.starts_with("impersonate-")) {
+        return Ok(sender.clone());
     }
+    let mut user = wanted(headers)?;
+    check(state, sender, &user, method, uri)?;
+    complete(&mut user);
+    Ok(user)
 }
 
 /// The user that headers name.
@@ -96,7 +88,7 @@ fn mode(user: &User) -> Option<&'static str> {
 }
 
 /// Refuses a sender who may not send this request as a user: neither constrained to requests like it, nor at all.
-fn check(api: &mut Api, sender: &User, user: &User, method: &str, uri: &str) -> Outcome<()> {
+fn check(state: &mut State, sender: &User, user: &User, method: &str, uri: &str) -> Outcome<()> {
     if sender.is_master() {
         return Ok(());
     }
@@ -104,20 +96,20 @@ fn check(api: &mut Api, sender: &User, user: &User, method: &str, uri: &str) -> 
         let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
         asked(method, path, &segments(path), &Query::parse(query), |wanted| {
             let verb = format!("impersonate-on:{mode}:{}", wanted.verb);
-            require(api, sender, &Attributes { verb: &verb, ..wanted.clone() })
+            require(state, sender, &Attributes { verb: &verb, ..wanted.clone() })
         })?;
-        check_parts(api, sender, user, &format!("impersonate:{mode}"))
+        check_parts(state, sender, user, &format!("impersonate:{mode}"))
     });
     match constrained {
         Some(Ok(())) => Ok(()),
         // The first reason counts.
-        Some(Err(failure)) => check_parts(api, sender, user, "impersonate").map_err(|_| failure),
-        None => check_parts(api, sender, user, "impersonate"),
+        Some(Err(failure)) => check_parts(state, sender, user, "impersonate").map_err(|_| failure),
+        None => check_parts(state, sender, user, "impersonate"),
     }
 }
 
 /// Refuses a sender who lacks a verb for a part of a user.
-fn check_parts(api: &mut Api, sender: &User, user: &User, verb: &str) -> Outcome<()> {
+fn check_parts(state: &mut State, sender: &User, user: &User, verb: &str) -> Outcome<()> {
     let is_constrained = verb != "impersonate";
     let extra = Attributes { verb, group: AUTHENTICATION, ..Attributes::default() };
     let base = Attributes { group: if is_constrained { AUTHENTICATION } else { "" }, ..extra.clone() };
@@ -128,17 +120,17 @@ fn check_parts(api: &mut Api, sender: &User, user: &User, verb: &str) -> Outcome
         (None, Some(name)) if is_constrained => Attributes { resource: "nodes", name, ..base.clone() },
         _ => Attributes { resource: "users", name: &user.name, ..base.clone() },
     };
-    require(api, sender, &identity)?;
+    require(state, sender, &identity)?;
     if !user.uid.is_empty() {
-        require(api, sender, &Attributes { resource: "uids", name: &user.uid, ..extra.clone() })?;
+        require(state, sender, &Attributes { resource: "uids", name: &user.uid, ..extra.clone() })?;
     }
     for group in &user.groups {
-        require(api, sender, &Attributes { resource: "groups", name: group, ..base.clone() })?;
+        require(state, sender, &Attributes { resource: "groups", name: group, ..base.clone() })?;
     }
     for (key, values) in &user.extra {
         for value in values {
             let part = Attributes { resource: "userextras", subresource: key, name: value, ..extra.clone() };
-            require(api, sender, &part)?;
+            require(state, sender, &part)?;
         }
     }
     Ok(())

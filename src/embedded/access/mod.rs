@@ -1,10 +1,6 @@
-//! Who may do what: RBAC, impersonation, reviews of access and tokens.
+//! Who may do what: RBAC and impersonation.
 
-mod bootstrap;
 mod impersonation;
-mod review;
-mod rights;
-mod token;
 
 use std::sync::Arc;
 
@@ -12,33 +8,16 @@ use operetta_kube_model::cel::{Authority, Question};
 use operetta_kube_model::field_selector;
 use serde_json::Value;
 
-use crate::api::{Api, Context};
-use crate::kinds::Kind;
-use crate::request::{Query, Request, Route, User};
-use crate::status::{Failure, Outcome};
+use crate::model::request::versioned;
+use crate::model::{Context, Failure, Kind, Outcome, Query, Request, Route, User};
+use crate::state::State;
+use crate::state::rights::{self, Attributes, Decision, RBAC, Rights};
 
-pub(crate) use bootstrap::{CLUSTER_ROLES, aggregate, seed};
-pub(crate) use review::{create as review, user_info};
-pub(crate) use rights::{Attributes, Decision, RBAC, Rights};
-pub(crate) use token::{Token, create as create_token};
-
-impl Api {
-    /// The roles and bindings of now. They are read again only after one of them has changed.
-    pub(crate) fn rights(&mut self) -> Arc<Rights> {
-        if let Some(rights) =
-            self.rights.as_ref().filter(|rights| rights.version == Rights::latest(&self.store))
-        {
-            return rights.clone();
-        }
-        let rights = Arc::new(Rights::read(&self.store));
-        self.rights = Some(rights.clone());
-        rights
-    }
-}
+pub(crate) use impersonation::acting_user;
 
 /// Refuses a request that its user may not send.
 pub(crate) fn admit(
-    api: &mut Api,
+    state: &mut State,
     request: &Request<'_>,
     path: &str,
     parts: &[String],
@@ -47,7 +26,7 @@ pub(crate) fn admit(
     if request.user.is_master() {
         return Ok(());
     }
-    asked(request.method, path, parts, query, |wanted| require(api, request.user, wanted))
+    asked(request.method, path, parts, query, |wanted| require(state, request.user, wanted))
 }
 
 /// Calls `then` with what a request asks for.
@@ -58,13 +37,8 @@ fn asked<T>(
     query: &Query,
     then: impl FnOnce(&Attributes<'_>) -> T,
 ) -> T {
-    let parts_ref: Vec<&str> = parts.iter().map(String::as_str).collect();
-    let (group, version, rest) = match &parts_ref[..] {
-        ["api", version, ..] if parts.len() > 2 => ("", *version, &parts[2..]),
-        ["apis", group, version, ..] if parts.len() > 3 => (*group, *version, &parts[3..]),
-        _ => ("", "", &[][..]),
-    };
-    // What follows a subresource is part of it.
+    let (group, version, rest) = versioned(parts).unwrap_or_default();
+    // Segments after a subresource belong to it.
     let route = Route::parse(group, version, &rest[..rest.len().min(5)])
         .or_else(|| Route::parse(group, version, &rest[..rest.len().min(3)]));
     let Some(route) = route else {
@@ -147,8 +121,8 @@ pub(crate) fn questions(rights: Arc<Rights>, user: &User, route: &Route, name: &
 }
 
 /// Refuses what a user may not do.
-pub(crate) fn require(api: &mut Api, user: &User, wanted: &Attributes<'_>) -> Outcome<()> {
-    let decision = api.rights().decide(user, wanted);
+pub(crate) fn require(state: &mut State, user: &User, wanted: &Attributes<'_>) -> Outcome<()> {
+    let decision = state.rights().decide(user, wanted);
     if decision.allowed { Ok(()) } else { Err(denied(user, wanted, &decision)) }
 }
 
@@ -173,17 +147,17 @@ fn denied(user: &User, wanted: &Attributes<'_>, decision: &Decision) -> Box<Fail
 }
 
 /// A write that makes an object although its verb is another one.
-pub(crate) fn admit_create(api: &mut Api, context: &Context<'_>) -> Outcome<()> {
+pub(crate) fn admit_create(state: &mut State, context: &Context<'_>) -> Outcome<()> {
     if context.request.user.is_master() {
         return Ok(());
     }
     let wanted = attributes(&context.route, "create", context.name());
-    require(api, context.request.user, &wanted)
+    require(state, context.request.user, &wanted)
 }
 
 /// Nobody gives rights that they do not have, unless they may escalate or bind.
 pub(crate) fn admit_rights(
-    api: &mut Api,
+    state: &mut State,
     context: &Context<'_>,
     live: Option<&Value>,
     object: &Value,
@@ -193,9 +167,9 @@ pub(crate) fn admit_rights(
     if kind.group != RBAC || user.is_master() || live.is_some_and(|live| is_same_but_garbage(live, object)) {
         return Ok(());
     }
-    let name = crate::meta::text(object, "name").to_owned();
+    let name = crate::model::meta::text(object, "name").to_owned();
     let namespace = context.namespace().to_owned();
-    let rights = api.rights();
+    let rights = state.rights();
     let (verb, resource, role) = if kind.plural.ends_with("bindings") {
         let (role_kind, role) = rights::role_ref(object);
         ("bind", if role_kind == "Role" { "roles" } else { "clusterroles" }, role)

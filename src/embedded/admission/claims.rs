@@ -2,15 +2,15 @@
 
 use serde_json::Value;
 
-use super::{Write, forbidden};
-use crate::api::{Api, Context, key};
-use crate::facts::{items, text};
+use super::write::{Write, forbidden};
+use crate::facts::{items, key, text};
+use crate::model::{Context, Outcome};
 use crate::quantity::Quantity;
-use crate::status::Outcome;
+use crate::state::State;
 
 /// New claims and volumes stay until nothing uses them.
 pub(super) fn protect(
-    _: &mut Api,
+    _: &mut State,
     context: &mut Context<'_>,
     object: &mut Value,
     old: &Value,
@@ -29,7 +29,7 @@ pub(super) fn protect(
 }
 
 /// A claim grows only if it is bound and its class allows that.
-pub(super) fn resize(api: &mut Api, context: &mut Context<'_>, write: &Write<'_>) -> Outcome<()> {
+pub(super) fn resize(state: &mut State, context: &mut Context<'_>, write: &Write<'_>) -> Outcome<()> {
     if context.kind.resource() != "persistentvolumeclaims"
         || !context.subresource().is_empty()
         || write.operation != "UPDATE"
@@ -47,7 +47,7 @@ pub(super) fn resize(api: &mut Api, context: &mut Context<'_>, write: &Write<'_>
         return Err(forbidden(context, claim, "Only bound persistent volume claims can be expanded"));
     }
     let class = class(claim);
-    let allows = api
+    let allows = state
         .store
         .get("storageclasses.storage.k8s.io", &key("", class))
         .is_some_and(|class| class.parsed().value["allowVolumeExpansion"] == true);

@@ -2,15 +2,13 @@
 
 use serde_json::Value;
 
-use crate::api::{Api, Context};
 use crate::facts::text;
-use crate::status::Outcome;
-
-/// The annotation that named the class of an Ingress before there was a field.
-pub(crate) const INGRESS_CLASS: &str = "kubernetes.io/ingress.class";
+use crate::model::{Context, Outcome};
+use crate::state::State;
+use crate::strategy::INGRESS_CLASS;
 
 pub(super) fn storage(
-    api: &mut Api,
+    state: &mut State,
     context: &mut Context<'_>,
     claim: &mut Value,
     old: &Value,
@@ -21,7 +19,7 @@ pub(super) fn storage(
         && old.is_null()
         && claim["spec"]["storageClassName"].is_null()
         && claim["metadata"]["annotations"]["volume.beta.kubernetes.io/storage-class"].is_null()
-        && let Some(name) = default_class(api, "storageclasses.storage.k8s.io", &ANNOTATIONS)
+        && let Some(name) = default_class(state, "storageclasses.storage.k8s.io", &ANNOTATIONS)
     {
         claim["spec"]["storageClassName"] = name.into();
     }
@@ -29,7 +27,7 @@ pub(super) fn storage(
 }
 
 pub(super) fn ingress(
-    api: &mut Api,
+    state: &mut State,
     context: &mut Context<'_>,
     ingress: &mut Value,
     old: &Value,
@@ -39,7 +37,7 @@ pub(super) fn ingress(
         && ingress["spec"]["ingressClassName"].is_null()
         && ingress["metadata"]["annotations"][INGRESS_CLASS].is_null()
         && let Some(name) = default_class(
-            api,
+            state,
             "ingressclasses.networking.k8s.io",
             &["ingressclass.kubernetes.io/is-default-class"],
         )
@@ -50,9 +48,9 @@ pub(super) fn ingress(
 }
 
 /// The newest class that is marked as default; of two, the first by name.
-fn default_class(api: &Api, resource: &str, annotations: &[&str]) -> Option<String> {
+fn default_class(state: &State, resource: &str, annotations: &[&str]) -> Option<String> {
     let marked =
-        api.store.range(resource, "", None).filter(|(_, class)| class.json.contains("is-default-class"));
+        state.store.range(resource, "", None).filter(|(_, class)| class.json.contains("is-default-class"));
     let marked = marked.map(|(_, class)| class.parsed()).filter(|class| {
         annotations.iter().any(|annotation| class.value["metadata"]["annotations"][annotation] == "true")
     });

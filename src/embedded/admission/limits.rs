@@ -5,18 +5,17 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::resources::{Amounts, amounts, total};
-use super::{Write, forbidden};
-use crate::api::{Api, Context, key};
-use crate::facts::{items, text};
+use super::write::{Write, forbidden};
+use crate::facts::{items, key, text};
+use crate::model::{Context, Outcome, Parsed};
 use crate::quantity::Quantity;
-use crate::status::Outcome;
-use crate::store::Parsed;
+use crate::state::State;
 
 /// The annotation that says which requests and limits are defaults.
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
 
 /// The `LimitRange`s that concern a write.
-fn ranges(api: &Api, context: &Context<'_>, old: &Value) -> Vec<Arc<Parsed>> {
+fn ranges(state: &State, context: &Context<'_>, old: &Value) -> Vec<Arc<Parsed>> {
     let applies = match (context.kind.resource(), context.subresource()) {
         ("pods", "") => old.is_null(),
         ("pods", "resize") => !old.is_null(),
@@ -27,17 +26,17 @@ fn ranges(api: &Api, context: &Context<'_>, old: &Value) -> Vec<Arc<Parsed>> {
         return Vec::new();
     }
     let prefix = key(context.namespace(), "");
-    api.store.range("limitranges", &prefix, None).map(|(_, range)| range.parsed()).collect()
+    state.store.range("limitranges", &prefix, None).map(|(_, range)| range.parsed()).collect()
 }
 
 pub(super) fn mutate(
-    api: &mut Api,
+    state: &mut State,
     context: &mut Context<'_>,
     object: &mut Value,
     old: &Value,
 ) -> Outcome<()> {
     if context.kind.resource() == "pods" {
-        for range in ranges(api, context, old) {
+        for range in ranges(state, context, old) {
             set_defaults(&range.value["spec"]["limits"], object);
         }
     }
@@ -77,12 +76,12 @@ fn set_defaults(limits: &Value, pod: &mut Value) {
     }
 }
 
-pub(super) fn validate(api: &mut Api, context: &mut Context<'_>, write: &Write<'_>) -> Outcome<()> {
+pub(super) fn validate(state: &mut State, context: &mut Context<'_>, write: &Write<'_>) -> Outcome<()> {
     if write.operation == "DELETE" {
         return Ok(());
     }
     let object = write.object();
-    for range in ranges(api, context, write.old()) {
+    for range in ranges(state, context, write.old()) {
         let mut faults: Vec<String> = Vec::new();
         for limit in items(&range.value["spec"]["limits"]) {
             check(limit, context.kind.resource(), object, &mut faults);

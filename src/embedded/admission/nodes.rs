@@ -1,14 +1,14 @@
-//! What is about nodes: `DefaultTolerationSeconds`, `TaintNodesByCondition` and `PodTopologyLabels`.
+//! Plugins about nodes: `DefaultTolerationSeconds`, `TaintNodesByCondition` and `PodTopologyLabels`.
 
 use serde_json::{Value, json};
 
-use super::is_pod;
-use crate::api::{Api, Context, key};
-use crate::facts::{items, text};
-use crate::status::Outcome;
+use super::write::is_pod;
+use crate::facts::{items, key, text};
+use crate::model::{Context, Outcome};
+use crate::state::State;
 
 /// A pod stays for five minutes on a node that is not ready, unless it says how long.
-pub(super) fn tolerate(_: &mut Api, context: &mut Context<'_>, pod: &mut Value, _: &Value) -> Outcome<()> {
+pub(super) fn tolerate(_: &mut State, context: &mut Context<'_>, pod: &mut Value, _: &Value) -> Outcome<()> {
     if !is_pod(context) {
         return Ok(());
     }
@@ -34,7 +34,7 @@ pub(super) fn tolerate(_: &mut Api, context: &mut Context<'_>, pod: &mut Value, 
 }
 
 /// A new node is not ready.
-pub(super) fn taint(_: &mut Api, context: &mut Context<'_>, node: &mut Value, old: &Value) -> Outcome<()> {
+pub(super) fn taint(_: &mut State, context: &mut Context<'_>, node: &mut Value, old: &Value) -> Outcome<()> {
     const KEY: &str = "node.kubernetes.io/not-ready";
     if context.kind.resource() != "nodes" || !context.subresource().is_empty() || !old.is_null() {
         return Ok(());
@@ -48,16 +48,21 @@ pub(super) fn taint(_: &mut Api, context: &mut Context<'_>, node: &mut Value, ol
 }
 
 /// A pod that is created on a node has the labels of its topology.
-pub(super) fn label(api: &mut Api, context: &mut Context<'_>, pod: &mut Value, old: &Value) -> Outcome<()> {
+pub(super) fn label(
+    state: &mut State,
+    context: &mut Context<'_>,
+    pod: &mut Value,
+    old: &Value,
+) -> Outcome<()> {
     if old.is_null() && is_pod(context) && !text(&pod["spec"]["nodeName"]).is_empty() {
-        put_topology(api, pod);
+        put_topology(state, pod);
     }
     Ok(())
 }
 
 /// Gives a pod the labels of the topology of its node.
-pub(crate) fn put_topology(api: &Api, pod: &mut Value) {
-    let Some(node) = api.store.get("nodes", &key("", text(&pod["spec"]["nodeName"]))) else { return };
+pub(crate) fn put_topology(state: &State, pod: &mut Value) {
+    let Some(node) = state.store.get("nodes", &key("", text(&pod["spec"]["nodeName"]))) else { return };
     for label in ["topology.kubernetes.io/region", "topology.kubernetes.io/zone"] {
         if let Some(value) = node.label(label) {
             pod["metadata"]["labels"][label] = value.into();

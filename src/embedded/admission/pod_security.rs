@@ -9,19 +9,18 @@ use operetta_kube_model::Fault;
 use serde_json::Value;
 
 use self::rules::{LATEST, Level, Policy, Violation, violations};
-use super::{Write, forbidden};
-use crate::api::{Api, Context, key};
-use crate::facts::{items, name};
-use crate::status::{Failure, Outcome};
-use crate::store::Object;
+use super::write::{Write, forbidden};
+use crate::facts::{items, key, name};
+use crate::model::{Context, Failure, Object, Outcome};
+use crate::state::State;
 
-/// What the labels of a namespace begin with.
+/// The prefix of the labels of a namespace.
 const PREFIX: &str = "pod-security.kubernetes.io/";
 
 /// Subresources of pods that change no spec.
 const IGNORED: [&str; 8] = ["exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"];
 
-/// What the labels of a namespace say.
+/// The policies that the labels of a namespace name.
 #[derive(Debug)]
 struct Policies {
     enforce: Policy,
@@ -84,7 +83,7 @@ impl Policies {
             (Some(level), _) => {
                 Policy { level: level.unwrap_or(Level::Privileged), minor: warn_minor.unwrap_or(LATEST) }
             }
-            // What is enforced also is worth a warning.
+            // Without a level for warnings, the enforced level warns, too.
             (None, Some(_)) => Policy { minor: warn_minor.unwrap_or(enforce.minor), ..enforce },
             (None, None) => Policy { level: Level::Privileged, minor: LATEST },
         };
@@ -102,7 +101,7 @@ fn detailed(found: &[Violation]) -> String {
     parts.collect::<Vec<_>>().join(", ")
 }
 
-pub(super) fn validate(api: &mut Api, context: &mut Context<'_>, write: &Write<'_>) -> Outcome<()> {
+pub(super) fn validate(state: &mut State, context: &mut Context<'_>, write: &Write<'_>) -> Outcome<()> {
     let object = write.object();
     let is_pod = context.kind.resource() == "pods";
     let template = match context.kind.resource() {
@@ -128,9 +127,9 @@ pub(super) fn validate(api: &mut Api, context: &mut Context<'_>, write: &Write<'
         return Ok(());
     }
     if context.kind.resource() == "namespaces" {
-        return namespace(api, context, write);
+        return namespace(state, context, write);
     }
-    let namespace = api.store.get("namespaces", &key("", context.namespace()));
+    let namespace = state.store.get("namespaces", &key("", context.namespace()));
     let is_labelled =
         |namespace: &&Arc<Object>| namespace.labels.iter().any(|(label, _)| label.starts_with(PREFIX));
     let Some(namespace) = namespace.filter(is_labelled) else { return Ok(()) };
@@ -159,7 +158,7 @@ fn has_same_images(old: &Value, new: &Value) -> bool {
 }
 
 /// Checks the labels of a namespace, and warns of pods that break the rules of a new level.
-fn namespace(api: &Api, context: &mut Context<'_>, write: &Write<'_>) -> Outcome<()> {
+fn namespace(state: &State, context: &mut Context<'_>, write: &Write<'_>) -> Outcome<()> {
     let next = Policies::of(write.object());
     let old = Policies::of(write.old());
     if !next.faults.is_empty() && next.faults != old.faults {
@@ -172,7 +171,7 @@ fn namespace(api: &Api, context: &mut Context<'_>, write: &Write<'_>) -> Outcome
     }
     // The pods with the same violations.
     let mut pods: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for (_, pod) in api.store.range("pods", &key(write.name, ""), None) {
+    for (_, pod) in state.store.range("pods", &key(write.name, ""), None) {
         let pod = pod.parsed();
         let found = violations(next, &pod.value);
         if !found.is_empty() {
@@ -240,7 +239,7 @@ mod tests {
                 "baseline:v1.24",
                 "baseline:v1.30",
             ),
-            // What cannot be read is strict for what is enforced.
+            // A level that cannot be read is enforced as the strictest one.
             (json!({"enforce": "strict"}), "restricted:latest", "privileged:latest"),
         ] {
             let policies = read(&labels);

@@ -2,26 +2,21 @@
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::{Write, forbidden, is_pod};
-use crate::api::{Api, Context, key};
-use crate::facts::{number, text};
-use crate::status::Outcome;
-use crate::store::Parsed;
+use super::write::{Write, forbidden, is_pod};
+use crate::facts::{key, number, text};
+use crate::model::{Context, Outcome, Parsed};
+use crate::state::State;
 
 const CLASSES: &str = "priorityclasses.scheduling.k8s.io";
 
-/// The classes that every cluster has.
-pub(crate) fn system_classes() -> [Value; 2] {
-    [
-        ("system-node-critical", 2_000_001_000, "Used for system critical pods that must not be moved from their current node."),
-        ("system-cluster-critical", 2_000_000_000, "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary."),
-    ]
-    .map(|(name, value, description)| json!({"metadata": {"name": name}, "value": value, "description": description}))
-}
-
-pub(super) fn mutate(api: &mut Api, context: &mut Context<'_>, pod: &mut Value, old: &Value) -> Outcome<()> {
+pub(super) fn mutate(
+    state: &mut State,
+    context: &mut Context<'_>,
+    pod: &mut Value,
+    old: &Value,
+) -> Outcome<()> {
     if !is_pod(context) {
         return Ok(());
     }
@@ -35,9 +30,9 @@ pub(super) fn mutate(api: &mut Api, context: &mut Context<'_>, pod: &mut Value, 
     }
     let name = text(&pod["spec"]["priorityClassName"]);
     let class = if name.is_empty() {
-        default_class(api)
+        default_class(state)
     } else {
-        let Some(class) = api.store.get(CLASSES, &key("", name)).map(|class| class.parsed()) else {
+        let Some(class) = state.store.get(CLASSES, &key("", name)).map(|class| class.parsed()) else {
             let why = format!("no PriorityClass with name {name} was found");
             return Err(forbidden(context, pod, &why));
         };
@@ -71,12 +66,12 @@ pub(super) fn mutate(api: &mut Api, context: &mut Context<'_>, pod: &mut Value, 
     Ok(())
 }
 
-pub(super) fn validate(api: &mut Api, context: &mut Context<'_>, write: &Write<'_>) -> Outcome<()> {
+pub(super) fn validate(state: &mut State, context: &mut Context<'_>, write: &Write<'_>) -> Outcome<()> {
     let class = write.object();
     if context.kind.resource() != CLASSES || class["globalDefault"] != true {
         return Ok(());
     }
-    let Some(other) = default_class(api) else { return Ok(()) };
+    let Some(other) = default_class(state) else { return Ok(()) };
     let other = text(&other.value["metadata"]["name"]);
     if write.operation == "CREATE" || other != write.name {
         let why = format!("PriorityClass {other} is already marked as default. Only one default can exist");
@@ -86,8 +81,8 @@ pub(super) fn validate(api: &mut Api, context: &mut Context<'_>, write: &Write<'
 }
 
 /// The class of pods that name none. Texts are searched first: few classes are default, and parsing them all for each pod is slow.
-fn default_class(api: &Api) -> Option<Arc<Parsed>> {
-    let classes = api.store.range(CLASSES, "", None);
+fn default_class(state: &State) -> Option<Arc<Parsed>> {
+    let classes = state.store.range(CLASSES, "", None);
     let defaults = classes.filter(|(_, class)| class.json.contains("\"globalDefault\":true"));
     defaults.map(|(_, class)| class.parsed()).min_by_key(|class| number(&class.value["value"]))
 }

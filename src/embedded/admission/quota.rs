@@ -9,15 +9,13 @@ use serde_json::{Map, Value};
 
 use super::claims::class;
 use super::resources::{Amounts, add, amounts, is_set_for_pod, total};
-use super::{Write, forbidden};
-use crate::api::{Api, Context, key};
-use crate::facts::{is_terminal, items, text};
-use crate::pods;
+use super::write::{Write, forbidden};
+use crate::facts::{is_terminal, items, key, text};
+use crate::model::{Context, Outcome, Parsed};
 use crate::quantity::Quantity;
-use crate::request::{Query, Request, Route, User};
 use crate::selector;
-use crate::status::Outcome;
-use crate::store::Parsed;
+use crate::state::State;
+use crate::strategy::pods;
 
 /// The resource of the quotas themselves.
 const QUOTAS: &str = "resourcequotas";
@@ -84,16 +82,16 @@ fn is_charged(context: &Context<'_>, write: &Write<'_>) -> bool {
     }
 }
 
-/// Refuses a write that exceeds a quota, and charges it to all quotas that count it.
-pub(super) fn validate(api: &mut Api, context: &mut Context<'_>, write: &Write<'_>) -> Outcome<()> {
+/// Refuses a write that exceeds a quota. Returns all quotas that count it, with what is used after it.
+pub(super) fn charge(state: &State, context: &Context<'_>, write: &Write<'_>) -> Outcome<Vec<Value>> {
     if context.namespace().is_empty() || !is_charged(context, write) {
-        return Ok(());
+        return Ok(Vec::new());
     }
     let prefix = key(context.namespace(), "");
-    let quotas = api.store.range(QUOTAS, &prefix, None).map(|(_, quota)| quota.parsed());
+    let quotas = state.store.range(QUOTAS, &prefix, None).map(|(_, quota)| quota.parsed());
     let quotas: Vec<Arc<Parsed>> = quotas.collect();
     if quotas.is_empty() {
-        return Ok(());
+        return Ok(Vec::new());
     }
     let (resource, object) = (context.kind.resource(), write.object());
     let refuse = |why: String| Err(forbidden(context, object, &why));
@@ -133,7 +131,7 @@ pub(super) fn validate(api: &mut Api, context: &mut Context<'_>, write: &Write<'
         let is_more =
             |name: &&String| hard.get(*name).zip(sum.get(*name)).is_some_and(|(most, sum)| sum > most);
         let exceeded: Vec<&String> = delta.keys().filter(is_more).collect();
-        // What a controller says about a claim is charged in any case.
+        // The status of a claim, which a controller writes, is charged in any case.
         if !exceeded.is_empty() && context.subresource() != "status" {
             let shown = |all: &Amounts| {
                 let parts = exceeded.iter().filter_map(|name| Some(format!("{name}={}", all.get(*name)?)));
@@ -148,60 +146,14 @@ pub(super) fn validate(api: &mut Api, context: &mut Context<'_>, write: &Write<'
             ));
         }
         if !delta.is_empty() {
-            charges.push((quota, sum));
+            let mut charged = quota.clone();
+            charged["status"]["used"] = as_json(&sum);
+            charges.push(charged);
         }
     }
     let place = key(context.namespace(), write.name);
-    let is_taken = write.operation == "CREATE" && api.store.get(context.kind.storage(), &place).is_some();
-    if write.is_dry || is_taken {
-        return Ok(());
-    }
-    for (quota, used) in charges {
-        charge(api, quota, &used, context)?;
-    }
-    Ok(())
-}
-
-/// Writes what is used into the status of a quota, as the API server does.
-fn charge(api: &mut Api, quota: &Value, used: &Amounts, cause: &Context<'_>) -> Outcome<()> {
-    let Some(kind) = api.kinds.find("", "v1", QUOTAS).cloned() else { return Ok(()) };
-    let user = User {
-        name: "system:apiserver".to_owned(),
-        groups: vec!["system:masters".to_owned()],
-        ..User::default()
-    };
-    let request = Request {
-        method: "PUT",
-        uri: "",
-        content_type: "application/json",
-        accept: "application/json",
-        user_agent: "kube-apiserver",
-        user: &user,
-        body: b"",
-    };
-    let [namespace, name] = ["namespace", "name"].map(|field| text(&quota["metadata"][field]).to_owned());
-    let route = Route {
-        version: "v1".to_owned(),
-        namespace: Some(namespace),
-        plural: QUOTAS.to_owned(),
-        name: Some(name),
-        subresource: Some("status".to_owned()),
-        ..Route::default()
-    };
-    let mut next = quota.clone();
-    next["status"]["used"] = as_json(used);
-    let mut context = Context {
-        kind,
-        route,
-        query: Query::default(),
-        request: &request,
-        now: cause.now.clone(),
-        at: cause.at,
-        warnings: Vec::new(),
-        given: Some(next),
-    };
-    crate::write::update(api, &mut context)?;
-    Ok(())
+    let is_taken = write.operation == "CREATE" && state.store.get(context.kind.storage(), &place).is_some();
+    Ok(if write.is_dry || is_taken { Vec::new() } else { charges })
 }
 
 fn as_json(all: &Amounts) -> Value {
@@ -252,7 +204,7 @@ fn by_quota_names(requests: &Amounts, limits: &Amounts) -> Amounts {
     all
 }
 
-/// What an object uses.
+/// The amounts that an object uses.
 fn usage(resource: &str, object: &Value, now: Timestamp) -> Amounts {
     let mut all = Amounts::from([(format!("count/{resource}"), Quantity::count(1))]);
     let mut count = |name: &str, number: usize| {
@@ -355,20 +307,20 @@ fn selects_other_namespaces(affinity: &Value) -> bool {
 }
 
 /// The status of a quota as its namespace is now, and when it changes by itself.
-pub(crate) fn recounted(api: &Api, quota: &Value, now: Timestamp) -> (Value, Option<Timestamp>) {
+pub(crate) fn recounted(state: &State, quota: &Value, now: Timestamp) -> (Value, Option<Timestamp>) {
     let hard = &quota["spec"]["hard"];
     let prefix = key(text(&quota["metadata"]["namespace"]), "");
-    // What cannot be counted keeps its value.
+    // Resources that cannot be counted keep their value.
     let mut used = amounts(&quota["status"]["used"]);
     let mut sum = Amounts::new();
     let mut due: Option<Timestamp> = None;
     let names = amounts(hard);
     let resources = names.keys().filter_map(|name| counted(name));
-    let is_served = |resource: &&str| api.kinds.stored(resource).is_some_and(|kind| kind.namespaced);
+    let is_served = |resource: &&str| state.kinds.stored(resource).is_some_and(|kind| kind.namespaced);
     for resource in resources.filter(is_served).collect::<BTreeSet<&str>>() {
         let own = names.keys().filter(|name| counted(name) == Some(resource));
         sum.extend(own.map(|name| (name.clone(), Quantity::default())));
-        let objects = api.store.range(resource, &prefix, None);
+        let objects = state.store.range(resource, &prefix, None);
         if !["pods", "services", "persistentvolumeclaims"].contains(&resource) {
             // All objects of such a resource use the same, and none is in a scope.
             if in_scopes(quota, resource, &Value::Null) {

@@ -4,20 +4,24 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::{Write, forbidden, is_pod};
-use crate::api::{Api, Context, key};
-use crate::facts::{items, text};
+use super::write::{Write, forbidden, is_pod};
+use crate::facts::{items, key, text};
+use crate::model::{Context, Outcome, Parsed};
 use crate::quantity::Quantity;
-use crate::status::Outcome;
-use crate::store::Parsed;
+use crate::state::State;
 
 const MISMATCH: &str = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead";
 
-pub(super) fn mutate(api: &mut Api, context: &mut Context<'_>, pod: &mut Value, old: &Value) -> Outcome<()> {
+pub(super) fn mutate(
+    state: &mut State,
+    context: &mut Context<'_>,
+    pod: &mut Value,
+    old: &Value,
+) -> Outcome<()> {
     if !old.is_null() || !is_pod(context) {
         return Ok(());
     }
-    let Some(class) = class(api, context, pod)? else { return Ok(()) };
+    let Some(class) = class(state, context, pod)? else { return Ok(()) };
     let overhead = &class.value["overhead"]["podFixed"];
     if !class.value["overhead"].is_null() {
         if !is_empty(&pod["spec"]["overhead"]) && !is_same(overhead, &pod["spec"]["overhead"]) {
@@ -46,13 +50,13 @@ pub(super) fn mutate(api: &mut Api, context: &mut Context<'_>, pod: &mut Value, 
     Ok(())
 }
 
-pub(super) fn validate(api: &mut Api, context: &mut Context<'_>, write: &Write<'_>) -> Outcome<()> {
+pub(super) fn validate(state: &mut State, context: &mut Context<'_>, write: &Write<'_>) -> Outcome<()> {
     if write.operation != "CREATE" || !is_pod(context) {
         return Ok(());
     }
     let pod = write.object();
     let overhead = &pod["spec"]["overhead"];
-    match class(api, context, pod)?.filter(|class| !class.value["overhead"].is_null()) {
+    match class(state, context, pod)?.filter(|class| !class.value["overhead"].is_null()) {
         Some(class) if !is_same(&class.value["overhead"]["podFixed"], overhead) => {
             Err(forbidden(context, pod, MISMATCH))
         }
@@ -65,9 +69,9 @@ pub(super) fn validate(api: &mut Api, context: &mut Context<'_>, write: &Write<'
 }
 
 /// The class of a pod, if it names one.
-fn class(api: &Api, context: &Context<'_>, pod: &Value) -> Outcome<Option<Arc<Parsed>>> {
+fn class(state: &State, context: &Context<'_>, pod: &Value) -> Outcome<Option<Arc<Parsed>>> {
     let Some(name) = pod["spec"]["runtimeClassName"].as_str() else { return Ok(None) };
-    match api.store.get("runtimeclasses.node.k8s.io", &key("", name)) {
+    match state.store.get("runtimeclasses.node.k8s.io", &key("", name)) {
         Some(class) => Ok(Some(class.parsed())),
         None => Err(forbidden(context, pod, &format!("pod rejected: RuntimeClass {name:?} not found"))),
     }

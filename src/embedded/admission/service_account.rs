@@ -4,40 +4,41 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{Write, forbidden, is_pod};
-use crate::api::{Api, Context, key};
-use crate::facts::{ROOT_CA, items, text};
-use crate::gc;
-use crate::status::Outcome;
-use crate::store::Parsed;
-use crate::work::Active;
+use super::write::{Write, forbidden, is_pod};
+use crate::facts::{ROOT_CA, items, key, text};
+use crate::model::{Context, Outcome, Parsed};
+use crate::state::{Active, State};
+use crate::strategy::LIMITED;
 
 const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const VOLUME_PREFIX: &str = "kube-api-access-";
-/// The annotation of an account whose pods use only the Secrets that the account names.
-pub(crate) const LIMITED: &str = "kubernetes.io/enforce-mountable-secrets";
 /// The annotation of pods that a kubelet has read from a file.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// Whether the plugin is off, as envtest has it: without kube-controller-manager no namespace has an account.
-fn is_off(api: &Api) -> bool {
-    api.controllers.active == Active::Server
+fn is_off(state: &State) -> bool {
+    state.active == Active::Server
 }
 
-pub(super) fn mutate(api: &mut Api, context: &mut Context<'_>, pod: &mut Value, old: &Value) -> Outcome<()> {
-    if is_off(api) || !old.is_null() || !is_pod(context) || is_mirror(pod) {
+pub(super) fn mutate(
+    state: &mut State,
+    context: &mut Context<'_>,
+    pod: &mut Value,
+    old: &Value,
+) -> Outcome<()> {
+    if is_off(state) || !old.is_null() || !is_pod(context) || is_mirror(pod) {
         return Ok(());
     }
     if text(&pod["spec"]["serviceAccountName"]).is_empty() {
         pod["spec"]["serviceAccountName"] = "default".into();
         pod["spec"]["serviceAccount"] = "default".into();
     }
-    let account = account(api, context, pod)?;
+    let account = account(state, context, pod)?;
     let account = &account.value;
     let spec = &mut pod["spec"];
     let own = spec["automountServiceAccountToken"].as_bool();
     if own.or(account["automountServiceAccountToken"].as_bool()).unwrap_or(true) {
-        mount_token(api, spec);
+        mount_token(state, spec);
     }
     let secrets = items(&account["imagePullSecrets"]);
     if items(&spec["imagePullSecrets"]).is_empty() && !secrets.is_empty() {
@@ -46,8 +47,8 @@ pub(super) fn mutate(api: &mut Api, context: &mut Context<'_>, pod: &mut Value, 
     Ok(())
 }
 
-pub(super) fn validate(api: &mut Api, context: &mut Context<'_>, write: &Write<'_>) -> Outcome<()> {
-    if is_off(api) || write.operation != "CREATE" || !is_pod(context) {
+pub(super) fn validate(state: &mut State, context: &mut Context<'_>, write: &Write<'_>) -> Outcome<()> {
+    if is_off(state) || write.operation != "CREATE" || !is_pod(context) {
         return Ok(());
     }
     let pod = write.object();
@@ -69,7 +70,7 @@ pub(super) fn validate(api: &mut Api, context: &mut Context<'_>, write: &Write<'
         };
         return Err(forbidden(context, pod, why));
     }
-    let account = account(api, context, pod)?;
+    let account = account(state, context, pod)?;
     let account = &account.value;
     let is_limited = text(&account["metadata"]["annotations"][LIMITED]);
     if !["1", "t", "T", "true", "TRUE", "True"].contains(&is_limited) {
@@ -101,16 +102,20 @@ fn is_mirror(pod: &Value) -> bool {
     !pod["metadata"]["annotations"][MIRROR].is_null()
 }
 
+/// Whether a new pod is to have the account that its namespace gets, and did not get yet: kube-apiserver waits for it.
+pub(crate) fn awaits_account(state: &State, context: &Context<'_>, pod: &Value) -> bool {
+    state.active == Active::All
+        && is_pod(context)
+        && !is_mirror(pod)
+        && matches!(text(&pod["spec"]["serviceAccountName"]), "" | "default")
+        && state.store.get("serviceaccounts", &key(context.namespace(), "default")).is_none()
+}
+
 /// The account of a pod.
-fn account(api: &mut Api, context: &Context<'_>, pod: &Value) -> Outcome<Arc<Parsed>> {
+fn account(state: &State, context: &Context<'_>, pod: &Value) -> Outcome<Arc<Parsed>> {
     let name = text(&pod["spec"]["serviceAccountName"]);
     let place = key(context.namespace(), name);
-    // kube-apiserver waits for the account that each namespace gets.
-    let is_awaited = name == "default" && api.controllers.active == Active::All;
-    if is_awaited && api.store.get("serviceaccounts", &place).is_none() {
-        gc::accounts(api, [context.namespace()], context.at);
-    }
-    let found = api.store.get("serviceaccounts", &place).map(|account| account.parsed());
+    let found = state.store.get("serviceaccounts", &place).map(|account| account.parsed());
     found.ok_or_else(|| {
         let why = format!("error looking up service account {place}: serviceaccount {name:?} not found");
         forbidden(context, pod, &why)
@@ -118,11 +123,11 @@ fn account(api: &mut Api, context: &Context<'_>, pod: &Value) -> Outcome<Arc<Par
 }
 
 /// Mounts a token in each container that has nothing at its path.
-fn mount_token(api: &mut Api, spec: &mut Value) {
+fn mount_token(state: &mut State, spec: &mut Value) {
     let mut names = items(&spec["volumes"]).iter().map(|volume| text(&volume["name"]));
     let known = names.find(|name| name.starts_with(VOLUME_PREFIX)).map(str::to_owned);
     let has_volume = known.is_some();
-    let name = known.unwrap_or_else(|| format!("{VOLUME_PREFIX}{}", api.suffix()));
+    let name = known.unwrap_or_else(|| format!("{VOLUME_PREFIX}{}", state.suffix()));
     let mut is_used = false;
     for list in ["initContainers", "containers"] {
         for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {

@@ -17,10 +17,8 @@ pub(super) fn sync(api: &mut Api, key: &str, now: Timestamp) {
     if service["spec"]["type"] != "LoadBalancer" || is_deleting(&service) {
         return;
     }
-    let mut programs = api.take_programs();
-    let address = programs.address(&service, api, now);
-    api.programs = programs;
-    // What others have written stays.
+    let address = api.programs.address(&service, &api.state, now);
+    // Addresses that others have written stay.
     let Some(address) = address else { return };
     let entry = if address.parse::<IpAddr>().is_ok() {
         json!({"ip": address, "ipMode": "VIP"})

@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 
 use crate::api::Api;
 use crate::facts::{key_of, name, namespace, text, uid};
-use crate::request::{Body, Request, User};
+use crate::model::{Request, User};
+use crate::verbs::response::Body;
 
 /// A resource that controllers work with.
 #[derive(Debug)]
@@ -54,18 +55,18 @@ pub(super) const SCHEDULER: &str = "kube-scheduler";
 
 /// An object, if there is one.
 pub(super) fn get(api: &Api, resource: &Resource, key: &str) -> Option<Value> {
-    api.store.get(resource.name, key).map(|object| object.bare())
+    api.state.store.get(resource.name, key).map(|object| object.bare())
 }
 
 /// All objects in a namespace, by name; in all namespaces if it is empty.
 pub(super) fn list(api: &Api, resource: &Resource, namespace: &str) -> Vec<Value> {
     let prefix = if namespace.is_empty() { String::new() } else { format!("{namespace}/") };
-    api.store.range(resource.name, &prefix, None).map(|(_, object)| object.bare()).collect()
+    api.state.store.range(resource.name, &prefix, None).map(|(_, object)| object.bare()).collect()
 }
 
 /// The objects of a resource with an owner.
 pub(super) fn below(api: &Api, resource: &Resource, uid: &str) -> Vec<Value> {
-    let places = api.store.below(uid).filter(|(name, _)| **name == *resource.name);
+    let places = api.state.store.below(uid).filter(|(name, _)| **name == *resource.name);
     places.filter_map(|(_, key)| get(api, resource, key)).collect()
 }
 
@@ -126,7 +127,7 @@ pub(super) fn create(
     object["kind"] = resource.kind.into();
     let uri = path(resource, namespace(object));
     send(api, agent, "POST", &uri, object, now)?;
-    if let Some(stored) = api.store.newest() {
+    if let Some(stored) = api.state.store.newest() {
         *object = stored.bare();
     }
     Ok(())

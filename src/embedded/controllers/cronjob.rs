@@ -98,7 +98,7 @@ fn start(
         }
     }
     meta["annotations"]["batch.kubernetes.io/cronjob-scheduled-timestamp"] =
-        crate::api::time(scheduled).into();
+        crate::facts::time(scheduled).into();
     let mut job = json!({"metadata": meta, "spec": template["spec"]});
     let key = key_of(&job);
     if client::create(api, MANAGER, &JOBS, &mut job, now).is_err() {
@@ -111,7 +111,7 @@ fn start(
     }
     active.push(json!({"apiVersion": JOBS.version, "kind": JOBS.kind, "namespace": namespace(cron), "name": name(&job),
         "uid": uid(&job), "resourceVersion": job["metadata"]["resourceVersion"]}));
-    status["lastScheduleTime"] = crate::api::time(scheduled).into();
+    status["lastScheduleTime"] = crate::facts::time(scheduled).into();
     next
 }
 

@@ -7,8 +7,8 @@ use super::client::{self, DEPLOYMENTS, PODS, REPLICA_SETS, get};
 use super::ownership::claim;
 use super::parts::{parse_time, put_condition, seconds_after, without_zeros};
 use super::rollout::{Rollout, replicas};
-use crate::api::{Api, time};
-use crate::facts::{condition, is_deleting, is_terminal, items, name, number, text, uid};
+use crate::api::Api;
+use crate::facts::{condition, is_deleting, is_terminal, items, name, number, text, time, uid};
 
 pub(super) fn sync(api: &mut Api, key: &str, now: Timestamp) -> Option<Timestamp> {
     let deployment = get(api, &DEPLOYMENTS, key)?;

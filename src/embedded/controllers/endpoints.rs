@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::client::{self, MANAGER, SERVICES, SLICES, get};
 use super::ownership::selected;
 use super::parts::owner;
-use crate::api::{Api, time};
-use crate::facts::{is_deleting, is_ready, is_terminal, items, name, namespace, text, uid};
+use crate::api::Api;
+use crate::facts::{is_deleting, is_ready, is_terminal, items, name, namespace, text, time, uid};
 
 pub(super) fn sync(api: &mut Api, key: &str, now: Timestamp) -> Option<Timestamp> {
     let service = get(api, &SERVICES, key)?;

@@ -12,9 +12,10 @@ use super::job_policy::{Action, action};
 use super::ownership::claim;
 use super::parts::{self, earlier, is_active, parse_time, seconds_after, without_zeros};
 use super::pod_status::restarts;
-use crate::api::{Api, time};
+use crate::api::Api;
 use crate::facts::{
-    condition, has_condition, is_deleting, is_ready, is_terminal, items, key_of, name, number, text, uid,
+    condition, has_condition, is_deleting, is_ready, is_terminal, items, key_of, name, number, text, time,
+    uid,
 };
 use crate::work::Failures;
 
@@ -126,8 +127,10 @@ fn expire(api: &mut Api, job: &Value, now: Timestamp) -> Option<Timestamp> {
 
 /// Lets a pod go whose Job is gone.
 pub(super) fn release_orphan(api: &mut Api, key: &str, now: Timestamp) {
-    let Some(object) = api.store.get("pods", key).filter(|pod| pod.json.contains(FINALIZER)) else { return };
-    let is_owned = object.owners.iter().any(|owner| api.store.place(owner).is_some());
+    let Some(object) = api.state.store.get("pods", key).filter(|pod| pod.json.contains(FINALIZER)) else {
+        return;
+    };
+    let is_owned = object.owners.iter().any(|owner| api.state.store.place(owner).is_some());
     if !is_owned {
         let pod = object.bare();
         remove_finalizer(api, &pod, now);
@@ -198,7 +201,7 @@ impl Sync {
             for pod in active {
                 let _ = client::delete(api, MANAGER, &PODS, pod, None, self.now);
             }
-            // What was not scheduled is gone at once.
+            // A pod without a node is removed at once.
             let gone = |pod: &&Value| text(&pod["spec"]["nodeName"]).is_empty() && !has_finalizer(pod);
             self.terminating += self.active - i64::try_from(active.iter().filter(gone).count()).unwrap_or(0);
             (self.active, self.ready) = (0, 0);

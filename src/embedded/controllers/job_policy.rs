@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::facts::{condition, items, name, namespace, number, text};
 
-/// What a rule asks for.
+/// The action of a rule.
 #[derive(Debug)]
 pub(super) enum Action {
     /// The Job fails, for this reason.

@@ -10,10 +10,10 @@ use super::node;
 use super::parts::{after, earlier, parse_time, seconds_after};
 use super::pod_status::{HOST, Report, State};
 use super::scheduler;
-use crate::api::{Api, key};
-use crate::facts::{is_deleting, is_terminal, items, key_of, namespace, number, text};
-use crate::programs::Programs;
+use crate::api::Api;
+use crate::facts::{is_deleting, is_terminal, items, key, key_of, namespace, number, text};
 use crate::work::{End, Run};
+use crate::world::programs::Course;
 
 /// The time that programs take to stop, if the grace period is not shorter.
 const STOP: SignedDuration = SignedDuration::from_secs(1);
@@ -21,13 +21,17 @@ const STOP: SignedDuration = SignedDuration::from_secs(1);
 const BACKOFF: (i64, i64) = (10, 300);
 const HEALTHY: SignedDuration = SignedDuration::from_secs(600);
 
-/// Asks the programs; they read the objects meanwhile.
-fn with_programs<T>(api: &mut Api, ask: impl FnOnce(&mut dyn Programs, &Api) -> T) -> T {
-    let mut programs = api.take_programs();
-    let answer = ask(&mut *programs, api);
-    api.controllers.kubelet.is_stirred |= programs.readiness().is_some();
-    api.programs = programs;
-    answer
+/// Tells the programs that a pod starts.
+fn begin(api: &mut Api, pod: &Value, now: Timestamp) -> Course {
+    let course = api.programs.start(pod, &api.state, now);
+    api.controllers.kubelet.is_stirred |= api.programs.readiness().is_some();
+    course
+}
+
+/// Tells the programs that a pod has ended.
+fn halt(api: &mut Api, pod: &Value, now: Timestamp) {
+    api.programs.stop(pod, &api.state, now);
+    api.controllers.kubelet.is_stirred |= api.programs.readiness().is_some();
 }
 
 fn plus(time: Timestamp, span: Duration) -> Timestamp {
@@ -36,7 +40,7 @@ fn plus(time: Timestamp, span: Duration) -> Timestamp {
 
 pub(super) fn sync(api: &mut Api, key: &str, now: Timestamp) -> Option<Timestamp> {
     api.controllers.kubelet.blocked.remove(key);
-    let object = api.store.get("pods", key).cloned();
+    let object = api.state.store.get("pods", key).cloned();
     let is_other = |run: &Run| object.as_ref().is_none_or(|object| object.uid != run.uid);
     if api.controllers.kubelet.runs.get(key).is_some_and(is_other) {
         stop(api, key, now);
@@ -87,7 +91,7 @@ pub(super) fn sync(api: &mut Api, key: &str, now: Timestamp) -> Option<Timestamp
 }
 
 fn start(api: &mut Api, key: &str, pod: &Value, now: Timestamp) {
-    let Some(object) = api.store.get("pods", key).cloned() else { return };
+    let Some(object) = api.state.store.get("pods", key).cloned() else { return };
     let kubelet = &mut api.controllers.kubelet;
     kubelet.addresses = kubelet.addresses % 65_000 + 1;
     let number = kubelet.addresses + 1;
@@ -96,7 +100,7 @@ fn start(api: &mut Api, key: &str, pod: &Value, now: Timestamp) {
     } else {
         format!("10.244.{}.{}", (number >> 8) & 0xff, number & 0xff)
     };
-    let course = with_programs(api, |programs, api| programs.start(pod, api, now));
+    let course = begin(api, pod, now);
     let run = Run {
         uid: object.uid.clone(),
         pod: object,
@@ -136,11 +140,11 @@ fn replace(api: &mut Api, key: &str, pod: &Value, now: Timestamp) {
         let code = if pod["spec"]["restartPolicy"] == "Always" { 0 } else { 143 };
         run.last = Some(End { started: run.started, finished: now, code, message: String::new() });
         let old = run.pod.value();
-        with_programs(api, |programs, api| programs.stop(&old, api, now));
+        halt(api, &old, now);
     }
     run.restarts += i64::from(run.last.is_some());
     (run.started, run.failures, run.waits, run.images) = (now, 0, None, images);
-    run.course = with_programs(api, |programs, api| programs.start(pod, api, now));
+    run.course = begin(api, pod, now);
     api.controllers.kubelet.runs.insert(key.into(), run);
 }
 
@@ -148,7 +152,7 @@ fn replace(api: &mut Api, key: &str, pod: &Value, now: Timestamp) {
 fn stop(api: &mut Api, key: &str, now: Timestamp) {
     if let Some(run) = api.controllers.kubelet.runs.remove(key) {
         let pod = run.pod.bare();
-        with_programs(api, |programs, api| programs.stop(&pod, api, now));
+        halt(api, &pod, now);
     }
 }
 
@@ -209,7 +213,7 @@ fn progress(api: &mut Api, key: &str, mut pod: Value, now: Timestamp) -> Option<
         run.started = now;
         let report = report(&run, State::Running { since: now, ready: false });
         pod["status"] = report.status(&pod, now);
-        run.course = with_programs(api, |programs, api| programs.start(&pod, api, now));
+        run.course = begin(api, &pod, now);
         pod = get(api, &PODS, key)?;
     }
     if run.waits.is_none() && !run.course.waiting.is_empty() {
@@ -219,12 +223,7 @@ fn progress(api: &mut Api, key: &str, mut pod: Value, now: Timestamp) -> Option<
     }
     let readies = run.course.ready_after.map(|span| plus(run.started, span));
     let may_be_ready = run.waits.is_none() && readies.is_some_and(|readies| readies <= now);
-    let is_ready = may_be_ready && {
-        let mut programs = api.take_programs();
-        let is_ready = programs.ready(&pod, api, now);
-        api.programs = programs;
-        is_ready
-    };
+    let is_ready = may_be_ready && api.programs.ready(&pod, &api.state, now);
     let (state, due) = match (&is_over, run.waits) {
         (Some(end), _) => (State::Ended(end.clone()), None),
         (None, Some((until, _))) if !run.course.waiting.is_empty() => {
@@ -244,7 +243,7 @@ fn progress(api: &mut Api, key: &str, mut pod: Value, now: Timestamp) -> Option<
     }
     client::set_status(api, KUBELET, &PODS, &mut pod, status, now);
     // The programs see the pod as it is when they stop.
-    let object = api.store.get("pods", key).cloned();
+    let object = api.state.store.get("pods", key).cloned();
     if let (Some(run), Some(object)) = (api.controllers.kubelet.runs.get_mut(key), object) {
         run.pod = object;
     }
@@ -288,8 +287,9 @@ fn fail(api: &mut Api, key: &str, mut pod: Value, run: &Run, now: Timestamp) -> 
 
 /// The object that a pod needs and that does not exist, as the reason and message of its containers.
 fn missing(api: &Api, pod: &Value) -> Option<(&'static str, String)> {
-    let is_absent =
-        |resource: &str, name: &Value| api.store.get(resource, &key(namespace(pod), text(name))).is_none();
+    let is_absent = |resource: &str, name: &Value| {
+        api.state.store.get(resource, &key(namespace(pod), text(name))).is_none()
+    };
     for volume in items(&pod["spec"]["volumes"]) {
         let sources = items(&volume["projected"]["sources"]).iter().chain([volume]);
         for source in sources {
@@ -320,7 +320,7 @@ fn missing(api: &Api, pod: &Value) -> Option<(&'static str, String)> {
             if !source["name"].is_string() || source["optional"] == true {
                 continue;
             }
-            let found = api.store.get(resource, &key(namespace(pod), text(&source["name"])));
+            let found = api.state.store.get(resource, &key(namespace(pod), text(&source["name"])));
             let Some(found) = found.map(|found| found.bare()) else {
                 let message = format!("{what} {} not found", source["name"]);
                 return Some(("CreateContainerConfigError", message));

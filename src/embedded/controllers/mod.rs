@@ -4,15 +4,19 @@
 
 mod balancers;
 mod client;
+pub(crate) mod crds;
 mod cronjob;
 mod daemonset;
 mod deployment;
 mod disruption;
 mod endpoints;
+mod exec;
+mod garbage;
 mod job;
 mod job_index;
 mod job_policy;
 mod kubelet;
+mod namespaces;
 mod node;
 mod ownership;
 mod parts;
@@ -20,6 +24,7 @@ mod pod_status;
 mod quota;
 mod replicaset;
 mod revisions;
+mod roles;
 mod rollout;
 mod scheduler;
 mod set_claims;
@@ -30,22 +35,25 @@ mod volumes;
 
 use jiff::Timestamp;
 
-use crate::api::{Api, time};
-use crate::gc;
-use crate::store::Store;
-use crate::work::{Active, Controller};
+use crate::api::Api;
+use crate::crd::CRDS;
+use crate::facts::time;
+use crate::state::{Active, Store};
+use crate::verbs::accounts;
+use crate::work::Controller;
 
 impl Api {
     /// Lets the controllers act once. Returns whether one of them changed something. Once it has returned false, nothing
     /// happens before [`Api::next_due`] or a write.
     pub fn tick(&mut self, now: Timestamp) -> bool {
-        let before = self.store.version();
-        if self.controllers.active == Active::All && !self.controllers.is_set_up {
+        let before = self.state.store.version();
+        let active = self.state.active;
+        if active == Active::All && !self.controllers.is_set_up {
             self.controllers.is_set_up = true;
             node::set_up(self, now);
         }
-        let mut controllers = std::mem::take(&mut self.controllers);
-        let seen = controllers.observe(&self.store);
+        let controllers = &mut self.controllers;
+        let seen = controllers.observe(&self.state);
         controllers.wake(now);
         if std::mem::take(&mut controllers.kubelet.is_stirred) {
             let running = controllers.kubelet.runs.keys().map(|key| (Controller::Pods, key.clone()));
@@ -53,22 +61,20 @@ impl Api {
         }
         let work = std::mem::take(&mut controllers.work);
         let garbage = std::mem::take(&mut controllers.garbage);
-        let active = controllers.active;
-        self.controllers = controllers;
         if seen.any {
             let text = time(now);
             let has_manager = active != Active::Server;
             if has_manager {
-                crate::access::aggregate(self, now);
+                roles::aggregate(self, now);
             }
-            if seen.crds || has_deleting(&self.store, "customresourcedefinitions.apiextensions.k8s.io") {
-                crate::crd::tick(self, &text);
+            if seen.crds || has_deleting(&self.state.store, CRDS) {
+                crds::tick(&mut self.state, &text);
             }
-            gc::accounts(self, seen.namespaces.iter().map(|name| &**name), now);
+            accounts::give(&mut self.state, seen.namespaces.iter().map(|name| &**name), now);
             if has_manager {
-                gc::terminate_all(self, &text);
-                gc::collect(self, &garbage, &text);
-                crate::access::aggregate(self, now);
+                namespaces::terminate_all(&mut self.state, &text);
+                garbage::collect(&mut self.state, &garbage, &text);
+                roles::aggregate(self, now);
             }
         }
         if active == Active::All {
@@ -80,7 +86,7 @@ impl Api {
                 self.controllers.set_due(controller, &key, due, now);
             }
         }
-        self.store.version() != before
+        self.state.store.version() != before
     }
 
     /// The next time at which something happens by itself.
@@ -115,8 +121,8 @@ fn sync(controller: Controller, api: &mut Api, key: &str, now: Timestamp) -> Opt
         }
         Controller::Budgets => disruption::sync(api, key, now),
         Controller::Namespaces => {
-            gc::terminate(api, key, &time(now));
-            gc::due(api, key, now)
+            namespaces::terminate(&mut api.state, key, &time(now));
+            namespaces::due(&api.state, key, now)
         }
     }
 }

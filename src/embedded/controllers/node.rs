@@ -1,4 +1,4 @@
-//! What a cluster has before anything is created: a node, and a class of volumes. And what becomes of the pods of a node that is dead.
+//! The node and the `StorageClass` that a cluster begins with, and the end of the pods of a dead node.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use super::client::{self, CLASSES, KUBELET, MANAGER, NODES, PODS};
 use super::parts::{parse_time, seconds_after};
 use super::pod_status::HOST;
-use crate::api::{Api, key, time};
-use crate::facts::{condition, is_deleting, items, text};
+use crate::api::Api;
+use crate::facts::{condition, is_deleting, items, key, text, time};
 
 /// The taint of a node that does not answer. Nothing sets it by itself.
 pub(super) const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
@@ -62,7 +62,7 @@ pub(super) fn is_dead(node: &Value) -> bool {
 
 /// Whether the node of a pod is dead.
 pub(super) fn has_dead_node(api: &Api, pod: &Value) -> bool {
-    let node = api.store.get("nodes", &key("", text(&pod["spec"]["nodeName"])));
+    let node = api.state.store.get("nodes", &key("", text(&pod["spec"]["nodeName"])));
     node.is_some_and(|node| node.json.contains(UNREACHABLE) && is_dead(&node.bare()))
 }
 

@@ -36,7 +36,7 @@ pub(super) fn claim(
     if is_deleting(workload) {
         return claimed;
     }
-    for (_, key) in api.store.orphans(resource.name, namespace(workload)) {
+    for (_, key) in api.state.store.orphans(resource.name, namespace(workload)) {
         let Some(mut object) = get(api, resource, &key) else { continue };
         if selects(&object) && !is_deleting(&object) {
             object["metadata"]["ownerReferences"] = json!([owner(kind, workload)]);

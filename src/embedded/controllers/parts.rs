@@ -1,12 +1,11 @@
-//! What several controllers need: pods, conditions, times, numbers.
+//! Functions that several controllers use: pods, conditions, times, numbers.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use super::client::Resource;
-use crate::api::time;
-use crate::facts::{condition, is_deleting, is_terminal, name, number, text, uid};
+use crate::facts::{condition, is_deleting, is_terminal, name, number, text, time, uid};
 
 /// A time later than another.
 pub(super) fn after(time: Timestamp, span: SignedDuration) -> Timestamp {

@@ -5,14 +5,13 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::api::time;
-use crate::facts::{condition, has_condition, items, name, number, text, uid};
+use crate::facts::{condition, has_condition, items, name, number, text, time, uid};
 use crate::work::End;
 
 /// The address of the node.
 pub(super) const HOST: &str = "172.18.0.2";
 
-/// What the containers of a pod do.
+/// The state of the containers of a pod.
 #[derive(Debug, Clone)]
 pub(super) enum State {
     /// They cannot start: the reason and the message.

@@ -98,7 +98,7 @@ fn rank(pod: &Value, on_node: &BTreeMap<&str, i64>) -> impl Ord + use<> {
         ready.is_some(),
         cost,
         Reverse(on_node.get(node).copied().unwrap_or(0)),
-        // Those that are ready for a short time, restarted often and are young go first.
+        // Pods that became ready last, have restarted most and are youngest are deleted first.
         Reverse(since),
         Reverse(restarts),
         Reverse(text(&pod["metadata"]["creationTimestamp"]).to_owned()),

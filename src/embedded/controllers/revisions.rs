@@ -20,7 +20,7 @@ pub(super) struct Revisions {
     pub(super) collisions: i64,
 }
 
-/// What a revision keeps.
+/// The part of an object that a revision stores.
 fn data(workload: &Value) -> Value {
     let mut template = workload["spec"]["template"].clone();
     template["$patch"] = "replace".into();

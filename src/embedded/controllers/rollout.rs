@@ -5,8 +5,10 @@ use serde_json::{Value, json};
 
 use super::client::{self, DEPLOYMENTS, MANAGER, REPLICA_SETS};
 use super::parts::{self, put_all, put_condition, scaled};
-use crate::api::{Api, time};
-use crate::facts::{LAST_APPLIED, condition, controller_uid, is_deleting, key_of, name, number, text, uid};
+use crate::api::Api;
+use crate::facts::{
+    LAST_APPLIED, condition, controller_uid, is_deleting, key_of, name, number, text, time, uid,
+};
 
 const HASH: &str = "pod-template-hash";
 const REVISION: &str = "deployment.kubernetes.io/revision";
@@ -244,7 +246,7 @@ impl Rollout {
         })
     }
 
-    /// What the ReplicaSet was sized for, if it says so.
+    /// The number of pods, with surge, for which the ReplicaSet was sized: its annotation, otherwise the replicas of the Deployment.
     pub(super) fn sized_for(&self, set: &Value) -> i64 {
         annotation(set, MAX).parse().unwrap_or_else(|_| number(&self.deployment["status"]["replicas"]))
     }

@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use super::client::{self, CLAIMS, CLASSES, MANAGER, NODES, PODS, SCHEDULER, get, list};
 use super::node;
 use super::parts::{owner, put_condition};
-use crate::api::{Api, key};
-use crate::facts::{claims, has_condition, is_deleting, items, name, namespace, text};
+use crate::api::Api;
+use crate::facts::{claims, has_condition, is_deleting, items, key, name, namespace, text};
 use crate::selector::meets;
-use crate::subresources::assign as bind;
+use crate::verbs::pods::assign;
 
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 
@@ -40,13 +40,13 @@ pub(super) fn schedule(api: &mut Api, pod: &mut Value, now: Timestamp) -> bool {
                 }
             }
             let load = |node: &&str| {
-                let pods = api.store.range("pods", "", None);
+                let pods = api.state.store.range("pods", "", None);
                 pods.filter(|(_, pod)| pod.json.contains(&format!("\"nodeName\":\"{node}\""))).count()
             };
             let best =
                 if fits.len() > 1 { fits.iter().copied().min_by_key(load) } else { fits.first().copied() };
             if let Some(node) = best {
-                return select(api, pod, node, now) && bind(api, pod, node, now);
+                return select(api, pod, node, now) && assign(&mut api.state, pod, node, now);
             }
             let reasons: Vec<String> = reasons.iter().map(|(why, count)| format!("{count} {why}")).collect();
             let (count, reasons) = (nodes.len(), reasons.join(", "));

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use super::client::{self, CLAIMS, MANAGER, PODS, STATEFUL_SETS, get};
 use super::parts::{owner, put_all};
-use crate::api::{Api, key};
-use crate::facts::{is_deleting, items, key_of, name, namespace, put_claims, text, uid};
+use crate::api::Api;
+use crate::facts::{is_deleting, items, key, key_of, name, namespace, put_claims, text, uid};
 
 /// The claims of a pod: the name of the volume, and the claim.
 pub(super) fn claims(set: &Value, pod_name: &str) -> Vec<(String, Value)> {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use crate::{Api, Body, Call, Course, Exec, ExecResult, Objects, Programs, Reply, Request, User};
+use crate::{Api, Body, Call, CallResponse, Course, Exec, ExecResult, Objects, Programs, Request, User};
 
 /// An API, and the time of its world.
 struct Cluster {
@@ -50,8 +50,8 @@ impl Programs for Script {
         format!("first\nlast of {container}\n")
     }
 
-    fn call(&mut self, call: &Call<'_>, _: &dyn Objects) -> Result<Reply, String> {
-        Ok(Reply { status: 200, body: call.url.into(), ..Reply::default() })
+    fn call(&mut self, call: &Call<'_>, _: &dyn Objects) -> Result<CallResponse, String> {
+        Ok(CallResponse { status: 200, body: call.url.into(), ..CallResponse::default() })
     }
 }
 
@@ -200,6 +200,7 @@ fn the_same_requests_lead_to_the_same_objects() {
         cluster.pass(60);
         cluster
             .api
+            .state
             .store
             .all()
             .map(|(resource, key, object)| format!("{resource} {key} {}", object.json))

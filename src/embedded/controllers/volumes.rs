@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use super::client::{self, CLAIMS, CLASSES, MANAGER, PODS, VOLUMES, get};
 use super::parts::without_zeros;
-use crate::api::{Api, key, time};
-use crate::facts::{is_deleting, is_terminal, items, name, namespace, text, uid, volume_of};
+use crate::api::Api;
+use crate::facts::{is_deleting, is_terminal, items, key, name, namespace, text, time, uid, volume_of};
 use crate::quantity::Quantity;
 
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
@@ -14,12 +14,13 @@ const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 pub(super) fn sync_claim(api: &mut Api, key: &str, now: Timestamp) -> Option<Timestamp> {
     let mut claim = get(api, &CLAIMS, key)?;
     if is_deleting(&claim) {
-        let is_used = api.store.range(PODS.name, &format!("{}/", namespace(&claim)), None).any(|(_, pod)| {
-            let names_it = pod.json.contains(&format!("\"claimName\":\"{}\"", name(&claim)));
-            // The kubelet starts no pod whose claim is being deleted.
-            let uses_it = |pod: &Value| !is_terminal(pod) && pod["spec"]["nodeName"].is_string();
-            names_it && uses_it(&pod.parsed().value)
-        });
+        let is_used =
+            api.state.store.range(PODS.name, &format!("{}/", namespace(&claim)), None).any(|(_, pod)| {
+                let names_it = pod.json.contains(&format!("\"claimName\":\"{}\"", name(&claim)));
+                // The kubelet starts no pod whose claim is being deleted.
+                let uses_it = |pod: &Value| !is_terminal(pod) && pod["spec"]["nodeName"].is_string();
+                names_it && uses_it(&pod.parsed().value)
+            });
         if !is_used {
             release(api, &CLAIMS, &mut claim, "kubernetes.io/pvc-protection", now);
         }
@@ -160,7 +161,7 @@ fn resize(api: &mut Api, mut claim: Value, now: Timestamp) -> Option<Timestamp> 
 pub(super) fn sync_volume(api: &mut Api, key: &str, now: Timestamp) -> Option<Timestamp> {
     let mut volume = get(api, &VOLUMES, key)?;
     let claim_ref = volume["spec"]["claimRef"].clone();
-    let claim_key = crate::api::key(text(&claim_ref["namespace"]), text(&claim_ref["name"]));
+    let claim_key = crate::facts::key(text(&claim_ref["namespace"]), text(&claim_ref["name"]));
     let claim = get(api, &CLAIMS, &claim_key);
     let has_claim = claim.is_some_and(|claim| claim_ref["uid"] == uid(&claim));
     if is_deleting(&volume) {

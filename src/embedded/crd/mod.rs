@@ -1,6 +1,7 @@
-//! Kinds of CRDs: their schemas, and their names while they are established and deleted.
+//! CRDs and their kinds: schemas, validation, conversion webhooks, and CRDs as objects.
 
-mod names;
+mod object;
+mod webhook;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,18 +9,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use operetta_kube_model::Fault;
 use operetta_kube_model::crd::{At, Findings, Rules, compile_rules};
 use operetta_kube_model::schema::{self, Notation, Path};
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
-use crate::api::Api;
 use crate::decode;
-use crate::discovery::priority;
 use crate::facts::{items, text};
-use crate::kinds::{Kind, Names, Source};
 use crate::schema::{Arena, Id, Typed, definition};
-use crate::store::Object;
-use crate::versions::Hook;
 
-pub(crate) use names::{begin_delete, check, prepare, tick};
+pub(crate) use object::{CLEANUP, begin_delete, check, prepare};
+pub(crate) use webhook::Hook;
+pub use webhook::{Converter, Webhook};
+
+/// The resource of CRDs.
+pub(crate) const CRDS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 
 /// The number of schemas that stay compiled.
 const SCHEMAS: usize = 64;
@@ -39,7 +40,7 @@ pub(crate) struct Schema {
 
 impl Schema {
     /// Compiling takes longer than all else that is done with a CRD, so what was compiled last is kept.
-    fn of(json: &Value) -> Arc<Self> {
+    pub(crate) fn of(json: &Value) -> Arc<Self> {
         static KNOWN: Mutex<VecDeque<Arc<Schema>>> = Mutex::new(VecDeque::new());
         let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(schema) = known().iter().find(|schema| schema.json == *json) {
@@ -74,7 +75,13 @@ pub(crate) struct Custom {
 }
 
 impl Custom {
-    fn new(crd: &Value, version: &Value, schema: Arc<Schema>, is_first: bool, hook: Option<Hook>) -> Self {
+    pub(crate) fn new(
+        crd: &Value,
+        version: &Value,
+        schema: Arc<Schema>,
+        is_first: bool,
+        hook: Option<Hook>,
+    ) -> Self {
         let selectable = version["selectableFields"].as_array().into_iter().flatten();
         // Such a status is missing in the store until somebody writes it.
         let fills_status = !schema.json["properties"]["status"]["default"].is_null();
@@ -123,6 +130,22 @@ fn deprecation(crd: &Value, version: &Value) -> Option<String> {
         .max_by_key(|other| priority(other));
     let advice = better.map(|better| format!("; use {group}/{better} {kind}")).unwrap_or_default();
     Some(format!("{group}/{name} {kind} is deprecated{advice}"))
+}
+
+/// The order of versions: stable ones first, then the highest.
+pub(crate) fn priority(version: &str) -> (u8, u32, u32) {
+    let rest = version.strip_prefix('v').unwrap_or_default();
+    let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+    let major = rest[..end].parse().unwrap_or(0);
+    let (level, minor) = match &rest[end..] {
+        "" if major > 0 => (3, ""),
+        rest => match (rest.strip_prefix("beta"), rest.strip_prefix("alpha")) {
+            (Some(minor), _) => (2, minor),
+            (_, Some(minor)) => (1, minor),
+            _ => (0, ""),
+        },
+    };
+    (level, major, minor.parse().unwrap_or(0))
 }
 
 /// Reads an object: unknown fields are dropped and returned, defaults are set.
@@ -193,108 +216,4 @@ fn has_null(value: &Value) -> bool {
         Value::Array(items) => items.iter().any(has_null),
         other => other.is_null(),
     }
-}
-
-/// Follows a change of a CRD.
-pub(crate) fn changed(api: &mut Api, kind: &Kind, object: Option<&Object>) {
-    if kind.group != "apiextensions.k8s.io" {
-        return;
-    }
-    if let Some(object) = object {
-        let object = &object.parsed().value;
-        let name = crate::meta::text(object, "name").to_owned();
-        serve(api, &name, object);
-    } else {
-        let gone: Vec<(String, String)> = api
-            .kinds
-            .iter()
-            .filter(|kind| kind.custom().is_some())
-            .filter(|kind| api.store.get(CRDS, &format!("/{}", kind.resource())).is_none())
-            .map(|kind| (kind.group.clone(), kind.plural.clone()))
-            .collect();
-        for (group, plural) in gone {
-            api.kinds.remove(&group, &plural);
-        }
-    }
-}
-
-/// The resource of CRDs.
-pub(crate) const CRDS: &str = "customresourcedefinitions.apiextensions.k8s.io";
-
-/// Serves all CRDs again.
-pub(crate) fn serve_all(api: &mut Api) {
-    let all: Vec<Value> = api.store.range(CRDS, "", None).map(|(_, crd)| crd.bare()).collect();
-    for crd in all {
-        serve(api, crate::meta::text(&crd, "name"), &crd);
-    }
-}
-
-/// Serves the versions of a CRD that is established, and keeps the others.
-fn serve(api: &mut Api, name: &str, crd: &Value) {
-    let conditions = crd["status"]["conditions"].as_array().into_iter().flatten();
-    let established = conditions.clone().any(|c| c["type"] == "Established" && c["status"] == "True");
-    let spec = &crd["spec"];
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let (group, plural) = (text(&spec["group"]), text(&spec["names"]["plural"]));
-    if !established {
-        api.kinds.remove(&group, &plural);
-        return;
-    }
-    let old = api.kinds.iter().find(|kind| kind.group == group && kind.plural == plural).cloned();
-    let is_deleting = !crd["metadata"]["deletionTimestamp"].is_null();
-    // Objects that exist were stored by other schemas, unless nothing about the versions changed.
-    let has_objects = api.store.range(name, "", None).next().is_some();
-    api.kinds.remove(&group, &plural);
-    let hook = api.converter.as_ref().filter(|_| spec["conversion"]["strategy"] == "Webhook").and_then(
-        |converter| {
-            let mut versions = spec["versions"].as_array().into_iter().flatten();
-            let storage = versions.find(|version| version["storage"] == true);
-            let storage = storage.map(|version| text(&version["name"])).unwrap_or_default();
-            Some(Hook { webhook: converter.webhook(crd)?, storage })
-        },
-    );
-    for version in spec["versions"].as_array().into_iter().flatten() {
-        let before = old.as_ref().and_then(|old| old.custom());
-        let schema = Schema::of(&version["schema"]["openAPIV3Schema"]);
-        let same = before.is_some_and(|custom| custom.is_first && custom.schema.json == schema.json);
-        let custom = Custom::new(crd, version, schema, !has_objects || same, hook.clone());
-        let mut verbs =
-            vec!["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
-        if is_deleting {
-            verbs.retain(|verb| *verb != "create");
-        }
-        let subresources = ["status", "scale"];
-        let subresources = subresources.into_iter().filter(|sub| version["subresources"][sub].is_object());
-        let kind = Kind {
-            group: group.clone(),
-            version: text(&version["name"]),
-            plural: plural.clone(),
-            kind: text(&spec["names"]["kind"]),
-            namespaced: spec["scope"] == "Namespaced",
-            verbs: verbs.into_iter().map(str::to_owned).collect(),
-            subresources: subresources.map(str::to_owned).collect(),
-            names: Names::of(&group, version["name"].as_str().unwrap_or_default(), &plural),
-            source: Source::Custom(custom.into()),
-        };
-        if version["served"] == true {
-            api.kinds.insert(kind);
-        } else {
-            api.kinds.insert_unserved(kind);
-        }
-    }
-}
-
-/// The managers of what the server writes into the status of CRDs.
-fn status_manager(now: &str, conditions: &[&str], names: &Map<String, Value>) -> Value {
-    let fields: Map<String, Value> = conditions
-        .iter()
-        .map(|kind| {
-            let item = json!({".": {}, "f:lastTransitionTime": {}, "f:message": {}, "f:reason": {}, "f:status": {}, "f:type": {}});
-            (format!("k:{{\"type\":\"{kind}\"}}"), item)
-        })
-        .collect();
-    let names: Map<String, Value> = names.keys().map(|name| (format!("f:{name}"), json!({}))).collect();
-    json!({"manager": "kube-apiserver", "operation": "Update", "apiVersion": "apiextensions.k8s.io/v1", "time": now,
-        "fieldsType": "FieldsV1", "subresource": "status",
-        "fieldsV1": {"f:status": {"f:acceptedNames": names, "f:conditions": fields}}})
 }

@@ -128,7 +128,7 @@ impl Compiler {
         Rules { engine, name, per, state, shared, lets, pods, exec, http, logs, balancers, reads }
     }
 
-    /// What a state begins with.
+    /// The initial value of a state.
     fn constants(&mut self, constants: Option<At<Constants>>) -> Value {
         let Some(constants) = constants else { return json!({}) };
         for (name, value) in &constants.value.0 {

@@ -12,10 +12,10 @@ use serde_json::{Map, Value, json};
 
 use super::pattern::{Captures, split_url};
 use super::pod::{self, Kinds};
+use super::programs::{Call, CallResponse, Course, Exec, ExecResult, Objects};
 use super::rules::{Delay, HttpRule, Rules};
 use super::turn::{Outcome, Turn, failed};
-use crate::programs::{Call, Course, Exec, ExecResult, Objects, Reply};
-use crate::request::decoded;
+use crate::model::request::decoded;
 
 /// The time after which a pod is ready, if its rule does not say.
 const READY_AFTER: Duration = Duration::from_secs(1);
@@ -370,7 +370,7 @@ impl File {
         &mut self,
         call: &Call<'_>,
         objects: &dyn Objects,
-    ) -> Outcome<Option<Result<Reply, String>>> {
+    ) -> Outcome<Option<Result<CallResponse, String>>> {
         let rules = Arc::clone(&self.rules);
         let (url, origin, query) = split_url(call.url);
         // Rules for pods see the path alone: a pod has many names.
@@ -438,7 +438,7 @@ impl File {
             // An empty reason is none: the template decides.
             return Ok(Some(match fails.filter(|why| !why.is_empty()) {
                 Some(why) => Err(why),
-                None => Ok(Reply { status, headers, body: body.into_bytes(), takes }),
+                None => Ok(CallResponse { status, headers, body: body.into_bytes(), takes }),
             }));
         }
         Ok(None)

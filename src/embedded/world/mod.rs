@@ -1,12 +1,14 @@
 //! Worlds: what the programs do that packages deal with, described in YAML. See `docs/guide/worlds.md`.
 //!
 //! A file is compiled to rules (`compile`, `rules`). Each call tries the rules in order (`file`): patterns take the call apart
-//! (`pattern`), expressions see the pod (`pod`) and the state, and a rule that answers may change the state (`turn`).
+//! (`pattern`), expressions see the pod (`pod`) and the state, and a rule that answers may change the state (`turn`). What all programs can
+//! be asked is in `programs`.
 
 mod compile;
 mod file;
 mod pattern;
 mod pod;
+pub(crate) mod programs;
 mod rules;
 #[cfg(test)]
 mod tests;
@@ -18,8 +20,8 @@ use jiff::Timestamp;
 use operetta_lang::diag::{Diagnostic, Source};
 use serde_json::Value;
 
-use crate::programs::{Call, Course, Exec, ExecResult, Obedient, Objects, Programs, Reply};
 use file::File;
+use programs::{Call, CallResponse, Course, DefaultPrograms, Exec, ExecResult, Objects, Programs};
 use turn::Outcome;
 
 /// The most faults that are kept.
@@ -104,7 +106,7 @@ impl Programs for World {
         let course = seen.and_then(|_| self.first(|file, now| file.start(pod, objects, now)));
         match course {
             Ok(Some(course)) => course,
-            Ok(None) => Obedient.start(pod, objects, now),
+            Ok(None) => DefaultPrograms.start(pod, objects, now),
             Err(fault) => Course { message: fault, ..Course::default() },
         }
     }
@@ -143,14 +145,14 @@ impl Programs for World {
     fn stop(&mut self, pod: &Value, objects: &dyn Objects, now: Timestamp) {
         self.now = now;
         self.files.iter_mut().for_each(|file| file.stop(pod));
-        Obedient.stop(pod, objects, now);
+        DefaultPrograms.stop(pod, objects, now);
     }
 
     fn exec(&mut self, exec: &Exec<'_>, objects: &dyn Objects) -> ExecResult {
         self.now = exec.now;
         let (stderr, exit_code) = match self.first(|file, _| file.exec(exec, objects)) {
             Ok(Some(result)) => return result,
-            Ok(None) if self.files.is_empty() => return Obedient.exec(exec, objects),
+            Ok(None) if self.files.is_empty() => return DefaultPrograms.exec(exec, objects),
             Ok(None) => {
                 let (command, names) = (exec.command.join(" "), self.names());
                 (
@@ -173,15 +175,17 @@ impl Programs for World {
         self.first(|file, now| file.address(service, objects, now)).ok().flatten()
     }
 
-    fn call(&mut self, call: &Call<'_>, objects: &dyn Objects) -> Result<Reply, String> {
+    fn call(&mut self, call: &Call<'_>, objects: &dyn Objects) -> Result<CallResponse, String> {
         self.now = call.now;
         match self.first(|file, _| file.call(call, objects)) {
             Ok(Some(reply)) => reply,
-            Ok(None) if self.files.is_empty() => Obedient.call(call, objects),
+            Ok(None) if self.files.is_empty() => DefaultPrograms.call(call, objects),
             Ok(None) => {
                 Err(format!("no rule says what {} {} answers: {}", call.method, call.url, self.names()))
             }
-            Err(fault) => Ok(Reply { status: 500, body: fault.into_bytes(), ..Reply::default() }),
+            Err(fault) => {
+                Ok(CallResponse { status: 500, body: fault.into_bytes(), ..CallResponse::default() })
+            }
         }
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use regex::Regex;
 
-use crate::request::decoded;
+use crate::model::request::decoded;
 
 /// The values of captures by name.
 pub(super) type Captures = Vec<(String, String)>;

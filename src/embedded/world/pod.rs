@@ -1,4 +1,4 @@
-//! What a world knows of a pod: whom it belongs to, its variables of the environment, and whose its data is.
+//! The facts about a pod that a world reads: its owner, its environment variables, and the owners of its data.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 
+use super::programs::Objects;
 use crate::facts::{controller, items};
-use crate::programs::Objects;
 
 /// Labels that Operetta sets on what belongs to an instance.
 const KIND: &str = "operetta.dev/kind";
@@ -149,8 +149,8 @@ fn data(pod: &Value, kind: &str, name: &str, objects: &dyn Objects) -> Map<Strin
     data.into_iter().map(|(name, value)| (name, decode(value))).collect()
 }
 
-/// What holds the data at each path at which a container mounts a volume, by its uid: the claim, null if it is gone; otherwise the
-/// pod, for other volumes begin with it.
+/// The uid of the owner of the data at each path at which a container mounts a volume: of the claim, null if it is gone; for other
+/// volumes of the pod, because they begin with it.
 pub(super) fn disks(pod: &Value, objects: &dyn Objects) -> Map<String, Value> {
     let volumes = pod["spec"]["volumes"].as_array().map_or(&[][..], Vec::as_slice);
     let mounts =

@@ -2,16 +2,17 @@
 //! that do not fit, and results of the wrong type; a type that is not known fits everywhere.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use kube_cel::cel::common::ast::{ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue};
 use serde_json::Value;
 
-use super::names::{PLAIN, TYPES, escaped, unquoted, variable};
+use super::names::{PLAIN, TYPES, escaped, variable};
 
 /// The type of an expression.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Type {
     /// Not known before the evaluation.
     Dyn,
@@ -27,8 +28,8 @@ pub enum Type {
     List(Box<Type>),
     /// A map of such values.
     Map(Box<Type>),
-    /// An object with the fields of a schema.
-    Object(Arc<Value>),
+    /// An object with these fields, as expressions name them. They are shared: an expression selects many.
+    Object(Arc<BTreeMap<String, Type>>),
     /// A type that fits nothing else by its operators: times, bytes, quantities.
     Other,
 }
@@ -52,14 +53,18 @@ impl Type {
                 Self::Map(Self::of(&schema["additionalProperties"], false).into())
             }
             "object" if schema["properties"].is_object() || is_root => {
-                let mut schema = schema.clone();
+                let is_plain = schema[PLAIN] == true;
+                let name = |name: &str| if is_plain { name.to_owned() } else { escaped(name) };
+                let known = schema["properties"].as_object().into_iter().flatten();
+                let known = known.map(|(known, below)| (name(known), Self::of(below, false)));
+                let mut fields: BTreeMap<String, Self> = known.collect();
                 if is_root || schema["x-kubernetes-embedded-resource"] == true {
-                    let text = serde_json::json!({"type": "string"});
-                    schema["properties"]["apiVersion"] = text.clone();
-                    schema["properties"]["kind"] = text.clone();
-                    schema["properties"]["metadata"] = serde_json::json!({"type": "object", "properties": {"name": text, "generateName": text}});
+                    let texts = |names: [&str; 2]| names.map(|name| (name.to_owned(), Self::String));
+                    let metadata = BTreeMap::from(texts(["name", "generateName"]));
+                    fields.extend(texts(["apiVersion", "kind"]));
+                    fields.insert("metadata".to_owned(), Self::Object(metadata.into()));
                 }
-                Self::Object(schema.into())
+                Self::Object(fields.into())
             }
             _ => Self::Dyn,
         }
@@ -238,17 +243,10 @@ impl<'a> Environment<'a> {
     /// The type of a field of what `of` gives.
     fn field(&self, of: &IdedExpr, name: &str) -> Found {
         match self.infer(of)? {
-            Type::Object(schema) => {
-                let is_plain = schema[PLAIN] == true;
-                let wanted = if is_plain { Cow::Borrowed(name) } else { unquoted(name) };
-                let known = || schema["properties"].as_object().into_iter().flatten();
-                let is_it = |known: &str| if is_plain { known == wanted } else { escaped(known) == wanted };
-                let found = known().find(|(known, _)| is_it(known)).map(|(_, below)| Type::of(below, false));
-                found.ok_or_else(|| {
-                    let known = known().map(|(known, _)| escaped(known)).collect();
-                    Problem::NoField(written(of), name.to_owned(), known)
-                })
-            }
+            Type::Object(fields) => fields.get(name).cloned().ok_or_else(|| {
+                let known = fields.keys().cloned().collect();
+                Problem::NoField(written(of), name.to_owned(), known)
+            }),
             Type::Map(value) => Ok(*value),
             Type::Dyn | Type::Other => Ok(Type::Dyn),
             other => Err(Problem::NoFields(written(of), name.to_owned(), other)),

@@ -1,7 +1,5 @@
 //! How expressions write names.
 
-use std::borrow::Cow;
-
 /// Words that cannot be variables.
 const RESERVED: &str = "\
     as break const continue else for function if import in let loop namespace package return var void while";
@@ -27,12 +25,6 @@ pub(super) fn escaped(name: &str) -> String {
         .replace('.', "__dot__")
         .replace('-', "__dash__")
         .replace('/', "__slash__")
-}
-
-/// The name of a field as an expression writes it that may also quote it.
-pub(super) fn unquoted(name: &str) -> Cow<'_, str> {
-    let quoted = name.strip_prefix('`').and_then(|rest| rest.strip_suffix('`'));
-    quoted.map_or(Cow::Borrowed(name), |name| Cow::Owned(escaped(name)))
 }
 
 /// The name under which a variable of a policy is known: `variables.NAME`.

@@ -6,6 +6,8 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
+use super::names::escaped;
+
 /// The reason why an expression is no CEL, and what to do.
 pub(super) type Wrong = (String, String);
 
@@ -86,7 +88,7 @@ static TOKEN: LazyLock<Option<Regex>> = LazyLock::new(|| {
         r"(?<space>[\t\n\x0C\r ]+|//[^\n]*)",
         &format!("(?<text>[bB]?(?:{raw}|{long}|{short}))"),
         &format!("(?<number>{float}|0x[0-9a-fA-F]+[uU]?|[0-9]+[uU]?)"),
-        "(?<word>[A-Za-z_][A-Za-z0-9_]*|`[A-Za-z0-9_./ -]+`)",
+        "(?<word>[A-Za-z_][A-Za-z0-9_]*)",
         &format!("(?<symbol>{symbols})"),
     ];
     Regex::new(&format!("^(?:{})", parts.join("|"))).ok()
@@ -103,11 +105,11 @@ pub(super) fn tokens(rule: &str) -> Result<Vec<(Token, usize)>, Wrong> {
     while at < rule.len() {
         let rest = &rule[at..];
         let Some(token) = TOKEN.as_ref().and_then(|token| token.captures(rest)) else {
-            return Err(no_token(rest));
+            return Err(no_token(rule, at));
         };
         let length = token.get(0).map_or(0, |whole| whole.len());
         if let Some(word) = token.name("word") {
-            found.push((Token::Word(word.as_str().trim_matches('`').to_owned()), at));
+            found.push((Token::Word(word.as_str().to_owned()), at));
         } else if token.name("text").is_some() {
             found.push((Token::Text, at));
         } else if token.name("number").is_some() {
@@ -128,14 +130,23 @@ pub(super) fn tokens(rule: &str) -> Result<Vec<(Token, usize)>, Wrong> {
     Ok(found)
 }
 
-/// Why no token begins here.
-fn no_token(rest: &str) -> Wrong {
+/// Why no token begins at an offset.
+fn no_token(rule: &str, at: usize) -> Wrong {
+    let (before, rest) = rule.split_at(at);
     let shown = near(rest);
     let help = match rest.as_bytes() {
         [b'"' | b'\'', ..] | [b'r' | b'R' | b'b' | b'B', b'"' | b'\'', ..] => {
             return wrong(format!("a string has no end, or an escape that CEL does not have: {shown}"));
         }
-        [b'`', ..] => return wrong(format!("a quoted name has no end: {shown}")),
+        [b'`', ..] => {
+            let Some((name, _)) = rest[1..].split_once('`') else {
+                return wrong(format!("a quoted name has no end: {shown}"));
+            };
+            let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.');
+            let of = &before[before.trim_end_matches(is_part).len()..];
+            let help = format!("write `{of}{}`", escaped(name));
+            return (format!("names in backticks are not supported: {shown}"), help);
+        }
         [b'=', b'>', ..] => "write `>=`",
         [b'=', ..] => "write `==`",
         [b'&', ..] => "write `&&`",

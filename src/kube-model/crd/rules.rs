@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::Fault;
 use crate::cel::{Environment, Problem, Program, Scope, Type, typed};
-use crate::schema::{Notation, Path, below, counterpart, join};
+use crate::schema::{Counterparts, Notation, Path, below, join};
 
 /// The longest message that an expression may make.
 const MAX_MESSAGE: usize = 5 << 10;
@@ -66,7 +66,7 @@ struct Compiler {
 }
 
 impl Compiler {
-    /// `uncorrelated` is the schema above it whose items have no counterpart in the old object.
+    /// `uncorrelated` is the schema above it whose items or fields have no counterpart in the old object.
     fn level(
         &mut self,
         schema: &Value,
@@ -75,12 +75,14 @@ impl Compiler {
         uncorrelated: Option<&str>,
     ) -> Option<Rules> {
         let mut rules = Rules::default();
+        let is_atomic = schema["x-kubernetes-map-type"] == "atomic";
+        let within = uncorrelated.or_else(|| is_atomic.then_some(path));
         for (name, below) in schema["properties"].as_object().into_iter().flatten() {
             let path = match self.notation {
                 Notation::Quoted => join(&format!("{path}.properties"), name),
                 _ => format!("{path}.properties[{name}]"),
             };
-            if let Some(found) = self.level(below, &path, false, uncorrelated) {
+            if let Some(found) = self.level(below, &path, false, within) {
                 rules.properties.insert(name.clone(), found);
             }
         }
@@ -95,9 +97,12 @@ impl Compiler {
             let path = format!("{path}.items");
             rules.items = self.level(&schema["items"], &path, false, uncorrelated).map(Box::new);
         }
-        for (at, rule) in schema["x-kubernetes-validations"].as_array().into_iter().flatten().enumerate() {
+        let given = schema["x-kubernetes-validations"].as_array().map(Vec::as_slice).unwrap_or_default();
+        // All rules of a schema share its type, which may be large.
+        let own = if given.is_empty() { Type::Dyn } else { Type::of(schema, is_root) };
+        for (at, rule) in given.iter().enumerate() {
             let path = format!("{path}.x-kubernetes-validations[{at}]");
-            rules.own.extend(self.one(schema, rule, &path, is_root, uncorrelated));
+            rules.own.extend(self.one(schema, rule, &path, own.clone(), uncorrelated));
         }
         let is_empty = rules.own.is_empty() && rules.properties.is_empty();
         (!is_empty || rules.additional.is_some() || rules.items.is_some()).then_some(rules)
@@ -108,13 +113,12 @@ impl Compiler {
         schema: &Value,
         rule: &Value,
         path: &str,
-        is_root: bool,
+        own: Type,
         uncorrelated: Option<&str>,
     ) -> Option<Rule> {
         let text = |field: &str| rule[field].as_str().unwrap_or_default();
         let before = self.refused.len();
         self.refused.extend(check(schema, rule, path).into_iter().map(Refusal::from));
-        let own = Type::of(schema, is_root);
         let old_is_optional = rule["optionalOldSelf"] == true;
         let old = if old_is_optional { Type::Dyn } else { own.clone() };
         let environment = Environment::default().with("self", own).with("oldSelf", old);
@@ -309,8 +313,9 @@ impl Rules {
             }
             Value::Array(items) => {
                 let Some(rules) = &self.items else { return };
+                let counterparts = Counterparts::new(at.schema, old);
                 for (index, value) in items.iter().enumerate() {
-                    let old = old.and_then(|old| counterpart(at.schema, old, value));
+                    let old = counterparts.of(value);
                     let item = At { schema: &at.schema["items"], value, old, is_root: false };
                     rules.evaluate(item, &path.index(index), found);
                 }
@@ -375,5 +380,31 @@ impl Rule {
         };
         let unchanged = at.old.is_some_and(|old| old == at.value);
         if unchanged && !self.reads_old { found.warnings.push(fault) } else { found.faults.push(fault) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn old_values_cannot_be_read_where_nothing_corresponds() {
+        let text = json!({"type": "string", "x-kubernetes-validations": [{"rule": "self == oldSelf"}]});
+        let refused = |schema: &Value| {
+            let found = compile_rules(schema, "s", Notation::Dotted).1;
+            found.iter().map(|refusal| refusal.fault.detail().to_owned()).collect::<Vec<_>>()
+        };
+        let why = "oldSelf cannot be used on the uncorrelatable portion of the schema within s";
+        let atomic = |key: &str, value: &Value| {
+            let mut schema = json!({"type": "object", "x-kubernetes-map-type": "atomic"});
+            schema[key] = value.clone();
+            schema
+        };
+        assert_eq!(refused(&atomic("properties", &json!({"a": text}))), [why]);
+        assert!(refused(&atomic("additionalProperties", &text)).is_empty());
+        assert!(refused(&json!({"type": "object", "properties": {"a": text}})).is_empty());
+        assert_eq!(refused(&json!({"type": "array", "items": text})), [why]);
     }
 }

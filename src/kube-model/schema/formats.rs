@@ -1,12 +1,14 @@
 //! Formats of texts that the API server checks.
 
+use std::net::Ipv6Addr;
+
 /// Whether a text has a format. One that is not known here fits every text.
 pub(super) fn fits(format: &str, text: &str) -> bool {
     match format {
         "date-time" => is_date_time(text),
         "date" => is_date(text),
-        "ipv4" => text.parse::<std::net::Ipv4Addr>().is_ok(),
-        "ipv6" => text.parse::<std::net::Ipv6Addr>().is_ok(),
+        "ipv4" => text.contains('.') && is_ip(text),
+        "ipv6" => text.contains(':') && is_ip(text),
         "byte" => is_base64(text),
         _ => true,
     }
@@ -14,6 +16,26 @@ pub(super) fn fits(format: &str, text: &str) -> bool {
 
 fn are_digits(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// An address of either kind, as the API server has always read it: decimal parts may begin with zeros.
+fn is_ip(text: &str) -> bool {
+    match text.rsplit_once(':') {
+        None => is_dotted(text),
+        Some((before, last)) if last.contains('.') => {
+            is_dotted(last) && format!("{before}:0.0.0.0").parse::<Ipv6Addr>().is_ok()
+        }
+        Some(_) => text.parse::<Ipv6Addr>().is_ok(),
+    }
+}
+
+/// Four numbers of a byte each.
+fn is_dotted(text: &str) -> bool {
+    let is_byte = |part: &str| {
+        let number = part.trim_start_matches('0');
+        are_digits(part) && (number.is_empty() || number.parse::<u8>().is_ok())
+    };
+    text.split('.').count() == 4 && text.split('.').all(is_byte)
 }
 
 /// A number of two digits that is not above `most`.
@@ -35,16 +57,20 @@ fn is_date_time(text: &str) -> bool {
     let (seconds, fraction) = clock.split_once('.').unwrap_or((clock, "0"));
     let parts: Vec<&str> = seconds.split(':').collect();
     let clock_fits = matches!(parts[..], [hour, minute, second] if is_pair(hour, 23) && is_pair(minute, 59) && is_pair(second, 59));
+    let offset = zone.strip_prefix(['+', '-']);
     let zone_fits = zone.eq_ignore_ascii_case("z")
-        || matches!(zone[1..].split_once(':'), Some((hours, minutes)) if is_pair(hours, 99) && is_pair(minutes, 99));
+        || matches!(offset.and_then(|offset| offset.split_once(':')), Some((hours, minutes)) if is_pair(hours, 99) && is_pair(minutes, 99));
     is_date(date) && clock_fits && are_digits(fraction) && zone_fits
 }
 
-/// Groups of four characters, of which the last may be filled up.
+/// Groups of four characters, one at least, of which the last may be filled up.
 fn is_base64(text: &str) -> bool {
     let digits = text.trim_end_matches('=');
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
-    text.len().is_multiple_of(4) && text.len() - digits.len() <= 2 && digits.bytes().all(fits)
+    !text.is_empty()
+        && text.len().is_multiple_of(4)
+        && text.len() - digits.len() <= 2
+        && digits.bytes().all(fits)
 }
 
 #[cfg(test)]
@@ -57,12 +83,22 @@ mod tests {
             (
                 "date-time",
                 &["2026-01-31T12:00:00Z", "2026-01-31t12:00:00.5+01:00"],
-                &["yesterday", "2026-01-31 12:00:00Z", "2026-02-30T12:00:00Z", "2026-01-31T24:00:00Z"],
+                &[
+                    "2026-01-31T12:00:00Z01:00",
+                    "yesterday",
+                    "2026-01-31 12:00:00Z",
+                    "2026-02-30T12:00:00Z",
+                    "2026-01-31T24:00:00Z",
+                ],
             ),
             ("date", &["2026-01-31", "2024-02-29"], &["2026-13-01", "2026-02-29", "20260131", "26-01-31"]),
-            ("ipv4", &["10.0.0.1"], &["1.2.3", "::1"]),
-            ("ipv6", &["::1"], &["10.0.0.1"]),
-            ("byte", &["", "YQ==", "YWJj", "YR=="], &["YQ", "Y===", "a b=", "YQ==YQ=="]),
+            (
+                "ipv4",
+                &["10.0.0.1", "010.0.0.1", "::ffff:10.0.0.01"],
+                &["1.2.3", "::1", "1.2.3.256", "1.2..3", "1:2.3.4.5"],
+            ),
+            ("ipv6", &["::1", "::ffff:10.0.0.1"], &["10.0.0.1", "1.2.3.4:5"]),
+            ("byte", &["YQ==", "YWJj", "YR=="], &["", "YQ", "Y===", "a b=", "YQ==YQ=="]),
             ("unknown", &["x"], &[]),
         ];
         for (format, good, bad) in cases {

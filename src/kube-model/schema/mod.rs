@@ -8,6 +8,8 @@ mod pattern;
 mod prune;
 mod validate;
 
+use std::collections::HashMap;
+
 use serde_json::{Map, Value};
 
 pub use defaults::{apply_defaults, fill_defaults};
@@ -83,10 +85,63 @@ pub fn list_keys(schema: &Value) -> impl Iterator<Item = &str> {
     keys.into_iter().flatten().filter_map(Value::as_str)
 }
 
-/// The item of the old list that has the keys of `item`, if the list is a map.
-pub fn counterpart<'a>(schema: &Value, old: &'a Value, item: &Value) -> Option<&'a Value> {
-    if schema["x-kubernetes-list-type"] != "map" {
-        return None;
+/// The items of an old list by their keys, if the list is a map.
+#[derive(Debug, Default)]
+pub struct Counterparts<'a> {
+    keys: Vec<&'a str>,
+    items: HashMap<Vec<&'a Value>, &'a Value>,
+}
+
+impl<'a> Counterparts<'a> {
+    /// The items of the old list. There are none if the list of this schema is no map.
+    pub fn new(schema: &'a Value, old: Option<&'a Value>) -> Self {
+        if schema["x-kubernetes-list-type"] != "map" {
+            return Self::default();
+        }
+        let mut found = Self { keys: list_keys(schema).collect(), items: HashMap::new() };
+        for item in old.and_then(Value::as_array).into_iter().flatten() {
+            let own = found.keys_of(item);
+            found.items.entry(own).or_insert(item);
+        }
+        found
     }
-    old.as_array()?.iter().find(|old| list_keys(schema).all(|key| old[key] == item[key]))
+
+    /// The first old item that has the keys of `item`.
+    pub fn of(&self, item: &'a Value) -> Option<&'a Value> {
+        self.items.get(&self.keys_of(item)).copied()
+    }
+
+    fn keys_of(&self, item: &'a Value) -> Vec<&'a Value> {
+        self.keys.iter().map(|key| &item[*key]).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn items_have_counterparts_by_their_keys() {
+        let schema = json!({"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["a", "b"]});
+        let old = json!([{"a": 1, "c": 1}, {"a": 1, "b": 2}, {"a": 1, "b": 2, "c": 3}]);
+        let counterparts = Counterparts::new(&schema, Some(&old));
+        let items = [json!({"a": 1}), json!({"a": 1, "b": 2}), json!({"a": 2, "b": 2}), json!("a")];
+        let found: Vec<Option<&Value>> = items.iter().map(|item| counterparts.of(item)).collect();
+        assert_eq!(found, [Some(&old[0]), Some(&old[1]), None, None]);
+        let set = json!({"x-kubernetes-list-type": "set"});
+        assert_eq!(Counterparts::new(&set, Some(&old)).of(&items[0]), None);
+    }
+
+    #[test]
+    fn long_lists_are_compared_in_linear_time() {
+        let schema = json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["a"],
+            "items": {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string"}}}});
+        let list = |b: &str| (0..100_000).map(|a| json!({"a": a, "b": b})).collect::<Value>();
+        let (old, new) = (list("x"), list("y"));
+        let start = std::time::Instant::now();
+        assert!(validate(&schema, &new, Some(&old), Notation::Dotted).is_empty());
+        assert!(start.elapsed().as_secs() < 20, "{:?}", start.elapsed());
+    }
 }

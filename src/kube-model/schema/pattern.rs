@@ -4,7 +4,7 @@
 //! `\\s` mean ASCII in Go, and a `[` or `&&` inside a class is literal there.
 
 use std::collections::HashMap;
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use regex::{Regex, RegexBuilder};
 
@@ -12,27 +12,41 @@ use regex::{Regex, RegexBuilder};
 const SIZE: usize = 1 << 20;
 
 /// How many compiled patterns are kept.
-const KEPT: usize = 256;
+const KEPT: usize = 512;
+
+type Known = HashMap<String, Option<Arc<Regex>>>;
 
 /// Whether a text matches a pattern. One that the regex crate cannot express matches everything: only a server can check it.
 pub(super) fn matches(pattern: &str, text: &str) -> bool {
     compiled(pattern).is_none_or(|regex| regex.is_match(text))
 }
 
-/// A pattern, compiled, which takes thousands of times as long as matching a short text.
-fn compiled(pattern: &str) -> Option<Regex> {
-    static KNOWN: LazyLock<Mutex<HashMap<String, Option<Regex>>>> = LazyLock::new(Mutex::default);
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(regex) = known.get(pattern) {
-        return regex.clone();
+/// A pattern, compiled, which takes thousands of times as long as matching a short text. It is shared, because a clone would
+/// have no scratch space yet.
+fn compiled(pattern: &str) -> Option<Arc<Regex>> {
+    static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
+    let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let found = known().get(pattern).cloned();
+    if let Some(regex) = found {
+        return regex;
     }
+    // Not under the lock: others match meanwhile.
     let compile = |pattern: String| RegexBuilder::new(&pattern).size_limit(SIZE).build().ok();
-    let regex = translate(pattern).and_then(compile);
-    if known.len() >= KEPT {
-        known.clear();
-    }
-    known.insert(pattern.to_owned(), regex.clone());
+    let regex = translate(pattern).and_then(compile).map(Arc::new);
+    keep(&mut known(), pattern, regex.clone());
     regex
+}
+
+/// Keeps a compiled pattern. If there are too many, any one makes room: objects with more patterns than are kept ask for them in
+/// turn, so that the oldest would always be the next.
+fn keep(known: &mut Known, pattern: &str, regex: Option<Arc<Regex>>) {
+    if known.len() >= KEPT {
+        let evicted = known.keys().next().cloned();
+        if let Some(evicted) = evicted {
+            known.remove(&evicted);
+        }
+    }
+    known.insert(pattern.to_owned(), regex);
 }
 
 /// The error of a pattern, if the server certainly refuses it as well.
@@ -149,6 +163,16 @@ mod tests {
     #[test]
     fn patterns_are_compiled_once() {
         let [first, second] = ["^once$", "^once$"].map(|pattern| compiled(pattern).unwrap());
-        assert!(std::ptr::eq(first.as_str(), second.as_str()));
+        assert!(Arc::ptr_eq(&first, &second));
+    }
+
+    #[test]
+    fn one_pattern_makes_room_for_another() {
+        let mut known = Known::new();
+        for at in 0..=KEPT {
+            keep(&mut known, &at.to_string(), None);
+        }
+        assert_eq!(known.len(), KEPT);
+        assert!(known.contains_key(&KEPT.to_string()));
     }
 }

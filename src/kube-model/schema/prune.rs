@@ -26,7 +26,7 @@ pub fn prune<'s>(
     notation: Notation,
 ) -> Vec<Dropped<'s>> {
     let mut walk = Walk { dropped: Vec::new(), notation };
-    walk.value(Some(schema), value, is_root, &Path::ROOT);
+    walk.value(Some(schema), value, (is_root, false), &Path::ROOT);
     walk.dropped
 }
 
@@ -36,12 +36,23 @@ struct Walk<'s> {
 }
 
 impl<'s> Walk<'s> {
-    fn value(&mut self, schema: Option<&'s Value>, value: &mut Value, is_root: bool, path: &Path<'_>) {
+    /// `keeps` is whether a list that keeps unknown fields has the value.
+    fn value(
+        &mut self,
+        schema: Option<&'s Value>,
+        value: &mut Value,
+        (is_root, keeps): (bool, bool),
+        path: &Path<'_>,
+    ) {
+        let keeps = keeps || schema.is_some_and(preserves);
         match value {
             Value::Object(map) => {
                 let is_whole = is_root || schema.is_some_and(is_embedded);
                 let known = schema.and_then(properties);
-                let other = schema.map_or(OtherKeys::Closed, other_keys);
+                let other = match schema.map_or(OtherKeys::Closed, other_keys) {
+                    OtherKeys::Closed if keeps => OtherKeys::Open,
+                    other => other,
+                };
                 map.retain(|name, value| {
                     if is_whole && OBJECT_FIELDS.contains(&name.as_str()) {
                         return true;
@@ -49,9 +60,9 @@ impl<'s> Walk<'s> {
                     let path = path.field(name);
                     match (known.and_then(|known| known.get(name)), other) {
                         (Some(below), _) | (None, OtherKeys::Schema(below)) => {
-                            self.value(Some(below), value, false, &path);
+                            self.value(Some(below), value, (false, false), &path);
                         }
-                        (None, OtherKeys::Shallow) => self.value(None, value, false, &path),
+                        (None, OtherKeys::Shallow) => self.value(None, value, (false, false), &path),
                         (None, OtherKeys::Open) => {}
                         (None, OtherKeys::Closed) => {
                             self.dropped.push(Dropped {
@@ -67,11 +78,8 @@ impl<'s> Walk<'s> {
             }
             Value::Array(items) => {
                 let below = schema.and_then(|schema| schema.get("items"));
-                if below.is_none() && schema.is_some_and(preserves) {
-                    return;
-                }
                 for (at, item) in items.iter_mut().enumerate() {
-                    self.value(below, item, false, &path.index(at));
+                    self.value(below, item, (false, keeps), &path.index(at));
                 }
             }
             _ => {}
@@ -107,5 +115,21 @@ mod tests {
         let paths: Vec<&str> = dropped.iter().map(|dropped| &*dropped.path).collect();
         assert_eq!(paths, ["other", "spec.b", "spec.list[0].y", "spec.map.k.y", "spec.shallow.k[0].x"]);
         assert!(dropped[4].of.is_none());
+    }
+
+    #[test]
+    fn lists_keep_unknown_fields_of_their_items() {
+        let known = json!({"type": "object", "properties": {"x": {"type": "string"}}});
+        let keeping = |items: Value| json!({"type": "array", "x-kubernetes-preserve-unknown-fields": true, "items": items});
+        let items = json!({"type": "object", "properties": {"known": known}});
+        for (schema, wanted) in [
+            (keeping(items.clone()), json!([{"a": {"b": 1}, "known": {"x": "1"}}])),
+            (json!({"type": "array", "items": items}), json!([{"known": {"x": "1"}}])),
+            (keeping(Value::Null), json!([{"a": {"b": 1}, "known": {"x": "1", "y": "2"}}])),
+        ] {
+            let mut value = json!([{"a": {"b": 1}, "known": {"x": "1", "y": "2"}}]);
+            prune(&schema, &mut value, false, Notation::Dotted);
+            assert_eq!(value, wanted, "{schema}");
+        }
     }
 }

@@ -5,8 +5,9 @@ use std::collections::HashMap;
 use serde_json::{Map, Value};
 
 use super::path::{Notation, Path, below};
-use super::{counterpart, field, formats, is_embedded, is_int_or_string, list_keys, pattern};
+use super::{Counterparts, field, formats, is_embedded, is_int_or_string, list_keys, pattern};
 use crate::Fault;
+use crate::fields::same;
 
 /// A value that breaks its schema.
 #[derive(Debug)]
@@ -34,8 +35,9 @@ pub enum Rule<'a> {
     Pattern(&'a str),
     /// The text must have this format.
     Format(&'a str),
-    /// The whole number is out of the range of its format, or of 64 bits.
-    Range(Option<&'a str>),
+    /// This number is not whole, or out of the range of this format or of 64 bits: the checked one, or a limit of the schema, with
+    /// which no value fits.
+    Range(&'static str, Option<&'a str>),
     /// It must be a multiple of this number.
     MultipleOf(f64),
     /// Whole numbers are compared with the whole part of the factor, which is this and must be positive.
@@ -69,8 +71,8 @@ pub enum Unit {
     Properties,
 }
 
-/// What of a value breaks its schema. What an update has not changed of `old` is not checked. Defaults must have been set, and
-/// unknown fields removed.
+/// What of a value breaks its schema. What an update has not changed of `old` is not checked, and no list for duplicates if one
+/// of `old` has any. Defaults must have been set, and unknown fields removed.
 pub fn validate<'a>(
     schema: &'a Value,
     value: &'a Value,
@@ -79,7 +81,17 @@ pub fn validate<'a>(
 ) -> Vec<Violation<'a>> {
     let mut walk = Walk { found: Vec::new(), notation };
     walk.value(schema, value, old, &Path::ROOT);
+    if let Some(old) = old
+        && walk.found.iter().any(is_duplicate)
+        && validate(schema, old, None, notation).iter().any(is_duplicate)
+    {
+        walk.found.retain(|violation| !is_duplicate(violation));
+    }
     walk.found
+}
+
+fn is_duplicate(violation: &Violation<'_>) -> bool {
+    matches!(violation.rule, Rule::Duplicate(..))
 }
 
 /// The type of a value, as schemas name it.
@@ -87,14 +99,22 @@ pub fn type_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "boolean",
-        Value::Number(number) if number.is_f64() && number.as_f64().is_some_and(|n| n.fract() != 0.0) => {
-            "number"
+        // Go reads a number beyond 64 bits as a float. A float is an integer only while floats distinguish all integers.
+        Value::Number(number) => {
+            let is_safe = |float: f64| float.fract() == 0.0 && float.abs() < 2_f64.powi(53);
+            let is_integer = number.as_i64().is_some() || number.as_f64().is_some_and(is_safe);
+            if is_integer { "integer" } else { "number" }
         }
-        Value::Number(_) => "integer",
         Value::String(_) => "string",
         Value::Array(_) => "array",
         Value::Object(_) => "object",
     }
+}
+
+/// Whether a number is whole and has so many bits.
+fn is_whole(number: f64, bits: i32) -> bool {
+    let most = 2_f64.powi(bits - 1);
+    number.fract() == 0.0 && (-most..most).contains(&number)
 }
 
 /// The type that a value should have, if it has another one.
@@ -135,7 +155,7 @@ impl<'a> Walk<'a> {
         }
         if let Some(choices) = schema["enum"].as_array()
             && !choices.is_empty()
-            && !choices.contains(value)
+            && !choices.iter().any(|choice| choice == value || value.is_number() && same(choice, value))
         {
             self.report(path, value, Rule::Enum(choices));
         }
@@ -181,16 +201,11 @@ impl<'a> Walk<'a> {
     fn number(&mut self, schema: &'a Value, value: &'a Value, path: &Path<'_>) {
         let Some(number) = value.as_f64() else { return };
         let format = schema["format"].as_str();
-        let most = if format == Some("int32") { f64::from(i32::MAX) } else { 2_f64.powi(63) };
-        if schema["type"] == "integer" && !(-most - 1.0..=most).contains(&number) {
-            self.report(path, value, Rule::Range(format));
+        // Others of 64 bits are of another type.
+        if schema["type"] == "integer" && format == Some("int32") && !is_whole(number, 32) {
+            self.report(path, value, Rule::Range("Checked", format));
         }
-        // The API server cuts what it compares whole numbers with.
-        let limit = |key: &str| {
-            let limit = schema[key].as_f64();
-            limit.map(|limit| if value.is_f64() { limit } else { limit.trunc() })
-        };
-        if let Some(factor) = limit("multipleOf") {
+        if let Some(factor) = self.limit(schema, value, ("multipleOf", "MultipleOf"), path) {
             let quotient = number / factor;
             if factor <= 0.0 {
                 self.report(path, value, Rule::Factor(factor));
@@ -198,18 +213,39 @@ impl<'a> Walk<'a> {
                 self.report(path, value, Rule::MultipleOf(factor));
             }
         }
-        if let Some(most) = limit("maximum") {
+        if let Some(most) = self.limit(schema, value, ("maximum", "Maximum boundary"), path) {
             let exclusive = schema["exclusiveMaximum"] == true;
             if number > most || exclusive && number >= most {
                 self.report(path, value, Rule::Maximum(most, exclusive));
             }
         }
-        if let Some(least) = limit("minimum") {
+        if let Some(least) = self.limit(schema, value, ("minimum", "Minimum boundary"), path) {
             let exclusive = schema["exclusiveMinimum"] == true;
             if number < least || exclusive && number <= least {
                 self.report(path, value, Rule::Minimum(least, exclusive));
             }
         }
+    }
+
+    /// What a number is compared with. The API server cuts it for whole numbers. If it does not have the type of the schema, the server
+    /// refuses every value, and still compares.
+    fn limit(
+        &mut self,
+        schema: &'a Value,
+        value: &'a Value,
+        (key, name): (&str, &'static str),
+        path: &Path<'_>,
+    ) -> Option<f64> {
+        let limit = schema[key].as_f64()?;
+        let format = schema["format"].as_str();
+        let bits = if format == Some("int32") { 32 } else { 64 };
+        // The largest integer is read as the float above it.
+        let is_largest = bits == 64 && limit.to_bits() == 2_f64.powi(63).to_bits();
+        let is_refused = schema["type"] == "integer" && !is_whole(limit, bits) && !is_largest;
+        if is_refused {
+            self.report(path, value, Rule::Range(name, format));
+        }
+        Some(if is_refused || value.is_f64() { limit } else { limit.trunc() })
     }
 
     fn list(
@@ -238,9 +274,9 @@ impl<'a> Walk<'a> {
             }
         }
         if let Some(below) = schema.get("items").filter(|below| below.is_object()) {
+            let counterparts = Counterparts::new(schema, old);
             for (at, item) in items.iter().enumerate() {
-                let old = old.and_then(|old| counterpart(schema, old, item));
-                self.value(below, item, old, &path.index(at));
+                self.value(below, item, counterparts.of(item), &path.index(at));
             }
         }
     }
@@ -313,10 +349,10 @@ impl Violation<'_> {
             let text = format!("{name} in body must be of type {wanted}: {found:?}");
             Fault::type_invalid(path.clone(), found.into(), text)
         };
-        let range = |format: Option<&str>| {
+        let range = |what: &str, format: Option<&str>| {
             let format =
                 format.map_or("(default format)".to_owned(), |format| format!("with format {format}"));
-            let text = format!("Checked value must be of type integer {format} in {name}");
+            let text = format!("{what} value must be of type integer {format} in {name}");
             Fault::invalid("<nil>", "", text)
         };
         // Faults of several schemas have no path.
@@ -325,7 +361,11 @@ impl Violation<'_> {
             parts.first().into_iter().flatten().flat_map(|violation| violation.faults(prefix)).collect()
         };
         let one = match &self.rule {
-            Rule::Type("integer") if found == "number" => return vec![wrong("integer", found), range(None)],
+            Rule::Type("integer") if found == "number" => {
+                let is_whole = self.value.as_f64().is_some_and(|number| is_whole(number, 64));
+                let range = (!is_whole).then(|| range("Checked", None));
+                return std::iter::once(wrong("integer", found)).chain(range).collect();
+            }
             Rule::Type(wanted) => wrong(wanted, found),
             Rule::Enum(choices) => {
                 let choices: Vec<String> =
@@ -344,7 +384,7 @@ impl Violation<'_> {
             }
             Rule::Pattern(pattern) => body(format!("match '{pattern}'")),
             Rule::Format(format) => wrong(format, self.value.as_str().unwrap_or_default()),
-            Rule::Range(format) => range(*format),
+            Rule::Range(what, format) => range(what, *format),
             Rule::MultipleOf(factor) => body(format!("be a multiple of {factor}")),
             Rule::Factor(factor) => invalid(
                 self.value.clone(),
@@ -380,3 +420,6 @@ impl Violation<'_> {
         vec![one]
     }
 }
+
+#[cfg(test)]
+mod tests;

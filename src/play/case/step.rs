@@ -29,6 +29,10 @@ impl Play {
                 failure.location.get_or_insert_with(|| step.location.clone());
                 failure
             })?;
+            self.grant_pending();
+            if self.faults.has_refusals() {
+                self.refused_at.get_or_insert_with(|| step.location.clone());
+            }
             self.note();
             self.invariants()?;
         }
@@ -134,6 +138,7 @@ impl Play {
                 }
                 self.packages[0] = Arc::clone(package);
                 self.watcher().set_packages(&self.packages);
+                self.grant(package, at).await?;
                 return self.start_manager(at).await;
             }
         };

@@ -2,6 +2,7 @@
 
 mod authoring;
 mod hostile;
+mod rights;
 
 use std::fs;
 use std::path::Path;

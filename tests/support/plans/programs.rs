@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
-use operetta_embedded::{Call, Course, Exec, ExecResult, Objects, Reply};
+use operetta_embedded::{Call, CallResponse, Course, Exec, ExecResult, Objects};
 use serde_json::Value;
 
 /// Pods choose their own fate in annotations.
@@ -67,7 +67,7 @@ impl operetta_embedded::Programs for Programs {
         String::new()
     }
 
-    fn call(&mut self, call: &Call<'_>, _: &dyn Objects) -> Result<Reply, String> {
+    fn call(&mut self, call: &Call<'_>, _: &dyn Objects) -> Result<CallResponse, String> {
         Err(format!("nothing answers at {}", call.url))
     }
 }

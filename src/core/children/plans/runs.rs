@@ -31,7 +31,7 @@ use crate::crd;
 use crate::package::plan::Plan;
 use crate::plan::{
     self, Cause, Cleanup, Conditions, Directive, Instance, Known, Member, Permit, Phase, PlanRun, Progress,
-    RECOVER, RecordedFact, RunAction, Selected, Situation, World,
+    RECOVER, RecordedFact, RunAction, RunInputs, Selected, Situation,
 };
 use crate::template::Budget;
 
@@ -293,7 +293,7 @@ impl<'a> Runs<'a> {
 
     fn progress(&self, run: &PlanRun, directive: &Directive) -> Progress {
         let plans = &self.origin_of(run).1.resource.plans;
-        self.in_world(run, |world| plan::advance(run, plans, world, directive))
+        self.with_inputs(run, |inputs| plan::advance(run, plans, inputs, directive))
     }
 
     fn run_view<'s>(&'s self, run: &'s PlanRun) -> RunView<'s> {
@@ -325,10 +325,10 @@ impl<'a> Runs<'a> {
         Arc::clone(budgets.entry(run.name.clone()).or_insert_with(new))
     }
 
-    fn in_world<T>(&self, run: &PlanRun, f: impl FnOnce(&World<'_>) -> T) -> T {
+    fn with_inputs<T>(&self, run: &PlanRun, f: impl FnOnce(&RunInputs<'_>) -> T) -> T {
         let view = self.run_view(run);
         let (position, origin) = self.origin_of(run);
-        f(&World {
+        f(&RunInputs {
             engine: &origin.package.engine,
             scope: &self.target.scope_at(position).with_budget(self.budget_of(run)),
             record: &self.record,

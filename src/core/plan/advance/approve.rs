@@ -24,7 +24,7 @@ impl Advancer<'_> {
         };
         if self.state(path).is_none_or(|state| state.asked.is_none()) {
             let scope = self.scope(step, path, at);
-            match string(self.world.engine, message, &scope, "approve.message") {
+            match string(self.inputs.engine, message, &scope, "approve.message") {
                 Ok(question) => {
                     let asked = self.run.spec.approvals.len();
                     let state = self.state_mut(path);
@@ -77,7 +77,7 @@ impl Advancer<'_> {
             return Acted::Failed(self.timed_out(step, path, at, &question));
         }
         let mut message = format!("{question}{}", progress(&given, *count, groups));
-        if let Some(problem) = self.world.protection.problem(self.world.now) {
+        if let Some(problem) = self.inputs.protection.problem(self.inputs.now) {
             message = format!("{message}, but answers do not count now: {problem}");
         }
         self.wait(path, APPROVAL, message);

@@ -39,7 +39,7 @@ impl Advancer<'_> {
         let state = self.state(path);
         let in_flight = state.is_some_and(|state| state.in_flight);
         // Its answer may be stored already: then the request is not sent again.
-        if let Some(why) = step.store.as_ref().and_then(|_| self.world.cluster.unread(path)) {
+        if let Some(why) = step.store.as_ref().and_then(|_| self.inputs.cluster.unread(path)) {
             self.progress.in_flight |= in_flight;
             return self.no_value(step, path, at, expired, NoValue::Unknown(why));
         }
@@ -151,9 +151,9 @@ impl Advancer<'_> {
             self.progress.in_flight |= settles;
             return acted;
         }
-        if self.hold && (!settles || self.world.paused) {
+        if self.hold && (!settles || self.inputs.paused) {
             self.progress.in_flight |= settles;
-            self.wait(path, if self.world.paused { "Paused" } else { "Settling" }, "no attempt is started");
+            self.wait(path, if self.inputs.paused { "Paused" } else { "Settling" }, "no attempt is started");
             return Acted::Waiting;
         }
         let attempt = self.state(path).map_or(0, |state| state.attempt) + 1;

@@ -3,11 +3,11 @@
 use serde_json::{Map, Value};
 
 use super::super::eval::{NoValue, truthy};
+use super::super::inputs::{CallState, Reply};
 use super::super::names::idempotency_key;
 use super::super::render;
 use super::super::request::{CallFailure, ExecReply, HttpReply, PatchRequest, Request};
 use super::super::run::short;
-use super::super::world::{CallState, Reply};
 use super::attempts::{Attempt, Blocked};
 use super::step::Acted;
 use super::{Advancer, At, Failure};
@@ -28,7 +28,7 @@ impl Advancer<'_> {
     ) -> Result<(), Blocked> {
         let unanswered = self.state(path).is_some_and(|state| state.unanswered);
         // A request that may have been carried out is repeated as it was.
-        let last = match self.world.cluster.call(path, attempt.saturating_sub(1)) {
+        let last = match self.inputs.cluster.call(path, attempt.saturating_sub(1)) {
             CallState::Failed(_, Some(request @ Request::Http(http))) if unanswered && http.pod.is_none() => {
                 Some(request.clone())
             }
@@ -38,7 +38,7 @@ impl Advancer<'_> {
             Some(request) => request,
             None => self.request(step, path, at)?,
         };
-        let hash = render::hash(&self.world.instance.digest_key, &request);
+        let hash = render::hash(&self.inputs.instance.digest_key, &request);
         if unanswered && matches!(request, Request::Http(_)) && self.has_changed(path, &hash) {
             return Err(Blocked::Failed(request_changed(path)));
         }
@@ -52,7 +52,7 @@ impl Advancer<'_> {
     }
 
     pub(super) fn request(&mut self, step: &Step, path: &str, at: &At<'_>) -> Result<Request, Blocked> {
-        let engine = self.world.engine;
+        let engine = self.inputs.engine;
         match &step.action {
             Action::Http(http) => {
                 let pod = match &http.to {
@@ -63,7 +63,7 @@ impl Advancer<'_> {
                     },
                 };
                 let scope = self.scope(step, path, at);
-                let key = idempotency_key(&self.world.instance.uid, self.stored.key(), path);
+                let key = idempotency_key(&self.inputs.instance.uid, self.stored.key(), path);
                 Ok(Request::Http(render::http(engine, http, &scope, Some(&key), pod)?))
             }
             Action::Exec(exec) => {
@@ -77,14 +77,14 @@ impl Advancer<'_> {
             }
             Action::Patch(patch) => {
                 let scope = self.scope(step, path, at);
-                let namespace = &self.world.instance.namespace;
+                let namespace = &self.inputs.instance.namespace;
                 let request = render::patch(engine, patch, &scope, namespace)?;
                 // Of a kind that Kubernetes does not have, the namespace may mean nothing.
                 let PatchRequest { gvk, namespace, name, merge } = &request;
                 let is_placed = patch.namespace.is_some() || BuiltIn::find(gvk.group(), &gvk.kind).is_some();
                 let namespace = Some(namespace.as_str()).filter(|_| is_placed);
                 let planned = Planned { file: OPERATOR_YAML, gvk, name, namespace, body: merge };
-                match self.world.reach.refuses(&planned) {
+                match self.inputs.reach.refuses(&planned) {
                     Some(why) => Err(Blocked::from(NoValue::Wrong(why))),
                     None => Ok(Request::Patch(request)),
                 }
@@ -96,17 +96,17 @@ impl Advancer<'_> {
     /// What became of the request of the last attempt.
     pub(super) fn poll_call(&mut self, step: &Step, path: &str, at: &At<'_>, expired: bool) -> Attempt {
         let attempt = self.state(path).map_or(1, |state| state.attempt);
-        match self.world.cluster.call(path, attempt) {
+        match self.inputs.cluster.call(path, attempt) {
             CallState::InFlight => {
                 self.progress.in_flight = true;
                 self.wait_for(step, path, at, "InFlight", "the request is not answered yet");
                 Attempt::Open
             }
             // The request was not sent, and need not be.
-            CallState::Intended(_) if self.hold && !self.world.paused && !self.was_unanswered(path) => {
+            CallState::Intended(_) if self.hold && !self.inputs.paused && !self.was_unanswered(path) => {
                 Attempt::Void
             }
-            CallState::Intended(_) if self.world.paused => {
+            CallState::Intended(_) if self.inputs.paused => {
                 self.progress.in_flight |= self.was_unanswered(path);
                 self.wait(path, "Paused", "the request is not sent");
                 Attempt::Open
@@ -139,7 +139,7 @@ impl Advancer<'_> {
             failure.unanswered = true;
             return Attempt::Failed(failure);
         }
-        if self.world.paused {
+        if self.inputs.paused {
             self.progress.in_flight = true;
             self.wait(path, "Paused", "the outcome of its request is unknown");
             return Attempt::Open;
@@ -180,7 +180,7 @@ impl Advancer<'_> {
                 return Attempt::Open;
             }
         };
-        let hash = render::hash(&self.world.instance.digest_key, &request);
+        let hash = render::hash(&self.inputs.instance.digest_key, &request);
         if matches!(request, Request::Http(_)) && self.has_changed(path, &hash) {
             return Attempt::Failed(request_changed(path));
         }
@@ -201,7 +201,7 @@ impl Advancer<'_> {
                 for (name, value) in &variables {
                     scope = scope.with(name, Var::Json(value.clone()));
                 }
-                match truthy(self.world.engine, expr, &scope) {
+                match truthy(self.inputs.engine, expr, &scope) {
                     Ok(expected) => expected,
                     Err(NoValue::Unknown(why)) => {
                         self.progress.in_flight = true;

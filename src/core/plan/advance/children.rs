@@ -3,10 +3,10 @@
 use std::collections::{BTreeSet, HashSet};
 
 use super::super::eval::{Eval, NoValue, holds, value};
+use super::super::inputs::PodQuery;
 use super::super::member::Member;
 use super::super::progress::{Permit, Verb};
 use super::super::step_state::{LoopItem, StepPhase};
-use super::super::world::PodQuery;
 use super::simple::not_true;
 use super::step::Acted;
 use super::{Advancer, At, Failure, Flow, REMAINING};
@@ -36,7 +36,7 @@ impl<'a> Advancer<'a> {
         } else {
             let Some(until) = &step.until else { return Acted::done() };
             let scope = self.scope(step, path, at);
-            match holds(self.world.engine.truthy(until, &scope)) {
+            match holds(self.inputs.engine.truthy(until, &scope)) {
                 Ok(true) => return Acted::done(),
                 Ok(false) => not_true(until.text()),
                 Err(error) => return self.no_value(step, path, at, expired, error),
@@ -57,7 +57,7 @@ impl<'a> Advancer<'a> {
         for (member, is_named) in members {
             let is_named = *is_named;
             let known = self.applied.contains(member) && !self.status.has_deleted(member);
-            let state = self.world.cluster.member(member);
+            let state = self.inputs.cluster.member(member);
             if !known {
                 if self.hold {
                     message.get_or_insert_with(|| format!("{member} is not applied yet"));
@@ -107,7 +107,7 @@ impl<'a> Advancer<'a> {
         let mut dependencies = BTreeSet::new();
         let mut queue: Vec<String> = named.iter().map(|members| members.child.clone()).collect();
         while let Some(child) = queue.pop() {
-            for dependency in self.world.cluster.dependencies(&child) {
+            for dependency in self.inputs.cluster.dependencies(&child) {
                 if dependencies.insert(dependency.clone()) {
                     queue.push(dependency);
                 }
@@ -118,9 +118,9 @@ impl<'a> Advancer<'a> {
             dependencies.retain(|child| !by_steps.contains(child.as_str()));
         }
         let mut found: Vec<(Member, bool)> = Vec::new();
-        let target = |child: &str| self.world.cluster.target(child).map_err(NoValue::Unknown);
+        let target = |child: &str| self.inputs.cluster.target(child).map_err(NoValue::Unknown);
         if !dependencies.is_empty() {
-            for child in self.world.cluster.children() {
+            for child in self.inputs.cluster.children() {
                 if dependencies.contains(&child) {
                     let members = target(&child)?.into_iter().map(|key| Member::new(child.clone(), key));
                     found.extend(members.map(|member| (member, false)));
@@ -135,7 +135,7 @@ impl<'a> Advancer<'a> {
             let keys = target(&members.child)?;
             let wanted = match &members.key {
                 Some(text) if text.as_literal().is_some() || !is_fixed => {
-                    Some(value(self.world.engine, text, &scope, "the key of the member")?)
+                    Some(value(self.inputs.engine, text, &scope, "the key of the member")?)
                 }
                 Some(_) => fixed.next().and_then(|member| member.key),
                 None => None,
@@ -195,7 +195,7 @@ impl<'a> Advancer<'a> {
         // What has no value does not force anything.
         let force = step.force.as_ref().is_some_and(|force| {
             let scope = self.scope(step, path, at);
-            self.world.engine.truthy(force, &scope).unwrap_or(false)
+            self.inputs.engine.truthy(force, &scope).unwrap_or(false)
         });
         let mut message = None;
         for member in &members {
@@ -205,7 +205,7 @@ impl<'a> Advancer<'a> {
                     self.status.deleted.push(member.clone());
                 }
             }
-            let state = self.world.cluster.member(member);
+            let state = self.inputs.cluster.member(member);
             if !state.exists {
                 continue;
             }
@@ -240,8 +240,8 @@ impl<'a> Advancer<'a> {
         let mut found = Vec::new();
         for members in named {
             let keys = match &members.key {
-                Some(text) => vec![Some(value(self.world.engine, text, &scope, "the key of the member")?)],
-                None => self.world.cluster.existing(&members.child).map_err(NoValue::Unknown)?,
+                Some(text) => vec![Some(value(self.inputs.engine, text, &scope, "the key of the member")?)],
+                None => self.inputs.cluster.existing(&members.child).map_err(NoValue::Unknown)?,
             };
             for member in keys.into_iter().map(|key| Member::new(members.child.clone(), key)) {
                 if !found.contains(&member) {
@@ -268,8 +268,8 @@ impl<'a> Advancer<'a> {
         let before = *state.applied_before.get_or_insert(before);
         let by_steps: HashSet<Member> = self.status.applied.iter().take(before).cloned().collect();
         let mut members = Vec::new();
-        for child in self.world.cluster.children() {
-            match self.world.cluster.target(&child) {
+        for child in self.inputs.cluster.children() {
+            match self.inputs.cluster.target(&child) {
                 Ok(keys) => {
                     members.extend(keys.into_iter().map(|key| (Member::new(child.clone(), key), false)));
                 }
@@ -301,7 +301,7 @@ impl<'a> Advancer<'a> {
         at: &At<'_>,
     ) -> Result<Eval<super::super::request::Pod>, Failure> {
         let scope = self.scope(step, path, at);
-        let engine = self.world.engine;
+        let engine = self.inputs.engine;
         let evaluate =
             |text: &Option<crate::template::Text>, what: &str| -> Eval<Option<serde_json::Value>> {
                 text.as_ref().map(|text| value(engine, text, &scope, what)).transpose()
@@ -333,7 +333,7 @@ impl<'a> Advancer<'a> {
         };
         let of = pod.of.as_ref().map(|of| of.reference.as_str()).zip(uid.as_deref());
         let wanted = PodQuery { of, child: &pod.child.child, key: key.as_ref(), ordinal };
-        Ok(self.world.cluster.pod(&wanted).map_err(NoValue::Unknown))
+        Ok(self.inputs.cluster.pod(&wanted).map_err(NoValue::Unknown))
     }
 }
 

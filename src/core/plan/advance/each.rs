@@ -62,12 +62,16 @@ impl Advancer<'_> {
         at: &At<'_>,
     ) -> Result<Option<Vec<LoopItem>>, Failure> {
         if self.hold {
-            self.wait(path, if self.world.paused { "Paused" } else { "Settling" }, "the step is not started");
+            self.wait(
+                path,
+                if self.inputs.paused { "Paused" } else { "Settling" },
+                "the step is not started",
+            );
             return Ok(None);
         }
         self.state_mut(path);
         let scope = self.scope(step, path, at);
-        let engine = self.world.engine;
+        let engine = self.inputs.engine;
         let listed = engine.items(&each.in_, &scope).map_err(NoValue::from);
         let found = listed.and_then(|values| Ok((values, max_parallel(engine, each, &scope)?)));
         let (values, max_parallel): (Vec<Value>, _) = match found {

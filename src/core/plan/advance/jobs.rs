@@ -6,10 +6,10 @@ use serde_json::{Map, Value, json};
 
 use super::super::action::{RunAction, RunObject};
 use super::super::eval::NoValue;
+use super::super::inputs::{Job, JobResult, JobState};
 use super::super::names::attempt_name;
 use super::super::run::short;
 use super::super::step_state::AttemptObject;
-use super::super::world::{Job, JobResult, JobState};
 use super::attempts::Attempt;
 use super::step::Acted;
 use super::{Advancer, At, Failure};
@@ -36,7 +36,7 @@ const MOST_OBJECTS: usize = 10;
 impl Advancer<'_> {
     /// Intends the object of an attempt: its name is stored before it is created.
     pub(super) fn intend_object(&mut self, path: &str, attempt: u32) {
-        let instance = self.world.instance;
+        let instance = self.inputs.instance;
         let name = attempt_name(&instance.digest_key, &instance.of.name, &self.stored.id, path, attempt);
         let objects = &mut self.state_mut(path).objects;
         objects.push(AttemptObject { name, uid: None });
@@ -62,7 +62,7 @@ impl Advancer<'_> {
             let message = format!("Job {name} was deleted before its result was read");
             Attempt::Failed(Failure::retryable(path, "JobGone", message))
         };
-        let job = match self.world.cluster.job(&name) {
+        let job = match self.inputs.cluster.job(&name) {
             JobState::Unknown(why) => {
                 self.progress.in_flight = true;
                 self.wait_for(step, path, at, "Unknown", &format!("Job {name}: {why}"));
@@ -71,7 +71,7 @@ impl Advancer<'_> {
             JobState::Absent => {
                 return match uid {
                     // It was deleted because the run is settled, or the time is over.
-                    Some(_) if (self.settle || expired) && !self.world.paused => Attempt::Void,
+                    Some(_) if (self.settle || expired) && !self.inputs.paused => Attempt::Void,
                     Some(_) if self.is_not_starting(path) => {
                         let why = self.state(path).map(|state| state.message.clone()).unwrap_or_default();
                         Attempt::Failed(Failure::retryable(path, "JobNotStarted", why))
@@ -127,7 +127,7 @@ impl Advancer<'_> {
         self.progress.in_flight = true;
         let detail = job.message.as_ref().map(|message| format!(": {message}")).unwrap_or_default();
         let is_stuck = job.start_left == Some(Duration::ZERO) || self.is_not_starting(path);
-        if (expired || self.settle || is_stuck) && !self.world.paused {
+        if (expired || self.settle || is_stuck) && !self.inputs.paused {
             // Once the Job is deleted, nothing else tells what it waited for.
             let (reason, what) = if expired {
                 (ENDING, format!("Job {name} was not done{detail}"))
@@ -161,7 +161,7 @@ impl Advancer<'_> {
     }
 
     fn create_job(&mut self, step: &Step, path: &str, at: &At<'_>, name: &str) -> Attempt {
-        if self.world.paused {
+        if self.inputs.paused {
             self.wait(path, "Paused", "the Job is not created");
             return Attempt::Open;
         }
@@ -187,7 +187,7 @@ impl Advancer<'_> {
         };
         let wrong = |why: String| NoValue::Wrong(short(&format!("{template}: {why}")));
         let scope = self.scope(step, path, at);
-        let engine = self.world.engine;
+        let engine = self.inputs.engine;
         let compiled = engine.template(template).ok_or_else(|| wrong("there is no such template".into()))?;
         let rendered = engine.render(compiled, &scope)?;
         let Value::Object(mut job) = rendered else { return Err(wrong("it renders no object".into())) };
@@ -195,9 +195,9 @@ impl Advancer<'_> {
         job.entry("kind").or_insert_with(|| "Job".into());
         let metadata = object(&mut job, "metadata").ok_or_else(|| wrong("metadata is no map".into()))?;
         metadata.insert("name".into(), name.into());
-        metadata.insert("namespace".into(), self.world.instance.namespace.clone().into());
+        metadata.insert("namespace".into(), self.inputs.instance.namespace.clone().into());
         let labels = object(metadata, "labels").ok_or_else(|| wrong("metadata.labels is no map".into()))?;
-        labels.extend(self.world.instance.labels.clone());
+        labels.extend(self.inputs.instance.labels.clone());
         let spec = object(&mut job, "spec").ok_or_else(|| wrong("spec is no map".into()))?;
         let ttl = spec.remove("ttlSecondsAfterFinished").unwrap_or_else(|| DEFAULT_TTL.into());
         spec.entry("backoffLimit").or_insert_with(|| json!(0));
@@ -208,12 +208,12 @@ impl Advancer<'_> {
             && let Some(annotations) = object(metadata, "annotations")
         {
             annotations.insert(TTL_ANNOTATION.into(), ttl.to_string().into());
-            annotations.insert(names::RUN_PROOF.into(), self.world.instance.proof(name).into());
+            annotations.insert(names::RUN_PROOF.into(), self.inputs.instance.proof(name).into());
         }
         let job = Value::Object(job);
-        let (gvk, namespace) = (Gvk::new("batch/v1", "Job"), Some(self.world.instance.namespace.as_str()));
+        let (gvk, namespace) = (Gvk::new("batch/v1", "Job"), Some(self.inputs.instance.namespace.as_str()));
         let planned = Planned { file: template, gvk: &gvk, name, namespace, body: &job };
-        match self.world.reach.refuses(&planned) {
+        match self.inputs.reach.refuses(&planned) {
             Some(why) => Err(wrong(why)),
             None => Ok(job),
         }

@@ -1,4 +1,4 @@
-//! The state machine of one run: from its stored state and the world to its next state.
+//! The state machine of one run: from its stored state and the inputs to its next state.
 //!
 //! The steps are walked from the first. A step that is done costs a look at its state; the walk stops at the steps that
 //! wait. All transitions that need no effect in between are made in one walk, and written together. An effect is made only
@@ -27,12 +27,12 @@ pub(crate) use step::SECRET;
 
 use super::action::{CallKey, RunAction, RunObject};
 use super::answers::note_answers;
+use super::inputs::{JobState, RunInputs};
 use super::member::Member;
 use super::progress::{Directive, Permit, Progress, Waiting};
 use super::request::Request;
 use super::run::{Cause, Phase, PlanRun, RecordedFact, RunStatus, short};
 use super::step_state::{StepPhase, StepState};
-use super::world::{JobState, World};
 use crate::package::plan::{CleanupFailure, Plan, Step, Strategy};
 use crate::template::Scope;
 
@@ -57,12 +57,12 @@ pub const MAX_STEPS: usize = 3_000;
 /// The next state of an active run, what its current steps permit, and what is to be done.
 ///
 /// `plans` are all plans of the resource, of the run's revision.
-pub fn advance(run: &PlanRun, plans: &[Plan], world: &World<'_>, directive: &Directive) -> Progress {
+pub fn advance(run: &PlanRun, plans: &[Plan], inputs: &RunInputs<'_>, directive: &Directive) -> Progress {
     let Some(stored) = run.status.as_ref().filter(|status| status.phase == Phase::Running) else {
         return Progress::default();
     };
-    let mut advancer = Advancer::new(run, stored, plans, world, directive);
-    note_answers(run, &mut advancer.status, world.protection, world.now);
+    let mut advancer = Advancer::new(run, stored, plans, inputs, directive);
+    note_answers(run, &mut advancer.status, inputs.protection, inputs.now);
     let flow = match directive {
         Directive::Abandon(_) => {
             advancer.delete_jobs();
@@ -140,7 +140,7 @@ struct Advancer<'a> {
     run: &'a PlanRun,
     stored: &'a RunStatus,
     plans: &'a [Plan],
-    world: &'a World<'a>,
+    inputs: &'a RunInputs<'a>,
     /// The members that are applied according to the stored state.
     applied: HashSet<&'a Member>,
     /// For how long the run has been running.
@@ -169,7 +169,7 @@ impl<'a> Advancer<'a> {
         run: &'a PlanRun,
         stored: &'a RunStatus,
         plans: &'a [Plan],
-        world: &'a World<'a>,
+        inputs: &'a RunInputs<'a>,
         directive: &Directive,
     ) -> Self {
         let index = stored.steps.iter().enumerate().map(|(at, step)| (step.path.clone(), at)).collect();
@@ -182,10 +182,10 @@ impl<'a> Advancer<'a> {
             run,
             stored,
             plans,
-            world,
+            inputs,
             applied: stored.applied.iter().collect(),
-            used: Duration::from_millis(stored.used_milliseconds) + world.elapsed,
-            hold: settle || world.paused,
+            used: Duration::from_millis(stored.used_milliseconds) + inputs.elapsed,
+            hold: settle || inputs.paused,
             settle,
             cancel,
             status: stored.clone(),
@@ -226,7 +226,7 @@ impl<'a> Advancer<'a> {
             let message = format!("plans call each other more than {MAX_DEPTH} deep");
             return Flow::Failed(Failure::new(prefix.trim_end_matches('/'), "PlansTooDeep", message));
         }
-        let scope = self.world.scope.clone();
+        let scope = self.inputs.scope.clone();
         let at = At { root: prefix.clone(), prefix, scope, plan, params, depth };
         let flow = self.steps(plan.strategy, &plan.steps, &at);
         if flow == Flow::Waiting && depth > 0 && !plan.interruptible {
@@ -306,7 +306,7 @@ impl<'a> Advancer<'a> {
             reason.clone_into(&mut status.reason);
             status.message = short(message);
             if phase.is_final() {
-                status.finished_at = Some(self.world.now.to_string());
+                status.finished_at = Some(self.inputs.now.to_string());
             }
         };
         match (flow, directive) {
@@ -333,12 +333,12 @@ impl<'a> Advancer<'a> {
             && !self.progress.waiting.is_empty()
             && self.progress.waiting.iter().all(|waiting| waiting.reason == APPROVAL);
         self.status.step_interruptible = self.interruptible.filter(|_| !self.status.phase.is_final());
-        let is_due = |after: Duration| self.world.elapsed >= after;
+        let is_due = |after: Duration| self.inputs.elapsed >= after;
         if self.status == *self.stored && !self.checkpoint.is_some_and(is_due) {
             if let Some(after) = self.checkpoint {
-                self.wake_after(after.saturating_sub(self.world.elapsed));
+                self.wake_after(after.saturating_sub(self.inputs.elapsed));
             }
-            let releases = releases(self.stored, self.world);
+            let releases = releases(self.stored, self.inputs);
             self.progress.effects.extend(releases);
             self.progress.intents.clear();
         } else {
@@ -361,7 +361,7 @@ impl<'a> Advancer<'a> {
         let may_be_new =
             |member: &&Member| !self.applied.contains(*member) || was_uncreated.contains(*member);
         let applied = self.status.applied.iter().filter(may_be_new);
-        let uncreated = applied.filter(|member| !self.world.cluster.member(member).exists);
+        let uncreated = applied.filter(|member| !self.inputs.cluster.member(member).exists);
         self.status.uncreated = uncreated.cloned().collect();
     }
 
@@ -369,7 +369,7 @@ impl<'a> Advancer<'a> {
     fn delete_jobs(&mut self) {
         for step in self.stored.steps.iter().filter(|step| !step.phase.is_final()) {
             let Some(object) = step.objects.last().filter(|_| step.in_flight) else { continue };
-            match self.world.cluster.job(&object.name) {
+            match self.inputs.cluster.job(&object.name) {
                 JobState::Unknown(why) => {
                     self.wait_in_flight(&step.path, "JobUnknown", why);
                 }
@@ -400,7 +400,7 @@ impl<'a> Advancer<'a> {
             self.status.steps.push(StepState {
                 path: path.to_owned(),
                 since_milliseconds: millis(self.used),
-                started_at: Some(self.world.now.to_string()),
+                started_at: Some(self.inputs.now.to_string()),
                 ..StepState::default()
             });
         }
@@ -419,7 +419,7 @@ impl<'a> Advancer<'a> {
 
     /// Decides again after that time, at the latest.
     fn wake_after(&mut self, wait: Duration) {
-        if self.world.paused {
+        if self.inputs.paused {
             return;
         }
         let wait = wait.max(Duration::from_millis(1));
@@ -457,13 +457,13 @@ impl<'a> Advancer<'a> {
     /// The record of the instance, with what this run has set.
     fn record(&self) -> BTreeMap<String, Value> {
         let mut all: BTreeMap<String, Value> =
-            self.world.record.iter().map(|(key, fact)| (key.clone(), fact.value.clone())).collect();
+            self.inputs.record.iter().map(|(key, fact)| (key.clone(), fact.value.clone())).collect();
         all.extend(self.fresh.clone());
         all
     }
 
     fn set_record(&mut self, key: &str, value: Value) {
-        let known = self.world.record.values().chain(self.status.record.values());
+        let known = self.inputs.record.values().chain(self.status.record.values());
         let sequence = known.map(|fact| fact.sequence).max().unwrap_or_default() + 1;
         self.fresh.insert(key.to_owned(), value.clone());
         self.status.record.insert(key.to_owned(), RecordedFact { value, sequence });
@@ -472,7 +472,7 @@ impl<'a> Advancer<'a> {
     /// Whether failures of the run's cleanup hold the deletion: then its steps have no default timeout.
     fn holds_deletion(&self, plan: &Plan) -> bool {
         self.stored.cause == Cause::Cleanup
-            && !self.world.namespace_terminating
+            && !self.inputs.namespace_terminating
             && plan.on_cleanup_failure != Some(CleanupFailure::Skip)
     }
 
@@ -485,14 +485,14 @@ impl<'a> Advancer<'a> {
 }
 
 /// The Jobs of a run whose results are recorded, and that have no TTL yet.
-pub fn releases(status: &RunStatus, world: &World<'_>) -> Vec<RunAction> {
+pub fn releases(status: &RunStatus, inputs: &RunInputs<'_>) -> Vec<RunAction> {
     let mut effects = Vec::new();
     for step in &status.steps {
         let settled =
             step.objects.len().saturating_sub(usize::from(step.in_flight && !status.phase.is_final()));
         for object in &step.objects[..settled] {
             let Some(uid) = &object.uid else { continue };
-            if let JobState::Found(job) = world.cluster.job(&object.name)
+            if let JobState::Found(job) = inputs.cluster.job(&object.name)
                 && job.object.uid == *uid
                 && job.result.is_some()
                 && !job.has_ttl

@@ -4,10 +4,10 @@ use serde_json::{Value, json};
 
 use super::super::action::{RunAction, RunObject};
 use super::super::eval::NoValue;
+use super::super::inputs::OtherRun;
 use super::super::render;
 use super::super::run::Phase;
 use super::super::step_state::AttemptObject;
-use super::super::world::OtherRun;
 use super::attempts::Attempt;
 use super::jobs::name_taken;
 use super::step::Acted;
@@ -26,7 +26,7 @@ impl Advancer<'_> {
         let AttemptObject { name, uid } = self.attempt_object(path);
         let Some(of) = &call.of else { return Attempt::Void };
         let scope = self.scope(step, path, at);
-        let of = match render::other(self.world.engine, of, &scope) {
+        let of = match render::other(self.inputs.engine, of, &scope) {
             Ok(of) => of,
             Err(NoValue::Unknown(why)) => {
                 self.wait_for(step, path, at, "Unknown", &why);
@@ -38,7 +38,7 @@ impl Advancer<'_> {
             let message = format!("PlanRun {name} was deleted before it ended");
             Attempt::Failed(Failure::retryable(path, "RunGone", message))
         };
-        match self.world.cluster.run(&of, &name) {
+        match self.inputs.cluster.run(&of, &name) {
             OtherRun::Unknown(why) => {
                 self.wait_for(step, path, at, "Unknown", &format!("PlanRun {name}: {why}"));
                 Attempt::Open
@@ -49,12 +49,12 @@ impl Advancer<'_> {
             OtherRun::Absent => {
                 let params = match &call.params {
                     None => Ok(Value::Null),
-                    Some(tree) => tree.eval(self.world.engine, &scope).map(Option::unwrap_or_default),
+                    Some(tree) => tree.eval(self.inputs.engine, &scope).map(Option::unwrap_or_default),
                 };
                 match params.map_err(NoValue::from) {
                     Ok(params) => {
-                        if !self.world.paused {
-                            let body = self.world.instance.called_run(&name, &of, &call.plan, params);
+                        if !self.inputs.paused {
+                            let body = self.inputs.instance.called_run(&name, &of, &call.plan, params);
                             self.progress.effects.push(RunAction::Create(RunObject::PlanRun, Box::new(body)));
                         }
                         self.wait_for(

@@ -80,7 +80,7 @@ impl Advancer<'_> {
     ) -> Result<LoopItem, Acted> {
         let Rounds { step, repeat, .. } = rounds;
         self.has_outputs = true;
-        let engine = self.world.engine;
+        let engine = self.inputs.engine;
         let scope = self.scope(step, path, at);
         match holds(engine.truthy(&repeat.until, &scope)) {
             Ok(true) => {
@@ -112,7 +112,7 @@ impl Advancer<'_> {
             return Err(Acted::Failed(self.timed_out(step, path, at, &nothing)));
         }
         if self.hold {
-            self.wait(path, if self.world.paused { "Paused" } else { "Settling" }, "no round is started");
+            self.wait(path, if self.inputs.paused { "Paused" } else { "Settling" }, "no round is started");
             return Err(Acted::Waiting);
         }
         let Some(value) = value else {

@@ -126,7 +126,7 @@ impl Advancer<'_> {
         }
         let is_secret = |value: &Value| value == super::step::SECRET;
         if outputs.values().any(is_secret)
-            && let Some(secrets) = self.world.cluster.secrets(path)
+            && let Some(secrets) = self.inputs.cluster.secrets(path)
         {
             let secrets: BTreeMap<String, Value> = secrets.into_iter().collect();
             for (name, value) in &mut outputs {

@@ -45,7 +45,7 @@ impl Advancer<'_> {
             (Some(_), Some(params)) => params,
             (Some(tree), None) => {
                 let scope = self.scope(step, path, at);
-                match tree.eval(self.world.engine, &scope).map_err(NoValue::from) {
+                match tree.eval(self.inputs.engine, &scope).map_err(NoValue::from) {
                     Ok(params) => {
                         let params = params.unwrap_or(Value::Null);
                         self.state_mut(path).params = Some(params.clone());
@@ -146,7 +146,7 @@ impl Advancer<'_> {
     ) -> Acted {
         let scope = self.scope(step, path, at);
         let message = not_true(until.expr.text());
-        match holds(until.holds(self.world.engine, &scope)) {
+        match holds(until.holds(self.inputs.engine, &scope)) {
             Ok(true) => Acted::done(),
             Ok(false) if expired => Acted::Failed(self.timed_out(step, path, at, &message)),
             Ok(false) => {
@@ -159,7 +159,7 @@ impl Advancer<'_> {
 
     pub(super) fn pause(&mut self, step: &Step, text: &Text, path: &str, at: &At<'_>) -> Acted {
         let scope = self.scope(step, path, at);
-        let pause = match duration(self.world.engine, text, &scope, "wait.duration") {
+        let pause = match duration(self.inputs.engine, text, &scope, "wait.duration") {
             Ok(pause) => pause,
             Err(error) => return self.no_value(step, path, at, false, error),
         };
@@ -181,7 +181,7 @@ impl Advancer<'_> {
         expired: bool,
     ) -> Acted {
         let scope = self.scope(step, path, at);
-        match string(self.world.engine, message, &scope, "fail.message") {
+        match string(self.inputs.engine, message, &scope, "fail.message") {
             Ok(message) => Acted::Failed(Failure::new(path, "FailStep", message)),
             Err(error) => self.no_value(step, path, at, expired, error),
         }

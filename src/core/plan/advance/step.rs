@@ -71,7 +71,7 @@ impl Advancer<'_> {
         }
         if self.state(path).is_none() {
             if self.hold {
-                let reason = if self.world.paused { "Paused" } else { "Settling" };
+                let reason = if self.inputs.paused { "Paused" } else { "Settling" };
                 self.wait(path, reason, "the step is not started");
                 return Flow::Waiting;
             }
@@ -142,7 +142,7 @@ impl Advancer<'_> {
             _ => false,
         };
         let was_reached = self.index.get(path).is_some_and(|index| *index < self.stored.steps.len());
-        has_effect && was_reached && self.world.has_observations && !self.hold
+        has_effect && was_reached && self.inputs.has_observations && !self.hold
     }
 
     /// What a step that has ended means for what follows.
@@ -162,7 +162,7 @@ impl Advancer<'_> {
     }
 
     pub(super) fn end(&mut self, path: &str, phase: StepPhase) {
-        let now = self.world.now.to_string();
+        let now = self.inputs.now.to_string();
         let state = self.state_mut(path);
         state.phase = phase;
         state.in_flight = false;
@@ -197,7 +197,7 @@ impl Advancer<'_> {
             return Ok(true);
         }
         let scope = self.scope(step, path, at);
-        let engine = self.world.engine;
+        let engine = self.inputs.engine;
         if let Some(when) = &step.when
             && !truthy(engine, when, &scope)?
         {
@@ -228,7 +228,7 @@ impl Advancer<'_> {
             Some(_) => Scope::new(),
             None => self.scope(step, path, at),
         };
-        match duration(self.world.engine, text, &scope, "timeout") {
+        match duration(self.inputs.engine, text, &scope, "timeout") {
             Ok(timeout) => Ok(Some(timeout)),
             Err(NoValue::Unknown(_)) => Ok(None),
             Err(NoValue::Wrong(why)) => Err(Failure::new(path, "ExpressionFailed", why)),
@@ -292,7 +292,7 @@ impl Advancer<'_> {
         let scope = scope.with("outputs", Var::Json(Value::Object(own)));
         let mut facts = Vec::with_capacity(step.record.len());
         for (key, expr) in &step.record {
-            match self.world.engine.eval(expr, &scope).map_err(NoValue::from) {
+            match self.inputs.engine.eval(expr, &scope).map_err(NoValue::from) {
                 Ok(value) => match settled(value) {
                     Ok(value) => facts.push((key, value)),
                     Err(why) => {
@@ -342,7 +342,7 @@ impl Advancer<'_> {
         for output in declared {
             let name = &output.name;
             let wrong = |why: String| NoValue::Wrong(format!("output `{name}`: {why}"));
-            let value = match self.world.engine.eval_optional(&output.value, scope) {
+            let value = match self.inputs.engine.eval_optional(&output.value, scope) {
                 Ok(Some(value)) => value,
                 Ok(None) => continue,
                 Err(error @ EvalError::Unknown { .. }) => return Err(error.into()),
@@ -375,8 +375,8 @@ impl Advancer<'_> {
         if secret.is_empty() {
             return true;
         }
-        if self.world.cluster.secrets(path).is_none() {
-            let body = self.world.instance.outputs(self.run, path, &secret);
+        if self.inputs.cluster.secrets(path).is_none() {
+            let body = self.inputs.instance.outputs(self.run, path, &secret);
             self.progress.effects.push(RunAction::StoreSecrets {
                 step: CallKey::new(&self.run.uid, path, 0),
                 values: SecretOutputs(secret),
@@ -436,7 +436,7 @@ impl Advancer<'_> {
     fn own_message(&mut self, step: &Step, path: &str, at: &At<'_>) -> Option<String> {
         let text = step.message.as_ref()?;
         let scope = self.scope(step, path, at);
-        let value = self.world.engine.eval_text(text, &scope).ok()??;
+        let value = self.inputs.engine.eval_text(text, &scope).ok()??;
         super::super::eval::as_string(&value)
     }
 
@@ -465,7 +465,8 @@ impl Advancer<'_> {
     fn was_reached_before(&self, path: &str) -> bool {
         let reached =
             self.state(path).and_then(|state| state.started_at.as_deref()?.parse::<Timestamp>().ok());
-        let age = reached.and_then(|reached| Duration::try_from(self.world.now.duration_since(reached)).ok());
+        let age =
+            reached.and_then(|reached| Duration::try_from(self.inputs.now.duration_since(reached)).ok());
         age.is_some_and(|age| age >= SHOWN_AFTER)
     }
 

@@ -9,9 +9,9 @@ use serde_json::{Map, Value};
 
 use super::super::action::{CallKey, RunAction, SecretOutputs};
 use super::super::eval::{Eval, NoValue, as_string, value};
+use super::super::inputs::LiveSecret;
 use super::super::instance::outputs_name;
 use super::super::member::Member;
-use super::super::world::LiveSecret;
 use super::step::Acted;
 use super::{Advancer, At, Failure};
 use crate::package::plan::{Step, Store};
@@ -24,7 +24,7 @@ impl Advancer<'_> {
     /// The answer of a step with `store`, once it is in the Secret of the run.
     pub(super) fn held_answer(&self, step: &Step, path: &str) -> Option<Vec<(&'static str, Value)>> {
         step.store.as_ref()?;
-        let mut held = self.world.cluster.secrets(path)?.remove(ANSWER)?;
+        let mut held = self.inputs.cluster.secrets(path)?.remove(ANSWER)?;
         let names = step.action.answers().iter();
         Some(names.filter_map(|name| Some((*name, held.as_object_mut()?.remove(*name)?))).collect())
     }
@@ -39,12 +39,12 @@ impl Advancer<'_> {
         let key = match &store.child.key {
             Some(text) => {
                 let scope = self.scope(step, path, at);
-                Some(value(self.world.engine, text, &scope, "the key of the member")?)
+                Some(value(self.inputs.engine, text, &scope, "the key of the member")?)
             }
             None => None,
         };
         let member = Member::new(store.child.child.clone(), key);
-        let secret = self.world.cluster.secret(&member).map_err(NoValue::Unknown)?;
+        let secret = self.inputs.cluster.secret(&member).map_err(NoValue::Unknown)?;
         Ok((member, secret))
     }
 
@@ -88,7 +88,7 @@ impl Advancer<'_> {
             let all: Map<String, Value> =
                 answer.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
             let values = Map::from_iter([(ANSWER.to_owned(), Value::Object(all))]);
-            let secret = Box::new(self.world.instance.outputs(self.run, path, &values));
+            let secret = Box::new(self.inputs.instance.outputs(self.run, path, &values));
             let key = CallKey::new(&self.run.uid, path, 0);
             self.progress.effects.push(RunAction::StoreSecrets {
                 step: key,
@@ -98,7 +98,7 @@ impl Advancer<'_> {
             self.wait_in_flight(path, "StoringSecrets", "the answer is being stored");
             return Ok(false);
         }
-        if self.world.cluster.has_stored(path) {
+        if self.inputs.cluster.has_stored(path) {
             return Ok(true);
         }
         let holder = outputs_name(self.run);
@@ -112,7 +112,8 @@ impl Advancer<'_> {
         let mut data = Map::new();
         for (key, expr) in &store.data {
             // The message of the error may have parts of the answer.
-            let Ok(Some(text)) = self.world.engine.eval(expr, answered).map(|value| as_string(&value)) else {
+            let Ok(Some(text)) = self.inputs.engine.eval(expr, answered).map(|value| as_string(&value))
+            else {
                 return Err(fail(
                     "StoreFailed",
                     format!("`{key}` of `store` yields no string for this answer"),
@@ -147,7 +148,7 @@ impl Advancer<'_> {
         if data.is_empty() {
             return Ok(true);
         }
-        if self.world.paused {
+        if self.inputs.paused {
             self.wait(path, "Paused", "its answer is not stored");
             return Ok(false);
         }

@@ -1,4 +1,4 @@
-//! Tests of the engine, in a world that is a few maps.
+//! Tests of the engine, on a cluster that is a few maps.
 
 pub(super) mod build;
 mod crashes;

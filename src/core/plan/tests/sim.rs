@@ -1,4 +1,4 @@
-//! A world of maps, and a manager that runs one run in it.
+//! A cluster of maps, and a manager that runs one run on it.
 #![allow(clippy::unnecessary_wraps)] // answers and failures are given alike
 
 use std::collections::{BTreeMap, HashMap};
@@ -293,7 +293,7 @@ impl Sim {
             digest_key: b"key".to_vec(),
             ..Instance::default()
         };
-        let world = World {
+        let inputs = RunInputs {
             engine: &ENGINE,
             scope: &scope,
             record: &self.facts(),
@@ -307,7 +307,7 @@ impl Sim {
             elapsed,
             now: Timestamp::from_second(1_767_225_600 + i64::try_from(self.now.as_secs()).unwrap()).unwrap(),
         };
-        advance(&self.run, &self.plans, &world, &self.directive)
+        advance(&self.run, &self.plans, &inputs, &self.directive)
     }
 
     /// Stores a new state, as the API server would.

@@ -440,7 +440,7 @@ fn controllers_that_missed_events_look_at_all_objects() {
     cluster.send("DELETE", &format!("{JOBS}/load"), &json!({"propagationPolicy": "Background"}));
     cluster.send("DELETE", &format!("{PODS}/bare?gracePeriodSeconds=0"), &Value::Null);
     cluster.create(DEPLOYMENTS, &deployment("new", 1));
-    cluster.api.store.compact(10_000);
+    cluster.api.state.store.compact(10_000);
     cluster.pass(5);
     let pods = cluster.names(PODS);
     assert!(pods.len() == 1 && pods[0].starts_with("new-"), "{pods:?}");

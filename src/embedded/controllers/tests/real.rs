@@ -65,7 +65,7 @@ fn statuses_are_those_of_real_controllers() {
     let cluster = play();
     let mut ours: BTreeMap<(String, String), Vec<Value>> = BTreeMap::new();
     let mut names: HashMap<String, HashMap<String, String>> = HashMap::new();
-    for event in cluster.api.store.since(0).unwrap() {
+    for event in cluster.api.state.store.since(0).unwrap() {
         let kind = event.resource.split('.').next().unwrap().to_owned();
         let object = event.object.value();
         let name = match kind.as_str() {

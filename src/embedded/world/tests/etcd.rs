@@ -237,7 +237,7 @@ impl Cluster {
 }
 
 #[test]
-fn three_form_grow_to_five_and_shrink() {
+fn a_cluster_of_three_grows_to_five_and_shrinks() {
     let mut cluster = Cluster::new();
     cluster.serve(0);
     assert!(!cluster.play.ready("e-0"), "one of three has no quorum");

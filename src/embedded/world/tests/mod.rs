@@ -13,7 +13,7 @@ use operetta_lang::diag::Source;
 use serde_json::{Value, json};
 
 use super::World;
-use crate::programs::{Call, Course, Exec, ExecResult, Objects, Programs, Reply};
+use super::programs::{Call, CallResponse, Course, Exec, ExecResult, Objects, Programs};
 
 /// Objects by kind, namespace and name.
 #[derive(Debug, Default)]
@@ -112,7 +112,7 @@ impl Play {
         result.stdout
     }
 
-    fn call(&mut self, method: &str, url: &str, key: &str, body: &Value) -> Result<Reply, String> {
+    fn call(&mut self, method: &str, url: &str, key: &str, body: &Value) -> Result<CallResponse, String> {
         let body = if body.is_null() { String::new() } else { body.to_string() };
         let headers = [("idempotency-key".to_owned(), key.to_owned())];
         let headers = if key.is_empty() { &[][..] } else { &headers[..] };

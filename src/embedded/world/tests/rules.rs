@@ -184,7 +184,7 @@ fn the_environment_is_resolved() {
 }
 
 #[test]
-fn servers_answer() {
+fn http_rules_answer_requests() {
     let mut play = Play::of(
         "state: {num: 0}\n\
          http:\n\
@@ -334,7 +334,7 @@ fn worlds_of_several_packages_play_together() {
 }
 
 #[test]
-fn containers_may_not_start() {
+fn a_rule_can_keep_containers_waiting() {
     let mut play = Play::of("pods:\n- {waiting: ErrImagePull, message: 'no {{ pod.metadata.name }}'}\n");
     let course = play.start(&pod("a"));
     assert_eq!((&*course.waiting, &*course.message), ("ErrImagePull", "no a"));

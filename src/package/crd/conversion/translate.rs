@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
+use operetta_kube_model::schema::{self, Notation};
 use serde_json::Value;
 
 use super::kept::Kept;
@@ -10,7 +11,6 @@ use super::node::{self, Node};
 use super::path::{Path, Place, PlaceSegment, Segment};
 use super::places::{self, Finder, work};
 use super::rules::{Field, Only};
-use crate::crd::validate_part;
 
 /// The maximum size of the defaults that are added to an object. Otherwise a long list would multiply a
 /// default.
@@ -241,5 +241,8 @@ fn place_of(text: &str) -> Option<Place> {
 
 fn is_valid(schema: &Value, value: &str) -> bool {
     work();
-    validate_part(schema, &node::value_of(value), "").is_empty()
+    let mut value = node::value_of(value);
+    // Neither finds anything if nothing is wrong: the server keeps the whole value.
+    let is_valid = schema::validate(schema, &value, None, Notation::Quoted).is_empty();
+    is_valid && schema::prune(schema, &mut value, false, Notation::Quoted).is_empty()
 }

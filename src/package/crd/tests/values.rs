@@ -75,7 +75,7 @@ fn violations_are_reported_with_their_paths() {
         (
             json!({"type": "integer", "format": "int64"}),
             json!(u64::MAX),
-            &["spec is out of the range of its integer format"],
+            &["spec must be an integer, is a number too large for an integer"],
         ),
         (
             json!({"type": "string", "minLength": 2, "maxLength": 3}),

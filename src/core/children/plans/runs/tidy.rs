@@ -85,7 +85,7 @@ impl Runs<'_> {
         }
         for run in self.plans.runs.iter().filter(|run| run.has_object()) {
             if let Some(status) = &run.status {
-                let releases = self.in_world(run, |world| plan::releases(status, world));
+                let releases = self.with_inputs(run, |inputs| plan::releases(status, inputs));
                 self.outcome.actions.extend(releases);
             }
         }

@@ -1,0 +1,5 @@
+//! Tests of the whole API: recorded answers of a real server, and what no fixture has.
+
+mod access;
+mod recorded;
+mod replayed;
