@@ -31,7 +31,7 @@ const MAJOR: &str = "ghcr.io/cloudnative-pg/postgresql:17.10";
 const WRITE: &str = r#"timeout 5 psql -qc "insert into records values ($n)" 2>/dev/null && echo $n"#;
 
 /// Writes hundred records over one connection, each in a transaction of its own, and prints the number of each one that is acknowledged.
-const WRITE_MANY: &str = r"seq $((n - 99)) $n | sed 's/.*/insert into records values (&);\n\\echo &/' | timeout 5 stdbuf -oL psql -qv ON_ERROR_STOP=1 2>/dev/null";
+const WRITE_MANY: &str = r"seq $((n - 99)) $n | sed 's/.*/insert into records values (&);\n\\echo &/' | timeout 5 psql -qv ON_ERROR_STOP=1 2>/dev/null";
 
 /// Runs SQL in an instance.
 const SQL: [&str; 12] =
