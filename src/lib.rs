@@ -13,6 +13,7 @@ pub mod cluster;
 pub mod manager;
 mod memory;
 mod play;
+pub mod random;
 
 pub use operetta_core::{children, operators, plan, preview, reach, rights};
 pub use operetta_lang::{api, diag, naming, printable, template, yaml};

@@ -13,7 +13,7 @@ const OTHERS: &str = "
     Causes of runs: Cleanup Condition Deletion Loss Request Rollout Schedule
     Conditions of Kubernetes: AbleToScale Accepted Available Bound Complete Established Lost NamesAccepted PodScheduled Programmed
         ResolvedRefs Suspended ContainerCreating PodInitializing NewReplicaSetAvailable
-    Values of Kubernetes' APIs: Always Apply Update Cluster Namespaced Deny DoesNotExist Equivalent Exists Fail False True In Never None
+    Values of Kubernetes' APIs: Always Parallel Apply Update Cluster Namespaced Deny DoesNotExist Equivalent Exists Fail False True In Never None
         Normal NotIn OnDelete Opaque Reconcile Recreate Orphan Warning Webhook Status Gateway LoadBalancer Route Invalid Authorization
         ConversionReview Failure Success
     Columns: Age Instances Kind Message Of Phase Plan Prefix Reason Step Target Unsigned Version
@@ -21,7 +21,7 @@ const OTHERS: &str = "
     Kinds: InstanceState Operator PackagePolicy PlanRun SelfSubjectAccessReview SelfSubjectReview
     Published as Adopted: Inherited
     Names of types: ExecRequest HttpRequest SecretOutputs
-    Reasons of errors that no status shows: CertificateFailed Conflict GeneratedDataKeyInvalid NamespaceOccupied NoRandomness NotPacked
+    Reasons of errors that no status shows: CertificateFailed Conflict GeneratedDataKeyInvalid NamespaceOccupied NotPacked
         OtherManager RevisionTooLarge UnusableCertificateAuthority
 ";
 

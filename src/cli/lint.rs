@@ -6,8 +6,9 @@ mod sarif;
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
@@ -18,14 +19,15 @@ use super::show::plural;
 use crate::diag::{self, Diagnostic, Severity};
 use crate::manager::Manager;
 use crate::package::{self, Package};
+use crate::play::{self, Sources};
 use crate::rights;
 
 /// Check packages without a cluster
 ///
 /// Reads operator.yaml, the CRDs and the templates of each package and reports all errors at once, with file, line and
-/// a solution: unknown keys, paths that the CRD's schema does not have, unknown children, cycles, missing files. It
-/// also reports conflicts between the given packages: two with the same CRD, or with CRDs of one group with the same
-/// names.
+/// a solution: unknown keys, paths that the CRD's schema does not have, unknown children, cycles, missing files. The
+/// cases and worlds in tests/ are checked without playing them: kinds, fields, plans, expressions, rules. It also
+/// reports conflicts between the given packages: two with the same CRD, or with CRDs of one group with the same names.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   operetta lint operators/webapp
@@ -123,10 +125,14 @@ fn text(found: &[(String, Vec<Diagnostic>)]) -> String {
     text
 }
 
+/// Packages, each with the index of its folder.
+type ByFolder = Vec<(usize, Arc<Package>)>;
+
 /// Checks each package by itself, by the schemas, and for conflicts with the packages before it. Also returns
 /// the valid packages, with the index of their folder.
-fn findings(folders: &[PathBuf]) -> (Vec<Vec<Diagnostic>>, Vec<(usize, Package)>) {
+fn findings(folders: &[PathBuf]) -> (Vec<Vec<Diagnostic>>, ByFolder) {
     let (mut found, mut read, mut places) = (Vec::new(), Vec::new(), Vec::new());
+    let mut bytes = 0;
     let mut seen = HashSet::new();
     for (index, folder) in folders.iter().enumerate() {
         let (package, mut diagnostics) = package::inspect(folder);
@@ -136,12 +142,17 @@ fn findings(folders: &[PathBuf]) -> (Vec<Vec<Diagnostic>>, Vec<(usize, Package)>
             && seen.insert(folder.canonicalize().unwrap_or_else(|_| folder.clone()))
         {
             let is_sound = !diagnostics.iter().any(Diagnostic::is_error);
+            let package = Arc::new(package);
+            // What cases name is not known of a package with errors.
+            if is_sound {
+                diagnostics.extend(of_tests(folder, &package, &mut bytes));
+            }
             read.push((package, is_sound));
             places.push(index);
         }
         found.push(diagnostics);
     }
-    let all: Vec<_> = read.iter().map(|(package, _)| package).collect();
+    let all: Vec<&Package> = read.iter().map(|(package, _)| &**package).collect();
     for (index, problem) in package::check(&all) {
         let known = &mut found[places[index]];
         if package::is_news(known, &problem) {
@@ -161,6 +172,18 @@ fn findings(folders: &[PathBuf]) -> (Vec<Vec<Diagnostic>>, Vec<(usize, Package)>
     }
     let sound = places.into_iter().zip(read).filter(|(_, (_, is_sound))| *is_sound);
     (found, sound.map(|(place, (package, _))| (place, package)).collect())
+}
+
+/// What `operetta test` reports of the cases and worlds of a package before it plays them. `bytes`: how much has been read of cases.
+fn of_tests(folder: &Path, package: &Arc<Package>, bytes: &mut u64) -> Vec<Diagnostic> {
+    if !folder.join("tests").exists() {
+        return Vec::new();
+    }
+    let mut sources = Sources::of(folder);
+    sources.bytes = *bytes;
+    let found = play::inspect(folder, package, &mut sources);
+    *bytes = sources.bytes;
+    found.map_or_else(|found| found, |(_, warnings)| warnings)
 }
 
 fn exit_code(errors: usize, warnings: usize, unreadable: bool, strict: bool) -> ExitCode {

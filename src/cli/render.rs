@@ -265,9 +265,9 @@ fn instance<'p>(
     let mut found: Vec<_> = violations
         .into_iter()
         .map(|violation| {
-            Diagnostic::error("render::schema", violation.message)
-                .at(source, package::place(node, &violation.path))
-                .path(violation.path)
+            let span = package::place(node, &violation.path);
+            let error = Diagnostic::error("render::schema", violation.message).at(source, span);
+            Diagnostic { help: package::boolean_help(source, span), ..error.path(violation.path) }
         })
         .collect();
     for (field, value) in object.as_object().into_iter().flatten() {
@@ -280,7 +280,11 @@ fn instance<'p>(
     }
     let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
     if name.is_empty() {
-        found.extend(error(start, "an instance needs metadata.name".to_owned()));
+        let span = package::place(node, "metadata.name");
+        let help = package::boolean_help(source, span);
+        let place = if help.is_some() { span } else { start };
+        let errors = error(place, "an instance needs metadata.name".to_owned()).into_iter();
+        found.extend(errors.map(|error| Diagnostic { help: help.clone(), ..error }));
     } else if let Err(broken) = naming::check_custom(name) {
         found.extend(error(start, format!("metadata.name cannot be the name of an instance: {broken}")));
     }
@@ -406,16 +410,23 @@ fn show(
 fn with_generated<'a>(desired: &'a Desired, given: Option<&Given>) -> (Value, Vec<&'a str>) {
     let mut body = (*desired.body).clone();
     let mut left_out = Vec::new();
-    for generated in &desired.generated {
-        let key = generated.key.as_str();
-        if let Some(live) = given.and_then(|given| given.data(&desired.object, key)) {
-            body["data"][key] = live.clone();
-            continue;
+    let mut put = |body: &mut Value, key: &'a str, value: Option<Value>| {
+        if let Some(value) = value {
+            body["data"][key] = value;
+            return;
         }
         left_out.push(key);
         if let Some(data) = body["data"].as_object_mut() {
             data.remove(key);
         }
+    };
+    for generated in desired.generated.iter().filter(|generated| generated.is_kept()) {
+        let live = given.and_then(|given| given.data(&desired.object, &generated.key));
+        put(&mut body, &generated.key, live.cloned());
+    }
+    // Texts have the values of other keys, which are filled in first.
+    for (key, text) in desired.texts(&body) {
+        put(&mut body, key, text.map(Value::String));
     }
     // The manager computes the proof when it applies the object.
     if !desired.generated.is_empty()

@@ -27,6 +27,9 @@ use crate::printable;
 
 /// How many cases are named when none is selected.
 const NAMED: usize = 20;
+/// How many lines of a failure are shown, and how many characters of each, without `--full`.
+const LINES: usize = 60;
+const WIDTH: usize = 240;
 
 /// Play the test cases of packages, without a cluster
 ///
@@ -83,6 +86,10 @@ pub(super) struct Args {
     #[arg(long)]
     coverage: bool,
 
+    /// Show each failure as a whole: all lines, each to its end
+    #[arg(long)]
+    full: bool,
+
     /// Write a first test file from an instance, as it behaves; no file is overwritten
     #[arg(long, conflicts_with_all = ["explore", "replay", "update", "case", "output", "coverage"])]
     init: bool,
@@ -132,7 +139,10 @@ pub(super) fn run(args: &Args) -> ExitCode {
             }
             let mut sources = Sources::of(folder);
             sources.bytes = bytes;
-            let loaded = play::load_from(folder, &package, &mut sources);
+            let loaded = play::inspect(folder, &package, &mut sources).map(|(suites, warnings)| {
+                out::report(&warnings);
+                suites
+            });
             bytes = sources.bytes;
             let loaded = match loaded {
                 Ok(suites) if args.update => {
@@ -261,10 +271,13 @@ fn passed(ended: &Ended) -> String {
 
 fn summary(args: &Args, suites: &[Suite], ended: &[Ended], skipped: usize, took: Duration) {
     let failures: Vec<&Ended> = ended.iter().filter(|ended| ended.failure.is_some()).collect();
+    let mut is_cut = false;
     for ended in &failures {
-        let Some(failure) = &ended.failure else { continue };
         out::line(format!("\n---- {} ----", name(suites, ended)));
-        out::report(std::slice::from_ref::<Diagnostic>(failure));
+        is_cut |= report_failure(args, ended);
+    }
+    if is_cut {
+        out::line("--full shows what is left out above");
     }
     let word = if failures.is_empty() { "ok" } else { "FAILED" };
     let simulated: Duration = ended.iter().map(|ended| ended.passed).sum();
@@ -297,6 +310,43 @@ fn summary(args: &Args, suites: &[Suite], ended: &[Ended], skipped: usize, took:
     }
 }
 
+/// Prints why a case has failed, and what there was then. Returns whether something is left out.
+fn report_failure(args: &Args, ended: &Ended) -> bool {
+    let Some(failure) = &ended.failure else { return false };
+    let most = if args.full { (usize::MAX, usize::MAX) } else { (LINES, WIDTH) };
+    let (message, is_message_cut) = cut(failure.message.lines(), most);
+    let (help, is_help_cut) = cut(failure.help.iter().flat_map(|help| help.lines()), most);
+    let (scene, is_scene_cut) = cut(ended.scene.iter().map(String::as_str), most);
+    let help = failure.help.as_ref().map(|_| help.join("\n"));
+    out::report(&[Diagnostic { message: message.join("\n"), help, ..(**failure).clone() }]);
+    if !scene.is_empty() {
+        out::line("at that moment:");
+    }
+    for line in scene {
+        out::line(format!("  {}", printable::line(&line)));
+    }
+    is_message_cut || is_help_cut || is_scene_cut
+}
+
+/// The first lines, each up to a number of characters, and whether something is left out.
+fn cut<'t>(lines: impl Iterator<Item = &'t str>, (most, width): (usize, usize)) -> (Vec<String>, bool) {
+    let (mut shown, mut is_cut) = (Vec::new(), false);
+    for line in lines {
+        if shown.len() == most {
+            is_cut = true;
+            break;
+        }
+        shown.push(match line.char_indices().nth(width) {
+            Some((end, _)) => {
+                is_cut = true;
+                format!("{}...", &line[..end])
+            }
+            None => line.to_owned(),
+        });
+    }
+    (shown, is_cut)
+}
+
 fn document(all: &[Tested]) -> String {
     let packages = all.iter().map(|tested| {
         let reached: Reached = tested.ended.iter().flat_map(|ended| ended.reached.iter().cloned()).collect();
@@ -309,6 +359,7 @@ fn document(all: &[Tested]) -> String {
                 "skipped": ended.skipped.as_ref().map(ToString::to_string),
                 "virtualSeconds": ended.passed.as_secs_f64(),
                 "failure": ended.failure.as_ref().map(ToString::to_string),
+                "scene": ended.scene.iter().map(|line| printable::line(line)).collect::<Vec<_>>(),
             })
         });
         json!({
@@ -356,7 +407,7 @@ fn junit(all: &[Tested]) -> String {
                     text,
                     "{head}>\n      <failure message=\"{}\">{}</failure>\n    </testcase>",
                     xml(&failure.message),
-                    xml(&failure.to_string()),
+                    xml(&[&[failure.to_string()][..], &ended.scene].concat().join("\n")),
                 ),
             };
         }
@@ -384,6 +435,14 @@ fn xml(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn long_texts_are_cut() {
+        let shown = |text: &str, most| super::cut(text.lines(), most);
+        assert_eq!(shown("ab\ncd", (2, 2)), (vec!["ab".to_owned(), "cd".to_owned()], false));
+        assert_eq!(shown("abß\ncd", (2, 2)), (vec!["ab...".to_owned(), "cd".to_owned()], true));
+        assert_eq!(shown("ab\ncd", (1, 9)), (vec!["ab".to_owned()], true));
+    }
+
     #[test]
     fn text_is_safe_in_xml() {
         assert_eq!(super::xml("a<b>&\"c\"\u{1b}[0m"), "a&lt;b&gt;&amp;&quot;c&quot;\\u{1b}[0m");

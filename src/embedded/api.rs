@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use operetta_kube_model::facts::key;
 use operetta_lang::diag::Diagnostic;
 use serde_json::Value;
 
@@ -163,6 +164,12 @@ impl Api {
         let Some(kind) = kinds.named(api_version, kind) else { return Stamp::default() };
         let definition = kind.custom().map(|_| store.latest(CRDS));
         Stamp { objects: store.latest(kind.storage()), definition: definition.unwrap_or_default() }
+    }
+
+    /// How often an object of this kind was created under this name.
+    pub fn creations(&self, api_version: &str, kind: &str, namespace: &str, name: &str) -> u64 {
+        let kind = self.state.kinds.named(api_version, kind);
+        kind.map_or(0, |kind| self.state.creations(kind.storage(), &key(namespace, name)))
     }
 
     /// The versions of the objects of a kind, by `NAMESPACE/NAME`.

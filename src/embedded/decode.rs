@@ -2,10 +2,10 @@
 //! written get their zero value, and quantities and times their canonical form.
 
 use base64::Engine as _;
+use operetta_kube_model::quantity;
 use operetta_kube_model::schema::Path;
 use serde_json::{Map, Value};
 
-use crate::quantity;
 use crate::schema::{Basic, Field, Typed};
 
 /// Reads an object in place. Returns the unknown fields, or why Go cannot read it.

@@ -28,21 +28,19 @@ mod verbs;
 mod work;
 mod world;
 
-// Makes the modules of the crate `operetta-kube-model` available under `crate::`.
-use operetta_kube_model::{facts, quantity, selector, validation};
-
 pub use api::Api;
 pub use body::protobuf::from_protobuf;
+pub use body::stored;
 pub use crd::{Converter, Webhook};
 pub use model::request::decoded;
 pub use model::{Failure, Request, User};
 pub use state::store::Size;
 pub use verbs::response::{Body, Response};
 pub use verbs::watch::Watch;
-pub use world::World;
 pub use world::programs::{
     Call, CallResponse, Course, DefaultPrograms, Exec, ExecResult, Objects, Programs, Stamp,
 };
+pub use world::{Mention, Mentioned, World};
 
 #[cfg(test)]
 mod tests;

@@ -4,9 +4,9 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use jiff::Timestamp;
 use operetta_kube_model::built_in::unpack;
+use operetta_kube_model::facts::{key, time};
 use serde_json::{Value, json};
 
-use crate::facts::{key, time};
 use crate::model::{User, meta};
 use crate::state::State;
 use crate::state::rights::{AGGREGATOR, CLUSTER_ROLES, RBAC, aggregated};
@@ -66,13 +66,15 @@ fn put_roles(state: &mut State, now: Timestamp) {
         let mut object = object.clone();
         let plural = format!("{}s", object["kind"].as_str().unwrap_or_default().to_lowercase());
         let Some(kind) = state.kinds.find(RBAC, "v1", &plural).cloned() else { continue };
+        let key = key(meta::text(&object, "namespace"), meta::text(&object, "name"));
+        let uid = state.uid(kind.storage(), &key, false);
+        state.note_creation(kind.storage(), &key);
         let meta = &mut object["metadata"];
-        meta["uid"] = state.uid().into();
+        meta["uid"] = uid.into();
         meta["creationTimestamp"] = now.clone().into();
         for manager in meta["managedFields"].as_array_mut().into_iter().flatten() {
             manager["time"] = now.clone().into();
         }
-        let key = key(meta::text(&object, "namespace"), meta::text(&object, "name"));
         put(state, &kind, &key, object);
     }
 }

@@ -1,10 +1,10 @@
 //! Which objects a list or a watch asks for, by labels and fields.
 
 use operetta_kube_model::field_selector::{self, Term};
+use operetta_kube_model::selector::Selector;
 use serde_json::Value;
 
 use crate::model::{Failure, Kind, Object, Outcome, versions};
-use crate::selector::Selector;
 
 /// Which objects of a list are asked for.
 #[derive(Debug, Clone, Default)]

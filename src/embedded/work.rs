@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use operetta_kube_model::facts::{ROOT_CA, claims, is_terminal, volume_of};
 use serde_json::{Map, Value};
 
-use crate::facts::{ROOT_CA, claims, is_terminal, volume_of};
 use crate::model::Object;
 use crate::state::store::{Change, Event, Place};
 use crate::state::{Active, State, Store};
@@ -24,6 +24,7 @@ pub(crate) enum Controller {
     DaemonSets,
     Claims,
     Volumes,
+    Attributes,
     Pods,
     Endpoints,
     Budgets,
@@ -42,6 +43,7 @@ impl Controller {
             "daemonsets.apps" => Self::DaemonSets,
             "persistentvolumeclaims" => Self::Claims,
             "persistentvolumes" => Self::Volumes,
+            "volumeattributesclasses.storage.k8s.io" => Self::Attributes,
             "pods" => Self::Pods,
             "services" => Self::Endpoints,
             "poddisruptionbudgets.policy" => Self::Budgets,
@@ -244,6 +246,11 @@ impl Controllers {
             }
             "storageclasses.storage.k8s.io" => self.note_unbound(store),
             _ => {}
+        }
+        if matches!(&*event.resource, "persistentvolumeclaims" | "persistentvolumes")
+            && old.into_iter().chain([&*event.object]).any(|it| it.json.contains("AttributesClassName\""))
+        {
+            self.note_all(store, "volumeattributesclasses.storage.k8s.io", "");
         }
         if &*event.resource == "jobs.batch" && event.change == Change::Deleted {
             // Its pods have to be released.

@@ -26,7 +26,7 @@ pub const BASELINE_CAPABILITIES: [&str; 13] = [
     "SYS_CHROOT",
 ];
 
-/// `NAMESPACE/NAME`, by which objects of a kind are told apart.
+/// `NAMESPACE/NAME`, which no two objects of a kind have in common.
 pub fn key(namespace: &str, name: &str) -> String {
     format!("{namespace}/{name}")
 }

@@ -22,6 +22,7 @@ use crate::children::{AcceptedKey, Decision};
 use crate::clock::Clock;
 use crate::cluster::{Clients, Cluster, HttpClient};
 use crate::plan::request::{CallFailure, HttpReply, HttpRequest};
+use crate::random::Randomness;
 
 /// Is called with every decision, and with `None` when an instance is gone, for the live view of `operetta dev`. Must be
 /// quick.
@@ -38,6 +39,8 @@ pub(super) struct Effects {
     pub(super) dry_runs: DryRunCache<InstanceKey>,
     pub(super) health: Arc<Health>,
     pub(super) clock: Clock,
+    /// Where generated values are from.
+    pub(super) randomness: Randomness,
     observer: Option<Observer>,
     /// The uids of objects whose generated values this process has written or verified.
     proven: Mutex<HashSet<Box<str>>>,
@@ -62,6 +65,7 @@ impl Effects {
         health: Arc<Health>,
         observer: Option<Observer>,
         clock: Clock,
+        randomness: Randomness,
     ) -> Self {
         Self {
             clients,
@@ -71,6 +75,7 @@ impl Effects {
             dry_runs: DryRunCache::default(),
             health,
             clock,
+            randomness,
             observer,
             proven: Mutex::default(),
             plan_api: PlanApi::default(),
@@ -137,7 +142,10 @@ impl Effects {
     /// The key that proves the origin of generated values, from the manager's namespace. It is read once in a
     /// process.
     pub(super) async fn proof_key(&self, namespace: &str) -> Result<&ProofKey, CallError> {
-        let key = self.proof_key.get_or_try_init(|| ProofKey::load(self.clients.own(), namespace)).await;
+        let key = self
+            .proof_key
+            .get_or_try_init(|| ProofKey::load(self.clients.own(), namespace, &self.randomness))
+            .await;
         let problem = key.as_ref().err().map(|error| KeyProblem {
             message: error.to_string().into(),
             is_permanent: error.class != Class::Retry,

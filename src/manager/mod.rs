@@ -62,6 +62,7 @@ use crate::clock::Clock;
 use crate::cluster::{Accounts, AllowedTarget, Clients, Cluster, HttpClient};
 use crate::diag::Diagnostic;
 use crate::package::Package;
+use crate::random::Randomness;
 use crate::rights::{account, user};
 use act::Executor;
 use contained::contained;
@@ -105,6 +106,8 @@ pub struct Config {
     pub observer: Option<Observer>,
     /// Metrics and state of the manager.
     pub monitor: Arc<Monitor>,
+    /// Where generated passwords and keys are from.
+    pub randomness: Randomness,
 }
 
 impl Default for Config {
@@ -120,6 +123,7 @@ impl Default for Config {
             webhook: None,
             observer: None,
             monitor: Arc::default(),
+            randomness: Randomness::default(),
         }
     }
 }
@@ -147,7 +151,8 @@ impl Parts {
         let namespace = config.namespace.clone();
         let accounts: Accounts = Arc::new(move |package: &str| user(&namespace, &account(package)));
         let clients = Clients::new(cluster, config.calls, config.impersonate.then_some(accounts));
-        let effects = Effects::new(clients, http, events, health, config.observer, clock.clone());
+        let (observer, randomness) = (config.observer, config.randomness);
+        let effects = Effects::new(clients, http, events, health, observer, clock.clone(), randomness);
         let effects = Arc::new(effects);
         let scheduler = Arc::new(Scheduler::new(&store, config.workers, active, clock.clone()));
         let watches = Watches::new(

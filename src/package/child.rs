@@ -130,7 +130,7 @@ impl Compiler<'_> {
         if !child.kinds.iter().all(is_secret) {
             return self.generates_nothing(places);
         }
-        self.diagnostics.extend(places.iter().filter_map(lint::generated::not_alone));
+        self.diagnostics.extend(lint::generated::mistakes(template));
         if manifest.on_loss.is_none() {
             let message = format!("`{}` contains generated values and does not set onLoss", child.id);
             let error = Diagnostic::error("package::password", message).located(child.location.clone());

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use semver::Version;
 use serde_json::{Map, Value};
 
+use super::check::is_news;
 use super::child::no_choice;
 use super::chosen_account::choosers;
 use super::compiler::{Compiler, Crd};
@@ -260,8 +261,10 @@ impl Compiler<'_> {
 
     /// Checks the text of the files before templates are evaluated.
     fn written(&mut self, operator: &Arc<Source>, templates: &[(String, Arc<Source>)]) {
+        let mut unclear = Vec::new();
         if let Ok(node) = one_document(operator) {
             lint::words::keys(operator, &node, &mut self.diagnostics);
+            lint::words::unclear(operator, &node, &mut unclear);
         }
         for (path, outline) in self.outlines.iter() {
             let kinds =
@@ -270,7 +273,12 @@ impl Compiler<'_> {
             lint::words::keys(outline.source(), &node, &mut self.diagnostics);
             let is_built_in = kinds.is_some_and(|kinds| kinds.iter().all(lint::objects::is_built_in));
             lint::words::values(outline.source(), &node, is_built_in, &mut self.diagnostics);
+            if !is_built_in {
+                lint::words::unclear(outline.source(), &node, &mut unclear);
+            }
         }
+        unclear.retain(|warning| is_news(&self.diagnostics, warning));
+        self.diagnostics.extend(unclear);
         for source in templates.iter().map(|(_, source)| source).chain([operator]) {
             for (at, length, help) in in_text(&source.text) {
                 let message = "this is literal text: it is not an expression of Operetta";

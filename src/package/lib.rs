@@ -29,6 +29,7 @@ mod lint;
 mod load;
 mod locate;
 pub mod lock;
+mod made;
 pub mod manifest;
 mod metadata;
 mod model;
@@ -66,15 +67,18 @@ pub use conflicts::conflicts;
 pub use files::{Files, LOCK, OPERATOR_YAML, UNREADABLE};
 pub use images::images;
 pub use key::key_problem;
+pub use lint::grants::Granted;
+pub use lint::words::boolean_help;
 pub use load::{inspect, load};
 pub use locate::{locate, place};
+pub use made::{Made, made};
 pub use manifest::{ConflictPolicy, DeletionPolicy, ImmutableChange};
 pub use metadata::{NEVER, may_come_from_values};
 pub(crate) use model::is_secret;
 pub use model::{
     Call, Child, Condition, ForEach, Locked, MaxUnavailable, NamespaceRef, NamespaceRefs, Observation,
-    OnImmutableChange, Package, Permission, Ref, RefSource, RequiredApi, Resource, StatusField, Tree, Yields,
-    holds_data,
+    OnImmutableChange, Package, Permission, REPLICAS, Ref, RefSource, RequiredApi, Resource, StatusField,
+    Tree, Yields, has_replicas, holds_data,
 };
 pub use observation::MAX_ANSWER;
 pub use scope::{FileScope, Unread, plain, read_named, text};

@@ -2,6 +2,7 @@
 //! variables.
 
 mod applied;
+mod claims;
 pub(super) mod columns;
 mod conditional;
 mod conditions;
@@ -9,9 +10,13 @@ mod containers;
 pub(super) mod edges;
 pub(super) mod fields;
 pub(super) mod generated;
+pub(super) mod grants;
+mod hosts;
 mod immutable;
 mod known;
+mod labels;
 mod lengths;
+mod names;
 pub(super) mod objects;
 mod references;
 pub(super) mod relations;

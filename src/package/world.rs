@@ -63,15 +63,15 @@ manifest! {
         /// Named values, available as `let.x`. Each is a template that is evaluated where it is read.
         "let" lets: Option<Named<LetValue>>,
         /// What pods do from their start. Without a rule a pod is ready after a second, and one of a Job succeeds after a second.
-        "pods" pods: Option<Vec<PodRule>>,
+        "pods" pods: Option<Vec<At<PodRule>>>,
         /// What commands do in containers.
-        "exec" exec: Option<Vec<ExecRule>>,
+        "exec" exec: Option<Vec<At<ExecRule>>>,
         /// What servers answer.
-        "http" http: Option<Vec<HttpRule>>,
+        "http" http: Option<Vec<At<HttpRule>>>,
         /// What containers have printed. Without a rule: nothing.
-        "logs" logs: Option<Vec<LogRule>>,
+        "logs" logs: Option<Vec<At<LogRule>>>,
         /// Which addresses load balancers give Services of the type LoadBalancer. Without a rule: none.
-        "loadBalancers" load_balancers: Option<Vec<LoadBalancerRule>>,
+        "loadBalancers" load_balancers: Option<Vec<At<LoadBalancerRule>>>,
     }
 }
 

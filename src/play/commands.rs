@@ -13,8 +13,6 @@ use crate::plan::request::ExecRequest;
 const OUTPUT: usize = 1 << 20;
 /// How long a command may take.
 const TIMEOUT: Duration = Duration::from_secs(600);
-/// How many characters of an output a message shows.
-const SHOWN: usize = 1000;
 
 pub(super) async fn run(cluster: &Cluster, command: &Command, at: &Location) -> Result<(), Failure> {
     let Command { namespace, pod, words, .. } = command;
@@ -47,8 +45,7 @@ pub(super) async fn run(cluster: &Cluster, command: &Command, at: &Location) -> 
     } else {
         return Ok(());
     };
-    let shown = |text: &str| text.chars().take(SHOWN).collect::<String>();
-    let help = format!("stdout: {}\nstderr: {}", shown(&reply.stdout), shown(&reply.stderr));
+    let help = format!("stdout: {}\nstderr: {}", reply.stdout, reply.stderr);
     let mut failure = failed(at, format!("`{words}` in pod {pod} {wrong}"));
     failure.help = Some(help);
     Err(failure)

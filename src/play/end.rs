@@ -13,7 +13,7 @@ use crate::plan::crds::INSTANCE_STATE;
 /// Objects by their kind and name, without what differs between two plays that end the same.
 pub(crate) type End = BTreeMap<String, Vec<Value>>;
 
-/// Values that each play makes anew: uids, times, hashes in names, addresses.
+/// Values that depend on when something was made, and how often: times, hashes of them, uids, suffixes of names, addresses.
 static GENERATED: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(
         r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|\d{4}-\d\d-\d\dT[\d:.]+Z|\b[0-9a-f]{8,64}\b|\b10\.\d+\.\d+\.\d+\b|-[bcdfghjklmnpqrstvwxz2456789]{5}\b",

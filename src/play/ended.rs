@@ -21,6 +21,8 @@ pub(crate) struct Ended {
     /// The index of the suite and of the case in it.
     pub place: (usize, usize),
     pub failure: Option<Box<Diagnostic>>,
+    /// What there was when it failed, in lines.
+    pub scene: Vec<String>,
     /// Why it was not played.
     pub skipped: Option<Box<Diagnostic>>,
     /// The time that has passed in the play.

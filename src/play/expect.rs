@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::matching::{Difference, differences};
+use super::scene::said;
 use super::suite::{Check, Expect};
 use super::view::View;
 use crate::package::decode::At;
@@ -76,7 +77,7 @@ pub(super) fn with_operands(said: &str, engine: &Engine, check: &Check, scope: &
     let operands = engine.operands(&check.expr, scope);
     // An expression that is its only operand has the value that is said.
     let values = operands.iter().filter(|(_, value)| !value.is_boolean() || operands.len() > 1);
-    let values: Vec<String> = values.map(|(text, value)| format!("{text} is {}", short(value))).collect();
+    let values: Vec<String> = values.map(|(text, value)| format!("{text} is {value}")).collect();
     if values.is_empty() { said.to_owned() } else { format!("{said}, for {}", values.join(", and ")) }
 }
 
@@ -150,7 +151,9 @@ pub(super) fn problems<'e>(engine: &Engine, expect: &'e Expect, view: &View<'_>)
         let why = match evaluate(engine, check, &scope) {
             CheckResult::True => continue,
             CheckResult::False => with_operands("it is false", engine, check, &scope),
-            CheckResult::Undefined(why) | CheckResult::Failed(why) => why,
+            CheckResult::Undefined(why) | CheckResult::Failed(why) => {
+                with_operands(&why, engine, check, &scope)
+            }
         };
         add(&check.text, Written::Otherwise, Some(Why::Untrue(why)));
     }
@@ -168,11 +171,21 @@ fn of_object(partial: &Partial, found: Option<&Value>) -> Option<Why> {
         (Partial::Part(_), None) => Some(Why::Missing),
         (Partial::Part(part), Some(found)) => {
             let expected = with_generation(with_conditions(&part.value.value), found);
-            let found = differences(&expected, Some(&with_map(found)), "");
+            let object = with_map(found);
+            let mut found = differences(&expected, Some(&object), "");
+            for difference in &mut found {
+                difference.said = of_condition(&object, &difference.path);
+            }
             (!found.is_empty()).then_some(Why::Differs(found))
         }
         (Partial::Count(count), found) => counted(count.value, usize::from(found.is_some())),
     }
+}
+
+/// What the condition at a path says: `conditions.Ready.status`.
+fn of_condition(object: &Value, path: &str) -> Option<String> {
+    let name = path.strip_prefix("conditions.")?.split('.').next()?;
+    object["conditions"].get(name).map(said)
 }
 
 /// A part whose `conditions` are those of the status: `{Ready: "True"}` stands for the whole condition.
@@ -256,16 +269,16 @@ impl Problem<'_> {
             Why::Untrue(why) => vec![format!("{what}: {why}")],
             Why::Differs(differences) => differences
                 .iter()
-                .map(|Difference { path, expected, found, is_item, .. }| {
-                    let expected = short(expected);
-                    match found.as_ref().map(short) {
+                .map(|Difference { path, expected, found, is_item, said, .. }| {
+                    match found.as_ref().map(Value::to_string) {
                         Some(found) if *is_item => {
                             format!("{what}: no item of {path} fits {expected}; the nearest is {found}")
                         }
                         None if *is_item => format!("{what}: no item of {path} is left for {expected}"),
                         found => {
+                            let said = said.as_ref().map(|said| format!(" ({said})")).unwrap_or_default();
                             format!(
-                                "{what}: {path} is {}, not {expected}",
+                                "{what}: {path} is {}, not {expected}{said}",
                                 found.as_deref().unwrap_or("absent")
                             )
                         }
@@ -274,14 +287,6 @@ impl Problem<'_> {
                 .collect(),
         }
     }
-}
-
-/// A value on one line.
-fn short(value: &Value) -> String {
-    const MOST: usize = 200;
-    let text = value.to_string();
-    let cut: String = text.chars().take(MOST).collect();
-    if cut.len() < text.len() { format!("{cut}...") } else { text }
 }
 
 #[cfg(test)]

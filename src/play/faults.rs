@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use http::{Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt, BodyStream, Full, StreamBody};
+use http_body_util::{BodyExt, BodyStream, StreamBody};
 use jiff::Timestamp;
 use kube::client::Body;
 use operetta_embedded::{Call, CallResponse, Course, Exec, ExecResult, Objects, Programs};
@@ -21,12 +21,12 @@ use tower::BoxError;
 use super::deeds::{Deed, Deeds, decider, is_creation, read_text, request_text};
 use super::disturbance::{Disturbance, InjectedFault, Target, delay, mixed};
 use super::end::End;
-use super::refused::{Refusal, Role, role_of};
+use super::refused::{Refusals, role_of};
 use super::suite::{CommandFault, RequestFault};
 use crate::apiserver::reply::{ResponseBody, boxed, status};
 use crate::apiserver::{Server, command_text};
 use crate::cluster::Outside;
-use crate::diag::Diagnostic;
+use crate::diag::{Diagnostic, Location};
 use crate::package::test_file::Reply;
 
 /// A disturbance that has struck.
@@ -43,7 +43,7 @@ pub(crate) struct Struck {
 
 /// The faults of a play. Clones are the same.
 #[derive(Debug, Clone)]
-pub(super) struct Faults(Arc<Mutex<State>>, Arc<Signals>);
+pub(super) struct Faults(Arc<Mutex<State>>, Arc<Signals>, Refusals);
 
 #[derive(Debug, Default)]
 struct Signals {
@@ -51,10 +51,25 @@ struct Signals {
     watches_end: Notify,
 }
 
+/// A fault that a case injects.
+#[derive(Debug)]
+struct Injected<T> {
+    fault: T,
+    /// Its step.
+    at: Location,
+    has_struck: bool,
+}
+
+impl<T> Injected<T> {
+    fn new(fault: T, at: &Location) -> Self {
+        Self { fault, at: at.clone(), has_struck: false }
+    }
+}
+
 #[derive(Debug)]
 struct State {
-    requests: Vec<RequestFault>,
-    commands: Vec<CommandFault>,
+    requests: Vec<Injected<RequestFault>>,
+    commands: Vec<Injected<CommandFault>>,
     schedule: Vec<Disturbance>,
     /// The seed of the order of events, if it is not the usual one.
     order: Option<u64>,
@@ -62,8 +77,6 @@ struct State {
     /// All requests of managers so far: what a play costs.
     sent: u64,
     struck: Vec<Struck>,
-    /// The requests that the authorizer has refused.
-    refusals: BTreeSet<Refusal>,
     /// Counts the managers: nothing that a former one sends arrives.
     generation: u64,
     /// Until when watches deliver nothing.
@@ -93,7 +106,6 @@ impl Default for Faults {
             deeds: Deeds::default(),
             sent: 0,
             struck: Vec::new(),
-            refusals: BTreeSet::new(),
             generation: 0,
             late_until: None,
             mourning_until: None,
@@ -103,7 +115,7 @@ impl Default for Faults {
             #[cfg(test)]
             bug: None,
         };
-        Self(Arc::new(Mutex::new(state)), Arc::default())
+        Self(Arc::new(Mutex::new(state)), Arc::default(), Refusals::default())
     }
 }
 
@@ -112,12 +124,20 @@ impl Faults {
         act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(super) fn add_requests(&self, fault: RequestFault) {
-        self.with(|state| state.requests.push(fault));
+    pub(super) fn add_requests(&self, fault: RequestFault, at: &Location) {
+        self.with(|state| state.requests.push(Injected::new(fault, at)));
     }
 
-    pub(super) fn add_commands(&self, fault: CommandFault) {
-        self.with(|state| state.commands.push(fault));
+    pub(super) fn add_commands(&self, fault: CommandFault, at: &Location) {
+        self.with(|state| state.commands.push(Injected::new(fault, at)));
+    }
+
+    /// The steps whose faults have struck nothing.
+    pub(super) fn unstruck(&self) -> Vec<Location> {
+        fn of<T>(faults: &[Injected<T>]) -> impl Iterator<Item = Location> {
+            faults.iter().filter(|fault| !fault.has_struck).map(|fault| fault.at.clone())
+        }
+        self.with(|state| of(&state.requests).chain(of(&state.commands)).collect())
     }
 
     /// Cuts off all clients that were made before.
@@ -155,18 +175,8 @@ impl Faults {
     }
 
     /// The requests that the authorizer has refused.
-    pub(super) fn refusals(&self) -> BTreeSet<Refusal> {
-        self.with(|state| state.refusals.clone())
-    }
-
-    /// Whether the authorizer has refused a request.
-    pub(super) fn has_refusals(&self) -> bool {
-        self.with(|state| !state.refusals.is_empty())
-    }
-
-    /// Forgets the refusals of requests of packages in these namespaces, where they have rights now.
-    pub(super) fn forget_refusals(&self, namespaces: &BTreeSet<&str>) {
-        self.with(|state| state.refusals.retain(|refusal| !refusal.is_in(namespaces)));
+    pub(super) fn refusals(&self) -> &Refusals {
+        &self.2
     }
 
     /// Why what was done must never be done.
@@ -247,13 +257,14 @@ impl Faults {
             _ => return None,
         };
         self.with(|state| {
-            let fault = state.requests.iter_mut().find(|fault| {
+            let injected = state.requests.iter_mut().find(|Injected { fault, .. }| {
                 let is_verb = fault.verb == verb || fault.verb == "write" && verb != "get";
                 let is_resource = |resource: &str| path.split('/').any(|part| part == resource);
                 fault.left > 0 && is_verb && fault.resource.as_deref().is_none_or(is_resource)
             })?;
-            fault.left -= 1;
-            Some(fault.answer)
+            injected.has_struck = true;
+            injected.fault.left -= 1;
+            Some(injected.fault.answer)
         })
     }
 
@@ -275,13 +286,13 @@ impl Faults {
                     let watch = path.bytes().fold(0, |hash, byte| mixed(hash, u64::from(byte)));
                     let answer = inner.send(request).await?;
                     if answer.status() == StatusCode::FORBIDDEN {
-                        faults.noted(answer.map(boxed), path, None).await?
+                        faults.refusals().note(answer.map(boxed), path, None).await?
                     } else {
                         faults.watch(answer, watch)
                     }
                 } else if path.ends_with("/exec") {
                     let answer = faults.command(&server, &inner, request).await?;
-                    faults.noted(answer, path, None).await?
+                    faults.refusals().note(answer, path, None).await?
                 } else {
                     faults.request(&server, &inner, request).await?
                 };
@@ -359,7 +370,7 @@ impl Faults {
                 let _ = inner.send(request).await?.into_body().collect().await;
                 return Err(broken().into());
             }
-            None => self.noted(inner.send(request).await?.map(boxed), path, role).await?,
+            None => self.refusals().note(inner.send(request).await?.map(boxed), path, role).await?,
         };
         match found {
             Some(Disturbance { what: InjectedFault::KillAfter | InjectedFault::TakenOver, .. }) => {
@@ -377,24 +388,6 @@ impl Faults {
             self.wait_in_order(number).await;
         }
         Ok(answer)
-    }
-
-    /// Notes the answer to a request for a path if the authorizer has refused it. `role`: the role that it would have bound.
-    async fn noted(
-        &self,
-        answer: Response<ResponseBody>,
-        path: &str,
-        role: Option<Role>,
-    ) -> Result<Response<ResponseBody>, BoxError> {
-        if answer.status() != StatusCode::FORBIDDEN {
-            return Ok(answer);
-        }
-        let (parts, body) = answer.into_parts();
-        let body = body.collect().await?.to_bytes();
-        if let Some(refusal) = Refusal::of(&body, path, role) {
-            self.with(|state| state.refusals.insert(refusal));
-        }
-        Ok(Response::from_parts(parts, boxed(Full::new(body))))
     }
 
     /// A command in a container.
@@ -577,12 +570,13 @@ impl Programs for Faulty {
 
     fn exec(&mut self, exec: &Exec<'_>, objects: &dyn Objects) -> ExecResult {
         let fault = self.faults.with(|state| {
-            let fault = state
+            let injected = state
                 .commands
                 .iter_mut()
-                .find(|fault| fault.left > 0 && exec.command.starts_with(&fault.words))?;
-            fault.left -= 1;
-            Some(fault.clone())
+                .find(|Injected { fault, .. }| fault.left > 0 && exec.command.starts_with(&fault.words))?;
+            injected.has_struck = true;
+            injected.fault.left -= 1;
+            Some(injected.fault.clone())
         });
         match fault {
             Some(fault) => {

@@ -1,144 +1,41 @@
 //! Finds expectations that can never hold: the kind has no such field, or the field never has such a value.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use operetta_lang::schema::{Conform, Field, Fields, Kubernetes, Lookup, Schema, Shape, Type};
-use serde_json::{Value, json};
+use operetta_lang::schema::{Conform, Field, Fields, Lookup, Schema, Shape, Type};
 
-use super::suite::{Action, Case, Expect, Suite};
+use super::catalog::{Catalog, near};
+use super::suite::{Action, Expect, Suite};
 use crate::api::Gvk;
-use crate::crd;
 use crate::diag::{Diagnostic, Location, Source, did_you_mean};
-use crate::package::Package;
 use crate::package::decode::At;
 use crate::package::test_file::{Part, Partial};
-use crate::plan::crds;
 use crate::yaml::{Node, NodeValue};
 
 /// The statuses of a condition.
 const STATUSES: [&str; 3] = ["True", "False", "Unknown"];
-/// The conditions of each instance.
-const CONDITIONS: [&str; 5] = ["Ready", "Reconciling", "Stalled", "StatusFailed", "CRDFieldManagerConflict"];
 /// The key of a part that stands for the conditions of the status.
 const BY_TYPE: &str = "conditions";
 
-/// All expectations that can never hold.
-pub(super) fn impossible(suites: &[Suite]) -> Vec<Diagnostic> {
-    let kubernetes = Kubernetes::load();
-    let mut found: Vec<Diagnostic> = Vec::new();
-    for suite in suites {
-        let catalog = Catalog::of(suite, &kubernetes);
-        // The steps of `before` are in each case.
-        let mut seen = BTreeSet::new();
-        for case in &suite.cases {
-            let subject = catalog.subject(case);
-            for step in &case.steps {
-                if let Action::Expect(expect) = &step.action
-                    && seen.insert(step.location.span.start)
-                {
-                    found.extend(catalog.expect(expect, subject.as_ref()));
-                }
+/// The expectations of a file that can never hold.
+pub(super) fn impossible(suite: &Suite, catalog: &Catalog<'_>) -> Vec<Diagnostic> {
+    let mut found = Vec::new();
+    // The steps of `before` are in each case.
+    let mut seen = BTreeSet::new();
+    for case in &suite.cases {
+        let subject = catalog.subject(case);
+        for step in &case.steps {
+            if let Action::Expect(expect) = &step.action
+                && seen.insert(step.location.span.start)
+            {
+                found.extend(catalog.expect(expect, subject.as_ref()));
             }
         }
     }
     found
 }
 
-/// The kinds and children that a suite can meet.
-struct Catalog<'s> {
-    kubernetes: &'s Kubernetes,
-    /// The kinds of the packages and of Operetta, with the schema of each version.
-    customs: Vec<(Gvk, Value)>,
-    /// The kinds of other CRDs that cases apply.
-    applied: BTreeSet<String>,
-    /// The kinds of the children, by id.
-    children: BTreeMap<&'s str, BTreeSet<&'s Gvk>>,
-    /// The kinds of instances of the package, and the conditions of each.
-    instances: BTreeMap<Gvk, BTreeSet<&'s str>>,
-    plans: BTreeSet<&'s str>,
-    /// The schema of a run as expectations see it.
-    runs: Value,
-}
-
-fn schemas_of(crd: &Value) -> Vec<(Gvk, Value)> {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let (group, kind) = (text(&crd["spec"]["group"]), text(&crd["spec"]["names"]["kind"]));
-    let versions = crd["spec"]["versions"].as_array().into_iter().flatten();
-    let schemas = versions.map(|version| {
-        let name = text(&version["name"]);
-        let schema = crd::schema_of(crd, &name).cloned().unwrap_or_default();
-        (Gvk::new(format!("{group}/{name}"), kind.as_str()), schema)
-    });
-    schemas.collect()
-}
-
-impl<'s> Catalog<'s> {
-    fn of(suite: &'s Suite, kubernetes: &'s Kubernetes) -> Self {
-        let steps = || suite.cases.iter().flat_map(|case| &case.steps).map(|step| &step.action);
-        let upgrades = steps().filter_map(|action| match action {
-            Action::Upgrade(package) => Some(package),
-            _ => None,
-        });
-        let revisions: Vec<&Package> =
-            suite.packages.iter().take(1).chain(upgrades).map(|package| &**package).collect();
-        let others = suite.packages.iter().skip(1).map(|package| &**package);
-        let resources: Vec<_> =
-            { revisions.iter().copied() }.chain(others).flat_map(|package| &package.resources).collect();
-        let own = [crds::plan_run(), crds::instance_state()];
-        let crds = resources.iter().map(|resource| resource.augmented_crd()).chain(own);
-        let mut children: BTreeMap<&str, BTreeSet<&Gvk>> = BTreeMap::new();
-        for child in resources.iter().flat_map(|resource| &resource.children) {
-            children.entry(&child.id).or_default().extend(&child.kinds);
-        }
-        let mut instances: BTreeMap<Gvk, BTreeSet<&str>> = BTreeMap::new();
-        for resource in revisions.iter().flat_map(|package| &package.resources) {
-            for gvk in resource.served_kinds() {
-                let own = resource.conditions.iter().map(|condition| &*condition.type_);
-                instances.entry(gvk).or_default().extend(own.chain(CONDITIONS));
-            }
-        }
-        let applied = steps().filter_map(|action| match action {
-            Action::Apply(objects) => Some(objects),
-            _ => None,
-        });
-        let applied = applied.flatten().filter(|object| object.value["kind"] == "CustomResourceDefinition");
-        let applied = applied.filter_map(|crd| crd.value["spec"]["names"]["kind"].as_str());
-        let plans: BTreeSet<&str> =
-            { resources.iter() }.flat_map(|resource| &resource.plans).map(|plan| &*plan.name).collect();
-        Self {
-            kubernetes,
-            customs: crds.flat_map(|crd| schemas_of(&crd)).collect(),
-            applied: applied.map(str::to_owned).collect(),
-            children,
-            instances,
-            plans,
-            runs: run_schema(),
-        }
-    }
-
-    /// The kind of the instance that a case is about.
-    fn subject(&self, case: &Case) -> Option<Gvk> {
-        let applied = case.steps.iter().filter_map(|step| match &step.action {
-            Action::Apply(objects) => Some(objects),
-            _ => None,
-        });
-        let mut kinds = applied.flatten().filter_map(|object| Gvk::of(&object.value));
-        kinds.find(|gvk| self.instances.contains_key(gvk))
-    }
-
-    /// The schemas that objects of a kind may have, and the kind if it is built in.
-    fn schemas(&self, fits: impl Fn(&Gvk) -> bool) -> Vec<(Option<&str>, Schema<'_>)> {
-        let built_in = self
-            .kubernetes
-            .kinds()
-            .iter()
-            .filter(|known| fits(&known.gvk))
-            .filter_map(|known| Some((Some(&*known.gvk.kind), self.kubernetes.schema(known)?)));
-        let customs = self.customs.iter().filter(|(gvk, _)| fits(gvk));
-        let customs = customs.map(|(_, schema)| (None, Schema::of_object(schema, self.kubernetes)));
-        built_in.chain(customs).collect()
-    }
-
+impl Catalog<'_> {
     fn expect(&self, expect: &Expect, subject: Option<&Gvk>) -> Vec<Diagnostic> {
         let mut found = Vec::new();
         if let Some(Partial::Part(part)) = &expect.instance {
@@ -166,17 +63,14 @@ impl<'s> Catalog<'s> {
         }
         for (name, address, partial) in &expect.objects {
             let schemas = self.schemas(|gvk| *gvk.kind == address.kind);
-            if schemas.is_empty() && !self.applied.contains(&address.kind) {
-                let built_in = self.kubernetes.kinds().iter().map(|known| &*known.gvk.kind);
-                let known = built_in.chain(self.customs.iter().map(|(gvk, _)| &*gvk.kind));
-                let error = name.error("test::kind", format!("there is no kind `{}`", address.kind));
-                found.push(near(error, did_you_mean(&address.kind, known)));
+            if let Some(unknown) = self.unknown_kind(&address.kind) {
+                found.push(unknown.located(name.at.clone()).path(name.path.clone()));
             } else if let Partial::Part(part) = partial {
                 found.extend(part_misfits(&schemas, &address.kind, part));
             }
         }
         for run in &expect.runs {
-            let schema = Schema::new(&self.runs, self.kubernetes);
+            let schema = Schema::new(&self.run_fields, self.kubernetes);
             found.extend(part_misfits(&[(None, schema)], "a run", run));
             // The manager has plans of its own.
             let plan = run.value.node.get("plan").filter(|plan| {
@@ -203,8 +97,8 @@ impl<'s> Catalog<'s> {
             .flat_map(|(_, types)| types.iter().copied())
             .collect();
         let written = part.value.node.get(BY_TYPE).and_then(Node::as_map).unwrap_or_default();
-        let unknown = written.iter().filter_map(|(key, value)| {
-            let name = key.as_str().filter(|name| !known.contains(name) && !value.is_null())?;
+        let unknown = written.iter().filter_map(|(key, _)| {
+            let name = key.as_str().filter(|name| !known.contains(name))?;
             let meant = did_you_mean(name, known.iter().copied())?;
             let error = Diagnostic::error("test::condition", format!("there is no condition `{name}`"));
             Some(near(error.at(&part.at.source, key.span), Some(meant)))
@@ -215,28 +109,6 @@ impl<'s> Catalog<'s> {
 
 fn kind_of<'g>(gvk: Option<&'g Gvk>, otherwise: &'g str) -> &'g str {
     gvk.map_or(otherwise, |gvk| &gvk.kind)
-}
-
-fn near(error: Diagnostic, meant: Option<&str>) -> Diagnostic {
-    match meant {
-        Some(meant) => error.help(format!("did you mean `{meant}`?")),
-        None => error,
-    }
-}
-
-/// The schema of a run: the fields of its status beside its plan, parameters and name.
-fn run_schema() -> Value {
-    let crd = crds::plan_run();
-    let mut schema = schemas_of(&crd).pop().map(|(_, schema)| schema["properties"]["status"].clone());
-    if let Some(schema) = schema.as_mut().and_then(Value::as_object_mut) {
-        schema.remove("x-kubernetes-preserve-unknown-fields");
-        if let Some(fields) = schema.get_mut("properties").and_then(Value::as_object_mut) {
-            fields.insert("plan".to_owned(), json!({"type": "string"}));
-            fields.insert("params".to_owned(), json!({"x-kubernetes-preserve-unknown-fields": true}));
-            fields.insert("name".to_owned(), json!({"type": "string"}));
-        }
-    }
-    schema.unwrap_or_default()
 }
 
 /// What a part has that no schema allows.

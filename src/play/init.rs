@@ -94,7 +94,9 @@ pub(crate) fn init(
     }
     // What is written must pass.
     for place in 0..init.suite(&text)?.cases.len() {
-        let suites = [init.suite(&text)?];
+        let mut suite = init.suite(&text)?;
+        suite.observes = false;
+        let suites = [suite];
         if let Some(failure) = case::play(Course::whole(&suites, (0, place))).failure {
             return Err(vec![*failure]);
         }

@@ -9,10 +9,12 @@ use operetta_embedded::{Api, Request, User};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
 
+use super::refused::Grant;
 use crate::api::{ApiKind, Gvk};
 use crate::apiserver::Server;
 use crate::children::names::{MANAGER_NAMESPACE, NOTES};
 use crate::cluster;
+use crate::facts::text;
 use crate::package::Package;
 use crate::package::store::{self, objects::REVISION};
 use crate::rights::bindings::{self, Found, InUse};
@@ -104,8 +106,7 @@ pub(super) async fn grant(server: &Server, objects: &[Value], until: Instant) ->
 
 /// Whether the manager's own role has the rules of the roles among these objects that packages bring it.
 fn is_in_force(api: &Api, objects: &[Value]) -> bool {
-    let role = |name: &str| api.objects().object(RBAC, "ClusterRole", "", name).unwrap_or_default();
-    let own = role(&format!("{MANAGER_ROLE}:packages"));
+    let own = cluster_role(api, &format!("{MANAGER_ROLE}:packages"));
     let rules = own["rules"].as_array().map(Vec::as_slice).unwrap_or_default();
     let is_brought = |object: &&Value| {
         object["kind"] == "ClusterRole" && object["metadata"]["labels"][TO_MANAGER] == "true"
@@ -113,9 +114,13 @@ fn is_in_force(api: &Api, objects: &[Value]) -> bool {
     let mut names =
         objects.iter().filter(is_brought).filter_map(|object| object["metadata"]["name"].as_str());
     names.all(|name| {
-        let brought = role(name);
+        let brought = cluster_role(api, name);
         brought["rules"].as_array().into_iter().flatten().all(|rule| rules.contains(rule))
     })
+}
+
+fn cluster_role(api: &Api, name: &str) -> Value {
+    api.objects().object(RBAC, "ClusterRole", "", name).unwrap_or_default()
 }
 
 /// The bindings among these objects that are gone with their namespaces, and that the manager applies again.
@@ -126,13 +131,19 @@ pub(super) fn in_namespaces(objects: &[Value]) -> Vec<Value> {
     objects.iter().filter(is_one).cloned().collect()
 }
 
-/// Those of these bindings that do not exist.
+/// The bindings that do not exist.
 pub(super) fn absent<'b>(api: &Api, bindings: &'b [Value]) -> Vec<&'b Value> {
     let is_absent = |binding: &&Value| {
         let text = |field: &str| binding["metadata"][field].as_str().unwrap_or_default();
         api.objects().version(RBAC, "RoleBinding", text("namespace"), text("name")).is_none()
     };
     bindings.iter().filter(is_absent).collect()
+}
+
+/// What bindings of [`in_namespaces`] give to the accounts of packages, or would give if they existed.
+pub(super) fn grants<'b>(api: &Api, bindings: impl IntoIterator<Item = &'b Value>) -> Vec<Grant> {
+    let grant = |binding: &Value| Grant::of(binding, &cluster_role(api, text(&binding["roleRef"]["name"])));
+    bindings.into_iter().map(grant).collect()
 }
 
 /// Applies objects as an administrator does. Returns those that are not refused.

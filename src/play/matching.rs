@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::yaml::PathItem;
 
 /// How many differences are found at most.
-const MOST: usize = 20;
+const MOST: usize = 200;
 
 /// A place where something else is there than expected.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,6 +20,8 @@ pub(super) struct Difference {
     pub found: Option<Value>,
     /// Whether `expected` is an item that none fits; `found` is the nearest one.
     pub is_item: bool,
+    /// What the object says of it.
+    pub said: Option<String>,
 }
 
 /// Adds a step to the front of the places of differences.
@@ -65,6 +67,7 @@ fn compare(expected: &Value, found: Option<&Value>, path: &str, all: &mut Vec<Di
             expected: expected.clone(),
             found: found.cloned(),
             is_item: false,
+            said: None,
         });
     }
 }
@@ -94,6 +97,7 @@ fn compare_items(part: &[Value], whole: &[Value], path: &str, all: &mut Vec<Diff
                 expected: expected.clone(),
                 found: nearest.map(|(index, ..)| whole[index].clone()),
                 is_item: true,
+                said: None,
             }),
         }
     }
@@ -148,7 +152,7 @@ mod tests {
 
     #[test]
     fn differences_are_bounded() {
-        let many: serde_json::Map<String, Value> = (0..100).map(|i| (i.to_string(), i.into())).collect();
+        let many: serde_json::Map<String, Value> = (0..1_000).map(|i| (i.to_string(), i.into())).collect();
         assert_eq!(paths(&many.into(), &json!({})).len(), MOST);
     }
 }

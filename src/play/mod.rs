@@ -3,8 +3,11 @@
 //! Everything runs on one thread whose clock tokio moves as soon as nothing is left to do, so hours pass in milliseconds and
 //! nothing depends on speed.
 
+mod absence;
 mod bounds;
 mod case;
+mod catalog;
+mod check;
 mod commands;
 mod course;
 mod deeds;
@@ -13,11 +16,13 @@ mod end;
 mod ended;
 mod expect;
 mod explore;
+mod expressions;
 mod faults;
 mod impossible;
 mod init;
 mod installed;
 mod matching;
+mod names;
 mod objects;
 mod ours;
 #[cfg(test)]
@@ -26,6 +31,7 @@ mod pods;
 mod possible;
 mod real;
 mod refused;
+mod scene;
 mod schedules;
 mod sources;
 mod steps;
@@ -34,8 +40,11 @@ mod suite;
 #[cfg(test)]
 mod tests;
 mod update;
+mod vacuous;
 mod view;
 mod watcher;
+mod witness;
+mod worlds;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -75,10 +84,30 @@ pub(crate) fn load_from(
     package: &Arc<Package>,
     sources: &mut Sources,
 ) -> Result<Vec<Suite>, Vec<Diagnostic>> {
+    inspect(folder, package, sources).map(|(suites, _)| suites)
+}
+
+/// The same; the result contains the warnings.
+///
+/// # Errors
+/// All mistakes and warnings, if one of them is a mistake.
+pub(crate) fn inspect(
+    folder: &Path,
+    package: &Arc<Package>,
+    sources: &mut Sources,
+) -> Result<(Vec<Suite>, Vec<Diagnostic>), Vec<Diagnostic>> {
     let _loading = bounds::loading(folder);
-    let suites = suite::load(folder, package, sources)?;
-    let errors = impossible::impossible(&suites);
-    if errors.is_empty() { Ok(suites) } else { Err(errors) }
+    let (mut suites, mut found) = suite::load(folder, package, sources);
+    let world = folder.join("tests").join(suite::WORLD);
+    let alone = if suites.is_empty() && found.is_empty() && world.exists() {
+        sources.world(&world).map_err(|errors| found.extend(errors)).ok()
+    } else {
+        None
+    };
+    found.extend(check::check(&mut suites, alone.as_ref(), package, sources));
+    check::once(&mut found);
+    crate::package::sort(&mut found);
+    if found.iter().any(Diagnostic::is_error) { Err(found) } else { Ok((suites, found)) }
 }
 
 /// Plays cases, as many at once as the machine has processors, and tells of each as it ends.

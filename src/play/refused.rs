@@ -1,23 +1,97 @@
 //! Requests that the authorizer has refused to the account of a package, or to the manager: a right is missing, which fails a case.
 
 use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use http::{Response, StatusCode};
+use http_body_util::{BodyExt, Full};
 use kube::core::Status;
 use serde_json::{Value, json};
+use tower::BoxError;
 
-use crate::api::CallError;
+use crate::api::{CallError, says_unauthorized};
+use crate::apiserver::reply::{ResponseBody, boxed};
 use crate::children::names::MANAGER_NAMESPACE;
 use crate::diag::{Diagnostic, Location};
-use crate::rights::{self, MANAGER};
+use crate::facts::text;
+use crate::rights::{self, MANAGER, Place, Right, Rights};
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 /// The words of a refusal to grant rights that the account does not have itself.
 const GRANTS: &str = "attempting to grant RBAC permissions not currently held";
-/// The words with which a condition says that a right is missing.
-const SAID: [&str; 3] = [" is forbidden: ", "lacks rights", "needs the verbs"];
+/// The words after the name of an account with which the manager says that the account lacks a right.
+const SAID: [&str; 2] = ["lacks rights that the package ", "needs the verbs "];
 
 /// The kind and the name of a role.
 pub(super) type Role = (String, String);
+
+/// The requests of a play that the authorizer has refused. Clones are the same.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Refusals(Arc<Mutex<BTreeSet<Refusal>>>);
+
+impl Refusals {
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<Refusal>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
+    pub(super) fn all(&self) -> BTreeSet<Refusal> {
+        self.lock().clone()
+    }
+
+    /// Forgets the refusals of requests that are allowed now.
+    pub(super) fn forget(&self, granted: &[Grant]) {
+        self.lock().retain(|refusal| !refusal.is_allowed_by(granted));
+    }
+
+    /// Notes the answer to a request for a path if the authorizer has refused it. `role`: the role that it would have bound.
+    pub(super) async fn note(
+        &self,
+        answer: Response<ResponseBody>,
+        path: &str,
+        role: Option<Role>,
+    ) -> Result<Response<ResponseBody>, BoxError> {
+        if answer.status() != StatusCode::FORBIDDEN {
+            return Ok(answer);
+        }
+        let (parts, body) = answer.into_parts();
+        let body = body.collect().await?.to_bytes();
+        if let Some(refusal) = Refusal::of(&body, path, role) {
+            self.lock().insert(refusal);
+        }
+        Ok(Response::from_parts(parts, boxed(Full::new(body))))
+    }
+}
+
+/// The rights that a binding gives to an account in a namespace.
+#[derive(Debug)]
+pub(super) struct Grant {
+    user: String,
+    namespace: String,
+    rights: Rights,
+}
+
+impl Grant {
+    /// What a binding to one account gives. `role`: the role that it binds.
+    pub(super) fn of(binding: &Value, role: &Value) -> Self {
+        let subject = &binding["subjects"][0];
+        let namespace = text(&binding["metadata"]["namespace"]).to_owned();
+        let rights = rights::by_rules(role, &Place::Namespace(namespace.clone()));
+        Self { user: rights::user(text(&subject["namespace"]), text(&subject["name"])), namespace, rights }
+    }
+
+    /// Whether the message of a condition is about a right of the account in the namespace.
+    pub(super) fn is_meant_by(&self, message: &str) -> bool {
+        let refused = format!("in the namespace {:?}", self.namespace);
+        // The manager has asked for all rights, and lists them.
+        let listed = [',', ';', ' '].map(|end| format!(" in {}{end}", self.namespace));
+        message.contains(&self.user)
+            && (message.contains(&refused) || listed.iter().any(|words| message.contains(words)))
+    }
+}
 
 /// A request that the authorizer has refused.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,10 +112,33 @@ impl Refusal {
         is_refused.then(|| Self { message: status.message, role, namespace: namespace_of(path) })
     }
 
-    /// Whether the account of a package lacked a right in one of these namespaces.
-    pub(super) fn is_in(&self, namespaces: &BTreeSet<&str>) -> bool {
-        let is_there = |namespace: &str| namespaces.contains(namespace);
-        self.namespace.as_deref().is_some_and(is_there) && !self.is_of_manager()
+    /// Whether one of these grants gives the right that was missing. None does if the account was to grant rights: it must have them
+    /// itself.
+    pub(super) fn is_allowed_by(&self, grants: &[Grant]) -> bool {
+        self.grant_for(grants).is_some()
+    }
+
+    fn grant_for<'g>(&self, grants: &'g [Grant]) -> Option<&'g Grant> {
+        let (user, right) = self.lacking()?;
+        grants.iter().find(|grant| grant.user == user && grant.rights.grants(&right))
+    }
+
+    /// The user and the right that the request needs, as its refusal says:
+    /// `pods "a" is forbidden: User "b" cannot create resource "pods/exec" in API group "" in the namespace "c"`.
+    fn lacking(&self) -> Option<(&str, Right)> {
+        let (object, rest) = self.message.split_once(" is forbidden: User \"")?;
+        let (user, rest) = rest.split_once("\" cannot ")?;
+        let (verb, rest) = rest.split_once(" resource \"")?;
+        let (resource, rest) = rest.split_once("\" in API group \"")?;
+        let (group, _) = rest.split_once('"')?;
+        let right = Right {
+            place: self.namespace.clone().map_or(Place::Cluster, Place::Namespace),
+            group: group.to_owned(),
+            resource: resource.to_owned(),
+            name: object.split_once(' ').map(|(_, name)| name.trim_matches('"').to_owned()),
+            verb: verb.to_owned(),
+        };
+        Some((user, right))
     }
 
     fn is_of_manager(&self) -> bool {
@@ -54,7 +151,12 @@ impl Refusal {
             return Vec::new();
         }
         match &self.role {
-            _ if !self.message.contains(GRANTS) => lacking(&self.message).into_iter().collect(),
+            _ if !self.message.contains(GRANTS) => {
+                let lacking = self.lacking().map(|(_, Right { group, resource, verb, .. })| {
+                    json!({"apiGroups": [group], "resources": [resource], "verbs": [verb]})
+                });
+                lacking.into_iter().collect()
+            }
             Some((kind, name)) => {
                 let resource = if kind == "Role" { "roles" } else { "clusterroles" };
                 let names = [name];
@@ -82,15 +184,6 @@ pub(super) fn role_of(path: &str, body: &[u8]) -> Option<Role> {
     Some((text("kind")?, text("name")?))
 }
 
-/// The rule for a request: `User "a" cannot create resource "pods/exec" in API group "" in the namespace "b"`.
-fn lacking(message: &str) -> Option<Value> {
-    let (_, rest) = message.split_once("\" cannot ")?;
-    let (verb, rest) = rest.split_once(" resource \"")?;
-    let (resource, rest) = rest.split_once("\" in API group \"")?;
-    let (group, _) = rest.split_once('"')?;
-    Some(json!({"apiGroups": [group], "resources": [resource], "verbs": [verb]}))
-}
-
 /// The rule of a line such as `{APIGroups:["apps"], Resources:["deployments"], Verbs:["get" "list"]}`.
 fn granted(line: &str) -> Option<Value> {
     let words = |name: &str| -> Option<Vec<String>> {
@@ -107,15 +200,26 @@ fn granted(line: &str) -> Option<Value> {
     Some(rule)
 }
 
-/// Whether the message of a condition says that a right is missing.
+/// Whether the message of a condition says that the account of a package, or the manager's, lacks a right.
 pub(super) fn says(message: &str) -> bool {
-    message.contains(&rights::user(MANAGER_NAMESPACE, "")) && SAID.iter().any(|words| message.contains(words))
+    let account = rights::user(MANAGER_NAMESPACE, "");
+    let is_said = |rest: &str| {
+        rest.split_once(' ').is_some_and(|(_, rest)| SAID.iter().any(|words| rest.starts_with(words)))
+    };
+    message.contains(&account) && (says_unauthorized(message) || message.split(&account).skip(1).any(is_said))
+}
+
+/// Leaves out what was refused in namespaces that do not exist. A manager that is killed when they are gone starts anew, and reads all
+/// once more.
+pub(super) fn leave_out_absent(refusals: &mut BTreeSet<Refusal>, said: &mut Vec<String>, absent: &[Grant]) {
+    refusals.retain(|refusal| !refusal.is_allowed_by(absent));
+    said.retain(|message| !absent.iter().any(|grant| grant.is_meant_by(message)));
 }
 
 /// The failure of a case, if rights were missing: they are the reason for whatever `other` it has failed of. `said`: what instances
-/// say of them. `absent`: the namespaces in which rights could not be granted. `at`: where the case has missed the first.
+/// say of them. `absent`: what could not be granted, for its namespace does not exist. `at`: where the case has missed the first.
 pub(super) fn failure(
-    (refusals, said, absent): (&BTreeSet<Refusal>, Vec<String>, &BTreeSet<&str>),
+    (refusals, said, absent): (&BTreeSet<Refusal>, Vec<String>, &[Grant]),
     other: Option<Box<Diagnostic>>,
     at: &Location,
 ) -> Option<Box<Diagnostic>> {
@@ -129,12 +233,18 @@ pub(super) fn failure(
         return other;
     }
     let message = format!("a right is missing: {}", lines.remove(0));
-    let rules: BTreeSet<String> =
-        refusals.iter().flat_map(Refusal::permissions).map(|rule| rights::flow(&rule)).collect();
-    if !absent.is_empty() {
-        let names = absent.iter().copied().collect::<Vec<_>>().join(", ");
+    let (mut namespaces, mut rules) = (BTreeSet::new(), BTreeSet::new());
+    for refusal in refusals {
+        match refusal.grant_for(absent) {
+            Some(grant) => drop(namespaces.insert(grant.namespace.as_str())),
+            None => rules.extend(refusal.permissions().iter().map(rights::flow)),
+        }
+    }
+    if !namespaces.is_empty() {
+        let names = namespaces.into_iter().collect::<Vec<_>>().join(", ");
         lines.push(format!("the package has its rights in these namespaces once they exist: {names}"));
-    } else if !rules.is_empty() {
+    }
+    if !rules.is_empty() {
         let rules = rules.into_iter().collect::<Vec<_>>().join(", ");
         lines.push(format!("if the package is to have it, add to permissions in operator.yaml: [{rules}]"));
     }
@@ -190,42 +300,134 @@ mod tests {
     fn other_refusals_are_no_missing_rights() {
         assert_eq!(refusal("pods \"a\" is forbidden: exceeded quota: q", None), None);
         assert_eq!(Refusal::of(b"Forbidden", "", None), None);
-        assert!(
-            says(&format!("role (Role n/a): {GRANT}")) && !says("pods \"a\" is forbidden: exceeded quota")
-        );
+    }
+
+    #[test]
+    fn conditions_say_that_a_right_is_missing() {
+        let user = "system:serviceaccount:operetta-system:operetta-x";
+        for message in [
+            format!("role (Role n/a): {GRANT}"),
+            format!("Secret other/a may not be read: {ACCOUNT}"),
+            format!("{user} lacks rights that the package x needs: list secrets"),
+            format!(
+                "v1 Secret cannot be watched: no; {user} needs the verbs list and watch for it, in all namespaces"
+            ),
+        ] {
+            assert!(says(&message), "{message}");
+        }
+        let policy =
+            "configmaps \"a\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request";
+        for message in [
+            "pods \"a\" is forbidden: exceeded quota".to_owned(),
+            format!("config (ConfigMap n/a): {policy}: {user} may not name it so"),
+            format!(
+                "config (ConfigMap n/a): admission webhook \"w\" denied the request: {user} is forbidden: it lacks rights"
+            ),
+            ACCOUNT.replace(user, "eve"),
+        ] {
+            assert!(!says(&message), "{message}");
+        }
+    }
+
+    /// The rights that the account of the package x gets in a namespace by a role with this rule.
+    fn grant(namespace: &str, rule: &Value) -> Grant {
+        let account = json!({"kind": "ServiceAccount", "namespace": "operetta-system", "name": "operetta-x"});
+        let binding = json!({"metadata": {"namespace": namespace}, "subjects": [account]});
+        Grant::of(&binding, &json!({"rules": [rule]}))
+    }
+
+    fn to_secrets(verbs: &[&str]) -> Grant {
+        grant("other", &json!({"apiGroups": [""], "resources": ["secrets"], "verbs": verbs}))
+    }
+
+    #[test]
+    fn only_rights_that_allow_a_request_make_its_refusal_forgotten() {
+        let is_allowed =
+            |message: &str, grant: Grant| refusal(message, None).unwrap().is_allowed_by(&[grant]);
+        assert!(is_allowed(ACCOUNT, to_secrets(&["get", "list"])));
+        assert!(!is_allowed(ACCOUNT, to_secrets(&["get"])));
+        let all = json!({"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]});
+        assert!(is_allowed(ACCOUNT, grant("other", &all)) && !is_allowed(ACCOUNT, grant("a", &all)));
+        // That the account may not grant rights is no matter of the namespace.
+        assert!(!is_allowed(GRANT, grant("other", &all)));
+        // What the account of another package or the manager lacks, this one does not give.
+        for other in [":operetta-y", ":operetta"] {
+            assert!(!is_allowed(&ACCOUNT.replace(":operetta-x", other), to_secrets(&["list"])));
+        }
+        // A role may be for some objects only.
+        let named = |name: &str| {
+            let names = [name];
+            grant(
+                "other",
+                &json!({"apiGroups": [""], "resources": ["secrets"], "resourceNames": names, "verbs": ["list"]}),
+            )
+        };
+        assert!(!is_allowed(ACCOUNT, named("a")));
+        let of_a = ACCOUNT.replacen("secrets is", "secrets \"a\" is", 1);
+        assert!(is_allowed(&of_a, named("a")) && !is_allowed(&of_a, named("b")));
     }
 
     #[test]
     fn refusals_are_about_the_namespace_of_the_request() {
-        let is_in =
-            |refusal: Option<Refusal>, namespace| refusal.unwrap().is_in(&BTreeSet::from([namespace]));
-        assert!(is_in(refusal(ACCOUNT, None), "other") && is_in(refusal(GRANT, None), "other"));
-        assert!(!is_in(refusal(ACCOUNT, None), "secrets"));
-        // No right of the account helps the manager.
-        assert!(!is_in(refusal(&ACCOUNT.replace(":operetta-x", ":operetta"), None), "other"));
         assert_eq!(namespace_of("/apis/apps/v1/deployments"), None);
         assert_eq!(namespace_of("/api/v1/namespaces/other").as_deref(), Some("other"));
+        let grant = to_secrets(&["list"]);
+        assert!(grant.is_meant_by(ACCOUNT));
+        assert!(!grant.is_meant_by(&ACCOUNT.replace("\"other\"", "\"another\"")));
+        let listed = |place: &str| {
+            format!("{} lacks rights that the package x needs: list secrets in {place}; apply", grant.user)
+        };
+        assert!(grant.is_meant_by(&listed("other")) && !grant.is_meant_by(&listed("others")));
+    }
+
+    #[test]
+    fn what_was_refused_in_absent_namespaces_is_left_out() {
+        let mut refusals: BTreeSet<Refusal> =
+            [ACCOUNT, GRANT].into_iter().filter_map(|message| refusal(message, None)).collect();
+        let mut said = vec![format!("Mini a: {ACCOUNT}"), format!("Mini a: {GRANT}")];
+        leave_out_absent(&mut refusals, &mut said, &[to_secrets(&["list"])]);
+        assert_eq!(refusals, BTreeSet::from([refusal(GRANT, None).unwrap()]));
+        assert_eq!(said, [format!("Mini a: {GRANT}")]);
+        leave_out_absent(&mut refusals, &mut said, &[]);
+        assert_eq!((refusals.len(), said.len()), (1, 1));
+    }
+
+    #[tokio::test]
+    async fn refusals_are_noted_and_forgotten() {
+        let refusals = Refusals::default();
+        for (code, message) in [(403, ACCOUNT), (403, GRANT), (403, "exceeded quota"), (409, ACCOUNT)] {
+            let code = StatusCode::from_u16(code).unwrap();
+            let answer = crate::apiserver::reply::status(code, "Forbidden", message);
+            let answer = refusals.note(answer, "/api/v1/namespaces/other/secrets", None).await.unwrap();
+            let body = answer.into_body().collect().await.unwrap().to_bytes();
+            let status: Value = serde_json::from_slice(&body).unwrap();
+            assert_eq!(status["message"], message);
+        }
+        assert_eq!(refusals.all().len(), 2);
+        refusals.forget(&[to_secrets(&["list"])]);
+        assert_eq!(refusals.all(), BTreeSet::from([refusal(GRANT, None).unwrap()]));
+        assert!(!refusals.is_empty());
     }
 
     #[test]
     fn missing_right_is_the_reason_for_what_else_has_failed() {
         let at = Location::new(&Source::new("a.yaml", "cases: []\n"), Span::new(0, 5));
-        let (nothing, nowhere) = (BTreeSet::new(), BTreeSet::new());
-        assert_eq!(failure((&nothing, Vec::new(), &nowhere), None, &at), None);
+        assert_eq!(failure((&BTreeSet::new(), Vec::new(), &[]), None, &at), None);
         let other = Diagnostic::error("test::expect", "it does not hold").help("Pod/*: 0, not 1");
         let refusals: BTreeSet<Refusal> = refusal(ACCOUNT, None).into_iter().collect();
-        let said = vec!["Mini a: key may not be read".to_owned()];
-        let told = failure((&refusals, said, &nowhere), Some(Box::new(other)), &at).unwrap();
-        assert_eq!(told.message, "a right is missing: Mini a: key may not be read");
+        let said = vec!["Mini a: Secret other/key may not be read".to_owned()];
+        let told = failure((&refusals, said, &[]), Some(Box::new(other)), &at).unwrap();
+        assert_eq!(told.message, "a right is missing: Mini a: Secret other/key may not be read");
         let help = told.help.unwrap();
         let lines: Vec<&str> = help.lines().collect();
         assert!(lines[0] == ACCOUNT && lines[1].contains("operator.yaml: [{apiGroups: [\"\"]"), "{help}");
         assert_eq!(lines[2..], ["it does not hold", "Pod/*: 0, not 1"]);
         assert_eq!(told.location.as_ref(), Some(&at));
-        let told = failure((&refusals, Vec::new(), &BTreeSet::from(["other"])), None, &at).unwrap();
-        assert_eq!(
-            told.help.as_deref(),
-            Some("the package has its rights in these namespaces once they exist: other")
-        );
+        let once = "the package has its rights in these namespaces once they exist: other";
+        let told = failure((&refusals, Vec::new(), &[to_secrets(&["list"])]), None, &at).unwrap();
+        assert_eq!(told.help.as_deref(), Some(once));
+        // A namespace does not give what the package is not to have in it.
+        let told = failure((&refusals, Vec::new(), &[to_secrets(&["get"])]), None, &at).unwrap();
+        assert!(told.help.unwrap().contains("add to permissions in operator.yaml: [{apiGroups: [\"\"]"));
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use operetta_embedded::World;
 use serde_json::Value;
 
+use super::absence::Claim;
 use super::installed::Installed;
 use super::sources::{Objects, Sources, unreadable};
 use crate::api::ApiKind;
@@ -15,14 +16,16 @@ use crate::crd;
 use crate::diag::{Diagnostic, Location, Source, did_you_mean};
 use crate::package::decode::At;
 use crate::package::manifest::Expression;
-use crate::package::test_file::{self as format, Address, Manifest, Part, Partial, read_test_file};
+use crate::package::test_file::{
+    self as format, Address, Manifest, PackageTest, Part, Partial, read_test_file,
+};
 use crate::package::{Package, Unread};
 use crate::template::{Engine, Expr, Segment};
 
 /// The variables of expressions of a case.
 const VARIABLES: [&str; 6] = ["instance", "children", "runs", "pods", "objects", "deleted"];
 /// The name of the world's file.
-const WORLD: &str = "world.yaml";
+pub(super) const WORLD: &str = "world.yaml";
 /// How long an expectation may take, if the step does not say.
 const WITHIN: Duration = Duration::from_secs(3600);
 
@@ -32,6 +35,8 @@ pub(crate) struct Suite {
     /// The file, as it is shown.
     pub path: String,
     pub source: Arc<Source>,
+    /// What is written, with the place of each value.
+    pub written: PackageTest,
     pub packages: Vec<Arc<Package>>,
     pub world: Option<World>,
     pub cases: Vec<Case>,
@@ -76,6 +81,8 @@ pub(crate) struct Case {
     pub steps: Vec<Step>,
     /// How many steps stand before each case.
     pub before: usize,
+    /// What it says is absent, and must show to be there at some moment.
+    pub claims: Vec<Claim>,
 }
 
 /// An expression that holds after every write, or after none.
@@ -96,6 +103,8 @@ pub(crate) struct Check {
     pub kinds: Arc<BTreeSet<String>>,
     pub text: String,
     pub location: Location,
+    /// Its path in the file.
+    pub path: String,
 }
 
 #[derive(Debug, Clone)]
@@ -173,21 +182,22 @@ pub(crate) struct Expect {
     pub holds_for: Duration,
 }
 
-/// Loads all files of cases of a package: `tests/*.yaml` that are no world.
-///
-/// # Errors
-/// All mistakes of all files.
+/// Loads all files of cases of a package: `tests/*.yaml` that are no world. Returns the valid ones, and all mistakes of the others.
 pub(crate) fn load(
     folder: &Path,
     package: &Arc<Package>,
     sources: &mut Sources,
-) -> Result<Vec<Suite>, Vec<Diagnostic>> {
+) -> (Vec<Suite>, Vec<Diagnostic>) {
     let tests = folder.join("tests");
-    let mut files = sources.yaml_files(&tests).map_err(|why| {
-        let error = unreadable(&tests, &why);
-        let is_missing = matches!(why, Unread::System(_));
-        vec![if is_missing { error.help("`operetta test --init` writes a first file") } else { error }]
-    })?;
+    let mut files = match sources.yaml_files(&tests) {
+        Ok(files) => files,
+        Err(why) => {
+            let error = unreadable(&tests, &why);
+            let is_missing = matches!(why, Unread::System(_));
+            let help = "`operetta test --init` writes a first file";
+            return (Vec::new(), vec![if is_missing { error.help(help) } else { error }]);
+        }
+    };
     files.retain(|path| path.file_name().is_some_and(|name| name != WORLD));
     let (mut suites, mut errors) = (Vec::new(), Vec::new());
     for file in files {
@@ -200,7 +210,7 @@ pub(crate) fn load(
             break;
         }
     }
-    if errors.is_empty() { Ok(suites) } else { Err(errors) }
+    (suites, errors)
 }
 
 /// The cases whose name contains a text.
@@ -245,6 +255,7 @@ impl Loader<'_> {
 
     fn file(&mut self, source: Arc<Source>) -> Option<Suite> {
         let file = read_test_file(&source).map_err(|errors| self.errors.extend(errors)).ok()?;
+        let written = file.clone();
         let mut packages = vec![Arc::clone(self.package)];
         for folder in file.packages.unwrap_or_default() {
             packages.extend(self.package(&folder));
@@ -265,7 +276,16 @@ impl Loader<'_> {
             let mut steps = before.clone();
             steps.extend(case.steps.0.unwrap_or_default().into_iter().filter_map(|step| self.step(&step)));
             let (shared, before) = (all.len(), before.len());
-            cases.push(Case { name: name.value, location: name.at, invariants, shared, steps, before });
+            let claims = Vec::new();
+            cases.push(Case {
+                name: name.value,
+                location: name.at,
+                invariants,
+                shared,
+                steps,
+                before,
+                claims,
+            });
         }
         if cases.is_empty() {
             let error = Diagnostic::error("test::none", format!("{} has no case", source.name));
@@ -275,6 +295,7 @@ impl Loader<'_> {
         Some(Suite {
             path,
             source,
+            written,
             packages,
             world,
             cases,
@@ -313,14 +334,15 @@ impl Loader<'_> {
     }
 
     fn check(&mut self, expression: Expression) -> Option<Check> {
-        let At { value: text, at, .. } = expression.0;
-        let expr = self.engine.expression(&text, &at).map_err(|error| self.errors.push(error)).ok()?;
+        let At { value: text, at, path } = expression.0;
+        let expr = self.engine.expression(&text, &at);
+        let expr = expr.map_err(|error| self.errors.push(error.path(path.clone()))).ok()?;
         let reads: BTreeSet<String> = expr.reads().paths.iter().map(|path| path.root.clone()).collect();
         if let Some(unknown) = reads.iter().find(|root| !VARIABLES.contains(&root.as_str())) {
             let known = VARIABLES.join(", ");
             let mut error =
                 Diagnostic::error("test::variable", format!("there is no variable `{unknown}` here"));
-            error = error.located(at).help(match did_you_mean(unknown, VARIABLES) {
+            error = error.located(at).path(path).help(match did_you_mean(unknown, VARIABLES) {
                 Some(near) => format!("did you mean `{near}`?"),
                 None => format!("there are {known}"),
             });
@@ -331,7 +353,7 @@ impl Loader<'_> {
             _ => None,
         });
         let kinds = Arc::new(kinds.collect());
-        Some(Check { expr, reads: Arc::new(reads), kinds, text, location: at })
+        Some(Check { expr, reads: Arc::new(reads), kinds, text, location: at, path })
     }
 
     fn step(&mut self, at: &At<format::Step>) -> Option<Step> {

@@ -130,26 +130,31 @@ fn write(folder: &Path, name: &str, text: &str) {
 }
 
 fn suites() -> Vec<Suite> {
-    let folder = tempfile::tempdir().unwrap();
     let of = Of {
         api_version: "fixtures.operetta.dev/v1".into(),
         kind: "Mini".into(),
         name: "a".into(),
         ..Of::default()
     };
-    let cases = CASES.replace("STATE", &state_name(&of));
+    suites_of(OPERATOR, &CASES.replace("STATE", &state_name(&of)))
+}
+
+fn suites_of(operator: &str, cases: &str) -> Vec<Suite> {
+    let folder = tempfile::tempdir().unwrap();
     for (name, text) in [
-        ("operator.yaml", OPERATOR),
+        ("operator.yaml", operator),
         ("crds/mini.yaml", &mini()),
         ("templates/config.yaml", CONFIG),
         ("templates/pod.yaml", POD),
-        ("tests/cases.yaml", &cases),
+        ("tests/cases.yaml", cases),
         ("tests/world.yaml", WORLD),
     ] {
         write(folder.path(), name, text);
     }
     let (package, _) = crate::package::load(folder.path()).unwrap();
-    load(folder.path(), &Arc::new(package), &mut Sources::of(folder.path())).unwrap()
+    let (suites, errors) = load(folder.path(), &Arc::new(package), &mut Sources::of(folder.path()));
+    assert!(errors.is_empty(), "{errors:?}");
+    suites
 }
 
 /// Explores the cases with an engine that has a bug.
@@ -263,6 +268,44 @@ fn kills_and_late_answers(deeds: &[Deed]) -> Vec<Vec<Disturbance>> {
 #[test]
 fn kills_and_late_answers_lose_no_instance_that_is_made_again() {
     let story = first_that_fails(&suites(), (0, 3), Part::After, kills_and_late_answers);
+    assert!(story.is_none(), "{story:#?}");
+}
+
+/// The package reads an object in a namespace that goes before the instance does.
+const REFS: &str = "    refs: [{id: limits, apiVersion: v1, kind: LimitRange, name: limits, namespace: watched, optional: true}]
+    status: {limited: refs.limits is defined, ";
+
+const GONE: &str = "
+apiVersion: operetta.dev/v1alpha1
+kind: PackageTest
+cases:
+- name: a namespace goes before the instance
+  steps:
+  - apply: {apiVersion: v1, kind: Namespace, metadata: {name: watched}}
+  - apply: {apiVersion: fixtures.operetta.dev/v1, kind: Mini, metadata: {name: a}, spec: {word: a}}
+  - expect: {instance: {conditions: {Ready: \"True\"}}}
+  - delete: Namespace/watched
+  - expect: {objects: {Namespace/watched: absent}}
+  - delete: Mini/a
+  - expect: {instance: absent, objects: {ConfigMap/a: absent, Pod/a: absent}}
+";
+
+/// The manager is killed before a write of the instance, each in a schedule of its own.
+fn kills_at_writes(deeds: &[Deed]) -> Vec<Vec<Disturbance>> {
+    let of_instance = |deed: &&Deed| deed.target == Target::Write && deed.text.contains("minis/a");
+    let kill = |deed: &Deed| Disturbance {
+        target: Target::Write,
+        number: deed.number,
+        what: InjectedFault::KillBefore,
+        choice: 0,
+    };
+    deeds.iter().filter(of_instance).map(|deed| vec![kill(deed)]).collect()
+}
+
+#[test]
+fn manager_that_is_killed_when_a_namespace_is_gone_lacks_no_right() {
+    let suites = suites_of(&OPERATOR.replacen("    status: {", REFS, 1), GONE);
+    let story = first_that_fails(&suites, (0, 0), Part::Whole, kills_at_writes);
     assert!(story.is_none(), "{story:#?}");
 }
 

@@ -47,6 +47,11 @@ impl Kinds {
     pub(super) fn api_version(&self, kind: &str) -> Option<&str> {
         self.0.get(kind).map(String::as_str)
     }
+
+    /// All kinds with their versions.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(kind, api_version)| (kind.as_str(), api_version.as_str()))
+    }
 }
 
 /// The instance that a case is about.
@@ -96,15 +101,19 @@ impl View<'_> {
             .or_else(|| self.object(api_version, &address.kind, "", &address.name))
     }
 
-    /// The objects of a kind, without those that Kubernetes makes in each namespace, and those by which packages have their rights.
+    /// The objects of a kind in a namespace, or in all if it is empty: without those that Kubernetes makes in each namespace, those by
+    /// which packages have their rights, and the namespace of the manager.
     pub(super) fn list(&self, kind: &str, namespace: &str) -> Vec<Live> {
         let Some(api_version) = self.kinds.api_version(kind) else { return Vec::new() };
         let of_kind = self.of_kind(api_version, kind);
         let is_in = |key: &str| {
-            namespace.is_empty() || key.split_once('/').is_some_and(|(place, _)| place == namespace)
+            let place = key.split_once('/').map_or("", |(place, _)| place);
+            namespace.is_empty() || place.is_empty() || place == namespace
         };
         let is_given = |key: &str| match (kind, key.split_once('/')) {
-            ("ConfigMap", Some((_, "kube-root-ca.crt"))) | ("ServiceAccount", Some((_, "default"))) => true,
+            ("ConfigMap", Some((_, "kube-root-ca.crt")))
+            | ("ServiceAccount", Some((_, "default")))
+            | ("Namespace", Some((_, names::MANAGER_NAMESPACE))) => true,
             ("Service" | "Endpoints" | "EndpointSlice", _) => key == "default/kubernetes",
             _ => false,
         };

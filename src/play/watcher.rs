@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::absence::Absence;
 use super::deeds::bare;
 use super::end::End;
 use super::ended::{Failure, IMAGE, Reached, failed};
@@ -13,8 +14,10 @@ use super::expect::{CheckResult, Problem, evaluate, problems, with_operands};
 use super::faults::Faults;
 use super::objects::{Cache, Source};
 use super::refused;
+use super::scene::{Unready, scene};
 use super::suite::{Expect, Invariant};
 use super::view::{Identity, Kinds, Seen, Subject, View};
+use super::witness::Moment;
 use crate::api::ApiKind;
 use crate::children::{PLAN_REPEATS, REPEATING};
 use crate::diag::Location;
@@ -40,6 +43,12 @@ pub(super) struct Watcher {
     deleted: BTreeSet<Identity>,
     /// The kinds of which it remembers what is no longer there.
     tracked: BTreeSet<String>,
+    /// What cases say is absent, and was not there yet.
+    absent: BTreeSet<Absence>,
+    /// What of that was there at some moment.
+    was_there: BTreeSet<Absence>,
+    /// The invariants that were true or false at some moment, by their place.
+    decided: BTreeSet<usize>,
     faults: Faults,
 }
 
@@ -49,6 +58,8 @@ pub(super) struct Remembered {
     subject: Option<Subject>,
     present: BTreeSet<Identity>,
     deleted: BTreeSet<Identity>,
+    was_there: BTreeSet<Absence>,
+    decided: BTreeSet<usize>,
 }
 
 impl Watcher {
@@ -72,19 +83,57 @@ impl Watcher {
             present: BTreeSet::new(),
             deleted: BTreeSet::new(),
             tracked,
+            absent: BTreeSet::new(),
+            was_there: BTreeSet::new(),
+            decided: BTreeSet::new(),
             faults,
         }
     }
 
     pub(super) fn remembered(&self) -> Remembered {
-        let Self { subject, present, deleted, .. } = self;
-        Remembered { subject: subject.clone(), present: present.clone(), deleted: deleted.clone() }
+        let Self { subject, present, deleted, was_there, decided, .. } = self;
+        Remembered {
+            subject: subject.clone(),
+            present: present.clone(),
+            deleted: deleted.clone(),
+            was_there: was_there.clone(),
+            decided: decided.clone(),
+        }
     }
 
     pub(super) fn remember(&mut self, remembered: &Remembered) {
-        let Remembered { subject, present, deleted } = remembered.clone();
+        let Remembered { subject, present, deleted, was_there, decided } = remembered.clone();
         (self.subject, self.present, self.deleted) = (subject, present, deleted);
+        (self.was_there, self.decided) = (was_there, decided);
         self.cache.get_mut().note_change();
+    }
+
+    /// Notes from now on which of these are there at some moment.
+    pub(super) fn look_for(&mut self, absences: impl Iterator<Item = Absence>) {
+        let absent = absences.filter(|absence| !self.was_there.contains(absence)).collect();
+        self.absent = absent;
+    }
+
+    /// Whether it was there at some moment, of what it looks for.
+    pub(super) fn was_there(&self, absence: &Absence) -> bool {
+        self.was_there.contains(absence)
+    }
+
+    /// The invariants `always` that have read nothing at any moment, and why.
+    pub(super) fn undecided(&self, api: &dyn Source) -> Vec<(&Invariant, String)> {
+        let invariants = self.invariants.iter().enumerate();
+        let undecided =
+            invariants.filter(|(place, invariant)| !invariant.is_never && !self.decided.contains(place));
+        let view = self.view(api);
+        let with_reason = undecided.map(|(_, invariant)| {
+            let check = &invariant.expression;
+            let why = match evaluate(&self.engine, check, &view.scope([check])) {
+                CheckResult::Undefined(why) | CheckResult::Failed(why) => why,
+                CheckResult::True | CheckResult::False => String::new(),
+            };
+            (invariant, why)
+        });
+        with_reason.collect()
     }
 
     fn view<'a>(&'a self, api: &'a dyn Source) -> View<'a> {
@@ -186,7 +235,7 @@ impl Watcher {
         self.cache.borrow_mut().refresh(api)
     }
 
-    /// Is called after every write.
+    /// Is called after every write, and at the end: a case may write nothing.
     pub(super) fn look(&mut self, api: &dyn Source) {
         let is_mourning = self.faults.is_mourning();
         if self.seen == Some((self.version(api), is_mourning)) {
@@ -195,6 +244,9 @@ impl Watcher {
         // Before the kinds are known, nothing can be listed, and nothing is missed.
         if !self.tracked.is_empty() && !self.kinds.is_empty() {
             self.track(api);
+        }
+        if !self.absent.is_empty() && !self.kinds.is_empty() {
+            self.witness(api);
         }
         self.check(api);
         self.seen = Some((self.version(api), is_mourning));
@@ -206,14 +258,18 @@ impl Watcher {
             return;
         }
         let is_mourning = self.faults.is_mourning();
-        let counts = |invariant: &&Invariant| {
+        let counts = |(_, invariant): &(usize, &Invariant)| {
             let reads = &invariant.expression.reads;
             !is_mourning || !(reads.contains("pods") || reads.contains("children"))
         };
-        let counting: Vec<&Invariant> = self.invariants.iter().filter(counts).collect();
-        let scope = self.view(api).scope(counting.iter().map(|invariant| &invariant.expression));
-        let violated = counting.into_iter().find_map(|invariant| {
+        let counting: Vec<(usize, &Invariant)> = self.invariants.iter().enumerate().filter(counts).collect();
+        let scope = self.view(api).scope(counting.iter().map(|(_, invariant)| &invariant.expression));
+        let mut decided = Vec::new();
+        let violated = counting.into_iter().find_map(|(place, invariant)| {
             let said = evaluate(&self.engine, &invariant.expression, &scope);
+            if matches!(said, CheckResult::True | CheckResult::False) {
+                decided.push(place);
+            }
             let with_operands = |said| with_operands(said, &self.engine, &invariant.expression, &scope);
             let why = match (said, invariant.is_never) {
                 // What an invariant reads is not there yet.
@@ -226,7 +282,19 @@ impl Watcher {
             };
             Some((invariant.clone(), why))
         });
+        self.decided.extend(decided);
         self.violated = violated;
+    }
+
+    /// Notes what is there of what cases say is absent.
+    fn witness(&mut self, api: &dyn Source) {
+        let view = self.view(api);
+        let mut moment = Moment::of(&view);
+        let found: Vec<Absence> = self.absent.iter().filter(|absence| moment.has(absence)).cloned().collect();
+        for absence in found {
+            self.absent.remove(&absence);
+            self.was_there.insert(absence);
+        }
     }
 
     /// Remembers what is no longer there.
@@ -255,6 +323,10 @@ impl Watcher {
 
     pub(super) fn end(&self, api: &dyn Source) -> End {
         super::end::of(&self.view(api))
+    }
+
+    pub(super) fn scene(&self, api: &dyn Source) -> (Vec<String>, Vec<Unready>) {
+        scene(&self.view(api))
     }
 
     pub(super) fn seen(&self, api: &dyn Source) -> Seen {

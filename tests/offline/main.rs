@@ -19,3 +19,4 @@ mod registries;
 #[path = "../support/registry/mod.rs"]
 mod registry;
 mod render;
+mod takeover;

@@ -26,6 +26,7 @@ spec:
 ";
 
 const PROPERTIES: &str = "
+            metadata: {type: object, properties: {name: {type: string, maxLength: 63}}}
             spec:
               type: object
               properties:

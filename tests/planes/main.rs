@@ -38,3 +38,4 @@ mod quiet;
 mod refusals;
 mod retained;
 mod rights;
+mod takeover;

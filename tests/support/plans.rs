@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
+use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 pub use api::{Api, Call, Item, Reaction};
@@ -263,11 +264,11 @@ impl Scene {
     pub async fn runs(&self, instance: &str) -> Vec<Value> {
         let mut runs = self.list(PLAN_RUN).await;
         runs.retain(|run| run["spec"]["of"]["name"] == instance);
+        // Times of creation are in seconds. A run that has not begun is the last.
         runs.sort_by_key(|run| {
+            let started = run["status"]["startedAt"].as_str().and_then(|time| time.parse().ok());
             let created = run["metadata"]["creationTimestamp"].as_str().unwrap_or_default().to_owned();
-            let name = name_of(run).to_owned();
-            let number = name.rsplit('-').next().and_then(|n| n.parse().ok()).unwrap_or(u64::MAX);
-            (created, number, name)
+            (started.unwrap_or(Timestamp::MAX), created, name_of(run).to_owned())
         });
         runs
     }

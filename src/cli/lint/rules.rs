@@ -4,7 +4,7 @@
 pub(super) const HELP: &str = "The message says what to do. The guide describes the format: docs/guide/package-reference.md, docs/guide/templates.md and docs/guide/crds.md.";
 
 /// One sentence per code. Other codes are described by their words.
-const RULES: [(&str, &str); 70] = [
+const RULES: [(&str, &str); 75] = [
     ("crd::reserved-group", "The group of the CRD is Operetta's or Kubernetes' own"),
     ("package::absent", "A comparison with `!=` or `not in` is true, too, while what it reads is absent"),
     ("package::always", "A condition is always true, or never"),
@@ -13,9 +13,10 @@ const RULES: [(&str, &str); 70] = [
     ("package::choice", "The value is not one of the allowed values"),
     ("package::claimed", "Another package has the same CRD"),
     ("package::container", "A command names a container that the pods do not have"),
+    ("package::copied-labels", "All labels or annotations of the instance are copied"),
     ("package::crd", "The API server would refuse the CRD"),
     ("package::cycle", "Values, refs, children or plans depend on each other in a cycle"),
-    ("package::deletion-policy", "A child holds data and has no deletionPolicy"),
+    ("package::deletion-policy", "A child holds data, and nothing says whether it may be lost"),
     ("package::documents", "The file contains more than one YAML document"),
     ("package::duplicate", "A unique name is used twice"),
     ("package::duration", "The value is not a duration"),
@@ -33,7 +34,7 @@ const RULES: [(&str, &str); 70] = [
     ("package::missing-file", "The package refers to a missing file"),
     ("package::lost-facts", "Volumes outlive the facts about them"),
     ("package::name", "A name is not valid"),
-    ("package::name-length", "A name can be longer than its kind allows"),
+    ("package::name-length", "A name, or a label with one, can be longer than allowed"),
     ("package::name-taken", "Another package has the same name"),
     ("package::names-taken", "Another package has a CRD of the same names"),
     ("package::namespace", "A namespace must not be computed"),
@@ -43,7 +44,7 @@ const RULES: [(&str, &str); 70] = [
     ("package::object-name", "No API server accepts the name of the object"),
     ("package::own-label", "Labels and annotations of operetta.dev are reserved"),
     ("package::params", "The schema of parameters, or the parameters of a plan, are wrong"),
-    ("package::password", "A generated value is in a place without generated values"),
+    ("package::password", "A generated value is where none can be, or no key keeps it"),
     ("package::printer-column", "A column of kubectl get is always empty"),
     ("package::quote", "YAML splits an unquoted expression"),
     ("package::record", "Two plans that may run at once record the same fact"),
@@ -53,10 +54,12 @@ const RULES: [(&str, &str); 70] = [
     ("package::reserved", "The name is reserved"),
     ("package::retained-read", "A child reads a retained object by a name that it loses"),
     ("package::same-object", "Two children, or two items of a child, are the same object"),
+    ("package::scale", "The scale subresource has no labelSelectorPath"),
     ("package::schedule", "The value is not a cron line or a time zone"),
     ("package::secret-data", "Secret data is where it is visible"),
-    ("package::selector", "A selector or port matches no pods of the resource"),
+    ("package::selector", "A selector or port matches no pods of the resource, or users can break it"),
     ("package::self-read", "A child reads itself by its id"),
+    ("package::shared-name", "Instances of two namespaces name the same object"),
     ("package::shell", "A value is part of a shell script"),
     ("package::step-order", "A step of a first rollout needs a child that no earlier step applies"),
     ("package::trigger", "The same change starts two plans"),
@@ -69,12 +72,14 @@ const RULES: [(&str, &str); 70] = [
     ("package::unknown-step", "There is no such step before this one, or it has no such output"),
     ("package::unknown-variable", "There is no such variable"),
     ("package::unreadable", "The package cannot be read"),
+    ("package::unstable-name", "The name of an object changes with every write"),
     ("package::unused", "Nothing reads a let or a ref"),
     ("package::unused-field", "Nothing reads a field of the spec"),
     ("package::unused-file", "Nothing in the package uses the file"),
-    ("package::url", "The URL is not valid, or a value decides its host"),
+    ("package::url", "The URL is not valid, a value decides its host, or `hosts` can never name it"),
     ("package::value", "The value is not allowed here"),
     ("package::yaml-boolean", "YAML reads an unquoted word as true or false"),
+    ("package::yields", "A field that autoscalers set is omitted and not yielded"),
 ];
 
 /// One sentence about a code.
@@ -87,6 +92,8 @@ pub(super) fn description(code: &str) -> String {
     match area {
         "yaml" => format!("The file is not valid YAML: {what}"),
         "template" => format!("A template or expression is wrong: {what}"),
+        "test" => format!("A case in tests/ is wrong: {what}"),
+        "world" => format!("A world in tests/ is wrong: {what}"),
         "" => what,
         area => format!("{area}: {what}"),
     }

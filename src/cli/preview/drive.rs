@@ -9,6 +9,7 @@ use tokio::sync::{Mutex, OnceCell};
 
 use super::fleet::{Fleet, text};
 use super::refs::Refs;
+use super::stored::stored;
 use crate::api::{ApiKind, Apis, CallError, Class, Gvk};
 use crate::backoff::{Backoff, Retry};
 use crate::children::adoption::{self, Adoption, AdoptionContext, Claimant};
@@ -45,6 +46,8 @@ pub(super) struct Shared {
     pub(super) defaults: Arc<Map<String, Value>>,
     /// The CRDs as they would be, by the index of the resource.
     pub(super) crds: Vec<Value>,
+    /// These, and the CRDs of children's kinds that other packages have.
+    pub(super) known: Arc<[Value]>,
     /// The CRDs as they are.
     pub(super) live: Vec<Option<Value>>,
     /// The indices of resources whose CRD is created or changed: dry runs of their objects would meet the old one.
@@ -93,7 +96,9 @@ impl Driver {
             return Ok(InstanceReport::default());
         };
         let manager = names::field_manager(&self.shared.package.name);
-        let mut simulation = Simulation::new(snapshot, children, &self.shared.reads, manager);
+        let known = Arc::clone(&self.shared.known);
+        let mut simulation = Simulation::new(snapshot, children, &self.shared.reads, manager)
+            .storing(Box::new(move |object: &Value| stored(object, &known)));
         loop {
             match simulation.advance() {
                 SimulationState::Done(report) => return Ok(*report),

@@ -6,6 +6,7 @@ mod draw;
 mod drive;
 mod fleet;
 mod refs;
+mod stored;
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
@@ -405,6 +406,7 @@ pub(super) async fn preview(input: Input<'_>) -> Result<Report, String> {
     let is_single = matches!(scope, Scope::Instance { .. });
     // Without an Operator, the package is given to a manager as a folder.
     let spec = operator.as_ref().and_then(|operator| OperatorSpec::parse(operator).ok());
+    let known = crds.iter().cloned().chain(stored::crds_of_others(cluster, &apis, package).await).collect();
     let driver = Arc::new(Driver::new(Shared {
         cluster: cluster.clone(),
         apis: Arc::clone(&apis),
@@ -415,6 +417,7 @@ pub(super) async fn preview(input: Input<'_>) -> Result<Report, String> {
         namespace,
         defaults: defaults(operator.as_ref(), package)?,
         crds,
+        known,
         live,
         changed,
         is_single,

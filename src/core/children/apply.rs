@@ -10,8 +10,8 @@ use super::model::{
     Repair, Target, Why, WritePolicy, owns_extra_fields,
 };
 use super::{fields, immutable, shape};
-use crate::package::ImmutableChange;
 use crate::package::plan::OnLoss;
+use crate::package::{ImmutableChange, REPLICAS, has_replicas};
 
 /// The apply of an item.
 pub(super) fn apply(
@@ -36,6 +36,7 @@ pub(super) fn apply(
             lost_items: why == Why::Repair && live.is_some_and(|o| has_lost_items(desired, o)),
             foreign_fields: matches!(why, Why::Repair | Why::Recheck)
                 && live.is_some_and(|o| has_foreign_fields(desired, o, why)),
+            omitted_replicas: why == Why::Update && live.is_some_and(|o| omits_replicas(desired, o)),
             is_frequent: why == Why::Repair
                 && state.corrections(&desired.object).is_some_and(|c| c.is_frequent(now)),
         },
@@ -151,6 +152,16 @@ fn has_lost_items(desired: &Desired, observed: &Observed) -> bool {
 fn has_foreign_fields(desired: &Desired, observed: &Observed, why: Why) -> bool {
     observed.mark.applied() == observed.baseline.applied()
         && owns_extra_fields(desired, observed, why == Why::Recheck)
+}
+
+/// Whether the desired object leaves out the number of replicas, which we have applied. The API server would set its default,
+/// 1, if an apply removed the number.
+fn omits_replicas(desired: &Desired, observed: &Observed) -> bool {
+    let [spec, replicas] = REPLICAS;
+    has_replicas(&desired.object.gvk)
+        && desired.body[spec].get(replicas).is_none()
+        && !desired.keep.iter().any(|path| path.split('.').eq(REPLICAS))
+        && observed.owned.as_ref().is_some_and(|owned| owned.get(&REPLICAS).is_some())
 }
 
 #[cfg(test)]

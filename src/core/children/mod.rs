@@ -44,12 +44,13 @@ pub use dry_run::{DryRun, DryRuns};
 pub use model::{
     Action, ActionOutcome, ActivePackage, Applied, Apply, Block, Check, ChildError, ChildLine, Context,
     Decision, DeletionRuns, Desired, DriftFingerprint, Effect, Evaluation, Expect, FieldConflict,
-    FieldProjection, Finding, GENERATED_FOREIGN, GENERATED_MISSING, Generated, Health, Input, InstanceInput,
-    Item, ItemId, KindInfo, KindOwner, Listing, LookupResult, Loss, MAX_CHILDREN, MAX_FIELD_BYTES, NEWEST,
-    NOT_LOADED, Needs, Noted, Observed, Origin, Origins, OscillationGuard, Ownership, PLAN_REPEATS, Paths,
-    Poll, PollRequest, PollResult, RIGHTS_MISSING, RawObject, ReadError, ReconcileState, Referred, Refusal,
-    Removal, Repair, ResourceSelector, Secret, Select, Severity, Sibling, Snapshot, Status, Summary, Target,
-    TargetChange, Verdict, Wait, Why, WritePolicy, is_covered, kept, owns_extra_fields,
+    FieldProjection, Finding, GENERATED_DIFFERS, GENERATED_FOREIGN, GENERATED_MISSING, GENERATED_REFUSED,
+    Generated, Health, Input, InstanceInput, Item, ItemId, KindInfo, KindOwner, Listing, LookupResult, Loss,
+    MAX_CHILDREN, MAX_FIELD_BYTES, NEWEST, NOT_LOADED, Needs, Noted, Observed, Origin, Origins,
+    OscillationGuard, Ownership, PLAN_REPEATS, Paths, Poll, PollRequest, PollResult, RIGHTS_MISSING,
+    RawObject, ReadError, ReconcileState, Referred, Refusal, Removal, Repair, ResourceSelector, Secret,
+    Select, Severity, Sibling, Snapshot, Status, Summary, Target, TargetChange, TextPart, Verdict, Wait, Why,
+    WritePolicy, is_covered, kept, owns_extra_fields,
 };
 pub use namespace_scope::NamespaceScope;
 pub use refused::Refused;

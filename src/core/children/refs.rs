@@ -127,6 +127,8 @@ impl Refs {
             return self.observation(ctx, reference, observation, scope);
         }
         let Some(gvk) = &reference.gvk else { return Ok(Var::Undefined) };
+        // Which objects are read is decided, as by `when`: what a status does not say yet is awaited.
+        let scope = &scope.deciding();
         let keep = keep(reference, gvk);
         let everywhere = ctx.snapshot.namespaced(gvk) == Some(false);
         let want = |namespace: Option<Box<str>>, select: Select| ResourceSelector {

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::api::ObjectRef;
 use crate::children::fields;
 use crate::children::{Apply, Desired, Observed, Paths, RawObject, is_covered, names};
+use crate::package::REPLICAS;
 use crate::readiness::Readiness;
 
 /// The text in place of a value that the manager would generate.
@@ -19,10 +20,15 @@ const GENERATED: &str = "Z2VuZXJhdGVk";
 /// placeholders for new ones.
 pub(super) fn completed(desired: &Desired, body: Value, live: Option<&Value>) -> Value {
     let mut body = body;
-    for generated in &desired.generated {
+    for generated in desired.generated.iter().filter(|generated| generated.is_kept()) {
         let there = live.and_then(|live| live["data"][&generated.key].as_str());
         let value = there.filter(|value| !value.is_empty()).unwrap_or(GENERATED);
         body["data"][&generated.key] = value.into();
+    }
+    for (key, text) in desired.texts(&body) {
+        if let Some(text) = text {
+            body["data"][key] = text.into();
+        }
     }
     if !desired.generated.is_empty() {
         let proof =
@@ -96,7 +102,11 @@ pub(super) fn make(
                 body["metadata"]["labels"][names::OPERATOR].clone();
             content
         }
-        Some(live) => fields::applied(live, body, &apply.desired.keep, manager),
+        Some(live) => {
+            let mut keep = apply.desired.keep.clone();
+            keep.extend(apply.repair.omitted_replicas.then(|| REPLICAS.join(".")));
+            fields::applied(live, body, &keep, manager)
+        }
         None => body.clone(),
     };
     let version = format!("preview-{number}");

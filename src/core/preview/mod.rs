@@ -19,5 +19,5 @@ pub use instance::adjusted;
 pub use report::{
     Change, CrdReport, CrdWrite, InstanceReport, PlanReport, Refused, Rejected, Report, Write, steps_of,
 };
-pub use simulation::{LiveChild, Request, Response, Simulation, SimulationState};
+pub use simulation::{LiveChild, Request, Response, Simulation, SimulationState, Storing};
 pub use summary::{Group, groups};

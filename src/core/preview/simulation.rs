@@ -58,6 +58,9 @@ pub enum Response {
     Adopt(Arc<Value>),
 }
 
+/// An object as the API server would store it: with defaults, and values in their canonical form. `None` if that is not known.
+pub type Storing = Box<dyn Fn(&Value) -> Option<Value> + Send + Sync>;
+
 /// What comes next.
 #[derive(Debug)]
 pub enum SimulationState {
@@ -82,6 +85,8 @@ pub struct Simulation {
     written: HashMap<ObjectRef, Value>,
     /// What the diff of recreated objects compares with the object before: with the server's defaults.
     recreations: HashMap<ObjectRef, Value>,
+    /// What a server makes of an object that is written.
+    storing: Option<Storing>,
     /// The objects that were written, as they were before.
     before: HashMap<ObjectRef, Option<Value>>,
     /// The answers, by item and hash of the desired object.
@@ -130,6 +135,7 @@ impl Simulation {
             live,
             written: HashMap::new(),
             recreations: HashMap::new(),
+            storing: None,
             before: HashMap::new(),
             answers: HashMap::new(),
             recreated: HashMap::new(),
@@ -139,6 +145,12 @@ impl Simulation {
             decisions: 0,
             number: 0,
         }
+    }
+
+    /// Compares objects as a server stores them, and not as they are applied.
+    #[must_use]
+    pub fn storing(self, storing: Storing) -> Self {
+        Self { storing: Some(storing), ..self }
     }
 
     /// Goes on until something must be asked, or nothing is left to do.
@@ -481,7 +493,15 @@ impl Simulation {
                 continue;
             };
             let before = self.before.get(&change.object).and_then(Option::as_ref);
-            change.fields = differences(before, self.recreations.get(&change.object).unwrap_or(after));
+            let made = self.recreations.get(&change.object).unwrap_or(after);
+            let stored = before.zip(self.storing.as_ref()).and_then(|(before, stored)| {
+                // A part that is applied as a whole has lost the defaults that the object before has.
+                Some((stored(before)?, stored(made)?))
+            });
+            change.fields = match &stored {
+                Some((before, made)) => differences(Some(before), made),
+                None => differences(before, made),
+            };
             change.restarts_pods = restarts_pods(change, after);
         }
         report.changes = std::mem::take(&mut self.changes);

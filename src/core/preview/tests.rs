@@ -114,6 +114,22 @@ fn children_are_updated_created_and_pruned() {
 }
 
 #[test]
+fn objects_are_compared_as_a_server_stores_them() {
+    // This server sets the field again that the package drops.
+    let storing = |object: &Value| {
+        let mut stored = object.clone();
+        stored["data"]["gone"] = "1".into();
+        Some(stored)
+    };
+    let simulation = simulation(vec![live("a")]).storing(Box::new(storing));
+    let report = report(simulation, |_| Response::DryRun(DryRun::Passed));
+    let data = report.changes[0].fields.iter().filter(|field| field.path.starts_with("data"));
+    assert_eq!(data.map(|field| field.path.as_str()).collect::<Vec<_>>(), ["data.value"]);
+    let created = report.changes[1].fields.iter().find(|field| field.path == "data.gone");
+    assert_eq!(created, None, "a new object is shown as it is applied");
+}
+
+#[test]
 fn a_refused_dry_run_holds_back_everything() {
     let refusal = || CallError::new(Class::Permanent, 422, "Invalid", "no".to_owned());
     let report = report(simulation(vec![live("a"), live("z")]), |item| {

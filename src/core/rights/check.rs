@@ -1,10 +1,10 @@
 //! Checks `permissions` of a package against what is derived.
 
-use super::derive::{built_in, declared, from_templates};
-use super::rules::Right;
-use crate::api::{BuiltIn, Gvk};
+use super::derive::{RBAC, built_in, declared, from_templates};
+use super::rules::{Right, Rights};
+use crate::api::BuiltIn;
 use crate::diag::{Diagnostic, did_you_mean};
-use crate::package::{Package, Permission};
+use crate::package::{Granted, Package, Permission};
 
 /// Findings about `permissions`: rules with unknown words, rules that are derived anyway, and rules that are
 /// missing.
@@ -27,7 +27,7 @@ pub fn check(package: &Package) -> Vec<Diagnostic> {
             found.push(located(Diagnostic::warning("rights::needless", message).help(help)));
         }
     }
-    found.extend(escalating(package));
+    found.extend(escalating(package, &derived));
     found
 }
 
@@ -87,31 +87,84 @@ fn groups_of(plural: &str) -> Vec<&'static str> {
     groups.into_iter().filter(|group| built_in(group, plural).is_some()).collect()
 }
 
+/// The roles of Kubernetes whose rights no package repeats.
+const KNOWN_ROLES: [&str; 4] = ["view", "edit", "admin", "cluster-admin"];
+
 /// Children that grant rights: the API server refuses them unless the account has those rights itself, or may `bind` or
 /// `escalate`.
-fn escalating(package: &Package) -> Vec<Diagnostic> {
+fn escalating(package: &Package, derived: &Rights) -> Vec<Diagnostic> {
     let mut found = Vec::new();
-    if !package.permissions.is_empty() {
-        return found;
-    }
-    for child in package.resources.iter().flat_map(|resource| &resource.children) {
-        let grants = |gvk: &&Gvk| {
-            gvk.group() == "rbac.authorization.k8s.io"
-                && matches!(&*gvk.kind, "Role" | "ClusterRole" | "RoleBinding" | "ClusterRoleBinding")
+    let mut own = derived.clone();
+    own.extend(package.permissions.iter().flat_map(|permission| declared(package, permission)));
+    for Granted { child, rules, is_whole, urls, cluster_role, is_of_own_role, location } in package.granted()
+    {
+        let Some(kind) = child.kinds.iter().map(|gvk| &*gvk.kind).find(|kind| kind.contains("Role")) else {
+            continue;
         };
-        let Some(gvk) = child.kinds.iter().find(grants) else { continue };
+        let is_binding = kind.ends_with("Binding");
+        if is_binding && may(package, "bind", cluster_role.as_deref())
+            || !is_binding && may(package, "escalate", None)
+        {
+            continue;
+        }
+        let known = found.len();
+        for rule in &rules {
+            let missing = declared(package, rule).into_iter().filter(|right| !own.grants(right));
+            let missing: Vec<String> = missing.map(|right| right.to_string()).collect();
+            if missing.is_empty() {
+                continue;
+            }
+            let message = format!(
+                "the package does not have these rights itself, so the API server refuses the {kind} of `{}`: {}",
+                child.id,
+                missing.join(", ")
+            );
+            let help = "repeat the rule in spec.permissions";
+            found.push(
+                Diagnostic::warning("rights::grants", message).located(rule.location.clone()).help(help),
+            );
+        }
+        if let Some(at) = urls {
+            let message = format!(
+                "a package has no rights to URLs itself, so the API server refuses the {kind} of `{}`",
+                child.id
+            );
+            let help = "remove nonResourceURLs, bind a ClusterRole that the cluster has, or allow the package to `escalate` roles";
+            found.push(Diagnostic::warning("rights::grants", message).located(at).help(help));
+        }
+        let is_known_role = cluster_role.as_ref().is_some_and(|name| KNOWN_ROLES.contains(&name.as_str()));
+        // The rules of a role that the package makes were checked with it.
+        let is_checked = if is_binding { is_of_own_role } else { is_whole };
+        let is_complete = is_checked || !package.permissions.is_empty() && !is_known_role;
+        if found.len() > known || is_complete {
+            continue;
+        }
         let message = format!(
-            "the child `{}` is a {}: the package can grant only rights that it has itself",
-            child.id, gvk.kind
+            "the child `{}` is a {kind}: the package can grant only rights that it has itself",
+            child.id
         );
-        let help = if gvk.kind.ends_with("Binding") {
+        let help = if is_binding {
             "allow it to bind the role, in spec: permissions: [{apiGroups: [rbac.authorization.k8s.io], resources: \
              [clusterroles], resourceNames: [view], verbs: [bind]}]"
         } else {
             "repeat the rules of the role in spec.permissions"
         };
-        let warning = Diagnostic::warning("rights::grants", message).help(help);
-        found.push(warning.located(child.location.clone()));
+        found.push(Diagnostic::warning("rights::grants", message).located(location).help(help));
     }
     found
+}
+
+/// Whether `permissions` allow a verb on roles, or on the role of that name.
+fn may(package: &Package, verb: &str, role: Option<&str>) -> bool {
+    let has = |words: &[String], wanted: &[&str]| {
+        words.iter().any(|word| word == "*" || wanted.contains(&word.as_str()))
+    };
+    package.permissions.iter().any(|permission| {
+        let Permission { api_groups, resources, resource_names, verbs, .. } = permission;
+        let is_named = resource_names.is_empty() || role.is_none_or(|role| has(resource_names, &[role]));
+        has(verbs, &[verb])
+            && has(api_groups, &[RBAC])
+            && has(resources, &["roles", "clusterroles"])
+            && is_named
+    })
 }

@@ -280,7 +280,7 @@ impl Deriver<'_> {
 }
 
 /// The group of Roles and their bindings.
-const RBAC: &str = "rbac.authorization.k8s.io";
+pub(super) const RBAC: &str = "rbac.authorization.k8s.io";
 
 /// The built-in kind of that plural.
 pub(super) fn built_in(group: &str, plural: &str) -> Option<ApiKind> {

@@ -71,8 +71,8 @@ fn places(part: Part) -> Vec<Place> {
     }
 }
 
-/// The rights by the rules of a role.
-fn by_rules(role: &Value, place: &Place) -> Rights {
+/// The rights by the rules of a role that is bound in a place.
+pub fn by_rules(role: &Value, place: &Place) -> Rights {
     let mut rights = Rights::default();
     for rule in role["rules"].as_array().into_iter().flatten() {
         let names = texts(&rule["resourceNames"]);

@@ -20,7 +20,7 @@ pub use check::check;
 pub use demands::Demands;
 pub use derive::{Derived, derive, find_kind, former};
 pub use difference::{Review, review};
-pub use granted::Live;
+pub use granted::{Live, by_rules};
 pub use objects::{
     Owner, Placement, TO_MANAGER, account, begins_with, is_changed, is_of_package, namespaces, objects,
     objects_of_revision, role, role_of_bindings, role_of_revision, roles_of_manager, selector, to_instances,

@@ -211,15 +211,87 @@ fn permissions_are_added_and_checked() {
     assert_eq!(found.len(), 5, "{found:#?}");
 }
 
+/// The findings about a role of these rules and a binding to that role, in a package with these permissions.
+fn grants(permissions: &str, rules: &str, role_ref: &str) -> Vec<String> {
+    let head = "apiVersion: rbac.authorization.k8s.io/v1\nmetadata: {name: \"{{ name }}\"}\nkind:";
+    let role = format!("{head} Role\nrules: {rules}\n");
+    let binding =
+        format!("{head} RoleBinding\nroleRef: {{apiGroup: rbac.authorization.k8s.io, {role_ref}}}\n");
+    let resource = "      children: [{id: role, template: templates/role.yaml}, {id: bind, template: templates/bind.yaml}]\n";
+    let templates = [("templates/role.yaml", role.as_str()), ("templates/bind.yaml", binding.as_str())];
+    let found = check(&package(permissions, resource, &templates));
+    found.iter().map(|found| format!("{} {found}", found.code)).collect()
+}
+
 #[test]
 fn a_child_that_grants_rights_needs_permissions() {
-    let template = "apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\nmetadata: {name: a}\nroleRef: {apiGroup: \
-                    rbac.authorization.k8s.io, kind: ClusterRole, name: view}\n";
-    let resource = "      children: [{id: a, template: templates/a.yaml}]\n";
-    let package = package("", resource, &[("templates/a.yaml", template)]);
-    let found = check(&package);
-    assert_eq!(found.len(), 1, "{found:?}");
-    assert_eq!(found[0].code, "rights::grants");
+    const OWN: &str = "kind: Role, name: \"{{ name }}\"";
+    const VIEW: &str = "kind: ClusterRole, name: view";
+    const PODS: &str = "[{apiGroups: [\"\"], resources: [pods], verbs: [get, list]}]";
+    let of = |rule: &str| format!("  permissions: [{rule}]\n");
+    let pods = of("{apiGroups: [\"\"], resources: [pods], verbs: [get, list]}");
+    let bind = of(
+        "{apiGroups: [rbac.authorization.k8s.io], resources: [clusterroles], resourceNames: [view], verbs: [bind]}",
+    );
+    let one = of("{apiGroups: [\"\"], resources: [pods], verbs: [get]}");
+    // What the package has anyway: it makes roles.
+    let known = "[{apiGroups: [rbac.authorization.k8s.io], resources: [roles], verbs: [get]}]";
+    for (permissions, rules, role, wanted) in [
+        ("", known, OWN, &[("", ""); 0][..]),
+        ("", "[]", VIEW, &[("templates/bind.yaml:4:", "the child `bind` is a RoleBinding")]),
+        (&bind, "[]", VIEW, &[]),
+        (&pods, "[]", VIEW, &[("templates/bind.yaml:4:", "the child `bind` is a RoleBinding")]),
+        (
+            "",
+            PODS,
+            OWN,
+            &[(
+                "templates/role.yaml:4:",
+                "the package does not have these rights itself, so the API server refuses the Role of `role`: get pods, list pods;",
+            )],
+        ),
+        (
+            &one,
+            PODS,
+            OWN,
+            &[(
+                "templates/role.yaml:4:",
+                "the package does not have these rights itself, so the API server refuses the Role of `role`: list pods;",
+            )],
+        ),
+        (&pods, PODS, OWN, &[]),
+        (
+            &pods,
+            "[{nonResourceURLs: [/metrics], verbs: [get]}]",
+            OWN,
+            &[(
+                "templates/role.yaml:4:",
+                "a package has no rights to URLs itself, so the API server refuses the Role of `role`",
+            )],
+        ),
+        // What an expression yields is unknown.
+        (
+            "",
+            "[{apiGroups: [\"\"], resources: [pods], resourceNames: [\"{{ name }}\"], verbs: [get]}]",
+            OWN,
+            &[("operator.yaml:8:23:", "the child `role` is a Role")],
+        ),
+        (
+            &one,
+            "[{apiGroups: [\"\"], resources: [pods], resourceNames: [\"{{ name }}\"], verbs: [get, list]}]",
+            OWN,
+            &[],
+        ),
+    ] {
+        let found = grants(permissions, rules, role);
+        let is_right = |(found, (at, words)): (&String, &(&str, &str))| {
+            found.starts_with(&format!("rights::grants p/{at}")) && found.contains(words)
+        };
+        assert!(
+            found.len() == wanted.len() && found.iter().zip(wanted).all(is_right),
+            "{permissions}{rules}: {found:#?}"
+        );
+    }
 }
 
 fn named<'a>(objects: &'a [Value], kind: &str, namespace: Option<&str>, name: &str) -> &'a Value {

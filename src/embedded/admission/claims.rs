@@ -1,14 +1,14 @@
 //! `StorageObjectInUseProtection` and `PersistentVolumeClaimResize`.
 
+use operetta_kube_model::facts::{items, key, text};
+use operetta_kube_model::quantity::Quantity;
 use serde_json::Value;
 
 use super::write::{Write, forbidden};
-use crate::facts::{items, key, text};
 use crate::model::{Context, Outcome};
-use crate::quantity::Quantity;
 use crate::state::State;
 
-/// New claims and volumes stay until nothing uses them.
+/// New claims, volumes and classes of their attributes stay until nothing uses them.
 pub(super) fn protect(
     _: &mut State,
     context: &mut Context<'_>,
@@ -18,6 +18,7 @@ pub(super) fn protect(
     let finalizer = match context.kind.resource() {
         "persistentvolumeclaims" => "kubernetes.io/pvc-protection",
         "persistentvolumes" => "kubernetes.io/pv-protection",
+        "volumeattributesclasses.storage.k8s.io" => "kubernetes.io/vac-protection",
         _ => return Ok(()),
     };
     let mut finalizers = items(&object["metadata"]["finalizers"]).to_vec();

@@ -1,8 +1,8 @@
 //! `DefaultStorageClass` and `DefaultIngressClass`: objects that name no class get the default one.
 
+use operetta_kube_model::facts::text;
 use serde_json::Value;
 
-use crate::facts::text;
 use crate::model::{Context, Outcome};
 use crate::state::State;
 use crate::strategy::INGRESS_CLASS;

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use operetta_kube_model::facts::{items, key, text};
+use operetta_kube_model::quantity::Quantity;
 use serde_json::Value;
 
 use super::resources::{Amounts, amounts, total};
 use super::write::{Write, forbidden};
-use crate::facts::{items, key, text};
 use crate::model::{Context, Outcome, Parsed};
-use crate::quantity::Quantity;
 use crate::state::State;
 
 /// The annotation that says which requests and limits are defaults.

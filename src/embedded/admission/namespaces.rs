@@ -1,9 +1,9 @@
 //! `NamespaceLifecycle`: objects are created only in namespaces that exist and stay.
 
+use operetta_kube_model::facts::key;
 use serde_json::Value;
 
 use super::write::forbidden;
-use crate::facts::key;
 use crate::model::{Context, Failure, Outcome};
 use crate::state::State;
 

@@ -1,9 +1,9 @@
 //! Plugins about nodes: `DefaultTolerationSeconds`, `TaintNodesByCondition` and `PodTopologyLabels`.
 
+use operetta_kube_model::facts::{items, key, text};
 use serde_json::{Value, json};
 
-use super::write::is_pod;
-use crate::facts::{items, key, text};
+use super::write::{is_new_pod, is_pod};
 use crate::model::{Context, Outcome};
 use crate::state::State;
 
@@ -54,7 +54,7 @@ pub(super) fn label(
     pod: &mut Value,
     old: &Value,
 ) -> Outcome<()> {
-    if old.is_null() && is_pod(context) && !text(&pod["spec"]["nodeName"]).is_empty() {
+    if is_new_pod(context, old) && !text(&pod["spec"]["nodeName"]).is_empty() {
         put_topology(state, pod);
     }
     Ok(())

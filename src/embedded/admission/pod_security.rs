@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use operetta_kube_model::Fault;
+use operetta_kube_model::facts::{items, key, name};
 use serde_json::Value;
 
 use self::rules::{LATEST, Level, Policy, Violation, violations};
 use super::write::{Write, forbidden};
-use crate::facts::{items, key, name};
 use crate::model::{Context, Failure, Object, Outcome};
 use crate::state::State;
 

@@ -3,13 +3,13 @@
 mod matching;
 
 use operetta_kube_model::cel::{self, Scope, plain};
+use operetta_kube_model::facts::key;
+use operetta_kube_model::selector::labels_match;
 use serde_json::{Map, Value, json};
 
 use super::write::Write;
 use crate::access::questions;
-use crate::facts::key;
 use crate::model::{Context, Failure, Outcome, Parsed, meta};
-use crate::selector::labels_match;
 use crate::state::State;
 use crate::strategy::policy::{Policy, Validation, truth};
 

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use operetta_kube_model::facts::{key, number, text};
 use serde_json::Value;
 
-use super::write::{Write, forbidden, is_pod};
-use crate::facts::{key, number, text};
+use super::write::{Write, forbidden, is_new_pod, is_pod};
 use crate::model::{Context, Outcome, Parsed};
 use crate::state::State;
 
@@ -17,14 +17,9 @@ pub(super) fn mutate(
     pod: &mut Value,
     old: &Value,
 ) -> Outcome<()> {
-    if !is_pod(context) {
-        return Ok(());
-    }
-    if !old.is_null() {
-        for field in ["priority", "preemptionPolicy"] {
-            if pod["spec"][field].is_null() && !old["spec"][field].is_null() {
-                pod["spec"][field] = old["spec"][field].clone();
-            }
+    if !is_new_pod(context, old) {
+        if is_pod(context) {
+            keep(pod, old);
         }
         return Ok(());
     }
@@ -64,6 +59,15 @@ pub(super) fn mutate(
         spec["preemptionPolicy"] = policy.into();
     }
     Ok(())
+}
+
+/// Keeps the priority of a pod in a write that has none.
+fn keep(pod: &mut Value, old: &Value) {
+    for field in ["priority", "preemptionPolicy"] {
+        if pod["spec"][field].is_null() && !old["spec"][field].is_null() {
+            pod["spec"][field] = old["spec"][field].clone();
+        }
+    }
 }
 
 pub(super) fn validate(state: &mut State, context: &mut Context<'_>, write: &Write<'_>) -> Outcome<()> {

@@ -5,15 +5,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use operetta_kube_model::facts::{is_terminal, items, key, text};
+use operetta_kube_model::quantity::Quantity;
+use operetta_kube_model::selector;
 use serde_json::{Map, Value};
 
 use super::claims::class;
 use super::resources::{Amounts, add, amounts, is_set_for_pod, total};
 use super::write::{Write, forbidden};
-use crate::facts::{is_terminal, items, key, text};
 use crate::model::{Context, Outcome, Parsed};
-use crate::quantity::Quantity;
-use crate::selector;
 use crate::state::State;
 use crate::strategy::pods;
 

@@ -1,10 +1,10 @@
 //! Resizes of pods.
 
+use operetta_kube_model::facts::{items, key, name, text};
+use operetta_kube_model::quantity::Quantity;
 use serde_json::Value;
 
-use crate::facts::{items, key, name, text};
 use crate::model::{Failure, Kind, Outcome};
-use crate::quantity::Quantity;
 use crate::state::State;
 
 /// A pod on a node cannot ask for more than the node has.

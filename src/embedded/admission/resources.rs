@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use operetta_kube_model::facts::{condition, items};
+use operetta_kube_model::quantity::Quantity;
 use serde_json::Value;
-
-use crate::facts::{condition, items};
-use crate::quantity::Quantity;
 
 /// Quantities by the names of resources.
 pub(super) type Amounts = BTreeMap<String, Quantity>;

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use operetta_kube_model::facts::{items, key, text};
+use operetta_kube_model::quantity::Quantity;
 use serde_json::{Map, Value};
 
-use super::write::{Write, forbidden, is_pod};
-use crate::facts::{items, key, text};
+use super::write::{Write, forbidden, is_new_pod};
 use crate::model::{Context, Outcome, Parsed};
-use crate::quantity::Quantity;
 use crate::state::State;
 
 const MISMATCH: &str = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead";
@@ -18,7 +18,7 @@ pub(super) fn mutate(
     pod: &mut Value,
     old: &Value,
 ) -> Outcome<()> {
-    if !old.is_null() || !is_pod(context) {
+    if !is_new_pod(context, old) {
         return Ok(());
     }
     let Some(class) = class(state, context, pod)? else { return Ok(()) };
@@ -51,7 +51,7 @@ pub(super) fn mutate(
 }
 
 pub(super) fn validate(state: &mut State, context: &mut Context<'_>, write: &Write<'_>) -> Outcome<()> {
-    if write.operation != "CREATE" || !is_pod(context) {
+    if !is_new_pod(context, write.old()) {
         return Ok(());
     }
     let pod = write.object();

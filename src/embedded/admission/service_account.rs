@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use operetta_kube_model::facts::{ROOT_CA, items, key, text};
 use serde_json::{Value, json};
 
-use super::write::{Write, forbidden, is_pod};
-use crate::facts::{ROOT_CA, items, key, text};
+use super::write::{Write, forbidden, is_new_pod, is_pod};
 use crate::model::{Context, Outcome, Parsed};
 use crate::state::{Active, State};
 use crate::strategy::LIMITED;
@@ -26,7 +26,7 @@ pub(super) fn mutate(
     pod: &mut Value,
     old: &Value,
 ) -> Outcome<()> {
-    if is_off(state) || !old.is_null() || !is_pod(context) || is_mirror(pod) {
+    if is_off(state) || !is_new_pod(context, old) || is_mirror(pod) {
         return Ok(());
     }
     if text(&pod["spec"]["serviceAccountName"]).is_empty() {
@@ -35,10 +35,14 @@ pub(super) fn mutate(
     }
     let account = account(state, context, pod)?;
     let account = &account.value;
+    let names = ["name", "generateName"].map(|field| text(&pod["metadata"][field]));
+    let name = names.into_iter().find(|name| !name.is_empty()).unwrap_or_default();
+    let is_dry = context.query.is_dry_run()?;
+    let suffix = state.suffix("volume", "pods", &key(context.namespace(), name), is_dry);
     let spec = &mut pod["spec"];
     let own = spec["automountServiceAccountToken"].as_bool();
     if own.or(account["automountServiceAccountToken"].as_bool()).unwrap_or(true) {
-        mount_token(state, spec);
+        mount_token(&suffix, spec);
     }
     let secrets = items(&account["imagePullSecrets"]);
     if items(&spec["imagePullSecrets"]).is_empty() && !secrets.is_empty() {
@@ -48,7 +52,7 @@ pub(super) fn mutate(
 }
 
 pub(super) fn validate(state: &mut State, context: &mut Context<'_>, write: &Write<'_>) -> Outcome<()> {
-    if is_off(state) || write.operation != "CREATE" || !is_pod(context) {
+    if is_off(state) || !is_new_pod(context, write.old()) {
         return Ok(());
     }
     let pod = write.object();
@@ -123,11 +127,11 @@ fn account(state: &State, context: &Context<'_>, pod: &Value) -> Outcome<Arc<Par
 }
 
 /// Mounts a token in each container that has nothing at its path.
-fn mount_token(state: &mut State, spec: &mut Value) {
+fn mount_token(suffix: &str, spec: &mut Value) {
     let mut names = items(&spec["volumes"]).iter().map(|volume| text(&volume["name"]));
     let known = names.find(|name| name.starts_with(VOLUME_PREFIX)).map(str::to_owned);
     let has_volume = known.is_some();
-    let name = known.unwrap_or_else(|| format!("{VOLUME_PREFIX}{}", state.suffix()));
+    let name = known.unwrap_or_else(|| format!("{VOLUME_PREFIX}{suffix}"));
     let mut is_used = false;
     for list in ["initContainers", "containers"] {
         for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {

@@ -34,6 +34,11 @@ pub(super) fn is_pod(context: &Context<'_>) -> bool {
     context.subresource().is_empty() && context.kind.resource() == "pods"
 }
 
+/// Whether a write creates a pod. `old` is null if the object is new.
+pub(super) fn is_new_pod(context: &Context<'_>, old: &Value) -> bool {
+    old.is_null() && is_pod(context)
+}
+
 /// A refusal. An object whose name is not yet generated is called by the beginning of its name.
 pub(super) fn forbidden(context: &Context<'_>, object: &Value, why: &str) -> Box<Failure> {
     let names = [context.name(), meta::text(object, "name"), meta::text(object, "generateName"), "Unknown"];

@@ -11,7 +11,7 @@ use operetta_lang::diag::Source;
 use operetta_lang::yaml::{Duplicates, Node, Options};
 use serde_json::{Map, Value, json};
 
-use crate::model::{Context, Failure, Kind, Outcome};
+use crate::model::{Context, Failure, Kind, Outcome, kinds};
 use crate::{crd, decode, defaults};
 use patch::Patch;
 
@@ -435,12 +435,46 @@ pub(crate) fn read_into(kind: &Kind, value: &mut Value) -> Result<Vec<String>, S
     }
 }
 
+/// An object of a built-in kind as kube-apiserver stores it: with its defaults, and quantities in their canonical form.
+/// `None` of other kinds, and of objects with fields that it does not know.
+pub fn stored(object: &Value) -> Option<Value> {
+    let typed = kinds::typed(object["apiVersion"].as_str()?, object["kind"].as_str()?)?;
+    let mut stored = object.clone();
+    let unknown = decode::decode(typed, &mut stored).ok()?;
+    defaults::fill(typed, &mut stored);
+    unknown.is_empty().then_some(stored)
+}
+
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
 
     use super::*;
     use crate::{Api, Body, Request, User};
+
+    #[test]
+    fn stored_object_has_defaults_and_canonical_quantities() {
+        let env = json!([{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]);
+        let pod = json!({"containers": [{"name": "a", "image": "a:1", "env": env}]});
+        let claim = json!({"metadata": {"name": "data"},
+            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1024Mi"}}}});
+        let set = json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "s"}, "spec": {"serviceName": "s",
+            "selector": {}, "template": {"metadata": {}, "spec": pod}, "volumeClaimTemplates": [claim]}});
+        let made = stored(&set).unwrap();
+        let claim = &made["spec"]["volumeClaimTemplates"][0];
+        assert_eq!(
+            (&claim["kind"], &claim["spec"]["volumeMode"]),
+            (&json!("PersistentVolumeClaim"), &json!("Filesystem"))
+        );
+        assert_eq!(claim["spec"]["resources"]["requests"]["storage"], "1Gi");
+        let env = &made["spec"]["template"]["spec"]["containers"][0]["env"][0];
+        assert_eq!(env["valueFrom"]["fieldRef"]["apiVersion"], "v1");
+        assert_eq!(stored(&made), Some(made.clone()), "what is stored stays as it is");
+        let unknown =
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "future": 1});
+        assert_eq!(stored(&unknown), None);
+        assert_eq!(stored(&json!({"apiVersion": "example.org/v1", "kind": "Way"})), None);
+    }
 
     #[test]
     fn strict_reading_names_a_hundred_fields() {

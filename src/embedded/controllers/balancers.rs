@@ -3,11 +3,11 @@
 use std::net::IpAddr;
 
 use jiff::Timestamp;
+use operetta_kube_model::facts::is_deleting;
 use serde_json::json;
 
 use super::client::{self, SERVICES, get};
 use crate::api::Api;
-use crate::facts::is_deleting;
 
 /// The program that writes the status of Services.
 const MANAGER: &str = "cloud-controller-manager";

@@ -1,10 +1,10 @@
 //! Reads and writes of controllers. Writes are requests, so that defaults, checks and managedFields are those of all writers.
 
 use jiff::Timestamp;
+use operetta_kube_model::facts::{key_of, name, namespace, text, uid};
 use serde_json::{Value, json};
 
 use crate::api::Api;
-use crate::facts::{key_of, name, namespace, text, uid};
 use crate::model::{Request, User};
 use crate::verbs::response::Body;
 
@@ -37,6 +37,7 @@ resources! {
     VOLUMES = "/api/v1" "v1" "PersistentVolume" "persistentvolumes" "persistentvolumes" false;
     NODES = "/api/v1" "v1" "Node" "nodes" "nodes" false;
     CLASSES = "/apis/storage.k8s.io/v1" "storage.k8s.io/v1" "StorageClass" "storageclasses" "storageclasses.storage.k8s.io" false;
+    ATTRIBUTES = "/apis/storage.k8s.io/v1" "storage.k8s.io/v1" "VolumeAttributesClass" "volumeattributesclasses" "volumeattributesclasses.storage.k8s.io" false;
     SLICES = "/apis/discovery.k8s.io/v1" "discovery.k8s.io/v1" "EndpointSlice" "endpointslices" "endpointslices.discovery.k8s.io" true;
     DEPLOYMENTS = "/apis/apps/v1" "apps/v1" "Deployment" "deployments" "deployments.apps" true;
     REPLICA_SETS = "/apis/apps/v1" "apps/v1" "ReplicaSet" "replicasets" "replicasets.apps" true;

@@ -2,6 +2,9 @@
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use operetta_kube_model::facts::{
+    self, controller_uid, has_condition, is_deleting, items, key_of, name, namespace, number, text, uid,
+};
 use operetta_package::plan::cron::Cron;
 use serde_json::{Value, json};
 
@@ -9,9 +12,6 @@ use super::client::{self, CRON_JOBS, JOBS, MANAGER, below, get};
 use super::job::is_finished;
 use super::parts::{owner, parse_time, seconds_after};
 use crate::api::Api;
-use crate::facts::{
-    controller_uid, has_condition, is_deleting, items, key_of, name, namespace, number, text, uid,
-};
 
 /// How many missed times are looked at one by one.
 const MISSED: usize = 100_000;
@@ -97,8 +97,7 @@ fn start(
             meta[field] = template["metadata"][field].clone();
         }
     }
-    meta["annotations"]["batch.kubernetes.io/cronjob-scheduled-timestamp"] =
-        crate::facts::time(scheduled).into();
+    meta["annotations"]["batch.kubernetes.io/cronjob-scheduled-timestamp"] = facts::time(scheduled).into();
     let mut job = json!({"metadata": meta, "spec": template["spec"]});
     let key = key_of(&job);
     if client::create(api, MANAGER, &JOBS, &mut job, now).is_err() {
@@ -111,7 +110,7 @@ fn start(
     }
     active.push(json!({"apiVersion": JOBS.version, "kind": JOBS.kind, "namespace": namespace(cron), "name": name(&job),
         "uid": uid(&job), "resourceVersion": job["metadata"]["resourceVersion"]}));
-    status["lastScheduleTime"] = crate::facts::time(scheduled).into();
+    status["lastScheduleTime"] = facts::time(scheduled).into();
     next
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
+use operetta_kube_model::facts::{is_deleting, is_ready, is_terminal, items, name, number, text};
 use serde_json::{Value, json};
 
 use super::client::{self, DAEMON_SETS, MANAGER, NODES, PODS, REVISIONS, get, list};
@@ -11,7 +12,6 @@ use super::parts::{self, is_available, next_available, scaled, without_zeros};
 use super::revisions::Revisions;
 use super::scheduler;
 use crate::api::Api;
-use crate::facts::{is_deleting, is_ready, is_terminal, items, name, number, text};
 
 const HASH: &str = "controller-revision-hash";
 const GENERATION: &str = "pod-template-generation";

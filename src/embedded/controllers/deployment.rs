@@ -1,6 +1,7 @@
 //! Deployments: rollouts, scaling, and what their status says of them.
 
 use jiff::Timestamp;
+use operetta_kube_model::facts::{condition, is_deleting, is_terminal, items, name, number, text, time, uid};
 use serde_json::{Value, json};
 
 use super::client::{self, DEPLOYMENTS, PODS, REPLICA_SETS, get};
@@ -8,7 +9,6 @@ use super::ownership::claim;
 use super::parts::{parse_time, put_condition, seconds_after, without_zeros};
 use super::rollout::{Rollout, replicas};
 use crate::api::Api;
-use crate::facts::{condition, is_deleting, is_terminal, items, name, number, text, time, uid};
 
 pub(super) fn sync(api: &mut Api, key: &str, now: Timestamp) -> Option<Timestamp> {
     let deployment = get(api, &DEPLOYMENTS, key)?;

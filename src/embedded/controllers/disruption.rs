@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use operetta_kube_model::facts::{
+    controller, is_deleting, is_ready, is_terminal, items, key, name, namespace, number, text,
+};
 use serde_json::{Map, Value, json};
 
 use super::client::{self, BUDGETS, MANAGER, REPLICA_SETS, Resource, STATEFUL_SETS, get};
 use super::ownership::selected;
 use super::parts::{parse_time, scaled, seconds_after};
 use crate::api::Api;
-use crate::facts::{
-    controller, is_deleting, is_ready, is_terminal, items, key, name, namespace, number, text,
-};
 use crate::verbs::pods::budget_condition;
 
 /// Seconds after which a pod that was to be evicted and still is there counts again.

@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use operetta_kube_model::facts::{
+    is_deleting, is_ready, is_terminal, items, name, namespace, text, time, uid,
+};
 use serde_json::{Value, json};
 
 use super::client::{self, MANAGER, SERVICES, SLICES, get};
 use super::ownership::selected;
 use super::parts::owner;
 use crate::api::Api;
-use crate::facts::{is_deleting, is_ready, is_terminal, items, name, namespace, text, time, uid};
 
 pub(super) fn sync(api: &mut Api, key: &str, now: Timestamp) -> Option<Timestamp> {
     let service = get(api, &SERVICES, key)?;

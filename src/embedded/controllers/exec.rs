@@ -1,9 +1,9 @@
 //! Commands in containers, and calls of servers outside of the Kubernetes API.
 
 use jiff::Timestamp;
+use operetta_kube_model::facts::{items, key, text};
 
 use crate::api::Api;
-use crate::facts::{items, key, text};
 use crate::model::{Failure, Outcome};
 use crate::state::State;
 use crate::verbs::pods::container;

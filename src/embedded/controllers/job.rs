@@ -4,6 +4,10 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
+use operetta_kube_model::facts::{
+    condition, has_condition, is_deleting, is_ready, is_terminal, items, key_of, name, number, text, time,
+    uid,
+};
 use serde_json::{Value, json};
 
 use super::client::{self, JOBS, MANAGER, PODS, get};
@@ -13,10 +17,6 @@ use super::ownership::claim;
 use super::parts::{self, earlier, is_active, parse_time, seconds_after, without_zeros};
 use super::pod_status::restarts;
 use crate::api::Api;
-use crate::facts::{
-    condition, has_condition, is_deleting, is_ready, is_terminal, items, key_of, name, number, text, time,
-    uid,
-};
 use crate::work::Failures;
 
 const FINALIZER: &str = "batch.kubernetes.io/job-tracking";

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use operetta_kube_model::facts::{items, text};
 use serde_json::{Value, json};
-
-use crate::facts::{items, text};
 
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 const VARIABLE: &str = "JOB_COMPLETION_INDEX";

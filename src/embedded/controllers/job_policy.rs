@@ -1,8 +1,7 @@
 //! What the `podFailurePolicy` of a Job says about a pod that failed.
 
+use operetta_kube_model::facts::{condition, items, name, namespace, number, text};
 use serde_json::Value;
-
-use crate::facts::{condition, items, name, namespace, number, text};
 
 /// The action of a rule.
 #[derive(Debug)]

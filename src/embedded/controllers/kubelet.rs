@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use operetta_kube_model::facts::{is_deleting, is_terminal, items, key, key_of, namespace, number, text};
 use serde_json::Value;
 
 use super::client::{self, KUBELET, PODS, get};
@@ -11,7 +12,6 @@ use super::parts::{after, earlier, parse_time, seconds_after};
 use super::pod_status::{HOST, Report, State};
 use super::scheduler;
 use crate::api::Api;
-use crate::facts::{is_deleting, is_terminal, items, key, key_of, namespace, number, text};
 use crate::work::{End, Run};
 use crate::world::programs::Course;
 

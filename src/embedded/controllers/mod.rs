@@ -34,10 +34,10 @@ mod tests;
 mod volumes;
 
 use jiff::Timestamp;
+use operetta_kube_model::facts::time;
 
 use crate::api::Api;
 use crate::crd::CRDS;
-use crate::facts::time;
 use crate::state::{Active, Store};
 use crate::verbs::accounts;
 use crate::work::Controller;
@@ -111,6 +111,7 @@ fn sync(controller: Controller, api: &mut Api, key: &str, now: Timestamp) -> Opt
         Controller::DaemonSets => daemonset::sync(api, key, now),
         Controller::Claims => volumes::sync_claim(api, key, now),
         Controller::Volumes => volumes::sync_volume(api, key, now),
+        Controller::Attributes => volumes::sync_attributes(api, key, now),
         Controller::Pods => {
             job::release_orphan(api, key, now);
             kubelet::sync(api, key, now)

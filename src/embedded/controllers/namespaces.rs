@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use operetta_kube_model::facts::{is_terminal, items, number, text};
 use serde_json::{Value, json};
 
-use crate::facts::{is_terminal, items, number, text};
 use crate::model::{Kind, Object};
 use crate::state::State;
 use crate::state::stored::put;

@@ -1,13 +1,13 @@
 //! The node and the `StorageClass` that a cluster begins with, and the end of the pods of a dead node.
 
 use jiff::Timestamp;
+use operetta_kube_model::facts::{condition, is_deleting, items, key, text, time};
 use serde_json::{Value, json};
 
 use super::client::{self, CLASSES, KUBELET, MANAGER, NODES, PODS};
 use super::parts::{parse_time, seconds_after};
 use super::pod_status::HOST;
 use crate::api::Api;
-use crate::facts::{condition, is_deleting, items, key, text, time};
 
 /// The taint of a node that does not answer. Nothing sets it by itself.
 pub(super) const UNREACHABLE: &str = "node.kubernetes.io/unreachable";

@@ -1,13 +1,13 @@
 //! Which objects a workload owns: orphans that it selects are adopted, objects that it no longer selects are released.
 
 use jiff::Timestamp;
+use operetta_kube_model::facts::{controller_uid, is_deleting, name, namespace, uid};
+use operetta_kube_model::selector::labels_match;
 use serde_json::{Value, json};
 
 use super::client::{self, MANAGER, PODS, Resource, get};
 use super::parts::owner;
 use crate::api::Api;
-use crate::facts::{controller_uid, is_deleting, name, namespace, uid};
-use crate::selector::labels_match;
 
 /// The objects of a resource that a workload owns, by name.
 pub(super) fn claim(

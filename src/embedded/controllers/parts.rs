@@ -1,11 +1,11 @@
 //! Functions that several controllers use: pods, conditions, times, numbers.
 
 use jiff::{SignedDuration, Timestamp};
+use operetta_kube_model::facts::{condition, is_deleting, is_terminal, name, number, text, time, uid};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use super::client::Resource;
-use crate::facts::{condition, is_deleting, is_terminal, name, number, text, time, uid};
 
 /// A time later than another.
 pub(super) fn after(time: Timestamp, span: SignedDuration) -> Timestamp {

@@ -2,10 +2,10 @@
 
 use data_encoding::HEXLOWER;
 use jiff::Timestamp;
+use operetta_kube_model::facts::{condition, has_condition, items, name, number, text, time, uid};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::facts::{condition, has_condition, items, name, number, text, time, uid};
 use crate::work::End;
 
 /// The address of the node.

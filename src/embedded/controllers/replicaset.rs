@@ -4,14 +4,14 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use operetta_kube_model::facts::{condition, is_deleting, is_ready, is_terminal, items, name, number, text};
+use operetta_kube_model::selector::labels_match;
 use serde_json::{Value, json};
 
 use super::client::{self, MANAGER, PODS, REPLICA_SETS, get};
 use super::ownership::claim;
 use super::parts::{self, is_active, is_available, next_available, put_condition, without_zeros};
 use crate::api::Api;
-use crate::facts::{condition, is_deleting, is_ready, is_terminal, items, name, number, text};
-use crate::selector::labels_match;
 
 /// How many pods are created or deleted at once.
 const BURST: usize = 500;

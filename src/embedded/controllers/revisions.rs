@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
+use operetta_kube_model::facts::{name, number};
 use serde_json::{Value, json};
 
 use super::client::{self, MANAGER, REVISIONS, Resource};
 use super::parts::{hash, owner};
 use crate::api::Api;
-use crate::facts::{name, number};
 
 /// The revisions of a workload.
 #[derive(Debug)]

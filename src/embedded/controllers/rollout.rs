@@ -1,14 +1,14 @@
 //! The ReplicaSets of a Deployment: which one has its template, how they are annotated and scaled.
 
 use jiff::Timestamp;
+use operetta_kube_model::facts::{
+    LAST_APPLIED, condition, controller_uid, is_deleting, key_of, name, number, text, time, uid,
+};
 use serde_json::{Value, json};
 
 use super::client::{self, DEPLOYMENTS, MANAGER, REPLICA_SETS};
 use super::parts::{self, put_all, put_condition, scaled};
 use crate::api::Api;
-use crate::facts::{
-    LAST_APPLIED, condition, controller_uid, is_deleting, key_of, name, number, text, time, uid,
-};
 
 const HASH: &str = "pod-template-hash";
 const REVISION: &str = "deployment.kubernetes.io/revision";

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use operetta_kube_model::facts::{claims, has_condition, is_deleting, items, key, name, namespace, text};
+use operetta_kube_model::selector::meets;
 use serde_json::{Value, json};
 
 use super::client::{self, CLAIMS, CLASSES, MANAGER, NODES, PODS, SCHEDULER, get, list};
 use super::node;
 use super::parts::{owner, put_condition};
 use crate::api::Api;
-use crate::facts::{claims, has_condition, is_deleting, items, key, name, namespace, text};
-use crate::selector::meets;
 use crate::verbs::pods::assign;
 
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";

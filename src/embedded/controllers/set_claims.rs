@@ -1,12 +1,12 @@
 //! The claims of the pods of a StatefulSet, and what becomes of them when it shrinks or is deleted.
 
 use jiff::Timestamp;
+use operetta_kube_model::facts::{is_deleting, items, key, key_of, name, namespace, put_claims, text, uid};
 use serde_json::{Value, json};
 
 use super::client::{self, CLAIMS, MANAGER, PODS, STATEFUL_SETS, get};
 use super::parts::{owner, put_all};
 use crate::api::Api;
-use crate::facts::{is_deleting, items, key, key_of, name, namespace, put_claims, text, uid};
 
 /// The claims of a pod: the name of the volume, and the claim.
 pub(super) fn claims(set: &Value, pod_name: &str) -> Vec<(String, Value)> {

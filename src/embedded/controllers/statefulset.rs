@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
+use operetta_kube_model::facts::{is_deleting, is_ready, is_terminal, name, number, text};
 use serde_json::{Value, json};
 
 use super::client::{self, MANAGER, PODS, REVISIONS, STATEFUL_SETS, get};
@@ -11,7 +12,6 @@ use super::parts::{self, is_available, next_available, without_zeros};
 use super::revisions::{Revisions, template};
 use super::set_claims;
 use crate::api::Api;
-use crate::facts::{is_deleting, is_ready, is_terminal, name, number, text};
 
 const REVISION: &str = "controller-revision-hash";
 

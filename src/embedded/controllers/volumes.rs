@@ -1,13 +1,16 @@
 //! Claims are bound: to a volume that fits, or to one that is made for them. What was made goes with its claim.
 
 use jiff::Timestamp;
+use operetta_kube_model::facts::{
+    self, is_deleting, is_terminal, items, key, name, namespace, text, time, uid, volume_of,
+};
+use operetta_kube_model::quantity::Quantity;
+use operetta_kube_model::selector::labels_match;
 use serde_json::{Value, json};
 
-use super::client::{self, CLAIMS, CLASSES, MANAGER, PODS, VOLUMES, get};
+use super::client::{self, ATTRIBUTES, CLAIMS, CLASSES, MANAGER, PODS, VOLUMES, get};
 use super::parts::without_zeros;
 use crate::api::Api;
-use crate::facts::{is_deleting, is_terminal, items, key, name, namespace, text, time, uid, volume_of};
-use crate::quantity::Quantity;
 
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 
@@ -71,8 +74,7 @@ fn fitting(api: &Api, claim: &Value) -> Option<Value> {
             && text(&volume["spec"]["storageClassName"]) == text(&spec["storageClassName"])
             && items(&spec["accessModes"]).iter().all(|mode| modes.contains(mode))
             && size(&volume["spec"]["capacity"]["storage"]) >= size(&spec["resources"]["requests"]["storage"])
-            && (spec["selector"].is_null()
-                || crate::selector::labels_match(&spec["selector"], &volume["metadata"]["labels"]))
+            && (spec["selector"].is_null() || labels_match(&spec["selector"], &volume["metadata"]["labels"]))
     };
     let free = api.controllers.free_volumes.iter().filter_map(|key| get(api, &VOLUMES, key)).filter(fits);
     free.min_by_key(|volume| {
@@ -161,7 +163,7 @@ fn resize(api: &mut Api, mut claim: Value, now: Timestamp) -> Option<Timestamp> 
 pub(super) fn sync_volume(api: &mut Api, key: &str, now: Timestamp) -> Option<Timestamp> {
     let mut volume = get(api, &VOLUMES, key)?;
     let claim_ref = volume["spec"]["claimRef"].clone();
-    let claim_key = crate::facts::key(text(&claim_ref["namespace"]), text(&claim_ref["name"]));
+    let claim_key = facts::key(text(&claim_ref["namespace"]), text(&claim_ref["name"]));
     let claim = get(api, &CLAIMS, &claim_key);
     let has_claim = claim.is_some_and(|claim| claim_ref["uid"] == uid(&claim));
     if is_deleting(&volume) {
@@ -183,4 +185,33 @@ pub(super) fn sync_volume(api: &mut Api, key: &str, now: Timestamp) -> Option<Ti
         let _ = client::delete(api, MANAGER, &VOLUMES, &volume, None, now);
     }
     None
+}
+
+/// Lets a class of attributes go when no claim and no volume names it.
+pub(super) fn sync_attributes(api: &mut Api, key: &str, now: Timestamp) -> Option<Timestamp> {
+    let mut class = get(api, &ATTRIBUTES, key)?;
+    let is_used = || {
+        let names_it = format!("AttributesClassName\":\"{}\"", name(&class));
+        [&CLAIMS, &VOLUMES].into_iter().any(|resource| {
+            api.state.store.range(resource.name, "", None).any(|(_, object)| {
+                object.json.contains(&names_it) && has_attributes(&object.parsed().value, name(&class))
+            })
+        })
+    };
+    if is_deleting(&class) && !is_used() {
+        release(api, &ATTRIBUTES, &mut class, "kubernetes.io/vac-protection", now);
+    }
+    None
+}
+
+/// Whether a claim or a volume names a class of attributes: it wants it, or has it, or is getting it.
+fn has_attributes(object: &Value, class: &str) -> bool {
+    let (spec, status) = (&object["spec"], &object["status"]);
+    [
+        &spec["volumeAttributesClassName"],
+        &status["currentVolumeAttributesClassName"],
+        &status["modifyVolumeStatus"]["targetVolumeAttributesClassName"],
+    ]
+    .into_iter()
+    .any(|named| named == class)
 }

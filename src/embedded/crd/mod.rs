@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use operetta_kube_model::Fault;
 use operetta_kube_model::crd::{At, Findings, Rules, compile_rules};
+use operetta_kube_model::facts::{items, text};
 use operetta_kube_model::schema::{self, Notation, Path};
 use serde_json::Value;
 
 use crate::decode;
-use crate::facts::{items, text};
 use crate::schema::{Arena, Id, Typed, definition};
 
 pub(crate) use object::{CLEANUP, begin_delete, check, prepare};

@@ -2,11 +2,11 @@
 
 use operetta_kube_model::Fault;
 use operetta_kube_model::crd::compile_rules;
+use operetta_kube_model::facts;
 use operetta_kube_model::schema::Notation;
 use serde_json::{Value, json};
 
 use super::Schema;
-use crate::facts;
 
 /// Instances of a CRD are deleted before it is.
 pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";

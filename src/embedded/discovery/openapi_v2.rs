@@ -1,9 +1,8 @@
 //! OpenAPI v2: what v3 says, in one document for all kinds; as JSON, or in Protobuf as client-go reads it. kubectl looks up in it
 //! whether the server validates fields, and checks the objects of files with a `kind: List` by it.
 
+use operetta_kube_model::facts::items;
 use serde_json::{Map, Value, json};
-
-use crate::facts::items;
 
 /// The form in Protobuf. Clients ask for it with an `@`, which Go does not read in an answer.
 pub(crate) const MEDIA: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";

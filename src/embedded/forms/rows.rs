@@ -6,10 +6,9 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use operetta_kube_model::age::duration;
+use operetta_kube_model::facts::{condition, controller, items, number};
 use operetta_kube_model::selector::Selector;
 use serde_json::Value;
-
-use crate::facts::{condition, controller, items, number};
 
 /// The time since, as kubectl prints it.
 pub(crate) fn age(time: &Value, now: Timestamp) -> String {

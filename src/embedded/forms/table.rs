@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::sync::OnceLock;
 
 use jiff::Timestamp;
+use operetta_kube_model::facts::{has_condition, items, number};
 use serde_json::{Value, json};
 
 use super::rows::{self, age, balanced, containers, modes, or_none, pod, selector, text};
-use crate::facts::{has_condition, items, number};
 use crate::model::{Kind, Query, meta, versions};
 
 /// The columns of built-in kinds as a real server has them: name, type, format, priority, description.

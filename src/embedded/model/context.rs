@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use operetta_kube_model::facts::{key, time};
 use serde_json::Value;
 
 use super::{Kind, Query, Request, Route};
-use crate::facts::{key, time};
 
 /// A request about objects.
 #[derive(Debug)]

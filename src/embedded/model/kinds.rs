@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock, OnceLock};
 
 use operetta_kube_model::built_in::resources;
+use operetta_kube_model::facts::texts;
 use serde_json::Value;
 
 use crate::crd::Custom;
-use crate::facts::texts;
 use crate::schema::{self, Typed, built_in};
 
 /// One version of a kind.
@@ -218,7 +218,12 @@ impl Kinds {
 
 /// Whether kube-apiserver knows a kind.
 pub(crate) fn is_known(api_version: &str, kind: &str) -> bool {
-    definitions().contains_key(&format!("{api_version} {kind}"))
+    typed(api_version, kind).is_some()
+}
+
+/// The definition of a kind that kube-apiserver knows.
+pub(crate) fn typed(api_version: &str, kind: &str) -> Option<Typed<'static>> {
+    definitions().get(&format!("{api_version} {kind}")).copied()
 }
 
 /// The definitions of kinds, by apiVersion and kind.

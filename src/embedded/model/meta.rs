@@ -1,10 +1,12 @@
 //! `metadata`: what every object has, and the rules for it.
 
 use operetta_kube_model::Fault;
+use operetta_kube_model::validation::{
+    dns_label, dns_subdomain, label_key, label_value, path_segment, qualified_name,
+};
 use serde_json::{Value, json};
 
 use super::{Context, Failure, Kind, Object, Outcome};
-use crate::validation::{dns_label, dns_subdomain, label_key, label_value, path_segment, qualified_name};
 
 /// A text of the metadata; empty if it is absent.
 pub(crate) fn text<'a>(object: &'a Value, field: &str) -> &'a str {

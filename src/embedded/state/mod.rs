@@ -2,6 +2,7 @@
 
 pub(crate) mod addresses;
 pub(crate) mod crds;
+mod created;
 mod objects;
 pub(crate) mod policies;
 pub(crate) mod rights;
@@ -13,6 +14,7 @@ use std::sync::Arc;
 
 use crate::crd::Converter;
 use crate::model::Kinds;
+use created::Created;
 use policies::Policies;
 use rights::Rights;
 use tokens::Tokens;
@@ -36,8 +38,7 @@ pub(crate) enum Active {
 pub(crate) struct State {
     pub(crate) store: Store,
     pub(crate) kinds: Kinds,
-    /// The number of values that were generated: uids and suffixes of names.
-    generated: u64,
+    created: Created,
     /// The number of addresses that Services were given.
     pub(crate) addresses: u32,
     /// The roles and bindings as they were when they were last read.
@@ -59,7 +60,7 @@ impl Default for State {
         Self {
             store: Store::default(),
             kinds: Kinds::built_in(),
-            generated: 0,
+            created: Created::default(),
             addresses: 0,
             rights: None,
             policies: None,
@@ -103,37 +104,28 @@ impl State {
         policies
     }
 
-    /// A value that no other object has: the same requests get the same ones.
-    fn generate(&mut self) -> u64 {
-        self.generated += 1;
-        // One step of splitmix64, so that neighbours look different.
-        let mut z = self.generated.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+    /// How often an object was created at this place. `key`: its namespace and name.
+    pub(crate) fn creations(&self, resource: &str, key: &str) -> u64 {
+        self.created.count(resource, key)
     }
 
-    pub(crate) fn uid(&mut self) -> String {
-        let (a, b) = (self.generate(), self.generated);
-        format!(
-            "{:08x}-{:04x}-4{:03x}-8{:03x}-{b:012x}",
-            a >> 32,
-            (a >> 16) & 0xffff,
-            (a >> 4) & 0xfff,
-            a & 0xfff
-        )
+    /// Notes that an object was created, or a name or a token made.
+    pub(crate) fn note_creation(&mut self, resource: &str, key: &str) {
+        self.created.note(resource, key);
     }
 
-    /// The suffix of a generated name.
-    pub(crate) fn suffix(&mut self) -> String {
-        const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
-        let mut number = self.generate();
-        (0..5)
-            .map(|_| {
-                let letter = LETTERS[usize::try_from(number % 27).unwrap_or(0)];
-                number /= 27;
-                char::from(letter)
-            })
-            .collect()
+    /// Notes that a dry run has created an object: the next one chooses another uid.
+    pub(crate) fn note_dry_run(&mut self) {
+        self.created.note_dry_run();
+    }
+
+    /// The uid of the next object that is created, or by the next dry run, at this place.
+    pub(crate) fn uid(&self, resource: &str, key: &str, is_dry: bool) -> String {
+        self.created.uid(resource, key, is_dry)
+    }
+
+    /// The suffix of the next name that is made for `what`, or by the next dry run, at this place.
+    pub(crate) fn suffix(&self, what: &str, resource: &str, key: &str, is_dry: bool) -> String {
+        self.created.suffix(what, resource, key, is_dry)
     }
 }

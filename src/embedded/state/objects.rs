@@ -1,9 +1,9 @@
 //! Objects as programs read them.
 
+use operetta_kube_model::facts::key;
 use serde_json::Value;
 
 use super::State;
-use crate::facts::key;
 use crate::model::versions;
 use crate::world::programs::Objects;
 

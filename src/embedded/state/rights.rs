@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 
+use operetta_kube_model::facts::texts;
+use operetta_kube_model::selector::labels_match;
 use serde_json::Value;
 
 use super::store::Store;
-use crate::facts::texts;
 use crate::model::User;
-use crate::selector::labels_match;
 
 /// The group of roles and bindings.
 pub(crate) const RBAC: &str = "rbac.authorization.k8s.io";

@@ -79,7 +79,7 @@ pub(crate) fn replace(state: &mut State, kind: &Arc<Kind>, key: &str, parsed: Pa
         remove(state, kind, key);
         return;
     }
-    // If a webhook does not convert the object, it stays as it was: a controller has nobody to tell.
+    // If a webhook does not convert the object, it stays as it was: no request waits for the error.
     let _ = store(state, kind, key, parsed);
 }
 

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 
 use data_encoding::HEXLOWER;
 use jiff::Timestamp;
+use operetta_kube_model::facts::key;
 use sha2::{Digest as _, Sha256};
 
 use super::store::Store;
-use crate::facts::key;
 use crate::model::User;
 
 /// The audience of the API server.
@@ -43,7 +43,7 @@ impl Token {
 /// The tokens that were given out.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Tokens {
-    /// The secret from which tokens follow; empty if nobody else can send requests.
+    /// The secret that tokens are hashes of, so that nobody can guess them. Empty if nobody else can send requests.
     pub(crate) key: String,
     given: HashMap<String, Token>,
 }

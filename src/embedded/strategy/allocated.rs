@@ -2,9 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use operetta_kube_model::facts::{items, number, text};
 use serde_json::{Value, json};
-
-use crate::facts::{items, number, text};
 
 /// Whether a Service has an address, or is without one on purpose.
 pub(crate) fn has_address(spec: &Value) -> bool {

@@ -9,11 +9,12 @@ pub(crate) mod validate;
 
 use std::sync::LazyLock;
 
+use operetta_kube_model::facts;
 use operetta_kube_model::fields::FieldSet;
 use serde_json::{Value, json};
 
 use crate::model::{Failure, Kind, Outcome, meta};
-use crate::{crd, decode, facts};
+use crate::{crd, decode};
 use priority::system_classes;
 
 /// The annotation of an account whose pods use only the Secrets that the account names.
@@ -392,6 +393,9 @@ pub(crate) fn warnings(kind: &Kind, object: &Value) -> Vec<String> {
     }
     if kind.resource() == "services" {
         found.extend(services::warnings(&object["spec"]));
+    }
+    if kind.resource() == "resourcequotas" {
+        found.extend(validate::quota_warnings(&object["spec"]["hard"]));
     }
     let annotations = &object["metadata"]["annotations"];
     if is(kind, &["serviceaccounts"]) && !annotations[LIMITED].is_null() {

@@ -1,9 +1,8 @@
 //! Prepares new pods, claims, accounts and Jobs.
 
+use operetta_kube_model::facts::{items, text};
+use operetta_kube_model::quantity::Quantity;
 use serde_json::{Value, json};
-
-use crate::facts::{items, text};
-use crate::quantity::Quantity;
 
 /// The class of service of a pod.
 pub(crate) fn qos(pod: &Value) -> &'static str {

@@ -6,9 +6,8 @@ use std::sync::OnceLock;
 use kube_cel::cel::Value as Cel;
 use operetta_kube_model::Fault;
 use operetta_kube_model::cel::{Environment, PLAIN, Program, Scope, Type, variable};
+use operetta_kube_model::facts::items;
 use serde_json::{Value, json};
-
-use crate::facts::items;
 
 /// A policy.
 #[derive(Debug)]

@@ -4,12 +4,12 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 
 use operetta_kube_model::Fault;
+use operetta_kube_model::facts::{items, number, text};
+use operetta_kube_model::validation;
 use serde_json::{Map, Value, json};
 
 use super::allocated::{has_address, has_ports, is_external, needs_check};
 use super::validate::checks::port;
-use crate::facts::{items, number, text};
-use crate::validation;
 
 /// Gives a Service the families of its addresses.
 pub(crate) fn families(old: Option<&Value>, spec: &mut Value) -> Vec<Fault> {

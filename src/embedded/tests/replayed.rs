@@ -521,7 +521,10 @@ fn a_record_is_answered_equally() {
         of_controllers += usize::from(line.is_of_controller());
         let (code, mut got, watch) = player.send(line, now);
         if line.writes() && line.path().contains("customresourcedefinitions") {
-            while crate::controllers::crds::tick(&mut player.api.state, &crate::facts::time(now)) {}
+            while crate::controllers::crds::tick(
+                &mut player.api.state,
+                &operetta_kube_model::facts::time(now),
+            ) {}
         }
         let mut wanted = line.answered();
         if let Some(watch) = watch.filter(|_| line.code == 200) {

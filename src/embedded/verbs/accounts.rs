@@ -1,11 +1,11 @@
 //! The account and the `ConfigMap` with the certificates of the server that each namespace gets.
 
 use jiff::Timestamp;
+use operetta_kube_model::facts::{ROOT_CA, key};
 use serde_json::{Value, json};
 
 use super::write::write_as;
 use crate::admission::awaits_account;
-use crate::facts::{ROOT_CA, key};
 use crate::model::{Context, User};
 use crate::state::{Active, State};
 

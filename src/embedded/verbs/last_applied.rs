@@ -1,8 +1,8 @@
 //! The annotation with which kubectl applies from the client.
 
+use operetta_kube_model::facts::LAST_APPLIED;
 use serde_json::Value;
 
-use crate::facts::LAST_APPLIED;
 use crate::fields::{Conflicts, field_paths};
 use crate::schema::Typed;
 

@@ -1,15 +1,15 @@
 //! Subresources of pods that do something: `binding`, `eviction` and `log`.
 
 use jiff::Timestamp;
+use operetta_kube_model::facts::{is_ready, is_terminal, items, key, key_of, text, time};
+use operetta_kube_model::selector::labels_match;
 use serde_json::{Value, json};
 
 use super::delete::{DeleteOptions, delete_one};
 use super::response::Response;
 use crate::admission;
-use crate::facts::{is_ready, is_terminal, items, key, key_of, text, time};
 use crate::model::failure::details;
 use crate::model::{Context, Failure, Outcome};
-use crate::selector::labels_match;
 use crate::state::stored::put;
 use crate::state::{Live, State};
 use crate::world::programs::Programs;

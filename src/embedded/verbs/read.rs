@@ -5,11 +5,11 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use operetta_kube_model::Fault;
+use operetta_kube_model::facts::key;
 use serde_json::{Value, json};
 
 use super::response::{Body, Response};
 use super::watch::Watch;
-use crate::facts::key;
 use crate::forms::{Form, check_table, formed, table};
 use crate::model::{Context, Failure, Kind, Object, Outcome, meta, printed, versions};
 use crate::selection::Selection;

@@ -1,12 +1,12 @@
 //! Reviews: questions about rights, users and tokens. They are answered and not stored.
 
 use operetta_kube_model::Fault;
+use operetta_kube_model::facts::texts;
 use serde_json::{Map, Value, json};
 
 use super::response::Response;
 use super::tokens;
 use super::write::read_new;
-use crate::facts::texts;
 use crate::model::{Context, Failure, Outcome, User};
 use crate::state::State;
 use crate::state::rights::{Attributes, Decision, Rule, aggregate};

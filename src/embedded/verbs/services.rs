@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use operetta_kube_model::Fault;
+use operetta_kube_model::facts::{items, number, text};
 use serde_json::{Value, json};
 
-use crate::facts::{items, number, text};
 use crate::model::{Failure, Outcome};
 use crate::state::State;
 use crate::state::addresses::{DRY, Ports, RANGE, free_address, is_in_range, is_taken};

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use operetta_kube_model::Fault;
+use operetta_kube_model::facts::{key, texts, time};
 use serde_json::{Value, json};
 
 use super::response::Response;
 use super::write::read_new;
-use crate::facts::{texts, time};
 use crate::model::{Context, Failure, Kind, Names, Outcome, Source};
 use crate::schema::definition;
 use crate::state::tokens::{OWN, Token};
@@ -49,11 +49,14 @@ pub(crate) fn create(state: &mut State, context: &mut Context<'_>) -> Outcome<Re
     let meta = &account["metadata"];
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let expires = context.now.parse::<Timestamp>().unwrap_or_default() + SignedDuration::from_secs(seconds);
+    let place = key(text(&meta["namespace"]).as_str(), text(&meta["name"]).as_str());
+    let id = state.uid("tokens", &place, false);
+    state.note_creation("tokens", &place);
     let token = Token {
         namespace: text(&meta["namespace"]),
         name: text(&meta["name"]),
         uid: text(&meta["uid"]),
-        id: state.uid(),
+        id,
         audiences: texts(&spec["audiences"]),
         expires,
     };

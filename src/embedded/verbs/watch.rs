@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use operetta_kube_model::Fault;
+use operetta_kube_model::facts::{key, time};
 use serde_json::{Value, json};
 
 use crate::decode;
-use crate::facts::{key, time};
 use crate::forms::{Form, check_table, no_list, table};
 use crate::model::{Context, Failure, Kind, Object, Outcome, Query, meta, printed, versions};
 use crate::selection::Selection;

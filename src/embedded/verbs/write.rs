@@ -2,13 +2,13 @@
 
 use jiff::Timestamp;
 use operetta_kube_model::Fault;
+use operetta_kube_model::facts::{key, text};
 use serde_json::Value;
 
 use super::managers::updated;
 use super::response::Response;
 use super::services;
 use crate::admission::{self, Write};
-use crate::facts::{key, text};
 use crate::fields::Managed;
 use crate::model::request::{segments, versioned};
 use crate::model::{Context, Failure, Outcome, Parsed, Query, Request, Route, User, meta};
@@ -22,6 +22,21 @@ pub(crate) fn read_new(state: &State, context: &mut Context<'_>) -> Outcome<Pars
     let mut value = body::read(context, context.request.body)?;
     let managed = updated(state, context, None, &mut value);
     Ok(Parsed { value, managed })
+}
+
+/// A name that no object has yet.
+fn generated_name(state: &State, resource: &str, namespace: &str, generate: &str, is_dry: bool) -> String {
+    // A name has at most 63 characters, if it can be cut.
+    let base: String = generate.chars().take(58).collect();
+    let place = key(namespace, generate);
+    let mut what = "name".to_owned();
+    loop {
+        let name = format!("{base}{}", state.suffix(&what, resource, &place, is_dry));
+        if state.store.get(resource, &key(namespace, &name)).is_none() {
+            return name;
+        }
+        what.push_str(" again");
+    }
 }
 
 /// Stores a new object.
@@ -38,17 +53,21 @@ pub(crate) fn store_new(
     let meta = &object["metadata"];
     let name = meta["name"].as_str().unwrap_or_default().to_owned();
     let generate = meta["generateName"].as_str().unwrap_or_default().to_owned();
-    let name = if name.is_empty() && !generate.is_empty() {
-        // A name has at most 63 characters, if it can be cut.
-        let base: String = generate.chars().take(58).collect();
-        format!("{base}{}", state.suffix())
+    let is_generated = name.is_empty() && !generate.is_empty();
+    let name = if is_generated {
+        generated_name(state, kind.storage(), context.namespace(), &generate, is_dry)
     } else {
         name
     };
+    if is_generated && !is_dry {
+        // Also if the object is refused: the next attempt has another name.
+        state.note_creation(kind.storage(), &key(context.namespace(), &generate));
+    }
     if !name.is_empty() {
         object["metadata"]["name"] = name.clone().into();
     }
-    let uid = state.uid();
+    let place = key(context.namespace(), &name);
+    let uid = state.uid(kind.storage(), &place, is_dry);
     let meta = &mut object["metadata"];
     meta["uid"] = uid.into();
     meta["creationTimestamp"] = context.now.clone().into();
@@ -69,17 +88,22 @@ pub(crate) fn store_new(
     context.warnings.extend(strategy::warnings(&kind, &object));
     managed.sort();
     let parsed = Parsed { value: object, managed };
-    let key = key(context.namespace(), &name);
     let write = Write { operation: "CREATE", name: &name, new: Some(&parsed), live: None, is_dry };
     admit(state, context, &write)?;
     // The storage refuses it, and a dry run does not get there.
     if !is_dry && meta::version(&parsed.value).is_ok_and(|version| version != 0) {
         return Err(Failure::plain(500, "resourceVersion should not be set on objects to be created"));
     }
-    if let Some(known) = state.store.get(kind.storage(), &key) {
+    if let Some(known) = state.store.get(kind.storage(), &place) {
         return Err(Failure::already_exists(&kind, &name, known.is_deleting));
     }
-    if is_dry { Ok(Stored::Parsed(parsed)) } else { store(state, &kind, &key, parsed) }
+    if is_dry {
+        state.note_dry_run();
+        return Ok(Stored::Parsed(parsed));
+    }
+    let stored = store(state, &kind, &place, parsed)?;
+    state.note_creation(kind.storage(), &place);
+    Ok(stored)
 }
 
 /// Replaces an object.

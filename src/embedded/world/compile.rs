@@ -210,8 +210,10 @@ impl Compiler {
         Some(found)
     }
 
-    fn pod(&mut self, rule: format::PodRule, scope: &Scope) -> PodRule {
+    fn pod(&mut self, rule: At<format::PodRule>, scope: &Scope) -> PodRule {
+        let At { value: rule, at, path } = rule;
         PodRule {
+            written: At { value: (), at, path },
             when: self.expression(rule.when, scope),
             ready_after: match rule.ready_after {
                 None => Delay::Default,
@@ -226,10 +228,12 @@ impl Compiler {
         }
     }
 
-    fn exec(&mut self, rule: format::ExecRule, scope: &Scope) -> Option<ExecRule> {
+    fn exec(&mut self, rule: At<format::ExecRule>, scope: &Scope) -> Option<ExecRule> {
+        let At { value: rule, at, path } = rule;
         let command = self.command(rule.command.0?)?;
         let scope = scope.with(OF_EXEC).with(command.patterns().flat_map(Pattern::names));
         Some(ExecRule {
+            written: At { value: (), at, path },
             when: self.expression(rule.when, &scope),
             container: rule.container,
             changes: self.changes(rule.changes, &scope),
@@ -241,7 +245,9 @@ impl Compiler {
         })
     }
 
-    fn http(&mut self, rule: format::HttpRule, scope: &Scope) -> Option<HttpRule> {
+    fn http(&mut self, rule: At<format::HttpRule>, scope: &Scope) -> Option<HttpRule> {
+        let At { value: rule, at, path } = rule;
+        let written = At { value: (), at, path };
         let (url, is_pod) = match (rule.url, rule.path) {
             (Some(url), None) => (url, false),
             (None, Some(path)) => (path, true),
@@ -254,7 +260,7 @@ impl Compiler {
                     self.error(at, VALUE, "`port` requires `path`");
                 }
                 let message = "a rule of `http` has neither `url` nor `path`";
-                self.errors.push(Diagnostic::error(VALUE, message));
+                self.errors.push(written.error(VALUE, message));
                 return None;
             }
         };
@@ -272,6 +278,7 @@ impl Compiler {
         let keyed = Scope(scope.0.iter().filter(|name| !ALWAYS.contains(&&***name)).cloned().collect());
         let headers = rule.headers.map(|headers| headers.0).unwrap_or_default().into_iter();
         Some(HttpRule {
+            written,
             method: rule.method.map(|method| format!("{method:?}")),
             when: self.expression(rule.when, &scope),
             per: self.optional(rule.per, &keyed),
@@ -292,14 +299,18 @@ impl Compiler {
         })
     }
 
-    fn log(&mut self, rule: format::LogRule, scope: &Scope) -> Option<LogRule> {
+    fn log(&mut self, rule: At<format::LogRule>, scope: &Scope) -> Option<LogRule> {
+        let At { value: rule, at, path } = rule;
         let when = self.expression(rule.when, scope);
-        Some(LogRule { container: rule.container, when, text: self.text(rule.text.0?, scope)? })
+        let text = self.text(rule.text.0?, scope)?;
+        Some(LogRule { written: At { value: (), at, path }, container: rule.container, when, text })
     }
 
-    fn balancer(&mut self, rule: format::LoadBalancerRule, scope: &Scope) -> Option<BalancerRule> {
+    fn balancer(&mut self, rule: At<format::LoadBalancerRule>, scope: &Scope) -> Option<BalancerRule> {
+        let At { value: rule, at, path } = rule;
         let when = self.expression(rule.when, scope);
-        Some(BalancerRule { when, address: self.text(rule.address.0?, scope)? })
+        let address = self.text(rule.address.0?, scope)?;
+        Some(BalancerRule { written: At { value: (), at, path }, when, address })
     }
 
     fn command(&mut self, words: At<Vec<Word>>) -> Option<Command> {

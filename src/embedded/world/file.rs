@@ -91,6 +91,10 @@ impl File {
         &self.rules.name
     }
 
+    pub(super) fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
     /// The states, and what they began with.
     pub(super) fn memory(&self) -> Value {
         let Rules { state, shared, .. } = &*self.rules;

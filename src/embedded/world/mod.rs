@@ -2,25 +2,31 @@
 //!
 //! A file is compiled to rules (`compile`, `rules`). Each call tries the rules in order (`file`): patterns take the call apart
 //! (`pattern`), expressions see the pod (`pod`) and the state, and a rule that answers may change the state (`turn`). What all programs can
-//! be asked is in `programs`.
+//! be asked is in `programs`. Without playing, `types` and `shadows` find mistakes, and `mentions` the names that a package gives.
 
 mod compile;
 mod file;
+mod mentions;
 mod pattern;
 mod pod;
 pub(crate) mod programs;
 mod rules;
+mod shadows;
+mod sites;
 #[cfg(test)]
 mod tests;
 mod turn;
+mod types;
 
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use operetta_lang::diag::{Diagnostic, Source};
+use operetta_lang::schema::Kubernetes;
 use serde_json::Value;
 
 use file::File;
+pub use mentions::{Mention, Mentioned};
 use programs::{Call, CallResponse, Course, DefaultPrograms, Exec, ExecResult, Objects, Programs};
 use turn::Outcome;
 
@@ -62,6 +68,26 @@ impl World {
         }
     }
 
+    /// Mistakes that show without a call: fields that no pod has, comparisons that never hold, and rules that never answer.
+    pub fn check(&self, kubernetes: &Kubernetes) -> Vec<Diagnostic> {
+        let each = self.files.iter().map(File::rules).map(|rules| {
+            let mut found = types::mistyped(rules, kubernetes);
+            found.extend(shadows::shadowed(rules));
+            found
+        });
+        each.flatten().collect()
+    }
+
+    /// The names in it that a package or its cases give.
+    pub fn mentions(&self) -> Vec<Mention> {
+        self.files.iter().map(File::rules).flat_map(mentions::mentions).collect()
+    }
+
+    /// The names of its files.
+    pub fn files(&self) -> impl Iterator<Item = &str> {
+        self.files.iter().map(File::name)
+    }
+
     /// What went wrong in expressions while the world was played, in order; the first hundred.
     pub fn faults(&self) -> &[Diagnostic] {
         &self.faults
@@ -90,7 +116,7 @@ impl World {
 
     /// The names of the files, for messages.
     fn names(&self) -> String {
-        self.files.iter().map(File::name).collect::<Vec<_>>().join(", ")
+        self.files().collect::<Vec<_>>().join(", ")
     }
 }
 

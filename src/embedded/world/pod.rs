@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use operetta_kube_model::facts::{controller, items};
 use serde_json::{Map, Value, json};
 
 use super::programs::Objects;
-use crate::facts::{controller, items};
 
 /// Labels that Operetta sets on what belongs to an instance.
 const KIND: &str = "operetta.dev/kind";

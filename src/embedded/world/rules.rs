@@ -43,6 +43,8 @@ pub(super) enum Delay {
 
 #[derive(Debug)]
 pub(super) struct PodRule {
+    /// Where it is written.
+    pub(super) written: At<()>,
     pub(super) when: When,
     pub(super) ready_after: Delay,
     pub(super) ready_when: When,
@@ -55,6 +57,8 @@ pub(super) struct PodRule {
 
 #[derive(Debug)]
 pub(super) struct ExecRule {
+    /// Where it is written.
+    pub(super) written: At<()>,
     pub(super) command: Command,
     pub(super) container: Option<String>,
     pub(super) when: When,
@@ -67,6 +71,8 @@ pub(super) struct ExecRule {
 
 #[derive(Debug)]
 pub(super) struct HttpRule {
+    /// Where it is written.
+    pub(super) written: At<()>,
     pub(super) method: Option<String>,
     /// The whole URL, or of a rule for pods the path.
     pub(super) url: Pattern,
@@ -87,6 +93,8 @@ pub(super) struct HttpRule {
 
 #[derive(Debug)]
 pub(super) struct LogRule {
+    /// Where it is written.
+    pub(super) written: At<()>,
     pub(super) container: Option<String>,
     pub(super) when: When,
     pub(super) text: At<Text>,
@@ -94,6 +102,8 @@ pub(super) struct LogRule {
 
 #[derive(Debug)]
 pub(super) struct BalancerRule {
+    /// Where it is written.
+    pub(super) written: At<()>,
     pub(super) when: When,
     pub(super) address: At<Text>,
 }

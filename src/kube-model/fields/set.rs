@@ -209,6 +209,17 @@ impl FieldSet {
         });
     }
 
+    /// Removes the fields of another set, and the maps and items that contain them. What else is in these stays.
+    pub fn subtract_along(&mut self, other: &Self) {
+        self.member = false;
+        self.below.retain_mut(|(key, set)| {
+            if let Some(gone) = other.child(key) {
+                set.subtract_along(gone);
+            }
+            !set.is_empty()
+        });
+    }
+
     /// The fields that are in one of two sets.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {

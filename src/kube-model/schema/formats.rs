@@ -63,7 +63,7 @@ fn is_date_time(text: &str) -> bool {
     is_date(date) && clock_fits && are_digits(fraction) && zone_fits
 }
 
-/// Groups of four characters, one at least, of which the last may be filled up.
+/// One or more groups of four characters. The last one may end with one or two `=`.
 fn is_base64(text: &str) -> bool {
     let digits = text.trim_end_matches('=');
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');

@@ -14,7 +14,28 @@ const SIZE: usize = 1 << 20;
 /// How many compiled patterns are kept.
 const KEPT: usize = 512;
 
-type Known = HashMap<String, Option<Arc<Regex>>>;
+/// Patterns that were compiled.
+#[derive(Debug, Default)]
+struct Known {
+    regexes: HashMap<String, Option<Arc<Regex>>>,
+    /// Which of them has made room for another one last.
+    position: usize,
+}
+
+impl Known {
+    /// Keeps a compiled pattern. If there are too many, one makes room, in the order of the map and not of age: patterns that are
+    /// asked for in turn would always find that the oldest has just gone.
+    fn keep(&mut self, pattern: &str, regex: Option<Arc<Regex>>) {
+        if self.regexes.len() >= KEPT {
+            self.position = (self.position + 1) % KEPT;
+            let evicted = self.regexes.keys().nth(self.position).cloned();
+            if let Some(evicted) = evicted {
+                self.regexes.remove(&evicted);
+            }
+        }
+        self.regexes.insert(pattern.to_owned(), regex);
+    }
+}
 
 /// Whether a text matches a pattern. One that the regex crate cannot express matches everything: only a server can check it.
 pub(super) fn matches(pattern: &str, text: &str) -> bool {
@@ -26,27 +47,15 @@ pub(super) fn matches(pattern: &str, text: &str) -> bool {
 fn compiled(pattern: &str) -> Option<Arc<Regex>> {
     static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
     let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    let found = known().get(pattern).cloned();
+    let found = known().regexes.get(pattern).cloned();
     if let Some(regex) = found {
         return regex;
     }
     // Not under the lock: others match meanwhile.
     let compile = |pattern: String| RegexBuilder::new(&pattern).size_limit(SIZE).build().ok();
     let regex = translate(pattern).and_then(compile).map(Arc::new);
-    keep(&mut known(), pattern, regex.clone());
+    known().keep(pattern, regex.clone());
     regex
-}
-
-/// Keeps a compiled pattern. If there are too many, any one makes room: objects with more patterns than are kept ask for them in
-/// turn, so that the oldest would always be the next.
-fn keep(known: &mut Known, pattern: &str, regex: Option<Arc<Regex>>) {
-    if known.len() >= KEPT {
-        let evicted = known.keys().next().cloned();
-        if let Some(evicted) = evicted {
-            known.remove(&evicted);
-        }
-    }
-    known.insert(pattern.to_owned(), regex);
 }
 
 /// The error of a pattern, if the server certainly refuses it as well.
@@ -168,11 +177,31 @@ mod tests {
 
     #[test]
     fn one_pattern_makes_room_for_another() {
-        let mut known = Known::new();
+        let mut known = Known::default();
         for at in 0..=KEPT {
-            keep(&mut known, &at.to_string(), None);
+            known.keep(&at.to_string(), None);
         }
-        assert_eq!(known.len(), KEPT);
-        assert!(known.contains_key(&KEPT.to_string()));
+        assert_eq!(known.regexes.len(), KEPT);
+        assert!(known.regexes.contains_key(&KEPT.to_string()));
+    }
+
+    #[test]
+    fn patterns_that_are_no_longer_used_make_room_for_those_that_are() {
+        let mut known = Known::default();
+        for at in 0..4 * KEPT {
+            known.keep(&at.to_string(), None);
+        }
+        let mut absent = 0;
+        for _ in 0..20 {
+            absent = 0;
+            for at in 0..64 {
+                let pattern = format!("used {at}");
+                if !known.regexes.contains_key(&pattern) {
+                    absent += 1;
+                    known.keep(&pattern, None);
+                }
+            }
+        }
+        assert_eq!(absent, 0);
     }
 }

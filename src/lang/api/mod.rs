@@ -14,4 +14,5 @@ pub use built_in::{BuiltIn, NameRule};
 pub use error::{CallError, Cause, Class, MAX_BODY};
 pub use kind::{ApiKind, Gvk, group_of, split_api_version};
 pub use object::ObjectRef;
+pub use refusal::says_unauthorized;
 pub use served::Served;

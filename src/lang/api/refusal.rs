@@ -114,7 +114,7 @@ fn says_exclusive(text: &str) -> bool {
 /// Whether a 403 says that the caller lacks a permission: to make the request, or to grant a permission it
 /// does not have. Admission also refuses with 403: a quota that is exceeded, a volume that cannot be resized,
 /// a webhook's denial.
-fn says_unauthorized(text: &str) -> bool {
+pub fn says_unauthorized(text: &str) -> bool {
     let lacks = |mark: &str| text.contains(mark);
     (lacks(" is forbidden: User \"") && lacks("\" cannot "))
         || lacks("attempting to grant RBAC permissions not currently held")

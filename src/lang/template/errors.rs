@@ -32,7 +32,19 @@ pub enum EvalError {
 /// The code of an error about values of mixed types.
 const MIXED: &str = "template::types";
 
+/// What the help of an error says about a child whose object is undefined.
+pub(super) const NOT_YET: &str = "does not exist, or not yet";
+
 impl EvalError {
+    /// Whether it reads an object of a child that does not exist.
+    pub fn is_of_missing_child(&self) -> bool {
+        let help = match self {
+            Self::Undefined(diagnostic) => diagnostic.help.as_deref(),
+            _ => None,
+        };
+        help.is_some_and(|help| help.contains(NOT_YET))
+    }
+
     /// Whether it orders values of different types: not yet true in an awaited condition, otherwise an error.
     pub fn is_mixed(&self) -> bool {
         matches!(self, Self::NotYet(diagnostic) if diagnostic.code == MIXED)

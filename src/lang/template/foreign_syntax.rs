@@ -129,9 +129,7 @@ pub(super) fn of_filter(name: &str) -> Option<&'static str> {
         "hasKey" => "write `'key' in map`",
         "empty" => "write `not x`",
         "coalesce" => "write `a | default(b)`",
-        "combine" | "merge" | "mergeOverwrite" => {
-            "write `<<: [{{ a }}, {{ b }}]` in the template, or `a | items`"
-        }
+        "mergeOverwrite" => "write `a | merge(b)`: the values of `b` take precedence",
         "ipaddr" | "bool" => "the CRD defines the type of each field",
         _ => return None,
     })

@@ -7,6 +7,8 @@ use super::Engine;
 use super::budget::{Shared, Totals};
 use super::errors::{EvalError, Fault, Res};
 use super::json::Meter;
+use super::scope::Scope;
+use super::value::Val;
 
 /// Limits of templates and of their evaluation. Exceeding one is an error that names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +67,8 @@ pub(super) struct Run<'e> {
     /// Whether a shared limit was exceeded.
     passed_total: Cell<bool>,
     depth: Cell<usize>,
+    /// How many values calls have generated.
+    generated: Cell<usize>,
     /// The lets being evaluated, each with the layer it is evaluated in.
     pub(super) lets: RefCell<Vec<(usize, Arc<str>)>>,
 }
@@ -76,14 +80,16 @@ impl<'e> Run<'e> {
         Self::with(engine, None, left)
     }
 
-    /// Creates an evaluation within a budget.
+    /// Creates an evaluation within the budget of a scope.
     ///
     /// # Errors
     /// A limit of the budget has been exceeded before.
-    pub(super) fn within(engine: &'e Engine, budget: &Shared) -> Result<Self, EvalError> {
-        let Some(shared) = budget else { return Ok(Self::new(engine)) };
-        let left = shared.left()?;
-        Ok(Self::with(engine, Some(Arc::clone(shared)), left))
+    pub(super) fn within(engine: &'e Engine, scope: &Scope) -> Result<Self, EvalError> {
+        let run = match scope.budget() {
+            None => Self::new(engine),
+            Some(shared) => Self::with(engine, Some(Arc::clone(shared)), shared.left()?),
+        };
+        Ok(Self { decides: scope.decides(), ..run })
     }
 
     fn with(engine: &'e Engine, budget: Shared, left: Totals) -> Self {
@@ -101,6 +107,7 @@ impl<'e> Run<'e> {
             output: Cell::new(start.output),
             passed_total: Cell::new(false),
             depth: Cell::new(0),
+            generated: Cell::new(0),
             lets: RefCell::new(Vec::new()),
         }
     }
@@ -158,6 +165,12 @@ impl<'e> Run<'e> {
         }
         self.memory.set(left - bytes);
         Ok(())
+    }
+
+    /// The number of the next generated value.
+    pub(super) fn next_generated(&self) -> Val {
+        self.generated.set(self.generated.get() + 1);
+        Val::usize(self.generated.get())
     }
 
     /// The remaining bytes.

@@ -415,6 +415,96 @@ fn written(stmts: &[Stmt], source: &Source) -> Option<String> {
     Some(words(&text))
 }
 
+/// A name that a template gives a generated password, and where it uses the name.
+#[derive(Debug, Clone)]
+pub struct GeneratedName {
+    /// The expression that generates it.
+    pub call: Location,
+    /// Where `{{ name }}` inserts it.
+    pub inserted: Vec<Location>,
+    /// Whether it is also used in a way that only a render can follow, such as in a partial.
+    pub is_passed_on: bool,
+    /// Expressions that would have to know the password, such as a filter of it.
+    pub computed: Vec<Location>,
+}
+
+impl Template {
+    /// The names that the template gives generated passwords. A name that is assigned more than once is left out.
+    pub fn generated_names(&self) -> Vec<GeneratedName> {
+        let unit = &self.unit;
+        let mut assigned: Vec<(&Assignee, Option<&Node>)> = Vec::new();
+        let mut has_blocks = !unit.macros.is_empty();
+        each_stmt(unit, &mut |stmt| match stmt {
+            Stmt::For(def) => assigned.push((&def.target, None)),
+            Stmt::With { assignments, .. } => {
+                assigned.extend(assignments.iter().map(|(target, _)| (target, None)));
+            }
+            Stmt::Set { target, value } => assigned.push((target, Some(value))),
+            Stmt::SetBlock { target, .. } => {
+                assigned.push((target, None));
+                has_blocks = true;
+            }
+            Stmt::Filter { .. } => has_blocks = true,
+            Stmt::Raw(..) | Stmt::Emit(_) | Stmt::If { .. } | Stmt::Do(_) => {}
+        });
+        let assigns = |target: &Assignee, name: &Name| {
+            let mut all = BTreeSet::new();
+            names(target, &mut all);
+            all.contains(name)
+        };
+        let named = assigned.iter().filter_map(|(target, value)| match (target, value) {
+            (Assignee::Name(name), Some(value)) if may_be_password(value) => Some((name, *value)),
+            _ => None,
+        });
+        let once = named
+            .filter(|(name, _)| assigned.iter().filter(|(target, _)| assigns(target, name)).count() == 1);
+        once.map(|(name, value)| uses(unit, name, value, has_blocks)).collect()
+    }
+}
+
+/// Where a template uses the name of a generated password.
+fn uses(unit: &Unit, name: &Name, value: &Node, has_blocks: bool) -> GeneratedName {
+    let at = |span: Span| Location::new(&unit.source, span);
+    let is_name = |node: &Node| matches!(&node.kind, Kind::Var(other) if other == name);
+    let (mut inserted, mut computed, mut count) = (Vec::new(), Vec::new(), 0);
+    each_stmt(unit, &mut |stmt| {
+        if let Stmt::Emit(node) = stmt
+            && is_name(node)
+        {
+            inserted.push(at(node.span));
+        }
+    });
+    let is_certain = is_password(value);
+    each_node(unit, &mut |node| {
+        count += usize::from(is_name(node));
+        let is_computed = match &node.kind {
+            Kind::Filter(filter, input, _) => !filter.lenient && is_name(input),
+            Kind::Test(test, input, _) => !test.flag && is_name(input),
+            Kind::Binary(_, sides) => is_name(&sides.0) || is_name(&sides.1),
+            Kind::Compare(first, rest) => is_name(first) || rest.iter().any(|(_, node)| is_name(node)),
+            _ => false,
+        };
+        if is_computed && is_certain {
+            computed.push(at(node.span));
+        }
+    });
+    let is_passed_on = has_blocks || count > inserted.len();
+    GeneratedName { call: at(value.span), inserted, is_passed_on, computed }
+}
+
+fn is_password(node: &Node) -> bool {
+    matches!(&node.kind, Kind::Function(function, ..) if function.name == "password")
+}
+
+/// Whether it is a call of `password`, or has one as its default or in a branch.
+fn may_be_password(node: &Node) -> bool {
+    match &node.kind {
+        Kind::Default(parts) => parts.1.as_ref().is_some_and(is_password),
+        Kind::If(parts) => is_password(&parts.1) || parts.2.as_ref().is_some_and(is_password),
+        _ => is_password(node),
+    }
+}
+
 fn names(target: &Assignee, out: &mut BTreeSet<Name>) {
     match target {
         Assignee::Name(name) => {

@@ -43,6 +43,7 @@ mod parse;
 mod pattern;
 mod reads;
 mod scope;
+mod sought;
 mod substitute;
 mod suggest;
 mod taint;
@@ -74,17 +75,18 @@ use text::{ExprUnit, TextUnit};
 use value::Val;
 
 pub use budget::{Budget, Exceeded, Totals};
-pub use builtins::secrets::{Certificate, Signer};
-pub use builtins::secrets::{holds_mark, password_length, take_certificate};
+pub use builtins::secrets::{Certificate, GeneratedPart, Signer};
+pub use builtins::secrets::{generated_parts, holds_mark, take_certificate};
 pub use errors::EvalError;
 pub use infer::Infer;
 pub use json::{JSON_VALUE_BYTES, json_bytes, json_entry_bytes};
 pub use jsonpath::Search;
 pub use limits::Limits;
-pub use mistakes::{Fact, Facts, Mistake, MistakeKind, Purpose};
+pub use mistakes::{Fact, Facts, GeneratedName, Mistake, MistakeKind, Purpose};
 pub use pattern::{Known, Pattern, PatternPart};
 pub use reads::{ReadPath, Reads, Segment, access};
 pub use scope::{Function, Lets, Live, Scope, Var};
+pub use sought::Sought;
 pub use taint::{Inserted, Position, Taint, TaintScope, TaintTree};
 pub use text::{Expr, Text};
 pub use url::{UrlPart, UrlValue};
@@ -296,14 +298,14 @@ impl Engine {
 
     /// One evaluation, within the budget of its scope.
     fn run<T>(&self, scope: &Scope, evaluate: impl FnOnce(&Run<'_>) -> Res<T>) -> Result<T, EvalError> {
-        let run = Run::within(self, scope.budget())?;
+        let run = Run::within(self, scope)?;
         let result = evaluate(&run);
         run.finish(result)
     }
 
     /// One evaluation for a decision.
     fn decide<T>(&self, scope: &Scope, evaluate: impl FnOnce(&Run<'_>) -> Res<T>) -> Result<T, EvalError> {
-        let run = Run::within(self, scope.budget())?.deciding();
+        let run = Run::within(self, scope)?.deciding();
         let result = evaluate(&run);
         run.finish(result)
     }

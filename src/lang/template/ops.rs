@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use operetta_kube_model::quantity::Quantity;
 
+use super::builtins::secrets::{is_generated, not_computable};
 use super::code::{Binary, Comparison};
 use super::errors::{Fault, Res};
 use super::limits::Run;
@@ -338,6 +339,9 @@ pub(super) fn contains(run: &Run<'_>, needle: &Val, hay: &Val) -> Res<bool> {
 }
 
 pub(super) fn compare(run: &Run<'_>, op: Comparison, left: &Val, right: &Val) -> Res<bool> {
+    if is_generated(left) || is_generated(right) {
+        return Err(not_computable());
+    }
     Ok(match op {
         Comparison::Eq => equal(run, left, right)?,
         Comparison::Ne => !equal(run, left, right)?,

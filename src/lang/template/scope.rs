@@ -184,6 +184,15 @@ struct Layer {
     /// The evaluated lets. The flag says whether one was evaluated for a decision, because then a field that
     /// is absent from a status has another value.
     memo: Mutex<BTreeMap<(Name, bool), Val>>,
+    /// Whether all evaluations are for a decision.
+    decides: bool,
+}
+
+impl Layer {
+    fn new(vars: Vec<(Name, Val)>, parent: Option<Scope>, budget: budget::Shared) -> Self {
+        let decides = parent.as_ref().is_some_and(Scope::decides);
+        Self { vars, parent, budget, memo: Mutex::default(), decides }
+    }
 }
 
 impl Default for Scope {
@@ -202,13 +211,12 @@ impl fmt::Debug for Scope {
 impl Scope {
     /// Creates a scope without variables.
     pub fn new() -> Self {
-        Self(Arc::new(Layer { vars: Vec::new(), parent: None, budget: None, memo: Mutex::default() }))
+        Self(Arc::new(Layer::new(Vec::new(), None, None)))
     }
 
     /// Creates a scope without variables. All evaluations in it and in scopes derived from it share a budget.
     pub fn within(budget: Arc<Budget>) -> Self {
-        let layer = Layer { vars: Vec::new(), parent: None, budget: Some(budget), memo: Mutex::default() };
-        Self(Arc::new(layer))
+        Self(Arc::new(Layer::new(Vec::new(), None, Some(budget))))
     }
 
     pub(super) fn budget(&self) -> &budget::Shared {
@@ -218,8 +226,7 @@ impl Scope {
     /// A scope with the same variables. Evaluations in it and in scopes derived from it have another budget.
     #[must_use]
     pub fn with_budget(&self, budget: Arc<Budget>) -> Self {
-        let (vars, parent) = (Vec::new(), Some(self.clone()));
-        Self(Arc::new(Layer { vars, parent, budget: Some(budget), memo: Mutex::default() }))
+        Self(Arc::new(Layer::new(Vec::new(), Some(self.clone()), Some(budget))))
     }
 
     /// A derived scope with one more or one changed variable. Lets that do not read that variable are not
@@ -230,8 +237,19 @@ impl Scope {
     }
 
     pub(super) fn layer(&self, vars: Vec<(Name, Val)>) -> Self {
-        let budget = self.0.budget.clone();
-        Self(Arc::new(Layer { vars, parent: Some(self.clone()), budget, memo: Mutex::default() }))
+        Self(Arc::new(Layer::new(vars, Some(self.clone()), self.0.budget.clone())))
+    }
+
+    /// A scope with the same variables in which each evaluation decides something, as [`super::Engine::truthy`] does: a field
+    /// that is absent from the status of a live object is unknown.
+    #[must_use]
+    pub fn deciding(&self) -> Self {
+        let layer = Layer::new(Vec::new(), Some(self.clone()), self.0.budget.clone());
+        Self(Arc::new(Layer { decides: true, ..layer }))
+    }
+
+    pub(super) fn decides(&self) -> bool {
+        self.0.decides
     }
 
     /// Sets a variable in this scope. Other copies of the scope are not affected.

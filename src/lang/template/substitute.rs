@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+use super::builtins::secrets::{generated_text, is_generated};
 use super::code::{Piece, Slot};
 use super::errors::{Fault, FaultKind, Res};
 use super::json::{JsonPath, JsonSegment, Meter};
@@ -187,9 +188,7 @@ impl<'a> Substitute<'a> {
                 {
                     return self.alone(slot, node.style);
                 }
-                let text = self.concat(&parts)?;
-                self.meter.take(text.len())?;
-                Value::String(text)
+                self.text(&parts)?
             }
             NodeValue::Seq(items) => {
                 let mut out = Vec::with_capacity(items.len());
@@ -211,12 +210,8 @@ impl<'a> Substitute<'a> {
         if matches!(val, Val::Omit) {
             return Ok(None);
         }
-        if style == Style::Plain {
-            let depth = self.path.0.len();
-            let result = val.to_json(self.run, &mut self.meter, &mut self.path);
-            let result = result.map_err(|fault| self.fault(fault, Some(slot)));
-            self.path.0.truncate(depth);
-            return result.map(Some);
+        if style == Style::Plain || is_generated(&val) {
+            return self.native(slot, &val).map(Some);
         }
         let text = val.text(self.run).map_err(|fault| {
             let fault = self.fault(fault, Some(slot));
@@ -229,6 +224,40 @@ impl<'a> Substitute<'a> {
         })?;
         self.meter.take(text.len())?;
         Ok(Some(Value::String(text.to_string())))
+    }
+
+    /// The native value of a slot.
+    fn native(&mut self, slot: &Slot, val: &Val) -> Res<Value> {
+        let depth = self.path.0.len();
+        let result = val.to_json(self.run, &mut self.meter, &mut self.path);
+        let result = result.map_err(|fault| self.fault(fault, Some(slot)));
+        self.path.0.truncate(depth);
+        result
+    }
+
+    /// The value of a text: a string, or the marker of a text with generated values.
+    fn text(&mut self, parts: &[Part<'_, '_>]) -> Res<Value> {
+        let generated = |part: &Part<'_, '_>| match part {
+            Part::Slot(Slot { val: Ok(val), .. }) if is_generated(val) => Some(val.clone()),
+            _ => None,
+        };
+        if parts.iter().all(|part| generated(part).is_none()) {
+            return self.string(parts);
+        }
+        let mut all = Vec::with_capacity(parts.len());
+        for part in parts {
+            all.push(match (part, generated(part)) {
+                (Part::Slot(slot), Some(val)) => self.native(slot, &val)?,
+                _ => self.string(std::slice::from_ref(part))?,
+            });
+        }
+        Ok(generated_text(all))
+    }
+
+    fn string(&mut self, parts: &[Part<'_, '_>]) -> Res<Value> {
+        let text = self.concat(parts)?;
+        self.meter.take(text.len())?;
+        Ok(Value::String(text))
     }
 
     fn concat(&self, parts: &[Part<'_, '_>]) -> Res<String> {

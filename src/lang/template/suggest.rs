@@ -1,7 +1,7 @@
 //! Creates the error about an undefined expression: its text, its position, and a suggestion.
 
 use super::code::{Kind, Node};
-use super::errors::{Fault, Res, near};
+use super::errors::{Fault, NOT_YET, Res, near};
 use super::eval::Cx;
 use super::value::Val;
 
@@ -68,7 +68,7 @@ impl Cx<'_> {
                 if keys.iter().any(|key| **key == **name) {
                     return Ok(match &base.kind {
                         Kind::Var(root) if **root == *"children" => {
-                            Some(format!("the child `{name}` does not exist, or not yet"))
+                            Some(format!("the child `{name}` {NOT_YET}"))
                         }
                         Kind::Var(root) if **root == *"retained" => Some(format!(
                             "no former instance of that name has left an object of the child `{name}`"

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use operetta_kube_model::quantity::Quantity;
 use serde_json::{Number, Value};
 
+use super::builtins::secrets::{is_generated, not_computable};
 use super::code::Piece;
 use super::errors::{Fault, Res};
 use super::json::json_bytes;
@@ -427,6 +428,7 @@ impl Val {
             Self::Null => return wrong("null", "add a default: `| default('')`"),
             Self::Omit => return wrong("`omit`", "it must be the whole value"),
             Self::List(_) => return wrong("a list", "use `| join(',')` or `| to_json`"),
+            Self::Map(_) if is_generated(self) => return Err(not_computable()),
             Self::Map(_) | Self::Keyed(_) | Self::Live(_) => {
                 return wrong(self.kind(), "name one of its fields, or use `| to_json`");
             }
@@ -438,6 +440,9 @@ impl Val {
 
     /// The items of a list, or the keys of a map.
     pub(super) fn iterate(&self, run: &Run<'_>) -> Res<Vec<Val>> {
+        if is_generated(self) {
+            return Err(not_computable());
+        }
         let resolved = self.defined()?.resolved(run)?;
         let items: Vec<Val> = match &*resolved {
             Self::List(list) => {

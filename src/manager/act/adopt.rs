@@ -78,9 +78,10 @@ impl Executor {
                 }
             }
         }
+        let ownership = FieldOwnership { cluster, kind, desired: &apply.desired, manager: &manager };
+        let is_first = former.is_none() && fields::of_manager(&live, &manager).is_none();
         if let Some(former) = former {
-            let fields = FieldOwnership { cluster, kind, desired: &apply.desired, manager: &manager };
-            fields.take_over(former, registered.operator()).await?;
+            ownership.take_over(former, registered.operator()).await?;
         }
         if let Some(meta) = body["metadata"].as_object_mut() {
             meta.remove("resourceVersion");
@@ -88,6 +89,7 @@ impl Executor {
         }
         self.complete_with(&apply.desired, Some(&live), is_taken, &mut body).await?;
         let reply = apply_body(cluster, kind, &body, &manager, apply.policy.conflicts, Trial::None).await?;
+        let reply = ownership.own_alone(reply, is_first, apply.policy.conflicts).await;
         Ok(self.applied(apply, reply, adopted))
     }
 

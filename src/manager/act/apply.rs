@@ -9,7 +9,7 @@ use super::reclaim::{FieldOwnership, Moved};
 use super::{Executor, NOTES, Reply, immutable};
 use crate::api::{ApiKind, BuiltIn, CallError, Class, ObjectRef};
 use crate::children::adoption::Adopted;
-use crate::children::{Apply, Expect, names};
+use crate::children::{Apply, Expect, Observed, names};
 use crate::cluster::{Cluster, Trial};
 use crate::package::ConflictPolicy;
 
@@ -29,6 +29,7 @@ impl Executor {
         // Another client wrote in between, which says nothing about the desired object.
         let again = |error: &CallError| error.class == Class::Conflict && !error.is_apply_conflict();
         let adopted = self.is_of_others(apply).then_some(Adopted::HandedOver);
+        let is_first = self.is_not_made_by_us(apply);
         if let Some(former) = self.former_package(object, registered) {
             match fields.take_over(&former, registered.operator()).await {
                 Err(error) if again(&error) => return Ok(Reply::Again),
@@ -59,7 +60,7 @@ impl Executor {
         }
         match result {
             Ok(reply) => {
-                let reply = fields.remove_former_entry(reply).await;
+                let reply = fields.own_alone(reply, is_first, apply.policy.conflicts).await;
                 let send = async |body: &Value| {
                     apply_body(&cluster, &kind, body, &manager, apply.policy.conflicts, Trial::Passed).await
                 };
@@ -104,9 +105,18 @@ impl Executor {
 
     /// Whether an apply takes over an object that others have put there with the labels of this child.
     fn is_of_others(&self, apply: &Apply) -> bool {
+        self.is_live(apply, Observed::is_of_others)
+    }
+
+    /// Whether the object of an apply exists and our field manager owns nothing of it.
+    fn is_not_made_by_us(&self, apply: &Apply) -> bool {
+        self.is_live(apply, |child| !child.is_made_by_us())
+    }
+
+    fn is_live(&self, apply: &Apply, is_wanted: impl Fn(&Observed) -> bool) -> bool {
         let Expect::Present(uid) = &apply.expect else { return false };
         let index = self.store.index();
-        index.child(&apply.desired.object).is_some_and(|child| child.uid == *uid && child.is_of_others())
+        index.child(&apply.desired.object).is_some_and(|child| child.uid == *uid && is_wanted(child))
     }
 }
 

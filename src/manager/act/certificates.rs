@@ -4,23 +4,40 @@ use std::time::{Duration, SystemTime};
 
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
-    KeyPair, KeyUsagePurpose,
+    KeyPair, KeyUsagePurpose, PKCS_ED25519,
 };
+use rustls::pki_types::PrivatePkcs8KeyDer;
 use serde_json::json;
 
 use crate::api::{CallError, Class};
 use crate::clock;
 use crate::plan::{first_end, pem};
+use crate::random::{Field, Randomness};
 use crate::template::{Certificate, Signer};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// How far other clocks may lag behind ours.
 const SKEW: Duration = Duration::from_secs(5 * 60);
 
-/// A new key, ECDSA over P-256, and its certificate: both as PEM, the certificate first.
-pub(super) fn issue(wanted: &Certificate) -> Result<[String; 2], CallError> {
-    // The errors contain no secret, but are of no use to the reader.
-    let failed = |_| error("CertificateFailed", "no certificate could be made".to_owned());
+/// An Ed25519 key in PKCS#8, up to the 32 bytes that it consists of.
+const ED25519: [u8; 16] = [0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20];
+
+/// A new key: ECDSA over P-256. In a play it is one of Ed25519, which can be made of given bytes.
+pub(super) fn new_key(random: &Randomness, field: Field<'_>) -> Result<KeyPair, CallError> {
+    if !random.is_seeded() {
+        return KeyPair::generate().map_err(failed);
+    }
+    let der = [ED25519.as_slice(), &random.block(field, 0)?].concat();
+    KeyPair::from_pkcs8_der_and_sign_algo(&PrivatePkcs8KeyDer::from(der), &PKCS_ED25519).map_err(failed)
+}
+
+/// The errors contain no secret, but are of no use to the reader.
+fn failed(_: rcgen::Error) -> CallError {
+    error("CertificateFailed", "no certificate could be made".to_owned())
+}
+
+/// A certificate of a new key, and the key: both as PEM, the certificate first.
+pub(super) fn issue(wanted: &Certificate, key: &KeyPair) -> Result<[String; 2], CallError> {
     let mut params = CertificateParams::new(wanted.names.clone()).map_err(failed)?;
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, wanted.common_name.as_str());
@@ -36,15 +53,14 @@ pub(super) fn issue(wanted: &Certificate) -> Result<[String; 2], CallError> {
     params.not_before = (now - SKEW).into();
     let not_after = now + DAY * wanted.days;
     params.not_after = not_after.into();
-    let key = KeyPair::generate().map_err(failed)?;
     let certificate = match &wanted.signer {
-        Signer::Itself | Signer::Authority => params.self_signed(&key).map_err(failed)?,
+        Signer::Itself | Signer::Authority => params.self_signed(key).map_err(failed)?,
         Signer::Ca(pair) => {
             let (issuer, end) = authority(pair)?;
             // What outlives its CA would fail when nobody expects it.
             params.not_after = not_after.min(end).into();
             params.use_authority_key_identifier_extension = true;
-            params.signed_by(&key, &issuer).map_err(failed)?
+            params.signed_by(key, &issuer).map_err(failed)?
         }
     };
     Ok([certificate.pem(), key.serialize_pem()])
@@ -89,6 +105,10 @@ mod tests {
         Certificate { common_name: "a".into(), names, days, signer }
     }
 
+    fn issue(wanted: &Certificate) -> Result<[String; 2], CallError> {
+        super::issue(wanted, &KeyPair::generate().unwrap())
+    }
+
     fn ca(days: u32) -> [String; 2] {
         issue(&wanted(&[], days, Signer::Authority)).unwrap()
     }
@@ -115,6 +135,15 @@ mod tests {
             assert!(!trusts(&one[0], &certificate, "b.a") && !trusts(&other[0], &certificate, "a.b"));
             assert!(key.starts_with("-----BEGIN PRIVATE KEY-----"), "{key}");
         }
+    }
+
+    #[test]
+    fn authority_with_a_seeded_key_signs() {
+        let seeded = Randomness::seeded(|_: &str, _: &str| 0);
+        let key = |name| new_key(&seeded, Field { namespace: "n", name, key: "tls.key" }).unwrap();
+        let ca = super::issue(&wanted(&[], 10, Signer::Authority), &key("ca")).unwrap();
+        let [certificate, _] = super::issue(&wanted(&["a.b"], 5, Signer::Ca(ca.clone())), &key("a")).unwrap();
+        assert!(trusts(&ca[0], &certificate, "a.b"));
     }
 
     #[test]

@@ -13,9 +13,7 @@ use super::super::registry::Registered;
 use super::reclaim::FieldOwnership;
 use super::{Executor, immutable, service_addresses};
 use crate::api::{ApiKind, CallError};
-use crate::children::{
-    ActionOutcome, Check, DryRun, DryRuns, Expect, GENERATED_FOREIGN, GENERATED_MISSING, names,
-};
+use crate::children::{ActionOutcome, Check, DryRun, DryRuns, Expect, GENERATED_REFUSED, names};
 use crate::cluster::{Cluster, Trial};
 use crate::package::ConflictPolicy;
 
@@ -103,7 +101,7 @@ impl Executor {
         match self.complete(&cluster, &kind, (&check.desired, &check.expect), &mut body).await {
             Ok(()) => {}
             // The error is about this object and not about the shape. The apply reports it.
-            Err(error) if matches!(error.reason.as_str(), GENERATED_MISSING | GENERATED_FOREIGN) => {
+            Err(error) if GENERATED_REFUSED.contains(&error.reason.as_str()) => {
                 return Ok(DryRun::Unknown);
             }
             Err(error) => return DryRun::of_failure(error),
@@ -132,12 +130,10 @@ pub(crate) async fn send(
     if check.expect == Expect::Absent {
         return DryRun::of_failure(error);
     }
-    // Another manager has put other items in place of ours, which the apply removes.
-    if is_forced {
-        let fields = FieldOwnership { cluster, kind, desired: &check.desired, manager };
-        if fields.is_resolvable(&error).await? {
-            return Ok(DryRun::Unknown);
-        }
+    // Fields that others or earlier defaults have left in place of ours, which the apply removes.
+    let fields = FieldOwnership { cluster, kind, desired: &check.desired, manager };
+    if fields.is_resolvable(&error, check.policy.conflicts).await? {
+        return Ok(DryRun::Unknown);
     }
     let error = immutable::classify(cluster, kind, &check.desired, manager, error).await;
     if check.policy.recreates() && error.is_immutable_change() {

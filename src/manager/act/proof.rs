@@ -11,6 +11,7 @@ use crate::api::{ApiKind, CallError, Class};
 use crate::children::{Desired, names};
 use crate::cluster::Cluster;
 use crate::manager::own_namespace;
+use crate::random::{Field, Randomness};
 
 /// The Secret that holds the key, in the manager's namespace.
 pub(in crate::manager) const SECRET: &str = names::KEY_SECRET;
@@ -33,8 +34,12 @@ pub(in crate::manager) struct ProofKey {
 
 impl ProofKey {
     /// Reads the key from the manager's namespace, or creates it there.
-    pub(in crate::manager) async fn load(cluster: &Cluster, namespace: &str) -> Result<Self, CallError> {
-        let secret = read_or_create(cluster, namespace).await.map_err(|mut error| {
+    pub(in crate::manager) async fn load(
+        cluster: &Cluster,
+        namespace: &str,
+        random: &Randomness,
+    ) -> Result<Self, CallError> {
+        let secret = read_or_create(cluster, namespace, random).await.map_err(|mut error| {
             error.message = format!(
                 "Secret {namespace}/{SECRET}, whose key proves the origin of generated values, cannot be read or created: {error}"
             );
@@ -125,16 +130,12 @@ fn claim(about: &str, uid: &str, desired: &Desired) -> String {
     .join("\n")
 }
 
-async fn read_or_create(cluster: &Cluster, namespace: &str) -> Result<Value, CallError> {
+async fn read_or_create(cluster: &Cluster, namespace: &str, random: &Randomness) -> Result<Value, CallError> {
     let kind = ApiKind::built_in("v1", "Secret");
     if let Some(secret) = cluster.get(&kind, Some(namespace), SECRET).await? {
         return Ok(secret);
     }
-    let mut key = [0u8; LENGTH];
-    getrandom::fill(&mut key).map_err(|error| {
-        let message = format!("the system has no random bytes: {error}");
-        CallError::new(Class::Retry, 0, "NoRandomness", message)
-    })?;
+    let key: [u8; LENGTH] = random.block(Field { namespace, name: SECRET, key: ENTRY }, 0)?;
     let body = json!({
         "apiVersion": "v1", "kind": "Secret", "immutable": true,
         "metadata": {"name": SECRET, "namespace": namespace, "labels": {names::MANAGED_BY: names::NOTES}},

@@ -1,5 +1,5 @@
 //! What an apply alone cannot do to managedFields: reclaiming fields from other managers, giving up fields that are not
-//! ours, and removing the entry that the API server adds to an object without managedFields.
+//! ours, and owning alone what others have created or restored.
 
 use serde_json::{Value, json};
 use tracing::{debug, warn};
@@ -9,7 +9,7 @@ use crate::api::{ApiKind, CallError, Cause, Class, ObjectRef};
 use crate::children::fields::{self, FieldPath};
 use crate::children::{Apply, Desired, Expect, names};
 use crate::cluster::Cluster;
-use crate::package::ConflictPolicy;
+use crate::package::{ConflictPolicy, REPLICAS};
 
 /// How often a patch of managedFields is tried while other clients write the object. After that nothing is applied: it would remove
 /// what has not left our entry.
@@ -45,6 +45,9 @@ impl FieldOwnership<'_> {
         if apply.repair.foreign_fields {
             self.release_excess(&apply.expect).await?;
         }
+        if apply.repair.omitted_replicas {
+            self.release_replicas(&apply.expect).await?;
+        }
         let mut moved = None;
         if apply.repair.lost_items {
             let all = |live: &Value| fields::conflicting_items(live, &self.desired.body, self.manager);
@@ -72,42 +75,55 @@ impl FieldOwnership<'_> {
         Ok(moved)
     }
 
-    /// After a refusal: items of other managers in place of ours, and fields that the server names as excluding ours, are
-    /// moved into our entry. If something was moved, the same apply may succeed now; if it does not, see
-    /// [`FieldOwnership::give_back`].
+    /// After a refusal: items of other managers in place of ours, fields that the server names as excluding ours, and
+    /// former members of unions are moved into our entry. If something was moved, the same apply may succeed now; if it
+    /// does not, see [`FieldOwnership::give_back`].
     pub(super) async fn resolve_conflict(
         self,
         apply: &Apply,
         refusal: &CallError,
     ) -> Result<Option<Moved>, CallError> {
-        if refusal.code != 422
-            || apply.expect == Expect::Absent
-            || apply.policy.conflicts == ConflictPolicy::Fail
-        {
+        if refusal.code != 422 || apply.expect == Expect::Absent {
             return Ok(None);
         }
-        self.reclaim(|live| self.conflicting_fields(live, refusal), ConflictPolicy::Force).await
+        let find = |live: &Value| self.conflicting_fields(live, refusal, apply.policy.conflicts);
+        self.reclaim(find, ConflictPolicy::Force).await
     }
 
     /// Whether [`FieldOwnership::resolve_conflict`] would move something after such a refusal.
-    pub(super) async fn is_resolvable(self, refusal: &CallError) -> Result<bool, CallError> {
+    pub(super) async fn is_resolvable(
+        self,
+        refusal: &CallError,
+        conflicts: ConflictPolicy,
+    ) -> Result<bool, CallError> {
         if refusal.code != 422 {
             return Ok(false);
         }
         let Some(live) = self.live().await? else { return Ok(false) };
-        let conflicting_items = self.conflicting_fields(&live, refusal);
-        Ok(fields::move_to_ours(&live["metadata"]["managedFields"], self.manager, &conflicting_items)
-            .is_some())
+        let conflicting = self.conflicting_fields(&live, refusal, conflicts);
+        Ok(fields::move_to_ours(&live["metadata"]["managedFields"], self.manager, &conflicting).is_some())
     }
 
-    /// The fields of other managers that a refusal is about: items in place of ours in a list that the server names, and
-    /// fields that it names as excluding ours.
-    fn conflicting_fields(self, live: &Value, refusal: &CallError) -> Vec<FieldPath> {
-        let mut paths = fields::conflicting_items(live, &self.desired.body, self.manager);
+    /// The fields of others that a refusal is about: items in place of ours in a list that the server names, fields that it
+    /// names as excluding ours, and former members of unions. None if conflicts are to fail and a manager owns one of them.
+    fn conflicting_fields(
+        self,
+        live: &Value,
+        refusal: &CallError,
+        conflicts: ConflictPolicy,
+    ) -> Vec<FieldPath> {
+        let (desired, manager) = (&*self.desired.body, self.manager);
+        let mut paths = fields::conflicting_items(live, desired, manager);
         paths.retain(|path| refusal.causes.iter().any(|cause| path.is_in_list_of(&cause.field)));
         let exclusive = refusal.exclusive_fields().unwrap_or_default();
-        paths
-            .extend(fields::excluding(live, &self.desired.body, self.manager, exclusive).unwrap_or_default());
+        paths.extend(fields::excluding(live, desired, manager, exclusive).unwrap_or_default());
+        if !refusal.is_immutable_change() && !refusal.is_of_policy() {
+            let faults = refusal.causes.iter().map(|cause| cause.field.as_str());
+            paths.extend(fields::former_members(live, desired, manager, faults));
+        }
+        if conflicts == ConflictPolicy::Fail && !paths.iter().all(|path| fields::is_ownerless(live, path)) {
+            paths.clear();
+        }
         paths
     }
 
@@ -185,6 +201,19 @@ impl FieldOwnership<'_> {
         .await
     }
 
+    /// Releases the number of replicas, which the desired object leaves out: if the apply removed it, the API server would set
+    /// its default.
+    async fn release_replicas(self, expect: &Expect) -> Result<(), CallError> {
+        let replicas = [FieldPath::of(&REPLICAS)];
+        self.rewrite(|live| {
+            let meta = &live["metadata"];
+            let is_same = *expect == Expect::Present(meta["uid"].as_str()?.into());
+            let released = fields::release(&meta["managedFields"], self.manager, &replicas, None)?;
+            is_same.then_some((released, None))
+        })
+        .await
+    }
+
     /// Changes the managedFields of the live object, and what else the patch has; `None` leaves them.
     async fn rewrite(
         self,
@@ -201,22 +230,39 @@ impl FieldOwnership<'_> {
         }
     }
 
-    /// Removes the entry that the server adds to an object without managedFields: it would keep the fields that we give up
-    /// later. A failure is not retried.
-    pub(super) async fn remove_former_entry(self, reply: Value) -> Value {
+    /// After an apply: removes the entry that the server adds to an object without managedFields, and, if our entry is new on
+    /// an object that existed (`is_first`), our fields from the entries of plain writes, unless conflicts are to fail. Both
+    /// would keep the fields that we give up later. Returns the object as it is then.
+    pub(super) async fn own_alone(self, reply: Value, is_first: bool, conflicts: ConflictPolicy) -> Value {
+        let meta = &reply["metadata"];
+        let takes = is_first && conflicts == ConflictPolicy::Force;
+        let Some(entries) = self.alone(&meta["managedFields"], takes) else { return reply };
+        let error = match self.write_entries(&meta["resourceVersion"], &entries, None).await {
+            Ok(patched) => return patched,
+            Err(error) => error,
+        };
+        // A controller has written its status, as controllers do when an object appears.
+        let result = if error.class == Class::Conflict {
+            self.rewrite(|live| Some((self.alone(&live["metadata"]["managedFields"], takes)?, None))).await
+        } else {
+            Err(error)
+        };
+        if let Err(error) = result {
+            warn!(object = %self.desired.object, %error, "other clients still own fields that we apply");
+        }
+        reply
+    }
+
+    /// The managedFields that [`FieldOwnership::own_alone`] writes; `None` if it changes nothing.
+    fn alone(self, managed_fields: &Value, takes: bool) -> Option<Value> {
         let is_former = |entry: &Value| entry["manager"] == BEFORE_FIRST_APPLY;
-        let Some(entries) = reply["metadata"]["managedFields"].as_array() else { return reply };
-        if !entries.iter().any(is_former) {
-            return reply;
+        let all = managed_fields.as_array()?;
+        let taken = if takes { fields::take_from_updates(managed_fields, self.manager) } else { None };
+        if taken.is_none() && !all.iter().any(is_former) {
+            return None;
         }
-        let entries: Value = entries.iter().filter(|entry| !is_former(entry)).cloned().collect();
-        match self.write_entries(&reply["metadata"]["resourceVersion"], &entries, None).await {
-            Ok(patched) => patched,
-            Err(error) => {
-                debug!(object = %self.desired.object, %error, "the entry of {BEFORE_FIRST_APPLY} stays");
-                reply
-            }
-        }
+        let rest = taken.as_ref().and_then(Value::as_array).unwrap_or(all);
+        Some(rest.iter().filter(|entry| !is_former(entry)).cloned().collect())
     }
 
     async fn live(self) -> Result<Option<Value>, CallError> {

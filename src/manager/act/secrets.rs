@@ -1,19 +1,22 @@
 //! Passwords and certificates that are generated once. A render contains none of them. Here the live value is filled in, or
 //! a new one if there never was one. They are read from the one Secret that is applied, and are shown nowhere.
 
+use std::collections::HashSet;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 use tracing::debug;
 
 use super::Executor;
-use super::certificates::issue;
+use super::certificates::{issue, new_key};
 use super::proof::{ProofKey, UNSEALED};
 use crate::api::{ApiKind, CallError, Class};
 use crate::children::{
-    Apply, Desired, Expect, GENERATED_FOREIGN, GENERATED_MISSING, Generated, Secret, names,
+    Apply, Desired, Expect, GENERATED_DIFFERS, GENERATED_FOREIGN, GENERATED_MISSING, Generated, Secret, names,
 };
 use crate::cluster::Cluster;
+use crate::random::{Field, Randomness};
 
 /// Letters and digits, which need no escaping in a URL, a shell or a configuration file.
 const LETTERS: &[u8; 62] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
@@ -55,7 +58,7 @@ impl Executor {
         }
         let key = self.effects.proof_key(&self.namespace).await?;
         let is_trusted = live.is_some_and(|live| self.is_trusted(desired, live, key));
-        fill(desired, live, Trust { is_taken, is_trusted }, body)?;
+        fill(desired, live, Trust { is_taken, is_trusted }, &self.effects.randomness, body)?;
         let uid = live.and_then(|live| live["metadata"]["uid"].as_str());
         key.sign(desired, uid, body);
         Ok(())
@@ -111,31 +114,57 @@ struct Trust {
 
 /// Fills in what the desired object leaves open: of a live object the value that it has, which then must not have
 /// changed when the apply arrives. A value in an object that our apply has not made is never taken: the user who put it
-/// there knows it.
-fn fill(desired: &Desired, live: Option<&Value>, trust: Trust, body: &mut Value) -> Result<(), CallError> {
+/// there knows it. Texts come last: they have the values of other keys.
+fn fill(
+    desired: &Desired,
+    live: Option<&Value>,
+    trust: Trust,
+    random: &Randomness,
+    body: &mut Value,
+) -> Result<(), CallError> {
     let made =
         live.and_then(|live| live["metadata"]["annotations"][names::GENERATED].as_str()).unwrap_or_default();
+    let made: HashSet<&str> = made.split(',').collect();
+    let is_made = |key: &str| made.contains(key);
     let forgotten = live.is_some_and(|live| is_forgotten(desired, live, trust.is_taken));
     let there =
         |key: &str| live.and_then(|live| live["data"][key].as_str()).filter(|value| !value.is_empty());
     if let Some(live) = live
         && !trust.is_trusted
-        && let Some(Generated { key, .. }) =
-            desired.generated.iter().find(|generated| there(&generated.key).is_some())
+        && let Some(Generated { key, .. }) = desired
+            .generated
+            .iter()
+            // Of the keys of texts only those are read that had a value of their own.
+            .find(|one| (one.is_kept() || is_made(&one.key)) && there(&one.key).is_some())
     {
         return Err(foreign(desired, key, live));
     }
     for Generated { key, what } in &desired.generated {
         let key = key.as_str();
-        if let Some(value) = there(key) {
+        if matches!(what, Secret::Text(_)) {
+            continue;
+        }
+        // A key that was generated counts before one that was not, and so does one that has become a copy.
+        let copies = desired.generated.iter().filter(|one| one.repeats(key)).map(|one| one.key.as_str());
+        let keepers: Vec<&str> = [key].into_iter().chain(copies).filter(|key| is_made(key)).collect();
+        let value =
+            if keepers.is_empty() { there(key) } else { keepers.iter().find_map(|&keeper| there(keeper)) };
+        if let Some(value) = value {
             body["data"][key] = value.into();
             continue;
         }
-        if forgotten || made.split(',').any(|other| other == key) {
-            return Err(lost(desired, key));
+        if let Some(empty) = keepers.first().copied().or(forgotten.then_some(key)) {
+            return Err(lost(desired, empty));
         }
+        let field = Field {
+            namespace: desired.object.namespace.as_deref().unwrap_or_default(),
+            name: &desired.object.name,
+            key,
+        };
         match what {
-            Secret::Password(length) => body["data"][key] = STANDARD.encode(password(*length)?).into(),
+            Secret::Password(length) => {
+                body["data"][key] = STANDARD.encode(password(*length, random, field)?).into();
+            }
             // One half is useless without the other, and a new pair would overwrite the half that exists.
             Secret::Certificate(_) | Secret::PrivateKey
                 if names::TLS.into_iter().any(|of| there(of).is_some()) =>
@@ -143,14 +172,22 @@ fn fill(desired: &Desired, live: Option<&Value>, trust: Trust, body: &mut Value)
                 return Err(half(desired, key));
             }
             Secret::Certificate(certificate) => {
-                let pair = issue(certificate)?;
+                let pair = issue(certificate, &new_key(random, field)?)?;
                 for (key, text) in names::TLS.into_iter().zip(pair) {
                     body["data"][key] = STANDARD.encode(text).into();
                 }
             }
             // The key is generated together with its certificate.
-            Secret::PrivateKey => {}
+            Secret::PrivateKey | Secret::Text(_) => {}
         }
+    }
+    for (key, text) in desired.texts(body) {
+        let Some(text) = text else { continue };
+        // A value that was generated is never overwritten.
+        if is_made(key) && there(key).is_some_and(|live| live != text) {
+            return Err(differs(desired, key));
+        }
+        body["data"][key] = text.into();
     }
     if let Some(live) = live {
         body["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"].clone();
@@ -196,18 +233,20 @@ fn half(desired: &Desired, key: &str) -> CallError {
     CallError::new(Class::Permanent, 0, GENERATED_MISSING, message)
 }
 
-fn password(length: usize) -> Result<String, CallError> {
+fn differs(desired: &Desired, key: &str) -> CallError {
+    let message = format!(
+        "data.{key} of {} has a generated value of its own, and the package now makes it from the value of another key: write the same value into both, or delete the object to have a new one",
+        desired.object
+    );
+    CallError::new(Class::Permanent, 0, GENERATED_DIFFERS, message)
+}
+
+fn password(length: usize, random: &Randomness, field: Field<'_>) -> Result<String, CallError> {
     let mut text = String::with_capacity(length);
-    let mut bytes = [0u8; 64];
+    let mut number = 0;
     while text.len() < length {
-        getrandom::fill(&mut bytes).map_err(|error| {
-            CallError::new(
-                Class::Retry,
-                0,
-                "NoRandomness",
-                format!("the system gives no randomness: {error}"),
-            )
-        })?;
+        let bytes = random.block(field, number)?;
+        number += 1;
         // Bytes beyond the last multiple of 62 would make some letters more likely.
         let fair =
             bytes.iter().filter(|byte| **byte < 248).map(|byte| char::from(LETTERS[usize::from(byte % 62)]));
@@ -218,16 +257,27 @@ fn password(length: usize) -> Result<String, CallError> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::Arc;
+
     use rcgen::KeyPair;
     use serde_json::json;
 
-    use std::sync::Arc;
-
     use super::*;
     use crate::api::{Gvk, ObjectRef};
+    use crate::children::TextPart;
     use crate::template::{Certificate, Signer};
 
     const OURS: Trust = Trust { is_taken: false, is_trusted: true };
+
+    fn fill(
+        desired: &Desired,
+        live: Option<&Value>,
+        trust: Trust,
+        body: &mut Value,
+    ) -> Result<(), CallError> {
+        super::fill(desired, live, trust, &Randomness::default(), body)
+    }
 
     #[test]
     fn values_of_others_are_never_taken() {
@@ -245,6 +295,22 @@ mod tests {
         assert!(text.contains("data.a") && text.contains("operetta.dev/accept-generated=the-uid"), "{text}");
         assert!(!text.contains("b25l"), "{text}");
         assert_eq!(filled(known, true).unwrap()["data"]["a"], "b25l");
+    }
+
+    #[test]
+    fn text_that_had_no_generated_value_is_written_over() {
+        let desired = repeated();
+        let filled = |generated: &str| {
+            let mut body = (*desired.body).clone();
+            let live = live(generated, &json!({"b": "b25l", "conf": "eA=="}));
+            fill(&desired, Some(&live), Trust { is_taken: false, is_trusted: false }, &mut body)
+                .map(|()| body["data"].clone())
+        };
+        // The package had a text without a password there, so nothing proves where it is from.
+        let data = filled("").unwrap();
+        assert!(data["b"] == data["a"] && data["b"] != "b25l" && data["conf"] != "eA==", "{data}");
+        // A copy that says that it was generated would be taken.
+        assert_eq!(filled("b").unwrap_err().reason, GENERATED_FOREIGN);
     }
 
     fn desired() -> Desired {
@@ -370,10 +436,85 @@ mod tests {
         }
     }
 
+    /// A Secret whose password `a` is also the whole of `b` and in a text.
+    fn repeated() -> Desired {
+        let text = |parts: &[TextPart]| Secret::Text(parts.to_vec());
+        let literal = |text: &str| TextPart::Literal(text.to_owned());
+        let value = TextPart::Value("a".to_owned());
+        let generated = [
+            ("a", Secret::Password(20)),
+            ("b", text(std::slice::from_ref(&value))),
+            ("conf", text(&[literal("pass = "), value.clone(), literal("\n")])),
+        ];
+        Desired {
+            generated: generated.map(|(key, what)| Generated { key: key.into(), what }).to_vec(),
+            body: json!({"metadata": {}, "data": {"a": "", "b": "", "conf": ""}}).into(),
+            ..desired()
+        }
+    }
+
+    #[test]
+    fn repeated_value_is_the_same_everywhere_and_follows_a_rotation() {
+        let desired = repeated();
+        let filled = |live: Option<&Value>| {
+            let mut body = (*desired.body).clone();
+            fill(&desired, live, OURS, &mut body).map(|()| body["data"].clone())
+        };
+        let conf = |password: &str| STANDARD.encode(format!("pass = {password}\n"));
+        let new = filled(None).unwrap();
+        let password = STANDARD.decode(new["a"].as_str().unwrap()).unwrap();
+        let password = String::from_utf8(password).unwrap();
+        assert!(password.len() == 20 && new["b"] == new["a"] && new["conf"] == conf(&password), "{new}");
+        // It was rotated by hand, and what was written over a text is put back.
+        let data = json!({"a": STANDARD.encode("one"), "b": new["b"], "conf": "eA=="});
+        let wanted = json!({"a": STANDARD.encode("one"), "b": STANDARD.encode("one"), "conf": conf("one")});
+        assert_eq!(filled(Some(&live("a", &data))).unwrap(), wanted);
+        // A new version of the package generates one value where there were two keys, or moves it to another key.
+        let known = json!({"b": STANDARD.encode("one")});
+        assert_eq!(filled(Some(&live("b", &known))).unwrap(), wanted);
+        let fixed = json!({"a": STANDARD.encode("fixed"), "b": STANDARD.encode("one")});
+        let error = filled(Some(&live("a,b", &fixed))).unwrap_err();
+        assert_eq!(error.reason, GENERATED_DIFFERS);
+        assert!(error.to_string().contains("data.b") && !error.to_string().contains("b25l"), "{error}");
+        // The value that was generated counts, not the one that stood in the template.
+        assert_eq!(filled(Some(&live("b", &fixed))).unwrap(), wanted);
+        // It is lost, and what stood in the template is not it.
+        for a in ["", "b25l"] {
+            let error = filled(Some(&live("b", &json!({"a": a, "b": ""})))).unwrap_err();
+            assert_eq!(error.reason, GENERATED_MISSING);
+            assert!(error.to_string().contains("data.b"), "{error}");
+        }
+        // The value is lost, although texts may still have it.
+        let emptied = json!({"a": "", "b": STANDARD.encode("one"), "conf": conf("one")});
+        assert_eq!(filled(Some(&live("a", &emptied))).unwrap_err().reason, GENERATED_MISSING);
+    }
+
+    const FIELD: Field<'_> = Field { namespace: "n", name: "s", key: "a" };
+
     #[test]
     fn passwords_have_the_requested_length() {
         for length in [8, 32, 256] {
-            assert_eq!(password(length).unwrap().len(), length);
+            assert_eq!(password(length, &Randomness::default(), FIELD).unwrap().len(), length);
         }
+    }
+
+    #[test]
+    fn seeded_values_depend_on_the_object_its_field_and_how_often_it_was_created() {
+        let of = |times: u64, field: Field<'_>| {
+            let random = Randomness::seeded(move |_: &str, _: &str| times);
+            let key = new_key(&random, field).unwrap().serialize_pem();
+            (password(100, &random, field).unwrap(), key)
+        };
+        assert_eq!(of(0, FIELD), of(0, FIELD));
+        let others = [
+            of(0, FIELD),
+            of(1, FIELD),
+            of(0, Field { key: "b", ..FIELD }),
+            of(0, Field { name: "t", ..FIELD }),
+            of(0, Field { namespace: "m", ..FIELD }),
+        ];
+        let passwords: BTreeSet<&String> = others.iter().map(|(password, _)| password).collect();
+        let keys: BTreeSet<&String> = others.iter().map(|(_, key)| key).collect();
+        assert_eq!((passwords.len(), keys.len()), (5, 5));
     }
 }

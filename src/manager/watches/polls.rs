@@ -526,6 +526,19 @@ pub(super) mod tests {
         assert!(!is_often(&set).await);
     }
 
+    /// For example with a rotated password: failures of the request before delay it no further.
+    #[tokio::test]
+    async fn a_changed_request_is_made_at_once() {
+        let mut set = Set::new(PLACES);
+        let [before, now] = ["a", "b"].map(|url| poll("p", url));
+        set.poll_for(&key("one"), std::slice::from_ref(&before), false, idle);
+        let source = set.sources.get_mut(&before).unwrap();
+        (source.failures, source.result) = (9, PollResult::Failed("401".into()));
+        assert!(!set.poll_for(&key("one"), std::slice::from_ref(&now), false, idle), "no answer yet");
+        assert!(is_asked(&mut set, &now) && !set.sources.contains_key(&before));
+        assert_eq!((set.sources[&now].failures, &set.sources[&now].result), (0, &PollResult::Pending));
+    }
+
     #[tokio::test]
     async fn one_instance_takes_at_most_its_part_of_the_places() {
         let mut set = Set::new(PLACES);

@@ -20,7 +20,7 @@ pub(crate) struct Written<'a> {
     pub(crate) source: &'a Arc<Source>,
 }
 
-/// Reports the columns and scale paths of a CRD that are always empty.
+/// Reports the columns and scale paths of a CRD that are always empty, or missing.
 pub(crate) fn columns(written: &Written<'_>, status: &[StatusField], adopted: bool) -> Vec<Diagnostic> {
     let mut found = Vec::new();
     let versions = written.crd.pointer("/spec/versions").and_then(Value::as_array);
@@ -47,6 +47,13 @@ pub(crate) fn columns(written: &Written<'_>, status: &[StatusField], adopted: bo
                 let message = format!("the column {name} stays empty: {problem}");
                 found.push(diagnostic(written, &format!("{at}.jsonPath"), message, &help));
             }
+        }
+        let scale = version["subresources"].get("scale").filter(|_| !adopted);
+        if scale.is_some_and(|scale| scale.get("labelSelectorPath").is_none()) {
+            let message = "`scale` has no labelSelectorPath: an autoscaler cannot find the pods".to_owned();
+            let help = "add labelSelectorPath: .status.selector, and to `status` of the resource: selector: \"'app=' ~ name\"";
+            let at = format!("{base}.subresources.scale");
+            found.push(Diagnostic { code: "package::scale", ..diagnostic(written, &at, message, help) });
         }
         for key in ["statusReplicasPath", "labelSelectorPath"] {
             let Some(path) = version["subresources"]["scale"][key].as_str() else { continue };

@@ -1,10 +1,11 @@
-//! Generated values (those of `password`, `tls_signed` and their like) must be the whole value of a field, because the manager
-//! replaces a marker in the rendered object, and a marker cannot be part of a text.
+//! Generated values (those of `password`, `tls_signed` and their like): each is kept in a key that it is the whole value of.
+//! Other keys, and texts, may have it as well.
 
 use crate::diag::{Diagnostic, Location};
+use crate::template::Template;
 
 /// The position of a `{{ }}` block in the text around it.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Quoting {
     Alone,
     Quoted,
@@ -12,19 +13,52 @@ pub(super) enum Quoting {
     Block,
 }
 
-/// The error for a call that generates a value and is quoted or part of a text.
-pub(crate) fn not_alone(call: &Location) -> Option<Diagnostic> {
-    let message = match quoting(&call.source.text, call.span.start, call.span.end)? {
+/// The errors about the generated values of the template of a Secret. Those that depend on an instance are found when it is
+/// rendered.
+pub(crate) fn mistakes(template: &Template) -> Vec<Diagnostic> {
+    let mut found: Vec<Diagnostic> = template.reads().generates.iter().filter_map(not_alone).collect();
+    for name in template.generated_names() {
+        found.extend(name.computed.iter().map(|at| {
+            error("a generated password is known only when it is applied, so nothing can be computed with it", at)
+                .help("insert it with `{{ }}`, alone or in a text; what needs another form of it must make that itself")
+        }));
+        if name.is_passed_on || name.inserted.iter().any(is_whole) {
+            continue;
+        }
+        found
+            .extend(name.inserted.first().map(|at| error(NO_KEY, at).help("add a key: `password: {{ p }}`")));
+    }
+    found
+}
+
+const NO_KEY: &str =
+    "a generated password in a text must be the whole value of another key, too, where it is kept";
+
+fn error(message: &str, at: &Location) -> Diagnostic {
+    Diagnostic::error("package::password", message).located(at.clone())
+}
+
+/// Whether an inserted value may be the whole value of a key.
+fn is_whole(at: &Location) -> bool {
+    quoting(&at.source.text, at.span.start, at.span.end) != Some(Quoting::InText)
+}
+
+/// The error for a call that generates a value that is not kept: the call has no name, so no other key can have it.
+fn not_alone(call: &Location) -> Option<Diagnostic> {
+    let quoting = quoting(&call.source.text, call.span.start, call.span.end)?;
+    let is_password =
+        call.source.text.get(call.span.start..).is_some_and(|text| text.starts_with("password"));
+    Some(match quoting {
         Quoting::Alone => return None,
-        Quoting::Quoted => "a generated value is in quotes: it must be the whole value, without quotes",
-        Quoting::InText => "a generated value is next to other text: it must be the whole value",
-        Quoting::Block => "a generated value is in a block of text: it must be the whole value",
-    };
-    let error = Diagnostic::error("package::password", message).located(call.clone());
-    Some(
-        error
-            .help("write it alone: `password: {{ password(32) }}`; move the surrounding text to another key"),
-    )
+        Quoting::Quoted if is_password => return None,
+        _ if is_password => error(NO_KEY, call).help(
+            "name it, and use the name twice: `{% set p = password(32) %}`, then `password: {{ p }}` and `{{ p }}` in the text",
+        ),
+        _ => error("a certificate is inserted as the whole of stringData or data", call).help(
+            "write it alone: `stringData: {{ tls_self_signed([name]) }}`; with a name, `{% set c = ... %}`, `{{ c[\"tls.crt\"] }}` and \
+             `{{ c[\"tls.key\"] }}` may be in other keys and in texts, too",
+        ),
+    })
 }
 
 /// The position of the `{{ }}` block around a range; `None` outside a block.

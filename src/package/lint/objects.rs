@@ -17,7 +17,7 @@ pub(crate) fn is_built_in(gvk: &Gvk) -> bool {
 }
 
 /// The path to the pod, or to its template, of a kind that creates pods.
-pub(super) fn pod_path(gvk: &Gvk) -> Option<&'static [&'static str]> {
+pub(crate) fn pod_path(gvk: &Gvk) -> Option<&'static [&'static str]> {
     BuiltIn::find(gvk.group(), &gvk.kind)?.pod
 }
 
@@ -59,26 +59,24 @@ impl<'a> Names<'a> {
 
     /// The pattern of a part of a template.
     pub(crate) fn of_part(&self, part: Part<'_>) -> Pattern {
-        // A statement in the template may set the variable `name`.
-        let sets_name = ["set name", "for name"].iter().any(|words| part.source().text.contains(words));
         let pattern = part.text().map_or_else(Pattern::unknown, |text| self.of_text(&text));
-        if sets_name && pattern.has_instance() { Pattern::unknown() } else { pattern }
+        if pattern.has_instance() && part.sets("name") { Pattern::unknown() } else { pattern }
     }
 }
 
 /// An object that a child creates.
-pub(super) struct Object<'a> {
+pub(crate) struct Object<'a> {
     /// The id of the child.
     pub(super) child: &'a str,
-    pub(super) kind: &'a str,
-    pub(super) name: Pattern,
+    pub(crate) kind: &'a str,
+    pub(crate) name: Pattern,
     /// The sketch of its template, if it has one.
     pub(super) root: Option<Part<'a>>,
 }
 
 /// The objects that a resource creates or uses.
-pub(super) struct Objects<'a> {
-    pub(super) made: Vec<Object<'a>>,
+pub(crate) struct Objects<'a> {
+    pub(crate) made: Vec<Object<'a>>,
     /// The names of objects that the package only reads or patches.
     pub(super) foreign: Vec<(&'a str, Pattern)>,
     /// Whether controllers other than those of Kubernetes may create further objects.
@@ -86,7 +84,7 @@ pub(super) struct Objects<'a> {
 }
 
 impl<'a> Objects<'a> {
-    pub(super) fn of(outlines: &'a Outlines, resource: &'a Resource, names: &Names<'_>) -> Self {
+    pub(crate) fn of(outlines: &'a Outlines, resource: &'a Resource, names: &Names<'_>) -> Self {
         let mut made = Vec::new();
         let name_of = |part: Option<Part<'_>>, path: &[&str]| match part.map(|part| part.at(path)) {
             Some(At::Part(part)) => names.of_part(part),

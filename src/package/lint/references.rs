@@ -1,8 +1,8 @@
-//! Compares the names and keys to which pods and other objects refer with the objects that the package
+//! Compares the names and keys to which pods, bindings and other objects refer with the objects that the package
 //! creates.
 
 use super::objects::{Names, Object, Objects};
-use super::sketch::{At, Part};
+use super::sketch::{At, Part, Text};
 use crate::diag::{Diagnostic, did_you_mean};
 use crate::template::{Pattern, PatternPart};
 
@@ -14,6 +14,8 @@ pub(super) struct Reference<'a> {
     keys: Vec<Part<'a>>,
     /// Whether the reference allows that the object is missing.
     pub(super) optional: bool,
+    /// Whether only the package can make an object with the name of the instance.
+    is_own: bool,
 }
 
 /// The references in a pod, at any depth.
@@ -23,10 +25,11 @@ pub(super) fn of_pod(pod: Part<'_>) -> Vec<Reference<'_>> {
     found
 }
 
-/// The references to Services in an object that is not a pod.
+/// The references to Services, roles and accounts in an object that is not a pod.
 pub(super) fn of_object<'a>(root: Part<'a>, kind: &str) -> Vec<Reference<'a>> {
     let mut found = Vec::new();
-    let service = |name| Reference { kind: "Service", name, keys: Vec::new(), optional: false };
+    let service =
+        |name| Reference { kind: "Service", name, keys: Vec::new(), optional: false, is_own: false };
     match kind {
         "StatefulSet" => {
             if let At::Part(name) = root.at(&["spec", "serviceName"]) {
@@ -40,7 +43,45 @@ pub(super) fn of_object<'a>(root: Part<'a>, kind: &str) -> Vec<Reference<'a>> {
                 found.push(service(name));
             }
         }),
+        "RoleBinding" | "ClusterRoleBinding" => found.extend(of_binding(root)),
         _ => {}
+    }
+    found
+}
+
+/// The role of a binding, and the accounts to which it is bound.
+fn of_binding(root: Part<'_>) -> Vec<Reference<'_>> {
+    let own = |kind, name| Reference { kind, name, keys: Vec::new(), optional: false, is_own: true };
+    let literal = |part: Part<'_>, key: &str| match part.get(key) {
+        At::Part(value) => value.text(),
+        _ => None,
+    };
+    let mut found = Vec::new();
+    if let At::Part(role) = root.get("roleRef")
+        && let At::Part(name) = role.get("name")
+        && let Some(Text::Literal(kind)) = literal(role, "kind")
+    {
+        let kind = ["Role", "ClusterRole"].into_iter().find(|known| *known == kind);
+        found.extend(kind.map(|kind| own(kind, name)));
+    }
+    let subjects = match root.get("subjects") {
+        At::Part(list) => list.all_items().unwrap_or_default(),
+        _ => Vec::new(),
+    };
+    for subject in subjects {
+        let is_here = match subject.get("namespace") {
+            At::Absent => true,
+            At::Part(part) => part
+                .expression()
+                .is_some_and(|text| matches!(text.as_str(), "namespace" | "instance.metadata.namespace")),
+            At::Open => false,
+        };
+        if is_here
+            && literal(subject, "kind") == Some(Text::Literal("ServiceAccount".to_owned()))
+            && let At::Part(name) = subject.get("name")
+        {
+            found.push(own("ServiceAccount", name));
+        }
     }
     found
 }
@@ -53,7 +94,7 @@ fn reference<'a>(key: &str, value: Part<'a>) -> Option<Reference<'a>> {
         "persistentVolumeClaim" => ("PersistentVolumeClaim", "claimName"),
         "serviceAccountName" => {
             let kind = "ServiceAccount";
-            return Some(Reference { kind, name: value, keys: Vec::new(), optional: false });
+            return Some(Reference { kind, name: value, keys: Vec::new(), optional: false, is_own: false });
         }
         _ => return None,
     };
@@ -70,7 +111,7 @@ fn reference<'a>(key: &str, value: Part<'a>) -> Option<Reference<'a>> {
     });
     let keys = part("key").into_iter().chain(of_items).collect();
     let optional = !matches!(value.get("optional"), At::Absent);
-    Some(Reference { kind, name, keys, optional })
+    Some(Reference { kind, name, keys, optional, is_own: false })
 }
 
 /// Reports a reference to an object or key that no child creates.
@@ -84,10 +125,10 @@ pub(super) fn check(
     let kind = reference.kind;
     let candidates: Vec<&Object<'_>> = objects.of_kind(kind).collect();
     let is_foreign = objects.foreign.iter().any(|(other, of)| *other == kind && !of.differs(&name));
-    if candidates.is_empty() || is_foreign || reference.optional {
+    if candidates.is_empty() && !reference.is_own || is_foreign || reference.optional {
         return;
     }
-    if let Some(object) = candidates.iter().find(|object| object.name.equals(&name)) {
+    if let Some(object) = candidates.iter().find(|object| is_same(&object.name, &name)) {
         return reference.keys.iter().for_each(|key| has_key(*key, kind, object, names, found));
     }
     if candidates.iter().any(|object| !object.name.differs(&name)) {
@@ -113,6 +154,9 @@ pub(super) fn check(
     let message = format!("no child is a {kind} `{name}`");
     let help = match near {
         Some(near) => format!("did you mean `{near}`?"),
+        None if shown.is_empty() => {
+            "add such a child; if others make the object, declare it as a ref".to_owned()
+        }
         None => format!(
             "there is {}; if others make the object, declare it as a ref, or as `optional: true`",
             shown.join(", ")
@@ -120,6 +164,12 @@ pub(super) fn check(
     };
     let warning = Diagnostic::warning("package::no-object", message).located(reference.name.location());
     found.push(warning.help(help));
+}
+
+/// Whether two names are the same text wherever both are rendered: also those of the members of forEach children, if they
+/// read the same.
+fn is_same(one: &Pattern, other: &Pattern) -> bool {
+    one.equals(other) || one == other && one.has_instance() && !one.0.contains(&PatternPart::Unknown)
 }
 
 /// Reports a key that an object does not have.

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::objects::{Names, Objects, pod_of};
 use super::sketch::At;
-use super::{applied, containers, immutable, lengths, references};
+use super::{applied, claims, containers, hosts, immutable, labels, lengths, names, references};
 use crate::Resource;
 use crate::diag::Diagnostic;
 use crate::plan::{Action, Plan};
@@ -48,7 +48,11 @@ pub(crate) fn relations<'a>(
         }
         containers::exec((resource, resources), outlines, &names_of, &mut found);
         applied::check(resource, outlines, &objects, &names, &mut found);
-        lengths::check(resource, &objects, &mut found);
+        lengths::check(resource, &objects, &names, &mut found);
+        names::check(engine, outlines, resource, &mut found);
+        labels::check(outlines, resource, &mut found);
+        claims::check(outlines, resource, &mut found);
+        hosts::check(engine, resource, defaults, &mut found);
         immutable::check(engine, outlines, resource, &mut found);
     }
     found

@@ -3,6 +3,7 @@
 //! A part that depends on an expression or is in a branch is open: it may have any value. So a conclusion
 //! from a sketch holds for every instance.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::diag::{Location, Source};
@@ -45,10 +46,31 @@ pub(super) enum Text {
 #[derive(Debug, Default)]
 pub(super) struct Texts {
     pub(super) known: Vec<(String, Text)>,
-    /// Whether there may be other entries.
+    /// Whether there may be other entries, or other values.
     pub(super) open: bool,
+    /// Whether users may add entries, which replace none of the known ones.
+    pub(super) users: bool,
     /// The expression that yields the whole map, if it is a single expression.
     pub(super) whole: Option<String>,
+}
+
+/// The maps of the value of `<<`.
+fn merged_in(value: &Node) -> Vec<&Node> {
+    match &value.value {
+        NodeValue::Seq(items) => items.iter().collect(),
+        _ => vec![value],
+    }
+}
+
+/// The variables whose values users write.
+const OF_USERS: [&str; 3] = ["spec", "labels", "instance"];
+
+/// The variable of [`OF_USERS`] with which an expression without spaces begins.
+pub(super) fn user_variable(expression: &str) -> Option<&'static str> {
+    let is_of_word = |c: char| c.is_alphanumeric() || c == '_';
+    OF_USERS
+        .into_iter()
+        .find(|root| expression.strip_prefix(root).is_some_and(|rest| !rest.starts_with(is_of_word)))
 }
 
 impl Outlines {
@@ -148,11 +170,7 @@ impl<'a> Part<'a> {
         let mut open = false;
         for (name, value) in entries {
             if name.is_merge_key() {
-                let merged = match &value.value {
-                    NodeValue::Seq(items) => items.iter().collect(),
-                    _ => vec![value],
-                };
-                for map in merged {
+                for map in merged_in(value) {
                     match part.with(map).get_within(key, depth + 1) {
                         At::Part(found) => return At::Part(found),
                         At::Open => open = true,
@@ -224,24 +242,74 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// Calls `found` with the key and the value of each entry, at any depth and in all branches.
-    pub(crate) fn each_entry(self, found: &mut dyn FnMut(&str, Self)) {
-        self.entries_within(0, found);
+    /// The maps that `<<` merges into a map, in the order of the file: an earlier one wins.
+    pub(super) fn merged(self) -> Vec<Self> {
+        let NodeValue::Map(entries) = &self.node.value else { return Vec::new() };
+        let values = entries.iter().filter(|(name, _)| name.is_merge_key());
+        values.flat_map(|(_, value)| merged_in(value)).map(|map| self.with(map)).collect()
     }
 
-    fn entries_within(self, depth: usize, found: &mut dyn FnMut(&str, Self)) {
+    /// The expressions that yield entries of a map which its text does not show: all of them, or those that `<<` merges.
+    pub(super) fn sources(self) -> Vec<Self> {
+        let mut found = Vec::new();
+        self.add_sources(&mut found, 0);
+        found
+    }
+
+    fn add_sources(self, found: &mut Vec<Self>, depth: usize) {
+        match self.resolved(depth) {
+            Some(part) => part.merged().into_iter().for_each(|map| map.add_sources(found, depth + 1)),
+            None => found.push(self),
+        }
+    }
+
+    /// The expression of a scalar that consists of one, without spaces.
+    pub(super) fn expression(self) -> Option<String> {
+        let expression = lone_expression(self.written()).filter(|_| self.is_computed())?;
+        Some(expression.split_whitespace().collect())
+    }
+
+    /// Whether it is an expression whose value a user writes: a field of the spec, or metadata of the instance.
+    pub(super) fn is_of_users(self) -> bool {
+        let expression = self.expression();
+        expression.and_then(|text| user_variable(&text)).is_some_and(|name| !self.sets(name))
+    }
+
+    /// Whether a statement of its file may set this variable.
+    pub(super) fn sets(self, variable: &str) -> bool {
+        let text = &self.source.text;
+        ["set", "for"].iter().any(|word| text.contains(&format!("{word} {variable}")))
+    }
+
+    /// Calls `found` with the key and the value of each entry, at any depth and in all branches.
+    pub(crate) fn each_entry(self, found: &mut dyn FnMut(&str, Self)) {
+        self.entries_within(0, &mut HashSet::new(), found);
+    }
+
+    /// `seen`: the documents of partials that were read, by depth. Each is read once at a depth: partials that call others twice
+    /// would have exponentially many entries.
+    fn entries_within(
+        self,
+        depth: usize,
+        seen: &mut HashSet<(usize, *const Node)>,
+        found: &mut dyn FnMut(&str, Self),
+    ) {
         let Some(part) = self.resolved(0).filter(|_| depth < MAX_DEPTH) else { return };
+        let is_partial = !std::ptr::eq(part.node, self.node);
+        if is_partial && !seen.insert((depth, std::ptr::from_ref(part.node))) {
+            return;
+        }
         match &part.node.value {
             NodeValue::Map(entries) => {
                 for (key, value) in entries {
                     let value = part.with(value);
                     found(key.as_str().unwrap_or_default(), value);
-                    value.entries_within(depth + 1, found);
+                    value.entries_within(depth + 1, seen, found);
                 }
             }
             NodeValue::Seq(items) => {
                 for item in items {
-                    part.with(item).entries_within(depth + 1, found);
+                    part.with(item).entries_within(depth + 1, seen, found);
                 }
             }
             _ => {}
@@ -296,17 +364,32 @@ impl<'a> Part<'a> {
                 None => texts.open = true,
             }
         }
-        for (_, value) in entries.iter().filter(|(name, _)| name.is_merge_key()) {
-            let merged = match &value.value {
-                NodeValue::Seq(items) => items.iter().collect(),
-                _ => vec![value],
-            };
-            for map in merged {
-                part.with(map).add_texts(texts, depth + 1);
+        for map in part.merged() {
+            if map.is_of_users() {
+                texts.users = true;
+            } else {
+                // Maps that come before it win.
+                texts.open |= texts.users;
+                map.add_texts(texts, depth + 1);
             }
         }
         // An entry in a branch does not exist in all instances, which does not matter here. But in another
         // branch it may have another value.
         texts.open |= part.has_statements();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_of_partials_are_read_once_at_each_depth() {
+        let text = "a: {{ partial('x.yaml') }}\nb: {{ partial('x.yaml') }}\n";
+        let path = "templates/x.yaml".to_owned();
+        let outlines = Outlines::of(&[(path.clone(), Source::new(path.clone(), text))]);
+        let mut count = 0;
+        outlines.root(&path).expect("document").each_entry(&mut |_, _| count += 1);
+        assert_eq!(count, 2 * MAX_DEPTH);
     }
 }

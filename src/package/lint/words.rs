@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::diag::{Diagnostic, Source};
+use crate::diag::{Diagnostic, Source, Span};
 use crate::yaml::{Node, NodeValue, Style};
 
 /// The fields of Kubernetes objects whose values are strings: maps of strings (`METADATA`, `MAPS`) and lists
@@ -17,6 +17,18 @@ pub(crate) fn boolean_word<'s>(source: &'s Source, node: &Node) -> Option<(&'s s
         return None;
     }
     let text = source.text.get(node.span.start..node.span.end)?.trim();
+    Some((text, truth(text)?))
+}
+
+/// What to do about the value at this place, if it is a word that is read as a boolean.
+pub fn boolean_help(source: &Source, span: Span) -> Option<String> {
+    let word = source.text.get(span.start..span.end)?.trim();
+    let value = truth(word)?;
+    Some(format!("`{word}` is read as {value}, a boolean in YAML 1.1; quote it: \"{word}\""))
+}
+
+/// The value of a word that YAML 1.1 reads as a boolean, except `true` and `false`.
+fn truth(text: &str) -> Option<bool> {
     let value = match text.to_ascii_lowercase().as_str() {
         "y" | "yes" | "on" => true,
         "n" | "no" | "off" => false,
@@ -24,7 +36,7 @@ pub(crate) fn boolean_word<'s>(source: &'s Source, node: &Node) -> Option<(&'s s
     };
     // Single letters have a lower and an upper case form; longer words have a capitalized form, too.
     let cases = [text.to_ascii_lowercase(), text.to_ascii_uppercase(), capitalized(text)];
-    cases.iter().any(|case| case == text).then_some((text, value))
+    cases.iter().any(|case| case == text).then_some(value)
 }
 
 fn capitalized(text: &str) -> String {
@@ -92,6 +104,28 @@ pub(crate) fn values(source: &Arc<Source>, root: &Node, is_built_in: bool, found
                 }
             }
             _ => {}
+        }
+    }
+}
+
+/// Reports values that are read as booleans where nothing says what is expected. Tools that read YAML 1.2 take them for
+/// strings.
+pub(crate) fn unclear(source: &Arc<Source>, root: &Node, found: &mut Vec<Diagnostic>) {
+    let mut open = vec![root];
+    while let Some(node) = open.pop() {
+        match &node.value {
+            NodeValue::Seq(items) => open.extend(items),
+            NodeValue::Map(entries) => open.extend(entries.iter().map(|(_, value)| value)),
+            _ => {
+                let Some((word, truth)) = boolean_word(source, node) else { continue };
+                let message = format!(
+                    "`{word}` is read as {truth}: it is a boolean in YAML 1.1, and a string in YAML 1.2"
+                );
+                let warning = Diagnostic::warning("package::yaml-boolean", message);
+                found.push(
+                    warning.at(source, node.span).help(format!("write {truth}, or quote it: \"{word}\"")),
+                );
+            }
         }
     }
 }

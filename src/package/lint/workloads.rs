@@ -4,10 +4,11 @@ use serde_json::{Map, Value};
 
 use super::objects::{Names, is_built_in, pod_path};
 use super::sketch::{At, Part, Text, Texts};
-use crate::Resource;
 use crate::diag::{Diagnostic, Location};
-use crate::template::{Engine, Known, Pattern};
+use crate::plan::{Action, Plan};
+use crate::template::{Engine, Known, Pattern, Template};
 use crate::template_scan::Outlines;
+use crate::{REPLICAS, RefSource, Resource, Tree, has_replicas};
 
 /// Labels that Kubernetes controllers or Operetta set on pods.
 const SET_BY_OTHERS: [&str; 10] = [
@@ -39,38 +40,32 @@ impl Pods<'_> {
     }
 }
 
-/// Whether a selector matches labels.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Fit {
-    Yes,
-    Maybe,
-    /// The selector does not match, because the labels do not have this one.
-    No(String),
+/// The label of a selector that pods certainly do not have.
+fn missing(selector: &Texts, labels: &Texts, names: &Names<'_>) -> Option<String> {
+    if selector.whole.is_some() && selector.whole == labels.whole {
+        return None;
+    }
+    let wanted = selector.known.iter().map(|(key, value)| (key.as_str(), names.of_text(value)));
+    missing_label(wanted, labels, names)
 }
 
-fn fit(selector: &Texts, labels: &Texts, names: &Names<'_>) -> Fit {
-    if selector.whole.is_some() && selector.whole == labels.whole {
-        return Fit::Yes;
-    }
-    let mut fit = if selector.open { Fit::Maybe } else { Fit::Yes };
-    for (key, wanted) in &selector.known {
-        if SET_BY_OTHERS
-            .iter()
-            .any(|known| if known.ends_with('/') { key.starts_with(known) } else { key == known })
-        {
+fn missing_label<'s>(
+    wanted: impl IntoIterator<Item = (&'s str, Pattern)>,
+    labels: &Texts,
+    names: &Names<'_>,
+) -> Option<String> {
+    for (key, wanted) in wanted {
+        let is_set =
+            |known: &&str| if known.ends_with('/') { key.starts_with(*known) } else { key == *known };
+        if labels.open || SET_BY_OTHERS.iter().any(is_set) {
             continue;
         }
-        match labels.known.iter().find(|(known, _)| known == key).map(|(_, value)| value) {
-            Some(value) if value == wanted => {}
-            Some(value) if !labels.open && names.of_text(value).differs(&names.of_text(wanted)) => {
-                return Fit::No(key.clone());
-            }
-            Some(_) => fit = Fit::Maybe,
-            None if labels.open => fit = Fit::Maybe,
-            None => return Fit::No(key.clone()),
+        let value = labels.known.iter().find(|(known, _)| known == key);
+        if value.is_none_or(|(_, value)| names.of_text(value).differs(&wanted)) {
+            return Some(key.to_owned());
         }
     }
-    fit
+    None
 }
 
 /// Reports all inconsistencies of the objects of a resource.
@@ -86,6 +81,7 @@ pub(crate) fn workloads(
     let mut seen = Vec::new();
     for resource in resources {
         let names = Names::new(engine, Known { lets: &resource.lets, defaults });
+        refs(outlines, resource, &pods, &names, &mut found);
         let has_pods = self::pods(outlines, resource).iter().any(Option::is_some);
         for child in &resource.children {
             let [gvk] = child.kinds.as_slice() else { continue };
@@ -100,6 +96,9 @@ pub(crate) fn workloads(
             {
                 own_labels(root, template, &gvk.kind, &names, &mut found);
                 pod(template, root, &mut found);
+            }
+            if has_replicas(gvk) && child.yields.is_none() {
+                omitted_replicas(engine, root, &child.template, &mut found);
             }
             if has_pods {
                 selects(root, &gvk.kind, &pods, &names, &mut found);
@@ -118,6 +117,10 @@ pub(crate) fn workloads(
 fn pods<'a>(outlines: &'a Outlines, resource: &'a Resource) -> Vec<Option<Pods<'a>>> {
     let mut found = Vec::new();
     for child in &resource.children {
+        // Its template has an error, which is reported by itself.
+        if child.kinds.is_empty() {
+            found.push(None);
+        }
         for gvk in &child.kinds {
             let Some(path) = pod_path(gvk) else {
                 if !is_built_in(gvk) {
@@ -148,13 +151,36 @@ fn own_labels(
     }
     let At::Part(selector) = root.at(&["spec", "selector", "matchLabels"]) else { return };
     let pods = Pods { template: Some(template) };
-    if let Fit::No(key) = fit(&selector.texts(), &pods.labels(), names) {
+    if let Some(key) = missing(&selector.texts(), &pods.labels(), names) {
         let message = format!("the selector does not match the labels of the workload's own pods: `{key}`");
         found.push(
             Diagnostic::error("package::selector", message)
                 .located(at_key(selector, &key))
                 .path("spec.selector.matchLabels")
                 .help("add the same label to spec.template.metadata.labels"),
+        );
+    }
+}
+
+/// Reports a number of replicas that is left out at times, by `omit` or a branch, as before an autoscaler sets it.
+fn omitted_replicas(engine: &Engine, root: Part<'_>, template: &str, found: &mut Vec<Diagnostic>) {
+    let At::Part(number) = root.at(&REPLICAS) else { return };
+    let omits = engine.template(template).map(Template::omits).unwrap_or_default();
+    let (source, span) = (number.source(), number.node().span);
+    let is_in = |at: &Location| {
+        at.source.name == source.name && span.start <= at.span.start && at.span.end <= span.end
+    };
+    let is_in_branch = || match root.at(&["spec", "selector"]) {
+        At::Part(other) => number.is_in_branch() && !other.is_in_branch(),
+        At::Absent | At::Open => false,
+    };
+    if omits.iter().any(is_in) || is_in_branch() {
+        let message = "where `replicas` is omitted, a new object has 1, and an existing one keeps its number";
+        found.push(
+            Diagnostic::warning("package::yields", message).located(number.location()).path("spec.replicas").help(
+                "always give the number, and let the child yield it to an autoscaler, for example by yields: \
+                 \"{{ ['spec.replicas'] if spec.autoscaling else [] }}\"",
+            ),
         );
     }
 }
@@ -188,9 +214,9 @@ fn selects(
     let mut misses = None;
     for pods in pods {
         let Some(pods) = pods else { return };
-        match fit(&selector, &pods.labels(), names) {
-            Fit::No(key) => misses = misses.or(Some(key)),
-            Fit::Yes | Fit::Maybe => fitting.push(pods),
+        match missing(&selector, &pods.labels(), names) {
+            Some(key) => misses = misses.or(Some(key)),
+            None => fitting.push(pods),
         }
     }
     if fitting.is_empty() {
@@ -206,6 +232,64 @@ fn selects(
     }
     if kind == "Service" {
         ports(root, &fitting, names, found);
+    }
+}
+
+/// Reports a ref that selects pods by the name of the instance, while no pod of the package has such labels.
+fn refs(
+    outlines: &Outlines,
+    resource: &Resource,
+    pods: &[Option<Pods<'_>>],
+    names: &Names<'_>,
+    found: &mut Vec<Diagnostic>,
+) {
+    let of_jobs = resource.plans.iter().flat_map(Plan::visits).filter_map(|visit| match &visit.step.action {
+        Action::Job { template } => {
+            match outlines.root(template).map(|root| root.at(&["spec", "template"])) {
+                Some(At::Part(part)) => Some(Pods { template: Some(part) }.labels()),
+                _ => Some(Pods { template: None }.labels()),
+            }
+        }
+        _ => None,
+    });
+    // The pods of a child may be unknown.
+    let Some(mut all) = pods.iter().map(|pods| pods.as_ref().map(Pods::labels)).collect::<Option<Vec<_>>>()
+    else {
+        return;
+    };
+    all.extend(of_jobs);
+    for reference in &resource.refs {
+        let (Some(gvk), RefSource::Select(Tree::Map(selector), _)) = (&reference.gvk, &reference.target)
+        else {
+            continue;
+        };
+        let match_labels = selector.iter().find_map(|(key, value)| match value {
+            Tree::Map(labels) if key == "matchLabels" => Some(labels),
+            _ => None,
+        });
+        let wanted: Vec<(&str, Pattern)> = match_labels
+            .unwrap_or(selector)
+            .iter()
+            .filter_map(|(key, value)| match value {
+                Tree::Text(text) => Some((key.as_str(), names.pattern(text))),
+                Tree::List(_) | Tree::Map(_) => None,
+            })
+            .collect();
+        // Others may make pods of other names.
+        let is_own = gvk.is("v1", "Pod") && wanted.iter().any(|(_, value)| value.has_instance());
+        let misses: Option<Vec<String>> =
+            all.iter().map(|labels| missing_label(wanted.iter().cloned(), labels, names)).collect();
+        if let Some(key) = misses.filter(|_| is_own).and_then(|misses| misses.into_iter().next()) {
+            let message = format!(
+                "the ref `{}` selects no pods of this package: none has the label `{key}`",
+                reference.id
+            );
+            found.push(
+                Diagnostic::warning("package::selector", message)
+                    .located(reference.location.clone())
+                    .help("use labels from spec.template.metadata.labels of a child"),
+            );
+        }
     }
 }
 

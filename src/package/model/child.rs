@@ -192,6 +192,17 @@ pub fn holds_data(gvk: &Gvk) -> bool {
     BuiltIn::find(gvk.group(), &gvk.kind).is_some_and(|known| known.holds_data)
 }
 
+/// The field that autoscalers set.
+pub const REPLICAS: [&str; 2] = ["spec", "replicas"];
+
+/// Whether a kind of Kubernetes has [`REPLICAS`]. If an apply removes the number, the API server sets 1.
+pub fn has_replicas(gvk: &Gvk) -> bool {
+    matches!(
+        (gvk.group(), &*gvk.kind),
+        ("apps", "Deployment" | "StatefulSet" | "ReplicaSet") | ("", "ReplicationController")
+    )
+}
+
 /// Whether objects of a kind contain secret data.
 pub(crate) fn is_secret(gvk: &Gvk) -> bool {
     gvk.is("v1", "Secret")

@@ -9,7 +9,9 @@ mod resource;
 mod tree;
 
 pub(crate) use child::is_secret;
-pub use child::{Child, ForEach, MaxUnavailable, OnImmutableChange, Yields, holds_data};
+pub use child::{
+    Child, ForEach, MaxUnavailable, OnImmutableChange, REPLICAS, Yields, has_replicas, holds_data,
+};
 pub use package::{Package, Permission};
 pub use refs::{Call, NamespaceRef, NamespaceRefs, Observation, Ref, RefSource};
 pub use required::{Locked, RequiredApi};

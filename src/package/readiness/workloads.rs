@@ -75,13 +75,24 @@ pub(super) fn replica_set(object: &Value) -> Readiness {
 }
 
 pub(super) fn stateful_set(object: &Value) -> Readiness {
+    if let Some(unseen) = unseen(object) {
+        return unseen;
+    }
     let (want, have, updated) = (wanted(object), count(object, "replicas"), count(object, "updatedReplicas"));
-    let found = unseen(object)
-        .or_else(|| missing("LessReplicas", have, want, "created"))
+    let found = missing("LessReplicas", have, want, "created")
         .or_else(|| missing("LessReady", count(object, "readyReplicas"), want, "ready"))
         .or_else(|| too_many(have, want));
     if let Some(found) = found {
-        return found;
+        return match (found, blocking_pod(object)) {
+            (Readiness::NotReady { reason, message }, Some(pod)) => Readiness::NotReady {
+                reason,
+                message: format!(
+                    "{message}: {pod} of an earlier revision is not ready, and no pod is replaced before it is; delete it \
+                     if it cannot become ready"
+                ),
+            },
+            (found, _) => found,
+        };
     }
     // With OnDelete, a person or another controller decides when pods are replaced.
     if text(object, "/spec/updateStrategy/type") == Some("OnDelete") {
@@ -96,6 +107,26 @@ pub(super) fn stateful_set(object: &Value) -> Readiness {
         _ => missing("LessCurrent", count(object, "currentReplicas"), want, "on the current revision"),
     };
     found.unwrap_or(Readiness::Ready)
+}
+
+/// The pod that holds up the rollout of a `StatefulSet`, if one does. Unless its pods are managed in parallel, the controller waits for
+/// each that is not ready, also if it is of an earlier revision that can never be ready, such as one with a wrong
+/// image. Pods are replaced from the highest ordinal down, so the first one is of the earliest revision.
+fn blocking_pod(object: &Value) -> Option<String> {
+    let is_in_order = text(object, "/spec/podManagementPolicy") != Some("Parallel")
+        && text(object, "/spec/updateStrategy/type") != Some("OnDelete")
+        && number(object, "/spec/updateStrategy/rollingUpdate/partition").unwrap_or(0) == 0;
+    let is_rolling = text(object, "/status/currentRevision") != text(object, "/status/updateRevision");
+    // Pods that are being deleted are not among those of the current revision.
+    let (old, ready) = (count(object, "currentReplicas"), count(object, "readyReplicas"));
+    if !is_in_order || !is_rolling || ready >= old {
+        return None;
+    }
+    if ready > 0 {
+        return Some("a pod".to_owned());
+    }
+    let first = number(object, "/spec/ordinals/start").unwrap_or(0);
+    Some(format!("the pod {}-{first}", text(object, "/metadata/name").unwrap_or_default()))
 }
 
 pub(super) fn daemon_set(object: &Value) -> Readiness {

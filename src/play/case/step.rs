@@ -30,7 +30,7 @@ impl Play {
                 failure
             })?;
             self.grant_pending();
-            if self.faults.has_refusals() {
+            if !self.faults.refusals().is_empty() {
                 self.refused_at.get_or_insert_with(|| step.location.clone());
             }
             self.note();
@@ -124,11 +124,11 @@ impl Play {
                 return Ok(());
             }
             Action::Break(Break::Commands(fault)) => {
-                self.faults.add_commands(fault.clone());
+                self.faults.add_commands(fault.clone(), at);
                 return Ok(());
             }
             Action::Break(Break::Requests(fault)) => {
-                self.faults.add_requests(fault.clone());
+                self.faults.add_requests(fault.clone(), at);
                 return Ok(());
             }
             Action::RestartManager => return self.start_manager(at).await,

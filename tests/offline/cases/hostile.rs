@@ -76,7 +76,10 @@ fn files_of_cases_and_worlds_are_no_links_out_and_no_pipes() {
 #[test]
 fn files_beside_the_package_are_read_if_they_are_in_its_repository() {
     let folder = tempfile::tempdir().unwrap();
-    let inner = package(&[("a.yaml", &case("  - apply: ../../more.yaml\n"))]);
+    let inner = package(&[(
+        "a.yaml",
+        &case("  - apply: ../../more.yaml\n  - expect: {objects: {ConfigMap/more: {}}}\n"),
+    )]);
     let at = folder.path().join("webapp");
     fs::rename(inner.keep(), &at).unwrap();
     let object = "{apiVersion: v1, kind: ConfigMap, metadata: {name: more}}\n";

@@ -1,8 +1,10 @@
 //! `operetta test`: what it prints and how it ends. The cases of the packages themselves are played by `.ci/check`.
 
 mod authoring;
+mod generated;
 mod hostile;
 mod rights;
+mod vacuous;
 
 use std::fs;
 use std::path::Path;
@@ -131,7 +133,7 @@ fn refusal_must_be_the_expected_one() {
     let accepted = "  - {patch: WebApp/a, with: {spec: {port: 80}}, refused: spec.port}\n";
     fails_with(accepted, &["the API server accepts it; expected: spec.port"]);
     fails_with("  - {delete: Secret/none}\n", &["there is no Secret none"]);
-    fails_with("  - {delete: Nothing/none}\n", &["the API server serves no kind Nothing"]);
+    fails_with("  - {delete: Nothing/none}\n", &["there is no kind `Nothing`"]);
 }
 
 #[test]
@@ -185,7 +187,7 @@ fn mistakes_of_a_world_are_named() {
     let (code, text) = test(&[("a.yaml", &case("")), ("world.yaml", world)], &[]);
     assert!(code == 1 && text.contains("podd") && text.contains("world.yaml:4"), "{text}");
     // One that shows only when it is played.
-    let world = world.replace("podd.a", "\"pod.metadata.name / 2 == 1\"");
+    let world = world.replace("podd.a", "\"1 / (pod.spec.containers | length - 1) == 1\"");
     let (code, text) = test(&[("a.yaml", &case("")), ("world.yaml", &world)], &[]);
     assert!(code == 1 && text.contains("test one ... FAILED") && text.contains("world.yaml:4"), "{text}");
 }
@@ -207,7 +209,7 @@ fn package_without_cases_is_an_error() {
 
 #[test]
 fn name_of_no_case_is_an_error() {
-    let files = [("a.yaml", &*case("- name: two\n  steps: [{wait: 1s}]\n"))];
+    let files = [("a.yaml", &*case("- name: two\n  steps: [{expect: {objects: {Pod/*: 0}}}]\n"))];
     for flags in [&["--case", "typo"][..], &["--case", "typo", "--explore"], &["--case", "typo", "--update"]]
     {
         let (code, text) = test(&files, flags);
@@ -225,7 +227,7 @@ fn name_of_no_case_is_an_error() {
 
 #[test]
 fn reports_are_json_and_junit() {
-    let steps = "  - {expect: {objects: {Pod/*: 5}}, within: 1s}\n- name: \"<two>\"\n  steps: [{wait: 1s}]\n";
+    let steps = "  - {expect: {objects: {Pod/*: 5}}, within: 1s}\n- name: \"<two>\"\n  steps: [{expect: {objects: {Pod/*: 0}}}]\n";
     let files = [("a.yaml", &*case(steps))];
     let (code, text) = test(&files, &["-o", "json"]);
     let report: Value = serde_json::from_str(&text).unwrap();

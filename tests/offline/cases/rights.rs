@@ -134,6 +134,30 @@ fn rights_in_a_namespace_are_granted_once_it_exists() {
 }
 
 #[test]
+fn condition_that_still_quotes_a_refusal_fails_no_case() {
+    // The steps end as soon as the right is granted, before the manager has tried again.
+    let steps =
+        format!("{APPLIED}  - wait: 1m\n{WATCHED}  - expect: {{objects: {{Namespace/watched: {{}}}}}}\n");
+    passes(&package(LIGHT, &[READS], &steps));
+    let said = ["a right is missing: Light a: ", "attempting to grant RBAC permissions not currently held"];
+    fails_with(&package(LIGHT, &[GREEDY, READS], &steps), &said);
+}
+
+#[test]
+fn place_of_a_failure_is_the_first_step_of_which_a_refusal_counts() {
+    // Until the namespace exists, the package may not read in it. Line 6 applies the first instance, line 10 the other one, whose Role
+    // gives too much.
+    let greedy = (
+        GREEDY.0,
+        GREEDY.1,
+        "resources: [\"{{ 'pods' if name == 'b' else 'configmaps' }}\"], resourceNames: [\"{{ name }}\"], verbs: [get]",
+    );
+    let other = APPLIED.replace("name: a", "name: b");
+    let steps = format!("{APPLIED}  - wait: 1m\n{WATCHED}  - wait: 1m\n{other}  - wait: 1m\n");
+    fails_with(&package(LIGHT, &[greedy, READS], &steps), &["a right is missing: Light b: ", "a.yaml:1"]);
+}
+
+#[test]
 fn rights_in_a_namespace_are_granted_when_it_comes_again() {
     let deleted = "  - delete: Namespace/watched\n  - expect: {objects: {Namespace/watched: absent}}\n";
     // A manager that starts reads all once more.
@@ -151,10 +175,23 @@ fn rights_in_a_namespace_are_granted_when_it_comes_again() {
 fn right_that_was_missing_elsewhere_is_not_forgotten_when_a_namespace_comes_again() {
     let deleted = "  - delete: Light/a\n  - expect: {objects: {Light/a: absent}}\n  - delete: Namespace/watched\n  - expect: {objects: \
                    {Namespace/watched: absent}}\n";
-    let steps = format!("{WATCHED}{APPLIED}  - wait: 1m\n{deleted}{WATCHED}  - wait: 1m\n");
+    let back = "  - wait: 1m\n  - expect: {objects: {Namespace/watched: {}}}\n";
+    let steps = format!("{WATCHED}{APPLIED}  - wait: 1m\n{deleted}{WATCHED}{back}");
     passes(&package(LIGHT, &[READS], &steps));
     let said = ["a right is missing: ", "attempting to grant RBAC permissions not currently held"];
     fails_with(&package(LIGHT, &[GREEDY, READS], &steps), &said);
+    // Nor is it if the namespace itself is where the package may not grant.
+    let inside = steps
+        .replace("metadata: {name: a}", "metadata: {name: a, namespace: watched}")
+        .replace("Light/a", "watched/Light/a");
+    passes(&package(LIGHT, &[READS], &inside));
+    fails_with(&package(LIGHT, &[GREEDY, READS], &inside), &said);
+}
+
+#[test]
+fn namespace_of_the_manager_is_not_counted() {
+    let four = "  - expect: {objects: {Namespace/*: 4}, that: [\"objects.Namespace | length == 4\"]}\n";
+    passes(&package(LIGHT, &[], &format!("{APPLIED}{READY}{four}")));
 }
 
 #[test]

@@ -179,6 +179,7 @@ fn misplaced_generated_values_and_unsafe_recreation_are_errors() {
 #                                                                                         ^^^^^^^^ error: the deletionPolicy of `f` does not allow recreating it; remove onImmutableChange
         - {id: g, template: templates/cm3.yaml, onImmutableChange: Recreate}
         - {id: h, template: templates/quoted.yaml, onLoss: Recreate}
+        - {id: i, template: templates/named.yaml, onLoss: Recreate}
       plans:
         deploy: {steps: [{name: all, apply: [a]}]}
 //- templates/secret.yaml
@@ -191,8 +192,13 @@ apiVersion: v1
 kind: Secret
 metadata: {name: "{{ name }}-q"}
 stringData: {password: "{{ password(20) }}", url: "x://u:{{ password(20) }}@h"}
-#                          ^^^^^^^^^^^^ error: a generated value is in quotes: it must be the whole value, without quotes; write it alone: `password: {{ password(32) }}`; move the surrounding text to another key
-#                                                           ^^^^^^^^^^^^ error: a generated value is next to other text: it must be the whole value; write it alone: `password: {{ password(32) }}`; move the surrounding text to another key
+#                                                           ^^^^^^^^^^^^ error: a generated password in a text must be the whole value of another key, too, where it is kept; name it, and use the name twice: `{% set p = password(32) %}`, then `password: {{ p }}` and `{{ p }}` in the text
+//- templates/named.yaml
+apiVersion: v1
+kind: Secret
+metadata: {name: "{{ name }}-n"}
+{% set p = password(20) %}
+stringData: {password: "{{ p }}", also: {{ p }}, url: "x://u:{{ p }}@h"}
 //- templates/secret2.yaml
 apiVersion: v1
 kind: Secret

@@ -67,7 +67,7 @@ fn guide_templates_lint_and_render() {
         .into_iter()
         .filter(|example| example.starts_with("apiVersion: v1\nkind: Secret\n"))
         .collect();
-    assert_eq!(templates.len(), 2, "a password and a certificate");
+    assert_eq!(templates.len(), 4, "a password and a certificate, and both in texts");
     for template in templates {
         let folder = tempfile::tempdir().unwrap();
         let child = "    - crd: crds/web.yaml\n      children:\n        - {id: a, template: templates/cm.yaml, onLoss: Recreate}\n";

@@ -189,8 +189,11 @@ const MISTAKES: &[Mistake] = &[
     (OPERATOR, "in: \"spec.envs | default([])\", as: env, key: env.name", "in: \"['a', '']\", as: env", "its key is the empty string"),
     (OPERATOR, "in: \"spec.envs | default([])\", as: env, key: env.name", "in: \"['a', 'a']\", as: env", "item 1 of forEach is a duplicate"),
     (OPERATOR, "dependsOn: [web]", "dependsOn: [web, web]", "`web` twice"),
-    (LOGIN, "{{ password(20) }}", "\"{{ password(20) }}\"", "a generated value is in quotes"),
-    (LOGIN, "{{ password(20) }}", "p-{{ password(20) }}", "a generated value is next to other text"),
+    (LOGIN, "{{ password(20) }}", "p-{{ password(20) }}", "a generated password in a text must be the whole value of another key"),
+    (LOGIN, "stringData: {password: {{ password(20) }}}", "{% set p = password(20) %}\nstringData: {password: \"p-{{ p }}\"}", "must be the whole value of another key"),
+    (LOGIN, "stringData: {password: {{ password(20) }}}", "{% set p = password(20) %}\nstringData: {password: {{ p }}, hash: \"{{ p | sha256 }}\"}", "nothing can be computed with it"),
+    (LOGIN, "stringData: {password: {{ password(20) }}}", "{% set p = password(20) %}\nstringData: {password: {{ p }}, url: {{ \"u:\" ~ p }}}", "nothing can be computed with it"),
+    (LOGIN, "{{ password(20) }}", "\"{{ tls_ca('a') }}\"", "a certificate is inserted as the whole"),
     // Words that YAML reads as booleans.
     (CONFIG, "  old:", "  y: a\n  old:", "the key `y` is read as \"true\""),
     (CONFIG, "  old:", "  debug: yes\n  old:", "`yes` is read as true"),

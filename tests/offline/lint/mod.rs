@@ -6,6 +6,7 @@
 //! first column. `//! error: ...` is a finding that has no place. `//- resource` is an operator.yaml
 //! whose first lines are [`HEADER`], `//- crd` a CRD of the kind `Web` whose properties follow. Files of [`BASE`] are there unless a fixture brings its own.
 
+mod cases;
 mod conditional;
 mod expressions;
 mod guide;
@@ -17,6 +18,7 @@ mod plan_mistakes;
 mod plans;
 mod refs;
 mod schemas;
+mod shared_mistakes;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -102,6 +104,24 @@ fn all_are_found(
     assert!(missed.is_empty(), "{} of {} missed:\n{}", missed.len(), mistakes.len(), missed.join("\n"));
 }
 
+/// Checks that a package has no findings after any of these valid changes of its files.
+fn no_findings(sound: &str, right: &[&[(&str, &str, &str)]]) {
+    let mut wrong = Vec::new();
+    for changes in right {
+        let mut files = parse(sound).files;
+        for (file, place, by) in *changes {
+            let text = files.get_mut(*file).unwrap();
+            assert!(text.contains(place), "{file} has no {place}");
+            *text = text.replacen(place, by, 1);
+        }
+        let found = findings(&files, whole_lint);
+        if !found.is_empty() {
+            wrong.push(format!("{changes:?}\n  found: {}", found.join("\n         ")));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 fn parse(text: &str) -> Fixture {
     let mut files: BTreeMap<String, String> = BTreeMap::new();
     let mut expected = Vec::new();
@@ -163,9 +183,9 @@ fn lint(folder: &Path) -> (Option<Package>, Vec<Diagnostic>) {
     (package, found)
 }
 
-/// Removes findings about unused fields: the fixtures share a CRD of which few use every field.
+/// Removes findings about the CRD that fixtures share: few use each of its fields, and it does not limit names.
 fn without_shared(found: &mut Vec<Diagnostic>) {
-    found.retain(|diagnostic| diagnostic.code != "package::unused-field");
+    found.retain(|diagnostic| !["package::unused-field", "package::name-length"].contains(&diagnostic.code));
 }
 
 fn whole_lint(folder: &Path) -> (Option<Package>, Vec<Diagnostic>) {
@@ -211,6 +231,8 @@ fn check_with(text: &str, find: fn(&Path) -> (Option<Package>, Vec<Diagnostic>))
     package
 }
 
+const OPERETTA: &str = env!("CARGO_BIN_EXE_operetta");
+
 fn operetta(args: &[&str]) -> std::process::Output {
-    std::process::Command::new(env!("CARGO_BIN_EXE_operetta")).args(args).output().unwrap()
+    std::process::Command::new(OPERETTA).args(args).output().unwrap()
 }

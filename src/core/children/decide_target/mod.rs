@@ -265,7 +265,7 @@ impl Work {
     /// with the last.
     fn finalizer(&mut self, ctx: &Context<'_>, target: &Target) {
         let has = prune::has_finalizer(&ctx.snapshot.instance);
-        let observed = ctx.snapshot.observed.iter().any(|o| !o.owner_reference && o.is_to_go());
+        let observed = ctx.snapshot.observed.iter().any(|o| o.outlives_instance() && o.is_to_go());
         let is_unowned = |desired: &Desired| desired.body["metadata"].get("ownerReferences").is_none();
         let snapshot = ctx.snapshot;
         // Nothing else deletes unowned runs with the instance.

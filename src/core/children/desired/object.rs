@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use serde_json::{Map, Number, Value, json};
 
-use super::metadata;
+use super::{generated, metadata};
 use crate::api::{Gvk, ObjectRef};
-use crate::children::model::{ChildError, Context, Desired, Generated, Observed, Secret, is_job};
+use crate::children::model::{ChildError, Context, Desired, Observed, is_job};
 use crate::children::{jobs, names};
 use crate::naming;
 use crate::package::{Child, DeletionPolicy};
 use crate::reach::Planned;
 use crate::readiness::containers;
-use crate::template::{Written, holds_mark, password_length, take_certificate};
+use crate::template::Written;
 
 /// Builds the desired object of one rendered child.
 ///
@@ -53,7 +53,7 @@ pub(super) fn build<'a>(
     }
     let generates =
         ctx.origin.package.engine.template(&child.template).is_some_and(|t| !t.reads().generates.is_empty());
-    let generated = if generates { take_generated(root).map_err(invalid)? } else { Vec::new() };
+    let generated = if generates { generated::take(root).map_err(invalid)? } else { Vec::new() };
     fold_string_data(&gvk, root).map_err(invalid)?;
     metadata::own_keys(&child.template, root).map_err(invalid)?;
     if is_deeper(&body, DEPTH) {
@@ -111,7 +111,7 @@ pub(super) fn build<'a>(
     let marks = Marks { key, order, said, at_home };
     mark(ctx, child, &marks, meta)?;
     if !generated.is_empty() {
-        let keys: Vec<&str> = generated.iter().map(|g| g.key.as_str()).collect();
+        let keys: Vec<&str> = generated.iter().filter(|g| g.is_kept()).map(|g| g.key.as_str()).collect();
         meta["annotations"][names::GENERATED] = keys.join(",").into();
         // Filled in when the object is applied, like the values.
         meta["annotations"][names::GENERATED_PROOF] = "".into();
@@ -123,7 +123,7 @@ pub(super) fn build<'a>(
         .filter(|_| !yields.is_empty())
         .map_or_else(Vec::new, |observed| yielded(&mut body, observed, yields));
     let stamp = names::Stamp { order, policy: Some(policy) };
-    let hash = stamp.seal(&names::value_hash(&body, 16));
+    let hash = stamp.seal(&generated::hash(&body, &generated));
     let spec_hash = child.max_unavailable.is_some().then(|| spec_hash(&object.gvk, &body));
     let replaced = live.and_then(|live| replaced(live, &body, &hash));
     let marks = &mut body["metadata"]["annotations"];
@@ -365,41 +365,6 @@ fn fold_string_data(gvk: &Gvk, root: &mut Map<String, Value>) -> Result<(), Stri
         data.insert(key, Value::String(base64::engine::general_purpose::STANDARD.encode(text)));
     }
     Ok(())
-}
-
-/// Takes the placeholders of generated values out of a Secret and leaves empty texts in their place, so that
-/// the fields are ours. A password is a value of `stringData` or `data`, which mean the same for it; a
-/// certificate takes the place of either map.
-fn take_generated(root: &mut Map<String, Value>) -> Result<Vec<Generated>, String> {
-    let mut generated = Vec::new();
-    for field in ["stringData", "data"] {
-        let Some(Value::Object(map)) = root.get_mut(field) else { continue };
-        if let Some(certificate) = take_certificate(map) {
-            let made = [Secret::Certificate(Arc::new(certificate)), Secret::PrivateKey];
-            for (key, what) in names::TLS.into_iter().zip(made) {
-                if map.insert(key.to_owned(), "".into()).is_some() {
-                    return Err(format!("{field} has a {key} beside a certificate, which has one"));
-                }
-                generated.push(Generated { key: key.to_owned(), what });
-            }
-        }
-        for (key, value) in map.iter_mut() {
-            if let Some(length) = password_length(value) {
-                generated.push(Generated { key: key.clone(), what: Secret::Password(length) });
-                *value = "".into();
-            }
-        }
-    }
-    generated.sort_by(|a, b| a.key.cmp(&b.key));
-    if let Some(pair) = generated.windows(2).find(|pair| pair[0].key == pair[1].key) {
-        return Err(format!("data and stringData both have a generated {}", pair[0].key));
-    }
-    if let Some(key) = root.iter().find_map(|(key, value)| holds_mark(value).then_some(key)) {
-        return Err(format!(
-            "a password can only be a value of stringData or data, and a certificate only the whole of either; there is one in {key}"
-        ));
-    }
-    Ok(generated)
 }
 
 /// Leaves out fields that another manager has taken over and that we do not own any more. Returns those that

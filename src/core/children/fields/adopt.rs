@@ -1,4 +1,5 @@
-//! Takes over objects made by client-side apply, which leaves no declaration but an annotation.
+//! Takes over objects that were made without our field manager: by client-side apply, which leaves no declaration but an
+//! annotation, by another package, or by plain writes such as those of a backup tool.
 
 use operetta_kube_model::fields::{Entry, FieldSet, Owner, read, to_value};
 use serde_json::Value;
@@ -35,6 +36,25 @@ pub fn hand_over(managed_fields: &Value, from: &str, to: &str) -> Option<Value> 
     Some(to_value(&kept))
 }
 
+/// The managedFields in which plain writes no longer own what our Apply entry owns; `None` if none does. A backup tool that has
+/// restored an object owns all that it wrote. Beside its entry, fields that a later version of the desired object omits
+/// would stay. To be written like those of [`adopt_client_side`], after the first apply.
+pub fn take_from_updates(managed_fields: &Value, manager: &str) -> Option<Value> {
+    let mut entries = read(managed_fields)?;
+    let ours = entries.iter().find(|entry| entry.owner.is_apply_of(manager))?.set().clone();
+    let mut is_changed = false;
+    for entry in entries.iter_mut().filter(|entry| entry.owner.is_update()) {
+        let mut rest = entry.set().clone();
+        rest.subtract_along(&ours);
+        if rest != *entry.set() {
+            entry.fields = rest.into();
+            is_changed = true;
+        }
+    }
+    entries.retain(|entry| !(entry.owner.is_update() && entry.set().is_empty()));
+    is_changed.then(|| to_value(&entries))
+}
+
 fn is_client_side(entry: &Entry) -> bool {
     let declares = || entry.set().get(&LAST_APPLIED).is_some();
     entry.owner.is_update() && (entry.owner.manager == "kubectl-client-side-apply" || declares())
@@ -57,6 +77,34 @@ mod tests {
         let taken = hand_over(&both, "operetta/old", "operetta/new").unwrap();
         let all = json!({"f:data": {"f:a": {}, "f:c": {}}});
         assert_eq!((taken.as_array().unwrap().len(), &taken[0]["fieldsV1"]), (1, &all));
+    }
+
+    #[test]
+    fn plain_writes_keep_only_fields_beside_ours() {
+        let entry = |manager: &str, operation: &str, fields: Value| json!({"manager": manager, "operation": operation, "fieldsType": "FieldsV1", "fieldsV1": fields});
+        let item = r#"k:{"name":"a"}"#;
+        let ours = entry(
+            "operetta/p",
+            "Apply",
+            json!({"f:data": {"f:a": {}}, "f:list": {item: {".": {}, "f:configMap": {"f:name": {}}}}, "f:empty": {}}),
+        );
+        let restored = entry(
+            "velero",
+            "Update",
+            json!({"f:data": {".": {}, "f:a": {}, "f:theirs": {}}, "f:empty": {".": {}, "f:x": {}},
+                "f:list": {".": {}, item: {".": {}, "f:configMap": {".": {}, "f:name": {}}}}}),
+        );
+        let mut status = entry("velero", "Update", json!({"f:data": {"f:a": {}}}));
+        status["subresource"] = "status".into();
+        let other = entry("gitops", "Apply", json!({"f:data": {"f:a": {}}}));
+        let taken = take_from_updates(&json!([restored, status, other, ours]), "operetta/p").unwrap();
+        // A map that we apply empty is ours, and what others have put into it is not.
+        let rest = entry("velero", "Update", json!({"f:data": {"f:theirs": {}}, "f:empty": {"f:x": {}}}));
+        assert_eq!(taken, json!([rest, status, other, ours]));
+        assert_eq!(take_from_updates(&taken, "operetta/p"), None);
+        assert_eq!(take_from_updates(&json!([restored]), "operetta/p"), None, "nothing is applied yet");
+        let whole = entry("velero", "Update", json!({"f:data": {".": {}, "f:a": {}}}));
+        assert_eq!(take_from_updates(&json!([whole, ours]), "operetta/p"), Some(json!([ours])));
     }
 
     #[test]

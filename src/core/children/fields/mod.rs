@@ -28,7 +28,7 @@ mod repair;
 #[cfg(test)]
 mod tests;
 
-pub use adopt::{adopt_client_side, hand_over};
+pub use adopt::{adopt_client_side, hand_over, take_from_updates};
 pub use conflicting::conflicting_manager;
 pub use cover::{lost_items, uncovered, uncovered_beside};
 pub use intern::interned;
@@ -36,4 +36,4 @@ pub use merge::{applied, merged, recreated};
 pub use owned::{of_child, of_manager, of_others};
 pub use path::FieldPath;
 pub use release::{excess, is_in_version, release};
-pub use repair::{conflicting_items, excluding, holder, move_to_ours};
+pub use repair::{conflicting_items, excluding, former_members, holder, is_ownerless, move_to_ours};

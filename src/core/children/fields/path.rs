@@ -9,6 +9,13 @@ use serde_json::Value;
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct FieldPath(pub Vec<Key>);
 
+impl FieldPath {
+    /// The path of a field of maps.
+    pub fn of(names: &[&str]) -> Self {
+        Self(names.iter().map(|name| Key::field(name)).collect())
+    }
+}
+
 impl fmt::Display for FieldPath {
     /// `spec.ports[port=81,protocol=TCP]`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -32,12 +32,7 @@ pub fn excluding(live: &Value, desired: &Value, manager: &str, fields: &[String]
     let replaced = search(live, desired, manager).replaced;
     let mut found = Vec::new();
     for field in fields {
-        let conflicting = replaced.iter().find_map(|fields| fields.named(field, str::to_owned));
-        // The index in our list may differ from that in the live one.
-        let conflicting = conflicting.or_else(|| {
-            let mut named = replaced.iter().filter_map(|fields| fields.named(field, without_indices));
-            named.next().filter(|_| named.next().is_none())
-        })?;
+        let conflicting = named(&replaced, |fields, spell| fields.named(field, spell))?;
         if !found.contains(&conflicting) {
             found.push(conflicting);
         }
@@ -45,55 +40,108 @@ pub fn excluding(live: &Value, desired: &Value, manager: &str, fields: &[String]
     (!found.is_empty()).then_some(found)
 }
 
+/// The members of unions that the API server names and nobody has declared: maps that no manager owns and the desired
+/// object lacks, beside a text that our apply changes. The text selects the member, and the server has set the map as a
+/// default for the value before. `faults`: the paths at fault of a refusal, in any words.
+pub fn former_members<'a>(
+    live: &Value,
+    desired: &Value,
+    manager: &str,
+    faults: impl IntoIterator<Item = &'a str>,
+) -> Vec<FieldPath> {
+    let replaced = search(live, desired, manager).replaced;
+    let member = |fault: &'a str| named(&replaced, |fields, spell| fields.former_member(fault, spell));
+    faults.into_iter().filter_map(member).collect()
+}
+
+/// Whether no manager owns a field or something below it.
+pub fn is_ownerless(live: &Value, path: &FieldPath) -> bool {
+    entries(live).all(|entry| entry.set().at(&path.0).is_none())
+}
+
+/// How a path is compared: as it is, or without list indices.
+type Spell = fn(&str) -> String;
+
+/// The field that a path at fault is about. The index in our list may differ from that in the live one.
+fn named(
+    replaced: &[ReplacedFields],
+    field: impl Fn(&ReplacedFields, Spell) -> Option<FieldPath>,
+) -> Option<FieldPath> {
+    let exact = replaced.iter().find_map(|fields| field(fields, str::to_owned));
+    exact.or_else(|| {
+        let mut alike = replaced.iter().filter_map(|fields| field(fields, without_indices));
+        alike.next().filter(|_| alike.next().is_none())
+    })
+}
+
 fn search(live: &Value, desired: &Value, manager: &str) -> Search {
+    let of = |is_wanted: &dyn Fn(&Owner) -> bool| sets(live, is_wanted).collect::<FieldSet>();
     let ours = of_manager(live, manager).unwrap_or_default();
-    let updates: FieldSet = sets(live, Owner::is_update).collect();
-    let is_declared =
-        |owner: &Owner| owner.is_apply && owner.subresource.is_empty() && owner.manager != manager;
-    let applies: FieldSet = sets(live, is_declared).collect();
+    let updates = of(&Owner::is_update);
+    let applies = of(&|owner| owner.is_apply && owner.subresource.is_empty() && owner.manager != manager);
+    let subresources = of(&|owner| !owner.subresource.is_empty());
     let mut search = Search::default();
-    let here = Owners { ours: Some(&ours), updates: Some(&updates), applies: Some(&applies) };
+    let here = Owners {
+        ours: Some(&ours),
+        updates: Some(&updates),
+        applies: Some(&applies),
+        subresources: Some(&subresources),
+        is_owned_whole: false,
+    };
     search.value(live, desired, here);
     search
 }
 
-/// A map in which our entry lacks a field of the desired object, and what plain writes have put there.
+/// A map in which our apply replaces something, and what it lacks of what is there.
 #[derive(Debug)]
 struct ReplacedFields {
     path: Vec<Key>,
     /// As the server writes it: `spec.volumes[0]`.
     text: String,
-    /// The fields of plain writes: name, and whether it is a map.
+    /// If our entry lacks a field of the desired object, the fields of plain writes: name, and whether it is a map.
     theirs: Vec<(Box<str>, bool)>,
     /// Fields that no manager owns: the API server may have set them, or our entry has given them up.
-    ownerless: Vec<Box<str>>,
+    ownerless: Vec<(Box<str>, bool)>,
     /// Fields of the desired object, and whether they are maps.
     ours: Vec<(Box<str>, bool)>,
+    /// Whether the apply changes a text of this map, which may say what belongs beside it.
+    is_switched: bool,
 }
 
 impl ReplacedFields {
-    /// The field of this map that a path at fault is about.
-    fn named(&self, fault: &str, spell: impl Fn(&str) -> String) -> Option<FieldPath> {
-        let only = |theirs: &mut dyn Iterator<Item = &(Box<str>, bool)>| {
-            theirs.next().filter(|_| theirs.next().is_none()).cloned()
+    /// The field of this map that a path at fault is about, if the server says that it excludes another one.
+    fn named(&self, fault: &str, spell: Spell) -> Option<FieldPath> {
+        let only = |fields: &mut dyn Iterator<Item = &(Box<str>, bool)>| {
+            fields.next().filter(|_| fields.next().is_none()).cloned()
         };
         let (fault, here) = (spell(fault), spell(&self.text));
         let (name, _) = if fault == here {
-            only(&mut self.theirs.iter())?
+            let all = if self.theirs.is_empty() { &self.ownerless } else { &self.theirs };
+            only(&mut all.iter())?
         } else {
             let name = fault.strip_prefix(&here)?.strip_prefix('.')?;
-            if let Some(theirs) = self.theirs.iter().find(|(theirs, _)| **theirs == *name) {
-                theirs.clone()
-            } else if let Some(ownerless) = self.ownerless.iter().find(|ownerless| ***ownerless == *name) {
-                (ownerless.clone(), false)
+            let mut others = self.theirs.iter().chain(&self.ownerless);
+            if let Some(other) = others.find(|(other, _)| **other == *name) {
+                other.clone()
             } else {
                 let (_, is_map) = self.ours.iter().find(|(ours, _)| **ours == *name)?;
                 let mut alike = self.theirs.iter().filter(|(_, other)| other == is_map);
                 only(&mut alike).or_else(|| only(&mut self.theirs.iter()))?
             }
         };
-        let key = Key::Field(name);
-        Some(FieldPath(self.path.iter().chain([&key]).cloned().collect()))
+        Some(self.path_of(name))
+    }
+
+    /// The map without an owner that a path at fault names, if the apply changes a text beside it.
+    fn former_member(&self, fault: &str, spell: Spell) -> Option<FieldPath> {
+        let (fault, here) = (spell(fault), spell(&self.text));
+        let name = fault.strip_prefix(&here)?.strip_prefix('.').filter(|_| self.is_switched)?;
+        let member = self.ownerless.iter().find(|(ownerless, is_map)| *is_map && **ownerless == *name);
+        member.map(|(name, _)| self.path_of(name.clone()))
+    }
+
+    fn path_of(&self, name: Box<str>) -> FieldPath {
+        FieldPath(self.path.iter().cloned().chain([Key::Field(name)]).collect())
     }
 }
 
@@ -150,22 +198,26 @@ pub fn move_to_ours(managed_fields: &Value, manager: &str, conflicting_items: &[
     is_changed.then(|| to_value(&entries))
 }
 
-/// Adds a field that no manager owns to our field set; `false` if our set lacks the list item that it is in, or has it.
+/// Adds a field that no manager owns to our field set; `false` if our set lacks a list item that it is in, or has it.
 fn claim(owned: &mut FieldSet, path: &[Key]) -> bool {
-    let Some((Key::Field(_), parent)) = path.split_last() else { return false };
-    let is_ownerless = owned.at(parent).is_some() && owned.at(path).is_none();
-    if is_ownerless {
+    let Some(Key::Field(_)) = path.last() else { return false };
+    let is_ours = |(at, key): (usize, &Key)| matches!(key, Key::Field(_)) || owned.at(&path[..=at]).is_some();
+    let is_claimed = path.iter().enumerate().all(is_ours) && owned.at(path).is_none();
+    if is_claimed {
         owned.extend(&FieldSet::leaf().under(path));
     }
-    is_ownerless
+    is_claimed
 }
 
-/// The same node in our field set, in that of updates and in that of other appliers.
+/// The same node in our field set, in that of updates, in that of other appliers and in that of writes to subresources.
 #[derive(Clone, Copy)]
 struct Owners<'a> {
     ours: Option<&'a FieldSet>,
     updates: Option<&'a FieldSet>,
     applies: Option<&'a FieldSet>,
+    subresources: Option<&'a FieldSet>,
+    /// Whether a manager owns a node above as a whole.
+    is_owned_whole: bool,
 }
 
 impl<'a> Owners<'a> {
@@ -174,7 +226,18 @@ impl<'a> Owners<'a> {
             ours: self.ours.and_then(&step),
             updates: self.updates.and_then(&step),
             applies: self.applies.and_then(&step),
+            subresources: self.subresources.and_then(&step),
+            is_owned_whole: self.is_whole(),
         }
+    }
+
+    fn all(self) -> [Option<&'a FieldSet>; 4] {
+        [self.ours, self.updates, self.applies, self.subresources]
+    }
+
+    /// Whether a manager owns the node with all that is in it.
+    fn is_whole(self) -> bool {
+        self.is_owned_whole || self.all().into_iter().flatten().any(FieldSet::is_leaf)
     }
 
     fn field(self, name: &str) -> Self {
@@ -231,42 +294,32 @@ impl Search {
         self.path.pop();
     }
 
-    /// Notes what plain writes have put into a map from which our entry has lost something.
+    /// Notes what plain writes have put into a map from which our entry has lost something, and what no manager owns in a
+    /// map of which we apply something new.
     fn place(&mut self, live: &Map<String, Value>, desired: &Map<String, Value>, owners: Owners<'_>) {
-        let lost = desired.iter().any(|(name, wanted)| {
+        let is_lost = desired.iter().any(|(name, wanted)| {
             let node = owners.ours.and_then(|ours| ours.field(name));
             !wanted.is_null() && node.is_none()
         });
-        if !lost || owners.ours.is_none_or(FieldSet::is_leaf) {
+        let is_switched =
+            desired.iter().any(|(name, wanted)| wanted.is_string() && live.get(name) != Some(wanted));
+        if !is_lost && !is_switched {
             return;
         }
-        let theirs = live.iter().filter(|(name, _)| {
-            let place = owners.field(name);
-            !desired.contains_key(*name)
-                && place.updates.is_some()
-                && place.applies.is_none()
-                && place.ours.is_none()
-        });
+        let is_replaced = is_lost && owners.ours.is_some_and(|ours| !ours.is_leaf());
         let named = |(name, value): (&String, &Value)| (name.as_str().into(), value.is_object());
-        let theirs: Vec<_> = theirs.map(named).collect();
-        let is_ownerless = |name: &String| {
-            let place = owners.field(name);
-            !desired.contains_key(name)
-                && place.updates.is_none()
-                && place.applies.is_none()
-                && place.ours.is_none()
+        let beside = |is_wanted: &dyn Fn(Owners<'_>) -> bool| -> Vec<(Box<str>, bool)> {
+            let fields = live.iter().filter(|(name, _)| !desired.contains_key(*name));
+            fields.filter(|(name, _)| is_wanted(owners.field(name))).map(named).collect()
         };
-        let ownerless: Vec<Box<str>> =
-            live.keys().filter(|name| is_ownerless(name)).map(|name| name.as_str().into()).collect();
+        let theirs = beside(&|field| {
+            is_replaced && field.updates.is_some() && field.applies.is_none() && field.ours.is_none()
+        });
+        let ownerless = beside(&|field| !field.is_whole() && field.all().iter().all(Option::is_none));
         if !theirs.is_empty() || !ownerless.is_empty() {
             let ours = desired.iter().map(named).collect();
-            self.replaced.push(ReplacedFields {
-                path: self.path.clone(),
-                text: self.steps.concat(),
-                theirs,
-                ownerless,
-                ours,
-            });
+            let (path, text) = (self.path.clone(), self.steps.concat());
+            self.replaced.push(ReplacedFields { path, text, theirs, ownerless, ours, is_switched });
         }
     }
 

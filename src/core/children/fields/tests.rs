@@ -294,6 +294,41 @@ fn ownerless_field_that_excludes_ours_is_claimed() {
     assert_eq!(excluding(&live, &desired, MANAGER, &["spec.env[0].emptyDir".to_owned()]), None);
 }
 
+/// The API server sets the map that belongs to a type, and nobody owns it when the type changes.
+#[test]
+fn former_member_of_a_union_is_claimed_where_the_server_names_it() {
+    let fault = ["spec.strategy.rollingUpdate"];
+    let desired = |kind: &str| json!({"spec": {"strategy": {"type": kind}}});
+    let rolling =
+        json!({"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1}, "replicas": 3}});
+    let found = |ours: Value, theirs: Value, kind: &str, fault: [&str; 1]| {
+        let live = with_entries(rolling.clone(), ours, theirs);
+        let found = former_members(&live, &desired(kind), MANAGER, fault);
+        found
+            .into_iter()
+            .map(|path| (is_ownerless(&live, &path), live["metadata"]["managedFields"].clone(), path))
+            .next()
+    };
+    let (ours, other) = (json!({"f:strategy": {"f:type": {}}}), json!({"f:other": {}}));
+    // Whether the type was applied before makes no difference.
+    for ours in [ours.clone(), json!({"f:b": {}})] {
+        let (is_ownerless, before, path) = found(ours, other.clone(), "Recreate", fault).expect("found");
+        assert!(is_ownerless && path.to_string() == fault[0], "{path}");
+        let claimed = move_to_ours(&before, MANAGER, std::slice::from_ref(&path)).expect("claimed");
+        assert_eq!(claimed[0]["fieldsV1"]["f:spec"]["f:strategy"]["f:rollingUpdate"], json!({}), "{claimed}");
+        assert_eq!(release(&claimed, MANAGER, &[path], Some(&before)).as_ref(), Some(&before));
+    }
+    // The type does not change; a field that is no map; a field that somebody owns, also through a subresource.
+    assert_eq!(found(ours.clone(), other.clone(), "RollingUpdate", fault), None);
+    assert_eq!(found(ours.clone(), other, "Recreate", ["spec.strategy.replicas"]), None);
+    let theirs = json!({"f:strategy": {"f:rollingUpdate": {"f:maxSurge": {}}}});
+    assert_eq!(found(ours.clone(), theirs.clone(), "Recreate", fault), None);
+    assert_eq!(found(ours.clone(), json!({"f:strategy": {}}), "Recreate", fault), None, "owned as a whole");
+    let mut live = with_entries(rolling.clone(), ours, theirs);
+    live["metadata"]["managedFields"][1]["subresource"] = "scale".into();
+    assert_eq!(former_members(&live, &desired("Recreate"), MANAGER, fault), []);
+}
+
 /// The desired object leaves a part of the key to the server, and another client has set another value.
 #[test]
 fn item_with_an_edited_default_key_conflicts() {

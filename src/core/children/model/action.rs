@@ -122,13 +122,16 @@ pub enum Ownership {
     Adopt,
 }
 
-/// What must be done about managedFields so that an apply repairs its object.
+/// What must be done about managedFields before an apply.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "they have nothing to do with each other")]
 pub struct Repair {
     /// Our entry has lost items of a keyed list: other items may stand in their place.
     pub lost_items: bool,
     /// Our entry has fields of other managers, which it gives up first.
     pub foreign_fields: bool,
+    /// The desired object no longer gives the number of replicas: our entry gives it up first, so that the object keeps it.
+    pub omitted_replicas: bool,
     /// The object is repaired repeatedly: look up which manager takes its fields.
     pub is_frequent: bool,
 }

@@ -7,7 +7,7 @@ use super::block::{Block, Loss};
 use super::child_error::ChildError;
 use super::oscillation::MOST_CHANGES;
 use super::refs::PENDING;
-use super::state::{CORRECT_EVERY, GENERATED_FOREIGN, GENERATED_MISSING, RIGHTS_MISSING};
+use super::state::{CORRECT_EVERY, GENERATED_REFUSED, RIGHTS_MISSING};
 use crate::api::{CallError, Class, Gvk, ObjectRef};
 use crate::children::names;
 use crate::plan::{Cause, Repeating};
@@ -447,9 +447,8 @@ impl Refusal {
         if error.is_immutable_change() {
             return "ImmutableField";
         }
-        if [GENERATED_MISSING, GENERATED_FOREIGN, "RecreateRefused", RIGHTS_MISSING]
-            .contains(&error.reason.as_str())
-        {
+        let reason = error.reason.as_str();
+        if GENERATED_REFUSED.contains(&reason) || ["RecreateRefused", RIGHTS_MISSING].contains(&reason) {
             return &error.reason;
         }
         match error.class {

@@ -43,7 +43,7 @@ pub use coverage::{is_covered, owns_extra_fields};
 pub(super) use decision::lines;
 pub use decision::{ChildLine, Decision, Evaluation, Input};
 pub use deletion_runs::DeletionRuns;
-pub use desired::{Desired, Generated, Secret};
+pub use desired::{Desired, Generated, Secret, TextPart};
 pub(super) use difference::{Difference, Drift};
 pub(super) use finding::Remedy;
 pub use finding::{Finding, PLAN_REPEATS, Refusal, Removal, Severity, Wait};
@@ -66,8 +66,8 @@ pub use sibling::Sibling;
 pub use snapshot::{ActivePackage, KindInfo, Listing, Snapshot};
 pub(super) use state::{AS_ACCEPTED, Failure, share};
 pub use state::{
-    ActionOutcome, Applied, Effect, FieldConflict, GENERATED_FOREIGN, GENERATED_MISSING, RIGHTS_MISSING,
-    ReconcileState,
+    ActionOutcome, Applied, Effect, FieldConflict, GENERATED_DIFFERS, GENERATED_FOREIGN, GENERATED_MISSING,
+    GENERATED_REFUSED, RIGHTS_MISSING, ReconcileState,
 };
 pub use status::Status;
 pub(super) use status::{Condition, FAILED, NAMED, Projection, RECONCILING, STALLED, standard};

@@ -71,6 +71,8 @@ pub struct Observed {
     pub held_by: Vec<Box<str>>,
     /// Whether it carries an ownerReference to the instance.
     pub owner_reference: bool,
+    /// Whether it has an owner beside the instance: the garbage collector then leaves it when the instance is deleted.
+    pub has_other_owner: bool,
     /// For a `Retain` child: whether it has left the target and is kept. `None` for all others.
     pub retained: Option<bool>,
     /// For an `Ask` child: whether it is annotated as awaiting approval. `None` for all others.
@@ -137,6 +139,11 @@ impl Observed {
         !self.is_made_by_us() && self.baseline.applied() == 0
     }
 
+    /// Whether the garbage collector leaves it when the instance is deleted.
+    pub fn outlives_instance(&self) -> bool {
+        !self.owner_reference || self.has_other_owner
+    }
+
     /// Whether its annotations say that it is retained, or that its deletion needs approval.
     pub fn is_to_stay(&self) -> bool {
         self.retained.is_some() || self.asking.is_some()
@@ -199,7 +206,8 @@ impl RawObject<'_> {
         );
         let uid = meta.uid.as_deref().unwrap_or_default();
         let desired = annotation(names::INTENT);
-        let owner_reference = meta.owner_references.iter().flatten().any(|o| o.uid == instance_uid);
+        let owners = || meta.owner_references.iter().flatten();
+        let owner_reference = owners().any(|owner| owner.uid == instance_uid);
         let stamp = stamp(desired, annotation(names::ORDER), owned.as_deref(), owner_reference);
         // A user may retain an object by the annotation. Its removal alone does not permit the deletion.
         let retained = annotation(names::RETAINED).map(|text| text == "true");
@@ -244,6 +252,7 @@ impl RawObject<'_> {
                 Vec::new()
             },
             owner_reference,
+            has_other_owner: owners().any(|owner| owner.uid != instance_uid),
             retained,
             noted: self.noted(annotation(names::RETAINED), annotation(names::PENDING)),
             completed: is_job(self.gvk) && self.body.is_some_and(has_completed),

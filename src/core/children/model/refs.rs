@@ -143,6 +143,9 @@ impl Problem {
 
     /// The problem of a ref with a field that cannot be evaluated.
     pub(in crate::children) fn of_field(field: &str, error: EvalError) -> Self {
+        if error.is_of_missing_child() {
+            return Self::waiting("DependencyNotReady", format!("{field}: {error}"));
+        }
         let error = ChildError::Eval(error);
         let is_waiting = error.is_waiting();
         Self { is_waiting, ..Self::waiting(error.reason(), format!("{field}: {error}")) }

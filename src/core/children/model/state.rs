@@ -42,6 +42,10 @@ pub const GENERATED_MISSING: &str = "GeneratedDataMissing";
 /// The reason of a refusal because Operetta has not made the object that has the generated values. See
 /// [`GENERATED_MISSING`].
 pub const GENERATED_FOREIGN: &str = "GeneratedDataForeign";
+/// The reason of a refusal because two keys that are to have one generated value have two. See [`GENERATED_MISSING`].
+pub const GENERATED_DIFFERS: &str = "GeneratedDataDiffers";
+/// The refusals for what generated values an object has.
+pub const GENERATED_REFUSED: [&str; 3] = [GENERATED_MISSING, GENERATED_FOREIGN, GENERATED_DIFFERS];
 
 /// The reason of a refusal because the account of a package lacks rights.
 pub const RIGHTS_MISSING: &str = "RightsMissing";
@@ -422,7 +426,7 @@ impl ReconcileState {
                 let mut failure = Failure::next(self.applies.get(&apply.item), about, error.clone(), now);
                 failure.uid = uid_of(&apply.expect);
                 // If a user corrects the object, the backoff must not delay the next attempt.
-                let is_mendable = [GENERATED_MISSING, GENERATED_FOREIGN].contains(&error.reason.as_str());
+                let is_mendable = GENERATED_REFUSED.contains(&error.reason.as_str());
                 failure.version = apply.version.clone().filter(|_| is_mendable);
                 self.applies.insert(apply.item.clone(), failure);
             }

@@ -69,6 +69,20 @@ fn an_ask_child_blocks_the_deletion_of_its_instance() {
     assert_eq!(world.instance["metadata"]["finalizers"], json!([]));
 }
 
+/// The garbage collector leaves an object of which another owner lives.
+#[test]
+fn a_child_with_another_owner_is_deleted_before_its_instance() {
+    let mut world = world("");
+    assert!(!prune::has_finalizer(&world.instance));
+    world.objects.get_mut("ConfigMap/a-c").unwrap().has_other_owner = true;
+    world.settle();
+    assert!(prune::has_finalizer(&world.instance));
+    delete(&mut world);
+    world.settle();
+    assert_eq!(world.log, ["Delete a-c"]);
+    assert_eq!(world.instance["metadata"]["finalizers"], json!([]));
+}
+
 #[test]
 fn skip_cleanup_deletes_the_instance_and_keeps_ask_children() {
     let mut world = world("    deletionPolicy: Ask\n");

@@ -152,6 +152,48 @@ fn an_invalid_ref_name_is_reported_and_not_read() {
     }
 }
 
+const NAMED_REF: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: \"{{ name }}-a\"}\ndata: {crt: \"{{ refs.tls.data.crt }}\"}\n";
+
+#[test]
+fn a_name_that_a_status_does_not_say_yet_is_awaited() {
+    let package = package(
+        "refs:\n  - {id: svc, apiVersion: v1, kind: Service, name: outer}\n  \
+         - {id: tls, apiVersion: v1, kind: Secret, name: \"{{ refs.svc.status.loadBalancer.ingress[0].hostname }}\"}\n\
+         children:\n  - {id: a, template: templates/a.yaml, exposesSecretData: true}\n",
+        &[("a", NAMED_REF.into())],
+    );
+    let mut world = World::new(package, &json!({}));
+    let service = |status: Value| {
+        referred(json!({"metadata": {"name": "outer"}, "status": {"loadBalancer": status}}), true)
+    };
+    world.foreign = vec![service(json!({})), foreign("cert", json!({"crt": "one"}))];
+    let verdict = world.settle();
+    assert!(matches!(verdict, Verdict::Reconciling { .. }), "{verdict:?}");
+    assert_eq!(reason(&verdict).0, "DependencyUnknown");
+    world.foreign[0] = service(json!({"ingress": [{"hostname": "cert"}]}));
+    assert_eq!(world.settle(), Verdict::Ready { children: 1 });
+    assert_eq!(text(&world, "a-a", "crt"), "one");
+}
+
+#[test]
+fn a_name_that_a_child_has_which_does_not_exist_yet_is_awaited() {
+    let package = package(
+        "refs:\n  - {id: tls, apiVersion: v1, kind: Secret, name: \"{{ children.c.data.text }}\"}\n\
+         children:\n  - {id: b, template: templates/b.yaml}\n  - {id: c, template: templates/c.yaml, dependsOn: [b]}\n  \
+         - {id: a, template: templates/a.yaml, exposesSecretData: true}\n",
+        &[("a", NAMED_REF.into()), ("b", config("{{ name }}-b")), ("c", config("{{ name }}-c"))],
+    );
+    let mut world = World::new(package, &json!({"text": "cert"}));
+    world.foreign = vec![foreign("cert", json!({"crt": "one"}))];
+    world.quick = false;
+    let verdict = world.settle();
+    assert!(matches!(verdict, Verdict::Reconciling { .. }), "{verdict:?}");
+    assert_eq!(world.names(), ["a-b"]);
+    world.quick = true;
+    world.ready("a-b");
+    assert_eq!(world.settle(), Verdict::Ready { children: 3 });
+}
+
 #[test]
 fn spec_cannot_move_a_ref_out_of_the_namespace() {
     let package = package(

@@ -6,9 +6,8 @@ mod tests;
 use std::collections::BTreeSet;
 use std::fmt;
 
+use operetta_kube_model::facts::{BASELINE_CAPABILITIES, items, text};
 use serde_json::Value;
-
-use crate::facts::{BASELINE_CAPABILITIES, items, text};
 
 /// The version of the rules that is called `latest`.
 pub(super) const LATEST: u32 = u32::MAX;

@@ -1,11 +1,11 @@
 //! Which writes a policy or a binding is about.
 
+use operetta_kube_model::facts::key;
+use operetta_kube_model::selector::labels_match;
 use serde_json::Value;
 
 use super::super::write::Write;
-use crate::facts::key;
 use crate::model::Context;
-use crate::selector::labels_match;
 use crate::state::State;
 
 /// Whether a write is one of `constraints`.

@@ -428,6 +428,27 @@ fn a_claim_can_wait_for_its_pod_grow_and_use_a_volume_that_exists() {
 }
 
 #[test]
+fn a_class_of_attributes_stays_while_a_claim_names_it() {
+    let mut cluster = Cluster::new();
+    let classes = "/apis/storage.k8s.io/v1/volumeattributesclasses";
+    let class = json!({"metadata": {"name": "fast"}, "driverName": "x.y", "parameters": {"iops": "9"}});
+    cluster.create(classes, &class);
+    let fast = format!("{classes}/fast");
+    assert_eq!(cluster.get(&fast)["metadata"]["finalizers"], json!(["kubernetes.io/vac-protection"]));
+    let claims = "/api/v1/namespaces/default/persistentvolumeclaims";
+    let claim = json!({"metadata": {"name": "data"}, "spec": {"volumeAttributesClassName": "fast",
+        "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
+    cluster.create(claims, &claim);
+    cluster.settle();
+    cluster.send("DELETE", &fast, &Value::Null);
+    cluster.settle();
+    assert!(cluster.get(&fast)["metadata"]["deletionTimestamp"].is_string());
+    cluster.send("DELETE", &format!("{claims}/data"), &Value::Null);
+    cluster.settle();
+    assert_eq!(cluster.get(&fast)["code"], 404);
+}
+
+#[test]
 fn controllers_that_missed_events_look_at_all_objects() {
     let mut cluster = Cluster::with(&[("load", ready_after(0))]);
     cluster.create(DEPLOYMENTS, &deployment("web", 2));
@@ -496,4 +517,17 @@ fn a_changed_image_restarts_the_containers_of_a_pod() {
         assert_eq!(main["lastState"]["terminated"]["exitCode"], code);
         assert_eq!(conditions(&pod)["Ready"], "True ");
     }
+}
+
+#[test]
+fn a_generated_name_is_one_that_no_object_has() {
+    let pods = "/api/v1/namespaces/default/pods";
+    let mut one = template("web", "image:1");
+    one["metadata"]["generateName"] = "web-".into();
+    let name = Cluster::new().create(pods, &one)["metadata"]["name"].clone();
+    let mut taken = template("web", "image:1");
+    taken["metadata"]["name"] = name.clone();
+    let mut cluster = Cluster::new();
+    cluster.create(pods, &taken);
+    assert_ne!(cluster.create(pods, &one)["metadata"]["name"], name);
 }

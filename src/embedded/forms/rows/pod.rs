@@ -1,10 +1,10 @@
 //! The row of a pod.
 
 use jiff::Timestamp;
+use operetta_kube_model::facts::{items, number};
 use serde_json::{Value, json};
 
 use super::{age, or_none, text};
-use crate::facts::{items, number};
 
 /// The conditions of the row of a pod that has ended.
 pub(crate) fn conditions(pod: &Value) -> Option<Value> {

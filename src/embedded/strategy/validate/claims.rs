@@ -1,11 +1,11 @@
 //! The rules for claims.
 
 use operetta_kube_model::Fault;
+use operetta_kube_model::facts::{items, text};
+use operetta_kube_model::quantity::Quantity;
 use serde_json::{Map, Value};
 
 use super::checks::{Faults, immutable, is_empty, rest};
-use crate::facts::{items, text};
-use crate::quantity::Quantity;
 
 /// The rules for the spec of a claim.
 pub(super) fn claim(spec: &Value, path: &str, faults: &mut Faults) {

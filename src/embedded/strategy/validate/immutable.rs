@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use operetta_kube_model::Fault;
+use operetta_kube_model::facts::items;
 use serde_json::Value;
 
 use super::checks::{Faults, immutable, rest};
-use crate::facts::items;
 use crate::model::Kind;
 
 static NULL: Value = Value::Null;

@@ -2,12 +2,12 @@
 
 use jiff::tz::TimeZone;
 use operetta_kube_model::Fault;
+use operetta_kube_model::facts::{has_condition, number, text};
 use operetta_package::plan::cron::Cron;
 use serde_json::Value;
 
 use super::checks::{Faults, immutable, not_negative};
 use super::pods::pod_spec;
-use crate::facts::{has_condition, number, text};
 
 /// The longest name of a CronJob: its Jobs have eleven characters more.
 const LONGEST: usize = 52;

@@ -4,22 +4,25 @@ pub(super) mod checks;
 mod claims;
 mod immutable;
 mod jobs;
+mod limits;
 mod pods;
 mod resize;
 
 use operetta_kube_model::Fault;
+use operetta_kube_model::facts::{items, text};
+use operetta_kube_model::validation::config_key;
 use serde_json::Value;
 
 use super::priority::system_classes;
 use super::{policy, services};
-use crate::facts::{items, text};
 use crate::model::{Kind, meta};
-use crate::validation::config_key;
 use checks::{Faults, is_empty, not_negative, rest};
 use claims::claim;
 use jobs::{cron_job, cron_job_name, job, job_update};
+use limits::{limit_range, quota, quota_status};
 use pods::{pod_spec, pod_update, workload};
 
+pub(crate) use limits::quota_warnings;
 pub(crate) use resize::keep_resources;
 
 /// Checks a new object.
@@ -52,6 +55,9 @@ pub(crate) fn update(
     }
     if subresource == "status" {
         counts(kind, &object["status"], &mut faults);
+        if kind.resource() == "resourcequotas" {
+            quota_status(&object["status"], &mut faults);
+        }
     }
     if subresource == "resize" {
         resize::resize(live, object, &mut faults);
@@ -152,6 +158,8 @@ fn always(kind: &Kind, object: &Value, faults: &mut Faults) {
         "jobs.batch" => job(spec, "spec", faults),
         "cronjobs.batch" => cron_job(spec, faults),
         "persistentvolumeclaims" => claim(spec, "spec", faults),
+        "limitranges" => limit_range(spec, faults),
+        "resourcequotas" => quota(spec, faults),
         "priorityclasses.scheduling.k8s.io" => priority_class(object, faults),
         "horizontalpodautoscalers.autoscaling" => autoscaler(spec, faults),
         "poddisruptionbudgets.policy"

@@ -4,14 +4,14 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 
 use operetta_kube_model::Fault;
+use operetta_kube_model::facts::{items, put_claims, text};
+use operetta_kube_model::quantity::Quantity;
+use operetta_kube_model::selector::labels_match;
+use operetta_kube_model::validation;
 use serde_json::Value;
 
 use super::checks::{Faults, is_empty, not_negative, port, rest};
 use super::claims::claim;
-use crate::facts::{items, put_claims, text};
-use crate::quantity::Quantity;
-use crate::selector::labels_match;
-use crate::validation;
 
 pub(super) fn workload(spec: &Value, what: &str, faults: &mut Faults) {
     not_negative(spec, "replicas", "spec", faults);
@@ -46,6 +46,18 @@ pub(super) fn workload(spec: &Value, what: &str, faults: &mut Faults) {
     {
         let why = "may not be specified when strategy `type` is 'Recreate'";
         faults.push(Fault::forbidden("spec.strategy.rollingUpdate", why));
+    }
+    let update = &spec["updateStrategy"];
+    if what == "statefulset" && update["type"] == "OnDelete" && !update["rollingUpdate"].is_null() {
+        let rolling = &update["rollingUpdate"];
+        // As the server prints its internal type.
+        let shown = format!(
+            "{{\"Partition\":{},\"MaxUnavailable\":{}}}",
+            rolling["partition"].as_i64().unwrap_or_default(),
+            rolling["maxUnavailable"]
+        );
+        let why = "only allowed for updateStrategy 'RollingUpdate'";
+        faults.push(Fault::shown("spec.updateStrategy.rollingUpdate", shown, why));
     }
     not_negative(spec, "minReadySeconds", "spec", faults);
     not_negative(spec, "revisionHistoryLimit", "spec", faults);

@@ -1,11 +1,11 @@
 //! The subresource `resize` of pods: what it changes, and the rules for it.
 
 use operetta_kube_model::Fault;
+use operetta_kube_model::facts::{items, text};
 use serde_json::{Map, Value};
 
 use super::checks::Faults;
 use super::pods::pod_spec;
-use crate::facts::{items, text};
 use crate::strategy::pods::qos;
 
 const LISTS: [&str; 2] = ["containers", "initContainers"];

@@ -5,14 +5,15 @@ use base64::engine::general_purpose::STANDARD;
 use data_encoding::HEXLOWER;
 use sha2::{Digest as _, Sha256};
 
-use super::Args;
+use super::{Args, secrets};
 use crate::template::errors::{Fault, Res};
 use crate::template::json::{JsonPath, Meter};
 use crate::template::limits::Run;
 use crate::template::value::Val;
 
 fn json(run: &Run<'_>, input: &Val) -> Res<serde_json::Value> {
-    input.to_json(run, &mut Meter::new(run.limits.output), &mut JsonPath::default())
+    let value = input.to_json(run, &mut Meter::new(run.limits.output), &mut JsonPath::default())?;
+    if secrets::holds_mark(&value) { Err(secrets::not_computable()) } else { Ok(value) }
 }
 
 fn write_json(run: &Run<'_>, value: &serde_json::Value, indent: usize) -> Res<Val> {

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use super::{Args, bind, dotted, filter_by_value, test_by_value};
+use super::{Args, bind, dotted, filter_by_value, secrets, test_by_value};
 use crate::template::errors::{Fault, Res};
 use crate::template::limits::Run;
 use crate::template::ops;
@@ -472,6 +472,41 @@ pub(super) fn combine(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Res<Val> {
         }
     }
     Val::map(entries)
+}
+
+/// Merges two maps at any depth, as a JSON merge patch does: what is a map in both is merged, null removes a key, and
+/// anything else replaces.
+pub(super) fn merge(run: &Run<'_>, input: &Val, args: &Args<'_>) -> Res<Val> {
+    patched(run, input, args.need(0)?)
+}
+
+fn patched(run: &Run<'_>, base: &Val, patch: &Val) -> Res<Val> {
+    let mut entries = BTreeMap::new();
+    for (key, value) in base.entries(run)? {
+        entries.insert(key.text(run)?, value);
+    }
+    for (key, value) in patch.entries(run)? {
+        let key = key.text(run)?;
+        if matches!(&*value.known()?.resolved(run)?, Val::Null) {
+            entries.remove(&key);
+        } else if is_merged(run, &value)? {
+            let before = match entries.remove(&key) {
+                Some(before) if is_merged(run, &before)? => before,
+                _ => Val::map(BTreeMap::new())?,
+            };
+            entries.insert(key, patched(run, &before, &value)?);
+        } else {
+            entries.insert(key, value);
+        }
+    }
+    run.map(entries.len())?;
+    Val::map(entries)
+}
+
+/// Whether a value is a map; the marker of a generated value is none.
+fn is_merged(run: &Run<'_>, value: &Val) -> Res<bool> {
+    let is_map = matches!(&*value.known()?.resolved(run)?, Val::Map(_) | Val::Keyed(_));
+    Ok(is_map && !secrets::is_generated(value))
 }
 
 pub(super) fn dict(run: &Run<'_>, args: &Args<'_>, keywords: &[(Name, Val)]) -> Res<Val> {

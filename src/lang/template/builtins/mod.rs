@@ -85,6 +85,9 @@ impl Filter {
     pub(super) fn call(&self, run: &Run<'_>, input: &Val, args: &[Option<Val>]) -> Res<Val> {
         run.fuel(1)?;
         if !self.lenient {
+            if secrets::is_generated(input) {
+                return Err(secrets::not_computable());
+            }
             input.defined()?;
         } else if !input.is_absent() {
             input.known()?;
@@ -97,6 +100,9 @@ impl Filter {
 impl Test {
     pub(super) fn call(&self, run: &Run<'_>, input: &Val, args: &[Option<Val>]) -> Res<bool> {
         run.fuel(1)?;
+        if !self.flag && secrets::is_generated(input) {
+            return Err(secrets::not_computable());
+        }
         let asks_for_it = matches!(self.name, "defined" | "undefined") && input.is_absent();
         if self.name != "known" && !asks_for_it {
             input.known()?;
@@ -275,6 +281,7 @@ static FILTERS: &[Filter] = &[
     filter!("lower", text::lower, 0,),
     filter!("map", lists::map, rest 0, "attribute", "default"),
     filter!("max", lists::max, 0, "attribute", "case_sensitive"),
+    filter!("merge", lists::merge, 1, "other"),
     filter!("min", lists::min, 0, "attribute", "case_sensitive"),
     filter!("pprint", data::to_json_pretty, 0,),
     filter!("quantity", numbers::quantity, 0,),

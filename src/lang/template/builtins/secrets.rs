@@ -1,8 +1,11 @@
 //! Generated values. A render yields only a marker, so two renders never differ. The manager replaces the
-//! marker by the live value, or by a new value when it creates the object.
+//! marker by the live value, or by a new value when it creates the object. Each call is one value, and its marker has
+//! its number: where the marker comes twice, the value is the same. A text with a marker in it is a marker, too, so a
+//! value of an instance is never searched for one. See `docs/design/0053-generated-values.md`.
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
@@ -26,22 +29,33 @@ const MAX_DAYS: usize = 36_500;
 /// The maximum length of a common name.
 const MAX_COMMON_NAME: usize = 64;
 
+/// The keys of the two halves of a certificate.
+const HALVES: [&str; 2] = ["tls.crt", "tls.key"];
+
 /// The keys of markers. They are random per process, so a value of an instance cannot imitate a marker.
 struct Marks {
+    /// What all of them contain.
+    tag: String,
     password: String,
     certificate: String,
+    half: String,
+    text: String,
 }
 
 fn marks() -> &'static Marks {
     static MARKS: OnceLock<Marks> = OnceLock::new();
-    MARKS.get_or_init(|| Marks {
-        password: format!("password {:032x}", fastrand::u128(..)),
-        certificate: format!("certificate {:032x}", fastrand::u128(..)),
+    MARKS.get_or_init(|| {
+        // Not by `fastrand`: the first play would take one more of its numbers than the others.
+        let random = || RandomState::new().build_hasher().finish();
+        let tag = format!("{:016x}{:016x}", random(), random());
+        let [password, certificate, half, text] =
+            ["password", "certificate", "half", "text"].map(|what| format!("{what} {tag}"));
+        Marks { tag, password, certificate, half, text }
     })
 }
 
-/// `password(length)`: a map, so that it cannot silently become part of a text.
-pub(super) fn password(_: &Run<'_>, args: &Args<'_>, _: &[(Name, Val)]) -> Res<Val> {
+/// `password(length)`: a map, so that no filter and no operator takes it for a text.
+pub(super) fn password(run: &Run<'_>, args: &Args<'_>, _: &[(Name, Val)]) -> Res<Val> {
     let length = args.count(0, 32, *LENGTHS.end())?;
     if !LENGTHS.contains(&length) {
         return Err(Fault::failed(format!(
@@ -50,20 +64,20 @@ pub(super) fn password(_: &Run<'_>, args: &Args<'_>, _: &[(Name, Val)]) -> Res<V
             LENGTHS.end()
         )));
     }
-    let length = i128::try_from(length).unwrap_or_default();
-    Val::map(BTreeMap::from([(Name::from(marks().password.as_str()), Val::Int(length))]))
+    mark(&marks().password, [("length", Val::usize(length)), ("number", run.next_generated())])
 }
 
 /// `tls_self_signed(names, days)`: replaces a whole map by a certificate and its key.
 pub(super) fn tls_self_signed(run: &Run<'_>, args: &Args<'_>, _: &[(Name, Val)]) -> Res<Val> {
     let names = host_names(run, args.need(0)?)?;
-    mark([("cn", first_short(&names)), ("names", Val::list(names)?), ("days", days(args, 1, DAYS)?)])
+    let of = [("cn", first_short(&names)), ("names", Val::list(names)?), ("days", days(args, 1, DAYS)?)];
+    certificate(run, of)
 }
 
 /// `tls_ca(name, days)`: replaces a whole map by the certificate of a certificate authority and its key.
 pub(super) fn tls_ca(run: &Run<'_>, args: &Args<'_>, _: &[(Name, Val)]) -> Res<Val> {
     let name = common_name(&args.need_text(run, 0)?)?;
-    mark([("cn", name), ("signs", Val::Bool(true)), ("days", days(args, 1, DAYS)?)])
+    certificate(run, [("cn", name), ("signs", Val::Bool(true)), ("days", days(args, 1, DAYS)?)])
 }
 
 /// `tls_signed(names, ca, days, cn)`: replaces a whole map by a certificate that a CA signs, and its key.
@@ -86,13 +100,51 @@ pub(super) fn tls_signed(run: &Run<'_>, args: &Args<'_>, _: &[(Name, Val)]) -> R
     let ca = [("crt", part("tls.crt")?), ("key", part("tls.key")?)];
     let ca = Val::map(ca.into_iter().map(|(key, value)| (Name::from(key), value)).collect())?;
     let cn = cn.unwrap_or_else(|| first_short(&names));
-    mark([("cn", cn), ("names", Val::list(names)?), ("ca", ca), ("days", days(args, 2, SIGNED_DAYS)?)])
+    let days = days(args, 2, SIGNED_DAYS)?;
+    certificate(run, [("cn", cn), ("names", Val::list(names)?), ("ca", ca), ("days", days)])
 }
 
-/// The marker of a certificate.
-fn mark(of: impl IntoIterator<Item = (&'static str, Val)>) -> Res<Val> {
+/// A marker with what it says.
+fn mark(key: &str, of: impl IntoIterator<Item = (&'static str, Val)>) -> Res<Val> {
     let of = of.into_iter().map(|(key, value)| (Name::from(key), value)).collect();
-    Val::map(BTreeMap::from([(Name::from(marks().certificate.as_str()), Val::map(of)?)]))
+    Val::map(BTreeMap::from([(Name::from(key), Val::map(of)?)]))
+}
+
+/// A map with the marker of a certificate, and those of its halves, which may be inserted elsewhere, too.
+fn certificate<const N: usize>(run: &Run<'_>, of: [(&'static str, Val); N]) -> Res<Val> {
+    let number = run.next_generated();
+    let of = of.into_iter().chain([("number", number.clone())]);
+    let of = of.map(|(key, value)| (Name::from(key), value)).collect();
+    let mut map = BTreeMap::from([(Name::from(marks().certificate.as_str()), Val::map(of)?)]);
+    for half in HALVES {
+        let of = [("key", Val::str(half)), ("number", number.clone())];
+        map.insert(Name::from(half), mark(&marks().half, of)?);
+    }
+    Val::map(map)
+}
+
+/// Whether a value is a marker of a password, of half a certificate or of a text with either.
+pub(in crate::template) fn is_generated(value: &Val) -> bool {
+    let Val::Map(map) = value else { return false };
+    let marks = marks();
+    map.entries.len() == 1
+        && map
+            .entries
+            .keys()
+            .any(|key| [&marks.password, &marks.half, &marks.text].into_iter().any(|mark| **mark == **key))
+}
+
+/// The error about something that would have to know a generated value.
+pub(in crate::template) fn not_computable() -> Fault {
+    Fault::failed("a generated value is known only when it is applied, so nothing can be computed with it")
+        .help("insert it with `{{ }}`, alone or in a text: `url: \"db://app:{{ p }}@db\"`".to_owned())
+}
+
+/// The marker of a text with generated values: literal texts and markers.
+pub(in crate::template) fn generated_text(parts: Vec<Value>) -> Value {
+    let mut map = Map::new();
+    map.insert(marks().text.clone(), Value::Array(parts));
+    Value::Object(map)
 }
 
 /// One name of a certificate, or a list of them.
@@ -189,15 +241,55 @@ impl fmt::Debug for Signer {
     }
 }
 
-/// The length of the password for a rendered value, if the value is a marker.
-pub fn password_length(value: &Value) -> Option<usize> {
+/// A part of a rendered text with generated values.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GeneratedPart {
+    /// Text of the template or of an instance.
+    Literal(String),
+    /// The password that this call has made.
+    Password {
+        /// The number of the call.
+        number: u64,
+        /// How many characters it has.
+        length: usize,
+    },
+    /// A half of the certificate that this call has made.
+    Half {
+        /// The number of the call.
+        number: u64,
+        /// `tls.crt` or `tls.key`.
+        key: String,
+    },
+}
+
+/// The parts of a rendered value that is a generated value or a text with some. `None` if it is neither.
+pub fn generated_parts(value: &Value) -> Option<Vec<GeneratedPart>> {
     let map = value.as_object().filter(|map| map.len() == 1)?;
-    usize::try_from(map.get(&marks().password)?.as_u64()?).ok()
+    let (mark, of) = map.iter().next()?;
+    let marks = marks();
+    if *mark == marks.text {
+        let parts = of.as_array()?.iter().map(|part| match part {
+            // A name of a marker in a text comes from a loop over a marker.
+            Value::String(text) if text.contains(&marks.tag) => None,
+            Value::String(text) => Some(vec![GeneratedPart::Literal(text.clone())]),
+            inner => generated_parts(inner),
+        });
+        return Some(parts.collect::<Option<Vec<_>>>()?.concat());
+    }
+    let number = of["number"].as_u64()?;
+    if *mark == marks.password {
+        let length = usize::try_from(of["length"].as_u64()?).ok()?;
+        Some(vec![GeneratedPart::Password { number, length }])
+    } else if *mark == marks.half {
+        Some(vec![GeneratedPart::Half { number, key: of["key"].as_str()?.to_owned() }])
+    } else {
+        None
+    }
 }
 
 /// Removes the marker of a certificate from a rendered map. It stands for the keys `tls.crt` and
-/// `tls.key`.
-pub fn take_certificate(map: &mut Map<String, Value>) -> Option<Certificate> {
+/// `tls.key`. Returns the number of its call, too.
+pub fn take_certificate(map: &mut Map<String, Value>) -> Option<(u64, Certificate)> {
     let of = map.remove(&marks().certificate)?;
     let text = |value: &Value| value.as_str().map(str::to_owned);
     let names = of["names"].as_array().into_iter().flatten().filter_map(text).collect();
@@ -207,18 +299,16 @@ pub fn take_certificate(map: &mut Map<String, Value>) -> Option<Certificate> {
         _ => Signer::Itself,
     };
     let days = u32::try_from(of["days"].as_u64()?).ok()?;
-    Some(Certificate { common_name: text(&of["cn"])?, names, days, signer })
+    Some((of["number"].as_u64()?, Certificate { common_name: text(&of["cn"])?, names, days, signer }))
 }
 
-/// Whether a rendered value contains a marker.
+/// Whether a rendered value contains a marker, or the name of one.
 pub fn holds_mark(value: &Value) -> bool {
+    let tag = &marks().tag;
     match value {
+        Value::String(text) => text.contains(tag),
         Value::Array(items) => items.iter().any(holds_mark),
-        Value::Object(map) => {
-            let marks = marks();
-            map.iter()
-                .any(|(key, value)| *key == marks.password || *key == marks.certificate || holds_mark(value))
-        }
+        Value::Object(map) => map.iter().any(|(key, value)| key.contains(tag) || holds_mark(value)),
         _ => false,
     }
 }

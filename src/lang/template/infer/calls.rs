@@ -17,7 +17,7 @@ fn takes(name: &str) -> Basic {
         "length" | "count" | "list" | "first" | "last" | "reverse" => ITERABLE.or(Basic::STRING),
         "join" | "map" | "select" | "reject" | "selectattr" | "rejectattr" | "sort" | "unique"
         | "groupby" | "batch" | "slice" | "sum" | "zip" | "chain" | "min" | "max" => ITERABLE,
-        "keys" | "values" | "items" | "dictsort" | "combine" => Basic::MAP.or(Basic::OTHER),
+        "keys" | "values" | "items" | "dictsort" | "combine" | "merge" => Basic::MAP.or(Basic::OTHER),
         "upper" | "lower" | "title" | "capitalize" | "trim" | "replace" | "split" | "lines" | "indent"
         | "dns_label" | "b64encode" | "b64decode" | "string" | "shell_quote" | "sql_literal"
         | "from_json" | "from_yaml" | "urlencode" | "cidr_host" | "cidr_network" | "cidr_prefix"
@@ -26,6 +26,16 @@ fn takes(name: &str) -> Basic {
         "quantity" | "quantity_in" => NUMBER.or(Basic::STRING).or(Basic::QUANTITY).or(Basic::OTHER),
         "semver" => Basic::STRING.or(Basic::VERSION).or(NUMBER).or(Basic::OTHER),
         _ => Basic::ANY,
+    }
+}
+
+/// The place of the argument of a filter that names an attribute of the items.
+fn attribute_place(name: &str) -> Option<usize> {
+    match name {
+        "selectattr" | "rejectattr" | "groupby" | "min" | "max" | "sum" => Some(0),
+        "join" | "unique" => Some(1),
+        "sort" => Some(2),
+        _ => None,
     }
 }
 
@@ -61,6 +71,9 @@ impl<'a> Infer<'a> {
         };
         let is_list = input.basic.value() == Basic::LIST;
         let is_map = input.basic.value() == Basic::MAP;
+        if is_list && let Some(path) = attribute_place(name).and_then(text_arg) {
+            self.by_attribute(input, &path, args, span);
+        }
         match name {
             "length" | "count" | "int" | "ip_version" | "cidr_prefix" => Type::of(Basic::INT),
             "float" => Type::of(Basic::FLOAT),
@@ -97,7 +110,7 @@ impl<'a> Infer<'a> {
             "map" => self.mapped(input, text_arg(0), span),
             "list" | "select" | "reject" | "sort" | "unique" | "zip" | "chain" | "batch" | "slice"
             | "groupby" | "values" | "items" | "dictsort" => Type::of(Basic::LIST),
-            "combine" => Type::of(Basic::MAP),
+            "combine" | "merge" => Type::of(Basic::MAP),
             _ => Type::any(),
         }
     }
@@ -107,15 +120,41 @@ impl<'a> Infer<'a> {
         let (Some(path), true) = (attribute, input.basic.value() == Basic::LIST) else {
             return Type::of(Basic::LIST);
         };
-        let mut item = Self::item_of(input);
+        let item = self.attribute(input, &path, span);
+        // An item without the attribute has no entry in the result.
+        Type::each(Basic::LIST, item.without(Basic::ABSENT))
+    }
+
+    /// The type of an attribute such as `a.b.0` of the items of a list.
+    fn attribute(&mut self, list: &Type<'a>, path: &str, span: Span) -> Type<'a> {
+        let mut item = Self::item_of(list);
         for step in path.split('.') {
+            // A label such as `a.org/b`.
+            if step.contains('/') && item.basic.value() == Basic::STRING {
+                let message = format!("`{path}` is read field by field: a key with a dot is not found");
+                let help = "use `map('attr', 'a.org/b')` for such a key";
+                self.error("type::path", span, message, Some(help.to_owned()));
+                return Type::any();
+            }
             item = match step.parse::<usize>() {
                 Ok(_) => Self::item_of(&item),
                 Err(_) => self.member(&item, step, span),
             };
         }
-        // An item without the attribute has no entry in the result.
-        Type::each(Basic::LIST, item.without(Basic::ABSENT))
+        item
+    }
+
+    /// Checks the attributes by which a filter chooses or orders the items of a list, and the value that one must equal.
+    fn by_attribute(&mut self, list: &Type<'a>, paths: &str, args: &'a [Option<Node>], span: Span) {
+        for path in paths.split(',') {
+            let ty = self.attribute(list, path.trim(), span);
+            let [Some(attribute), Some(test), Some(value)] = args else { continue };
+            if matches!(&test.kind, Kind::Const(Val::Str(test)) if matches!(&**test, "eq" | "equalto" | "=="))
+            {
+                let value_type = self.infer(value);
+                self.equality(&(ty, attribute), &(value_type, value));
+            }
+        }
     }
 
     pub(super) fn function(&mut self, name: &str, args: &[Type<'a>], span: Span) -> Type<'a> {

@@ -130,7 +130,7 @@ impl<'a> Infer<'a> {
         }
     }
 
-    fn equality(&mut self, left: &(Type<'a>, &'a Node), right: &(Type<'a>, &'a Node)) {
+    pub(super) fn equality(&mut self, left: &(Type<'a>, &'a Node), right: &(Type<'a>, &'a Node)) {
         let span = Self::span_of(left.1, right.1);
         let (a, b) = (left.0.basic, right.0.basic);
         if are_apart(a, b) {

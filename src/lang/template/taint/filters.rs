@@ -51,7 +51,7 @@ pub(in crate::template) fn filter(name: &str, input: TaintTree, args: &Args<'_>)
             let each = key(name, &elements, args);
             each.with(Taint::higher(args.from(0), input.own)).computed(Level::Derived)
         }
-        "combine" => merged(input, args.tree(0)),
+        "combine" | "merge" => merged(input, args.tree(0)),
         "chain" | "zip" => {
             let mut items = input.elements();
             let mut own = input.own;
@@ -85,7 +85,7 @@ fn mapped(input: &TaintTree, args: &Args<'_>) -> TaintTree {
             match &**filter {
                 // These filters depend on the content of the items, or take their arguments in another order.
                 "attr" | "map" | "select" | "reject" | "selectattr" | "rejectattr" | "sort" | "unique"
-                | "min" | "max" | "groupby" | "combine" | "chain" | "zip" => {
+                | "min" | "max" | "groupby" | "combine" | "merge" | "chain" | "zip" => {
                     elements.computed(Level::Derived)
                 }
                 name => plain(name, &elements),

@@ -80,3 +80,12 @@ fn values_of_instances_and_live_objects_are_charged() {
     assert!(!budget.charge(&Value::Array(vec![json!(1); 2_000])));
     assert_eq!(budget.exceeded().unwrap().subject, "the instance");
 }
+
+#[test]
+fn merged_maps_are_charged_each() {
+    let big: serde_json::Map<String, Value> =
+        (0..30_000).map(|number| (format!("k{number}"), json!({"a": 1}))).collect();
+    let scope = scope(&json!({"spec": {"big": big}}));
+    let (kind, message) = problem(eval_in("spec.big | merge(spec.big) | length", &scope));
+    assert!(kind == "limit" && message.contains("bytes"), "{kind}: {message}");
+}

@@ -83,6 +83,13 @@ fn minijinja_filters_give_expected_values() {
         ("'a b/c?' | urlencode", json!("a%20b/c%3F")),
         ("spec.map | attr('b')", json!(1)),
         ("dict(a=1) | combine({'a': 2, 'b': 3})", json!({"a": 2, "b": 3})),
+        (
+            "{'a': 1, 'm': {'x': 1, 'y': [1]}} | merge({'a': none, 'm': {'y': [2], 'z': {'k': none, 'v': 1}}})",
+            json!({"m": {"x": 1, "y": [2], "z": {"v": 1}}}),
+        ),
+        ("{'a': 1, 'b': {'c': 1}} | merge({'a': {'d': 1}, 'b': 2})", json!({"a": {"d": 1}, "b": 2})),
+        ("spec.map | merge({'a': {'c': 'x'}})", json!({"b": 1, "a": {"c": "x"}})),
+        ("spec.map | merge({}) | merge({'b': none})", json!({"a": {"c": [10, 20]}})),
         ("dict({'x': 1}, y=2)", json!({"x": 1, "y": 2})),
     ]
     .into_iter()

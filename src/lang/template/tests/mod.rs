@@ -5,6 +5,7 @@ mod budgets;
 mod errors;
 mod expressions;
 mod filters;
+mod generated;
 mod injection;
 mod lets;
 mod placeholders;

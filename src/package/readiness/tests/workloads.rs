@@ -193,6 +193,56 @@ fn readiness_of_stateful_sets() {
     );
 }
 
+/// A wrong image was corrected, and the controller waits for the pod with the wrong one.
+#[test]
+fn a_pod_that_holds_up_a_stateful_set_is_named() {
+    let of = |spec: Value, counts: [i64; 4], current: &str| {
+        let [replicas, ready, old, updated] = counts;
+        json!({"spec": spec, "status": {"observedGeneration": 2, "replicas": replicas, "readyReplicas": ready,
+            "currentReplicas": old, "updatedReplicas": updated, "currentRevision": current, "updateRevision": "a-2"}})
+    };
+    let spec = |more: Value| {
+        let mut spec = json!({"replicas": 3, "podManagementPolicy": "OrderedReady", "updateStrategy": {"type": "RollingUpdate"}});
+        spec.as_object_mut().expect("object").extend(more.as_object().expect("object").clone());
+        spec
+    };
+    let (plain, created) = (json!({}), "NotReady LessReplicas: 1 of 3 replicas created");
+    let waits = "of an earlier revision is not ready, and no pod is replaced before it is; delete it if it cannot become ready";
+    check(
+        "apps/v1",
+        "StatefulSet",
+        &[
+            (
+                "the first pod",
+                of(spec(plain.clone()), [1, 0, 1, 0], "a-1"),
+                &*format!("{created}: the pod a-0 {waits}"),
+            ),
+            (
+                "numbered from 5",
+                of(spec(json!({"ordinals": {"start": 5}})), [1, 0, 1, 0], "a-1"),
+                &*format!("{created}: the pod a-5 {waits}"),
+            ),
+            (
+                "one of several",
+                of(spec(plain.clone()), [3, 1, 2, 1], "a-1"),
+                &*format!("NotReady LessReady: 1 of 3 replicas ready: a pod {waits}"),
+            ),
+            (
+                "a pod of the new revision is not ready",
+                of(spec(plain.clone()), [3, 2, 2, 1], "a-1"),
+                "NotReady LessReady: 2 of 3 replicas ready",
+            ),
+            ("the pod is being deleted", of(spec(plain.clone()), [1, 0, 0, 0], "a-1"), created),
+            ("no rollout", of(spec(plain), [1, 0, 1, 1], "a-2"), created),
+            (
+                "in parallel",
+                of(spec(json!({"podManagementPolicy": "Parallel"})), [1, 0, 1, 0], "a-1"),
+                created,
+            ),
+        ],
+    );
+}
+
 #[test]
 fn readiness_of_daemon_sets() {
     let status = |want: i64, current: i64, updated: i64, ready: i64| json!({"observedGeneration": 2, "desiredNumberScheduled": want, "currentNumberScheduled": current, "updatedNumberScheduled": updated, "numberReady": ready, "numberAvailable": ready, "numberMisscheduled": 0});

@@ -41,6 +41,10 @@ fn paths_into_live_objects_are_checked() {
         j: "children.web.metadata.annotations['a.b/c'] | default('')"
         k: refs.tls.error | default('')
         l: children.each.values() | map(attribute='data.a') | list
+        m: refs.pods | selectattr('status.phse', 'eq', 'Running') | list
+#          ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ error: there is no `refs.pods[].status.phse`; did you mean `refs.pods[].status.phase`?
+        o: refs.pods | sort(attribute='metadata.name,metadata.nme') | list
+#          ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ error: there is no `refs.pods[].metadata.nme`; did you mean `refs.pods[].metadata.name`?
 //- templates/web.yaml
 apiVersion: apps/v1
 kind: Deployment

@@ -374,8 +374,8 @@ spec: {whatever: {{ spec.words }}}
 //- templates/l.yaml
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
-metadata: {name: a, namespace: b}
-#                   ^^^^^^^^^ warning: a ClusterRole has no namespace; remove `namespace`: the kind is cluster-scoped
+metadata: {name: "{{ namespace }}", namespace: b}
+#                                   ^^^^^^^^^ warning: a ClusterRole has no namespace; remove `namespace`: the kind is cluster-scoped
 "#,
     );
 }

@@ -46,8 +46,19 @@ fn check(text: &str) {
 }
 
 /// Findings that the packages of tests have on purpose, because their tests need the mistake.
-const ON_PURPOSE: [&str; 16] = [
+const ON_PURPOSE: [&str; 28] = [
+    "edits package::shared-name",
     "frozen package::immutable",
+    "frozen package::shared-name",
+    "frozen package::shared-name",
+    "frozen package::shared-name",
+    "frozen package::shared-name",
+    "frozen package::shared-name",
+    "frozen package::shared-name",
+    "frozen package::shared-name",
+    "frozen package::shared-name",
+    "frozen package::shared-name",
+    "frozen package::shared-name",
     "motley package::deletion-policy",
     "neighbours package::immutable",
     "neighbours package::immutable",
@@ -61,6 +72,7 @@ const ON_PURPOSE: [&str; 16] = [
     "routes package::deletion-policy",
     "stones package::immutable",
     "stones package::immutable",
+    "takeover package::yields",
     "tally package::unused-field",
     "trial package::immutable",
 ];
@@ -75,7 +87,11 @@ fn working_packages_have_no_findings() {
             let path = entry.unwrap().path();
             let name = path.file_name().unwrap().to_string_lossy().into_owned();
             if path.join("operator.yaml").exists() && !name.starts_with("broken-") {
-                let (package, warnings) = package::load(&path).unwrap();
+                let (package, mut warnings) = package::load(&path).unwrap();
+                // Instances of tests have short names.
+                warnings.retain(|warning| {
+                    folder != "tests/fixtures/packages" || warning.code != "package::name-length"
+                });
                 loaded.extend(warnings.iter().map(|warning| format!("{name} {}", warning.code)));
                 packages.push(package);
             }
@@ -133,7 +149,7 @@ spec:
   revisionHistoryLimit: {{ spec.free.history | default(3) }}
   selector: {matchLabels: {{ let.labels }}}
   template:
-    metadata: {labels: {{ let.labels | combine(spec.settings) }}}
+    metadata: {labels: {{ spec.settings | combine(let.labels) }}}
     spec:
       {% if spec.tls and spec.tls.secret %}
       volumes: [{name: tls, secret: {secretName: "{{ spec.tls.secret }}", defaultMode: 0440}}]
