@@ -1,5 +1,7 @@
 //! What goes wrong in a play: requests of the manager that fail, and commands.
 
+mod programs;
+
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,10 +12,7 @@ use futures::StreamExt;
 use futures::future::BoxFuture;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, BodyStream, StreamBody};
-use jiff::Timestamp;
 use kube::client::Body;
-use operetta_embedded::{Call, CallResponse, Course, Exec, ExecResult, Objects, Programs};
-use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
 use tower::BoxError;
@@ -26,8 +25,10 @@ use super::suite::{CommandFault, RequestFault};
 use crate::apiserver::reply::{ResponseBody, boxed, status};
 use crate::apiserver::{Server, command_text};
 use crate::cluster::Outside;
-use crate::diag::{Diagnostic, Location};
+use crate::diag::Location;
 use crate::package::test_file::Reply;
+
+pub(super) use programs::Faulty;
 
 /// A disturbance that has struck.
 #[derive(Debug, Clone)]
@@ -533,69 +534,4 @@ fn refusal(code: u16) -> Response<ResponseBody> {
     };
     let code = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     status(code, reason, "this request fails, as the test says")
-}
-
-/// Programs of which some commands fail.
-#[derive(Debug)]
-pub(super) struct Faulty {
-    pub inner: Box<dyn Programs>,
-    pub faults: Faults,
-}
-
-impl Programs for Faulty {
-    /// The programs themselves, without the faults of this play.
-    fn copy(&self) -> Box<dyn Programs> {
-        self.inner.copy()
-    }
-
-    fn start(&mut self, pod: &Value, objects: &dyn Objects, now: Timestamp) -> Course {
-        self.inner.start(pod, objects, now)
-    }
-
-    fn ready(&mut self, pod: &Value, objects: &dyn Objects, now: Timestamp) -> bool {
-        self.inner.ready(pod, objects, now)
-    }
-
-    fn faults(&self) -> Vec<Diagnostic> {
-        self.inner.faults()
-    }
-
-    fn readiness(&self) -> Option<u64> {
-        self.inner.readiness()
-    }
-
-    fn stop(&mut self, pod: &Value, objects: &dyn Objects, now: Timestamp) {
-        self.inner.stop(pod, objects, now);
-    }
-
-    fn exec(&mut self, exec: &Exec<'_>, objects: &dyn Objects) -> ExecResult {
-        let fault = self.faults.with(|state| {
-            let injected = state
-                .commands
-                .iter_mut()
-                .find(|Injected { fault, .. }| fault.left > 0 && exec.command.starts_with(&fault.words))?;
-            injected.has_struck = true;
-            injected.fault.left -= 1;
-            Some(injected.fault.clone())
-        });
-        match fault {
-            Some(fault) => {
-                let CommandFault { stdout, stderr, exit_code, .. } = fault;
-                ExecResult { stdout, stderr, exit_code, ..ExecResult::default() }
-            }
-            None => self.inner.exec(exec, objects),
-        }
-    }
-
-    fn log(&mut self, pod: &Value, container: &str, objects: &dyn Objects) -> String {
-        self.inner.log(pod, container, objects)
-    }
-
-    fn address(&mut self, service: &Value, objects: &dyn Objects, now: Timestamp) -> Option<String> {
-        self.inner.address(service, objects, now)
-    }
-
-    fn call(&mut self, call: &Call<'_>, objects: &dyn Objects) -> Result<CallResponse, String> {
-        self.inner.call(call, objects)
-    }
 }

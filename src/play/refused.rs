@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_refused_in_absent_namespaces_is_left_out() {
+    fn refusals_in_absent_namespaces_are_left_out() {
         let mut refusals: BTreeSet<Refusal> =
             [ACCOUNT, GRANT].into_iter().filter_map(|message| refusal(message, None)).collect();
         let mut said = vec![format!("Mini a: {ACCOUNT}"), format!("Mini a: {GRANT}")];

@@ -5,9 +5,9 @@ use serde_json::Value;
 use super::view::View;
 use crate::readiness::{self, Readiness};
 
-/// Steps of runs of which nothing is to be told.
+/// Phases of steps that are left out.
 const QUIET: [&str; 3] = ["Succeeded", "Pending", "Skipped"];
-/// Of how many pods the log is told.
+/// The maximum number of pods whose log is shown.
 const LOGS: usize = 5;
 
 /// A pod whose log may say why.

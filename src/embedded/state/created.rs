@@ -1,6 +1,6 @@
 //! What the API chooses for new objects: uids and suffixes of names. They depend on the place of an object and on how often
 //! one was created there, or a name made, and on nothing else, so that requests about other objects and dry runs change none. What
-//! dry runs choose depends on how many there were, too, because each chooses anew.
+//! a dry run chooses also depends on the number of dry runs before it, so no two choose the same.
 
 use std::collections::HashMap;
 
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_chosen_depends_on_the_place_and_what_was_created_there() {
+    fn uids_and_suffixes_depend_on_the_place_and_its_creations() {
         let mut created = Created::default();
         let of = |created: &Created| {
             (created.uid("pods", "a/b", false), created.suffix("name", "pods", "a/b", false))

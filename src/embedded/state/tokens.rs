@@ -43,7 +43,7 @@ impl Token {
 /// The tokens that were given out.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Tokens {
-    /// The secret that tokens are hashes of, so that nobody can guess them. Empty if nobody else can send requests.
+    /// A secret from which tokens are computed, so that nobody can guess them. It is empty if only this process sends requests.
     pub(crate) key: String,
     given: HashMap<String, Token>,
 }

@@ -14,10 +14,14 @@ trait Rule {
     fn when(&self) -> &When;
 
     /// Whether its pattern fits all that the pattern of another one fits.
-    fn covers(&self, other: &Self) -> bool;
+    fn covers(&self, _: &Self) -> bool {
+        true
+    }
 
     /// Whether the conditions of both see the same variables.
-    fn has_same_names(&self, other: &Self) -> bool;
+    fn has_same_names(&self, _: &Self) -> bool {
+        true
+    }
 }
 
 /// Warnings about the rules of a file that never answer.
@@ -70,14 +74,6 @@ impl Rule for PodRule {
 
     fn when(&self) -> &When {
         &self.when
-    }
-
-    fn covers(&self, _: &Self) -> bool {
-        true
-    }
-
-    fn has_same_names(&self, _: &Self) -> bool {
-        true
     }
 }
 
@@ -138,10 +134,6 @@ impl Rule for LogRule {
     fn covers(&self, other: &Self) -> bool {
         covers_container(self.container.as_ref(), other.container.as_ref())
     }
-
-    fn has_same_names(&self, _: &Self) -> bool {
-        true
-    }
 }
 
 impl Rule for BalancerRule {
@@ -151,13 +143,5 @@ impl Rule for BalancerRule {
 
     fn when(&self) -> &When {
         &self.when
-    }
-
-    fn covers(&self, _: &Self) -> bool {
-        true
-    }
-
-    fn has_same_names(&self, _: &Self) -> bool {
-        true
     }
 }

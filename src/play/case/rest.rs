@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_exists_because_of_schedules_is_recurring() {
+    fn objects_of_schedules_are_recurring() {
         fn written<'k>(kind: &'k str, uid: &str, mut object: Value) -> Written<'k> {
             object["metadata"]["uid"] = uid.into();
             Written::of(kind, uid, 1, &object)

@@ -196,7 +196,7 @@ fn each_mistake_in_tests_is_found_at_its_place() {
 
 /// Names that are computed, or that may be meant to be wrong.
 #[test]
-fn what_cannot_be_known_is_no_finding() {
+fn values_that_lint_cannot_know_are_not_reported() {
     for (file, place, by) in [
         (WORLD, "env.MODE", "env.OTHER | default('')"),
         ("templates/pod.yaml", "name: MODE", "name: \"{{ spec.word | upper }}ODE\""),

@@ -104,6 +104,11 @@ fn all_are_found(
     assert!(missed.is_empty(), "{} of {} missed:\n{}", missed.len(), mistakes.len(), missed.join("\n"));
 }
 
+/// Whether a finding has a file, a line and a column, and a help text.
+fn has_place_and_help(_: &Mistake, line: &str) -> bool {
+    line.contains("; ") && line.split(": ").next().is_some_and(|at| at.matches(':').count() == 2)
+}
+
 /// Checks that a package has no findings after any of these valid changes of its files.
 fn no_findings(sound: &str, right: &[&[(&str, &str, &str)]]) {
     let mut wrong = Vec::new();

@@ -1,7 +1,7 @@
 //! Planted mistakes between the parts of a package: objects that refer to each other, steps that need
 //! objects, fields of the spec, rules of the CRD. Each is one change of a valid package.
 
-use super::{Mistake, all_are_found, findings, no_findings, parse, shown, whole_lint};
+use super::{Mistake, all_are_found, findings, has_place_and_help, no_findings, parse, shown, whole_lint};
 
 const SOUND: &str = r#"
 //- crds/store.yaml
@@ -272,10 +272,7 @@ fn valid_package_with_plans_has_no_findings() {
 
 #[test]
 fn planted_mistakes_are_found_with_place_and_help() {
-    // A finding has a file, a line and a column, and a help text.
-    all_are_found(SOUND, MISTAKES, whole_lint, |_, line| {
-        line.contains("; ") && line.split(": ").next().is_some_and(|at| at.matches(':').count() == 2)
-    });
+    all_are_found(SOUND, MISTAKES, whole_lint, has_place_and_help);
 }
 
 /// Valid changes of the package: conditions that depend on values are unknown, and objects of others may be

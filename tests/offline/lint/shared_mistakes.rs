@@ -2,7 +2,7 @@
 //! change, labels that users or tools choose, names that are too long, bindings, hosts, booleans of YAML 1.1. Each is one
 //! change of a valid package.
 
-use super::{Mistake, all_are_found, check, findings, no_findings, parse, whole_lint};
+use super::{Mistake, all_are_found, check, findings, has_place_and_help, no_findings, parse, whole_lint};
 
 const SOUND: &str = r#"
 //- crds/shop.yaml
@@ -229,9 +229,7 @@ fn valid_package_with_shared_names_has_no_findings() {
 
 #[test]
 fn mistakes_with_what_is_shared_are_found_with_place_and_help() {
-    all_are_found(SOUND, MISTAKES, whole_lint, |_, line| {
-        line.contains("; ") && line.split(": ").next().is_some_and(|at| at.matches(':').count() == 2)
-    });
+    all_are_found(SOUND, MISTAKES, whole_lint, has_place_and_help);
 }
 
 #[test]
@@ -291,7 +289,7 @@ const RIGHT: &[&[(&str, &str, &str)]] = &[
 ];
 
 #[test]
-fn what_users_and_others_choose_is_not_reported() {
+fn values_of_users_and_of_other_packages_are_not_reported() {
     no_findings(SOUND, RIGHT);
 }
 

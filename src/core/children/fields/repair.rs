@@ -40,9 +40,8 @@ pub fn excluding(live: &Value, desired: &Value, manager: &str, fields: &[String]
     (!found.is_empty()).then_some(found)
 }
 
-/// The members of unions that the API server names and nobody has declared: maps that no manager owns and the desired
-/// object lacks, beside a text that our apply changes. The text selects the member, and the server has set the map as a
-/// default for the value before. `faults`: the paths at fault of a refusal, in any words.
+/// The members of unions that the API server names as faults: maps that no manager owns and the desired object lacks, beside a text
+/// that our apply changes. The text selects the member, and the server has set the map as the default for the former text. `faults`: the paths at fault of a refusal, in any words.
 pub fn former_members<'a>(
     live: &Value,
     desired: &Value,

@@ -294,7 +294,7 @@ fn ownerless_field_that_excludes_ours_is_claimed() {
     assert_eq!(excluding(&live, &desired, MANAGER, &["spec.env[0].emptyDir".to_owned()]), None);
 }
 
-/// The API server sets the map that belongs to a type, and nobody owns it when the type changes.
+/// The API server sets a default map for a type. No manager owns the map when the type changes.
 #[test]
 fn former_member_of_a_union_is_claimed_where_the_server_names_it() {
     let fault = ["spec.strategy.rollingUpdate"];
@@ -318,7 +318,7 @@ fn former_member_of_a_union_is_claimed_where_the_server_names_it() {
         assert_eq!(claimed[0]["fieldsV1"]["f:spec"]["f:strategy"]["f:rollingUpdate"], json!({}), "{claimed}");
         assert_eq!(release(&claimed, MANAGER, &[path], Some(&before)).as_ref(), Some(&before));
     }
-    // The type does not change; a field that is no map; a field that somebody owns, also through a subresource.
+    // Not claimed are: a map whose type does not change, a field that is not a map, and a field with an owner, also through a subresource.
     assert_eq!(found(ours.clone(), other.clone(), "RollingUpdate", fault), None);
     assert_eq!(found(ours.clone(), other, "Recreate", ["spec.strategy.replicas"]), None);
     let theirs = json!({"f:strategy": {"f:rollingUpdate": {"f:maxSurge": {}}}});

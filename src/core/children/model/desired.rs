@@ -128,7 +128,7 @@ mod tests {
         ];
         let of = |data: Value| text(&parts, &json!({"data": data}), &mut 100);
         assert_eq!(of(json!({"p": STANDARD.encode("secret")})), Some(STANDARD.encode("pass = secret\n")));
-        // Whoever rotates a value may choose any bytes.
+        // A user who rotates a value may write bytes that are not UTF-8.
         assert_eq!(of(json!({"p": STANDARD.encode([0xff])})), Some(STANDARD.encode(b"pass = \xff\n")));
         assert_eq!((of(json!({})), of(json!({"p": "?"}))), (None, None));
         // A value that is as long as a Secret can be is not repeated without end.
