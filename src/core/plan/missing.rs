@@ -1,4 +1,4 @@
-//! Runs that name something that does not exist: a plan, or an instance. It may be created yet, so they wait for an hour.
+//! Runs that name something that does not exist: a plan, or an instance. It may be created yet, so they wait for an hour, unless they are cancelled.
 //! A run in a namespace where runs of its instance do not belong fails at once.
 
 use std::time::Duration;
@@ -129,6 +129,10 @@ pub fn stray(run: &PlanRun, why: Stray<'_>, now: Timestamp) -> Missing {
 
 /// What becomes of a new run that names something that does not exist.
 pub(super) fn missing(run: &PlanRun, reason: &str, message: &str, now: Timestamp) -> Missing {
+    if run.spec.cancel {
+        let ended = run.failed("Cancelled", "the run was cancelled", now);
+        return Missing { status: Some(RunStatus { phase: Phase::Cancelled, ..ended }), wake: None };
+    }
     let created = run.created.parse::<Timestamp>().unwrap_or(now);
     let rest = PATIENCE - now.as_second().saturating_sub(created.as_second()).max(0);
     if rest <= 0 {
@@ -169,6 +173,17 @@ mod tests {
         assert_eq!((last.phase, &*last.message), (Phase::Failed, "there is no Desk a"));
         run.status = Some(last);
         assert_eq!(stray(&run, DESK, at(4_000)), Missing::default());
+    }
+
+    #[test]
+    fn a_run_that_waits_for_what_it_names_is_cancelled_at_once() {
+        let mut run = PlanRun::default();
+        run.spec.cancel = true;
+        for why in [DESK, Stray::NoPlans { kind: "Desk", revision: None }] {
+            let found = stray(&run, why, Timestamp::UNIX_EPOCH);
+            let status = found.status.unwrap();
+            assert_eq!((status.phase, &*status.reason, found.wake), (Phase::Cancelled, "Cancelled", None));
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! reads, the target changes for ever, as fast as the server replies. So more than ten changes of a child in five minutes
 //! are blocked, while the instance, its package and the facts of its runs do not change.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
@@ -35,8 +35,9 @@ pub struct OscillationGuard {
 }
 
 impl OscillationGuard {
-    /// Remembers changes that were carried out.
+    /// Remembers the changes of one decision that were carried out. Members that are removed together are one change.
     pub fn note<'s>(&mut self, changes: impl IntoIterator<Item = &'s TargetChange>, now: Duration) {
+        let mut noted = HashSet::new();
         for change in changes {
             if change.input != self.input {
                 self.times.clear();
@@ -44,8 +45,7 @@ impl OscillationGuard {
             }
             let times = self.times.entry(change.what.clone()).or_default();
             times.retain(|time| *time + WINDOW > now);
-            // Members that are removed together are one change.
-            if times.last() != Some(&now) {
+            if noted.insert(&change.what) {
                 times.push(now);
             }
         }
@@ -111,9 +111,10 @@ mod tests {
         let mut changes = OscillationGuard::default();
         let object = ObjectRef { gvk: Gvk::new("v1", "Pod"), namespace: None, name: "a".into() };
         let change = |input| TargetChange { object: object.clone(), what: "a".into(), input };
-        for second in 0..10 {
+        // Decisions may follow one another without a pause.
+        for (number, second) in [0, 1, 1, 1, 5, 6, 7, 8, 9, 9].into_iter().enumerate() {
             let now = Duration::from_secs(second);
-            assert_eq!(changes.held(&change(1), now), None, "{second}");
+            assert_eq!(changes.held(&change(1), now), None, "{number}");
             changes.note([&change(1), &change(1)], now);
         }
         assert_eq!(changes.held(&change(1), Duration::from_secs(10)), Some(Duration::from_secs(290)));

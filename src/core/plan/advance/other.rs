@@ -80,6 +80,8 @@ impl Advancer<'_> {
                     Phase::Succeeded => {
                         Attempt::Ended(Acted::Done(vec![(RECORDED, Value::Object(recorded))]))
                     }
+                    // This run is cancelled, and has cancelled that one: no failure.
+                    Phase::Cancelled if self.cancel => Attempt::Void,
                     Phase::Failed | Phase::Cancelled | Phase::Superseded => {
                         let message = format!("PlanRun {name} is {phase:?}: {message}");
                         Attempt::Failed(Failure::retryable(path, "RunFailed", message))

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::super::build::{StepBuild, apply, approve, fail, http, job, patch, plan, wait};
+use super::super::build::{StepBuild, apply, approve, fail, http, job, patch, plan, step, text, wait};
 use super::super::sim::{Sim, cut, status};
-use crate::package::plan::Step;
+use crate::package::plan::{Action, Call, Of, Step};
 use crate::plan::request::CallFailure;
-use crate::plan::{Directive, Ending, JobResult, Phase, PlanRun, StepPhase, retried};
+use crate::plan::{Directive, Ending, JobResult, OtherRun, Phase, PlanRun, StepPhase, retried};
 
 #[test]
 fn interruption_settles_what_is_in_flight_first() {
@@ -125,6 +125,30 @@ fn a_cancelled_run_deletes_its_job_and_stays_cancelled() {
         assert_eq!((sim.status().phase, sim.cluster.jobs.len()), (Phase::Cancelled, 0));
         assert!(sim.decide().status.is_none() && sim.cluster.writes.is_empty());
     }
+}
+
+/// The requested run is Pending, for its instance does not exist.
+#[test]
+fn a_cancelled_run_cancels_the_run_that_it_has_requested() {
+    let of = Of { gvk: crate::api::Gvk::new("e/v1", "Etcd"), name: text("other") };
+    let call = Call { plan: "restore".into(), of: Some(of), params: None };
+    let mut sim =
+        Sim::new(vec![plan("deploy", vec![step("other", Action::Plan(call)), apply("never", &["a"])])]);
+    while sim.cluster.runs.is_empty() {
+        sim.turn();
+    }
+    for run in sim.cluster.runs.values_mut() {
+        let OtherRun::Found { phase, .. } = run else { panic!("{run:?}") };
+        *phase = Phase::Pending;
+    }
+    sim.settle();
+    assert_eq!(sim.status().phase, Phase::Running);
+    let message = "the run was cancelled".into();
+    sim.directive = Directive::Settle(Ending { phase: Phase::Cancelled, reason: "Cancelled", message });
+    sim.settle();
+    assert_eq!(sim.status().phase, Phase::Cancelled, "{}", sim.status().message);
+    let is_cancelled = |run: &OtherRun| matches!(run, OtherRun::Found { phase: Phase::Cancelled, .. });
+    assert!(sim.cluster.runs.values().all(is_cancelled));
 }
 
 #[test]
