@@ -197,8 +197,7 @@ pub struct Capability {
 
 /// The levels of a package.
 pub fn capability(package: &Package) -> Capability {
-    let files: Vec<_> = package.files.iter().map(|(path, file)| (path.to_owned(), file.clone())).collect();
-    let outlines = Outlines::of(&files);
+    let outlines = Outlines::of(package.files.iter());
     let own: Vec<Vec<Reason>> =
         package.resources.iter().map(|resource| reasons(resource, &outlines)).collect();
     let serves: Vec<BTreeSet<usize>> = (0..package.resources.len()).map(|at| served(package, at)).collect();
@@ -501,10 +500,7 @@ mod tests {
 
     #[test]
     fn a_kind_that_works_for_another_is_rated_with_it() {
-        let load = |name: &str| {
-            let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../operators").join(name);
-            capability(&crate::load(&folder).unwrap_or_else(|errors| panic!("{errors:?}")).0)
-        };
+        let load = |name: &str| capability(&crate::load::operator(name));
         let etcd = load("etcd");
         assert_eq!(etcd.level, Some(Level::FullLifecycle));
         let kind = |name: &str| etcd.kinds.iter().find(|kind| kind.kind == name).unwrap();

@@ -22,7 +22,7 @@ use super::manifest::{self, Manifest, SemVerRange};
 use super::powers::{Power, Powers};
 use super::requires;
 use super::secrecy::positions;
-use super::template_scan::{Outline, Outlines};
+use super::template_scan::{MAX_VALUES, Outline, Outlines};
 use super::{DeletionPolicy, Package, Resource};
 use crate::api::Gvk;
 use crate::crd;
@@ -65,7 +65,7 @@ pub(super) fn inspect(files: &Files) -> (Option<Package>, Vec<Diagnostic>) {
     let mut compiler = Compiler {
         files,
         engine: Arc::new(engine),
-        outlines: Outlines::of(&templates),
+        outlines: Outlines::of(templates.iter().map(|(path, file)| (path.as_str(), file))),
         child_templates: BTreeSet::new(),
         spec_reads: lint::fields::SpecReads::default(),
         read_lets: Some(BTreeSet::new()),
@@ -219,6 +219,13 @@ impl Compiler<'_> {
             if !self.diagnostics.iter().any(Diagnostic::is_error) {
                 self.diagnostics.extend(self.spec_reads.unread());
             }
+        }
+        if self.outlines.is_exhausted() {
+            let message = format!(
+                "the templates have more than {MAX_VALUES} values, so not all were checked; a partial counts each time it is inserted"
+            );
+            let help = "use fewer or smaller partials and lists; mistakes may remain that lint has not found";
+            self.diagnostics.push(Diagnostic::warning("package::budget", message).help(help));
         }
         let name = manifest.metadata.0?.name;
         Some(Package {

@@ -12,8 +12,7 @@ use super::template_scan::Outlines;
 
 /// The images of the children and Jobs of a package. One that is computed from an instance is left out: only a rendered object has it.
 pub fn images(package: &Package) -> BTreeSet<String> {
-    let files: Vec<_> = package.files.iter().map(|(path, file)| (path.to_owned(), file.clone())).collect();
-    let outlines = Outlines::of(&files);
+    let outlines = Outlines::of(package.files.iter());
     let empty = Map::new();
     let defaults = package.defaults.as_object().unwrap_or(&empty);
     let mut found = BTreeSet::new();
@@ -48,11 +47,7 @@ mod tests {
 
     #[test]
     fn images_of_templates_and_jobs_are_found() {
-        let load = |name: &str| {
-            let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../operators").join(name);
-            let (package, _) = crate::load(&folder).unwrap_or_else(|errors| panic!("{errors:?}"));
-            images(&package).into_iter().collect::<Vec<_>>()
-        };
+        let load = |name: &str| images(&crate::load::operator(name)).into_iter().collect::<Vec<_>>();
         // By a default of the package, in a Job and in a partial; the image of the members depends on values.
         assert_eq!(load("etcd"), ["rclone/rclone:1.73.5"]);
         assert_eq!(load("webapp"), Vec::<String>::new());

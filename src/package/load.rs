@@ -60,6 +60,13 @@ pub(super) fn contained<T>(
     })
 }
 
+/// A package of `operators/`.
+#[cfg(test)]
+pub(crate) fn operator(name: &str) -> Package {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../operators").join(name);
+    load(&folder).unwrap_or_else(|errors| panic!("{errors:?}")).0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

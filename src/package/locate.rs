@@ -4,6 +4,7 @@
 //! expression is located at the expression, and the value of a partial in the partial's file. In a loop, or
 //! where the path leaves the literal parts, the result is the nearest literal parent of the field.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::template_scan::{Outline, lone_expression};
@@ -32,7 +33,7 @@ pub fn locate(engine: &Engine, path: &str, field: &str) -> Option<Location> {
     if steps.is_empty() {
         return None;
     }
-    let found = in_template(engine, path, &steps, 0)?;
+    let found = in_template(engine, path, &steps, 0, &mut HashSet::new())?;
     // If only the outermost field was found, the template does not write the field.
     (found.depth > 1 || found.depth == steps.len()).then_some(found.location)
 }
@@ -69,11 +70,20 @@ struct Found {
     depth: usize,
 }
 
-fn in_template(engine: &Engine, path: &str, steps: &[FieldSegment], partials: usize) -> Option<Found> {
+/// The partials that were searched, each with the number of remaining steps.
+type Searched = HashSet<(String, usize)>;
+
+fn in_template(
+    engine: &Engine,
+    path: &str,
+    steps: &[FieldSegment],
+    partials: usize,
+    searched: &mut Searched,
+) -> Option<Found> {
     let source = engine.template(path)?.source();
     let outline = Outline::of(source)?;
     let root = outline.last();
-    let mut locator = Locator { engine, source, partials };
+    let mut locator = Locator { engine, source, partials, searched };
     locator.node(&root, root.span, steps, 0)
 }
 
@@ -81,6 +91,7 @@ struct Locator<'a> {
     engine: &'a Engine,
     source: &'a Arc<Source>,
     partials: usize,
+    searched: &'a mut Searched,
 }
 
 impl Locator<'_> {
@@ -169,11 +180,12 @@ impl Locator<'_> {
         let call = lone_expression(self.written(node).trim())?.strip_prefix("partial(")?.trim_start();
         let quote = call.chars().next().filter(|c| matches!(c, '"' | '\''))?;
         let name = call[1..].split(quote).next()?;
-        if self.partials >= MAX_PARTIALS {
+        let path = if name.starts_with("templates/") { name.to_owned() } else { format!("templates/{name}") };
+        // A partial that did not write the field does not write it the second time.
+        if self.partials >= MAX_PARTIALS || !self.searched.insert((path.clone(), steps.len())) {
             return None;
         }
-        let path = if name.starts_with("templates/") { name.to_owned() } else { format!("templates/{name}") };
-        let found = in_template(self.engine, &path, steps, self.partials + 1)?;
+        let found = in_template(self.engine, &path, steps, self.partials + 1, self.searched)?;
         (found.depth > 0).then_some(Found { depth: found.depth + depth, ..found })
     }
 }
@@ -276,5 +288,14 @@ spec:
             assert_eq!(found, wanted.map(|at| format!("templates/{at}")), "{field}");
         }
         assert_eq!(locate(&engine, "templates/none.yaml", "spec"), None);
+    }
+
+    #[test]
+    fn partial_that_merges_itself_is_searched_once() {
+        let text = format!("<<: [{}]\n", "{{ partial('x.yaml') }}, ".repeat(50));
+        let file = ("templates/x.yaml".to_owned(), Source::new("templates/x.yaml", text));
+        let (engine, _) = Engine::compile(&[file], Limits::default());
+        let found = locate(&engine, "templates/x.yaml", "a.b").map(|location| location.to_string());
+        assert_eq!(found, None);
     }
 }

@@ -22,8 +22,7 @@ pub struct Made<'p> {
 
 /// The objects of the children of a package and the Jobs of its plans, with what their workloads make.
 pub fn made(package: &Package) -> Vec<Made<'_>> {
-    let files: Vec<_> = package.files.iter().map(|(path, file)| (path.to_owned(), file.clone())).collect();
-    let outlines = Outlines::of(&files);
+    let outlines = Outlines::of(package.files.iter());
     let empty = Map::new();
     let defaults = package.defaults.as_object().unwrap_or(&empty);
     let mut found = Vec::new();
@@ -76,8 +75,7 @@ mod tests {
     #[test]
     fn names_of_children_and_of_what_is_made_for_them_are_known() {
         let load = |name: &str| {
-            let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../operators").join(name);
-            let (package, _) = crate::load(&folder).unwrap_or_else(|errors| panic!("{errors:?}"));
+            let package = crate::load::operator(name);
             made(&package).into_iter().map(|one| format!("{}/{}", one.kind, one.name)).collect::<Vec<_>>()
         };
         let webapp = load("webapp");

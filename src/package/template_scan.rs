@@ -9,12 +9,13 @@ mod namespaces;
 mod positions;
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::lint::words::boolean_word;
 use super::metadata;
-use crate::diag::{Diagnostic, Location, Source};
+use crate::diag::{Diagnostic, Location, Source, Span};
 use crate::validation::is_label_value;
 use crate::yaml::{self, Duplicates, Merge, Node, NodeValue};
 
@@ -24,36 +25,69 @@ pub(super) use positions::positions_without_outline;
 /// The prefix of labels and annotations that only Operetta sets.
 pub(super) const OWN_PREFIX: &str = "operetta.dev/";
 
+/// The maximum number of values that checks look at in all templates of a package. A partial counts each time.
+pub(super) const MAX_VALUES: usize = 20_000_000;
+
 /// The outline of one template.
 #[derive(Debug)]
 pub(super) struct Outline {
     source: Arc<Source>,
     node: Node,
+    /// The words that follow `set` and `for`.
+    assigned: HashSet<String>,
+    statements: Statements,
     /// Whether a map has a key several times, because of branches.
     pub(super) repeats: bool,
 }
 
-/// The outlines of the templates of a package, by path. A file that is not valid YAML without its expressions has none.
+/// The statements of a template, as its text shows them.
 #[derive(Debug, Default)]
-pub(super) struct Outlines(BTreeMap<String, Outline>);
+struct Statements {
+    /// The offset of each, and the number of branches, loops and macros that are open after it.
+    depths: Vec<(usize, i32)>,
+    /// The loops: the place of what is repeated, and the expression of the list.
+    loops: Vec<(Span, String)>,
+}
+
+/// The outlines of the templates among the files of a package, by path. A file that is not valid YAML without its expressions has none.
+#[derive(Debug)]
+pub(super) struct Outlines {
+    by_path: BTreeMap<String, Outline>,
+    /// How many values checks may still look at.
+    left: Cell<usize>,
+}
 
 impl Outlines {
-    pub(super) fn of(files: &[(String, Arc<Source>)]) -> Self {
-        Self(files.iter().filter_map(|(path, file)| Some((path.clone(), Outline::of(file)?))).collect())
+    pub(super) fn of<'a>(files: impl IntoIterator<Item = (&'a str, &'a Arc<Source>)>) -> Self {
+        let files = files.into_iter().filter(|(path, _)| path.starts_with("templates/"));
+        let by_path = files.filter_map(|(path, file)| Some((path.to_owned(), Outline::of(file)?))).collect();
+        Self { by_path, left: Cell::new(MAX_VALUES) }
     }
 
     pub(super) fn get(&self, path: &str) -> Option<&Outline> {
-        self.0.get(path)
+        self.by_path.get(path)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &Outline)> {
-        self.0.iter().map(|(path, outline)| (path.as_str(), outline))
+        self.by_path.iter().map(|(path, outline)| (path.as_str(), outline))
+    }
+
+    /// Counts values that a check looks at. Returns false once they are too many.
+    pub(super) fn count(&self, values: usize) -> bool {
+        self.left.set(self.left.get().saturating_sub(values));
+        !self.is_exhausted()
+    }
+
+    /// Whether checks were cut off.
+    pub(super) fn is_exhausted(&self) -> bool {
+        self.left.get() == 0
     }
 }
 
 impl Outline {
     pub(super) fn of(source: &Arc<Source>) -> Option<Self> {
-        let blanked = Source::new(source.name.clone(), blank(&source.text)?);
+        let (blanked, statements) = blank(&source.text)?;
+        let blanked = Source::new(source.name.clone(), blanked);
         let options = yaml::Options {
             merge: Merge::Keep,
             duplicate_keys: Duplicates::Keep,
@@ -64,7 +98,30 @@ impl Outline {
             return None;
         }
         let node = documents.pop()?;
-        Some(Self { source: Arc::clone(source), repeats: repeats(&node), node })
+        Some(Self {
+            source: Arc::clone(source),
+            assigned: assigned(&source.text),
+            statements: Statements::of(&source.text, &statements),
+            repeats: repeats(&node),
+            node,
+        })
+    }
+
+    /// Whether a statement may set this variable.
+    pub(super) fn sets(&self, variable: &str) -> bool {
+        self.assigned.contains(variable)
+    }
+
+    /// Whether a node is in a branch, a loop or a macro.
+    pub(super) fn is_in_branch(&self, node: &Node) -> bool {
+        let depths = &self.statements.depths;
+        let before = depths.partition_point(|(at, _)| *at < node.span.start);
+        depths[..before].last().is_some_and(|(_, depth)| *depth != 0)
+    }
+
+    /// The loops of the template: the place of what is repeated, and the expression of the list.
+    pub(super) fn loops(&self) -> &[(Span, String)] {
+        &self.statements.loops
     }
 
     /// Its source text.
@@ -300,9 +357,48 @@ pub(super) fn lone_expression(text: &str) -> Option<&str> {
     (!inner.contains("{{")).then(|| inner.trim_matches('-').trim())
 }
 
-/// Replaces all Jinja in a text without changing its length; `None` if a block is not closed.
-fn blank(text: &str) -> Option<String> {
+/// The words that follow `set` and `for` in a text.
+fn assigned(text: &str) -> HashSet<String> {
+    let rests = ["set ", "for "].into_iter().flat_map(|word| text.match_indices(word));
+    let rests = rests.map(|(at, word)| &text[at + word.len()..]);
+    let word = |rest: &str| {
+        let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+        rest[..end].to_owned()
+    };
+    rests.map(word).collect()
+}
+
+impl Statements {
+    fn of(text: &str, places: &[Span]) -> Self {
+        let mut found = Self::default();
+        let (mut depth, mut open) = (0, Vec::new());
+        for place in places {
+            let statement = text[place.start..place.end].trim_matches(['{', '%', '-', '+', '}']).trim();
+            let (word, rest) = statement.split_once(char::is_whitespace).unwrap_or((statement, ""));
+            depth += match word {
+                "if" | "for" | "macro" | "filter" | "with" => 1,
+                word if word.starts_with("end") && word != "endset" => -1,
+                _ => 0,
+            };
+            found.depths.push((place.start, depth));
+            if word == "for" {
+                let list = rest.split_once(" in ").map_or("", |(_, list)| list.trim());
+                open.push(found.loops.len());
+                found.loops.push((Span::new(place.end, text.len()), list.to_owned()));
+            } else if word == "endfor"
+                && let Some(index) = open.pop()
+            {
+                found.loops[index].0.end = place.start;
+            }
+        }
+        found
+    }
+}
+
+/// Replaces all Jinja in a text without changing its length, and finds the statements; `None` if a block is not closed.
+fn blank(text: &str) -> Option<(String, Vec<Span>)> {
     let mut out = String::with_capacity(text.len());
+    let mut statements = Vec::new();
     let mut rest = text;
     while let Some(open) = rest.find('{') {
         let (before, block) = rest.split_at(open);
@@ -317,6 +413,9 @@ fn blank(text: &str) -> Option<String> {
                 continue;
             }
         };
+        if block.starts_with("{%") {
+            statements.push(Span::new(out.len(), out.len() + end));
+        }
         for byte in block[..end].bytes() {
             // A statement over several lines keeps its line breaks, but an expression becomes one word.
             out.push(char::from(if byte == b'\n' && filler == b' ' { b'\n' } else { filler }));
@@ -324,7 +423,7 @@ fn blank(text: &str) -> Option<String> {
         rest = &block[end..];
     }
     out.push_str(rest);
-    Some(out)
+    Some((out, statements))
 }
 
 /// The end of a block. As in MiniJinja, strings and brackets within the block are skipped.
@@ -366,7 +465,7 @@ mod tests {
             ("a: {b: 1} # {# x #}", "a: {b: 1} #        "),
             ("{{ 'ß' }}", "xxxxxxxxxx"),
         ] {
-            let blanked = blank(text).unwrap();
+            let (blanked, _) = blank(text).unwrap();
             assert_eq!(blanked, wanted);
             assert_eq!(blanked.len(), text.len());
         }

@@ -14,6 +14,8 @@ use crate::plan::crds;
 
 /// The conditions of each instance.
 const CONDITIONS: [&str; 5] = ["Ready", "Reconciling", "Stalled", "StatusFailed", "CRDFieldManagerConflict"];
+/// The table of all reasons that Operetta gives. A test compares it with the source.
+const REASONS: &str = include_str!("../../docs/guide/reasons.md");
 /// The kind of CRDs.
 const CRD: &str = "CustomResourceDefinition";
 /// Lets a schema allow fields that it does not name.
@@ -33,12 +35,21 @@ pub(super) struct Catalog<'s> {
     /// The kinds of the children, by id.
     pub(super) children: BTreeMap<&'s str, BTreeSet<&'s Gvk>>,
     /// The kinds of instances of the package, and the conditions of each.
-    pub(super) instances: BTreeMap<Gvk, BTreeSet<&'s str>>,
+    pub(super) instances: BTreeMap<Gvk, Conditions<'s>>,
     pub(super) plans: BTreeSet<&'s str>,
     /// The schema of a run as an object.
     run: Value,
     /// The schema of a run as expectations see it.
     pub(super) run_fields: Value,
+}
+
+/// The reasons of conditions, by type. Those of Operetta have none here: see [`reasons`].
+pub(super) type Conditions<'s> = BTreeMap<&'s str, BTreeSet<&'s str>>;
+
+/// The reasons that Operetta gives.
+pub(super) fn reasons() -> BTreeSet<&'static str> {
+    let rows = REASONS.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
+    rows.map(|(reason, _)| reason).collect()
 }
 
 fn schemas_of(crd: &Value) -> Vec<(Gvk, Value)> {
@@ -83,11 +94,14 @@ impl<'s> Catalog<'s> {
             children.entry(&child.id).or_default().extend(&child.kinds);
         }
         let makes_crds = children.values().flatten().any(|gvk| &*gvk.kind == CRD);
-        let mut instances: BTreeMap<Gvk, BTreeSet<&str>> = BTreeMap::new();
+        let mut instances: BTreeMap<Gvk, Conditions<'_>> = BTreeMap::new();
         for resource in own.iter().copied() {
             for gvk in resource.served_kinds() {
-                let own = resource.conditions.iter().map(|condition| &*condition.type_);
-                instances.entry(gvk).or_default().extend(own.chain(CONDITIONS));
+                let conditions = instances.entry(gvk).or_default();
+                conditions.extend(CONDITIONS.map(|name| (name, BTreeSet::new())));
+                for condition in &resource.conditions {
+                    conditions.entry(&condition.type_).or_default().insert(&condition.reason);
+                }
             }
         }
         let plans: BTreeSet<&str> =

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use operetta_embedded::World;
 use operetta_lang::schema::Kubernetes;
 
+use super::absence::Claim;
 use super::catalog::Catalog;
 use super::expressions::mistyped;
 use super::impossible::impossible;
@@ -33,6 +34,8 @@ pub(super) fn check(
         found.extend(mistyped(suite, &catalog));
         claims.extend(suite.cases.iter().map(|case| known.claims(case, &catalog)));
     }
+    let mistakes = claims.iter().flatten().filter(|claim| known.is_mistake(claim));
+    found.extend(mistakes.map(Claim::mistake));
     found.extend(worlds::wrong(suites, alone, package, sources.files.values(), &kubernetes));
     let cases = suites.iter_mut().flat_map(|suite| &mut suite.cases);
     for (case, claims) in cases.zip(claims) {

@@ -1,10 +1,10 @@
 //! Finds expectations that can never hold: the kind has no such field, or the field never has such a value.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use operetta_lang::schema::{Conform, Field, Fields, Lookup, Schema, Shape, Type};
 
-use super::catalog::{Catalog, near};
+use super::catalog::{Catalog, near, reasons};
 use super::suite::{Action, Expect, Suite};
 use crate::api::Gvk;
 use crate::diag::{Diagnostic, Location, Source, did_you_mean};
@@ -90,20 +90,33 @@ impl Catalog<'_> {
         found
     }
 
-    /// Conditions that an instance never has, if their names are near to those that it may have.
+    /// Conditions that an instance never has, if their names are near to those that it may have, and reasons that they never have.
     fn conditions_of_instance(&self, subject: Option<&Gvk>, part: &At<Part>) -> Vec<Diagnostic> {
-        let known: BTreeSet<&str> = { self.instances.iter() }
+        let mut known: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        let of_subject = { self.instances.iter() }
             .filter(|(gvk, _)| subject.is_none_or(|subject| subject == *gvk))
-            .flat_map(|(_, types)| types.iter().copied())
-            .collect();
+            .flat_map(|(_, conditions)| conditions);
+        for (name, reasons) in of_subject {
+            known.entry(*name).or_default().extend(reasons);
+        }
+        let ours = reasons();
         let written = part.value.node.get(BY_TYPE).and_then(Node::as_map).unwrap_or_default();
-        let unknown = written.iter().filter_map(|(key, _)| {
-            let name = key.as_str().filter(|name| !known.contains(name))?;
-            let meant = did_you_mean(name, known.iter().copied())?;
-            let error = Diagnostic::error("test::condition", format!("there is no condition `{name}`"));
-            Some(near(error.at(&part.at.source, key.span), Some(meant)))
+        let wrong = written.iter().filter_map(|(key, condition)| {
+            let name = key.as_str()?;
+            let (message, span, meant) = if let Some(reasons) = known.get(name) {
+                let node = condition.get("reason")?;
+                let reasons = if reasons.is_empty() { &ours } else { reasons };
+                let reason = node.as_str().filter(|reason| !reasons.contains(reason))?;
+                let message = format!("the condition `{name}` never has the reason `{reason}`");
+                (message, node.span, did_you_mean(reason, reasons.iter().copied()))
+            } else {
+                let meant = did_you_mean(name, known.keys().copied())?;
+                (format!("there is no condition `{name}`"), key.span, Some(meant))
+            };
+            let error = Diagnostic::error("test::condition", message).at(&part.at.source, span);
+            Some(near(error, meant))
         });
-        unknown.collect()
+        wrong.collect()
     }
 }
 

@@ -11,7 +11,7 @@ use crate::api::{ApiKind, Gvk};
 use crate::diag::{Diagnostic, Location, did_you_mean};
 use crate::package::Resource;
 use crate::package::decode::{At, Constants};
-use crate::package::plan::{self, Plan};
+use crate::package::plan::Plan;
 use crate::package::test_file::{Address, Expect, Part, Step};
 use crate::plan::crds::{INSTANCE_STATE, PLAN_RUN};
 use crate::yaml::Node;
@@ -148,9 +148,8 @@ impl<'a> Names<'a> {
     /// The paths of steps that an expected run names.
     fn step_paths(&mut self, run: &At<Part>) {
         let mut known = BTreeSet::from([ON_FAILURE]);
-        for plan in self.catalog.resources.iter().flat_map(|resource| &resource.plans) {
-            step_names(&plan.steps, &mut known);
-        }
+        let plans = self.catalog.resources.iter().flat_map(|resource| &resource.plans);
+        known.extend(plans.flat_map(Plan::all_steps).map(|step| &*step.name));
         let steps = run.value.node.get("steps").and_then(Node::as_seq).unwrap_or_default();
         for path in steps.iter().filter_map(|step| step.get("path")) {
             let text = without_keys(path.as_str().unwrap_or_default());
@@ -181,16 +180,6 @@ impl<'a> Names<'a> {
         if let Some(meant) = did_you_mean(&name.value, known.iter().map(String::as_str)) {
             let error = name.error("test::resource", format!("there is no resource `{}`", name.value));
             self.found.push(near(error, Some(meant)));
-        }
-    }
-}
-
-/// The names of all steps, those within phases included.
-fn step_names<'p>(steps: &'p [plan::Step], found: &mut BTreeSet<&'p str>) {
-    for step in steps {
-        found.insert(&step.name);
-        if let plan::Action::Steps(_, steps) = &step.action {
-            step_names(steps, found);
         }
     }
 }

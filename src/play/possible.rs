@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::suite::{Action, Case, Step, Suite};
 use crate::diag::Diagnostic;
 use crate::package::Package;
-use crate::package::plan::{self, written_duration};
+use crate::package::plan::{self, Plan, written_duration};
 use crate::package::test_file::Address;
 
 /// The longest time that passes in real time.
@@ -54,12 +54,7 @@ fn why_not(step: &Step, is_local: bool) -> Option<String> {
 
 /// Whether a plan of a package runs commands or sends requests.
 fn asks_programs(package: &Package) -> bool {
-    fn any(steps: &[plan::Step]) -> bool {
-        steps.iter().any(|step| match &step.action {
-            plan::Action::Exec(_) | plan::Action::Http(_) => true,
-            plan::Action::Steps(_, steps) => any(steps),
-            _ => false,
-        })
-    }
-    package.resources.iter().flat_map(|resource| &resource.plans).any(|plan| any(&plan.steps))
+    let plans = package.resources.iter().flat_map(|resource| &resource.plans);
+    let mut steps = plans.flat_map(Plan::all_steps);
+    steps.any(|step| matches!(step.action, plan::Action::Exec(_) | plan::Action::Http(_)))
 }

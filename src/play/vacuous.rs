@@ -53,8 +53,16 @@ pub(super) struct Known<'s> {
     members: BTreeSet<(&'s str, &'s str)>,
     parts: Vec<(Owner, &'s Value)>,
     suites: &'s [Suite],
-    /// The names that templates give, by kind; computed once they are needed.
-    given: OnceCell<Vec<(String, Pattern)>>,
+    /// The names that templates give; computed once they are needed.
+    given: OnceCell<Vec<Given>>,
+}
+
+/// A name that a template gives to an object.
+struct Given {
+    kind: String,
+    name: Pattern,
+    /// Whether it is an object of an instance that may itself be a child: then no case need say the name of the instance.
+    is_nested: bool,
 }
 
 impl<'s> Known<'s> {
@@ -149,7 +157,7 @@ impl<'s> Known<'s> {
             .filter(|(absence, _)| !self.is_possible(absence, catalog, case))
             .map(|(absence, at)| {
                 let like = self.like(&absence);
-                Claim::new(absence, at, like)
+                Claim::new(absence, at, like.iter().map(String::as_str))
             })
             .collect()
     }
@@ -177,23 +185,41 @@ impl<'s> Known<'s> {
         if is_start {
             wanted.0.push(PatternPart::Unknown);
         }
-        let given = self.given.get_or_init(|| given(self.suites, &self.names));
-        given.iter().any(|(of, pattern)| of == kind && !wanted.differs(pattern))
+        self.given().iter().any(|one| one.kind == kind && !wanted.differs(&one.name))
+    }
+
+    fn given(&self) -> &[Given] {
+        self.given.get_or_init(|| given(self.suites, &self.names))
+    }
+
+    /// Whether a claim is a mistake whatever is played: an absent object has nearly the name of another one, and only children of
+    /// instances that cases apply are of its kind.
+    pub(super) fn is_mistake(&self, claim: &Claim) -> bool {
+        let Absence::Object { kind, name, .. } = &claim.absence else { return false };
+        let mut of_kind = self.given().iter().filter(|one| one.kind == *kind).peekable();
+        // Short names are all alike.
+        claim.meant.is_some()
+            && name.len() > 3
+            && of_kind.peek().is_some()
+            && of_kind.all(|one| !one.is_nested)
     }
 
     /// The names like which one may be meant.
-    fn like(&self, absence: &Absence) -> Vec<&'s str> {
+    fn like(&self, absence: &Absence) -> Vec<String> {
         let (all, of) = match absence {
             Absence::Object { kind, .. } | Absence::Named { kind, .. } => (&self.names, kind),
             Absence::Member { id, .. } => (&self.members, id),
             Absence::Instance | Absence::Value(..) => return Vec::new(),
         };
-        all.iter().filter(|(owner, _)| *owner == of.as_str()).map(|(_, name)| *name).collect()
+        let used = all.iter().filter(|(owner, _)| *owner == of.as_str()).map(|(_, name)| (*name).to_owned());
+        let is_object = !matches!(absence, Absence::Member { .. });
+        let given = self.given().iter().filter(|one| is_object && one.kind == *of);
+        used.chain(given.filter_map(|one| one.name.as_literal())).collect()
     }
 }
 
-/// The names that templates give to the objects of the instances that cases apply, by kind.
-fn given(suites: &[Suite], names: &BTreeSet<(&str, &str)>) -> Vec<(String, Pattern)> {
+/// The names that templates give to the objects of the instances that cases apply.
+fn given(suites: &[Suite], names: &BTreeSet<(&str, &str)>) -> Vec<Given> {
     let mut of_kind: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for &(kind, name) in names {
         of_kind.entry(kind).or_default().push(name);
@@ -206,23 +232,27 @@ fn given(suites: &[Suite], names: &BTreeSet<(&str, &str)>) -> Vec<(String, Patte
     let mut packages: Vec<_> = suites.iter().flat_map(|suite| &suite.packages).chain(upgrades).collect();
     packages.sort_by(|a, b| a.digest.cmp(&b.digest));
     packages.dedup_by(|a, b| a.digest == b.digest);
+    let all: Vec<_> = packages.into_iter().flat_map(|package| made(package)).collect();
+    let kinds: BTreeSet<&str> = all.iter().map(|one| &*one.kind).collect();
     let mut given = Vec::new();
-    for one in packages.into_iter().flat_map(|package| made(package)) {
-        let instances = of_kind.get(&*one.resource.kind.kind).map_or(&[][..], Vec::as_slice);
-        if !one.name.has_instance() || instances.is_empty() {
-            let unknown = |part: &PatternPart| match part {
-                PatternPart::Instance => PatternPart::Unknown,
-                part => part.clone(),
-            };
-            given.push((one.kind, Pattern(one.name.0.iter().map(unknown).collect())));
-            continue;
-        }
-        for instance in instances {
+    for one in &all {
+        let owner = &*one.resource.kind.kind;
+        let instances = of_kind.get(owner).map_or(&[][..], Vec::as_slice);
+        let names: Vec<PatternPart> = if !one.name.has_instance() || instances.is_empty() {
+            vec![PatternPart::Unknown]
+        } else {
+            instances.iter().map(|instance| PatternPart::Text((*instance).to_owned())).collect()
+        };
+        for name in &names {
             let named = |part: &PatternPart| match part {
-                PatternPart::Instance => PatternPart::Text((*instance).to_owned()),
+                PatternPart::Instance => name.clone(),
                 part => part.clone(),
             };
-            given.push((one.kind.clone(), Pattern(one.name.0.iter().map(named).collect())));
+            given.push(Given {
+                kind: one.kind.clone(),
+                name: Pattern(one.name.0.iter().map(named).collect()),
+                is_nested: kinds.contains(owner),
+            });
         }
     }
     given
@@ -305,7 +335,7 @@ fn is_declared(owner: &Owner, places: &[Place], catalog: &Catalog<'_>, case: &Ca
         // The fields of conditions are checked already.
         let mut instances = catalog.instances.iter();
         return !rest.is_empty()
-            || instances.any(|(gvk, types)| is_kind(gvk) && types.contains(name.as_str()));
+            || instances.any(|(gvk, types)| is_kind(gvk) && types.contains_key(name.as_str()));
     }
     catalog.schemas(is_kind).into_iter().any(|(_, schema)| names(schema, places))
 }

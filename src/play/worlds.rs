@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use super::suite::{Action, Break, Suite};
 use crate::diag::{Diagnostic, Source, did_you_mean};
-use crate::package::plan::{self, Http, Step};
+use crate::package::plan::{self, Http, Plan};
 use crate::package::{Call, Package, Ref, Resource, Tree};
 use crate::template::{Known, Pattern, PatternPart};
 
@@ -158,23 +158,16 @@ impl Asked {
                         Call::Http(http) => asked.request(package, resource, http),
                     }
                 }
-                for plan in &resource.plans {
-                    asked.steps(package, resource, &plan.steps);
+                for step in resource.plans.iter().flat_map(Plan::all_steps) {
+                    match &step.action {
+                        plan::Action::Exec(exec) => asked.command(&exec.command),
+                        plan::Action::Http(http) => asked.request(package, resource, http),
+                        _ => {}
+                    }
                 }
             }
         }
         asked
-    }
-
-    fn steps(&mut self, package: &Package, resource: &Resource, steps: &[Step]) {
-        for step in steps {
-            match &step.action {
-                plan::Action::Exec(exec) => self.command(&exec.command),
-                plan::Action::Http(http) => self.request(package, resource, http),
-                plan::Action::Steps(_, steps) => self.steps(package, resource, steps),
-                _ => {}
-            }
-        }
     }
 
     fn command(&mut self, tree: &Tree) {

@@ -1,4 +1,4 @@
-//! Fields and objects that change hands, on the embedded API. On a real server: `tests/planes/takeover.rs`.
+//! Fields and objects that change hands, in the package's own tests. Beside people and a manager: `tests/engine/takeover.rs`.
 
 use std::process::Command;
 

@@ -8,7 +8,7 @@ const RULES: [(&str, &str); 75] = [
     ("crd::reserved-group", "The group of the CRD is Operetta's or Kubernetes' own"),
     ("package::absent", "A comparison with `!=` or `not in` is true, too, while what it reads is absent"),
     ("package::always", "A condition is always true, or never"),
-    ("package::budget", "The package is larger than allowed"),
+    ("package::budget", "The package is larger than allowed, or too large for all checks"),
     ("package::cel", "A CEL rule of the CRD does not compile"),
     ("package::choice", "The value is not one of the allowed values"),
     ("package::claimed", "Another package has the same CRD"),

@@ -8,6 +8,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
 
 use super::*;
 use crate::plan::Pod;
@@ -254,14 +255,20 @@ async fn raw<F: Future<Output = ()> + Send + 'static>(treat: fn(TcpStream) -> F)
     url
 }
 
+/// Sends a request to a server that reads it. Returns the answer that is awaited, and the server's end of the connection.
+async fn awaited(client: HttpClient) -> (JoinHandle<Result<HttpReply, CallFailure>>, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let request = get(format!("http://{}/", listener.local_addr().unwrap()));
+    let answer = tokio::spawn(async move { client.send(&request).await });
+    let (mut stream, _) = listener.accept().await.unwrap();
+    assert!(stream.read(&mut [0; 4096]).await.unwrap() > 0);
+    (answer, stream)
+}
+
 #[tokio::test]
 async fn errors_say_whether_a_request_was_sent() {
     let client = loopback();
-    let send = async |url: &str| {
-        let mut request = get(url);
-        request.timeout = Duration::from_millis(300);
-        client.send(&request).await.unwrap_err()
-    };
+    let send = async |url: &str| client.send(&get(url)).await.unwrap_err();
     let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let error = send(&format!("http://{free}/")).await;
     assert!(matches!(&error, CallFailure::NotSent(why) if why.contains("refused")), "{error:?}");
@@ -276,28 +283,30 @@ async fn errors_say_whether_a_request_was_sent() {
         matches!(&error, CallFailure::Unanswered(why) if why.contains("closed the connection")),
         "{error:?}"
     );
-    let silent =
-        raw(
-            |mut stream| async move { while stream.read(&mut [0; 4096]).await.is_ok_and(|read| read > 0) {} },
-        );
-    let error = send(&silent.await).await;
-    assert!(matches!(&error, CallFailure::Unanswered(why) if why.contains("within 0.3 s")), "{error:?}");
     let half = raw(|mut stream| async move {
         let _ = stream.read(&mut [0; 4096]).await;
         let _ = stream.write_all(b"HTTP/1.1 201 Created\r\nContent-Length: 10\r\n\r\nx").await;
     });
     let error = send(&half.await).await;
     assert!(matches!(&error, CallFailure::Unanswered(why) if why.contains("status 201")), "{error:?}");
-    let slow = raw(|mut stream| async move {
-        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await;
+}
+
+#[tokio::test]
+async fn timeout_is_of_the_whole_answer() {
+    let (silent, _held) = awaited(loopback()).await;
+    let (slow, mut stream) = awaited(loopback()).await;
+    stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
+    // From now on, time passes as soon as everything waits for it.
+    tokio::time::pause();
+    tokio::spawn(async move {
         while stream.write_all(b"x").await.is_ok() {
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            tokio::time::sleep(Duration::from_secs(1)).await;
         }
     });
-    assert!(
-        matches!(send(&slow.await).await, CallFailure::Unanswered(_)),
-        "the timeout is of the whole answer"
-    );
+    for answer in [silent, slow] {
+        let error = answer.await.unwrap().unwrap_err();
+        assert!(matches!(&error, CallFailure::Unanswered(why) if why.contains("within 10 s")), "{error:?}");
+    }
 }
 
 #[tokio::test]
@@ -310,15 +319,9 @@ async fn a_manager_that_does_not_lead_sends_nothing() {
 
     let fence = super::super::Fence::open();
     let client = client_of(no_cluster().fenced(fence.clone()), &["127.0.0.0/8"]);
-    let silent =
-        raw(
-            |mut stream| async move { while stream.read(&mut [0; 4096]).await.is_ok_and(|read| read > 0) {} },
-        );
-    let request = get(silent.await);
-    let sending = tokio::spawn(async move { client.send(&request).await });
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    let (answer, _held) = awaited(client).await;
     fence.close();
-    assert!(matches!(sending.await.unwrap(), Err(CallFailure::Unanswered(_))));
+    assert!(matches!(answer.await.unwrap(), Err(CallFailure::Unanswered(_))));
 }
 
 #[tokio::test]

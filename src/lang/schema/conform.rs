@@ -1,6 +1,6 @@
 //! Checks the type of a value against a schema: unknown fields, types, values, missing fields.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
 
 use base64::Engine as _;
@@ -358,7 +358,7 @@ impl<'a> Conform<'a> {
         if keys.is_empty() {
             return;
         }
-        let mut seen: Vec<Vec<Option<Value>>> = Vec::new();
+        let mut seen = HashSet::new();
         for item in items {
             let Shape::Map(fields) = &item.shape else { continue };
             let known = keys.iter().map(|key| {
@@ -373,14 +373,12 @@ impl<'a> Conform<'a> {
             if known.iter().all(Option::is_none) {
                 continue;
             }
-            if seen.contains(&known) {
+            if !seen.insert(format!("{known:?}")) {
                 let values: Vec<Value> = known.into_iter().flatten().collect();
                 let message = format!("two items of {} have the same {}", self.name(), keys.join(" and "));
                 let help = format!("{} is a duplicate; rename one of them", shown(&values));
                 let here = item.at.clone().unwrap_or_else(|| at.clone());
                 self.report("schema::duplicate", &here, message, Some(help));
-            } else {
-                seen.push(known);
             }
         }
     }

@@ -32,6 +32,8 @@ pub(super) fn choices(kind: &str, path: &str) -> Option<&'static [&'static str]>
     match (kind, path) {
         ("Job", "spec.template.spec.restartPolicy")
         | ("CronJob", "spec.jobTemplate.spec.template.spec.restartPolicy") => Some(&["Never", "OnFailure"]),
+        ("ClusterRoleBinding", "roleRef.kind") => Some(&["ClusterRole"]),
+        ("RoleBinding", "roleRef.kind") => Some(&["ClusterRole", "Role"]),
         (kind, "spec.template.spec.restartPolicy") if WORKLOADS.contains(&kind) => Some(&["Always"]),
         _ => None,
     }

@@ -109,7 +109,7 @@ pub(super) fn probes(pod: Part<'_>, names: &Names<'_>, found: &mut Vec<Diagnosti
                     continue;
                 };
                 let wanted = Pattern::literal(&name);
-                if known.iter().any(|known| !known.differs(&wanted)) {
+                if !port.counts(known.len()) || known.iter().any(|known| !known.differs(&wanted)) {
                     continue;
                 }
                 let shown: Vec<String> =

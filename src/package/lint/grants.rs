@@ -1,10 +1,8 @@
 //! What the roles and bindings among the children of a package grant, as their templates show it.
 
-use std::sync::Arc;
-
 use super::sketch::{At, Part, Text};
 use crate::api::Gvk;
-use crate::diag::{Location, Source};
+use crate::diag::Location;
 use crate::template_scan::Outlines;
 use crate::{Child, Package, Permission};
 
@@ -35,13 +33,7 @@ impl Package {
         if found.is_empty() {
             return Vec::new();
         }
-        let templates: Vec<(String, Arc<Source>)> = self
-            .files
-            .iter()
-            .filter(|(path, _)| path.starts_with("templates/"))
-            .map(|(path, source)| (path.to_owned(), Arc::clone(source)))
-            .collect();
-        let outlines = Outlines::of(&templates);
+        let outlines = Outlines::of(self.files.iter());
         let roles: Vec<(&str, Text)> = found
             .iter()
             .filter_map(|child| {
@@ -104,7 +96,7 @@ fn granted<'a>(child: &'a Child, outlines: &Outlines, roles: &[(&str, Text)]) ->
     granted
 }
 
-fn literal(part: Part<'_>, key: &str) -> Option<String> {
+pub(super) fn literal(part: Part<'_>, key: &str) -> Option<String> {
     match part.get(key) {
         At::Part(value) => match value.text()? {
             Text::Literal(text) => Some(text),

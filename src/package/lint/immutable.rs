@@ -42,8 +42,13 @@ pub(super) fn check(engine: &Engine, outlines: &Outlines, resource: &Resource, f
         for (kind, field) in FIELDS.iter().filter(|(kind, _)| *kind == &*gvk.kind) {
             let At::Part(value) = root.at(field) else { continue };
             for part in scalars(value) {
-                let Ok(text) = engine.text(part.written().trim_matches(['"', '\'']), &here) else { continue };
-                let reads = graph::expand_lets([text.reads()], &resource.lets);
+                let written = written(part);
+                if !part.counts(written.iter().map(String::len).sum()) {
+                    return;
+                }
+                let texts: Vec<_> = written.iter().filter_map(|text| engine.text(text, &here).ok()).collect();
+                let reads =
+                    graph::expand_lets(texts.iter().map(crate::template::Text::reads), &resource.lets);
                 if reads.iter().any(|path| STICKY.contains(&path.root.as_str())) {
                     continue;
                 }
@@ -68,12 +73,19 @@ pub(super) fn check(engine: &Engine, outlines: &Outlines, resource: &Resource, f
     }
 }
 
-/// The computed scalars of a value.
+/// The scalars of a value.
 fn scalars(value: Part<'_>) -> Vec<Part<'_>> {
     let mut found = vec![value];
     value.each_entry(&mut |_, part| found.push(part));
-    found.retain(|part| part.is_scalar() && matches!(part.text(), Some(Text::Computed(_))));
+    found.retain(|part| part.is_scalar());
     found
+}
+
+/// The expressions that decide about a scalar: its own, and the lists of the loops around it.
+fn written(part: Part<'_>) -> Vec<String> {
+    let own = matches!(part.text(), Some(Text::Computed(_)))
+        .then(|| part.written().trim_matches(['"', '\'']).to_owned());
+    own.into_iter().chain(part.lists().into_iter().map(|list| format!("{{{{ {list} }}}}"))).collect()
 }
 
 /// Whether a path is a field of the spec that an edit may change.

@@ -1,6 +1,8 @@
 //! Reports labels that users choose where the package must: all labels of the instance, and labels that replace those of
 //! a selector.
 
+use std::collections::HashSet;
+
 use super::objects::pod_of;
 use super::sketch::{At, Part, user_variable};
 use crate::Resource;
@@ -137,27 +139,27 @@ fn replaced(labels: Part<'_>, wanted: &[String], lets: &Lets) -> Option<Diagnost
         return Some(warning(labels, message, help));
     }
     let maps = labels.merged();
-    for key in wanted.iter().filter(|key| labels.node().entry(key).is_none()) {
-        let mut users = None;
-        for map in &maps {
-            if map.is_of_users() {
-                users = users.or(Some(*map));
-                continue;
-            }
-            match (map.get(key), users) {
-                (At::Part(_), Some(users)) => {
-                    let written = users.expression().unwrap_or_default();
-                    let message =
-                        format!("`{written}` may replace the label `{key}`, which the selector needs");
-                    let help = "list it after the labels of the package: in `<<` the first map wins";
-                    return Some(warning(users, message, help));
-                }
-                (At::Absent, _) => {}
-                _ => break,
-            }
+    let users = maps.iter().position(|map| map.is_of_users())?;
+    let mut safe = literals(labels.own_keys())?;
+    for map in &maps[..users] {
+        safe.extend(literals(map.all_keys()?)?);
+    }
+    for map in maps[users + 1..].iter().filter(|map| !map.is_of_users()) {
+        let keys = literals(map.all_keys()?)?;
+        let is_replaced = |key: &&String| keys.contains(key.as_str()) && !safe.contains(key.as_str());
+        if let Some(key) = wanted.iter().find(is_replaced) {
+            let written = maps[users].expression().unwrap_or_default();
+            let message = format!("`{written}` may replace the label `{key}`, which the selector needs");
+            let help = "list it after the labels of the package: in `<<` the first map wins";
+            return Some(warning(maps[users], message, help));
         }
     }
     None
+}
+
+/// The texts of keys; `None` if one is computed.
+fn literals<'a>(keys: impl IntoIterator<Item = Part<'a>>) -> Option<HashSet<&'a str>> {
+    keys.into_iter().map(|key| key.node().as_str().filter(|_| !key.written().contains("{{"))).collect()
 }
 
 /// The argument of `combine` or `merge`, if that is the last filter of an expression without spaces.

@@ -1,10 +1,14 @@
 //! Compares the names and keys to which pods, bindings and other objects refer with the objects that the package
 //! creates.
 
+use super::grants::literal;
 use super::objects::{Names, Object, Objects};
-use super::sketch::{At, Part, Text};
+use super::sketch::{At, Part};
 use crate::diag::{Diagnostic, did_you_mean};
 use crate::template::{Pattern, PatternPart};
+
+/// How many values a comparison of two names counts for.
+const COMPARISON: usize = 16;
 
 /// A reference to an object by name.
 pub(super) struct Reference<'a> {
@@ -25,7 +29,7 @@ pub(super) fn of_pod(pod: Part<'_>) -> Vec<Reference<'_>> {
     found
 }
 
-/// The references to Services, roles and accounts in an object that is not a pod.
+/// The references to Services, roles, accounts and workloads in an object that is not a pod.
 pub(super) fn of_object<'a>(root: Part<'a>, kind: &str) -> Vec<Reference<'a>> {
     let mut found = Vec::new();
     let service =
@@ -44,25 +48,31 @@ pub(super) fn of_object<'a>(root: Part<'a>, kind: &str) -> Vec<Reference<'a>> {
             }
         }),
         "RoleBinding" | "ClusterRoleBinding" => found.extend(of_binding(root)),
+        "HorizontalPodAutoscaler" => {
+            if let At::Part(target) = root.at(&["spec", "scaleTargetRef"])
+                && literal(target, "apiVersion").as_deref() == Some("apps/v1")
+            {
+                found.extend(own(target, &["Deployment", "StatefulSet", "ReplicaSet"]));
+            }
+        }
         _ => {}
     }
     found
 }
 
+/// A reference that has a kind, one of these, and a name.
+fn own<'a>(part: Part<'a>, kinds: &[&'static str]) -> Option<Reference<'a>> {
+    let At::Part(name) = part.get("name") else { return None };
+    let kind = literal(part, "kind")?;
+    let kind = kinds.iter().copied().find(|known| *known == kind)?;
+    Some(Reference { kind, name, keys: Vec::new(), optional: false, is_own: true })
+}
+
 /// The role of a binding, and the accounts to which it is bound.
 fn of_binding(root: Part<'_>) -> Vec<Reference<'_>> {
-    let own = |kind, name| Reference { kind, name, keys: Vec::new(), optional: false, is_own: true };
-    let literal = |part: Part<'_>, key: &str| match part.get(key) {
-        At::Part(value) => value.text(),
-        _ => None,
-    };
     let mut found = Vec::new();
-    if let At::Part(role) = root.get("roleRef")
-        && let At::Part(name) = role.get("name")
-        && let Some(Text::Literal(kind)) = literal(role, "kind")
-    {
-        let kind = ["Role", "ClusterRole"].into_iter().find(|known| *known == kind);
-        found.extend(kind.map(|kind| own(kind, name)));
+    if let At::Part(role) = root.get("roleRef") {
+        found.extend(own(role, &["Role", "ClusterRole"]));
     }
     let subjects = match root.get("subjects") {
         At::Part(list) => list.all_items().unwrap_or_default(),
@@ -76,11 +86,8 @@ fn of_binding(root: Part<'_>) -> Vec<Reference<'_>> {
                 .is_some_and(|text| matches!(text.as_str(), "namespace" | "instance.metadata.namespace")),
             At::Open => false,
         };
-        if is_here
-            && literal(subject, "kind") == Some(Text::Literal("ServiceAccount".to_owned()))
-            && let At::Part(name) = subject.get("name")
-        {
-            found.push(own("ServiceAccount", name));
+        if is_here {
+            found.extend(own(subject, &["ServiceAccount"]));
         }
     }
     found
@@ -124,6 +131,9 @@ pub(super) fn check(
     let name = names.of_part(reference.name);
     let kind = reference.kind;
     let candidates: Vec<&Object<'_>> = objects.of_kind(kind).collect();
+    if !reference.name.counts(COMPARISON * (candidates.len() + objects.foreign.len())) {
+        return;
+    }
     let is_foreign = objects.foreign.iter().any(|(other, of)| *other == kind && !of.differs(&name));
     if candidates.is_empty() && !reference.is_own || is_foreign || reference.optional {
         return;
@@ -186,6 +196,9 @@ fn has_key(key: Part<'_>, kind: &str, object: &Object<'_>, names: &Names<'_>, fo
             At::Absent => {}
             At::Open => return,
         }
+    }
+    if !key.counts(COMPARISON * keys.len()) {
+        return;
     }
     let known: Vec<Pattern> = keys.into_iter().map(|key| names.of_part(key)).collect();
     let wanted = names.of_part(key);

@@ -3,11 +3,12 @@
 //! A part that depends on an expression or is in a branch is open: it may have any value. So a conclusion
 //! from a sketch holds for every instance.
 
-use std::collections::HashSet;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::diag::{Location, Source};
-use crate::template_scan::{Outlines, lone_expression};
+use crate::diag::{Location, Source, Span};
+use crate::template_scan::{Outline, Outlines, lone_expression};
 use crate::yaml::{Node, NodeValue};
 
 /// The maximum depth of followed partials.
@@ -19,7 +20,7 @@ const MAX_DEPTH: usize = 32;
 #[derive(Clone, Copy)]
 pub(crate) struct Part<'a> {
     outlines: &'a Outlines,
-    source: &'a Arc<Source>,
+    outline: &'a Outline,
     node: &'a Node,
 }
 
@@ -34,7 +35,7 @@ pub(crate) enum At<'a> {
 }
 
 /// A scalar.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Text {
     /// A literal.
     Literal(String),
@@ -46,12 +47,32 @@ pub(super) enum Text {
 #[derive(Debug, Default)]
 pub(super) struct Texts {
     pub(super) known: Vec<(String, Text)>,
+    /// The index of each key in `known`.
+    index: HashMap<String, usize>,
     /// Whether there may be other entries, or other values.
     pub(super) open: bool,
     /// Whether users may add entries, which replace none of the known ones.
     pub(super) users: bool,
     /// The expression that yields the whole map, if it is a single expression.
     pub(super) whole: Option<String>,
+}
+
+impl Texts {
+    /// Nothing is known of the entries.
+    pub(super) fn unknown() -> Self {
+        Self { open: true, ..Self::default() }
+    }
+
+    fn add(&mut self, key: &str, text: Text) {
+        if let Entry::Vacant(entry) = self.index.entry(key.to_owned()) {
+            entry.insert(self.known.len());
+            self.known.push((key.to_owned(), text));
+        }
+    }
+
+    pub(super) fn get(&self, key: &str) -> Option<&Text> {
+        self.index.get(key).map(|&index| &self.known[index].1)
+    }
 }
 
 /// The maps of the value of `<<`.
@@ -82,7 +103,36 @@ impl Outlines {
     /// The document of a template, with all branches.
     pub(crate) fn document(&self, path: &str) -> Option<Part<'_>> {
         let outline = self.get(path)?;
-        Some(Part { outlines: self, source: outline.source(), node: outline.node() })
+        Some(Part { outlines: self, outline, node: outline.node() })
+    }
+}
+
+/// The maps of which a map consists: itself, and those that `<<` merges at any depth, an earlier one before a later one.
+/// Each is the map, or the expression that yields it. A partial is read once: it adds nothing the second time.
+struct Maps<'a> {
+    /// The parts that are not visited yet, the next one last.
+    open: Vec<Part<'a>>,
+    seen: HashSet<*const Node>,
+}
+
+impl<'a> Iterator for Maps<'a> {
+    type Item = Result<Part<'a>, Part<'a>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let part = self.open.pop()?;
+            let Some(map) = part.resolved(0) else { return Some(Err(part)) };
+            if !self.seen.insert(std::ptr::from_ref(map.node)) {
+                continue;
+            }
+            let merged = map.merged();
+            if !map.counts(1 + map.node.as_map().map_or(0, <[_]>::len) + merged.len()) {
+                self.open.clear();
+                return Some(Err(part));
+            }
+            self.open.extend(merged.into_iter().rev());
+            return Some(Ok(map));
+        }
     }
 }
 
@@ -96,16 +146,21 @@ impl<'a> Part<'a> {
     }
 
     pub(super) fn source(self) -> &'a Arc<Source> {
-        self.source
+        self.outline.source()
     }
 
     pub(super) fn location(self) -> Location {
-        Location::new(self.source, self.node.span)
+        Location::new(self.source(), self.node.span)
+    }
+
+    /// Counts values that a check compares. Returns false once they are too many, of which lint warns.
+    pub(super) fn counts(self, values: usize) -> bool {
+        self.outlines.count(values)
     }
 
     /// The source text of the part.
     pub(super) fn written(self) -> &'a str {
-        self.source.text.get(self.node.span.start..self.node.span.end).unwrap_or_default().trim()
+        self.outline.text(self.node)
     }
 
     /// Whether part of it is in a branch or a loop.
@@ -115,17 +170,20 @@ impl<'a> Part<'a> {
 
     /// Whether it is in a branch, a loop or a macro of its template.
     pub(super) fn is_in_branch(self) -> bool {
-        let before = self.source.text.get(..self.node.span.start).unwrap_or_default();
-        let words = before
-            .split("{%")
-            .skip(1)
-            .filter_map(|rest| rest.trim_start_matches(['-', '+']).split_whitespace().next());
-        let depth = words.fold(0_i32, |depth, word| match word {
-            "if" | "for" | "macro" | "filter" | "with" => depth + 1,
-            word if word.starts_with("end") && word != "endset" => depth - 1,
-            _ => depth,
-        });
-        depth != 0
+        self.outline.is_in_branch(self.node)
+    }
+
+    /// The lists of the loops around it.
+    pub(super) fn lists(self) -> Vec<&'a str> {
+        let (loops, span) = (self.outline.loops(), self.node.span);
+        let is_around = |(place, _): &&(Span, String)| place.start <= span.start && span.end <= place.end;
+        let around = if self.counts(loops.len()) { loops } else { &[] };
+        around.iter().filter(is_around).map(|(_, list)| list.as_str()).collect()
+    }
+
+    /// Whether it is null in all branches.
+    fn is_nothing(self) -> bool {
+        self.node.is_null() && !self.has_statements()
     }
 
     /// Whether it is a scalar with expressions.
@@ -156,32 +214,26 @@ impl<'a> Part<'a> {
 
     /// The value of a key. If the map itself does not have the key, maps that `<<` merges are searched.
     pub(crate) fn get(self, key: &str) -> At<'a> {
-        self.get_within(key, 0)
-    }
-
-    fn get_within(self, key: &str, depth: usize) -> At<'a> {
-        let Some(part) = self.resolved(depth) else { return At::Open };
-        let NodeValue::Map(entries) = &part.node.value else {
-            return if part.node.is_null() && !part.has_statements() { At::Absent } else { At::Open };
-        };
-        if let Some((_, value)) = entries.iter().rfind(|(name, _)| name.as_str() == Some(key)) {
-            return At::Part(part.with(value));
-        }
         let mut open = false;
-        for (name, value) in entries {
-            if name.is_merge_key() {
-                for map in merged_in(value) {
-                    match part.with(map).get_within(key, depth + 1) {
-                        At::Part(found) => return At::Part(found),
-                        At::Open => open = true,
-                        At::Absent => {}
-                    }
-                }
-            } else {
-                open |= part.with(name).is_computed();
+        for map in self.maps() {
+            let Ok(map) = map else {
+                open = true;
+                continue;
+            };
+            let NodeValue::Map(entries) = &map.node.value else {
+                open |= !map.is_nothing();
+                continue;
+            };
+            if let Some((_, value)) = entries.iter().rfind(|(name, _)| name.as_str() == Some(key)) {
+                return At::Part(map.with(value));
             }
+            open |= entries.iter().any(|(name, _)| !name.is_merge_key() && map.with(name).is_computed());
         }
         if open { At::Open } else { At::Absent }
+    }
+
+    fn maps(self) -> Maps<'a> {
+        Maps { open: vec![self], seen: HashSet::new() }
     }
 
     /// Looks up a path of keys.
@@ -220,26 +272,22 @@ impl<'a> Part<'a> {
 
     /// The keys of a map in all branches; `None` if values may add others.
     pub(super) fn all_keys(self) -> Option<Vec<Self>> {
-        self.keys_within(0)
+        let mut keys = Vec::new();
+        for map in self.maps() {
+            let map = map.ok()?;
+            match &map.node.value {
+                NodeValue::Map(_) => keys.extend(map.own_keys()),
+                NodeValue::Null => {}
+                _ => return None,
+            }
+        }
+        Some(keys)
     }
 
-    fn keys_within(self, depth: usize) -> Option<Vec<Self>> {
-        let part = self.resolved(depth)?;
-        match &part.node.value {
-            NodeValue::Map(entries) => {
-                let mut keys = Vec::with_capacity(entries.len());
-                for (key, value) in entries {
-                    if key.is_merge_key() {
-                        keys.extend(part.with(value).keys_within(depth + 1)?);
-                    } else {
-                        keys.push(part.with(key));
-                    }
-                }
-                Some(keys)
-            }
-            NodeValue::Null => Some(Vec::new()),
-            _ => None,
-        }
+    /// The keys of a map itself, without those that `<<` merges.
+    pub(super) fn own_keys(self) -> impl Iterator<Item = Self> {
+        let entries = self.node.as_map().unwrap_or_default();
+        entries.iter().filter(|(key, _)| !key.is_merge_key()).map(move |(key, _)| self.with(key))
     }
 
     /// The maps that `<<` merges into a map, in the order of the file: an earlier one wins.
@@ -251,16 +299,7 @@ impl<'a> Part<'a> {
 
     /// The expressions that yield entries of a map which its text does not show: all of them, or those that `<<` merges.
     pub(super) fn sources(self) -> Vec<Self> {
-        let mut found = Vec::new();
-        self.add_sources(&mut found, 0);
-        found
-    }
-
-    fn add_sources(self, found: &mut Vec<Self>, depth: usize) {
-        match self.resolved(depth) {
-            Some(part) => part.merged().into_iter().for_each(|map| map.add_sources(found, depth + 1)),
-            None => found.push(self),
-        }
+        self.maps().filter_map(Result::err).collect()
     }
 
     /// The expression of a scalar that consists of one, without spaces.
@@ -277,11 +316,11 @@ impl<'a> Part<'a> {
 
     /// Whether a statement of its file may set this variable.
     pub(super) fn sets(self, variable: &str) -> bool {
-        let text = &self.source.text;
-        ["set", "for"].iter().any(|word| text.contains(&format!("{word} {variable}")))
+        self.outline.sets(variable)
     }
 
-    /// Calls `found` with the key and the value of each entry, at any depth and in all branches.
+    /// Calls `found` with the key and the value of each entry, at any depth and in all branches. An item of a list has
+    /// an empty key.
     pub(crate) fn each_entry(self, found: &mut dyn FnMut(&str, Self)) {
         self.entries_within(0, &mut HashSet::new(), found);
     }
@@ -294,7 +333,10 @@ impl<'a> Part<'a> {
         seen: &mut HashSet<(usize, *const Node)>,
         found: &mut dyn FnMut(&str, Self),
     ) {
-        let Some(part) = self.resolved(0).filter(|_| depth < MAX_DEPTH) else { return };
+        if depth >= MAX_DEPTH || !self.counts(1) {
+            return;
+        }
+        let Some(part) = self.resolved(0) else { return };
         let is_partial = !std::ptr::eq(part.node, self.node);
         if is_partial && !seen.insert((depth, std::ptr::from_ref(part.node))) {
             return;
@@ -309,7 +351,9 @@ impl<'a> Part<'a> {
             }
             NodeValue::Seq(items) => {
                 for item in items {
-                    part.with(item).entries_within(depth + 1, seen, found);
+                    let item = part.with(item);
+                    found("", item);
+                    item.entries_within(depth + 1, seen, found);
                 }
             }
             _ => {}
@@ -340,56 +384,119 @@ impl<'a> Part<'a> {
         if self.is_computed() && !self.has_statements() {
             texts.whole = Some(self.written().trim_matches(['"', '\'']).split_whitespace().collect());
         }
-        self.add_texts(&mut texts, 0);
-        texts
-    }
-
-    fn add_texts(self, texts: &mut Texts, depth: usize) {
-        let Some(part) = self.resolved(depth) else {
-            texts.open = true;
-            return;
-        };
-        let NodeValue::Map(entries) = &part.node.value else {
-            texts.open |= !part.node.is_null() || part.has_statements();
-            return;
-        };
-        for (name, value) in entries.iter().filter(|(name, _)| !name.is_merge_key()) {
-            let key = name.as_str().unwrap_or_default();
-            match part.with(value).text() {
-                _ if part.with(name).is_computed() => texts.open = true,
-                Some(text) if !texts.known.iter().any(|(known, _)| known == key) => {
-                    texts.known.push((key.to_owned(), text));
+        for map in self.maps() {
+            let map = match map {
+                Ok(map) => map,
+                Err(part) if part.is_of_users() && !std::ptr::eq(part.node, self.node) => {
+                    texts.users = true;
+                    continue;
                 }
-                Some(_) => {}
-                None => texts.open = true,
+                Err(_) => {
+                    texts.open = true;
+                    continue;
+                }
+            };
+            // The maps of users that come before it win.
+            texts.open |= texts.users;
+            let NodeValue::Map(entries) = &map.node.value else {
+                texts.open |= !map.is_nothing();
+                continue;
+            };
+            for (name, value) in entries.iter().filter(|(name, _)| !name.is_merge_key()) {
+                match map.with(value).text() {
+                    Some(text) if !map.with(name).is_computed() => {
+                        texts.add(name.as_str().unwrap_or_default(), text);
+                    }
+                    _ => texts.open = true,
+                }
             }
+            // An entry in a branch does not exist in all instances, which does not matter here. But in another
+            // branch it may have another value.
+            texts.open |= map.has_statements();
         }
-        for map in part.merged() {
-            if map.is_of_users() {
-                texts.users = true;
-            } else {
-                // Maps that come before it win.
-                texts.open |= texts.users;
-                map.add_texts(texts, depth + 1);
-            }
-        }
-        // An entry in a branch does not exist in all instances, which does not matter here. But in another
-        // branch it may have another value.
-        texts.open |= part.has_statements();
+        texts
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::template_scan::MAX_VALUES;
 
     #[test]
     fn entries_of_partials_are_read_once_at_each_depth() {
         let text = "a: {{ partial('x.yaml') }}\nb: {{ partial('x.yaml') }}\n";
         let path = "templates/x.yaml".to_owned();
-        let outlines = Outlines::of(&[(path.clone(), Source::new(path.clone(), text))]);
+        let outlines = Outlines::of([(path.as_str(), &Source::new(path.clone(), text))]);
         let mut count = 0;
         outlines.root(&path).expect("document").each_entry(&mut |_, _| count += 1);
         assert_eq!(count, 2 * MAX_DEPTH);
+    }
+
+    fn outlines(files: &[(&str, String)]) -> Outlines {
+        let files: Vec<_> =
+            files.iter().map(|(path, text)| (*path, Source::new(*path, text.clone()))).collect();
+        Outlines::of(files.iter().map(|(path, source)| (*path, source)))
+    }
+
+    /// Two partials, each of which merges both many times.
+    #[test]
+    fn merged_partials_are_read_once() {
+        let merges = |name: &str| format!("{{{{ partial('{name}') }}}}, ").repeat(50);
+        let files = [
+            ("templates/a.yaml", format!("a: 1\n<<: [{}{{b: 2}}]\n", merges("a.yaml") + &merges("b.yaml"))),
+            ("templates/b.yaml", format!("c: 3\n<<: [{}]\n", merges("a.yaml") + &merges("b.yaml"))),
+        ];
+        let outlines = outlines(&files);
+        let root = outlines.root("templates/a.yaml").expect("document");
+        let texts = root.texts();
+        let known: Vec<&str> = texts.known.iter().map(|(key, _)| key.as_str()).collect();
+        assert_eq!((known, texts.open), (vec!["a", "c", "b"], false));
+        assert!(matches!(root.get("d"), At::Absent));
+        assert!(matches!(root.get("c"), At::Part(_)));
+        assert_eq!(root.all_keys().map(|keys| keys.len()), Some(3));
+        assert!(root.sources().is_empty());
+        assert!(!outlines.is_exhausted());
+    }
+
+    #[test]
+    fn nothing_is_known_once_checks_are_cut_off() {
+        let outlines = outlines(&[("templates/a.yaml", "a: 1\n".to_owned())]);
+        let root = outlines.root("templates/a.yaml").expect("document");
+        assert!(root.counts(1));
+        assert!(!root.counts(usize::MAX));
+        assert!(matches!(root.get("b"), At::Open) && root.texts().open && root.all_keys().is_none());
+        root.each_entry(&mut |key, _| panic!("{key}"));
+    }
+
+    #[test]
+    fn merged_maps_and_items_count() {
+        let merges = "{{ partial('b.yaml') }}, ".repeat(10);
+        let files =
+            [("templates/a.yaml", format!("<<: [{merges}]\n")), ("templates/b.yaml", "b: 1\n".to_owned())];
+        let searches: [fn(Part<'_>); 2] =
+            [|root| assert!(matches!(root.get("c"), At::Open)), |root| root.each_entry(&mut |_, _| ())];
+        for search in searches {
+            let outlines = outlines(&files);
+            let root = outlines.root("templates/a.yaml").expect("document");
+            assert!(root.counts(MAX_VALUES - 10));
+            search(root);
+            assert!(outlines.is_exhausted());
+        }
+    }
+
+    #[test]
+    fn variables_and_branches_of_statements_are_known() {
+        let text = "a: 1\n{% set name = 'x' %}\n{%- for i in y %}\nb: 2\n{% endfor %}\nc: 3\n";
+        let outlines = outlines(&[("templates/a.yaml", text.to_owned())]);
+        let root = outlines.root("templates/a.yaml").expect("document");
+        for (name, wanted) in [("name", true), ("i", true), ("nam", false), ("y", false)] {
+            assert_eq!(root.sets(name), wanted, "{name}");
+        }
+        for (key, wanted) in [("a", false), ("b", true), ("c", false)] {
+            let At::Part(part) = root.get(key) else { panic!("no {key}") };
+            assert_eq!(part.is_in_branch(), wanted, "{key}");
+            assert_eq!(part.lists(), if wanted { vec!["y"] } else { Vec::new() }, "{key}");
+        }
     }
 }

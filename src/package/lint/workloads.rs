@@ -1,5 +1,7 @@
 //! Checks the consistency of the objects of a resource: selectors and labels, ports, volumes, names in lists.
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value};
 
 use super::objects::{Names, is_built_in, pod_path};
@@ -28,15 +30,17 @@ const SET_BY_OTHERS: [&str; 10] = [
 struct Pods<'a> {
     /// The template of the pods; `None` if it is unknown.
     template: Option<Part<'a>>,
+    labels: Texts,
 }
 
-impl Pods<'_> {
-    fn labels(&self) -> Texts {
-        match self.template.map(|part| part.at(&["metadata", "labels"])) {
+impl<'a> Pods<'a> {
+    fn new(template: Option<Part<'a>>) -> Self {
+        let labels = match template.map(|part| part.at(&["metadata", "labels"])) {
             Some(At::Part(labels)) => labels.texts(),
             Some(At::Absent) => Texts::default(),
-            Some(At::Open) | None => Texts { open: true, ..Texts::default() },
-        }
+            Some(At::Open) | None => Texts::unknown(),
+        };
+        Self { template, labels }
     }
 }
 
@@ -60,8 +64,7 @@ fn missing_label<'s>(
         if labels.open || SET_BY_OTHERS.iter().any(is_set) {
             continue;
         }
-        let value = labels.known.iter().find(|(known, _)| known == key);
-        if value.is_none_or(|(_, value)| names.of_text(value).differs(&wanted)) {
+        if labels.get(key).is_none_or(|value| names.of_text(value).differs(&wanted)) {
             return Some(key.to_owned());
         }
     }
@@ -132,7 +135,7 @@ fn pods<'a>(outlines: &'a Outlines, resource: &'a Resource) -> Vec<Option<Pods<'
                 Some(At::Part(part)) if child.kinds.len() == 1 => Some(part),
                 _ => None,
             };
-            found.push(Some(Pods { template }));
+            found.push(Some(Pods::new(template)));
         }
     }
     found
@@ -150,8 +153,7 @@ fn own_labels(
         return;
     }
     let At::Part(selector) = root.at(&["spec", "selector", "matchLabels"]) else { return };
-    let pods = Pods { template: Some(template) };
-    if let Some(key) = missing(&selector.texts(), &pods.labels(), names) {
+    if let Some(key) = missing(&selector.texts(), &Pods::new(Some(template)).labels, names) {
         let message = format!("the selector does not match the labels of the workload's own pods: `{key}`");
         found.push(
             Diagnostic::error("package::selector", message)
@@ -214,7 +216,7 @@ fn selects(
     let mut misses = None;
     for pods in pods {
         let Some(pods) = pods else { return };
-        match missing(&selector, &pods.labels(), names) {
+        match missing(&selector, &pods.labels, names) {
             Some(key) => misses = misses.or(Some(key)),
             None => fitting.push(pods),
         }
@@ -245,19 +247,18 @@ fn refs(
 ) {
     let of_jobs = resource.plans.iter().flat_map(Plan::visits).filter_map(|visit| match &visit.step.action {
         Action::Job { template } => {
-            match outlines.root(template).map(|root| root.at(&["spec", "template"])) {
-                Some(At::Part(part)) => Some(Pods { template: Some(part) }.labels()),
-                _ => Some(Pods { template: None }.labels()),
-            }
+            let template = match outlines.root(template).map(|root| root.at(&["spec", "template"])) {
+                Some(At::Part(part)) => Some(part),
+                _ => None,
+            };
+            Some(Pods::new(template))
         }
         _ => None,
     });
     // The pods of a child may be unknown.
-    let Some(mut all) = pods.iter().map(|pods| pods.as_ref().map(Pods::labels)).collect::<Option<Vec<_>>>()
-    else {
-        return;
-    };
-    all.extend(of_jobs);
+    let Some(of_children) = pods.iter().map(Option::as_ref).collect::<Option<Vec<_>>>() else { return };
+    let of_jobs: Vec<Pods<'_>> = of_jobs.collect();
+    let all = || of_children.iter().copied().chain(&of_jobs).map(|pods| &pods.labels);
     for reference in &resource.refs {
         let (Some(gvk), RefSource::Select(Tree::Map(selector), _)) = (&reference.gvk, &reference.target)
         else {
@@ -278,7 +279,7 @@ fn refs(
         // Others may make pods of other names.
         let is_own = gvk.is("v1", "Pod") && wanted.iter().any(|(_, value)| value.has_instance());
         let misses: Option<Vec<String>> =
-            all.iter().map(|labels| missing_label(wanted.iter().cloned(), labels, names)).collect();
+            all().map(|labels| missing_label(wanted.iter().cloned(), labels, names)).collect();
         if let Some(key) = misses.filter(|_| is_own).and_then(|misses| misses.into_iter().next()) {
             let message = format!(
                 "the ref `{}` selects no pods of this package: none has the label `{key}`",
@@ -309,7 +310,7 @@ fn ports(root: Part<'_>, pods: &[&Pods<'_>], names: &Names<'_>, found: &mut Vec<
             },
             At::Open => continue,
         };
-        if target.text().is_none() {
+        if target.text().is_none() || !target.counts(known.len()) {
             continue;
         }
         let wanted = names.of_part(target);
@@ -397,7 +398,9 @@ fn pod(template: Part<'_>, root: Part<'_>, found: &mut Vec<Diagnostic>) {
             };
             for mount in mounts.all_items().into_iter().flatten() {
                 let At::Part(name) = mount.get("name") else { continue };
-                let Some(Text::Literal(text)) = name.text() else { continue };
+                let Some(Text::Literal(text)) = name.text().filter(|_| name.counts(volumes.len())) else {
+                    continue;
+                };
                 let is_volume = |volume: &Text| match volume {
                     Text::Literal(known) => *known == text,
                     Text::Computed(_) => true,
@@ -433,7 +436,7 @@ fn text_at(part: Part<'_>, path: &[&str]) -> Option<Text> {
 
 /// Reports two items of a list with the same name.
 fn unique(list: Part<'_>, key: &str, what: &str, found: &mut Vec<Diagnostic>) {
-    let mut seen: Vec<Text> = Vec::new();
+    let mut seen = HashSet::new();
     for item in list.items().into_iter().flatten() {
         let At::Part(name) = item.get(key) else { continue };
         let Some(text) = name.text() else { continue };
@@ -443,7 +446,7 @@ fn unique(list: Part<'_>, key: &str, what: &str, found: &mut Vec<Diagnostic>) {
             let error = Diagnostic::error("package::duplicate", message).located(name.location());
             found.push(error.help("rename one of them, or remove it"));
         } else {
-            seen.push(text);
+            seen.insert(text);
         }
     }
 }

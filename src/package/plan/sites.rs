@@ -79,6 +79,11 @@ impl Plan {
         found
     }
 
+    /// All steps, also those within phases.
+    pub fn all_steps(&self) -> Vec<&Step> {
+        self.visits().into_iter().map(|visit| visit.step).collect()
+    }
+
     /// All expressions and templates.
     pub(crate) fn sites<'a>(&'a self, engine: &'a Engine) -> Vec<PlanSite<'a>> {
         let mut found = Vec::new();

@@ -6,6 +6,18 @@ use std::process::Command;
 use tempfile::TempDir;
 
 use super::OPERETTA;
+use crate::crd::crd;
+
+/// The version of the CRD.
+const VERSION: &str = "
+subresources: {status: {}}
+schema:
+  openAPIV3Schema:
+    type: object
+    properties:
+      spec: {type: object, properties: {user: {type: string, default: app}}}
+      status: {type: object, x-kubernetes-preserve-unknown-fields: true}
+";
 
 const FILES: &[(&str, &str)] = &[
     (
@@ -22,28 +34,6 @@ spec:
     - {id: tls, template: templates/tls.yaml, onLoss: Recreate}
     # Shows what was generated: if it differed from play to play, so would the ends.
     - {id: shown, template: templates/shown.yaml, exposesSecretData: true}
-",
-    ),
-    (
-        "crds/broker.yaml",
-        r"apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: brokers.fixtures.operetta.dev}
-spec:
-  group: fixtures.operetta.dev
-  scope: Namespaced
-  names: {plural: brokers, singular: broker, kind: Broker, listKind: BrokerList}
-  versions:
-  - name: v1
-    served: true
-    storage: true
-    subresources: {status: {}}
-    schema:
-      openAPIV3Schema:
-        type: object
-        properties:
-          spec: {type: object, properties: {user: {type: string, default: app}}}
-          status: {type: object, x-kubernetes-preserve-unknown-fields: true}
 ",
     ),
     (
@@ -129,11 +119,15 @@ cases:
 
 fn broker() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
-    for (name, text) in FILES {
+    let write = |name: &str, text: &str| {
         let path = folder.path().join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
+    };
+    for (name, text) in FILES {
+        write(name, text);
     }
+    write("crds/broker.yaml", &crd("fixtures.operetta.dev", "brokers", "Broker", VERSION));
     folder
 }
 

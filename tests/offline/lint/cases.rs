@@ -19,6 +19,10 @@ data: {size: "{{ spec.size }}"}
 apiVersion: v1
 kind: ConfigMap
 metadata: {name: "{{ name }}-{{ i }}"}
+//- templates/account.yaml
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: "{{ name }}-front"}
 //- templates/pod.yaml
 apiVersion: v1
 kind: Pod
@@ -31,9 +35,11 @@ spec:
       children:
       - {id: cm, template: templates/cm.yaml}
       - {id: pod, template: templates/pod.yaml}
+      - {id: account, template: templates/account.yaml}
       - {id: members, template: templates/member.yaml, forEach: {in: range(spec.size), as: i}}
+      conditions: [{type: Large, when: spec.size > 5, reason: Size, message: many}]
       plans:
-        deploy: {steps: [{name: all, apply: [cm, pod, members]}]}
+        deploy: {steps: [{name: all, apply: [cm, account, pod, members]}]}
         announce:
           params: {type: object, properties: {count: {type: integer}}}
           steps:
@@ -55,7 +61,8 @@ cases:
   - {break: {verb: patch, resource: configmaps, answer: lost}}
   - expect:
       children: {cm: {data: {size: "3"}}, "members[0]": {}}
-      objects: {Cat/a: absent}
+      instance: {conditions: {Ready: {status: "True", reason: Ready}, Large: {status: "False", reason: Size}}}
+      objects: {Cat/a: absent, ServiceAccount/a-front: {}}
       runs: [{plan: announce, phase: Succeeded, steps: [{path: tell}]}]
       that:
       - "pods | map(attribute='metadata.name') | list"
@@ -111,6 +118,25 @@ const MISTAKES: &[Mistake] = &[
     (A, "\"members[0]\"", "\"cm[0]\"", "the child `cm` has no forEach, so it has no keys; write `cm`"),
     (A, "path: tell", "path: ask/tel", "no plan has a step `tel`; did you mean `tell`?"),
     (A, "Cat/a: absent", "Cta/a: absent", "there is no kind `Cta`; did you mean `Cat`?"),
+    (
+        A,
+        "Cat/a: absent",
+        "Cat/a: absent, ServiceAccount/a-fornt: absent",
+        "ServiceAccount/a-fornt is never there: that it is absent says nothing; did you mean `a-front`?",
+    ),
+    (
+        A,
+        "reason: Ready}",
+        "reason: Raedy}",
+        "the condition `Ready` never has the reason `Raedy`; did you mean `Ready`?",
+    ),
+    (
+        A,
+        "reason: Size}",
+        "reason: Sizes}",
+        "the condition `Large` never has the reason `Sizes`; did you mean `Size`?",
+    ),
+    (A, "reason: Size}", "reason: Ready}", "the condition `Large` never has the reason `Ready`"),
     (A, "'spec.plan', 'eq'", "'plan', 'eq'", "there is no `runs[].plan`"),
     (A, "'Succeeded') | list", "'Suceeded') | list", "is never `Suceeded`; did you mean `Succeeded`?"),
     (
@@ -208,6 +234,8 @@ fn values_that_lint_cannot_know_are_not_reported() {
         (A, "path: tell", "path: \"tell[3]\""),
         (A, "instance.status.url", "instance.metadata.annotations.url"),
         (A, "resource: configmaps", "resource: selfsubjectaccessreviews"),
+        (A, "Cat/a: absent", "Cat/a: absent, Secret/a-fornt: absent, ConfigMap/a-fornt: absent"),
+        (A, "Large: {", "ByOthers: {"),
     ] {
         let files = planted(SOUND, &(file, place, by, "")).unwrap_or_else(|| panic!("{file} has no {place}"));
         assert_eq!(findings(&files), Vec::<String>::new(), "{by}");

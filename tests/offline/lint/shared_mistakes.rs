@@ -61,6 +61,7 @@ spec:
         - {id: budget, template: templates/budget.yaml}
         - {id: nightly, template: templates/nightly.yaml}
         - {id: gauge, template: templates/gauge.yaml}
+        - {id: scaler, template: templates/scaler.yaml}
       status:
         size: refs.pods | length
         selector: "'app=shop,shop=' ~ name"
@@ -166,6 +167,11 @@ apiVersion: v1
 kind: ConfigMap
 metadata: {name: "{{ name }}-gauge"}
 data: {mode: "on"}
+//- templates/scaler.yaml
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: "{{ name }}"}
+spec: {maxReplicas: 3, scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: "{{ name }}-web"}}
 "#;
 
 const CRD: &str = "crds/shop.yaml";
@@ -176,7 +182,12 @@ const CLASS: &str = "templates/class.yaml";
 const DB: &str = "templates/db.yaml";
 const GAUGE: &str = "templates/gauge.yaml";
 const MEMBER: &str = "templates/member.yaml";
+const SCALER: &str = "templates/scaler.yaml";
+const WEB: &str = "templates/web.yaml";
 const WORKER: &str = "templates/worker.yaml";
+
+/// What is merged into the labels of the pods of [`WEB`].
+const MERGED: &str = "[{{ partial(\"labels.yaml\") }}, {{ spec.labels }}]";
 
 #[rustfmt::skip]
 const MISTAKES: &[Mistake] = &[
@@ -188,9 +199,13 @@ const MISTAKES: &[Mistake] = &[
     ("templates/budget.yaml", "tier: web", "layer: web", "the PodDisruptionBudget selects no pods of this package"),
     (OPERATOR, "selector: {app: shop, shop:", "selector: {app: shop, store:", "the ref `pods` selects no pods of this package: none has the label `store`"),
     (OPERATOR, "selector: {app: shop, shop: \"{{ name }}\"}", "selector: {matchLabels: {store: \"{{ name }}\"}}", "the ref `pods` selects no pods of this package: none has the label `store`"),
-    ("templates/web.yaml", "[{{ partial(\"labels.yaml\") }}, {{ spec.labels }}]", "[{{ spec.labels }}, {{ partial(\"labels.yaml\") }}]", "`spec.labels` may replace the label `app`, which the selector needs"),
+    (WEB, MERGED, "[{{ spec.labels }}, {{ partial(\"labels.yaml\") }}]", "`spec.labels` may replace the label `app`, which the selector needs"),
     (WORKER, "{<<: {{ spec.labels }}, worker: \"{{ name }}\"}", "{{ {'worker': name} | combine(spec.labels) }}", "`spec.labels` may replace a label that the selector needs"),
     (WORKER, "{<<: {{ spec.labels }}, worker: \"{{ name }}\"}", "{{ {'worker': name} | merge(spec.labels) }}", "`spec.labels` may replace a label that the selector needs"),
+    (WORKER, "selector: {matchLabels: {worker: \"{{ name }}\"}}", "selector:\n    matchLabels:\n      worker: \"{{ name }}\"\n{% for key, value in spec.labels | items %}\n      {{ key }}: \"{{ value }}\"\n{% endfor %}", "spec.selector of a Deployment cannot be changed, and `spec.labels"),
+    (DB, "  volumeClaimTemplates: [{metadata: {name: data}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}]", "  volumeClaimTemplates:\n  - metadata:\n     name: data\n     labels:\n{% for key, value in spec.labels | items %}\n      {{ key }}: \"{{ value }}\"\n{% endfor %}\n    spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}", "spec.volumeClaimTemplates of a StatefulSet cannot be changed, and `spec.labels"),
+    (DB, "accessModes: [ReadWriteOnce]", "accessModes: [\"{{ spec.tenant }}\"]", "spec.volumeClaimTemplates of a StatefulSet cannot be changed, and `spec.tenant`"),
+    (GAUGE, "kind: ConfigMap\nmetadata: {name: \"{{ name }}-gauge\"}\ndata: {mode: \"on\"}", "kind: PersistentVolumeClaim\nmetadata: {name: \"{{ name }}-gauge\"}\nspec:\n  resources: {requests: {storage: 1Gi}}\n  accessModes:\n{% for key, mode in spec.labels | items %}\n  - {{ mode }}\n{% endfor %}", "spec.accessModes of a PersistentVolumeClaim cannot be changed, and `spec.labels"),
     // Labels and annotations of tools.
     (ACCOUNT, "{team: \"{{ labels.team | default(omit) }}\"}", "{{ labels }}", "all labels of the instance are copied"),
     (ACCOUNT, "{team: \"{{ labels.team | default(omit) }}\"}", "{<<: {{ instance.metadata.labels | default({}) }}, a: b}", "all labels of the instance are copied"),
@@ -205,13 +220,16 @@ const MISTAKES: &[Mistake] = &[
     // Bindings.
     (BINDING, "kind: Role, name: \"{{ name }}\"", "kind: Role, name: \"{{ name }}-reader\"", "no child is a Role `{{ name }}-reader`"),
     (BINDING, "kind: Role, name", "kind: ClusterRole, name", "no child is a ClusterRole `{{ name }}`"),
+    (BINDING, "kind: RoleBinding", "kind: ClusterRoleBinding", "`roleRef.kind` of"),
     (BINDING, "kind: ServiceAccount, name: \"{{ name }}\"", "kind: ServiceAccount, name: \"{{ name }}-robot\"", "no child is a ServiceAccount `{{ name }}-robot`"),
     // Names that are too long.
     (CRD, "self.metadata.name.size() <= 40", "self.spec.image.size() <= 40", "the value of the label `shop` may have 253 characters"),
     (CRD, "self.metadata.name.size() <= 40", "self.spec.image.size() <= 40", "the name of the Service may have 253 characters"),
     (CRD, "<= 40", "<= 60", "the name of the CronJob may have 68 characters"),
     // Autoscalers, volumes, hosts.
-    ("templates/web.yaml", "spec:\n  selector", "spec:\n  {% if spec.size %}\n  replicas: 1\n  {% endif %}\n  selector", "where `replicas` is omitted"),
+    (SCALER, "name: \"{{ name }}-web\"", "name: \"{{ name }}\"", "no child is a Deployment `{{ name }}`"),
+    (SCALER, "kind: Deployment", "kind: ReplicaSet", "no child is a ReplicaSet `{{ name }}-web`"),
+    (WEB, "spec:\n  selector", "spec:\n  {% if spec.size %}\n  replicas: 1\n  {% endif %}\n  selector", "where `replicas` is omitted"),
     (CRD, ", labelSelectorPath: .status.selector", "", "`scale` has no labelSelectorPath"),
     (DB, "whenDeleted: Retain", "whenDeleted: Delete", "the volumes of `db` are deleted with it"),
     (OPERATOR, "hosts: [\"*.example.com\"]", "hosts: [\"*.example.org\"]", "is none of `hosts`"),
@@ -261,7 +279,7 @@ fn labels_of_a_let_are_known() {
 #[test]
 fn template_with_an_error_has_no_findings_about_selectors() {
     let mut files = parse(SOUND).files;
-    let web = files.get_mut("templates/web.yaml").unwrap();
+    let web = files.get_mut(WEB).unwrap();
     *web = web.replace("{{ spec.image }}", "{{ spec.image | no_such_filter }}");
     let found = findings(&files, whole_lint);
     assert!(found.iter().any(|line| line.contains("there is no filter")), "{found:#?}");
@@ -276,6 +294,13 @@ const RIGHT: &[&[(&str, &str, &str)]] = &[
     &[(CLASS, "{{ namespace }}.{{ name }}", "{{ city }}"), (OPERATOR, "template: templates/class.yaml", "template: templates/class.yaml, forEach: {in: spec.cities, as: city}"), (CRD, "tenant:", "cities: {type: array, default: [], items: {type: string}}\n                tenant:")],
     &[(ACCOUNT, "{team: \"{{ labels.team | default(omit) }}\"}", "{{ spec.labels }}")],
     &[(WORKER, "{<<: {{ spec.labels }}, worker: \"{{ name }}\"}", "{{ spec.labels | combine({'worker': name}) }}")],
+    &[(WORKER, "selector: {matchLabels: {worker: \"{{ name }}\"}}", "selector:\n    matchLabels:\n      worker: \"{{ name }}\"\n{% for key, value in spec.labels | items %}\n      {{ key }}: \"{{ value }}\"\n{% endfor %}"), (CRD, "additionalProperties: {type: string}}", "additionalProperties: {type: string}, x-kubernetes-validations: [{rule: self == oldSelf, message: immutable}]}")],
+    &[(WORKER, "selector: {matchLabels: {worker: \"{{ name }}\"}}", "selector:\n    matchLabels:\n{% for key in ['worker'] %}\n      {{ key }}: \"{{ name }}\"\n{% endfor %}")],
+    &[(WEB, MERGED, "[{\"{{ spec.tenant }}\": x}, {{ spec.labels }}, {{ partial(\"labels.yaml\") }}]")],
+    &[(WEB, MERGED, "[{{ spec.labels }}, {{ partial(\"labels.yaml\") }}]\n        \"{{ spec.tenant }}\": x")],
+    &[(SCALER, "name: \"{{ name }}-web\"", "name: \"{{ spec.tenant }}\"")],
+    &[(SCALER, "apiVersion: apps/v1, kind: Deployment", "apiVersion: apps.kruise.io/v1beta1, kind: StatefulSet")],
+    &[(SCALER, "apiVersion: apps/v1, kind: Deployment, name: \"{{ name }}-web\"", "apiVersion: example.com/v1, kind: Shop, name: \"{{ name }}\"")],
     &[(DB, "whenDeleted: Retain", "whenDeleted: \"{{ 'Delete' if spec.size > 1 else 'Retain' }}\"")],
     &[(DB, "whenDeleted: Retain", "whenDeleted: Delete"), (OPERATOR, "{id: db, template: templates/db.yaml}", "{id: db, template: templates/db.yaml, deletionPolicy: Delete}")],
     &[(BINDING, "kind: Role, name: \"{{ name }}\"", "kind: ClusterRole, name: view")],

@@ -1,6 +1,7 @@
 //! Types of rendered documents: statements are walked, the text is parsed as YAML, and types replace expressions as
 //! values do at render time.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -20,6 +21,13 @@ pub(super) enum Part<'a> {
     /// Text, and its offset in the source.
     Raw(&'a str, usize),
     Slot(Type<'a>, Span),
+}
+
+/// The output of a variant.
+struct Output<'p, 'a> {
+    parts: &'p [Part<'a>],
+    /// The offset of each part in the text.
+    starts: Vec<usize>,
 }
 
 /// The number of variants that covers each branch.
@@ -230,7 +238,9 @@ impl<'a> Infer<'a> {
     /// of conditions.
     fn document(&mut self, parts: &[Part<'a>]) -> Option<Type<'a>> {
         let mut text = String::new();
+        let mut starts = Vec::with_capacity(parts.len());
         for (index, part) in parts.iter().enumerate() {
+            starts.push(text.len());
             match part {
                 Part::Raw(raw, _) => text.push_str(raw),
                 Part::Slot(..) => {
@@ -251,16 +261,16 @@ impl<'a> Infer<'a> {
         if documents.len() != 1 {
             return None;
         }
-        Some(self.node(&documents.pop()?, parts))
+        Some(self.node(&documents.pop()?, &Output { parts, starts }))
     }
 
-    fn written(&self, span: Span, parts: &[Part<'a>]) -> Location {
-        let start = original(span.start, parts);
-        self.location(Span::new(start, original(span.end, parts).max(start)))
+    fn written(&self, span: Span, output: &Output<'_, 'a>) -> Location {
+        let start = output.original(span.start);
+        self.location(Span::new(start, output.original(span.end).max(start)))
     }
 
-    fn node(&mut self, node: &yaml::Node, parts: &[Part<'a>]) -> Type<'a> {
-        let at = self.written(node.span, parts);
+    fn node(&mut self, node: &yaml::Node, output: &Output<'_, 'a>) -> Type<'a> {
+        let at = self.written(node.span, output);
         match &node.value {
             NodeValue::Null | NodeValue::Bool(_) | NodeValue::Number(_) => {
                 let value = node.to_json();
@@ -268,23 +278,23 @@ impl<'a> Infer<'a> {
                 ty.basic = literal_basic(&value);
                 ty.written(at)
             }
-            NodeValue::String(text) => self.scalar(text, node.style, parts, at),
+            NodeValue::String(text) => self.scalar(text, node.style, output, at),
             NodeValue::Seq(items) => {
-                Type::list(items.iter().map(|item| self.node(item, parts)).collect()).written(at)
+                Type::list(items.iter().map(|item| self.node(item, output)).collect()).written(at)
             }
             NodeValue::Map(entries) => {
-                let fields = self.fields(entries, parts);
+                let fields = self.fields(entries, output);
                 Type::map(fields).written(at)
             }
         }
     }
 
-    fn fields(&mut self, entries: &[(yaml::Node, yaml::Node)], parts: &[Part<'a>]) -> Fields<'a> {
+    fn fields(&mut self, entries: &[(yaml::Node, yaml::Node)], output: &Output<'_, 'a>) -> Fields<'a> {
         let mut fields = Fields { entries: Vec::new(), is_open: false };
         let mut merged = Vec::new();
         for (key, value) in entries {
-            let at = self.written(key.span, parts);
-            let value = self.node(value, parts);
+            let at = self.written(key.span, output);
+            let value = self.node(value, output);
             if key.is_merge_key() {
                 match &value.shape {
                     Shape::List(items) => merged.extend(items.iter().cloned()),
@@ -294,7 +304,7 @@ impl<'a> Infer<'a> {
             }
             let text = key.as_str().unwrap_or_default();
             let key = if text.contains(OPEN) {
-                let key_type = self.scalar(text, Style::Quoted, parts, at.clone());
+                let key_type = self.scalar(text, Style::Quoted, output, at.clone());
                 fields.is_open = true;
                 key_type.as_text().unwrap_or_default().to_owned()
             } else {
@@ -302,14 +312,12 @@ impl<'a> Infer<'a> {
             };
             fields.entries.push(Field { key, at: Some(at), value });
         }
-        for ty in merged {
-            merge(&mut fields, &ty);
-        }
+        merge(&mut fields, &merged);
         fields
     }
 
     /// A scalar with or without placeholders.
-    fn scalar(&mut self, text: &str, style: Style, parts: &[Part<'a>], at: Location) -> Type<'a> {
+    fn scalar(&mut self, text: &str, style: Style, output: &Output<'_, 'a>, at: Location) -> Type<'a> {
         if !text.contains(OPEN) {
             return Type::literal(&serde_json::Value::String(text.to_owned())).written(at);
         }
@@ -319,7 +327,7 @@ impl<'a> Infer<'a> {
         while let Some((before, after)) = rest.split_once(OPEN) {
             let Some((index, after)) = after.split_once(CLOSE) else { return Type::any() };
             is_alone &= before.is_empty() && after.is_empty();
-            match index.parse().ok().and_then(|index: usize| parts.get(index)) {
+            match index.parse().ok().and_then(|index: usize| output.parts.get(index)) {
                 Some(Part::Slot(ty, span)) => slots.push((ty.clone(), *span)),
                 _ => return Type::any(),
             }
@@ -366,41 +374,40 @@ impl<'a> Infer<'a> {
     }
 }
 
-/// Adds the entries of a map that `<<` merges: existing entries take precedence.
-fn merge<'a>(fields: &mut Fields<'a>, ty: &Type<'a>) {
-    match &ty.shape {
-        Shape::Map(more) => {
-            fields.is_open |= more.is_open;
-            for field in &more.entries {
-                if field.key.is_empty() || !fields.entries.iter().any(|known| known.key == field.key) {
-                    fields.entries.push(field.clone());
-                }
+/// Adds the entries of maps that `<<` merges: existing entries take precedence.
+fn merge<'a>(fields: &mut Fields<'a>, merged: &[Type<'a>]) {
+    if merged.is_empty() {
+        return;
+    }
+    let mut known: HashSet<String> = fields.entries.iter().map(|field| field.key.clone()).collect();
+    for ty in merged {
+        let Shape::Map(more) = &ty.shape else {
+            fields.is_open = true;
+            continue;
+        };
+        fields.is_open |= more.is_open;
+        for field in &more.entries {
+            if known.insert(field.key.clone()) || field.key.is_empty() {
+                fields.entries.push(field.clone());
             }
         }
-        _ => fields.is_open = true,
     }
 }
 
-/// The offset in the template of an offset in the text of a variant.
-fn original(offset: usize, parts: &[Part<'_>]) -> usize {
-    let mut at = 0;
-    let mut last = 0;
-    for (index, part) in parts.iter().enumerate() {
-        let (length, place) = match part {
-            Part::Raw(raw, place) => (raw.len(), *place),
-            Part::Slot(_, span) => (OPEN.len_utf8() + CLOSE.len_utf8() + index.to_string().len(), span.start),
+impl Output<'_, '_> {
+    /// The offset in the template of an offset in the text.
+    fn original(&self, offset: usize) -> usize {
+        let Some(index) = self.starts.partition_point(|start| *start <= offset).checked_sub(1) else {
+            return 0;
         };
-        if offset < at + length {
-            return match part {
-                Part::Raw(..) => place + (offset - at),
-                Part::Slot(..) => place,
-            };
+        let (part, within) = (&self.parts[index], offset - self.starts[index]);
+        match part {
+            Part::Raw(raw, place) => place + within.min(raw.len()),
+            Part::Slot(_, span) => {
+                let length = OPEN.len_utf8() + CLOSE.len_utf8() + index.to_string().len();
+                // Only the end of the text is behind its part.
+                if within < length { span.start } else { span.end }
+            }
         }
-        last = match part {
-            Part::Raw(..) => place + length,
-            Part::Slot(_, span) => span.end,
-        };
-        at += length;
     }
-    last
 }
