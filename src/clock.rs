@@ -1,6 +1,6 @@
 //! Time. Nothing else asks the system for the wall-clock time (`clippy.toml`), so that tests can move it.
 //!
-//! Waits and backoffs use [`Clock::elapsed`], which never jumps. The wall-clock time may jump by days in either
+//! Waits and backoffs use `Clock::elapsed`, which never jumps. The wall-clock time may jump by days in either
 //! direction. It is for people to read (Events, conditions, the Lease, ages in tables) and for what users give as a
 //! time of day. Leadership depends on the time since boot (`cluster::fence`).
 
@@ -69,14 +69,14 @@ thread_local! {
     static VIRTUAL: std::cell::Cell<Option<(Timestamp, Instant)>> = const { std::cell::Cell::new(None) };
 }
 
-/// Makes the wall-clock time of this thread virtual: it is `at` now, and advances with tokio's clock.
-pub(crate) fn set_virtual(at: Timestamp) {
+/// Makes the wall-clock time of this thread virtual: it is `at` now, and advances with tokio's clock, which a test may pause.
+pub fn set_virtual(at: Timestamp) {
     VIRTUAL.set(Some((at, Instant::now())));
 }
 
-/// The wall-clock time, where no [`Clock`] is at hand.
+/// The wall-clock time.
 #[expect(clippy::disallowed_methods, reason = "the only place that asks the system")]
-pub(crate) fn now() -> Timestamp {
+pub fn now() -> Timestamp {
     if let Some((at, since)) = VIRTUAL.get() {
         return at + since.elapsed();
     }

@@ -8,7 +8,7 @@
 
 pub mod apiserver;
 pub mod cli;
-mod clock;
+pub mod clock;
 pub mod cluster;
 pub mod manager;
 mod memory;

@@ -5,6 +5,8 @@
 mod docs;
 #[path = "layers/imports.rs"]
 mod imports;
+#[path = "layers/mutants.rs"]
+mod mutants;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

@@ -9,17 +9,7 @@
 mod support;
 
 mod bad_input;
-mod claims;
-mod composition;
-mod deletion;
-mod drift;
-mod etcd;
-mod observations;
 mod plan_commands;
-mod plans;
 mod readiness;
-mod refs;
-mod refusals;
 mod routes;
-mod values;
-mod webapp;
+mod served;

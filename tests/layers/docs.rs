@@ -90,7 +90,7 @@ fn files_and_types_of_the_architecture_exist() {
 
 /// The source of a topic, a file or a folder of one of the test binaries.
 fn topic(name: &str) -> String {
-    for binary in ["cluster", "planes", "offline"] {
+    for binary in ["engine", "cluster", "planes", "offline"] {
         let path = format!("tests/{binary}/{name}");
         if let Ok(text) = fs::read_to_string(format!("{path}.rs")) {
             return text;

@@ -50,7 +50,7 @@ impl Pods {
 
 impl Drop for Pods {
     fn drop(&mut self) {
-        let mut kubectl = std::process::Command::new(self.node.kubectl());
+        let mut kubectl = std::process::Command::new((**self.node).kubectl());
         kubectl.arg("--kubeconfig").arg(self.node.kubeconfig_path());
         kubectl.args(["delete", "namespace", &self.namespace, "--wait=false"]);
         // If a test has a node of its own, that may end first.

@@ -1,5 +1,6 @@
 //! Jumps of a manager's wall clock, made with `OPERETTA_CLOCK_OFFSET_FILE`.
 
+use crate::leader::LEASE;
 use crate::support::ext::{Kind, LIGHT, LONG, Scene, condition, copy_package, fixture, kind, read};
 use crate::support::{Operetta, eventually, plane};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -20,16 +21,14 @@ async fn clock_jump_of_a_day_changes_only_times() {
     let plane = plane().await;
     let folder = copy_package(&fixture("light"), LIGHT.group(), "clock.example.org", |text| text);
     let offset = tempfile::NamedTempFile::new().unwrap();
-    let arguments = [
+    let mut arguments = vec![
         "run",
         "--leader-elect",
         "--leader-elect-identity=clocked",
         "--leader-elect-resource-name=clock",
-        "--leader-elect-lease-duration=10s",
-        "--leader-elect-renew-deadline=8s",
-        "--leader-elect-retry-period=500ms",
         folder.path().to_str().unwrap(),
     ];
+    arguments.extend(LEASE);
     let environment =
         [("KUBECONFIG", plane.kubeconfig_path()), ("OPERETTA_CLOCK_OFFSET_FILE", offset.path())];
     let mut manager = Operetta::run_with(&arguments, &environment);

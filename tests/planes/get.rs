@@ -298,7 +298,7 @@ async fn works_as_a_kubectl_plugin() {
     std::os::unix::fs::symlink(OPERETTA, folder.path().join("kubectl-operetta")).expect("a link");
     let plane = plane().await;
     let run = async |args: &[&str]| {
-        let output = tokio::process::Command::new(plane.kubectl())
+        let output = tokio::process::Command::new(plane.kubectl().await)
             .args(args)
             .env("PATH", folder.path())
             .env("KUBECONFIG", plane.kubeconfig_path())

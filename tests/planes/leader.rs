@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use crate::support::ControlPlane;
 use crate::support::barrier::get;
 use crate::support::ext::{
-    CHAIN, FENCE, Kind, LIGHT, LONG, Scene, WEB_APP, copy_package, file, fixture, is_ready, list, read,
+    CHAIN, CONFIG_MAP, FENCE, Kind, LIGHT, LONG, Scene, WEB_APP, copy_package, file, fixture, is_ready, list,
+    read,
 };
-use crate::support::{Operetta, eventually, plane, signal};
+use crate::support::{Actor, Operetta, eventually, plane, signal};
 use http::Request;
 use operetta::cluster::Cluster;
 use operetta::local::{AuditEvent, Component, Mark, Options};
@@ -19,13 +20,17 @@ use operetta::manager::{Config, Manager, Monitor};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-/// The default time between SIGTERM and SIGKILL for a pod.
-const GRACE: Duration = Duration::from_secs(30);
+/// A Lease that a leader keeps on a machine that pauses for seconds, and that is free half a minute after its end.
+pub(crate) const LEASE: [&str; 3] = [
+    "--leader-elect-lease-duration=30s",
+    "--leader-elect-renew-deadline=20s",
+    "--leader-elect-retry-period=500ms",
+];
 
 /// How many instances change all the time.
 const INSTANCES: usize = 30;
 
-/// Starts a manager with a short Lease.
+/// Starts a manager with a [`LEASE`].
 fn start(plane: &ControlPlane, identity: &str, lease: &str, packages: &[&str]) -> Operetta {
     start_with(plane, identity, lease, packages, &[])
 }
@@ -41,15 +46,8 @@ fn start_with(
     let packages: Vec<String> = packages.iter().map(|p| fixture(p)).collect();
     let identity = format!("--leader-elect-identity={identity}");
     let name = format!("--leader-elect-resource-name={lease}");
-    let mut args = vec![
-        "run",
-        "--leader-elect",
-        &identity,
-        &name,
-        "--leader-elect-lease-duration=10s",
-        "--leader-elect-renew-deadline=8s",
-        "--leader-elect-retry-period=500ms",
-    ];
+    let mut args = vec!["run", "--leader-elect", &identity, &name];
+    args.extend(LEASE);
     args.extend(flags);
     args.extend(packages.iter().map(String::as_str));
     Operetta::run(plane, &args)
@@ -150,7 +148,7 @@ async fn leader_suspended_past_its_lease_stops_writing() {
     third.wait_for("standing by", LONG).await;
     written("leader-second", audit.mark().unwrap()).await;
     signal(second.pid(), Signal::TERM);
-    let status = second.wait(GRACE).await;
+    let status = second.wait(LONG).await;
     assert!(status.success(), "{status}\n{}", second.output());
     assert!(second.output().contains("released"), "{}", second.output());
     third.wait_for("leading", LONG).await;
@@ -369,18 +367,15 @@ async fn hanging_calls_of_a_package_delay_no_other() {
         }],
     });
     scene.apply(&webhook.to_string()).await;
-    // The server learns of the webhook a moment later.
+    // The server learns of the webhook a moment later. Once it asks, there is no answer to wait for.
     let probe = json!({"apiVersion": "v1", "kind": "ConfigMap",
-        "metadata": {"name": "probe", "labels": {"operetta.dev/operator": "netpol"}}});
+        "metadata": {"generateName": "probe-", "labels": {"operetta.dev/operator": "netpol"}}});
+    let admin = Actor::admin(plane().await).in_dry_runs();
     eventually("the webhook to be asked", LONG, async || {
-        let created =
-            scene.kubectl_input(&["create", "--request-timeout=1s", "-f", "-"], &probe.to_string()).await;
-        let asked = *asked.borrow_and_update();
-        if asked > 0 {
-            return Ok(());
+        tokio::select! {
+            asked = asked.changed() => asked.map_err(|error| error.to_string()),
+            created = admin.create(CONFIG_MAP, Some(scene.namespace()), &probe) => Err(format!("{created:?}")),
         }
-        scene.kubectl(&["delete", "configmap", "probe", "--ignore-not-found"]).await;
-        Err(format!("{created:?}"))
     })
     .await;
     let before = *asked.borrow_and_update();
@@ -413,8 +408,7 @@ async fn a_leader_without_an_api_server_exits_by_itself_and_on_sigterm() {
     let options = Options { nodes: 0, ..crate::support::options() };
     let plane = ControlPlane::start(options).await.unwrap_or_else(|error| panic!("{error}"));
     let mut leader = start(&plane, "leader", "a", &["light"]);
-    let mut told =
-        Operetta::run(&plane, &["run", "--leader-elect", "--leader-elect-resource-name=b", &fixture("echo")]);
+    let mut told = start(&plane, "told", "b", &["echo"]);
     for manager in [&mut leader, &mut told] {
         manager.wait_for("watching instances", LONG).await;
     }
@@ -432,7 +426,7 @@ async fn a_leader_without_an_api_server_exits_by_itself_and_on_sigterm() {
     assert!(told.output().contains("could not be released"), "{}", told.output());
     let status = leader.wait(LONG).await;
     assert_eq!(status.code(), Some(1), "{}", leader.output());
-    assert!(leader.output().contains("could not be renewed for 8 s"), "{}", leader.output());
+    assert!(leader.output().contains("could not be renewed for 20 s"), "{}", leader.output());
     plane.resume(Component::ApiServer).unwrap();
     plane.stop().await;
 }

@@ -43,7 +43,7 @@ async fn keeps(plane: &ControlPlane) -> Mark {
     let mut manager = run(plane, &["light"]);
     watching(&mut manager, 1).await;
     kubectl(&["apply", "-f", "-"], &light.to_string()).await;
-    let ready = ["wait", "--for=condition=Ready", "--timeout=60s", "light/l"];
+    let ready = ["wait", "--for=condition=Ready", "--timeout=300s", "light/l"];
     kubectl(&ready, "").await;
     let first = gone_and_back("a child", "").await;
     kubectl(&["delete", "configmap", "l"], "").await;

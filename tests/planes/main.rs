@@ -1,4 +1,4 @@
-//! Tests that stop, count or restart a control plane or a manager, which the tests of `cluster` share.
+//! Tests that need processes, the Lease, RBAC, or a control plane of their own: one that they stop, or whose requests they count.
 
 // Tests may panic.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -11,10 +11,8 @@ mod cases;
 mod clients;
 mod clock;
 mod control_plane;
-mod crash;
 mod crds;
 mod dev;
-mod differential;
 mod edits;
 mod embedded;
 mod exec;
@@ -23,19 +21,12 @@ mod get;
 mod helm;
 mod leader;
 mod lists;
-mod observing;
 mod operators;
 mod outage;
-mod own_crds;
-mod passwords;
 mod plan_faults;
 mod plan_runs;
 mod plans;
 mod preview;
 mod programs;
-mod protection;
 mod quiet;
-mod refusals;
-mod retained;
 mod rights;
-mod takeover;

@@ -157,7 +157,7 @@ async fn a_webhook_that_is_down_stops_no_other_run() {
     scene.until("refused", case.kind, "i", says).await;
     let promote = scene.request(fleets, "i", "promote", &json!({"to": 1})).await;
     scene.run_is(&promote, "Succeeded").await;
-    scene.kubectl(&["delete", "planrun", &promote, "--timeout=60s"]).await;
+    scene.kubectl(&["delete", "planrun", &promote, "--timeout=300s"]).await;
     scene.gone(PLAN_RUN, &promote).await;
     assert_eq!(phase(&scene.get(PLAN_RUN, &again).await), "");
     scene.kubectl(&["delete", "validatingwebhookconfiguration", &name]).await;

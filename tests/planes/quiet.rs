@@ -4,6 +4,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::leader::LEASE;
 use crate::support::ext::{
     AUTOSCALER, CONFIG_MAP, ETCD, FENCE, LIGHT, LONG, SITE, Scene, WEB_APP, file, fixture, is_lease, list,
     managers_requests, run_flags, watching,
@@ -55,7 +56,9 @@ async fn quiet_for(audit: &AuditLog, quiet: Duration, mut each: impl AsyncFnMut(
 async fn settled_cluster_sends_no_requests_and_restart_writes_nothing() {
     let plane = own_plane().await;
     let audit = plane.audit();
-    let mut manager = run_flags(&plane, &["--leader-elect"], &PACKAGES);
+    // The default pause between two renewals.
+    let flags = [&["--leader-elect"][..], &LEASE[..2]].concat();
+    let mut manager = run_flags(&plane, &flags, &PACKAGES);
     watching(&mut manager, PACKAGES.len()).await;
     let scene = Scene::on(&plane).await;
     scene.apply(&file("examples/etcd/example-etcd-cluster.yaml")).await;
@@ -117,7 +120,7 @@ async fn settled_cluster_sends_no_requests_and_restart_writes_nothing() {
     signal(manager.pid(), Signal::TERM);
     let status = manager.wait(LONG).await;
     assert!(status.success(), "{status}\n{}", manager.output());
-    let mut manager = run_flags(&plane, &["--leader-elect"], &PACKAGES);
+    let mut manager = run_flags(&plane, &flags, &PACKAGES);
     watching(&mut manager, PACKAGES.len()).await;
     quiet_for(&audit, AFTER_RESTART, async || ()).await;
     let mut writes = managers_requests(&audit, mark);

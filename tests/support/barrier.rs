@@ -2,8 +2,14 @@
 //!
 //! A wait of some seconds also passes when the manager hangs. A marker does not: its events come after those
 //! in question, through the same watches and the same queue, which is first in, first out for each package.
+//! Where another instance would change what is compared, [`Rest`] counts looks at the manager instead.
 
-use serde_json::Value;
+use std::sync::Arc;
+use std::time::Duration;
+
+use operetta::manager::Monitor;
+use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::ext::{Kind, LONG, Scene, is_ready, uid_of};
 use super::{Operetta, eventually};
@@ -54,33 +60,117 @@ impl Scene {
     }
 }
 
-/// The address at which a manager serves `/debug/state`.
-#[derive(Debug, Clone)]
-pub struct Address(String);
+/// Tells by looks at a manager's state whether it is at rest. Looks are counted, and not time: on a machine that pauses, time
+/// passes in which neither the manager nor the test does anything.
+#[derive(Debug, Default)]
+pub struct Rest {
+    /// Looks in a row that have seen nothing.
+    looks: usize,
+    /// When the retries that these looks have seen are due.
+    due: Option<Instant>,
+}
+
+impl Rest {
+    /// How many looks in a row must see nothing.
+    const LOOKS: usize = 15;
+
+    /// Retries that are due within this time, in seconds, are awaited. The first one after most failures waits for two; later
+    /// ones, and those of what fails for ever, wait for longer.
+    const SOON: f64 = 2.5;
+
+    /// The pause between two looks.
+    pub const PAUSE: Duration = Duration::from_millis(100);
+
+    /// Takes a look: the manager's state, and whether it has asked for something since the last one. Returns whether it is at
+    /// rest.
+    pub fn sees(&mut self, state: &Value, has_asked: bool) -> bool {
+        let queues = || state["queues"].as_object().into_iter().flat_map(serde_json::Map::values);
+        let delayed = || queues().filter_map(|queue| queue["delayed"].as_array()).flatten();
+        let waits = || delayed().filter_map(|key| key["dueInSeconds"].as_f64());
+        let works = |queue: &Value| {
+            queue["ready"] != 0 || queue["running"].as_array().is_some_and(|all| !all.is_empty())
+        };
+        // What is overdue has not begun yet.
+        if has_asked || queues().any(works) || waits().any(|wait| wait <= 0.0) {
+            *self = Self::default();
+            return false;
+        }
+        if self.looks < Self::LOOKS {
+            let soon = waits().filter(|wait| *wait <= Self::SOON).map(Duration::from_secs_f64);
+            self.due = soon.map(|wait| Instant::now() + wait).chain(self.due).max();
+        }
+        self.looks += 1;
+        self.looks >= Self::LOOKS && self.due.is_none_or(|due| due < Instant::now())
+    }
+}
+
+/// Where a manager shows its state.
+#[derive(Clone)]
+pub enum Address {
+    /// The address at which a process serves it.
+    Served(String),
+    /// A manager in the thread of the test.
+    Here(Arc<Monitor>),
+}
 
 impl Address {
-    /// The address that a manager has printed.
+    /// Where a manager shows its state.
     pub fn of(manager: &Operetta) -> Self {
+        if let Some(monitor) = manager.monitor() {
+            return Self::Here(monitor);
+        }
         let output = manager.output();
         let line = output.lines().find(|line| line.contains("serving /metrics")).expect("it serves");
         let (_, address) = line.split_once("address=").expect("an address");
-        Self(address.split_whitespace().next().unwrap_or_default().to_owned())
+        Self::Served(address.split_whitespace().next().unwrap_or_default().to_owned())
     }
 
     /// The metrics, as Prometheus reads them.
     pub async fn metrics(&self) -> String {
-        get(&self.0, "/metrics").await.1
+        match self {
+            Self::Served(address) => get(address, "/metrics").await.1,
+            Self::Here(monitor) => monitor.metrics(),
+        }
     }
 
-    /// The status line and the body of an answer.
+    /// Whether the manager is ready, and what it waits for.
+    pub async fn ready(&self) -> String {
+        match self {
+            Self::Served(address) => get(address, "/readyz").await.1,
+            Self::Here(monitor) => monitor.ready().unwrap_or_else(|waits| waits),
+        }
+    }
+
+    /// The status line and the body of an answer of a process.
     pub async fn get(&self, path: &str) -> (String, String) {
-        get(&self.0, path).await
+        match self {
+            Self::Served(address) => get(address, path).await,
+            Self::Here(_) => panic!("a manager in the thread of the test serves nothing"),
+        }
+    }
+
+    /// Waits until the manager is at rest. `asked` returns what it has asked for since the last call; empty if nothing.
+    pub async fn at_rest(&self, mut asked: impl FnMut() -> String) {
+        let (started, mut rest) = (Instant::now(), Rest::default());
+        loop {
+            let told = asked();
+            if rest.sees(&self.state().await, !told.is_empty()) {
+                return;
+            }
+            assert!(started.elapsed() < LONG, "it does not come to rest:\n{told}");
+            tokio::time::sleep(Rest::PAUSE).await;
+        }
     }
 
     /// The manager's state of its watches and queues.
     pub async fn state(&self) -> Value {
-        let (_, body) = get(&self.0, "/debug/state").await;
-        serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"))
+        match self {
+            Self::Served(address) => {
+                let (_, body) = get(address, "/debug/state").await;
+                serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"))
+            }
+            Self::Here(monitor) => monitor.state(),
+        }
     }
 }
 
@@ -94,4 +184,25 @@ pub async fn get(address: &str, path: &str) -> (String, String) {
     stream.read_to_string(&mut answer).await.expect("it answers");
     let (head, body) = answer.split_once("\r\n\r\n").expect("HTTP");
     (head.lines().next().unwrap_or_default().to_owned(), body.to_owned())
+}
+
+#[test]
+fn rest_is_a_number_of_looks_in_a_row_that_see_nothing() {
+    let queue = |ready: u32, running: &[&str], due: &[f64]| {
+        let delayed: Vec<Value> = due.iter().map(|due| json!({"dueInSeconds": due})).collect();
+        json!({"queues": {"a": {"ready": ready, "running": running, "delayed": delayed}}})
+    };
+    let never = |state: &Value, has_asked: bool| {
+        let mut rest = Rest::default();
+        (0..2 * Rest::LOOKS).all(|_| !rest.sees(state, has_asked))
+    };
+    let after = |state: &Value| {
+        let mut rest = Rest::default();
+        (1..9 * Rest::LOOKS).find(|_| rest.sees(state, false))
+    };
+    assert_eq!(after(&queue(0, &[], &[])), Some(Rest::LOOKS));
+    assert_eq!(after(&queue(0, &[], &[60.0])), Some(Rest::LOOKS), "what fails for ever is not awaited");
+    assert!(never(&queue(0, &[], &[]), true));
+    assert!(never(&queue(1, &[], &[]), false) && never(&queue(0, &["x"], &[]), false));
+    assert!(never(&queue(0, &[], &[0.0, 60.0]), false), "what is overdue has not begun");
 }

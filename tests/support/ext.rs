@@ -1,11 +1,11 @@
-//! Helpers for tests of the manager: one shared manager for each test binary, a namespace with shortcuts for
-//! reading it, and the audit log by client.
+//! Helpers for tests of the manager: managers that tests share, a namespace with shortcuts for reading it, and
+//! the audit log by client.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::time::Duration;
 
 use crate::support::ControlPlane;
 use http::Request;
@@ -14,9 +14,12 @@ use operetta::local::{AuditEvent, AuditLog, Mark};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::sync::OnceCell;
+use tokio::time::Instant;
 
 use super::barrier::Address;
-use super::{Lazy, Namespace, Operetta, eventually, kubectl_of, namespace_on, plane};
+use super::{
+    Lazy, Namespace, Operetta, alive, eventually, is_all_real, kubectl_of, namespace_on, plane_of_tests,
+};
 
 /// A generous timeout for what mostly takes a second. No test depends on speed: the garbage collector, for
 /// one, learns of a new kind within half a minute, and later on a busy machine.
@@ -138,43 +141,85 @@ pub fn fixture(name: &str) -> String {
     format!("tests/fixtures/packages/{name}")
 }
 
-/// The packages of the manager that tests share.
-const SHARED: [&str; 16] = [
-    "broken-render",
-    "claims",
-    "echo",
-    "figures",
-    "frozen",
-    "gates",
-    "light",
-    "neighbours",
-    "netpol",
-    "ordered",
-    "places",
-    "routes",
-    "stones",
-    "trial",
-    "operators/etcd",
-    "operators/webapp",
-];
+/// A manager that tests share. Each test in virtual time has one of its own.
+#[derive(Debug)]
+pub struct Shared {
+    flags: &'static [&'static str],
+    /// The folders of the packages: they must exist as long as the manager runs, which reads changed files again.
+    packages: fn() -> Vec<String>,
+    /// How many kinds the packages have.
+    kinds: usize,
+    /// The name of its account in `kube-system`, and what [`make_account`] allows it; without one it is the admin.
+    account: Option<(&'static str, &'static str)>,
+    running: OnceCell<Mutex<Operetta>>,
+}
 
-static MANAGER: OnceCell<Mutex<Operetta>> = OnceCell::const_new();
+impl Shared {
+    /// A manager of these packages, which have so many kinds.
+    pub const fn new(flags: &'static [&'static str], packages: fn() -> Vec<String>, kinds: usize) -> Self {
+        Self { flags, packages, kinds, account: None, running: OnceCell::const_new() }
+    }
 
-/// Starts the shared manager unless it already runs.
-async fn shared_manager() {
-    MANAGER
-        .get_or_init(async || {
-            let plane = plane().await;
-            super::etcd::watch(plane);
-            // The folder must exist as long as the manager runs, which reads changed files again.
-            let etcd = super::etcd::package().to_owned();
-            let packages = SHARED.map(|name| if name == "operators/etcd" { &*etcd } else { name });
-            let mut operetta = run_shared(plane, &[], &packages).await;
-            // The package `places` has two kinds, and `etcd` three.
-            watching(&mut operetta, SHARED.len() + 3).await;
-            Mutex::new(operetta)
-        })
-        .await;
+    /// Like [`Self::new`], with an account of this name with few rights: see [`make_account`].
+    pub const fn of_account(
+        account: (&'static str, &'static str),
+        flags: &'static [&'static str],
+        packages: fn() -> Vec<String>,
+        kinds: usize,
+    ) -> Self {
+        Self { flags, packages, kinds, account: Some(account), running: OnceCell::const_new() }
+    }
+
+    async fn start(&self, plane: &Arc<ControlPlane>) -> Operetta {
+        let packages = (self.packages)();
+        let packages: Vec<&str> = packages.iter().map(String::as_str).collect();
+        let mut manager = match self.account {
+            None => run_shared(plane, self.flags, &packages).await,
+            Some((name, core)) => {
+                make_account(plane, name, core).await;
+                let args = [&["run"][..], self.flags, &packages[..]].concat();
+                Operetta::run_as_account(plane, "kube-system", name, &args).await
+            }
+        };
+        watching(&mut manager, self.kinds).await;
+        manager
+    }
+
+    /// The control plane of the test, with this manager.
+    async fn plane(&'static self) -> Arc<ControlPlane> {
+        let plane = plane_of_tests().await;
+        if !plane.is_in_thread() {
+            self.running.get_or_init(async || Mutex::new(self.start(&plane).await)).await;
+        } else if plane.with_manager(Some(self), |_| ()).is_none() {
+            plane.keep(self, self.start(&plane).await);
+        }
+        plane
+    }
+}
+
+/// The packages of most tests: `places` has two kinds, `etcd` three.
+static MANAGER: Shared = Shared::new(&[], packages, 16 + 3);
+
+fn packages() -> Vec<String> {
+    let fixtures = [
+        "broken-render",
+        "claims",
+        "echo",
+        "figures",
+        "frozen",
+        "gates",
+        "light",
+        "neighbours",
+        "netpol",
+        "ordered",
+        "places",
+        "routes",
+        "stones",
+        "trial",
+    ];
+    let mut folders = fixtures.map(fixture).to_vec();
+    folders.extend([super::etcd::package().to_owned(), "operators/webapp".to_owned()]);
+    folders
 }
 
 /// Whether shared managers and their packages have only the derived rights. A package can then neither bind a
@@ -184,7 +229,7 @@ pub fn has_derived_rights() -> bool {
 }
 
 /// Starts a manager that tests share. See [`has_derived_rights`].
-pub async fn run_shared(plane: &ControlPlane, flags: &[&str], packages: &[&str]) -> Operetta {
+async fn run_shared(plane: &ControlPlane, flags: &[&str], packages: &[&str]) -> Operetta {
     if !has_derived_rights() {
         return run_flags(plane, flags, packages);
     }
@@ -261,23 +306,16 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: NAME}
 subjects: [{kind: ServiceAccount, name: NAME, namespace: kube-system}]
 ";
 
-/// Creates an account with [`RIGHTS`] for a manager. Returns its kubeconfig.
-pub async fn account(plane: &ControlPlane, name: &str, core: &str) -> PathBuf {
+/// Creates an account with [`RIGHTS`] for a manager.
+pub async fn make_account(plane: &ControlPlane, name: &str, core: &str) {
     let rights = RIGHTS.replace("NAME", name).replace("CORE", core);
     kubectl_of(plane, &["apply", "-f", "-"], &rights).await.ok();
+}
+
+/// Does the same as [`make_account`]. Returns the account's kubeconfig.
+pub async fn account(plane: &ControlPlane, name: &str, core: &str) -> PathBuf {
+    make_account(plane, name, core).await;
     super::rights::kubeconfig(plane, "kube-system", name).await
-}
-
-/// The shared manager's output so far.
-fn manager_output() -> String {
-    MANAGER.get().map(|m| m.lock().unwrap_or_else(PoisonError::into_inner).output()).unwrap_or_default()
-}
-
-/// The address at which the shared manager serves its state.
-pub async fn shared_address() -> Address {
-    shared_manager().await;
-    let manager = MANAGER.get().expect("it runs").lock().unwrap_or_else(PoisonError::into_inner);
-    Address::of(&manager)
 }
 
 /// A namespace for one test, in a control plane. If the test fails, the manager's output about the namespace
@@ -286,18 +324,42 @@ pub struct Scene {
     namespace: Namespace,
     client: kube::Client,
     plane: Arc<ControlPlane>,
+    manager: Option<&'static Shared>,
 }
 
 impl Scene {
-    /// A new namespace of the shared control plane, handled by the shared manager.
+    /// A new namespace of the control plane of the tests, handled by their manager.
     pub async fn new() -> Self {
-        shared_manager().await;
-        Self::unmanaged().await
+        Self::managed(&MANAGER).await
     }
 
-    /// A new namespace of the shared control plane, without starting the shared manager.
+    /// A new namespace of the control plane of the tests, handled by this manager.
+    pub async fn managed(manager: &'static Shared) -> Self {
+        let plane = manager.plane().await;
+        super::etcd::watch(&plane);
+        let mut scene = Self::on(&plane).await;
+        scene.manager = Some(manager);
+        scene
+    }
+
+    /// Like [`Self::new`], on a control plane that processes reach.
+    pub async fn with_commands() -> Self {
+        Self::served(&MANAGER).await
+    }
+
+    /// A new namespace handled by this manager, on a control plane that processes reach.
+    pub async fn served(manager: &'static Shared) -> Self {
+        if is_all_real() {
+            return Self::managed(manager).await;
+        }
+        let plane = Arc::new(ControlPlane::embedded().await);
+        plane.keep(manager, manager.start(&plane).await);
+        Self::on(&plane).await
+    }
+
+    /// A new namespace of the control plane of the tests, without starting a manager.
     pub async fn unmanaged() -> Self {
-        Self::on(plane().await).await
+        Self::on(&plane_of_tests().await).await
     }
 
     /// A new namespace of a control plane.
@@ -312,7 +374,27 @@ impl Scene {
 
     /// The scene of a namespace.
     pub fn of(plane: &Arc<ControlPlane>, namespace: Namespace) -> Self {
-        Self { namespace, client: plane.client().expect("a client"), plane: Arc::clone(plane) }
+        Self { namespace, client: plane.client().expect("a client"), plane: Arc::clone(plane), manager: None }
+    }
+
+    /// Where the manager shows its state.
+    pub fn address(&self) -> Address {
+        self.with_manager(Address::of).expect("a managed scene")
+    }
+
+    /// The manager's log lines about the namespace, and its errors.
+    pub fn log(&self) -> String {
+        let output = self.with_manager(Operetta::output).unwrap_or_default();
+        let about = format!("{}/", self.namespace);
+        let says = |line: &&str| line.contains(&about) || line.contains("ERROR") || line.contains("panic");
+        output.lines().filter(says).collect::<Vec<_>>().join("\n")
+    }
+
+    fn with_manager<T>(&self, read: impl Fn(&Operetta) -> T) -> Option<T> {
+        let of_test = self.plane.with_manager(self.manager, &read);
+        let shared =
+            || self.manager?.running.get().map(|m| read(&m.lock().unwrap_or_else(PoisonError::into_inner)));
+        of_test.or_else(shared)
     }
 
     /// The control plane.
@@ -366,8 +448,11 @@ impl Scene {
         self.kubectl_input(args, "").await.unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Runs kubectl in the namespace with an input.
+    /// Runs kubectl in the namespace with an input; as a process only if the command is unknown in this one.
     pub async fn kubectl_input(&self, args: &[&str], input: &str) -> Result<String, String> {
+        if let Some(result) = super::kubectl::run(&self.client, Some(self.namespace()), args, input).await {
+            return result;
+        }
         let mut all = vec!["-n", self.namespace()];
         all.extend(args);
         kubectl_of(&self.plane, &all, input).await.result()
@@ -430,12 +515,8 @@ impl Scene {
 impl Drop for Scene {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let about = format!("{}/", self.namespace);
-            let output = manager_output();
-            let lines: Vec<&str> = output
-                .lines()
-                .filter(|l| l.contains(&about) || l.contains("ERROR") || l.contains("panic"))
-                .collect();
+            let log = self.log();
+            let lines: Vec<&str> = log.lines().collect();
             let from = lines.len().saturating_sub(40);
             eprintln!("the manager about {}:\n{}", self.namespace, lines[from..].join("\n"));
         }
@@ -500,6 +581,26 @@ pub fn difference(expected: &Value, found: &Value, path: &str) -> String {
 /// The text of a file of the repository.
 pub fn file(path: &str) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// The folder of what lasts as long as a process that runs tests.
+pub const LASTING: &str = env!("CARGO_TARGET_TMPDIR");
+
+/// A folder for a static, which is not dropped: the folders of processes that have ended are removed here.
+pub fn lasting_folder(name: &str) -> PathBuf {
+    static OF_PROCESS: LazyLock<PathBuf> = LazyLock::new(|| {
+        let own = std::process::id();
+        for entry in std::fs::read_dir(LASTING).into_iter().flatten().flatten() {
+            let pid = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok());
+            if pid.is_some_and(|pid| pid == own || !alive(pid)) {
+                let _ = std::fs::remove_dir_all(entry.path());
+            }
+        }
+        Path::new(LASTING).join(own.to_string())
+    });
+    let folder = OF_PROCESS.join(name);
+    std::fs::create_dir_all(&folder).expect("a folder");
+    folder
 }
 
 /// Copies a folder and changes the text of each file.

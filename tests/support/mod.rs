@@ -1,5 +1,5 @@
-//! Shared helpers for integration tests: one control plane for each test binary, namespaces, kubectl,
-//! polling, and the `operetta` binary as a process.
+//! Shared helpers for integration tests: control planes, namespaces, kubectl, polling, and `operetta` as a process or in the thread of
+//! the test.
 
 // Each test binary compiles this module and uses only a part of it.
 #![allow(dead_code, unreachable_pub, unused_imports)]
@@ -15,33 +15,40 @@ pub mod etcd;
 pub mod ext;
 pub mod faults;
 pub mod hold;
+mod kubectl;
+mod manager;
 pub mod oracles;
 mod plane;
 pub mod plans;
 pub mod rights;
+pub mod routes;
 mod seed;
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fmt::Display;
-use std::fs::File;
 use std::ops::Deref;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub use actor::Actor;
 use ext::{LONG, SERVICE_ACCOUNT};
 use http::Request;
+pub use manager::Operetta;
 use operetta::local::Options;
 pub use plane::ControlPlane;
 use rustix::process::{Pid, Signal, kill_process};
 pub use seed::seed;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
+use tokio::runtime::{self, Handle};
 use tokio::sync::OnceCell;
+use tokio::time::Instant;
 
 /// The `operetta` binary that cargo has built for this test.
 pub const OPERETTA: &str = env!("CARGO_BIN_EXE_operetta");
@@ -69,14 +76,44 @@ pub async fn own_plane() -> Arc<ControlPlane> {
     Arc::new(ControlPlane::start(options()).await.unwrap_or_else(|error| panic!("{error}")))
 }
 
-/// Starts an embedded API for one test; it ends when it is dropped. With `OPERETTA_TEST_REAL` it is a real control plane.
+/// The control plane of a test that says nothing else: one in its thread, with virtual time, or the real one that all share.
+pub async fn plane_of_tests() -> Arc<ControlPlane> {
+    thread_local! {
+        /// That of the test whose runtime this is.
+        static OF_TEST: RefCell<Option<(runtime::Id, Arc<ControlPlane>)>> = const { RefCell::new(None) };
+    }
+    if !is_in_thread() {
+        return Arc::clone(plane().await);
+    }
+    let runtime = Handle::current().id();
+    OF_TEST.with_borrow_mut(|of_test| match of_test {
+        Some((of, plane)) if *of == runtime => Arc::clone(plane),
+        _ => Arc::clone(&of_test.insert((runtime, Arc::new(ControlPlane::in_thread()))).1),
+    })
+}
+
+/// A control plane for one test alone: in its thread, with virtual time, or a real one.
+pub async fn own_plane_of_tests() -> Arc<ControlPlane> {
+    if is_in_thread() { Arc::new(ControlPlane::in_thread()) } else { own_plane().await }
+}
+
+/// Whether tests that say nothing else have their control plane in their thread: those of `engine`.
+fn is_in_thread() -> bool {
+    env!("CARGO_CRATE_NAME") == "engine" && !is_all_real()
+}
+
+/// Starts an embedded API for one test, which ends when it is dropped. With `OPERETTA_TEST_API=real` it is a real control plane.
 pub async fn own_embedded_plane() -> Arc<ControlPlane> {
     Arc::new(ControlPlane::embedded().await)
 }
 
 /// Whether tests that take an embedded API run on real control planes.
 pub fn is_all_real() -> bool {
-    std::env::var_os("OPERETTA_TEST_REAL").is_some()
+    match std::env::var("OPERETTA_TEST_API").as_deref() {
+        Err(_) | Ok("embedded") => false,
+        Ok("real") => true,
+        Ok(other) => panic!("OPERETTA_TEST_API={other}: it is embedded (the default) or real"),
+    }
 }
 
 /// A namespace for one test. It is never deleted: that would cost more requests than most tests.
@@ -104,9 +141,9 @@ impl Display for Namespace {
     }
 }
 
-/// Creates a namespace on the shared control plane.
+/// Creates a namespace on the control plane of the tests.
 pub async fn namespace() -> Namespace {
-    namespace_on(plane().await).await
+    namespace_on(&plane_of_tests().await).await
 }
 
 /// Creates a namespace for a test.
@@ -173,19 +210,22 @@ impl Output {
     }
 }
 
-/// Runs kubectl as admin of the shared control plane.
+/// Runs kubectl as admin of the control plane of the tests.
 pub async fn kubectl(args: &[&str]) -> Output {
     kubectl_stdin(args, "").await
 }
 
 /// Runs kubectl with this standard input, as for `apply -f -`.
 pub async fn kubectl_stdin(args: &[&str], input: &str) -> Output {
-    kubectl_of(plane().await, args, input).await
+    kubectl_of(&*plane_of_tests().await, args, input).await
 }
 
 /// Runs kubectl as admin of any control plane.
 pub async fn kubectl_of(plane: &ControlPlane, args: &[&str], input: &str) -> Output {
-    let mut child = tokio::process::Command::new(plane.kubectl())
+    if plane.is_in_thread() {
+        return in_process(plane, args, input).await;
+    }
+    let mut child = tokio::process::Command::new(plane.kubectl().await)
         .arg("--kubeconfig")
         .arg(plane.kubeconfig_path())
         // kubectl's own limit for a discovery request is 32 s; a busy machine may need longer.
@@ -205,6 +245,20 @@ pub async fn kubectl_of(plane: &ControlPlane, args: &[&str], input: &str) -> Out
     drop(stdin);
     let command = format!("kubectl {}", args.join(" "));
     ended(command, child.wait_with_output()).await
+}
+
+/// What kubectl does, without a process.
+async fn in_process(plane: &ControlPlane, args: &[&str], input: &str) -> Output {
+    let command = format!("kubectl {}", args.join(" "));
+    let client = plane.client().expect("a client");
+    let done = kubectl::run(&client, None, args, input).await;
+    let (stdout, stderr) =
+        match done.unwrap_or_else(|| panic!("{command} needs a process: not in the thread of a test")) {
+            Ok(stdout) => (stdout, String::new()),
+            Err(stderr) => (String::new(), stderr),
+        };
+    let status = ExitStatus::from_raw(if stderr.is_empty() { 0 } else { 1 << 8 });
+    Output { command, stdout, stderr, status }
 }
 
 /// Waits until a program has ended.
@@ -264,137 +318,6 @@ pub async fn eventually<T, E: Display>(
         // Poll more slowly the longer it takes, and never most of the time: other tests need the processor.
         let pause = (started.elapsed() / 16).max(asked.elapsed() * 2);
         tokio::time::sleep(pause.clamp(Duration::from_millis(20), Duration::from_millis(500))).await;
-    }
-}
-
-/// A running `operetta`, killed when this is dropped or when this process ends for whatever reason.
-pub struct Operetta {
-    child: Child,
-    /// A process that reads a pipe from this process and kills `operetta` when the pipe closes; statics are
-    /// not dropped.
-    undertaker: Child,
-    output: tempfile::NamedTempFile,
-    command: String,
-}
-
-impl Operetta {
-    /// Starts `operetta` with these arguments against the control plane; its output goes to a file. Unless
-    /// the arguments say otherwise, a manager runs without leader election, so that it need not wait for the
-    /// Lease of a killed one.
-    pub fn run(plane: &ControlPlane, args: &[&str]) -> Self {
-        let mut args = args.to_vec();
-        if args.first() == Some(&"run") && !args.iter().any(|arg| arg.starts_with("--leader-elect")) {
-            args.push("--leader-elect=false");
-        }
-        let args = &args[..];
-        // Put the file into the control plane's folder, which is removed even if this is never dropped.
-        let output = tempfile::NamedTempFile::new_in(plane.folder()).expect("a file for the output");
-        Self::start(args, &[("KUBECONFIG", plane.kubeconfig_path())], output)
-    }
-
-    /// Starts `operetta` with another kubeconfig for the control plane.
-    pub fn run_as_user(plane: &ControlPlane, kubeconfig: &Path, args: &[&str]) -> Self {
-        let output = tempfile::NamedTempFile::new_in(plane.folder()).expect("a file for the output");
-        Self::start(args, &[("KUBECONFIG", kubeconfig)], output)
-    }
-
-    /// Starts `operetta` with these arguments and additions to its environment.
-    pub fn run_with(args: &[&str], environment: &[(&str, &Path)]) -> Self {
-        Self::start(args, environment, tempfile::NamedTempFile::new().expect("a file for the output"))
-    }
-
-    fn start(args: &[&str], environment: &[(&str, &Path)], output: tempfile::NamedTempFile) -> Self {
-        // Open both for appending, so that stdout and stderr do not overwrite each other.
-        let append = || File::options().append(true).open(output.path()).expect("the file for the output");
-        let child = Command::new(OPERETTA)
-            .args(args)
-            .envs(environment.iter().copied())
-            .stdin(Stdio::null())
-            .stdout(append())
-            .stderr(append())
-            .spawn()
-            .expect("operetta runs");
-        let undertaker = Command::new("sh")
-            .args(["-c", "read _; kill -9 $0", &child.id().to_string()])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("sh runs");
-        Self { child, undertaker, output, command: format!("operetta {}", args.join(" ")) }
-    }
-
-    /// The output so far.
-    pub fn output(&self) -> String {
-        String::from_utf8_lossy(&std::fs::read(self.output.path()).unwrap_or_default()).into_owned()
-    }
-
-    /// Its process ID.
-    pub fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// Waits until the output contains this text; panics if the process ends before.
-    pub async fn wait_for(&mut self, text: &str, timeout: Duration) {
-        let started = Instant::now();
-        loop {
-            // Check this first: if it has ended, the output read below is complete.
-            let ended = self.child.try_wait().expect("its state is known");
-            if self.output().contains(text) {
-                return;
-            }
-            assert!(
-                ended.is_none() && started.elapsed() < timeout,
-                "{} has not printed {text:?} within {:.1} s ({}); its output:\n{}",
-                self.command,
-                started.elapsed().as_secs_f32(),
-                ended.map_or("it runs".into(), |status| status.to_string()),
-                self.output(),
-            );
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    }
-
-    /// Waits until the process ends.
-    pub async fn wait(&mut self, timeout: Duration) -> ExitStatus {
-        let started = Instant::now();
-        loop {
-            if let Some(status) = self.child.try_wait().expect("its state is known") {
-                self.dismiss();
-                return status;
-            }
-            assert!(
-                started.elapsed() < timeout,
-                "{} does not end; its output:\n{}",
-                self.command,
-                self.output()
-            );
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    }
-
-    /// Sends SIGINT, as Ctrl-C does.
-    pub fn interrupt(&self) {
-        signal(self.pid(), Signal::INT);
-    }
-
-    /// Sends SIGKILL and waits for the end.
-    pub fn kill9(&mut self) {
-        self.dismiss();
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-
-    /// Ends the undertaker first: once `operetta` has ended, its process ID may belong to another process.
-    fn dismiss(&mut self) {
-        let _ = self.undertaker.kill();
-        let _ = self.undertaker.wait();
-    }
-}
-
-impl Drop for Operetta {
-    fn drop(&mut self) {
-        self.kill9();
     }
 }
 

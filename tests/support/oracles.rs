@@ -280,18 +280,27 @@ impl Drop for Recorder {
     }
 }
 
-/// Everything that managers in this process have logged, and all panics that no test caused on purpose.
+/// What managers in this process have logged and must not, and all panics that no test caused on purpose.
+///
+/// Lines are judged as they are written: searching everything that all tests have logged, at the end of each, would
+/// hold up the others, who log meanwhile.
 #[derive(Clone, Default)]
-pub struct Logs(Arc<Mutex<(Vec<u8>, Vec<Panic>)>>);
+pub struct Logs(Arc<Mutex<Noted>>);
+
+#[derive(Default)]
+struct Noted {
+    /// Log lines that contain the [`CANARY`].
+    secrets: Vec<String>,
+    /// Log lines about panics that were caught.
+    caught: Vec<String>,
+    panics: Vec<String>,
+}
 
 /// A text in the messages of panics that a test causes on purpose.
 pub const MADE_BY_A_TEST: &str = "made by a test";
 
-#[derive(Clone)]
-struct Panic {
-    is_a_tests: bool,
-    text: String,
-}
+/// The beginning of secrets that no status, Event or log line may show.
+pub const CANARY: &str = "canary-3f9c";
 
 impl Logs {
     /// Starts capturing at the first call.
@@ -309,34 +318,37 @@ impl Logs {
                 .init();
             let (sink, usual) = (logs.clone(), std::panic::take_hook());
             std::panic::set_hook(Box::new(move |panic| {
-                let is_a_tests = panic.location().is_some_and(|l| l.file().starts_with("tests/"));
-                lock(&sink.0).1.push(Panic { is_a_tests, text: panic.to_string() });
+                if panic.location().is_none_or(|l| !l.file().starts_with("tests/")) {
+                    lock(&sink.0).panics.push(panic.to_string());
+                }
                 usual(panic);
             }));
         });
         lock(&LOGS).clone().expect("they were started")
     }
 
-    /// The log lines that contain a text.
-    pub fn lines_with(&self, text: &str) -> Vec<String> {
-        let logs = lock(&self.0);
-        String::from_utf8_lossy(&logs.0).lines().filter(|l| l.contains(text)).map(str::to_owned).collect()
-    }
-
-    /// Checks that no manager has panicked, except where a test made it panic.
+    /// Checks that no secret was logged, and that no manager has panicked, except where a test made it panic.
     pub fn check(&self) {
-        let panics = lock(&self.0).1.clone();
-        let others: Vec<_> = panics.iter().filter(|p| !p.is_a_tests).map(|p| p.text.as_str()).collect();
-        assert!(others.is_empty(), "{}", others.join("\n"));
-        let mut caught = self.lines_with("panicked");
-        caught.retain(|line| !line.contains(MADE_BY_A_TEST));
-        assert!(caught.is_empty(), "{}", caught.join("\n"));
+        let noted = lock(&self.0);
+        let told = [&noted.secrets, &noted.caught, &noted.panics].map(|lines| lines.join("\n"));
+        drop(noted);
+        let [secrets, caught, panics] = told;
+        assert!(secrets.is_empty(), "a secret is in the log:\n{secrets}");
+        assert!(panics.is_empty(), "{panics}");
+        assert!(caught.is_empty(), "{caught}");
     }
 }
 
 impl std::io::Write for Logs {
+    /// Is called with each line as a whole.
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        lock(&self.0).0.write_all(bytes)?;
+        let line = String::from_utf8_lossy(bytes);
+        if line.contains(CANARY) {
+            lock(&self.0).secrets.push(line.to_string());
+        }
+        if line.contains("panicked") && !line.contains(MADE_BY_A_TEST) {
+            lock(&self.0).caught.push(line.to_string());
+        }
         Ok(bytes.len())
     }
 

@@ -3,6 +3,7 @@
 mod api;
 mod commands;
 mod programs;
+mod twelve;
 mod watch;
 
 use std::collections::BTreeMap;
@@ -15,6 +16,7 @@ use serde_json::{Value, json};
 pub use api::{Api, Call, Item, Reaction};
 pub use commands::Commands;
 pub use programs::Programs;
+pub use twelve::{TWELVE, effects, outcome};
 pub use watch::{RunWatch, StepWatch, UidWatch};
 
 use super::ext::{Kind, LONG, Scene, condition, kind, name_of};
@@ -36,7 +38,7 @@ pub const TERMINAL: [&str; 4] = ["Succeeded", "Failed", "Cancelled", "Superseded
 
 /// Stages for kwok by which pods choose their own fate in annotations `script.example.com/...`:
 ///
-/// - `end`: `succeed`, `fail`, `never` (runs on), `stuck` (never starts);
+/// - `end`: `succeed`, `fail`, `never` (runs on), `stuck` (never starts), `unpulled` (never starts, for its image cannot be pulled);
 /// - `after`: how long it runs, `1s`;
 /// - `message`: its termination message.
 ///
@@ -54,7 +56,7 @@ spec:
     matchExpressions:
       - {key: .metadata.deletionTimestamp, operator: DoesNotExist}
       - {key: .status.phase, operator: In, values: [Pending]}
-      - {key: '.metadata.annotations["script.example.com/end"]', operator: In, values: [stuck]}
+      - {key: '.metadata.annotations["script.example.com/end"]', operator: In, values: [stuck, unpulled]}
   delay: {durationMilliseconds: 86400000}
   steps: [{patch: {subresource: status, root: status, template: "message: stuck"}}]
 ---
@@ -138,6 +140,9 @@ spec:
   steps: [{patch: {subresource: status, root: status, type: strategic, template: "FAILED"}}]
 "#;
 
+/// An image whose containers end after seconds, and then again and again, in pods of an embedded API; kwok lets them run.
+pub const CRASHES: &str = "registry.example.com/crash:1";
+
 /// The template of an ended pod's status.
 const ENDED: &str = r#"
           {{ $now := Now }}
@@ -209,19 +214,6 @@ impl Scene {
         plan: &str,
         params: &Value,
     ) -> String {
-        self.try_request((kind, plural), instance, plan, params)
-            .await
-            .unwrap_or_else(|error| panic!("{error}"))
-    }
-
-    /// Like [`request`](Self::request), but returns the API server's refusal as an error.
-    pub async fn try_request(
-        &self,
-        (kind, plural): (&str, Kind),
-        instance: &str,
-        plan: &str,
-        params: &Value,
-    ) -> Result<String, String> {
         let of = json!({"apiVersion": plural.api_version(), "kind": kind, "resource": plural.plural, "name": instance});
         let mut run = json!({
             "apiVersion": PLAN_RUN.api_version(), "kind": "PlanRun",
@@ -231,8 +223,8 @@ impl Scene {
         if !params.is_null() {
             run["spec"]["params"] = params.clone();
         }
-        let created = Actor::admin(self.plane()).create(PLAN_RUN, Some(self.namespace()), &run).await?;
-        Ok(name_of(&created).to_owned())
+        let created = Actor::admin(self.plane()).create(PLAN_RUN, Some(self.namespace()), &run).await;
+        name_of(&created.unwrap_or_else(|error| panic!("{error}"))).to_owned()
     }
 
     /// Waits until a run has this phase; panics if it ends in another. For `Running` it also waits until the
@@ -295,6 +287,41 @@ impl Scene {
         self.patch(PLAN_RUN, run, "merge", &patch).await;
     }
 
+    /// Ends a running pod, as the kubelet does once its containers have ended with 0.
+    pub async fn end_pod(&self, pod: &str) {
+        let found = self.get(super::ext::POD, pod).await;
+        let (container, now) = (&found["spec"]["containers"][0], operetta::clock::now().to_string());
+        let message = &found["metadata"]["annotations"]["script.example.com/message"];
+        let ended = json!({
+            "exitCode": 0, "reason": "Completed", "message": message.as_str().unwrap_or_default(),
+            "startedAt": found["status"]["startTime"], "finishedAt": now,
+        });
+        let status = json!({
+            "name": container["name"], "image": container["image"], "imageID": "", "ready": false, "restartCount": 0,
+            "state": {"terminated": ended},
+        });
+        let patch = json!({"status": {"phase": "Succeeded", "containerStatuses": [status]}}).to_string();
+        self.kubectl(&["patch", "pod", pod, "--subresource=status", "--type=merge", "-p", &patch]).await;
+    }
+
+    /// Waits until a pod is told to wait for its image, as a kubelet tells. kwok does not.
+    pub async fn cannot_pull(&self, pod: &str) {
+        let why = |pod: &Value| pod["status"]["containerStatuses"][0]["state"]["waiting"]["reason"].clone();
+        let is_waiting = |pod: &Value| pod["status"]["phase"] == "Pending" || why(pod).is_string();
+        let found = self.until("waiting", super::ext::POD, pod, is_waiting).await;
+        if why(&found) == "ImagePullBackOff" {
+            return;
+        }
+        let container = &found["spec"]["containers"][0];
+        let waiting = json!({"reason": "ImagePullBackOff", "message": "Back-off pulling image: not found"});
+        let status = json!({
+            "name": container["name"], "image": container["image"], "imageID": "", "ready": false, "restartCount": 0,
+            "state": {"waiting": waiting},
+        });
+        let patch = json!({"status": {"containerStatuses": [status]}}).to_string();
+        self.kubectl(&["patch", "pod", pod, "--subresource=status", "--type=merge", "-p", &patch]).await;
+    }
+
     /// Cancels a run.
     pub async fn cancel(&self, run: &str) {
         self.patch(PLAN_RUN, run, "merge", &json!({"spec": {"cancel": true}})).await;
@@ -333,8 +360,13 @@ pub fn plans_of(run: &Value) -> Vec<&str> {
 /// Copies a package and replaces `API` by the URL of the HTTP API.
 pub fn with_api(folder: &Path, api: &Api) -> tempfile::TempDir {
     let copy = tempfile::tempdir().expect("a folder");
-    super::ext::copy_folder(folder, copy.path(), &|text| text.replace("http://api.invalid", &api.url()));
+    copy_with_api(folder, copy.path(), api);
     copy
+}
+
+/// Like [`with_api`], to this folder.
+pub fn copy_with_api(folder: &Path, to: &Path, api: &Api) {
+    super::ext::copy_folder(folder, to, &|text| text.replace("http://api.invalid", &api.url()));
 }
 
 /// The Events about an instance or a run, as `reason: message`.

@@ -7,8 +7,8 @@ use http::Request;
 use operetta::rights;
 use serde_json::{Value, json};
 
-use super::ext::{LONG, ROLE, SERVICE_ACCOUNT};
-use super::{Operetta, kubectl_of, operetta};
+use super::ext::{CLUSTER_ROLE, LONG, ROLE, SERVICE_ACCOUNT, read};
+use super::{Operetta, eventually, kubectl, kubectl_of, operetta};
 
 /// The manager's namespace.
 pub const SYSTEM: &str = "operetta-system";
@@ -50,13 +50,59 @@ pub fn as_user(plane: &ControlPlane, user: &str) -> PathBuf {
     path
 }
 
-/// Applies objects as admin.
+/// Applies objects as admin. Returns when the API server's authorizer, which watches them, knows all bindings.
 pub async fn apply(plane: &ControlPlane, objects: &[Value]) {
-    if super::apply::apply_server_side(&plane.client().expect("a client"), objects).await {
-        return;
-    }
+    let client = plane.client().expect("a client");
     let list = json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string();
-    kubectl_of(plane, &["apply", "--server-side", "--force-conflicts", "-f", "-"], &list).await.ok();
+    let args = ["apply", "--server-side", "--force-conflicts", "-f", "-"];
+    match kubectl::run(&client, None, &args, &list).await {
+        Some(applied) => drop(applied.unwrap_or_else(|error| panic!("{error}"))),
+        None => drop(kubectl_of(plane, &args, &list).await.ok()),
+    }
+    for binding in objects.iter().filter(|object| object["roleRef"].is_object()) {
+        eventually("the authorizer to know a binding", LONG, async || {
+            if is_known(&client, binding).await { Ok(()) } else { Err(binding.to_string()) }
+        })
+        .await;
+    }
+}
+
+/// Whether the first subject of a binding may do what the first rule of its role is about.
+async fn is_known(client: &kube::Client, binding: &Value) -> bool {
+    let namespace = binding["metadata"]["namespace"].as_str();
+    let role = binding["roleRef"]["name"].as_str().expect("a name");
+    let role = match binding["roleRef"]["kind"].as_str() {
+        Some("Role") => ROLE.path(namespace, role),
+        _ => CLUSTER_ROLE.path(None, role),
+    };
+    // There may be no subject, no role, or none that is aggregated already.
+    let role = read(client, &role).await.unwrap_or_default();
+    let mut rules = role["rules"].as_array().into_iter().flatten();
+    let Some(rule) = rules.find(|rule| rule["resources"][0].is_string()) else { return true };
+    let (resource, subresource) = rule["resources"][0]
+        .as_str()
+        .map_or(("", ""), |resource| resource.split_once('/').unwrap_or((resource, "")));
+    let subject = &binding["subjects"][0];
+    let Some(name) = subject["name"].as_str() else { return true };
+    let mut spec = json!({"resourceAttributes": {
+        "namespace": namespace.unwrap_or_default(), "verb": rule["verbs"][0], "group": rule["apiGroups"][0],
+        "resource": resource, "subresource": subresource, "name": rule["resourceNames"][0],
+    }});
+    match subject["kind"].as_str() {
+        Some("Group") => spec["groups"] = json!([name]),
+        Some("ServiceAccount") => {
+            let namespace = subject["namespace"].as_str().expect("a namespace");
+            spec["user"] = rights::user(namespace, name).into();
+        }
+        _ => spec["user"] = name.into(),
+    }
+    let review =
+        json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec});
+    let request = Request::post("/apis/authorization.k8s.io/v1/subjectaccessreviews")
+        .header("content-type", "application/json")
+        .body(review.to_string().into_bytes());
+    let answer = client.request::<Value>(request.expect("a request")).await;
+    answer.unwrap_or_else(|error| panic!("{review}: {error}"))["status"]["allowed"] == true
 }
 
 /// A role of a namespace, or of the cluster, with these rules.

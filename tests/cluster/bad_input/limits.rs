@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::support::ControlPlane;
-use crate::support::ext::{CONFIG_MAP, LONG, condition, find_in, fixture, watching};
+use crate::support::ext::{CONFIG_MAP, FIGURE, LONG, Scene, condition, find_in, fixture, watching};
 use crate::support::{Operetta, eventually, kubectl_of};
 
 /// Peak resident memory of the manager, in KiB.
@@ -249,4 +249,26 @@ async fn stuck_connections_do_not_delay_probes() {
     assert!(get(&address, "/metrics").await.starts_with("HTTP/1.1 200 "));
     drop(stuck);
     world.plane.stop().await;
+}
+
+#[tokio::test]
+async fn too_deeply_nested_spec_is_reported() {
+    let scene = Scene::new().await;
+    let deep = (0..150).fold(json!(1), |inner, _| json!({"a": inner}));
+    let instance = |value: &Value| {
+        json!({"apiVersion": FIGURE.api_version(), "kind": "Figure", "metadata": {"name": "deep"}, "spec": {"value": value}})
+            .to_string()
+    };
+    // kubectl's own JSON reader has no limit of depth here.
+    scene.kubectl_input(&["create", "--validate=false", "-f", "-"], &instance(&deep)).await.unwrap();
+    let conditions = "jsonpath={range .status.conditions[*]}{.type}={.status}/{.reason} {end}";
+    crate::support::eventually("a condition", crate::support::ext::LONG, async || {
+        let told = scene.kubectl(&["get", "figure", "deep", "-o", conditions]).await;
+        let expected = "Ready=False/NestedTooDeep Stalled=True/NestedTooDeep ";
+        if told == expected { Ok(()) } else { Err(told) }
+    })
+    .await;
+    scene.kubectl(&["delete", "figure", "deep"]).await;
+    scene.apply(&instance(&json!(1))).await;
+    scene.ready(FIGURE, "deep").await;
 }

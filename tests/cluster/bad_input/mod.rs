@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use crate::support::ControlPlane;
 use crate::support::ext::{
     BROKEN_RENDER, CONFIG_MAP, CRD, ECHO, LIGHT, LONG, SERVICE, Scene, condition, file, find_in, fixture,
-    read, run, shared_address, watching,
+    read, run, watching,
 };
 use crate::support::{OPERETTA, eventually, kubectl_of, options};
 use operetta::local::Options;
@@ -250,7 +250,7 @@ async fn a_render_error_names_its_place_and_affects_no_other_instance() {
     // An instance that can no longer be rendered keeps its children.
     scene.patch(BROKEN_RENDER, "bad", "merge", &json!({"spec": {"greeting": null}})).await;
     scene.until("Stalled", BROKEN_RENDER, "bad", |o| condition(o, "Stalled")["status"] == "True").await;
-    scene.idle(&shared_address().await).await;
+    scene.idle(&scene.address()).await;
     assert_eq!(scene.get(CONFIG_MAP, "bad").await["data"]["greeting"], "hello");
     scene.kubectl(&["delete", "brokenrender", "bad"]).await;
     scene.gone(CONFIG_MAP, "bad").await;

@@ -145,7 +145,7 @@ async fn only_those_in_the_pod_see_the_state(cluster: &Cluster, pod: &str) {
     let refused = cluster.kubectl(&["get", "--raw", &format!("{proxied}/debug/state")]).await.fails();
     assert!(refused.contains("orbidden"), "{refused}");
 
-    let mut forward = tokio::process::Command::new(cluster.plane.kubectl())
+    let mut forward = tokio::process::Command::new(cluster.plane.kubectl().await)
         .arg("--kubeconfig")
         .arg(cluster.plane.kubeconfig_path())
         .args(["-n", SYSTEM, "port-forward", &format!("pod/{pod}"), ":8080"])

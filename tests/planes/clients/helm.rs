@@ -58,14 +58,14 @@ async fn helm_installs_upgrades_and_uninstalls_a_chart() {
         assert!(ended.status.success(), "helm {line}: {said}");
         said
     };
-    assert!(helm("install one CHART --wait --timeout 60s").await.contains("STATUS: deployed"));
+    assert!(helm("install one CHART --wait --timeout 300s").await.contains("STATUS: deployed"));
     kubectl.says("get deployment one", "", &["1/1"]).await;
-    helm("upgrade one CHART --set replicas=3 --wait --timeout 60s").await;
+    helm("upgrade one CHART --set replicas=3 --wait --timeout 300s").await;
     kubectl.says("get deployment one", "", &["3/3"]).await;
     assert!(helm("list").await.contains("small-0.1.0"));
-    helm("rollback one 1 --wait --timeout 60s").await;
+    helm("rollback one 1 --wait --timeout 300s").await;
     kubectl.says("get deployment one", "", &["1/1"]).await;
-    helm("uninstall one --wait --timeout 60s").await;
+    helm("uninstall one --wait --timeout 300s").await;
     // Helm does not wait for pods to end.
     eventually("all to be gone", LONG, async || {
         let said = kubectl.says("get deployments,pods", "", &[]).await;
@@ -140,7 +140,7 @@ async fn all_kinds_are_listed_in_pages_and_differences_found_by_dry_runs() {
     };
     let apply = "apply --server-side --field-manager=argocd-controller -f -";
     kubectl.says(apply, &desired(1), &["serverside-applied"]).await;
-    kubectl.says("rollout status deployment/web --timeout=60s", "", &["successfully"]).await;
+    kubectl.says("rollout status deployment/web --timeout=300s", "", &["successfully"]).await;
     let dry = format!("{apply} --dry-run=server -o json");
     let version = async |text: &str| -> (Value, Value) {
         let object: Value = serde_json::from_str(&kubectl.says(&dry, text, &[]).await).unwrap();

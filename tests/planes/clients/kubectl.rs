@@ -99,7 +99,7 @@ async fn several(kubectl: &Kubectl) {
     // The object is looked up before the CRD is created.
     let missing = kubectl.try_run("apply -f -", &both).await.unwrap_err();
     assert!(missing.contains(crd) && missing.contains("no matches for kind \"Widget\""), "{missing}");
-    kubectl.says("wait --for=condition=Established crd/widgets.example.com --timeout=60s", "", &[]).await;
+    kubectl.says("wait --for=condition=Established crd/widgets.example.com --timeout=300s", "", &[]).await;
     kubectl.says("apply -f -", &both, &["widget.example.com/w created"]).await;
     let wrong = kubectl.try_run("apply -f -", &widget.replace("a: b", "c: d")).await.unwrap_err();
     assert!(wrong.contains("unknown field \"spec.c\""), "{wrong}");
@@ -154,8 +154,8 @@ async fn kubectl_works_on_the_embedded_api() {
     kubectl.says("annotate configmap a edited=old", "", &["annotated"]).await;
     kubectl.says("edit configmap a", "", &["configmap/a edited"]).await;
     kubectl.says("get configmap a -o jsonpath={.metadata.annotations.edited}", "", &["new"]).await;
-    kubectl.says("wait --for=jsonpath={.data.e}=f configmap/a --timeout=60s", "", &["condition met"]).await;
-    kubectl.says("wait --for=condition=Ready greeting/world --timeout=60s", "", &["condition met"]).await;
+    kubectl.says("wait --for=jsonpath={.data.e}=f configmap/a --timeout=300s", "", &["condition met"]).await;
+    kubectl.says("wait --for=condition=Ready greeting/world --timeout=300s", "", &["condition met"]).await;
     kubectl.says("get greetings", "", &["NAME", "READY", "world", "True"]).await;
     kubectl.says("describe greeting world", "", &["Conditions:", "Events:", "created ConfigMap"]).await;
     kubectl.says("get events", "", &["greeting/world"]).await;

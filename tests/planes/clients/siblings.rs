@@ -59,9 +59,9 @@ async fn a_pod_with_the_labels_of_a_member_gets_no_command() {
     kubectl
         .says("apply --server-side --field-manager=operetta/sql -f -", &pod, &["serverside-applied"])
         .await;
-    kubectl.says("wait --for=condition=Ready pod/a-main --timeout=60s", "", &["condition met"]).await;
+    kubectl.says("wait --for=condition=Ready pod/a-main --timeout=300s", "", &["condition met"]).await;
     kubectl.says(DATABASE, "", &["sqldatabase", "created"]).await;
-    kubectl.says("wait --for=condition=Ready sqldatabase/shop --timeout=60s", "", &["condition met"]).await;
+    kubectl.says("wait --for=condition=Ready sqldatabase/shop --timeout=300s", "", &["condition met"]).await;
     let ran = kubectl.says("exec main-0 -- ran", "", &[]).await;
     assert_eq!(ran.trim(), "main-0");
     kubectl.says("annotate sqlserver main operetta.dev/paused-", "", &["annotated"]).await;
@@ -76,7 +76,7 @@ async fn a_pod_in_the_place_of_a_member_gets_no_command() {
     let pod = forged(&kubectl, "main-0").await;
     kubectl.says("delete pod main-0", "", &["deleted"]).await;
     kubectl.says("create -f -", &pod, &["created"]).await;
-    kubectl.says("wait --for=condition=Ready pod/main-0 --timeout=60s", "", &["condition met"]).await;
+    kubectl.says("wait --for=condition=Ready pod/main-0 --timeout=300s", "", &["condition met"]).await;
     kubectl.says(DATABASE, "", &["sqldatabase", "created"]).await;
     eventually("the database to say what it waits for", LONG, async || {
         let line = "get sqldatabase shop -o jsonpath={.status.conditions[?(@.type=='Ready')].message}";
@@ -90,6 +90,6 @@ async fn a_pod_in_the_place_of_a_member_gets_no_command() {
     // The server goes on: its own pod takes the place.
     kubectl.says("delete pod main-0", "", &["deleted"]).await;
     kubectl.says("annotate sqlserver main operetta.dev/paused-", "", &["annotated"]).await;
-    kubectl.says("wait --for=condition=Ready sqldatabase/shop --timeout=60s", "", &["condition met"]).await;
+    kubectl.says("wait --for=condition=Ready sqldatabase/shop --timeout=300s", "", &["condition met"]).await;
     end(dev, temporary.path()).await;
 }

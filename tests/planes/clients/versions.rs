@@ -80,7 +80,7 @@ async fn instances_are_read_and_written_in_both_versions() {
         kubectl.says(&format!("apply{flags} -f -"), &text, &["size.example.org/a"]).await;
         assert_eq!(spec("v1", "a").await, json!({"size": number, "mode": "safe"}));
         assert_eq!(spec("v1alpha1", "a").await, json!({"replicas": number, "note": "kept"}));
-        let line = format!("wait --for=jsonpath={{.data.value}}={number} configmap/a --timeout=60s");
+        let line = format!("wait --for=jsonpath={{.data.value}}={number} configmap/a --timeout=300s");
         kubectl.says(&line, "", &["condition met"]).await;
     }
     kubectl.says("get sizes.v1alpha1.example.org", "", &["NAME", "READY", "a"]).await;

@@ -13,10 +13,10 @@ async fn an_etcd_cluster_is_resized_and_repaired_by_commands() {
     let kubectl = Kubectl::of(&dev).await;
     let cluster = "etcdcluster/example-etcd-cluster";
     let ready = async |size: usize| {
-        let line = format!("wait --for=jsonpath={{.status.readyMembers}}={size} {cluster} --timeout=60s");
+        let line = format!("wait --for=jsonpath={{.status.readyMembers}}={size} {cluster} --timeout=300s");
         kubectl.says(&line, "", &["condition met"]).await;
         kubectl
-            .says(&format!("wait --for=condition=Ready {cluster} --timeout=60s"), "", &["condition met"])
+            .says(&format!("wait --for=condition=Ready {cluster} --timeout=300s"), "", &["condition met"])
             .await;
         let members = kubectl.says("exec example-etcd-cluster-0 -- etcdctl member list", "", &[]).await;
         assert_eq!(members.matches("example-etcd-cluster-0.").count(), 2, "{members}");
@@ -29,7 +29,7 @@ async fn an_etcd_cluster_is_resized_and_repaired_by_commands() {
         ready(size).await;
     }
     kubectl.says("delete pod example-etcd-cluster-1", "", &["deleted"]).await;
-    kubectl.says("wait --for=create pod/example-etcd-cluster-1 --timeout=60s", "", &["condition met"]).await;
+    kubectl.says("wait --for=create pod/example-etcd-cluster-1 --timeout=300s", "", &["condition met"]).await;
     ready(3).await;
     kubectl.says("exec example-etcd-cluster-1 -- etcdctl get a", "", &["b"]).await;
     let failed = kubectl.try_run("exec example-etcd-cluster-1 -- nonsense", "").await.unwrap_err();
@@ -48,20 +48,22 @@ async fn a_web_application_is_scaled_and_restored() {
     dev.wait_for("webapps/default/hello: Ready", LONG).await;
     let kubectl = Kubectl::of(&dev).await;
     kubectl.says("scale webapp hello --replicas=5", "", &["scaled"]).await;
-    kubectl.says("wait --for=jsonpath={.spec.replicas}=5 deployment/hello --timeout=60s", "", &["met"]).await;
-    kubectl.says("rollout status deployment/hello --timeout=60s", "", &["successfully rolled out"]).await;
+    kubectl
+        .says("wait --for=jsonpath={.spec.replicas}=5 deployment/hello --timeout=300s", "", &["met"])
+        .await;
+    kubectl.says("rollout status deployment/hello --timeout=300s", "", &["successfully rolled out"]).await;
     kubectl.says("get deployment hello", "", &["5/5"]).await;
     kubectl.says("delete deployment hello", "", &["deleted"]).await;
     kubectl
-        .says("wait --for=condition=Available deployment/hello --timeout=60s", "", &["condition met"])
+        .says("wait --for=condition=Available deployment/hello --timeout=300s", "", &["condition met"])
         .await;
     // Some commands send Protobuf.
     kubectl.says("create deployment web --image=nginx --replicas=2", "", &["created"]).await;
-    kubectl.says("rollout status deployment/web --timeout=60s", "", &["successfully rolled out"]).await;
+    kubectl.says("rollout status deployment/web --timeout=300s", "", &["successfully rolled out"]).await;
     kubectl.says("rollout restart deployment/web", "", &["restarted"]).await;
-    kubectl.says("rollout status deployment/web --timeout=60s", "", &["successfully rolled out"]).await;
+    kubectl.says("rollout status deployment/web --timeout=300s", "", &["successfully rolled out"]).await;
     kubectl.says("create job work --image=busybox", "", &["created"]).await;
-    kubectl.says("wait --for=condition=Complete job/work --timeout=60s", "", &["condition met"]).await;
+    kubectl.says("wait --for=condition=Complete job/work --timeout=300s", "", &["condition met"]).await;
     kubectl
         .says("get all", "", &["pod/web-", "deployment.apps/web", "replicaset.apps/web-", "job.batch/work"])
         .await;
@@ -69,18 +71,19 @@ async fn a_web_application_is_scaled_and_restored() {
     kubectl.says("describe service web", "", &["Endpoints:", ":80"]).await;
     kubectl.says("get endpointslices", "", &["ADDRESSTYPE", "IPv4"]).await;
     kubectl.says("set image deployment/web nginx=nginx:2", "", &["updated"]).await;
-    kubectl.says("rollout status deployment/web --timeout=60s", "", &["successfully rolled out"]).await;
+    kubectl.says("rollout status deployment/web --timeout=300s", "", &["successfully rolled out"]).await;
     kubectl.says("rollout undo deployment/web", "", &["rolled back"]).await;
     kubectl.says("rollout history deployment/web", "", &["REVISION"]).await;
     kubectl.says("create cronjob tick --image=busybox --schedule=*/5~*~*~*~*", "", &["created"]).await;
-    kubectl.says("create quota q --hard=pods=9", "", &["created"]).await;
+    kubectl.says("create quota q --hard=pods=99", "", &["created"]).await;
     kubectl.says("create role r --verb=get --resource=pods", "", &["created"]).await;
     kubectl.says("create rolebinding r --role=r --serviceaccount=default:default", "", &["created"]).await;
     kubectl.says("get rolebindings -o wide", "", &["Role/r", "default/default"]).await;
     kubectl.says("run bare --image=busybox:1", "", &["created"]).await;
-    kubectl.says("wait --for=condition=Ready pod/bare --timeout=60s", "", &["condition met"]).await;
+    kubectl.says("wait --for=condition=Ready pod/bare --timeout=300s", "", &["condition met"]).await;
     kubectl.says("set image pod/bare bare=busybox:2", "", &["updated"]).await;
-    let restarts = "wait --for=jsonpath={.status.containerStatuses[0].restartCount}=1 pod/bare --timeout=60s";
+    let restarts =
+        "wait --for=jsonpath={.status.containerStatuses[0].restartCount}=1 pod/bare --timeout=300s";
     kubectl.says(restarts, "", &["condition met"]).await;
     kubectl.says("auth can-i create pods", "", &["yes"]).await;
     let denied =
@@ -120,9 +123,8 @@ async fn a_changed_world_is_played_and_a_broken_one_is_not() {
     kubectl.says("exec deployment/hello -- hi", "", &["one"]).await;
     kubectl.says("exec deployment/hello -- count", "", &["1"]).await;
     kubectl.says("run stuck --image=none", "", &["created"]).await;
-    let line =
-        "wait --for=jsonpath={.status.containerStatuses[0].state.waiting.reason}=ErrImagePull pod/stuck";
-    kubectl.says(line, "", &["condition met"]).await;
+    let why = "jsonpath={.status.containerStatuses[0].state.waiting.reason}=ErrImagePull";
+    kubectl.says(&format!("wait --for={why} pod/stuck --timeout=300s"), "", &["condition met"]).await;
     kubectl.says("get pod stuck", "", &["ErrImagePull"]).await;
     kubectl.says("describe pod stuck", "", &["Waiting", "ErrImagePull"]).await;
     let message = "get pod stuck -o=jsonpath={.status.containerStatuses[0].state.waiting.message}";

@@ -18,8 +18,6 @@ use operetta::local::{Component, Environment, Error, Options};
 use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
 
-const SOON: Duration = Duration::from_secs(60);
-
 fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
@@ -179,7 +177,7 @@ async fn pods_become_ready_and_jobs_complete() {
         }},
     ]});
     kubectl_stdin(&["-n", &namespace, "apply", "-f", "-"], &objects.to_string()).await.ok();
-    eventually("three replicas and the Job's completion", SOON, async || {
+    eventually("three replicas and the Job's completion", LONG, async || {
         let web =
             json(&kubectl(&["-n", &namespace, "get", "deployment", "web", "-o", "json"]).await.result()?);
         let once = json(&kubectl(&["-n", &namespace, "get", "job", "once", "-o", "json"]).await.result()?);
@@ -196,7 +194,7 @@ async fn pods_become_ready_and_jobs_complete() {
         }
         assert_eq!(pod["status"]["containerStatuses"].as_array().unwrap().len(), 2, "{pod}");
     }
-    eventually("an address for each replica", SOON, async || {
+    eventually("an address for each replica", LONG, async || {
         let slices = kubectl(&["-n", &namespace, "get", "endpointslices", "-o", "json"]).await.result()?;
         match json(&slices)["items"][0]["endpoints"].as_array().map(Vec::len) {
             Some(3) => Ok(()),
@@ -205,7 +203,7 @@ async fn pods_become_ready_and_jobs_complete() {
     })
     .await;
     kubectl(&["-n", &namespace, "delete", "deployment", "web", "--wait=false"]).await.ok();
-    eventually("the pods' end", SOON, async || {
+    eventually("the pods' end", LONG, async || {
         let pods =
             kubectl(&["-n", &namespace, "get", "pods", "-l", "app=web", "-o", "name"]).await.result()?;
         if pods.is_empty() { Ok(()) } else { Err(pods) }
@@ -220,7 +218,7 @@ async fn claims_are_bound() {
         "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},
     }});
     kubectl_stdin(&["-n", &namespace, "apply", "-f", "-"], &claim.to_string()).await.ok();
-    eventually("the claim to be bound", SOON, async || {
+    eventually("the claim to be bound", LONG, async || {
         let phase = ["-n", &namespace, "get", "pvc", "data", "-o", "jsonpath={.status.phase}"];
         let phase = kubectl(&phase).await.result()?;
         if phase == "Bound" { Ok(()) } else { Err(phase) }
@@ -247,7 +245,7 @@ async fn requests_are_counted_exactly() {
         requests.retain(|r| r.user_agent.starts_with("operetta-local/") && r.namespace == *namespace);
         requests
     };
-    eventually("the entry of the last request", SOON, async || {
+    eventually("the entry of the last request", LONG, async || {
         if ours().iter().any(|r| r.code == 404) { Ok(()) } else { Err(format!("{:?}", ours())) }
     })
     .await;
@@ -304,7 +302,7 @@ async fn components_can_be_paused_killed_and_restarted() {
 
     // An unexpected end is reported, with the log.
     crate::support::signal(plane.pid(Component::ControllerManager).unwrap(), Signal::KILL);
-    let failure = tokio::time::timeout(SOON, plane.failure()).await.unwrap().to_string();
+    let failure = tokio::time::timeout(LONG, plane.failure()).await.unwrap().to_string();
     assert!(failure.starts_with("kube-controller-manager ended (signal: 9 (SIGKILL))"), "{failure}");
 
     let (folder, pids) = traces(&plane);
@@ -344,7 +342,7 @@ async fn child_with_a_control_plane() {
     }}));
     claims.create(&kube::api::PostParams::default(), &claim.unwrap()).await.unwrap();
     let volumes: kube::Api<k8s_openapi::api::core::v1::PersistentVolume> = kube::Api::all(client);
-    let volume = eventually("a volume", SOON, async || {
+    let volume = eventually("a volume", LONG, async || {
         let list = volumes.list(&kube::api::ListParams::default()).await.map_err(|e| e.to_string())?;
         let path = list.items.first().and_then(|v| Some(v.spec.as_ref()?.host_path.as_ref()?.path.clone()));
         path.ok_or_else(|| "none".to_owned())
@@ -397,7 +395,7 @@ async fn abrupt_end_leaves_no_process_or_file() {
         let status = child.wait().unwrap();
         assert!(!status.success(), "{way}: {status}");
         let ended = Instant::now();
-        eventually("the end of everything", SOON, async || {
+        eventually("the end of everything", LONG, async || {
             let left: Vec<_> = pids.iter().filter(|pid| alive(**pid)).collect();
             if left.is_empty() && !folder.exists() { Ok(()) } else { Err(format!("{way}: {left:?}")) }
         })
@@ -414,10 +412,10 @@ async fn killed_guard_leaves_no_process_or_file() {
     let plane = own(0).await;
     let (folder, pids) = traces(&plane);
     crate::support::signal(*pids.last().unwrap(), Signal::KILL);
-    let failure = tokio::time::timeout(SOON, plane.failure()).await.unwrap().to_string();
+    let failure = tokio::time::timeout(LONG, plane.failure()).await.unwrap().to_string();
     let expected = "the guard process of the control plane has ended (signal: 9 (SIGKILL))";
     assert_eq!(failure, expected);
-    eventually("the end of the components", SOON, async || {
+    eventually("the end of the components", LONG, async || {
         let left: Vec<_> = pids.iter().filter(|pid| alive(**pid)).collect();
         if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
     })
@@ -429,9 +427,9 @@ async fn killed_guard_leaves_no_process_or_file() {
 #[tokio::test]
 async fn guard_command_is_refused_for_users() {
     let mut operetta = crate::support::Operetta::run_with(&["__guard"], &[]);
-    let status = operetta.wait(SOON).await;
+    let status = operetta.wait(LONG).await;
     assert_eq!(status.code(), Some(1));
-    operetta.wait_for("this command is internal", SOON).await;
+    operetta.wait_for("this command is internal", LONG).await;
 }
 
 /// Starts a control plane that must fail and leave no files. Returns the error.

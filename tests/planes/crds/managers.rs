@@ -12,6 +12,7 @@ use operetta::manager::{Config, Manager};
 use serde_json::json;
 
 use super::{SIZE, config, crd, has_status, instance, live, package, schema, until_crd};
+use crate::leader::LEASE;
 use crate::support::ext::{
     CONFIG_MAP, Kind, LONG, Scene, condition, file, is_ready, kind, list, run_flags, time_of, watching,
 };
@@ -19,14 +20,9 @@ use crate::support::{Operetta, eventually, kubectl, plane};
 
 /// Starts a manager that leads with a Lease of its own.
 async fn leading(lease: &str, packages: &[&str]) -> Operetta {
-    let flags = [
-        format!("--leader-elect-resource-name={lease}"),
-        format!("--leader-elect-identity={lease}"),
-        "--leader-elect-lease-duration=15s".to_owned(),
-        "--leader-elect-renew-deadline=10s".to_owned(),
-        "--leader-elect-retry-period=500ms".to_owned(),
-    ];
-    run_flags(plane().await, &flags.each_ref().map(String::as_str), packages)
+    let name = format!("--leader-elect-resource-name={lease}");
+    let identity = format!("--leader-elect-identity={lease}");
+    run_flags(plane().await, &[&[&*name, &identity][..], &LEASE].concat(), packages)
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ use operetta::local::AuditEvent;
 use serde_json::{Value, json};
 
 use super::{config, crd, instance, live, operetta, package, schema};
+use crate::leader::LEASE;
 use crate::support::ext::{
     CONFIG_MAP, EVENT, Kind, LONG, Scene, condition, is_ready, kind, run_as, run_flags,
 };
@@ -173,21 +174,10 @@ async fn broken_package_is_reported_by_status_and_readiness_probe() {
         package(root.path(), plural, &crd(plural, kind, &schema(fields)), false, &[child])
     };
     let (well, sick) = (write("wells", "Well", &shown), write("sicks", "Sick", &shown));
-    let flags = |identity: &str| {
-        vec![
-            "--leader-elect-resource-name=broken".to_owned(),
-            format!("--leader-elect-identity={identity}"),
-            "--leader-elect-lease-duration=15s".to_owned(),
-            "--leader-elect-renew-deadline=10s".to_owned(),
-            "--leader-elect-retry-period=500ms".to_owned(),
-        ]
-    };
-    let start = |identity: &str| {
-        let flags = flags(identity);
-        let (well, sick) = (well.clone(), sick.clone());
-        async move {
-            run_flags(plane().await, &flags.iter().map(String::as_str).collect::<Vec<_>>(), &[&well, &sick])
-        }
+    let start = async |identity: &str| {
+        let identity = format!("--leader-elect-identity={identity}");
+        let flags = [&["--leader-elect-resource-name=broken", &identity][..], &LEASE].concat();
+        run_flags(plane().await, &flags, &[&well, &sick])
     };
     let mut first = start("first").await;
     until_readyz(&mut first, &[" 200 "]).await;

@@ -14,6 +14,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::support::ControlPlane;
+use crate::support::barrier::Address;
 use crate::support::ext::{DEPLOYMENT, LONG, SHELF, Scene, fixture, list, managers_requests, run, watching};
 use crate::support::{Operetta, eventually, own_plane};
 use futures::StreamExt;
@@ -65,24 +66,25 @@ fn about_objects(requests: &[AuditEvent]) -> BTreeMap<(String, String), Vec<&Aud
     by_object
 }
 
-/// Waits until the manager has written nothing for this time.
-async fn silence(audit: &AuditLog, quiet: Duration) {
-    let (started, mut mark, mut since) = (Instant::now(), audit.mark().unwrap(), Instant::now());
-    while since.elapsed() < quiet {
-        tokio::time::sleep(Duration::from_millis(200)).await;
-        let writes: Vec<_> = managers_requests(audit, mark).into_iter().filter(AuditEvent::writes).collect();
-        assert!(started.elapsed() < LONG, "it does not stop writing:\n{}", list(&writes));
-        if !writes.is_empty() {
-            (mark, since) = (audit.mark().unwrap(), Instant::now());
-        }
-    }
+/// Waits until the manager is at rest and has stopped writing.
+async fn comes_to_rest(manager: &Manager, audit: &AuditLog) {
+    let address = Address::of(&manager.0.lock().unwrap_or_else(PoisonError::into_inner));
+    let mut mark = audit.mark().unwrap();
+    let writes = || {
+        let from = std::mem::replace(&mut mark, audit.mark().unwrap());
+        let mut written = managers_requests(audit, from);
+        written.retain(AuditEvent::writes);
+        list(&written)
+    };
+    address.at_rest(writes).await;
 }
 
 async fn prepare() -> Scene {
     let gauge = format!("{}/needs/gauge.yaml", fixture("edits"));
     let scene = Scene::on(&own_plane().await).await;
     scene.kubectl(&["apply", "-f", &gauge]).await;
-    scene.kubectl(&["wait", "--for=condition=Established", "crd/gauges.fixtures.operetta.dev"]).await;
+    let established = ["wait", "--for=condition=Established", "--timeout=300s"];
+    scene.kubectl(&[&established[..], &["crd/gauges.fixtures.operetta.dev"]].concat()).await;
     scene
 }
 
@@ -101,7 +103,7 @@ async fn each_edit_is_restored_or_kept_without_repeated_writes() {
         if missing.is_empty() { Ok(()) } else { Err(format!("{missing:?}")) }
     })
     .await;
-    silence(&audit, Duration::from_secs(2)).await;
+    comes_to_rest(&manager, &audit).await;
     let before = snapshot(&scene).await;
     let mark = audit.mark().unwrap();
     let started = Instant::now();
@@ -144,7 +146,7 @@ async fn each_edit_is_restored_or_kept_without_repeated_writes() {
     manager.stop();
     let mark = audit.mark().unwrap();
     let manager = Manager::start(scene.plane()).await;
-    silence(&audit, Duration::from_secs(4)).await;
+    comes_to_rest(&manager, &audit).await;
     let mut writes = managers_requests(&audit, mark);
     writes.retain(AuditEvent::writes);
     assert!(writes.is_empty(), "everything was right, and yet it wrote:\n{}", list(&writes));

@@ -264,7 +264,7 @@ impl Trial {
 /// Runs `kubectl edit` with a `sed` script as the editor.
 pub(crate) async fn edit(scene: &Scene, resource: &str, name: &str, script: &str) -> Result<(), String> {
     let plane = scene.plane();
-    let output = tokio::process::Command::new(plane.kubectl())
+    let output = tokio::process::Command::new(plane.kubectl().await)
         .arg("--kubeconfig")
         .arg(plane.kubeconfig_path())
         .args(["-n", scene.namespace(), "edit", resource, name])

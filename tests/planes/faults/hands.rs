@@ -7,8 +7,7 @@ use serde_json::{Value, json};
 use super::{first, reference, second};
 use crate::support::ext::{CONFIG_MAP, EVENT, JOB, LONG, POD, SECRET, SERVICE, condition, name_of, uid_of};
 use crate::support::faults::case::{Case, Subject};
-use crate::support::faults::{Answer, Fault};
-use crate::support::faults::{Entry, Rule, Verb, story};
+use crate::support::faults::{Answer, Entry, Fault, Life, Rule, Verb, story};
 use crate::support::{eventually, kubectl_of};
 
 /// Waits until an instance has a condition whose message contains all these words.
@@ -115,7 +114,11 @@ async fn a_terminating_namespace_is_left_to_end() {
     let mark = case.wire.mark();
     let namespace = case.scene.namespace().to_owned();
     kubectl_of(case.scene.plane(), &["delete", "namespace", &namespace, "--wait=false"], "").await.ok();
-    tokio::time::sleep(Duration::from_secs(8)).await;
+    let is_going = |o: &Value| !o["metadata"]["deletionTimestamp"].is_null();
+    for name in ["end-second", "held-first"] {
+        case.scene.until("being deleted", CONFIG_MAP, name, is_going).await;
+    }
+    case.quiet().await;
     let asked: Vec<Entry> = case.wire.since(mark).into_iter().filter(Entry::is_asking).collect();
     assert!(asked.len() < 120, "{} requests:\n{}", asked.len(), story(&asked[asked.len() - 60..]));
     let free = json!({"metadata": {"finalizers": null}});
@@ -411,8 +414,8 @@ async fn a_new_instance_costs_seven_requests() {
 /// instance of that name is not affected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn children_created_for_a_deleted_owner_are_garbage_collected() {
-    const LATE: Duration = Duration::from_secs(4);
-    let case = Case::of(&LIGHT, 32).await;
+    // Calls may be held for longer than the manager's own deadline.
+    let case = Case::of(&LIGHT, 32).await.with_deadline(Duration::from_secs(3_600));
     let process = case.start().await;
     // All signatures pass their dry run here.
     case.apply("i-first", &json!({})).await;
@@ -421,8 +424,10 @@ async fn children_created_for_a_deleted_owner_are_garbage_collected() {
     for is_reborn in [false, true] {
         let name = if is_reborn { "i-reborn" } else { "i-late" };
         let mark = case.wire.mark();
+        let gate = Life::new();
         let rules = [CONFIG_MAP, SECRET, SERVICE].map(|kind| {
-            let rule = Rule::on(&[Verb::Apply], Fault::Delay(LATE)).plural(kind.plural).name(name);
+            let held = Fault::Held(gate.clone());
+            let rule = Rule::on(&[Verb::Apply], held).plural(kind.plural).name(name);
             case.wire.rule(rule.times(1))
         });
         case.apply(name, &json!({})).await;
@@ -437,6 +442,7 @@ async fn children_created_for_a_deleted_owner_are_garbage_collected() {
         if is_reborn {
             case.apply(name, &json!({})).await;
         }
+        gate.end();
         let created = |kind: &str| {
             let all = case.wire.since(mark);
             all.iter().filter(|e| e.call.plural == kind && e.call.name == name && e.code == Some(201)).count()

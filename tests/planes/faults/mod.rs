@@ -55,6 +55,7 @@ async fn reference() -> &'static Reference {
                 } else {
                     case.delete("i-calm").await;
                     case.gone("i-calm").await;
+                    case.collected().await;
                 }
                 case.quiet().await;
                 steps.push(Checkpoint {

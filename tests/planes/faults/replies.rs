@@ -75,13 +75,15 @@ async fn a_storm_of_conflicts_is_bounded() {
     case.apply("i-stormy", &first()).await;
     case.apply("i-calm", &first()).await;
     case.ready("i-calm").await;
-    tokio::time::sleep(Duration::from_secs(6)).await;
-    let mut asked: Vec<Entry> = case.wire.since(mark);
-    // Use the times in the wire's log, which do not depend on how long the test has taken.
-    let until = asked[0].at + 10.0;
-    asked.retain(|e| e.at < until);
-    let stormy = asked.iter().filter(|e| e.is_asking() && e.call.name.starts_with("i-stormy")).count();
-    assert!(stormy < 200, "{stormy} requests:\n{}", story(&asked[asked.len().saturating_sub(60)..]));
+    // Count until the pauses, each of which is twice as long as the one before, have reached two seconds.
+    let stormy = eventually("a pause of two seconds", LONG, async || {
+        let mut asked: Vec<Entry> = case.wire.since(mark);
+        asked.retain(|e| e.is_asking() && e.call.name.starts_with("i-stormy"));
+        let has_paused = asked.windows(2).any(|two| two[1].at - two[0].at >= 2.0);
+        if has_paused { Ok(asked) } else { Err(format!("{} requests", asked.len())) }
+    })
+    .await;
+    assert!(stormy.len() < 200, "{} requests:\n{}", stormy.len(), story(&stormy[stormy.len() - 60..]));
     case.delete("i-calm").await;
     case.gone("i-calm").await;
     case.scene.kubectl(&["delete", "configmap", "i-calm-kept"]).await;

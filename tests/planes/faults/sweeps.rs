@@ -13,13 +13,13 @@ use tokio::sync::OnceCell;
 use super::schedules::{AT_ONCE, Told, seeds};
 use super::{Checkpoint, Counts};
 use crate::support::ext::{
-    CLUSTER_ROLE, CONFIG_MAP, DEPLOYMENT, DISRUPTION_BUDGET, INGRESS, LONG, POD, SECRET, SERVICE,
-    SERVICE_ACCOUNT, VOLUME_CLAIM, condition, name_of, uid_of,
+    CLUSTER_ROLE, CONFIG_MAP, DEPLOYMENT, DISRUPTION_BUDGET, INGRESS, POD, SECRET, SERVICE, SERVICE_ACCOUNT,
+    VOLUME_CLAIM, condition, name_of, uid_of,
 };
 use crate::support::faults::case::{Case, Process, Subject};
 use crate::support::faults::random::{Mix, alive};
 use crate::support::faults::{Fault, Rule, Verb, WRITES, story};
-use crate::support::{eventually, plane};
+use crate::support::plane;
 
 const MOTLEY: Subject = Subject {
     folder: "tests/fixtures/packages/motley",
@@ -322,27 +322,14 @@ async fn answered(case: &Case, name: &str, deed: &Deed, is_held: bool) {
             let pending = |o: &Value| condition(o, "DeletionPending")["status"] == "True";
             case.scene.until("held up", case.kind, name, pending).await;
             case.scene.gone(SECRET, name).await;
-            collected(case).await;
+            case.collected().await;
         }
         Deed::Delete | Deed::Approve => {
             case.gone(name).await;
-            collected(case).await;
+            case.collected().await;
         }
     }
     case.quiet().await;
-}
-
-/// Waits until the garbage collector has deleted all objects with an owner.
-async fn collected(case: &Case) {
-    for kind in case.kinds.iter().chain(case.subject.children) {
-        eventually("the garbage collector", LONG, async || {
-            let mut left = case.scene.list(*kind).await;
-            left.retain(|object| object["metadata"]["ownerReferences"].is_array());
-            let names: Vec<&str> = left.iter().map(name_of).collect();
-            if names.is_empty() { Ok(()) } else { Err(format!("{}: {}", kind.plural, names.join(", "))) }
-        })
-        .await;
-    }
 }
 
 /// Deletes the retained objects.

@@ -3,14 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::stages::start;
 use super::{Cluster, GROUP, OPERATOR, Package, Part, SIZE, is_active, kind_of, scene};
 use crate::support::ext::{CRD, Kind, LONG, condition, managers_requests};
-use crate::support::faults::{Fault, Rule, Verb, Wire};
+use crate::support::faults::{Fault, Life, Rule, Verb, Wire};
 use crate::support::{eventually, own_embedded_plane};
 
 const COUNT: usize = 350;
@@ -54,15 +53,14 @@ async fn long_migration_is_reported_resumed_and_delays_no_crd() {
     write(&package, "0.2.0", "v1");
     cluster.operetta(&["upgrade", package.folder(), "--no-wait"]).await.ok();
 
-    // From the third batch on each write takes long.
+    // The manager gets no further than to the third batch.
     let mark = plane.audit().mark().unwrap();
-    let slow = |name: &str| {
-        let slow = Fault::Delay(Duration::from_secs(2));
-        Rule::on(&[Verb::Patch], slow).plural("slides").subresource("").name(name)
+    let held = |name: &str, until: &Life| {
+        let held = Fault::Held(until.clone());
+        Rule::on(&[Verb::Patch], held).plural("slides").subresource("").name(name)
     };
     let wire = Wire::new(1, GROUP, &[]);
-    wire.rule(slow("i-2*"));
-    wire.rule(slow("i-3*"));
+    wire.rule(held("i-25*", &Life::new()));
     let process = start(&wire, &plane).await.expect("it lives");
     let told = cluster
         .until("slides", "two turns are done", |operator| migrating(operator).starts_with("200 of 350 "))
@@ -76,9 +74,12 @@ async fn long_migration_is_reported_resumed_and_delays_no_crd() {
     process.life.end();
     drop(process.manager);
 
-    // The next manager continues there. Meanwhile another client changes another CRD of the package.
+    // The next manager continues there. Meanwhile another client changes another CRD of the package, which is restored
+    // before the last batch.
     wire.heal();
-    let rule = wire.rule(slow("i-2*"));
+    let (third, last) = (Life::new(), Life::new());
+    let rule = wire.rule(held("i-2*", &third));
+    wire.rule(held("i-3*", &last));
     let process = start(&wire, &plane).await.expect("it lives");
     eventually(
         "the third turn",
@@ -92,7 +93,14 @@ async fn long_migration_is_reported_resumed_and_delays_no_crd() {
     let label = json!({"metadata": {"labels": {"operetta.dev/operator": null}}}).to_string();
     let guides = "guides.ops.example.org";
     cluster.kubectl(&["patch", "crd", guides, "--type=merge", "-p", &label], "").await.ok();
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    third.end();
+    eventually("the other CRD to be restored", LONG, async || {
+        let label =
+            cluster.find(CRD, guides).await.unwrap()["metadata"]["labels"]["operetta.dev/operator"].take();
+        if label == "slides" { Ok(()) } else { Err(label) }
+    })
+    .await;
+    last.end();
     wire.heal();
     let done = cluster.until("slides", "migrated", is_active).await;
     assert_eq!(done["status"]["version"], "0.2.0");

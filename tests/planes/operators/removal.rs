@@ -1,7 +1,6 @@
 //! Removing packages, and what happens to their instances.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -11,8 +10,8 @@ use crate::support::{eventually, kubectl_of, operetta, own_plane};
 
 const NAMESPACE: Kind = kind("v1", "namespaces");
 
-/// The time within which a command that knows the cause must end. Its timeout is longer.
-const AT_ONCE: Duration = Duration::from_secs(120);
+/// A `--timeout` that is longer than tests wait for a program: a command ends before because it knows the cause.
+const LATE: &str = "--timeout=1h";
 
 fn version(object: &Value) -> &str {
     object["metadata"]["resourceVersion"].as_str().unwrap()
@@ -242,10 +241,9 @@ async fn uninstall_ends_when_a_person_must_decide() {
         scene.apply(&package.instance(name, &json!({"size": size}))).await;
         scene.ready(package.kind(), name).await;
     }
-    let uninstall = ["uninstall", "sticks", "--instances", "delete", "--timeout", "5m"];
-    let started = Instant::now();
+    let uninstall = ["uninstall", "sticks", "--instances", "delete", LATE];
     let (code, told) = cluster.told(&uninstall).await;
-    assert!(code == 5 && started.elapsed() < AT_ONCE, "{code} after {:?}: {told}", started.elapsed());
+    assert_eq!(code, 5, "{told}");
     let named = format!("Stick {}/bad: CleanupFailed: ", scene.namespace());
     assert!(told.contains(&named) && told.contains("the bucket is not empty"), "{told}");
     assert!(told.contains("retry it, change the spec, or release the instance"), "{told}");
@@ -280,12 +278,10 @@ async fn manager_install_ends_when_its_pods_cannot_be_created() {
         if hard == "0" { Ok(()) } else { Err(hard) }
     })
     .await;
-    let started = Instant::now();
-    let install = ["manager", "install", "--replicas", "1", "--timeout", "5m"];
+    let install = ["manager", "install", "--replicas", "1", LATE];
     let ended = operetta(plane.kubeconfig_path(), &install).await;
     assert_eq!(ended.status.code(), Some(5), "{}", ended.stderr);
     assert!(ended.stderr.contains("exceeded quota"), "{}", ended.stderr);
-    assert!(started.elapsed() < AT_ONCE, "{:?}", started.elapsed());
 }
 
 /// The manager of the test is not the installed one, whose pods are fake.

@@ -11,7 +11,6 @@ echo "$*" >> "$of.calls"
 exec 9> "$of.lock"
 flock -w 20 9 || exit 1 # the lock is released even if this script is killed
 [ -f "$of.pods" ] && [ -f "$of.founders" ] || { echo "no cluster $of" >&2; exit 1; }
-[ -f "$of.fail" ] && { cat "$of.fail" >&2; exit 1; }
 
 end='
 '

@@ -13,30 +13,29 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{Config, Event, watcher};
 use serde_json::Value;
-use tempfile::TempDir;
 
-use super::ext::{CONFIG_MAP, Kind, POD, Scene, copy_folder, is_pod_ready, name_of};
+use super::ext::{CONFIG_MAP, Kind, POD, Scene, copy_folder, is_pod_ready, lasting_folder, name_of};
 
-static FOLDER: LazyLock<TempDir> = LazyLock::new(|| {
-    let folder = tempfile::tempdir().expect("a folder");
-    std::fs::write(folder.path().join("etcdctl.sh"), include_str!("etcdctl.sh")).expect("a script");
+static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
+    let folder = lasting_folder("etcdctl");
+    std::fs::write(folder.join("etcdctl.sh"), include_str!("etcdctl.sh")).expect("a script");
     folder
 });
 
-static PACKAGE: LazyLock<TempDir> = LazyLock::new(|| {
-    let folder = tempfile::tempdir().expect("a folder");
-    copy_folder(Path::new("operators/etcd"), folder.path(), &|text| scripted(&text));
+static PACKAGE: LazyLock<PathBuf> = LazyLock::new(|| {
+    let folder = lasting_folder("etcd");
+    copy_folder(Path::new("operators/etcd"), &folder, &|text| scripted(&text));
     folder
 });
 
 /// The folder of the etcd package that calls the scripted etcdctl.
 pub fn package() -> &'static str {
-    PACKAGE.path().to_str().expect("UTF-8")
+    PACKAGE.to_str().expect("UTF-8")
 }
 
 /// The text of a file of the package, with etcdctl replaced by the script.
 pub fn scripted(text: &str) -> String {
-    let script = FOLDER.path().join("etcdctl.sh");
+    let script = FOLDER.join("etcdctl.sh");
     text.replace("[etcdctl, ", &format!("[sh, {}, '{{{{ namespace }}}}/{{{{ name }}}}', ", script.display()))
 }
 
@@ -44,6 +43,13 @@ pub fn scripted(text: &str) -> String {
 pub fn watch(plane: &ControlPlane) {
     static WATCHED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
     if !WATCHED.lock().unwrap_or_else(PoisonError::into_inner).insert(plane.folder().to_owned()) {
+        return;
+    }
+    if plane.is_in_thread() {
+        let client = plane.client().expect("a client");
+        tokio::spawn(async {
+            tokio::join!(on_change(client.clone(), POD, pods), on_change(client, CONFIG_MAP, founders))
+        });
         return;
     }
     let kubeconfig = Kubeconfig::read_from(plane.kubeconfig_path()).expect("a kubeconfig");
@@ -86,7 +92,7 @@ fn path(object: &Value, what: &str) -> PathBuf {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (namespace, cluster) =
         (&object["metadata"]["namespace"], &object["metadata"]["labels"]["etcd_cluster"]);
-    FOLDER.path().join(format!("{}.{}.{what}", text(namespace), text(cluster)))
+    FOLDER.join(format!("{}.{}.{what}", text(namespace), text(cluster)))
 }
 
 /// Replaces a file by a rename: the script may be reading it now.
@@ -115,17 +121,8 @@ fn founders(_: &BTreeMap<String, Value>, changed: &Value) {
 impl Scene {
     /// The calls of etcdctl for a cluster that begin with `begin`.
     pub fn etcdctl_calls(&self, cluster: &str, begin: &str) -> Vec<String> {
-        let path = FOLDER.path().join(format!("{}.{cluster}.calls", self.namespace()));
+        let path = FOLDER.join(format!("{}.{cluster}.calls", self.namespace()));
         let all = std::fs::read_to_string(path).unwrap_or_default();
         all.lines().filter(|line| line.starts_with(begin)).map(ToOwned::to_owned).collect()
-    }
-
-    /// Makes all calls of etcdctl for a cluster fail with this message; with `None` they succeed again.
-    pub fn etcdctl_fails(&self, cluster: &str, message: Option<&str>) {
-        let path = FOLDER.path().join(format!("{}.{cluster}.fail", self.namespace()));
-        match message {
-            Some(message) => std::fs::write(path, message).expect("a file"),
-            None => std::fs::remove_file(path).expect("it failed"),
-        }
     }
 }

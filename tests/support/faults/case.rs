@@ -7,22 +7,24 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use crate::support::ControlPlane;
 use operetta::children::Decision;
-use operetta::manager::{Config, InstanceKey, Manager};
+use operetta::manager::{Config, InstanceKey, Manager, Monitor};
 use operetta::package::Package;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::{Fault, Life, Rule, Verb, WRITES, Wire, made_and_taken, story};
+use crate::support::barrier::Rest;
 use crate::support::ext::{
     CONFIG_MAP, EVENT, JOB, Kind, LONG, SECRET, SERVICE, Scene, copy_package, is_ready, name_of, read,
 };
-use crate::support::oracles::{self, Logs, Recorder, State, differences, state};
+use crate::support::oracles::{self, CANARY, Logs, Recorder, State, differences, state};
 use crate::support::plans::INSTANCE_STATE;
-use crate::support::{Lazy, etcd, eventually, is_all_real, own_embedded_plane, plane};
+use crate::support::{Lazy, etcd, eventually, is_all_real, is_in_thread, own_embedded_plane, plane_of_tests};
 
 /// A package whose manager is tested under faults.
 #[derive(Debug)]
@@ -60,12 +62,6 @@ pub const WHOLE: Subject = Subject {
 /// The deadline for calls unless a case has a shorter one: the manager's own.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// After how long without a request the manager counts as settled.
-const QUIET: Duration = Duration::from_millis(1_500);
-
-/// The token in each instance's spec, which no status, Event or log line may show.
-const CANARY: &str = "canary-3f9c";
-
 pub struct Case {
     pub scene: Scene,
     pub wire: Wire,
@@ -78,8 +74,10 @@ pub struct Case {
     group: String,
     recorder: Mutex<Option<Recorder>>,
     logs: Logs,
-    /// For each instance, how many decisions there were, and whether the last one had nothing to do.
-    decided: Arc<Mutex<BTreeMap<String, (usize, bool)>>>,
+    /// For each instance, whether the last decision since the last start had nothing to do.
+    decided: Arc<Mutex<BTreeMap<String, bool>>>,
+    /// The monitor of the last manager.
+    monitor: Mutex<Arc<Monitor>>,
     deadline: Duration,
 }
 
@@ -115,10 +113,11 @@ impl Case {
         Self::of(&WHOLE, seed).await
     }
 
-    /// A case with another package, with an embedded API of its own.
+    /// A case with another package, on the control plane of the tests if that is in their thread or all are real, else with an
+    /// embedded API of its own.
     pub async fn of(subject: &'static Subject, seed: u64) -> Self {
-        if is_all_real() {
-            return Self::on(plane().await, subject, seed).await;
+        if is_in_thread() || is_all_real() {
+            return Self::on(&plane_of_tests().await, subject, seed).await;
         }
         Self::on(&own_embedded_plane().await, subject, seed).await
     }
@@ -147,6 +146,7 @@ impl Case {
             recorder: Mutex::default(),
             logs,
             decided: Arc::default(),
+            monitor: Mutex::default(),
             deadline: LONGEST,
         }
     }
@@ -204,14 +204,16 @@ impl Case {
         let decided = Arc::clone(&self.decided);
         decided.lock().unwrap_or_else(PoisonError::into_inner).clear();
         let of = life.clone();
+        let monitor = Arc::<Monitor>::default();
+        *self.monitor() = Arc::clone(&monitor);
         let config = Config {
+            monitor,
             observer: Some(Arc::new(move |key: &InstanceKey, decision: Option<&Decision>| {
                 if of.is_over() {
                     return;
                 }
                 let mut decided = decided.lock().unwrap_or_else(PoisonError::into_inner);
-                let entry = decided.entry(key.name.to_string()).or_default();
-                *entry = (entry.0 + 1, decision.is_none_or(|d| d.actions.is_empty()));
+                decided.insert(key.name.to_string(), decision.is_none_or(|d| d.actions.is_empty()));
             })),
             lease: format!("tests/{}", self.group),
             allow_calls: vec!["127.0.0.1".parse().expect("an address")],
@@ -310,22 +312,47 @@ impl Case {
         story(&self.wire.since(self.wire.mark().saturating_sub(40)))
     }
 
-    /// Waits until there was no request for a while.
+    fn monitor(&self) -> MutexGuard<'_, Arc<Monitor>> {
+        self.monitor.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until the manager is at rest: it has nothing to do, and has sent no request for a while.
     pub async fn quiet(&self) {
         self.quiet_but(&[]).await;
     }
 
-    /// Waits until there was no request for a while, not counting these verbs.
+    /// Like [`Self::quiet`], not counting requests with these verbs.
     pub async fn quiet_but(&self, verbs: &[Verb]) {
-        let (started, mut mark, mut since) = (Instant::now(), self.wire.mark(), Instant::now());
-        while since.elapsed() < QUIET {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            let asks = self.wire.since(mark).iter().any(|e| e.is_asking() && !verbs.contains(&e.call.verb));
+        let (started, mut mark, mut rest) = (Instant::now(), self.wire.mark(), Rest::default());
+        loop {
+            let state = self.monitor().state();
+            let log = self.wire.since(mark);
+            mark += log.len();
+            let asks = log.iter().any(|e| e.is_asking() && !verbs.contains(&e.call.verb));
             // A manager that waits for an answer is not at rest.
-            if asks || self.wire.is_under_way() {
-                (mark, since) = (self.wire.mark(), Instant::now());
+            if rest.sees(&state, asks || self.wire.is_under_way()) {
+                return;
             }
-            assert!(started.elapsed() < LONG, "it does not come to rest:\n{}", self.tail());
+            assert!(
+                started.elapsed() < LONG,
+                "it does not come to rest: {}\n{}",
+                state["queues"],
+                self.tail()
+            );
+            tokio::time::sleep(Rest::PAUSE).await;
+        }
+    }
+
+    /// Waits until the garbage collector has deleted all objects with an owner.
+    pub async fn collected(&self) {
+        for kind in self.kinds.iter().chain(self.subject.children) {
+            eventually("the garbage collector", LONG, async || {
+                let mut left = self.scene.list(*kind).await;
+                left.retain(|object| object["metadata"]["ownerReferences"].is_array());
+                let names: Vec<&str> = left.iter().map(name_of).collect();
+                if names.is_empty() { Ok(()) } else { Err(format!("{}: {}", kind.plural, names.join(", "))) }
+            })
+            .await;
         }
     }
 
@@ -398,16 +425,10 @@ impl Case {
         eventually("all to be decided about", LONG, async || {
             let decided = self.decided.lock().unwrap_or_else(PoisonError::into_inner).clone();
             let missing: Vec<_> =
-                names.iter().filter(|n| !decided.get(**n).is_some_and(|(_, idle)| *idle)).collect();
+                names.iter().filter(|name| !decided.get(**name).is_some_and(|idle| *idle)).collect();
             if missing.is_empty() { Ok(()) } else { Err(format!("{missing:?}\n{}", self.tail())) }
         })
         .await;
-    }
-
-    /// How many decisions about an instance there were since the last start.
-    pub fn decisions(&self, name: &str) -> usize {
-        let decided = self.decided.lock().unwrap_or_else(PoisonError::into_inner);
-        decided.get(name).map_or(0, |(count, _)| *count)
     }
 
     /// Waits until the manager is at rest, restarts it, and checks that it writes nothing.
@@ -471,16 +492,7 @@ impl Case {
         for event in self.scene.list(EVENT).await {
             assert!(!event.to_string().contains(CANARY), "a secret is in an Event: {event:#}");
         }
-        let said = self.logs.lines_with(CANARY);
-        assert!(said.is_empty(), "a secret is in the log:\n{}", said.join("\n"));
         self.logs.check();
-    }
-
-    /// The log lines about this case that contain a text.
-    pub fn said(&self, text: &str) -> Vec<String> {
-        let mut lines = self.logs.lines_with(text);
-        lines.retain(|line| line.contains(self.scene.namespace()) || line.contains(&self.group));
-        lines
     }
 }
 

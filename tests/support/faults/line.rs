@@ -15,6 +15,7 @@ use super::body::{Break, Keep, Lines, Reply, Tap};
 use super::wire::watch_error;
 use super::{Call, Fault, Verb, Wire};
 use crate::support::ControlPlane;
+use crate::support::plane::outside_of;
 
 pub(super) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -48,7 +49,15 @@ impl Wire {
         let upstream = plane.managers_client().await;
         let life = Life::new();
         let line = Line { wire: self.clone(), upstream, life: life.clone() };
-        (Cluster::new(kube::Client::new(line, "default")), life)
+        let client = kube::Client::new(line, "default");
+        let cluster = match plane.thread() {
+            Some((server, _)) => {
+                let of_calls = life.clone();
+                Cluster::over(client, outside_of(server, move || !of_calls.is_over()))
+            }
+            None => Cluster::new(client),
+        };
+        (cluster, life)
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::body::Tap;
 use super::{Call, Entry, Fault, Rule};
@@ -20,7 +21,7 @@ pub(super) struct Inner {
     pub(super) group: String,
     /// Placeholders for text that differs between runs, such as the namespace.
     aliases: Vec<(String, String)>,
-    started: std::time::Instant,
+    started: Instant,
     state: Mutex<State>,
 }
 
@@ -51,7 +52,7 @@ impl Wire {
             seed,
             group: group.into(),
             aliases: aliases.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect(),
-            started: std::time::Instant::now(),
+            started: Instant::now(),
             state: Mutex::default(),
         }))
     }

@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper_util::rt::TokioIo;
+use operetta_embedded::CallResponse;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
@@ -40,6 +41,9 @@ pub struct Call {
     pub key: String,
 }
 
+/// How long a request takes that gets no answer in the thread of a test.
+const SILENCE: Duration = Duration::from_secs(200);
+
 /// An item that the API stores.
 #[derive(Debug, Clone)]
 pub struct Item {
@@ -68,6 +72,30 @@ pub struct Api {
 }
 
 impl Api {
+    /// The one that all tests of this process use.
+    pub fn shared() -> &'static Self {
+        static SHARED: OnceLock<Api> = OnceLock::new();
+        SHARED.get_or_init(Self::start)
+    }
+
+    /// Answers a request of a package in the thread of the test.
+    pub(super) fn answer(&self, call: &operetta_embedded::Call<'_>) -> Result<CallResponse, String> {
+        let nobody = || format!("nothing answers at {}", call.url);
+        let path = call.url.strip_prefix(&self.url()).ok_or_else(nobody)?;
+        let asked = Call::new(call.method, path, call.headers.iter().cloned().collect(), call.body);
+        match self.lock().react(&asked) {
+            Outcome::Answered(takes, status, body) => Ok(CallResponse {
+                status,
+                body: text_of(&body).into_bytes(),
+                takes,
+                ..CallResponse::default()
+            }),
+            Outcome::Cut | Outcome::Silent => {
+                Ok(CallResponse { status: 504, takes: SILENCE, ..CallResponse::default() })
+            }
+        }
+    }
+
     /// Starts it on a free port, in a thread of its own, because each test has its own runtime, which ends
     /// with the test.
     pub fn start() -> Self {
@@ -144,103 +172,129 @@ impl Api {
     }
 }
 
-async fn serve(inner: Arc<Mutex<Inner>>, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Gone> {
-    let method = request.method().to_string();
-    let path = request.uri().path_and_query().map(ToString::to_string).unwrap_or_default();
-    let headers: BTreeMap<String, String> = request
-        .headers()
-        .iter()
-        .map(|(name, value)| (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
-        .collect();
-    let body = request.into_body().collect().await.map_err(|_| Gone)?.to_bytes();
-    let text = String::from_utf8_lossy(&body).into_owned();
-    let body = serde_json::from_str(&text).unwrap_or_else(|_| text.into());
-    let key = headers.get("idempotency-key").cloned().unwrap_or_default();
-    let call = Call { method, path, headers, body, key };
-    let rule = {
-        let mut inner = inner.lock().unwrap_or_else(PoisonError::into_inner);
-        inner.calls.push(call.clone());
-        let matches = |(method, path, _, _): &&mut (String, String, VecDeque<Reaction>, Option<Reaction>)| {
-            *method == call.method && call.path.starts_with(path.as_str())
-        };
-        inner
+/// What becomes of a request.
+enum Outcome {
+    /// It is answered after this time.
+    Answered(Duration, u16, Value),
+    Cut,
+    /// It is cut once the rule is lifted.
+    Silent,
+}
+
+impl Inner {
+    fn react(&mut self, call: &Call) -> Outcome {
+        self.calls.push(call.clone());
+        let reaction = self
             .rules
             .iter_mut()
-            .filter(matches)
-            .find_map(|(_, _, next, always)| next.pop_front().or_else(|| always.clone()))
-    };
-    match rule {
-        Some(Reaction::Is(status, body)) => return Ok(answer(status, &body)),
-        Some(Reaction::Cut) => return Err(Gone),
-        Some(Reaction::Later(time)) => tokio::time::sleep(time).await,
-        Some(Reaction::DoneAndCut) => {
-            carry_out(&inner, &call);
-            return Err(Gone);
-        }
-        Some(Reaction::DoneAndSilent) => {
-            carry_out(&inner, &call);
-            let silent = || {
-                let inner = inner.lock().unwrap_or_else(PoisonError::into_inner);
-                inner.rules.iter().any(|(method, path, _, _)| {
-                    *method == call.method && call.path.starts_with(path.as_str())
-                })
-            };
-            while silent() {
-                tokio::time::sleep(Duration::from_millis(20)).await;
+            .filter(|(method, path, _, _)| *method == call.method && call.path.starts_with(path.as_str()))
+            .find_map(|(_, _, next, always)| next.pop_front().or_else(|| always.clone()));
+        let after = match reaction {
+            Some(Reaction::Is(status, body)) => return Outcome::Answered(Duration::ZERO, status, body),
+            Some(Reaction::Cut) => return Outcome::Cut,
+            Some(Reaction::DoneAndCut) => {
+                self.carry_out(call);
+                return Outcome::Cut;
             }
-            return Err(Gone);
-        }
-        None => {}
+            Some(Reaction::DoneAndSilent) => {
+                self.carry_out(call);
+                return Outcome::Silent;
+            }
+            Some(Reaction::Later(time)) => time,
+            None => Duration::ZERO,
+        };
+        let (status, body) = self.carry_out(call);
+        Outcome::Answered(after, status, body)
     }
-    let (status, body) = carry_out(&inner, &call);
-    Ok(answer(status, &body))
-}
 
-fn carry_out(inner: &Mutex<Inner>, call: &Call) -> (u16, Value) {
-    let mut inner = inner.lock().unwrap_or_else(PoisonError::into_inner);
-    let path = call.path.split('?').next().unwrap_or_default().to_owned();
-    match call.method.as_str() {
-        "POST" => {
-            if let Some(known) = inner.keys.get(&(path.clone(), call.key.clone())) {
-                return known.clone();
+    fn carry_out(&mut self, call: &Call) -> (u16, Value) {
+        let inner = self;
+        let path = call.path.split('?').next().unwrap_or_default().to_owned();
+        match call.method.as_str() {
+            "POST" => {
+                if let Some(known) = inner.keys.get(&(path.clone(), call.key.clone())) {
+                    return known.clone();
+                }
+                let below = format!("{path}/");
+                let id =
+                    format!("n{}", inner.items.keys().filter(|item| item.starts_with(&below)).count() + 1);
+                let at = format!("{path}/{id}");
+                let item = Item { path: at.clone(), body: call.body.clone(), deleted: false, effects: 1 };
+                inner.items.insert(at, item);
+                let reply = (201, json!({"id": id, "state": "made", "item": call.body}));
+                if !call.key.is_empty() {
+                    inner.keys.insert((path, call.key.clone()), reply.clone());
+                }
+                reply
             }
-            let below = format!("{path}/");
-            let id = format!("n{}", inner.items.keys().filter(|item| item.starts_with(&below)).count() + 1);
-            let at = format!("{path}/{id}");
-            let item = Item { path: at.clone(), body: call.body.clone(), deleted: false, effects: 1 };
-            inner.items.insert(at, item);
-            let reply = (201, json!({"id": id, "state": "made", "item": call.body}));
-            if !call.key.is_empty() {
-                inner.keys.insert((path, call.key.clone()), reply.clone());
+            "GET" => match inner.items.get(&path) {
+                Some(item) if item.deleted => (410, json!({"state": "deleted"})),
+                Some(item) => (200, json!({"state": "made", "item": item.body})),
+                None => (404, json!({"state": "unknown"})),
+            },
+            "PUT" | "DELETE" => {
+                let Some(item) = inner.items.get_mut(&path) else {
+                    return (404, json!({"state": "unknown"}));
+                };
+                item.effects += 1;
+                if call.method == "PUT" {
+                    item.body = call.body.clone();
+                } else {
+                    item.deleted = true;
+                }
+                (200, json!({"state": if item.deleted { "deleted" } else { "made" }, "item": item.body}))
             }
-            reply
+            _ => (405, Value::Null),
         }
-        "GET" => match inner.items.get(&path) {
-            Some(item) if item.deleted => (410, json!({"state": "deleted"})),
-            Some(item) => (200, json!({"state": "made", "item": item.body})),
-            None => (404, json!({"state": "unknown"})),
-        },
-        "PUT" | "DELETE" => {
-            let Some(item) = inner.items.get_mut(&path) else { return (404, json!({"state": "unknown"})) };
-            item.effects += 1;
-            if call.method == "PUT" {
-                item.body = call.body.clone();
-            } else {
-                item.deleted = true;
-            }
-            (200, json!({"state": if item.deleted { "deleted" } else { "made" }, "item": item.body}))
-        }
-        _ => (405, Value::Null),
+    }
+
+    fn is_silent(&self, method: &str, path: &str) -> bool {
+        self.rules.iter().any(|(of, from, _, _)| of == method && path.starts_with(from.as_str()))
     }
 }
 
-fn answer(status: u16, body: &Value) -> Response<Full<Bytes>> {
-    let text = match body {
+impl Call {
+    fn new(method: &str, path: &str, headers: BTreeMap<String, String>, body: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(body).into_owned();
+        let body = serde_json::from_str(&text).unwrap_or_else(|_| text.into());
+        let key = headers.get("idempotency-key").cloned().unwrap_or_default();
+        Self { method: method.to_owned(), path: path.to_owned(), headers, body, key }
+    }
+}
+
+/// The text of a body.
+fn text_of(body: &Value) -> String {
+    match body {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),
         other => other.to_string(),
-    };
-    Response::builder().status(status).body(Full::new(Bytes::from(text))).expect("an answer")
+    }
+}
+
+async fn serve(inner: Arc<Mutex<Inner>>, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Gone> {
+    let lock = || inner.lock().unwrap_or_else(PoisonError::into_inner);
+    let method = request.method().to_string();
+    let path = request.uri().path_and_query().map(ToString::to_string).unwrap_or_default();
+    let headers = request.headers().iter();
+    let headers = headers
+        .map(|(name, value)| (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
+        .collect();
+    let body = request.into_body().collect().await.map_err(|_| Gone)?.to_bytes();
+    let outcome = lock().react(&Call::new(&method, &path, headers, &body));
+    match outcome {
+        Outcome::Answered(after, status, body) => {
+            tokio::time::sleep(after).await;
+            let body = Full::new(Bytes::from(text_of(&body)));
+            Ok(Response::builder().status(status).body(body).expect("an answer"))
+        }
+        Outcome::Cut => Err(Gone),
+        Outcome::Silent => {
+            while lock().is_silent(&method, &path) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            Err(Gone)
+        }
+    }
 }
 
 /// The error that makes the server cut the connection.

@@ -9,6 +9,8 @@ use k8s_openapi::jiff::Timestamp;
 use operetta_embedded::{Call, CallResponse, Course, Exec, ExecResult, Objects};
 use serde_json::Value;
 
+use super::{Api, CRASHES};
+
 /// Pods choose their own fate in annotations.
 #[derive(Debug)]
 pub struct Programs;
@@ -20,17 +22,26 @@ impl operetta_embedded::Programs for Programs {
 
     fn start(&mut self, pod: &Value, _: &dyn Objects, _: Timestamp) -> Course {
         let said = |key: &str| pod["metadata"]["annotations"][format!("script.example.com/{key}")].as_str();
-        let is_bad = |container: &Value| container["image"] == "registry.example.com/bad:1";
+        let has = |image: &str| {
+            let mut containers = pod["spec"]["containers"].as_array().into_iter().flatten();
+            containers.any(|container| container["image"] == image)
+        };
         let message = said("message").unwrap_or_default().to_owned();
         let after = said("after").and_then(|after| after.strip_suffix('s')?.parse().ok());
         let after = Duration::from_secs_f64(after.unwrap_or_default());
+        let waits = |why: &str, message: &str| Course {
+            waiting: why.to_owned(),
+            message: message.to_owned(),
+            ..Course::default()
+        };
+        let cannot_pull = || waits("ImagePullBackOff", "Back-off pulling image: not found");
         let runs = Course { ready_after: Some(Duration::ZERO), message, ..Course::default() };
         let mut owners = pod["metadata"]["ownerReferences"].as_array().into_iter().flatten();
         match said("end") {
-            Some("stuck") => Course { message: "stuck".to_owned(), ..Course::default() },
-            _ if pod["spec"]["containers"].as_array().is_some_and(|all| all.iter().any(is_bad)) => {
-                Course { message: "image".to_owned(), ..Course::default() }
-            }
+            Some("stuck") => waits("ContainerCreating", "stuck"),
+            Some("unpulled") => cannot_pull(),
+            _ if has("registry.example.com/bad:1") => cannot_pull(),
+            _ if has(CRASHES) => Course { ends_after: Some(Duration::from_secs(5)), exit_code: 3, ..runs },
             Some("never") => runs,
             Some("fail") => Course { ends_after: Some(after), exit_code: 3, ..runs },
             Some("succeed") => Course { ends_after: Some(after), ..runs },
@@ -45,6 +56,9 @@ impl operetta_embedded::Programs for Programs {
 
     fn exec(&mut self, exec: &Exec<'_>, _: &dyn Objects) -> ExecResult {
         let [program, arguments @ ..] = exec.command else { return ExecResult::default() };
+        if let Some(result) = super::commands::scripted(exec.command) {
+            return result;
+        }
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let output = command.spawn().and_then(|mut child| {
@@ -68,6 +82,6 @@ impl operetta_embedded::Programs for Programs {
     }
 
     fn call(&mut self, call: &Call<'_>, _: &dyn Objects) -> Result<CallResponse, String> {
-        Err(format!("nothing answers at {}", call.url))
+        Api::shared().answer(call)
     }
 }

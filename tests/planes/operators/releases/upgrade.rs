@@ -46,7 +46,7 @@ async fn present_manager_continues_what_each_release_has_left() {
         let scene = Scene::existing(&plane, NAMESPACE);
         read_by_commands(&scene).await;
         // Both writes of the manager and what they cause are to be seen.
-        settled(&plane).await;
+        settled(&scene).await;
         let about = about(&release);
         let cluster = starts_without_a_write(&plane, &scene, &permitted_at_first(&about)).await;
         cluster.manager.lock().unwrap().kill9();
@@ -100,10 +100,15 @@ async fn read_by_commands(scene: &Scene) {
 }
 
 /// Waits until the restored components have no more to write: what they find after a restart is not what they left.
-async fn settled(plane: &ControlPlane) {
+async fn settled(scene: &Scene) {
+    // The garbage collector begins when it has seen the objects of all kinds.
+    let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "nobody", "uid": "00000000-0000-0000-0000-000000000000"});
+    let orphan = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "orphan", "ownerReferences": [owner]}});
+    scene.apply(&orphan.to_string()).await;
+    scene.gone(CONFIG_MAP, "orphan").await;
     let mut before = BTreeMap::new();
     eventually("the control plane to settle", LONG, async || {
-        let now = objects(plane);
+        let now = objects(scene.plane());
         let changed = format!("{:?}", changes(&before, &now));
         before = now;
         tokio::time::sleep(Duration::from_secs(3)).await;
