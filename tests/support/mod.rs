@@ -79,7 +79,7 @@ pub async fn own_plane() -> Arc<ControlPlane> {
 /// The control plane of a test that says nothing else: one in its thread, with virtual time, or the real one that all share.
 pub async fn plane_of_tests() -> Arc<ControlPlane> {
     thread_local! {
-        /// That of the test whose runtime this is.
+        /// The control plane of a test, with the runtime of that test.
         static OF_TEST: RefCell<Option<(runtime::Id, Arc<ControlPlane>)>> = const { RefCell::new(None) };
     }
     if !is_in_thread() {
