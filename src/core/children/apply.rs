@@ -184,6 +184,7 @@ mod tests {
             hash: String::new(),
             generated: Vec::new(),
             keep: Vec::new(),
+            yields: Vec::new(),
             completion: is_job.then(|| Completion { token: String::new(), recorded: false }),
         };
         let owned = json!({"ownerReferences": []});

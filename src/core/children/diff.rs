@@ -61,6 +61,7 @@ mod tests {
             hash,
             generated: Vec::new(),
             keep: Vec::new(),
+            yields: Vec::new(),
             completion: None,
         }
     }

@@ -142,6 +142,7 @@ pub(super) fn missing(run: &PlanRun, reason: &str, message: &str, now: Timestamp
         cause: run.cause(),
         reason: reason.to_owned(),
         message: short(&format!("{message}; the run fails an hour after its creation")),
+        answers: run.status.as_ref().map(|known| known.answers.clone()).unwrap_or_default(),
         ..RunStatus::default()
     };
     let rest = Duration::from_secs(u64::try_from(rest).unwrap_or_default());

@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::decode;
 use crate::schema::{Arena, Id, Typed, definition};
 
-pub(crate) use object::{CLEANUP, begin_delete, check, prepare};
+pub(crate) use object::{CLEANUP, begin_delete, check, prepare, prepare_update};
 pub(crate) use webhook::Hook;
 pub use webhook::{Converter, Webhook};
 

@@ -23,6 +23,17 @@ pub(crate) fn prepare(object: &mut Value) {
         json!({"conditions": null, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": stored});
 }
 
+/// Changes the next state of a CRD before it is checked: objects will be stored in its storage version.
+pub(crate) fn prepare_update(object: &mut Value) {
+    let mut versions = object["spec"]["versions"].as_array().into_iter().flatten();
+    let name = versions.find(|version| version["storage"] == true).map(|version| version["name"].clone());
+    if let (Some(name), Some(stored)) = (name, object["status"]["storedVersions"].as_array_mut())
+        && !stored.contains(&name)
+    {
+        stored.push(name);
+    }
+}
+
 /// What is wrong with a CRD.
 pub(crate) fn check(object: &Value) -> Vec<Fault> {
     let mut faults = Vec::new();
@@ -55,12 +66,24 @@ pub(crate) fn check(object: &Value) -> Vec<Fault> {
             "must have exactly one version marked as storage version",
         ));
     }
-    if object["status"]["storedVersions"].as_array().is_none_or(Vec::is_empty) {
+    let stored = object["status"]["storedVersions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if stored.is_empty() {
         faults.push(Fault::invalid(
             "status.storedVersions",
             Value::Null,
             "must have at least one stored version",
         ));
+    }
+    for (at, name) in stored.iter().enumerate() {
+        if versions.iter().any(|version| version["name"] == *name) {
+            continue;
+        }
+        let shown = text(name);
+        let why = format!(
+            "missing from spec.versions; {shown} was previously a storage version, and must remain in spec.versions until a \
+             storage migration ensures no data remains persisted in {shown} and removes {shown} from status.storedVersions"
+        );
+        faults.push(Fault::invalid(format!("status.storedVersions[{at}]"), shown, why));
     }
     faults
 }

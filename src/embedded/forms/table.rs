@@ -425,7 +425,7 @@ fn custom_cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
     cells
 }
 
-/// The value at a JSONPath: fields, indices and the filter `[?(@.a=="b")]`.
+/// The value at a JSONPath: fields, indices, the last item `[-1:]` and the filter `[?(@.a=="b")]`.
 fn at_path<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
     let mut at = object;
     let mut rest = path;
@@ -440,6 +440,7 @@ fn at_path<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
             let (index, after) = index.split_once(']')?;
             at = match index.parse::<usize>() {
                 Ok(index) => at.get(index)?,
+                Err(_) if index == "-1:" => at.as_array()?.last()?,
                 Err(_) => at.get(index.trim_matches(['"', '\'']))?,
             };
             rest = after;
@@ -459,4 +460,24 @@ fn at_path<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
         }
     }
     Some(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_of_columns_are_followed() {
+        let object =
+            json!({"a": {"b.c": 1}, "all": [{"name": "x", "is": 1}, {"name": "y", "is": 2}], "none": []});
+        for (path, expected) in [
+            (r".a.b\.c", Some(json!(1))),
+            (".all[0].is", Some(json!(1))),
+            (".all[-1:].is", Some(json!(2))),
+            (".none[-1:].is", None),
+            (r#".all[?(@.name=="y")].is"#, Some(json!(2))),
+        ] {
+            assert_eq!(at_path(&object, path).cloned(), expected, "{path}");
+        }
+    }
 }

@@ -219,6 +219,7 @@ pub(crate) fn prepare_update(kind: &Kind, subresource: &str, live: &Value, objec
             "services" => allocated::forget(live, object),
             "serviceaccounts" => pods::clean_secrets(object),
             "namespaces" => object["spec"]["finalizers"] = live["spec"]["finalizers"].clone(),
+            "customresourcedefinitions.apiextensions.k8s.io" => crd::prepare_update(object),
             _ => {}
         }
     }

@@ -166,6 +166,30 @@ fn crd(schema: &Value) -> Value {
 
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
+#[test]
+fn a_version_stays_in_the_crd_while_objects_may_be_stored_in_it() {
+    let mut api = settled();
+    let crd = |names: &[&str]| {
+        let version = |name: &&str| {
+            json!({"name": name, "served": true, "storage": *name == names[names.len() - 1],
+            "schema": {"openAPIV3Schema": {"type": "object"}}})
+        };
+        json!({"metadata": {"name": "things.x.test"}, "spec": {"group": "x.test", "scope": "Cluster",
+            "names": {"plural": "things", "kind": "Thing"}, "versions": names.iter().map(version).collect::<Vec<_>>()}})
+    };
+    let path = format!("PATCH {CRDS}/things.x.test");
+    admin(&mut api, &format!("POST {CRDS}"), &crd(&["v1"]));
+    let both = admin(&mut api, &path, &crd(&["v1", "v2"]));
+    assert_eq!(both["status"]["storedVersions"], json!(["v1", "v2"]));
+    let (code, told) = send(&mut api, &User::default(), &path, &crd(&["v2"]));
+    assert!(
+        code == 422 && told["message"].as_str().unwrap().contains("status.storedVersions[0]"),
+        "{told:#}"
+    );
+    admin(&mut api, &format!("{path}/status"), &json!({"status": {"storedVersions": ["v2"]}}));
+    assert_eq!(admin(&mut api, &path, &crd(&["v2"]))["status"]["storedVersions"], json!(["v2"]));
+}
+
 /// Moves `spec.old` of v1 to `spec.new` of v2, and refuses `bad`.
 #[derive(Debug)]
 struct Rename;

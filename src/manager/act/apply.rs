@@ -38,7 +38,9 @@ impl Executor {
         }
         self.complete(&cluster, &kind, (&apply.desired, &apply.expect), &mut body).await?;
         let mut moved: Vec<Moved> = match fields.prepare(apply, &mut body).await {
-            Err(error) if again(&error) => return Ok(Reply::Again),
+            Err(error) if again(&error) => {
+                return self.after_conflict(&cluster, registered, &kind, apply, body, error).await;
+            }
             result => result?.into_iter().collect(),
         };
         let mut result = apply_body(&cluster, &kind, &body, &manager, apply.policy.conflicts, trial).await;
@@ -46,6 +48,7 @@ impl Executor {
             match fields.resolve_conflict(apply, refusal).await {
                 Ok(None) => {}
                 Ok(Some(more)) => {
+                    more.renew(&mut body);
                     moved.push(more);
                     result =
                         apply_body(&cluster, &kind, &body, &manager, apply.policy.conflicts, trial).await;

@@ -174,6 +174,7 @@ mod tests {
             hash: "h".into(),
             generated: Vec::new(),
             keep: Vec::new(),
+            yields: Vec::new(),
             completion: None,
         }
     }

@@ -32,6 +32,18 @@ pub(super) struct Moved {
     paths: Vec<FieldPath>,
     /// The managedFields as they were.
     before: Value,
+    /// The resourceVersion since then.
+    version: Value,
+}
+
+impl Moved {
+    /// Makes the precondition of an apply, if it has one, that nothing was written since.
+    pub(super) fn renew(&self, body: &mut Value) {
+        let version = &mut body["metadata"]["resourceVersion"];
+        if !version.is_null() {
+            version.clone_from(&self.version);
+        }
+    }
 }
 
 impl FieldOwnership<'_> {
@@ -52,27 +64,42 @@ impl FieldOwnership<'_> {
         if apply.repair.lost_items {
             let all = |live: &Value| fields::conflicting_items(live, &self.desired.body, self.manager);
             moved = self.reclaim(all, apply.policy.conflicts).await?;
-        }
-        if self.desired.keep.is_empty() {
-            return Ok(moved);
-        }
-        let live = match self.live().await {
-            Ok(Some(live)) => live,
-            Ok(None) => return Ok(moved),
-            Err(error) => {
-                if let Some(moved) = &moved {
-                    self.give_back(moved).await;
-                }
-                return Err(error);
+            if let Some(moved) = &moved {
+                moved.renew(body);
             }
-        };
-        for path in &self.desired.keep {
-            let path: Vec<&str> = path.split('.').collect();
+        }
+        if let Err(error) = self.respect_yields(body).await {
+            if let Some(moved) = &moved {
+                self.give_back(moved).await;
+            }
+            return Err(error);
+        }
+        Ok(moved)
+    }
+
+    /// Reads the object once more before an apply that concerns yielded fields, and makes what was read its precondition. There is
+    /// no apply if another manager has taken over a field that it sets.
+    async fn respect_yields(self, body: &mut Value) -> Result<(), CallError> {
+        let (keep, set) = (&self.desired.keep, &self.desired.yields);
+        if keep.is_empty() && set.is_empty() {
+            return Ok(());
+        }
+        let Some(live) = self.live().await? else { return Ok(()) };
+        for text in set {
+            let path: Vec<&str> = text.split('.').collect();
+            if fields::is_taken_over(&live, self.manager, &path) {
+                let message = format!("another manager has set {text} of {} meanwhile", self.desired.object);
+                return Err(CallError::new(Class::Conflict, 409, "Conflict", message));
+            }
+        }
+        for text in keep {
+            let path: Vec<&str> = text.split('.').collect();
             if let Some(value) = path.iter().try_fold(&live, |value, name| value.get(name)) {
                 put(body, &path, value);
             }
         }
-        Ok(moved)
+        body["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"].clone();
+        Ok(())
     }
 
     /// After a refusal: items of other managers in place of ours, fields that the server names as excluding ours, and
@@ -149,7 +176,10 @@ impl FieldOwnership<'_> {
                 // Another client, mostly a controller, has written the object meanwhile: try again.
                 Err(error) if error.class == Class::Conflict && attempts.next().is_some() => {}
                 Err(error) => return Err(error),
-                Ok(_) => return Ok(Some(Moved { paths, before: meta["managedFields"].clone() })),
+                Ok(reply) => {
+                    let version = reply["metadata"]["resourceVersion"].clone();
+                    return Ok(Some(Moved { paths, before: meta["managedFields"].clone(), version }));
+                }
             }
         }
     }

@@ -351,7 +351,13 @@ impl Executor {
                 }
                 live
             }
-            reply => reply?,
+            reply => {
+                let reply = reply?;
+                if sort == RunObject::PlanRun {
+                    self.effects.plan_api.created(reply["metadata"]["uid"].as_str().unwrap_or_default());
+                }
+                reply
+            }
         };
         self.learn(sort, reply);
         Ok(())

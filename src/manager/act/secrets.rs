@@ -322,6 +322,7 @@ mod tests {
             object,
             body: json!({"metadata": {}, "data": {"a": "", "b": ""}}).into(),
             keep: Vec::new(),
+            yields: Vec::new(),
             hash: "h".into(),
             generated,
             completion: None,

@@ -1,8 +1,9 @@
 //! What plans need on the API server: the CRDs of PlanRuns and of stored revisions, and the admission policies that decide
 //! who may run and approve plans. Policies and bindings are watched, and restored at once. While one is not whole,
-//! requests and approvals wait: see [`Protection`].
+//! requests and approvals wait: see [`Protection`]. Before a request or an answer counts, the policy and its binding are read live.
 
 mod reconcile;
+mod verify;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -24,6 +25,7 @@ use crate::package::store::objects;
 use crate::plan::crds::{self, Integrity};
 use crate::plan::{Protection, SETTLE};
 pub(super) use reconcile::reconcile;
+pub(super) use verify::Unverified;
 
 /// How long after the CRD the policies may be created when both are installed together.
 const INSTALLATION: Duration = Duration::from_secs(60);
@@ -48,8 +50,15 @@ struct State {
     checked: BTreeMap<Part, Mark>,
     /// The parts as events have brought them last.
     latest: BTreeMap<Part, Mark>,
+    /// Whether a live read has not found the policy of runs as it was checked, or has failed: all parts are checked again.
+    is_suspect: bool,
+    /// Whether a check has found a part missing or altered, or another object than the one that was checked before, and no check has
+    /// come to its end since.
+    was_lost: bool,
     /// How often a part was gone.
     losses: u64,
+    /// Runs whose request is verified, with the number of verified answers, until both are noted in their status.
+    verified: BTreeMap<Box<str>, usize>,
     /// The parts that the running list has brought so far.
     listed: BTreeSet<Part>,
     /// When the parts were restored last, and how often in a row.
@@ -81,11 +90,28 @@ fn binding_kind() -> ApiKind {
     }
 }
 
+/// The mark of an object.
+fn mark(object: &Value) -> Mark {
+    let metadata = &object["metadata"];
+    (metadata["uid"].as_str().map(str::to_owned), metadata["generation"].as_i64())
+}
+
 impl State {
     /// Notes whether a part has changed since it was checked. Returns whether that is news.
     fn compare(&mut self) -> bool {
-        let is_unknown = self.latest.iter().any(|(part, mark)| self.checked.get(part) != Some(mark));
+        let is_other = |(part, mark)| self.checked.get(part) != Some(mark);
+        let is_unknown = self.is_suspect || self.latest.iter().any(is_other);
         std::mem::replace(&mut self.protection.is_unknown, is_unknown) != is_unknown
+    }
+
+    /// Notes that a part is gone.
+    fn lose(&mut self, part: &Part) {
+        let (kind, name) = part;
+        warn!(%kind, %name, "a part of the admission policies of runs is gone; it is restored");
+        self.latest.remove(part);
+        self.losses += 1;
+        self.compare();
+        self.protection.broken = Some(format!("the {kind} {name} is missing").into());
     }
 }
 
@@ -105,9 +131,11 @@ impl PlanApi {
             let before = cluster.get(&ApiKind::crd(), None, name).await?;
             install_objects(cluster, &kinds()).await?;
             let found = self.check(cluster, &user).await?;
+            let mut state = self.state();
+            state.was_lost = false;
             // Before the kind existed, no run could be requested or approved.
             if let Some(before) = before {
-                self.state().protection.since = since(&before, &found, clock.now());
+                state.protection.since = since(&before, &found, clock.now());
             }
             Ok(user)
         };
@@ -154,12 +182,14 @@ impl PlanApi {
                 state.compare() || is_new && state.protection.is_unknown
             }
             Event::InitDone if state.listed.contains(&part) => false,
+            // It was replaced already by a part that was checked.
+            Event::Delete(Raw { metadata, .. })
+                if state.checked.get(&part).is_some_and(|(uid, _)| *uid != metadata.uid) =>
+            {
+                false
+            }
             Event::InitDone | Event::Delete(_) => {
-                warn!(%kind, %name, "a part of the admission policies of runs is gone; it is restored");
-                state.latest.remove(&part);
-                state.losses += 1;
-                state.compare();
-                state.protection.broken = Some(format!("the {kind} {name} is missing").into());
+                state.lose(&part);
                 true
             }
         }
@@ -171,13 +201,13 @@ impl PlanApi {
         for policy in crds::policies() {
             let checked = restore(cluster, &policy_kind(), &policy, Some(user)).await?;
             let checked = exempt(cluster, checked, user).await?;
-            self.note(&policy, &checked.0);
+            self.note(&policy, &checked);
             found.push(checked);
         }
         // Bindings come last, so no policy is in force without the exemption.
         for binding in crds::bindings() {
             let checked = restore(cluster, &binding_kind(), &binding, None).await?;
-            self.note(&binding, &checked.0);
+            self.note(&binding, &checked);
             found.push(checked);
         }
         Ok(found)
@@ -185,13 +215,15 @@ impl PlanApi {
 
     /// Notes that a part is as it was read or written last, if that is whole. Another client may have altered it between two
     /// writes, or between a read and a write: such a part is not noted, so it is checked again.
-    fn note(&self, wanted: &Value, object: &Value) {
-        let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+    fn note(&self, wanted: &Value, (object, found): &(Value, Integrity)) {
         let name = |pointer: &str| wanted.pointer(pointer).and_then(Value::as_str).unwrap_or_default().into();
         let part = (name("/kind"), name("/metadata/name"));
         let mut state = self.state();
+        state.was_lost |= matches!(found, Integrity::Missing | Integrity::Altered);
         if crds::integrity(Some(object), wanted) == Integrity::Whole {
-            state.checked.insert(part, (text("/metadata/uid"), object["metadata"]["generation"].as_i64()));
+            let now = mark(object);
+            let before = state.checked.insert(part, now.clone());
+            state.was_lost |= before.is_some_and(|(uid, _)| uid != now.0);
         } else {
             state.checked.remove(&part);
         }

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
 use tracing::warn;
 
 use crate::backoff::Backoff;
@@ -10,7 +9,6 @@ use crate::manager::effects::Effects;
 use crate::manager::scheduler::{Key, Outcome, Scheduler};
 use crate::manager::store::Store;
 use crate::plan::SETTLE;
-use crate::plan::crds::Integrity;
 
 /// How long until a policy that has been restored is restored once more: another client keeps changing it.
 const AGAIN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
@@ -42,15 +40,14 @@ pub(in crate::manager) async fn reconcile(
         scheduler.queue.add_after(Key::PlanApi, wait);
         return Outcome::Done;
     }
+    api.state().is_suspect = false;
     let checked = api.check(effects.clients.own(), user).await;
     let mut state = api.state();
     match checked {
-        Ok(found) => {
-            let is_broken =
-                |(_, found): &(Value, Integrity)| matches!(found, Integrity::Missing | Integrity::Altered);
+        Ok(_) => {
             state.compare();
             // Another manager, or a person, may have restored what was gone.
-            if protection.broken.is_some() || found.iter().any(is_broken) {
+            if std::mem::take(&mut state.was_lost) || protection.broken.is_some() {
                 // A part that was lost meanwhile is checked next.
                 if state.losses == losses {
                     state.protection.broken = None;
@@ -66,7 +63,13 @@ pub(in crate::manager) async fn reconcile(
         Err(error) => {
             warn!(%error, "the admission policies of runs cannot be checked or restored");
             let problem = format!("the admission policies of runs cannot be checked or restored: {error}");
-            state.protection.broken = Some(problem.into());
+            if state.was_lost || protection.broken.is_some() {
+                state.protection.broken = Some(problem.into());
+            } else {
+                // Nothing may be lost: what is written meanwhile waits.
+                state.is_suspect = true;
+                state.compare();
+            }
             drop(state);
             queue_all();
             Outcome::Failed

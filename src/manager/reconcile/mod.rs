@@ -15,6 +15,7 @@ use crate::cluster::Permit;
 use crate::manager::act::Executor;
 use crate::manager::effects::Effects;
 use crate::manager::index::InstanceKey;
+use crate::manager::plan_api::Unverified;
 use crate::manager::registry::Registered;
 use crate::manager::scheduler::{Key, Outcome, Scheduler};
 use crate::manager::state::{InstanceState, MAX_DECISIONS, Progress};
@@ -67,6 +68,8 @@ enum Attempt {
     Later(Duration),
     /// The small budget is not enough.
     ExceedsSmallBudget,
+    /// Runs must be verified first.
+    Unverified(Vec<Unverified>),
     /// A decision.
     Decided(Box<Decided>),
 }
@@ -140,6 +143,12 @@ impl InstanceReconciler {
                 Attempt::Later(wait) => return self.done_for(key, wait),
                 Attempt::ExceedsSmallBudget => {
                     self.record(state, Progress::ExceedsSmallBudget);
+                    continue;
+                }
+                Attempt::Unverified(runs) => {
+                    if !self.effects.plan_api.verify(self.effects.clients.own(), runs).await {
+                        self.scheduler.queue.add(Key::PlanApi);
+                    }
                     continue;
                 }
             };
@@ -385,6 +394,10 @@ impl InstanceReconciler {
     ) -> Attempt {
         let limits = if is_large { Totals::FULL } else { Totals::SMALL };
         let Some(mut snapshot) = self.snapshot(key, registered, limits) else { return Attempt::NotReady };
+        let unverified = self.effects.plan_api.unverified(snapshot.runs());
+        if !unverified.is_empty() {
+            return Attempt::Unverified(unverified);
+        }
         let now = self.scheduler.clock.elapsed();
         // A deletion evaluates nothing.
         if !snapshot.is_deleting() {

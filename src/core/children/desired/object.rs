@@ -119,9 +119,7 @@ pub(super) fn build<'a>(
     if owned {
         meta.insert("ownerReferences".into(), json!([owner_reference(ctx)]));
     }
-    let keep = live
-        .filter(|_| !yields.is_empty())
-        .map_or_else(Vec::new, |observed| yielded(&mut body, observed, yields));
+    let (keep, yields) = live.map_or_else(Default::default, |observed| yielded(&mut body, observed, yields));
     let stamp = names::Stamp { order, policy: Some(policy) };
     let hash = stamp.seal(&generated::hash(&body, &generated));
     let spec_hash = child.max_unavailable.is_some().then(|| spec_hash(&object.gvk, &body));
@@ -135,7 +133,7 @@ pub(super) fn build<'a>(
         marks[containers::ANNOTATION] = replaced.into();
     }
     body["metadata"]["labels"][names::OPERATOR] = ctx.snapshot.owner.package.as_ref().into();
-    Ok(Desired { object, body: Arc::new(body), hash, generated, keep, completion })
+    Ok(Desired { object, body: Arc::new(body), hash, generated, keep, yields, completion })
 }
 
 /// Hash of what makes an object unavailable when it changes: all but metadata, and of a Pod all that the API server changes
@@ -368,20 +366,22 @@ fn fold_string_data(gvk: &Gvk, root: &mut Map<String, Value>) -> Result<(), Stri
 }
 
 /// Leaves out fields that another manager has taken over and that we do not own any more. Returns those that
-/// the body does not set although no other manager owns them yet.
-fn yielded(body: &mut Value, observed: &Observed, yields: &[String]) -> Vec<String> {
-    let mut keep = Vec::new();
+/// the body does not set although no other manager owns them yet, and those that it sets.
+fn yielded(body: &mut Value, observed: &Observed, yields: &[String]) -> (Vec<String>, Vec<String>) {
+    let (mut keep, mut set) = (Vec::new(), Vec::new());
     for text in yields {
         let path: Vec<&str> = text.split('.').collect();
         let foreign = observed.foreign.get(&path).is_some();
         let owned = observed.owned.as_ref().is_some_and(|owned| owned.get(&path).is_some());
         if foreign && !owned {
             remove_path(body, &path);
-        } else if owned && !foreign && path.iter().try_fold(&*body, |value, name| value.get(name)).is_none() {
+        } else if path.iter().try_fold(&*body, |value, name| value.get(name)).is_some() {
+            set.push(text.clone());
+        } else if owned && !foreign {
             keep.push(text.clone());
         }
     }
-    keep
+    (keep, set)
 }
 
 fn remove_path(value: &mut Value, path: &[&str]) {

@@ -33,7 +33,7 @@ pub use conflicting::conflicting_manager;
 pub use cover::{lost_items, uncovered, uncovered_beside};
 pub use intern::interned;
 pub use merge::{applied, merged, recreated};
-pub use owned::{of_child, of_manager, of_others};
+pub use owned::{is_taken_over, of_child, of_manager, of_others};
 pub use path::FieldPath;
 pub use release::{excess, is_in_version, release};
 pub use repair::{conflicting_items, excluding, former_members, holder, is_ownerless, move_to_ours};

@@ -15,6 +15,13 @@ pub fn of_others(object_or_metadata: &Value, manager: &str) -> FieldSet {
     sets(object_or_metadata, is_other).collect()
 }
 
+/// Whether another manager has taken over a field of an object from `manager`, also by a subresource such as `scale`.
+pub fn is_taken_over(object: &Value, manager: &str, path: &[&str]) -> bool {
+    let has_it = |set: FieldSet| set.get(path).is_some();
+    let is_other = |owner: &Owner| owner.subresource != "status" && !owner.is_apply_of(manager);
+    sets(object, is_other).any(has_it) && !of_manager(object, manager).is_some_and(has_it)
+}
+
 /// The sets of the owners that are wanted. Those that cannot be read own nothing.
 pub(super) fn sets<'a>(
     object_or_metadata: &'a Value,

@@ -26,6 +26,8 @@ pub struct Desired {
     /// Yielded fields that the body does not set and that only we own. The apply contains their live values:
     /// without them it would remove the fields before another manager owns them.
     pub keep: Vec<String>,
+    /// Yielded fields that the body sets: another manager may have taken them over since the object was seen.
+    pub yields: Vec<String>,
     /// For a Job: whether it has completed before.
     pub completion: Option<Completion>,
 }

@@ -19,6 +19,7 @@ use crate::api::{Apis, Gvk, ObjectRef};
 use crate::children::accepted_key::AcceptedKey;
 use crate::children::names;
 use crate::package::{Child, DeletionPolicy, Package, Resource};
+use crate::plan::PlanRun;
 use crate::template::Totals;
 
 /// What is known of one instance at one moment.
@@ -259,6 +260,14 @@ impl Snapshot {
     /// them. Those with an ownerReference are left to the garbage collector.
     pub fn retained(&self) -> impl Iterator<Item = &Arc<Observed>> {
         self.previous_children.iter().filter(|object| !object.owner_reference)
+    }
+
+    /// All runs of the instance whose requests and answers count now.
+    pub fn runs(&self) -> impl Iterator<Item = &PlanRun> {
+        let plans = self.plans.iter().filter(|plans| plans.protection.problem(plans.now).is_none());
+        let deletions = self.deletions.iter().filter(|runs| runs.protection.problem(runs.now).is_none());
+        let plans = plans.flat_map(|plans| plans.runs.iter().chain(&plans.strangers));
+        plans.chain(deletions.flat_map(|deletions| &deletions.runs))
     }
 
     /// What is known of the objects that a ref names.
