@@ -7,6 +7,8 @@ mod docs;
 mod imports;
 #[path = "layers/mutants.rs"]
 mod mutants;
+#[path = "layers/times.rs"]
+mod times;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

@@ -57,18 +57,18 @@ fn json_of(text: &str) -> Value {
 #[tokio::test]
 async fn plans_are_listed_and_requested_with_their_types() {
     let scene = scene().await;
-    let list = json_of(&plan(&scene, &["list", "errand/e", "-o", "json"]).await.ok());
-    let of = |name: &str| {
-        list["plans"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .find(|plan| plan["name"] == name)
-            .cloned()
-            .unwrap_or_default()
+    let named = |list: &Value, name: &str| {
+        let plans = list["plans"].as_array().unwrap();
+        plans.iter().find(|plan| plan["name"] == name).cloned().unwrap_or_default()
     };
+    let list = eventually("the rollout to be listed", LONG, async || {
+        let list = json_of(&plan(&scene, &["list", "errand/e", "-o", "json"]).await.ok());
+        let is_over = named(&list, "deploy")["lastRun"]["phase"] == "Succeeded";
+        if is_over { Ok(list) } else { Err(format!("{list:#}")) }
+    })
+    .await;
+    let of = |name: &str| named(&list, name);
     assert_eq!(of("deploy")["triggers"], json!(["created", "changed spec.size"]), "{list:#}");
-    assert_eq!(of("deploy")["lastRun"]["phase"], "Succeeded", "{list:#}");
     assert_eq!(of("greet")["params"]["required"], json!(["to"]), "{list:#}");
     assert_eq!(of("hold")["lastRun"], Value::Null);
     let table = plan(&scene, &["list"]).await.ok();

@@ -176,7 +176,7 @@ async fn namespace_with_instances_is_deleted() {
     scene.apply(&file("examples/etcd/example-etcd-cluster.yaml")).await;
     scene.ready(CHAIN, "chain").await;
     scene.ready(ETCD, "example-etcd-cluster").await;
-    scene.kubectl(&["delete", "namespace", scene.namespace(), "--timeout=60s"]).await;
+    scene.kubectl(&["delete", "namespace", scene.namespace(), "--timeout=300s"]).await;
 }
 
 #[tokio::test]
@@ -185,6 +185,7 @@ async fn cascade_orphan_leaves_children() {
     scene.apply(&file(&format!("{}/instances/light.yaml", fixture("light")))).await;
     scene.ready(LIGHT, "light").await;
     let before = scene.get(CONFIG_MAP, "light").await;
+    scene.collector_knows(&[CONFIG_MAP]).await;
     scene.kubectl(&["delete", "light", "light", "--cascade=orphan"]).await;
     scene.gone(LIGHT, "light").await;
     let marker = json!({"apiVersion": LIGHT.api_version(), "kind": "Light", "metadata": {"name": "marker"}, "spec": {}});

@@ -59,7 +59,7 @@ async fn unchanged_example_becomes_three_ready_members() {
     let scene = Scene::new().await;
     scene.kubectl(&["apply", "-f", EXAMPLE]).await;
     let waited =
-        scene.kubectl(&["wait", "--for=condition=Ready", "--timeout=60s", "etcdcluster", NAME]).await;
+        scene.kubectl(&["wait", "--for=condition=Ready", "--timeout=300s", "etcdcluster", NAME]).await;
     assert!(waited.contains("condition met"), "{waited}");
     for i in 0..3 {
         assert!(is_pod_ready(&scene.get(POD, &format!("{NAME}-{i}")).await), "member {i}");

@@ -87,8 +87,11 @@ async fn a_failed_observation_is_unknown_and_not_empty() {
     }
     let api = first.address;
     drop(first);
-    let message = ready(&scene, "ObservationFailed").await;
-    assert!(message.contains("refused"), "{message}");
+    let is_refused = |object: &Value| {
+        let ready = condition(object, "Ready");
+        ready["reason"] == "ObservationFailed" && ready["message"].to_string().contains("refused")
+    };
+    scene.until("refused", WATCHER, "r", is_refused).await;
     scene.kubectl(&["delete", "configmap", "r-plain"]).await;
     scene.until("is restored", CONFIG_MAP, "r-plain", |_| true).await;
     // Wait until every observation has failed again and the manager has handled that.

@@ -348,6 +348,8 @@ async fn a_lost_key_changes_no_password(plane: &Arc<ControlPlane>) {
     let password = text(&scene.get(SECRET, "a").await, "password");
     // A person retains it, and the next instance adopts it: its proof is bound to the object.
     scene.kubectl(&["annotate", "secret", "a", "operetta.dev/retained=true"]).await;
+    // Until then the garbage collector deletes it with its instance, which has no finalizer.
+    scene.until("no owner", SECRET, "a", |o| o["metadata"]["ownerReferences"].is_null()).await;
     scene.kubectl(&["delete", "trial", "a"]).await;
     scene.apply(&trial("a", &json!({"secret": 1}))).await;
     scene.ready(TRIAL, "a").await;

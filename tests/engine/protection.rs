@@ -12,42 +12,17 @@ use crate::support::ext::{
 use crate::support::faults::case::Case;
 use crate::support::faults::{Fault, Life, Rule, Verb};
 use crate::support::plans::{PLAN_RUN, TWELVE, phase, story_of};
+use crate::support::rights::{permit, permit_edits_of_runs};
 use crate::support::{Actor, ControlPlane, Operetta, eventually, own_plane_of_tests};
 
 const ERRAND: Kind = kind("fixtures.operetta.dev/v1", "errands");
 const POLICY: &str = "planruns.operetta.dev";
 const POLICIES: Kind = kind("admissionregistration.k8s.io/v1", "validatingadmissionpolicies");
 const BINDINGS: Kind = kind("admissionregistration.k8s.io/v1", "validatingadmissionpolicybindings");
-/// All users may edit PlanRuns; ann may run and approve, and eve may neither.
-const RIGHTS: &str = "
-apiVersion: v1
-kind: List
-items:
-  - apiVersion: rbac.authorization.k8s.io/v1
-    kind: Role
-    metadata: {name: editor}
-    rules: [{apiGroups: [operetta.dev], resources: [planruns, planruns/status], verbs: ['*']}]
-  - apiVersion: rbac.authorization.k8s.io/v1
-    kind: Role
-    metadata: {name: approver}
-    rules: [{apiGroups: [fixtures.operetta.dev], resources: [errands], verbs: [run, approve]}]
-  - apiVersion: rbac.authorization.k8s.io/v1
-    kind: RoleBinding
-    metadata: {name: editor}
-    roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: editor}
-    subjects:
-      - {apiGroup: rbac.authorization.k8s.io, kind: User, name: eve}
-      - {apiGroup: rbac.authorization.k8s.io, kind: User, name: ann}
-      - {apiGroup: rbac.authorization.k8s.io, kind: User, name: 'system:serviceaccount:team-a:robot'}
-  - apiVersion: rbac.authorization.k8s.io/v1
-    kind: RoleBinding
-    metadata: {name: approver}
-    roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: approver}
-    subjects:
-      - {apiGroup: rbac.authorization.k8s.io, kind: User, name: ann}
-      - {apiGroup: rbac.authorization.k8s.io, kind: User, name: 'system:serviceaccount:team-a:robot'}
-";
+/// An account of a namespace, which its admins may use.
+const ROBOT: &str = "system:serviceaccount:team-a:robot";
 
+/// All users may edit `PlanRun`s; ann and the robot may run and approve, and eve may neither.
 struct Theatre {
     plane: Arc<ControlPlane>,
     scene: Scene,
@@ -60,7 +35,10 @@ impl Theatre {
         let mut manager = run_flags(&plane, &["--leader-elect=false"], &["plan-commands"]);
         watching(&mut manager, 1).await;
         let scene = Scene::on(&plane).await;
-        scene.apply(RIGHTS).await;
+        permit_edits_of_runs(&plane, scene.namespace(), &["eve", "ann", ROBOT]).await;
+        let rule =
+            json!({"apiGroups": [ERRAND.group()], "resources": [ERRAND.plural], "verbs": ["run", "approve"]});
+        permit(&plane, scene.namespace(), "approver", &rule, &["ann", ROBOT]).await;
         let errand = json!({"apiVersion": ERRAND.api_version(), "kind": "Errand", "metadata": {"name": "a"}, "spec": {}});
         scene.apply(&errand.to_string()).await;
         scene.ready(ERRAND, "a").await;
@@ -270,8 +248,7 @@ async fn answers_wait_until_a_restored_policy_is_in_force() {
 async fn an_approval_through_a_service_account_does_not_count() {
     let theatre = Theatre::new().await;
     let run = theatre.asking().await;
-    let robot = "system:serviceaccount:team-a:robot";
-    theatre.answer(robot, &run, &[("both/one", robot)]).await.expect("the API server lets it answer");
+    theatre.answer(ROBOT, &run, &[("both/one", ROBOT)]).await.expect("the API server lets it answer");
     let says = |errand: &Value| {
         let told = condition(errand, "Reconciling")["message"].as_str().unwrap_or_default().to_owned();
         told.contains("One? (not counted: system:serviceaccount:team-a:robot (a ServiceAccount))")
@@ -280,7 +257,7 @@ async fn an_approval_through_a_service_account_does_not_count() {
     let run_object = theatre.scene.get(PLAN_RUN, &run).await;
     assert_eq!(phase(&run_object), "Running");
     assert!(run_object["status"]["answers"][0]["at"].is_string(), "{run_object:#}");
-    let all = [("both/one", robot), ("both/one", "ann"), ("both/two", "ann")];
+    let all = [("both/one", ROBOT), ("both/one", "ann"), ("both/two", "ann")];
     theatre.answer("ann", &run, &all[..2]).await.expect("she may");
     theatre.answer("ann", &run, &all).await.expect("she may");
     theatre.scene.run_is(&run, "Succeeded").await;

@@ -6,6 +6,7 @@ use crate::support::ext::{
     CONFIG_MAP, ECHO, Kind, LATECOMER, LONG, LOOP, OUTER, READER, SERVICE_ACCOUNT, Scene, Shared, condition,
     file, fixture, is_ready, name_of,
 };
+use crate::support::rights::decides;
 use crate::support::{eventually, kubectl, kubectl_stdin};
 use operetta::local::{AuditEvent, Mark};
 use serde_json::{Value, json};
@@ -121,6 +122,7 @@ async fn a_forbidden_ref_is_unknown_until_it_is_allowed() {
     // The right is withdrawn: the child made from the Secret stays as it is, the others are maintained, and
     // the manager does not ask in a loop.
     scene.kubectl(&["delete", "rolebinding", "secrets"]).await;
+    decides(scene.plane(), USER, scene.namespace(), ("watch", "", "secrets"), false).await;
     scene.kubectl(&["create", "secret", "generic", "other", "--from-literal=password=two"]).await;
     reader(&scene, "r", &json!({"secret": "other", "note": "goes on"})).await;
     reason(&scene, READER, "r", "RefForbidden").await;

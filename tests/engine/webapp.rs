@@ -102,7 +102,7 @@ async fn replicas_belong_to_the_autoscaler_until_the_spec_sets_them() {
         ours.is_some_and(|e| !e["fieldsV1"]["f:spec"]["f:replicas"].is_null())
     };
     scene.until("replicas given up", DEPLOYMENT, "hello", |o| replicas(4)(o) && !ours(o)).await;
-    // Neither a later repair nor a new spec takes the field back.
+    // Neither a later repair nor a new spec takes the field back, also if the manager has not seen yet who has it.
     edit(&scene, json!({"image": "example.org/other:1"})).await;
     let image = |o: &Value| o["spec"]["template"]["spec"]["containers"][0]["image"] == "example.org/other:1";
     scene.until("the new image", DEPLOYMENT, "hello", image).await;

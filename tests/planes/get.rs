@@ -1,4 +1,5 @@
-//! `operetta get` and `operetta tree` as users run them, compared with kubectl.
+//! `operetta get` and `operetta tree` as users run them, compared with kubectl. They are processes: a command connects by a kubeconfig
+//! only, and prints to the standard output of its process.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -93,20 +94,21 @@ async fn instances_are_shown_as_kubectl_shows_objects() {
     assert!(fields(&all).iter().any(|line| line[..3] == [n, "WebApp", "hello"]), "{all}");
 
     // Both print the same objects in the same text, apart from JSON's indentation.
-    for format in ["json", "yaml", "name"] {
-        let args = ["get", "etcdclusters,webapps", "-o", format];
-        let ours = operetta(None, &[&args[..], &["-n", n]].concat()).await.ok();
-        let theirs = scene.kubectl(&args).await;
-        if format == "json" {
-            let read = |text: &str| serde_json::from_str::<Value>(text).expect("JSON");
-            assert_eq!(read(&ours), read(&theirs));
-        } else {
-            assert_eq!(ours, theirs);
-        }
-    }
-    for args in [&["get", "etcdcluster", CLUSTER, "-o", "yaml"][..], &["get", "webapp/hello", "-o", "name"]] {
-        let ours = operetta(None, &[args, &["-n", n]].concat()).await.ok();
-        assert_eq!(ours, scene.kubectl(args).await);
+    for args in [
+        &["get", "etcdclusters,webapps", "-o", "json"][..],
+        &["get", "etcdclusters,webapps", "-o", "yaml"],
+        &["get", "etcdclusters,webapps", "-o", "name"],
+        &["get", "etcdcluster", CLUSTER, "-o", "yaml"],
+        &["get", "webapp/hello", "-o", "name"],
+    ] {
+        // An object may change between the two commands.
+        eventually("the same of both", LONG, async || {
+            let ours = operetta(None, &[args, &["-n", n]].concat()).await.ok();
+            let theirs = scene.kubectl(args).await;
+            let read = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_else(|_| text.into());
+            if read(&ours) == read(&theirs) { Ok(()) } else { Err(format!("{ours}\nand\n{theirs}")) }
+        })
+        .await;
     }
 
     // Label selectors work as with kubectl.

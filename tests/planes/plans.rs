@@ -1,4 +1,5 @@
-//! Runs under adverse conditions: a Job that is lost, two managers that both believe they lead, and a clock that jumps.
+//! Runs under adverse conditions: a Job that is lost, a webhook that is down, two managers that both believe they lead, and a clock
+//! that jumps.
 
 use std::collections::BTreeMap;
 
@@ -9,19 +10,16 @@ use crate::leader::LEASE;
 use crate::support::ext::{
     JOB, Kind, LONG, Scene, condition, copy_package, fixture, kind, name_of, run_flags, uid_of, watching,
 };
-use crate::support::faults::case::Case;
+use crate::support::faults::case::{Case, FLEETS};
 use crate::support::faults::{Fault, Rule, Verb};
-use crate::support::plans::{Api, Commands, LOOPBACK, PLAN_RUN, RunWatch, phase, story_of, with_api};
-pub(crate) use crate::support::plans::{TWELVE, effects, outcome};
+use crate::support::plans::{
+    Api, Commands, LOOPBACK, PLAN_RUN, RunWatch, TWELVE, effects, phase, story_of, with_api,
+};
 use crate::support::{Operetta, eventually, own_embedded_plane, plane, signal};
 use rustix::process::Signal;
 
 const VOYAGE: Kind = kind("fixtures.operetta.dev/v1", "voyages");
 const ALARM: Kind = kind("fixtures.operetta.dev/v1", "alarms");
-
-pub(crate) fn api() -> &'static Api {
-    Api::shared()
-}
 
 /// A finished Job is deleted before its outputs are read: the attempt fails, and the Job is not created
 /// again.
@@ -51,10 +49,56 @@ async fn finished_job_deleted_unread_is_a_failed_attempt() {
     case.finish(process).await;
 }
 
+/// A webhook of the cluster does not answer that is asked about new runs of one plan, and about the states of another plan's runs. Runs of
+/// other plans are carried out and released meanwhile, and these when it is gone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_webhook_that_is_down_stops_no_other_run() {
+    // The embedded API calls no webhooks.
+    let case = Case::on(plane().await, &FLEETS, 3).await;
+    let scene = &case.scene;
+    let process = case.start().await;
+    case.apply("i", &json!({})).await;
+    case.ready("i").await;
+    let webhook = |operation: &str, resource: &str, plan: &str| {
+        json!({
+            "name": format!("{plan}.example.com"), "clientConfig": {"url": "https://127.0.0.1:1/"},
+            "rules": [{"apiGroups": ["operetta.dev"], "apiVersions": ["*"], "operations": [operation], "resources": [resource]}],
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": scene.namespace()}},
+            "matchConditions": [{"name": "plan", "expression": format!("object.spec.plan == '{plan}'")}],
+            "admissionReviewVersions": ["v1"], "sideEffects": "None",
+        })
+    };
+    let name = format!("down-{}", scene.namespace());
+    let down = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration", "metadata": {"name": name},
+        "webhooks": [webhook("CREATE", "planruns", "resize"), webhook("UPDATE", "planruns/status", "again")],
+    });
+    scene.apply(&down.to_string()).await;
+    case.refuses_runs("i", "resize", "failed calling webhook").await;
+    let fleets = ("Fleet", case.kind);
+    let again = scene.request(fleets, "i", "again", &json!({})).await;
+    scene.patch(case.kind, "i", "merge", &json!({"spec": {"size": 4}})).await;
+    let says = |instance: &Value| {
+        let message = condition(instance, "Reconciling")["message"].as_str().unwrap_or_default();
+        message.contains("its PlanRun cannot be") && message.contains("failed calling webhook")
+    };
+    scene.until("refused", case.kind, "i", says).await;
+    let promote = scene.request(fleets, "i", "promote", &json!({"to": 1})).await;
+    scene.run_is(&promote, "Succeeded").await;
+    scene.kubectl(&["delete", "planrun", &promote, "--timeout=300s"]).await;
+    scene.gone(PLAN_RUN, &promote).await;
+    assert_eq!(phase(&scene.get(PLAN_RUN, &again).await), "");
+    scene.kubectl(&["delete", "validatingwebhookconfiguration", &name]).await;
+    scene.run_is(&again, "Succeeded").await;
+    scene.run_of("i", "resize", |run| phase(run) == "Succeeded").await;
+    case.ready("i").await;
+    case.finish(process).await;
+}
+
 /// A package of plans with its own API group, for managers in their own processes.
 fn package(name: &str, group: &str) -> (tempfile::TempDir, Kind) {
     let copy = copy_package(&fixture(name), "fixtures.operetta.dev", group, |text| text);
-    let with = with_api(copy.path(), api());
+    let with = with_api(copy.path(), Api::shared());
     (with, Kind::of(format!("{group}/v1"), VOYAGE.plural.to_owned()))
 }
 

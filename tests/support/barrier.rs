@@ -11,8 +11,8 @@ use operetta::manager::Monitor;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::ext::{Kind, LONG, Scene, is_ready, uid_of};
-use super::{Operetta, eventually};
+use super::ext::{Kind, LONG, SERVICE, Scene, is_ready, uid_of};
+use super::{Actor, Operetta, eventually};
 
 impl Scene {
     /// Waits until the manager has handled all events so far of instances of this kind and of children of these kinds.
@@ -42,6 +42,21 @@ impl Scene {
         }
         self.idle(manager).await;
         self.kubectl(&["delete", &kind.resource_name(), name, "--wait=false"]).await;
+    }
+
+    /// Waits until the garbage collector has seen all objects of these kinds so far: one that it sees later than
+    /// `--cascade=orphan` is deleted.
+    pub async fn collector_knows(&self, kinds: &[Kind]) {
+        let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "none", "uid": "none"});
+        for kind in kinds {
+            let mut probe = json!({"metadata": {"name": "probe", "ownerReferences": [owner]}});
+            if kind.plural == SERVICE.plural {
+                probe["spec"]["clusterIP"] = "None".into();
+            }
+            let created = Actor::admin(self.plane()).create(*kind, Some(self.namespace()), &probe).await;
+            created.unwrap_or_else(|error| panic!("{error}"));
+            self.gone(*kind, "probe").await;
+        }
     }
 
     /// Waits until the manager's queues hold no instance of this namespace that is due now.

@@ -306,10 +306,12 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: NAME}
 subjects: [{kind: ServiceAccount, name: NAME, namespace: kube-system}]
 ";
 
-/// Creates an account with [`RIGHTS`] for a manager.
+/// Creates an account with [`RIGHTS`] for a manager. Returns when they count.
 pub async fn make_account(plane: &ControlPlane, name: &str, core: &str) {
     let rights = RIGHTS.replace("NAME", name).replace("CORE", core);
     kubectl_of(plane, &["apply", "-f", "-"], &rights).await.ok();
+    let user = operetta::rights::user("kube-system", name);
+    super::rights::decides(plane, &user, "", ("list", "operetta.dev", "planruns"), true).await;
 }
 
 /// Does the same as [`make_account`]. Returns the account's kubeconfig.

@@ -20,10 +20,11 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tracing::subscriber::DefaultGuard;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::{EnvFilter, Layer as _, fmt};
 
 use super::ext::{LASTING, managers_requests};
-use super::plane::{client_of, outside_of};
+use super::plane::{mortal_client, outside_of};
 use super::{ControlPlane, OPERETTA, signal};
 
 /// The pause between two looks at the output.
@@ -286,12 +287,13 @@ impl InThread {
             }
         }
         config.lease = format!("{of_lease}/{lease}");
+        config.follows_operators = folders.is_empty();
         let monitor = Arc::clone(&config.monitor);
         let (lives, ended) = (Arc::new(AtomicBool::new(true)), Arc::<OnceLock<ExitStatus>>::default());
         let writes_left = Arc::new(AtomicUsize::new(usize::MAX));
         let (is_alive, left) = (Arc::clone(&lives), Arc::clone(&writes_left));
         let inner = user.map_or_else(|| server.client(), |user| server.client_as(user));
-        let client = client_of(inner, "operetta/test", move |has_written| {
+        let client = mortal_client(inner, move |has_written| {
             if has_written && left.fetch_sub(1, Ordering::Relaxed) == 1 {
                 is_alive.store(false, Ordering::Relaxed);
             }
@@ -374,23 +376,36 @@ pub(super) struct Log(Arc<Mutex<Vec<u8>>>);
 impl Log {
     /// A log that gets from now on what is logged in this thread.
     pub(super) fn of_this_thread() -> Self {
+        let log = Self::default();
+        log.follow(None);
+        log
+    }
+
+    /// Lets a judge have from now on what is logged in this thread, too.
+    pub(super) fn judged_by(&self, judge: &super::oracles::Logs) {
+        self.follow(Some(judge.clone()));
+    }
+
+    fn follow(&self, judge: Option<super::oracles::Logs>) {
         thread_local! {
             static LOGGING: RefCell<Option<DefaultGuard>> = const { RefCell::new(None) };
         }
-        let log = Self::default();
-        let writer = log.clone();
-        let subscriber = tracing_subscriber::fmt()
-            .with_env_filter(EnvFilter::new("warn,kube_client=off,kube_runtime=error,operetta=info"))
+        let writer = self.clone();
+        let shown = fmt::layer()
             .with_writer(move || writer.clone())
             .with_target(false)
             .with_ansi(false)
-            .finish();
+            .with_filter(EnvFilter::new("warn,kube_client=off,kube_runtime=error,operetta=info"));
+        let judged = judge.map(|judge| {
+            let filter = EnvFilter::new(super::oracles::Logs::FILTER);
+            fmt::layer().with_writer(move || judge.clone()).with_ansi(false).with_filter(filter)
+        });
+        let subscriber = tracing_subscriber::registry().with(shown).with(judged);
         LOGGING.with_borrow_mut(|logging| {
             // The end of a guard puts back the subscriber before it.
             *logging = None;
             *logging = Some(tracing::subscriber::set_default(subscriber));
         });
-        log
     }
 
     /// The text from a byte on.

@@ -303,7 +303,10 @@ pub const MADE_BY_A_TEST: &str = "made by a test";
 pub const CANARY: &str = "canary-3f9c";
 
 impl Logs {
-    /// Starts capturing at the first call.
+    /// What is judged.
+    pub const FILTER: &str = "operetta=trace,warn";
+
+    /// Starts capturing at the first call, except in threads that have a log of their own.
     pub fn capture() -> Self {
         static START: Once = Once::new();
         static LOGS: Mutex<Option<Logs>> = Mutex::new(None);
@@ -313,7 +316,7 @@ impl Logs {
             let sink = logs.clone();
             tracing_subscriber::fmt()
                 .with_ansi(false)
-                .with_env_filter("operetta=trace,warn")
+                .with_env_filter(Self::FILTER)
                 .with_writer(move || sink.clone())
                 .init();
             let (sink, usual) = (logs.clone(), std::panic::take_hook());

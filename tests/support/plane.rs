@@ -24,10 +24,12 @@ use tempfile::TempDir;
 use tokio::runtime::{self, Handle};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinSet;
+use tokio::time::sleep;
 
 use super::ext::Shared;
 use super::faults::{Call, Verb};
 use super::hold::Hold;
+use super::latency::{Latency, late};
 use super::manager::{Log, Operetta};
 use super::plans::{ADMIN, Programs};
 use super::{is_all_real, options};
@@ -176,7 +178,7 @@ impl ControlPlane {
     pub fn client(&self) -> Result<kube::Client, local::Error> {
         match &self.0 {
             Kind::Real(plane) => plane.client(),
-            Kind::Embedded(plane) => Ok(plane.client("operetta-local/test")),
+            Kind::Embedded(plane) => Ok(client_of(plane.server.client(), "operetta-local/test")),
         }
     }
 
@@ -186,7 +188,7 @@ impl ControlPlane {
             Kind::Real(plane) => {
                 Cluster::of_kubeconfig(plane.kubeconfig_path()).await.expect("a kubeconfig").client()
             }
-            Kind::Embedded(plane) => plane.client("operetta/test"),
+            Kind::Embedded(plane) => client_of(plane.server.client(), "operetta/test"),
         }
     }
 
@@ -250,31 +252,43 @@ impl Embedded {
             }
         }
     }
-
-    /// A client whose requests are answered in the process.
-    fn client(&self, agent: &'static str) -> kube::Client {
-        client_of(self.server.client(), agent, |_| true)
-    }
 }
 
-/// A client whose requests this one sends as long as `lives`, and never afterwards. It is asked before and after each
-/// request, with whether that was a write that the server has carried out.
-pub(super) fn client_of(
-    inner: kube::Client,
-    agent: &'static str,
-    lives: impl Fn(bool) -> bool + Clone + Send + Sync + 'static,
-) -> kube::Client {
+/// A client with this user agent.
+fn client_of(inner: kube::Client, agent: &'static str) -> kube::Client {
     let service = tower::service_fn(move |mut request: Request<Body>| {
         request.headers_mut().insert("user-agent", HeaderValue::from_static(agent));
+        let inner = inner.clone();
+        async move { inner.send(request).await }
+    });
+    kube::Client::new(service, "default")
+}
+
+/// A manager's client in the thread of a test, whose requests arrive as long as `lives`, and never afterwards. It is asked before
+/// and after each request, with whether that was a write that the server has carried out.
+pub(super) fn mortal_client(
+    inner: kube::Client,
+    lives: impl Fn(bool) -> bool + Clone + Send + Sync + 'static,
+) -> kube::Client {
+    let inner = client_of(inner, "operetta/test");
+    let latency = Arc::new(Mutex::new(Latency::new()));
+    let service = tower::service_fn(move |request: Request<Body>| {
         let (inner, lives) = (inner.clone(), lives.clone());
+        let mut latency = latency.lock().unwrap_or_else(PoisonError::into_inner);
+        let (travels, lag) = (latency.of_request(), latency.of_answer(&request));
+        drop(latency);
         async move {
+            sleep(travels).await;
             if !lives(false) {
                 return std::future::pending().await;
             }
             let is_dry = request.uri().query().is_some_and(|query| query.contains("dryRun=All"));
             let is_write = request.method() != Method::GET && !is_dry;
             let answer = inner.send(request).await;
-            if lives(is_write) { answer } else { std::future::pending().await }
+            if !lives(is_write) {
+                return std::future::pending().await;
+            }
+            answer.map(|answer| late(answer, lag))
         }
     });
     kube::Client::new(service, "default")

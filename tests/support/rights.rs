@@ -67,6 +67,24 @@ pub async fn apply(plane: &ControlPlane, objects: &[Value]) {
     }
 }
 
+/// Waits until the API server's authorizer, which watches roles and bindings, allows a user this in a namespace, or no longer does.
+/// An empty namespace is all of them.
+pub async fn decides(
+    plane: &ControlPlane,
+    user: &str,
+    namespace: &str,
+    (verb, group, resource): (&str, &str, &str),
+    allowed: bool,
+) {
+    let client = plane.client().expect("a client");
+    let about = json!({"namespace": namespace, "verb": verb, "group": group, "resource": resource});
+    let spec = json!({"user": user, "resourceAttributes": about});
+    eventually(&format!("the authorizer to answer {allowed}"), LONG, async || {
+        if allows(&client, &spec).await == allowed { Ok(()) } else { Err(spec.to_string()) }
+    })
+    .await;
+}
+
 /// Whether the first subject of a binding may do what the first rule of its role is about.
 async fn is_known(client: &kube::Client, binding: &Value) -> bool {
     let namespace = binding["metadata"]["namespace"].as_str();
@@ -96,6 +114,11 @@ async fn is_known(client: &kube::Client, binding: &Value) -> bool {
         }
         _ => spec["user"] = name.into(),
     }
+    allows(client, &spec).await
+}
+
+/// What the authorizer answers now.
+async fn allows(client: &kube::Client, spec: &Value) -> bool {
     let review =
         json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec});
     let request = Request::post("/apis/authorization.k8s.io/v1/subjectaccessreviews")
@@ -129,6 +152,21 @@ pub fn binding(namespace: Option<&str>, (kind, role): (&str, &str), user: &str) 
         binding["metadata"]["namespace"] = namespace.into();
     }
     binding
+}
+
+/// Lets users do in a namespace what this rule says, by a role of this name.
+pub async fn permit(plane: &ControlPlane, namespace: &str, name: &str, rule: &Value, users: &[&str]) {
+    let mut bound = binding(Some(namespace), ("Role", name), "all");
+    bound["subjects"] =
+        users.iter().map(|user| json!({"apiGroup": ROLE.group(), "kind": "User", "name": user})).collect();
+    apply(plane, &[role(Some(namespace), name, &json!([rule])), bound]).await;
+}
+
+/// Lets users edit all runs of a namespace, as far as the admission policies do.
+pub async fn permit_edits_of_runs(plane: &ControlPlane, namespace: &str, users: &[&str]) {
+    let runs = ["planruns", "planruns/status"];
+    let rule = json!({"apiGroups": ["operetta.dev"], "resources": runs, "verbs": ["*"]});
+    permit(plane, namespace, "editor", &rule, users).await;
 }
 
 /// Creates the manager's namespace and its account with its rights; returns the account's kubeconfig.

@@ -130,16 +130,12 @@ impl Place {
             pending(way)["status"] == "True" && children.all(|child| message.contains(&child))
         };
         self.until("DeletionPending to name it", WAY, name, names_all).await;
-        let runs = self.waiting(name).await;
+        let runs = self.waiting(name, suffixes).await;
         assert_eq!(runs.len(), suffixes.len(), "{runs:?}");
-        for suffix in suffixes {
-            let child = format!("/{name}-ask{suffix} (");
-            assert!(runs.keys().any(|question| question.contains(&child)), "{runs:?}");
-        }
         if let [run] = runs.values().collect::<Vec<_>>()[..] {
             let command = format!("operetta plan approve {run} -n {}", self.namespace());
-            let pending = pending(&self.get(WAY, name).await);
-            assert!(pending["message"].to_string().contains(&command), "{pending}");
+            let says = |way: &Value| pending(way)["message"].to_string().contains(&command);
+            self.until("DeletionPending to name the run", WAY, name, says).await;
         }
         for run in runs.values() {
             self.answer(run, "approve", "Approve").await;
@@ -149,18 +145,27 @@ impl Place {
         }
     }
 
-    /// The runs of an instance that wait for approval, by their question.
-    pub async fn waiting(&self, name: &str) -> BTreeMap<String, String> {
-        let mut runs = self.list(PLAN_RUN).await;
-        runs.retain(|run| {
-            run["spec"]["of"]["name"] == name
-                && run["spec"]["plan"] == "operetta.dev/delete-child"
-                && run["status"]["phase"] == "Running"
-        });
+    /// The runs of an instance that wait for approval, by their question, once the children `ask` with these suffixes
+    /// have one.
+    pub async fn waiting(&self, name: &str, suffixes: &[&str]) -> BTreeMap<String, String> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        runs.iter()
-            .map(|run| (text(&run["status"]["steps"][0]["message"]), text(&run["metadata"]["name"])))
-            .collect()
+        eventually("the questions", LONG, async || {
+            let mut runs = self.list(PLAN_RUN).await;
+            runs.retain(|run| {
+                run["spec"]["of"]["name"] == name
+                    && run["spec"]["plan"] == "operetta.dev/delete-child"
+                    && run["status"]["phase"] == "Running"
+            });
+            let named =
+                |run: &Value| (text(&run["status"]["steps"][0]["message"]), text(&run["metadata"]["name"]));
+            let asked: BTreeMap<_, _> = runs.iter().map(named).collect();
+            let is_asked = |suffix: &&str| {
+                let child = format!("/{name}-ask{suffix} (");
+                asked.keys().any(|question| question.contains(&child))
+            };
+            if suffixes.iter().all(is_asked) { Ok(asked) } else { Err(format!("{asked:?}")) }
+        })
+        .await
     }
 
     /// Waits until the condition `DeletionPending` is gone and the instance is Ready.

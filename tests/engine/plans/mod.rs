@@ -27,7 +27,8 @@ use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 
-use crate::support::ext::{Kind, Scene, Shared, fixture, kind, lasting_folder};
+use crate::support::eventually;
+use crate::support::ext::{Kind, LONG, POD, Scene, Shared, fixture, kind, lasting_folder, name_of};
 use crate::support::plans::{Api, LOOPBACK, copy_with_api};
 
 pub(crate) const PROCEDURE: Kind = kind("fixtures.operetta.dev/v1", "procedures");
@@ -103,6 +104,20 @@ impl Stage {
     pub(crate) async fn flag(&self, name: &str, data: Value) {
         let flag = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data});
         self.apply(&flag.to_string()).await;
+    }
+
+    /// Waits until this many pods of Jobs run. Returns their names.
+    pub(crate) async fn running_pods(&self, count: usize) -> Vec<String> {
+        eventually("the pods of Jobs to run", LONG, async || {
+            let mut pods = self.list(POD).await;
+            pods.retain(|pod| {
+                pod["metadata"]["labels"]["batch.kubernetes.io/job-name"].is_string()
+                    && pod["status"]["phase"] == "Running"
+            });
+            let names: Vec<String> = pods.iter().map(|pod| name_of(pod).to_owned()).collect();
+            if names.len() == count { Ok(names) } else { Err(format!("{names:?}")) }
+        })
+        .await
     }
 
     /// The path under which the HTTP API keeps an instance's items.

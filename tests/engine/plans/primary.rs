@@ -191,13 +191,7 @@ async fn long_backup_does_not_affect_rollout_and_loss() {
     let stage = database(json!({})).await;
     let recorder = Recorder::start(&stage, DATABASE).await;
     let backup = stage.request(KIND, "d", "backup", &json!({"end": "never"})).await;
-    let pod = eventually("the backup to run", LONG, async || {
-        let pods = stage.list(POD).await;
-        let is_it = |pod: &&Value| pod["metadata"]["labels"]["batch.kubernetes.io/job-name"].is_string();
-        let found = pods.iter().find(is_it).filter(|pod| pod["status"]["phase"] == "Running");
-        found.map(|pod| name_of(pod).to_owned()).ok_or("it does not")
-    })
-    .await;
+    let pods = stage.running_pods(1).await;
     let says = |o: &Value| is_ready(o) && condition(o, "Ready")["message"].to_string().contains(&backup);
     stage.until("Ready, and the backup in its message", DATABASE, "d", says).await;
     let so_far = recorder.ready_of("d");
@@ -214,7 +208,7 @@ async fn long_backup_does_not_affect_rollout_and_loss() {
     let jobs = stage.list(JOB).await;
     assert_eq!(jobs.len(), 1, "{jobs:#?}");
 
-    stage.end_pod(&pod).await;
+    stage.end_pod(&pods[0]).await;
     stage.run_is(&backup, "Succeeded").await;
     let recorded = |o: &Value| is_ready(o) && o["status"]["backup"].is_string();
     stage.until("recorded", DATABASE, "d", recorded).await;

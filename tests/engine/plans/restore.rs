@@ -42,6 +42,15 @@ async fn states(stage: &Stage) -> Vec<Value> {
     stage.list(INSTANCE_STATE).await.into_iter().map(state).collect()
 }
 
+/// Waits until a deleted instance has left no state, no run and no Job: a backup that is applied before changes objects that go.
+async fn nothing_left(stage: &Stage, name: &str) {
+    eventually("nothing of its runs to be left", LONG, async || {
+        let left = (stage.list(INSTANCE_STATE).await.len(), counts(stage, name).await);
+        if left == (0, (0, 0)) { Ok(()) } else { Err(format!("{left:?}")) }
+    })
+    .await;
+}
+
 /// The numbers of Jobs and of runs, neither of which may grow.
 async fn counts(stage: &Stage, name: &str) -> (usize, usize) {
     (stage.jobs().await.len(), stage.runs(name).await.len())
@@ -61,6 +70,7 @@ async fn restored_runs_never_run_again() {
     // Restore everything at once, with new uids.
     stage.kubectl(&["delete", "procedures.fixtures.operetta.dev", "p"]).await;
     stage.gone(CONFIG_MAP, "p-config").await;
+    nothing_left(&stage, "p").await;
     let jobs = stage.watch_uids(crate::support::ext::JOB).await;
     let mut items: Vec<Value> = runs.clone();
     for run in &mut items {
@@ -80,7 +90,10 @@ async fn restored_runs_never_run_again() {
         let back = stage.run_is(name_of(run), "Failed").await;
         assert!(story_of(&back).contains("StateLost"), "{}", story_of(&back));
     }
-    assert_eq!(stage.runs("p").await.len(), runs.len(), "a rollout that had succeeded is not repeated");
+    let mut now = stage.runs("p").await;
+    // A manager that sees the instance before its state asks what to do.
+    now.retain(|run| run["spec"]["plan"] != "operetta.dev/recover");
+    assert_eq!(now.len(), runs.len(), "a rollout that had succeeded is not repeated");
 }
 
 /// The objects are restored while the run was active: the run is lost, even if it could continue now.
@@ -103,15 +116,14 @@ async fn restored_active_run_does_not_continue() {
     }
     items.splice(0..0, states);
     stage.kubectl(&["delete", "desks.fixtures.operetta.dev", "d"]).await;
+    nothing_left(&stage, "d").await;
     stage.flag("d-gate", json!({"open": "yes"})).await;
     stage.apply(&json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string()).await;
-    let desk = stage.ready(DESK, "d").await;
     let back = stage.run_is(&held, "Failed").await;
     assert!(story_of(&back).contains("StateLost"), "{}", story_of(&back));
-    assert_eq!(
-        desk["status"]["trace"], "deploy:one deploy:one ",
-        "the record of before; what the instance reads is another than then, so it is rolled out"
-    );
+    // The record of before; what the instance reads is another than then, so it is rolled out.
+    let is_rolled_out = |o: &Value| is_ready(o) && o["status"]["trace"] == "deploy:one deploy:one ";
+    stage.until("rolled out", DESK, "d", is_rolled_out).await;
     assert!(stage.get(DESK, "d").await["status"]["note"].is_null(), "the held run has gone on");
 }
 

@@ -4,10 +4,9 @@
 use serde_json::{Value, json};
 
 use super::{DESK, Stage};
-use crate::support::ext::LONG;
+use crate::support::kubectl_of;
 use crate::support::plans::{PLAN_RUN, phase, story_of};
-use crate::support::rights::{binding, role};
-use crate::support::{eventually, kubectl_of};
+use crate::support::rights::{permit, permit_edits_of_runs};
 
 const KIND: (&str, crate::support::ext::Kind) = ("Desk", DESK);
 
@@ -15,14 +14,10 @@ const KIND: (&str, crate::support::ext::Kind) = ("Desk", DESK);
 /// on one.
 async fn stage_with(users: &[(&str, &[&str], Option<&str>)]) -> Stage {
     let stage = Stage::new().await;
-    let here = Some(stage.namespace());
-    let mut items = vec![role(
-        here,
-        "planruns",
-        &json!([{"apiGroups": ["operetta.dev"], "resources": ["planruns"], "verbs": ["*"]}]),
-    )];
+    let (plane, here) = (stage.plane(), stage.namespace());
+    let names: Vec<&str> = users.iter().map(|(user, ..)| *user).collect();
+    permit_edits_of_runs(plane, here, &names).await;
     for (user, verbs, name) in users {
-        items.push(binding(here, ("Role", "planruns"), user));
         if verbs.is_empty() {
             continue;
         }
@@ -30,11 +25,8 @@ async fn stage_with(users: &[(&str, &[&str], Option<&str>)]) -> Stage {
         if let Some(name) = name {
             rule["resourceNames"] = json!([name]);
         }
-        let on_desks = format!("desks-{user}");
-        items.push(role(here, &on_desks, &json!([rule])));
-        items.push(binding(here, ("Role", &on_desks), user));
+        permit(plane, here, &format!("desks-{user}"), &rule, &[user]).await;
     }
-    stage.apply(&json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string()).await;
     stage.ready_with(KIND, "d", json!({})).await;
     stage
 }
@@ -67,16 +59,10 @@ fn verdict(by: &str) -> Value {
 async fn without_the_verb_run_a_request_is_refused() {
     let stage =
         stage_with(&[("ann", &["run"], None), ("bob", &[], None), ("eve", &["run"], Some("e"))]).await;
-    // RBAC takes effect a moment later.
-    let run =
-        eventually("a user with the verb", LONG, async || request(&stage, "ann", "d", "hold").await).await;
+    let run = request(&stage, "ann", "d", "hold").await.expect("she may");
     stage.run_is(&run, "Running").await;
     for user in ["bob", "eve"] {
-        let told = eventually("the right to edit PlanRuns", LONG, async || {
-            let told = request(&stage, user, "d", "hold").await.expect_err("it is refused");
-            if told.contains("cannot create resource \"planruns\"") { Err(told) } else { Ok(told) }
-        })
-        .await;
+        let told = request(&stage, user, "d", "hold").await.expect_err("it is refused");
         assert!(told.contains("run") && told.contains("ValidatingAdmissionPolicy"), "{user}: {told}");
         let told = patch(&stage, user, &run, json!({"cancel": true})).await.expect_err("it is refused");
         assert!(told.contains("run"), "{user}: {told}");
@@ -97,7 +83,7 @@ async fn approvals_need_ones_own_name_and_cannot_be_withdrawn() {
         ("dan", &["run"], None),
     ];
     let stage = stage_with(&users).await;
-    let run = eventually("a request", LONG, async || request(&stage, "ann", "d", "sure-two").await).await;
+    let run = request(&stage, "ann", "d", "sure-two").await.expect("she may");
     stage.until("the question", PLAN_RUN, &run, |run| story_of(run).contains("Really?")).await;
     let refused = [("dan", verdict("dan"), "approve"), ("bob", verdict("cid"), "by")];
     for (user, spec, word) in refused {

@@ -64,6 +64,7 @@ async fn refused_edit_does_not_stop_drift_correction() {
     let told = stalled(&scene, "held", "ApplyRefused", &["config", "metadata.labels"]).await;
     assert!(!told.contains("missing"), "{told}");
     assert!(scene.find(crate::support::ext::SECRET, "held").await.is_none());
+    scene.idle(&scene.address()).await;
     // Meanwhile the manager sends only the retries of the edit.
     let asked = super::requests(scene.namespace(), Duration::from_secs(5)).await;
     // Earlier Events may still be sent.

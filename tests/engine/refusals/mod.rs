@@ -15,6 +15,7 @@ use crate::support::ext::{
     STONE, Scene, TRIAL, condition, copy_package, fixture, has_derived_rights, kind, managers_requests,
     time_of, uid_of,
 };
+use crate::support::rights::decides;
 use crate::support::{Operetta, eventually, kubectl, kubectl_stdin, own_plane_of_tests, plane_of_tests};
 use operetta::local::AuditEvent;
 use serde_json::{Value, json};
@@ -333,6 +334,8 @@ async fn missing_rights_for_a_kind_are_reported() {
     scene.kubectl(&["create", "serviceaccount", "limited"]).await;
     let account = format!("--serviceaccount={}:limited", scene.namespace());
     scene.kubectl(&["create", "clusterrolebinding", "limited", "--clusterrole=limited", &account]).await;
+    let user = operetta::rights::user(scene.namespace(), "limited");
+    decides(&plane, &user, "", ("list", LIGHT.group(), "lights"), true).await;
     let audit = plane.audit();
     let mark = audit.mark().unwrap();
     let args = ["run", "--leader-elect-resource-name=limited", package.path().to_str().unwrap()];

@@ -3,8 +3,11 @@
 use serde_json::{Value, json};
 
 use crate::support::ext::{CONFIG_MAP, LONG, WAY, condition, fixture, make_account, uid_of, watching};
+use crate::support::rights::decides;
 use crate::support::routes::{Fate, GADGETS, Place, UNWANTED, all, gadget_crd, variant};
 use crate::support::{Operetta, eventually, own_plane_of_tests};
+
+const USER: &str = "system:serviceaccount:kube-system:blinkered";
 
 /// A kubectl output format that prints the recorded child kinds.
 const RECORD: &str = r"jsonpath={.metadata.annotations.operetta\.dev/child-kinds}";
@@ -31,6 +34,10 @@ async fn children_whose_ref_is_forbidden() {
         let subject = "--serviceaccount=kube-system:blinkered";
         place.kubectl(&["create", "rolebinding", "secrets", "--clusterrole=secrets", subject]).await;
     };
+    let forbid = async || {
+        place.kubectl(&["delete", "rolebinding", "secrets"]).await;
+        decides(&plane, USER, "default", ("watch", "", "secrets"), false).await;
+    };
     let start = async |package: &str| {
         let args = ["run", package, &fixture("light")];
         let mut manager = Operetta::run_as_account(&plane, "kube-system", "blinkered", &args).await;
@@ -50,6 +57,10 @@ async fn children_whose_ref_is_forbidden() {
         let subject = "--serviceaccount=kube-system:blinkered";
         place.kubectl(&["create", "clusterrolebinding", "gadgets", "--clusterrole=gadgets", subject]).await;
     };
+    let forbid_gadgets = async || {
+        place.kubectl(&["delete", "clusterrolebinding", "gadgets"]).await;
+        decides(&plane, USER, "", ("watch", GADGETS.group(), GADGETS.plural), false).await;
+    };
     place.apply(&gadget_crd(true)).await;
     place.kubectl(&["create", "secret", "generic", "gate", "--from-literal=open=yes"]).await;
     allow().await;
@@ -58,7 +69,7 @@ async fn children_whose_ref_is_forbidden() {
     place.deploy("w", &json!({"gate": true, "gadget": true})).await;
 
     // The right is withdrawn, and the manager is restarted so that it remembers nothing.
-    place.kubectl(&["delete", "rolebinding", "secrets"]).await;
+    forbid().await;
     manager.interrupt();
     manager.wait(LONG).await;
     let mut manager = start(&fixture("routes")).await;
@@ -92,8 +103,8 @@ async fn children_whose_ref_is_forbidden() {
 
     // A forbidden ref does not block the deletion of the instance. But the gadget, which the manager cannot
     // list, depends on a ConfigMap.
-    place.kubectl(&["delete", "rolebinding", "secrets"]).await;
-    place.kubectl(&["delete", "clusterrolebinding", "gadgets"]).await;
+    forbid().await;
+    forbid_gadgets().await;
     manager.interrupt();
     manager.wait(LONG).await;
     let mut manager = start(&fixture("routes")).await;
@@ -126,7 +137,7 @@ async fn children_whose_ref_is_forbidden() {
         Some((above, _)) => above.to_owned(),
         None => text,
     });
-    place.kubectl(&["delete", "clusterrolebinding", "gadgets"]).await;
+    forbid_gadgets().await;
     manager.interrupt();
     manager.wait(LONG).await;
     let mut manager = start(fewer).await;
@@ -154,7 +165,7 @@ async fn children_whose_ref_is_forbidden() {
     })
     .await;
     manager.wait_for("no longer watched", LONG).await;
-    place.kubectl(&["delete", "clusterrolebinding", "gadgets"]).await;
+    forbid_gadgets().await;
     manager.interrupt();
     manager.wait(LONG).await;
     let mut manager = start(fewer).await;

@@ -1,4 +1,5 @@
-//! CRDs that are children of instances, and CRDs with forged labels: neither counts as the CRD of a package.
+//! CRDs that are children of instances, and CRDs with forged labels: neither counts as the CRD of a package. It is here for the
+//! commands `get` and `tree`, which are processes.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,8 +7,7 @@ use std::process::Command;
 use crate::support::ControlPlane;
 use serde_json::{Value, json};
 
-use super::crd;
-use super::schema;
+use crate::support::crds::{crd, schema};
 use crate::support::ext::{CONFIG_MAP, CRD, Kind, LONG, condition, find_in, is_ready, kind, run, watching};
 use crate::support::{OPERETTA, eventually, kubectl_of};
 

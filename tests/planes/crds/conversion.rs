@@ -1,4 +1,4 @@
-//! Conversion between the versions of a CRD, by the webhook of a manager that an API server calls.
+//! Conversion between the versions of a CRD, by the webhook of a manager that an API server calls, which only a process serves.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::versions::{until_versions, versions};
-use super::{config, live, package};
+use crate::support::crds::{config, live, package, until_versions, versions};
 use crate::support::ext::{CONFIG_MAP, Kind, LONG, SECRET, Scene, find_in, kind, name_of, run_as, run_flags};
 use crate::support::{eventually, plane};
 

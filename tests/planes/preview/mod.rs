@@ -1,5 +1,6 @@
 //! `operetta preview` compared with what then happens: for generated changes of packages, the predicted
-//! writes are those that the audit log shows once a manager has the new package.
+//! writes are those that the audit log shows once a manager has the new package. The command is a process: it connects by a kubeconfig
+//! only, and prints to the standard output of its process.
 
 mod generate;
 

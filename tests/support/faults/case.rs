@@ -17,47 +17,13 @@ use operetta::package::Package;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+pub use super::subject::{FLEETS, PROCEDURES, Subject, WHOLE};
 use super::{Fault, Life, Rule, Verb, WRITES, Wire, made_and_taken, story};
 use crate::support::barrier::Rest;
-use crate::support::ext::{
-    CONFIG_MAP, EVENT, JOB, Kind, LONG, SECRET, SERVICE, Scene, copy_package, is_ready, name_of, read,
-};
+use crate::support::ext::{EVENT, Kind, LONG, Scene, copy_package, is_ready, name_of, read};
 use crate::support::oracles::{self, CANARY, Logs, Recorder, State, differences, state};
-use crate::support::plans::INSTANCE_STATE;
-use crate::support::{Lazy, etcd, eventually, is_all_real, is_in_thread, own_embedded_plane, plane_of_tests};
-
-/// A package whose manager is tested under faults.
-#[derive(Debug)]
-pub struct Subject {
-    pub folder: &'static str,
-    /// The package's name.
-    pub name: &'static str,
-    /// The API group of its kinds, which each case replaces by one of its own.
-    pub group: &'static str,
-    pub version: &'static str,
-    /// The kind of the instances.
-    pub kind: &'static str,
-    pub plural: &'static str,
-    /// Another kind of the package whose instances are children.
-    pub inner: Option<&'static str>,
-    /// The kinds of children in the instance's namespace that are compared.
-    pub children: &'static [Kind],
-    /// The kinds of cluster-scoped children, and of children in other namespaces, with the namespace.
-    pub elsewhere: &'static [(Kind, Option<&'static str>)],
-}
-
-/// The package that nearly all cases use.
-pub const WHOLE: Subject = Subject {
-    folder: "tests/fixtures/packages/whole",
-    name: "whole",
-    group: "fixtures.operetta.dev",
-    version: "v1",
-    kind: "Whole",
-    plural: "wholes",
-    inner: None,
-    children: &[CONFIG_MAP, SECRET, SERVICE, JOB],
-    elsewhere: &[],
-};
+use crate::support::plans::{INSTANCE_STATE, PLAN_RUN};
+use crate::support::{Actor, Lazy, etcd, eventually, plane_of_tests};
 
 /// The deadline for calls unless a case has a shorter one: the manager's own.
 const LONGEST: Duration = Duration::from_secs(30);
@@ -113,19 +79,18 @@ impl Case {
         Self::of(&WHOLE, seed).await
     }
 
-    /// A case with another package, on the control plane of the tests if that is in their thread or all are real, else with an
-    /// embedded API of its own.
+    /// A case with another package, on the control plane of the tests.
     pub async fn of(subject: &'static Subject, seed: u64) -> Self {
-        if is_in_thread() || is_all_real() {
-            return Self::on(&plane_of_tests().await, subject, seed).await;
-        }
-        Self::on(&own_embedded_plane().await, subject, seed).await
+        Self::on(&plane_of_tests().await, subject, seed).await
     }
 
     /// A case on another control plane.
     pub async fn on(plane: &Arc<ControlPlane>, subject: &'static Subject, seed: u64) -> Self {
         static NUMBER: AtomicUsize = AtomicUsize::new(1);
         let logs = Logs::capture();
+        if let Some((_, log)) = plane.thread() {
+            log.judged_by(&logs);
+        }
         let label = format!("c{}", NUMBER.fetch_add(1, Ordering::Relaxed));
         let group = format!("{label}.faults.operetta.dev");
         if subject.name == "etcd" {
@@ -287,6 +252,22 @@ impl Case {
             }
         })
         .await
+    }
+
+    /// Waits until the server refuses new runs of a plan of an instance because of a webhook or a quota: it learns of them a moment
+    /// later.
+    pub async fn refuses_runs(&self, name: &str, plan: &str, why: &str) {
+        let of = json!({"apiVersion": self.kind.api_version(), "kind": self.subject.kind, "resource": self.kind.plural, "name": name});
+        let run = json!({"apiVersion": PLAN_RUN.api_version(), "kind": "PlanRun", "metadata": {"name": "probe"},
+            "spec": {"of": of, "plan": plan}});
+        let probe = Actor::admin(self.scene.plane()).in_dry_runs();
+        eventually("a refusal", LONG, async || {
+            match probe.create(PLAN_RUN, Some(self.scene.namespace()), &run).await {
+                Err(error) if error.contains(why) => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await;
     }
 
     /// Waits until an instance is gone.

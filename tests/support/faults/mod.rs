@@ -13,6 +13,7 @@ mod entry;
 mod line;
 pub mod random;
 mod rule;
+mod subject;
 mod wire;
 
 pub use call::{ALL, Call, Verb, WRITES};
@@ -21,3 +22,13 @@ pub use line::Life;
 use line::{BoxError, broken, is_own};
 pub use rule::{Answer, Fault, Rule};
 pub use wire::Wire;
+
+/// What this comes to in a thread of its own, with a runtime and a clock of its own: tests can share it whatever their clocks do.
+/// Meanwhile this thread stands still.
+pub fn apart<T: Send + 'static>(what: impl AsyncFnOnce() -> T + Send + 'static) -> T {
+    let thread = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.expect("a runtime").block_on(what())
+    });
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}

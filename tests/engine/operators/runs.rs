@@ -4,9 +4,9 @@
 use operetta::plan::scheduled_name;
 use serde_json::{Value, json};
 
-use super::{Cluster, Package, Part, SIZE, is_active, kind_of, scene};
 use crate::support::eventually;
-use crate::support::ext::{LONG, name_of};
+use crate::support::ext::{LONG, Scene, name_of};
+use crate::support::operators::{Cluster, Package, Part, SIZE, kind_of, scene};
 use crate::support::plans::{ADMIN, PLAN_RUN, phase};
 
 const PLANS: &str = "      plans:
@@ -23,19 +23,18 @@ fn parts(name: &str) -> (Part, Part) {
 }
 
 /// Installs both revisions one after the other, and pins `kept` to the first; `moved` has the second.
-async fn upgraded(cluster: &Cluster, package: &Package, second: Part, scene: &crate::support::ext::Scene) {
-    cluster.install(package).await;
+async fn upgraded(cluster: &Cluster, package: &Package, second: Part, scene: &Scene) {
+    cluster.put_active(package).await;
     for name in ["kept", "moved"] {
         scene.apply(&package.instance(name, &json!({}))).await;
         scene.ready(package.kind(), name).await;
     }
     let labels = json!({"metadata": {"labels": {"keep": "yes"}}});
     scene.patch(package.kind(), "kept", "merge", &labels).await;
-    let pin = json!({"spec": {"upgrade": {"pin": {"matchLabels": {"keep": "yes"}}}}}).to_string();
-    cluster.kubectl(&["patch", "operator", &package.name, "--type=merge", "-p", &pin], "").await.ok();
+    let pin = json!({"spec": {"upgrade": {"pin": {"matchLabels": {"keep": "yes"}}}}});
+    cluster.patch(&package.name, &pin).await;
     package.write("0.2.0", &[second]);
-    cluster.operetta(&["upgrade", package.folder()]).await.ok();
-    cluster.until(&package.name, "active", is_active).await;
+    cluster.put_active(package).await;
     let is_at = |version: &'static str| {
         move |o: &Value| {
             o["status"]["revision"].as_str().is_some_and(|revision| revision.starts_with(version))
@@ -47,7 +46,7 @@ async fn upgraded(cluster: &Cluster, package: &Package, second: Part, scene: &cr
 
 #[tokio::test]
 async fn an_instance_runs_the_plans_of_the_revision_that_it_keeps() {
-    let cluster = Cluster::shared().await;
+    let cluster = &*Cluster::shared().await;
     let (first, second) = parts("dials");
     let package = Package::of("dials", "0.1.0", &[first]);
     let scene = scene(cluster).await;
@@ -95,7 +94,7 @@ async fn an_instance_runs_the_plans_of_the_revision_that_it_keeps() {
 /// The opposite case: the active revision has plans, and the revision that an instance keeps has none.
 #[tokio::test]
 async fn request_for_a_kept_revision_without_plans_waits() {
-    let cluster = Cluster::shared().await;
+    let cluster = &*Cluster::shared().await;
     let (second, first) = parts("knobs");
     let package = Package::of("knobs", "0.1.0", &[first]);
     let scene = scene(cluster).await;
@@ -109,8 +108,7 @@ async fn request_for_a_kept_revision_without_plans_waits() {
     let works = scene.request((&kind, package.kind()), "moved", "work", &Value::Null).await;
     scene.run_is(&works, "Succeeded").await;
     // Once the instance is moved, it runs the earlier request.
-    let all = json!({"spec": {"upgrade": null}}).to_string();
-    cluster.kubectl(&["patch", "operator", "knobs", "--type=merge", "-p", &all], "").await.ok();
+    cluster.patch("knobs", &json!({"spec": {"upgrade": null}})).await;
     let done = scene.run_is(&refused, "Succeeded").await;
     assert!(done["status"]["revision"].as_str().unwrap().starts_with("0.2.0"), "{done:#}");
 }

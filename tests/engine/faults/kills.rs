@@ -3,34 +3,32 @@
 
 use super::{first, reference, second};
 use crate::support::faults::Fault;
-use crate::support::faults::case::{Case, WHOLE};
-use crate::support::plane;
+use crate::support::faults::case::Case;
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn instance_resumes_when_killed_before_an_odd_write() {
-    lane(Case::new().await, &Fault::DieBefore, 1).await;
+    lane(&Fault::DieBefore, 1).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn instance_resumes_when_killed_before_an_even_write() {
-    lane(Case::new().await, &Fault::DieBefore, 2).await;
+    lane(&Fault::DieBefore, 2).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn instance_resumes_when_killed_after_an_odd_write() {
-    // On a real server: the end is that of an undisturbed run on the embedded API.
-    lane(Case::on(plane().await, &WHOLE, 0).await, &Fault::DieAfter, 1).await;
+    lane(&Fault::DieAfter, 1).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn instance_resumes_when_killed_after_an_even_write() {
-    lane(Case::new().await, &Fault::DieAfter, 2).await;
+    lane(&Fault::DieAfter, 2).await;
 }
 
 /// Deploys, edits and deletes an instance, each with a manager that ends at its kth write, for every second k
 /// until a manager makes fewer than k writes.
-async fn lane(case: Case, fault: &Fault, from: usize) {
-    let expected = reference().await;
+async fn lane(fault: &Fault, from: usize) {
+    let (expected, case) = (reference(), Case::new().await);
     case.start().await.stop().await;
     for k in (from..).step_by(2) {
         let name = format!("i-{k}-die");

@@ -3,12 +3,11 @@
 //! cluster-scoped, and instances of another kind; and with the shipped packages. Only some writes are tried;
 //! `OPERETTA_SWEEP=1` tries all.
 
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 use std::time::Duration;
 
 use futures::StreamExt;
 use serde_json::{Value, json};
-use tokio::sync::OnceCell;
 
 use super::schedules::{AT_ONCE, Told, seeds};
 use super::{Checkpoint, Counts};
@@ -18,8 +17,7 @@ use crate::support::ext::{
 };
 use crate::support::faults::case::{Case, Process, Subject};
 use crate::support::faults::random::{Mix, alive};
-use crate::support::faults::{Fault, Rule, Verb, WRITES, story};
-use crate::support::plane;
+use crate::support::faults::{Fault, Rule, Verb, WRITES, apart, story};
 
 const MOTLEY: Subject = Subject {
     folder: "tests/fixtures/packages/motley",
@@ -57,40 +55,39 @@ const ETCD: Subject = Subject {
     elsewhere: &[],
 };
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn killed_before_a_write_resumes_mixed_policies() {
     sweep(&MOTLEY, &Fault::DieBefore).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn killed_after_a_write_resumes_mixed_policies() {
     sweep(&MOTLEY, &Fault::DieAfter).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn killed_before_a_write_resumes_webapp() {
-    // On a real server: the end is that of an undisturbed run on the embedded API.
-    sweep_in(Case::on(plane().await, &WEB_APP, 0).await, &Fault::DieBefore).await;
+    sweep(&WEB_APP, &Fault::DieBefore).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn killed_after_a_write_resumes_webapp() {
     sweep(&WEB_APP, &Fault::DieAfter).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn killed_before_a_write_resumes_etcd() {
     sweep(&ETCD, &Fault::DieBefore).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn killed_after_a_write_resumes_etcd() {
     sweep(&ETCD, &Fault::DieAfter).await;
 }
 
 /// A run that waits for approval ends only when its object is deleted, and not because a stale list lacks the
 /// object: the approval would be lost.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn a_pending_approval_survives_a_stale_list() {
     let case = Case::of(&MOTLEY, 0).await;
     // The first list of ConfigMaps, which a stale read returns again, is empty.
@@ -121,7 +118,7 @@ async fn a_pending_approval_survives_a_stale_list() {
 
 /// A run that waits for approval is not deleted because stale lists show an earlier state in which the object
 /// was desired.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn an_approval_survives_lists_from_before_its_request() {
     const LAGGING: [&str; 7] = [
         "motleys",
@@ -150,7 +147,7 @@ async fn an_approval_survives_lists_from_before_its_request() {
 
 /// A run that has deleted its object is deleted before its instance is gone, even by a manager whose list
 /// lacks the run.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn run_missing_from_a_list_is_still_deleted() {
     const LAGGING: [&str; 1] = ["planruns"];
     let case = Case::of(&MOTLEY, 0).await;
@@ -175,7 +172,7 @@ async fn run_missing_from_a_list_is_still_deleted() {
 }
 
 /// A rollout is not superseded because a list shows its instance before the change.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn a_rollout_survives_a_list_from_before_its_change() {
     const LAGGING: [&str; 1] = ["etcdclusters"];
     let case = Case::of(&ETCD, 0).await;
@@ -200,7 +197,7 @@ async fn a_rollout_survives_a_list_from_before_its_change() {
 
 /// The connection for a command is not established, or its answer is lost: the command is run again long
 /// before the step's timeout.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn command_with_a_hanging_connection_is_run_again() {
     let case = Case::of(&ETCD, 0).await.with_deadline(Duration::from_secs(3));
     let process = case.start().await;
@@ -278,7 +275,7 @@ fn deeds(subject: &Subject) -> Vec<Deed> {
             Deed::Spec(json!({"image": "example.org/web:1", "host": "example.org", "minAvailable": 1,
                 "config": {"COLOUR": "red"}})),
             Deed::Spec(json!({"image": "example.org/web:2", "replicas": 2,
-                "minAvailable": null, "host": null, "config": {"COLOUR": "blue"}})),
+                "config": {"COLOUR": "blue"}})),
             Deed::Delete,
         ],
         _ => vec![
@@ -342,25 +339,26 @@ async fn sweep_up(case: &Case, name: &str) {
 }
 
 /// The states of an undisturbed run after each deed.
-async fn reference(subject: &'static Subject) -> &'static [Checkpoint] {
-    static REFERENCES: [OnceCell<Vec<Checkpoint>>; 3] = [const { OnceCell::const_new() }; 3];
+fn reference(subject: &'static Subject) -> &'static [Checkpoint] {
+    static REFERENCES: [OnceLock<Vec<Checkpoint>>; 3] = [const { OnceLock::new() }; 3];
     let number = ["motley", "webapp", "etcd"].iter().position(|name| *name == subject.name).unwrap();
-    let reference = async || {
-        let case = Case::of(subject, 0).await;
-        let process = case.start().await;
-        let (name, deeds) = ("i-calm", deeds(subject));
-        prepare(&case, name).await;
-        let mut stages = Vec::new();
-        for deed in &deeds {
-            let mark = case.wire.mark();
-            perform(&case, name, deed).await;
-            answered(&case, name, deed, matches!(deeds.last(), Some(Deed::Approve))).await;
-            stages.push(Checkpoint { state: case.state(name).await, counts: case.counts(mark, name) });
-        }
-        case.finish(process).await;
-        stages
-    };
-    REFERENCES[number].get_or_init(reference).await
+    REFERENCES[number].get_or_init(|| apart(async move || undisturbed(subject).await))
+}
+
+async fn undisturbed(subject: &'static Subject) -> Vec<Checkpoint> {
+    let case = Case::of(subject, 0).await;
+    let process = case.start().await;
+    let (name, deeds) = ("i-calm", deeds(subject));
+    prepare(&case, name).await;
+    let mut stages = Vec::new();
+    for deed in &deeds {
+        let mark = case.wire.mark();
+        perform(&case, name, deed).await;
+        answered(&case, name, deed, matches!(deeds.last(), Some(Deed::Approve))).await;
+        stages.push(Checkpoint { state: case.state(name).await, counts: case.counts(mark, name) });
+    }
+    case.finish(process).await;
+    stages
 }
 
 async fn prepare(case: &Case, name: &str) {
@@ -380,12 +378,7 @@ static LANE: LazyLock<(usize, usize)> = LazyLock::new(|| {
 
 /// For some k: performs all deeds, each with a manager that ends at its kth write.
 async fn sweep(subject: &'static Subject, fault: &Fault) {
-    sweep_in(Case::of(subject, 0).await, fault).await;
-}
-
-async fn sweep_in(case: Case, fault: &Fault) {
-    let subject = case.subject;
-    let stages = reference(subject).await;
+    let (stages, case) = (reference(subject), Case::of(subject, 0).await);
     let (from, stride) = *LANE;
     case.start().await.stop().await;
     let deeds = deeds(subject);
@@ -436,19 +429,19 @@ async fn dies_at(case: &Case, k: usize, fault: &Fault, done: impl AsyncFnOnce())
     died
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn any_mix_of_faults_ends_the_same_for_mixed_policies() {
     storms(&MOTLEY).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn any_mix_of_faults_ends_the_same_for_etcd() {
     storms(&ETCD).await;
 }
 
 /// Each seed from [`crate::support::seed`] on gives a mix.
 async fn storms(subject: &'static Subject) {
-    let stages = reference(subject).await;
+    let stages = reference(subject);
     let run = async |seed: u64| {
         let told = Told(seed);
         storm(subject, seed, stages).await;

@@ -5,10 +5,12 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::{first, reference, second};
-use crate::support::ext::{CONFIG_MAP, EVENT, JOB, LONG, POD, SECRET, SERVICE, condition, name_of, uid_of};
+use crate::support::eventually;
+use crate::support::ext::{
+    CONFIG_MAP, EVENT, JOB, LONG, NAMESPACE, POD, SECRET, SERVICE, condition, find_in, name_of, uid_of,
+};
 use crate::support::faults::case::{Case, Subject};
 use crate::support::faults::{Answer, Entry, Fault, Life, Rule, Verb, story};
-use crate::support::{eventually, kubectl_of};
 
 /// Waits until an instance has a condition whose message contains all these words.
 async fn says(case: &Case, name: &str, kind: &str, words: &[&str]) -> Value {
@@ -26,7 +28,7 @@ async fn says(case: &Case, name: &str, kind: &str, words: &[&str]) -> Value {
 }
 
 /// Fault 24: children are deleted by hand.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn manually_deleted_children_come_back_and_a_job_runs_once() {
     let case = Case::new().await;
     let process = case.start().await;
@@ -48,7 +50,7 @@ async fn manually_deleted_children_come_back_and_a_job_runs_once() {
 }
 
 /// Fault 25: children are edited by hand.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn manually_edited_children_are_restored() {
     let case = Case::new().await;
     let process = case.start().await;
@@ -72,7 +74,7 @@ async fn manually_edited_children_are_restored() {
 }
 
 /// Fault 26: the message names the object and the finalizer that holds it; other instances are not affected.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn stuck_terminating_child_is_named() {
     let case = Case::new().await;
     let process = case.start().await;
@@ -99,7 +101,7 @@ async fn stuck_terminating_child_is_named() {
 }
 
 /// Fault 27: nothing is created, finalizers are removed, and there is no storm of requests.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn a_terminating_namespace_is_left_to_end() {
     let case = Case::new().await;
     let process = case.start().await;
@@ -113,7 +115,7 @@ async fn a_terminating_namespace_is_left_to_end() {
     case.scene.patch(CONFIG_MAP, "held-first", "merge", &hold).await;
     let mark = case.wire.mark();
     let namespace = case.scene.namespace().to_owned();
-    kubectl_of(case.scene.plane(), &["delete", "namespace", &namespace, "--wait=false"], "").await.ok();
+    case.scene.kubectl(&["delete", "namespace", &namespace, "--wait=false"]).await;
     let is_going = |o: &Value| !o["metadata"]["deletionTimestamp"].is_null();
     for name in ["end-second", "held-first"] {
         case.scene.until("being deleted", CONFIG_MAP, name, is_going).await;
@@ -125,8 +127,7 @@ async fn a_terminating_namespace_is_left_to_end() {
     case.scene.patch(CONFIG_MAP, "end-second", "merge", &free).await;
     case.scene.patch(CONFIG_MAP, "held-first", "merge", &free).await;
     eventually("the namespace to be gone", LONG, async || {
-        let found = kubectl_of(case.scene.plane(), &["get", "namespace", &namespace, "-o", "yaml"], "").await;
-        if found.stderr.contains("NotFound") { Ok(()) } else { Err(found.stdout) }
+        find_in(case.scene.plane(), NAMESPACE, None, &namespace).await.map_or(Ok(()), Err)
     })
     .await;
     let created = case.counts(mark, "end").values().map(|(created, _)| created).sum::<usize>();
@@ -135,7 +136,7 @@ async fn a_terminating_namespace_is_left_to_end() {
 }
 
 /// Fault 28: the message names field and manager, and the other children are maintained.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn conflicting_field_and_manager_are_named() {
     let case = Case::new().await;
     let process = case.start().await;
@@ -172,7 +173,7 @@ async fn conflicting_field_and_manager_are_named() {
 }
 
 /// Fault 30: an object of another author has the name of a child.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn foreign_object_is_neither_adopted_nor_deleted() {
     let case = Case::new().await;
     let process = case.start().await;
@@ -193,7 +194,7 @@ async fn foreign_object_is_neither_adopted_nor_deleted() {
 
 /// Fault 31: undesired children are pruned. Children are found by their labels, so deletion works even if no
 /// template renders.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn children_are_deleted_if_the_package_no_longer_renders() {
     let case = Case::new().await;
     let process = case.start().await;
@@ -247,7 +248,7 @@ fn backs_off(times: &[f64]) {
 }
 
 /// Fault 31: children that an earlier instance of that name has left.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn refused_deletions_of_former_children_back_off() {
     let case = Case::new().await;
     let process = case.start().await;
@@ -273,7 +274,7 @@ async fn refused_deletions_of_former_children_back_off() {
 }
 
 /// Fault 31: the instance is deleted with `--cascade=orphan`.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn a_refused_orphaning_backs_off() {
     let case = Case::new().await;
     let process = case.start().await;
@@ -295,19 +296,13 @@ async fn a_refused_orphaning_backs_off() {
 }
 
 /// Fault 32: an instance is deleted, and another of its name is created, before the manager's watch shows it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn a_deleted_instance_is_never_set_as_owner() {
-    let expected = reference().await;
+    let expected = reference();
     let name = "i-reborn";
-    // Each attempt has a namespace of its own: `same` compares all that is in it.
-    let (case, process) = loop {
-        let case = Case::new().await;
-        let process = case.start().await;
-        if lives_twice(&case, name).await {
-            break (case, process);
-        }
-        case.finish(process).await;
-    };
+    let case = Case::new().await;
+    let process = case.start().await;
+    lives_twice(&case, name).await;
     case.same(name, &expected.deployed.state).await;
     let created: Vec<Entry> = case.wire.writes(0).into_iter().filter(|e| e.code == Some(201)).collect();
     let secrets = created.iter().filter(|e| e.call.plural == "secrets" && e.call.name == name).count();
@@ -316,9 +311,8 @@ async fn a_deleted_instance_is_never_set_as_owner() {
     case.finish(process).await;
 }
 
-/// Deletes an instance and creates it again while the manager's watch shows the former one. Returns false if
-/// the manager has learned otherwise that it was gone in between; then it waits for its watch.
-async fn lives_twice(case: &Case, name: &str) -> bool {
+/// Deletes an instance and creates it again while the manager's watch shows the former one.
+async fn lives_twice(case: &Case, name: &str) {
     case.apply(name, &first()).await;
     let former = case.ready(name).await;
     // The garbage collector deletes the former instance's children, which a manager that believes its cache
@@ -335,12 +329,16 @@ async fn lives_twice(case: &Case, name: &str) -> bool {
         }
     }
     case.quiet().await;
-    let mark = case.wire.mark();
     case.wire.freeze("wholes");
+    // What the manager reads meanwhile is answered when the new one exists: it never learns that there was none.
+    let gate = Life::new();
+    let look = Rule::on(&[Verb::Get], Fault::Held(gate.clone())).plural(case.kind.plural).name(name);
+    case.wire.rule(look);
     case.delete(name).await;
     case.scene.patch(case.kind, name, "merge", &free).await;
     case.gone(name).await;
     case.apply(name, &first()).await;
+    gate.end();
     let current = case.scene.get(case.kind, name).await;
     assert_ne!(uid_of(&current), uid_of(&former));
     let owned_by_the_living = |o: &Value| o["metadata"]["ownerReferences"][0]["uid"] == uid_of(&current);
@@ -349,15 +347,9 @@ async fn lives_twice(case: &Case, name: &str) -> bool {
         case.scene.until("going, or taken over", kind, &name, seen).await;
         case.scene.patch(kind, &name, "merge", &free).await;
     }
-    let is_look =
-        |e: &Entry| e.call.verb == Verb::Get && e.call.plural == case.kind.plural && e.call.name == name;
-    let has_looked = case.wire.since(mark).iter().any(|e| is_look(e) && e.code == Some(404));
-    if !has_looked {
-        case.scene.until("the new one's", SECRET, name, owned_by_the_living).await;
-    }
+    case.scene.until("the new one's", SECRET, name, owned_by_the_living).await;
     case.wire.thaw();
     case.ready(name).await;
-    !has_looked
 }
 
 /// A package whose children are all light and have an ownerReference.
@@ -374,7 +366,7 @@ const LIGHT: Subject = Subject {
 };
 
 /// Five applies, one status and one Event; no dry runs, because another instance has shown that they pass.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn a_new_instance_costs_seven_requests() {
     let case = Case::of(&LIGHT, 7).await;
     let process = case.start().await;
@@ -412,7 +404,7 @@ async fn a_new_instance_costs_seven_requests() {
 /// Fault 32: an instance is deleted between the decision and the creation of its first children, before which
 /// there is no live read. The garbage collector deletes children that are created too late, and a new
 /// instance of that name is not affected.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn children_created_for_a_deleted_owner_are_garbage_collected() {
     // Calls may be held for longer than the manager's own deadline.
     let case = Case::of(&LIGHT, 32).await.with_deadline(Duration::from_secs(3_600));
@@ -485,7 +477,7 @@ fn delayed() -> [&'static str; 3] {
 }
 
 /// Fault 33: the deletion request sets the propagation policy for what the object owns.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn pods_of_a_job_are_deleted_with_it() {
     let case = Case::new().await;
     let process = case.start().await;
@@ -509,9 +501,9 @@ async fn pods_of_a_job_are_deleted_with_it() {
 }
 
 /// Fault 34: the instance reports what is wrong, and others are not affected.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn malformed_instance_or_annotation_affects_no_other() {
-    let expected = reference().await;
+    let expected = reference();
     let case = Case::new().await;
     let process = case.start().await;
     case.apply("odd", &json!({"number": "many"})).await;
@@ -544,7 +536,7 @@ async fn malformed_instance_or_annotation_affects_no_other() {
 
 /// Fault 39: the Secret's value is in no log, Event or status, whatever the server's messages contain. Every
 /// other case checks this as well.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn no_secret_is_ever_shown() {
     let case = Case::new().await;
     let process = case.start().await;

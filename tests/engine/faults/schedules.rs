@@ -18,9 +18,9 @@ fn schedules() -> u64 {
 }
 
 /// Each seed from [`seed`] on gives a mix.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn any_mix_of_faults_ends_the_same() {
-    let expected = reference().await;
+    let expected = reference();
     let steps = [&expected.deployed, &expected.edited, &expected.deleted];
     let steps = steps.map(|step| (&step.state, &step.counts));
     let specs = [Some(super::first()), Some(super::second()), None];
@@ -45,7 +45,7 @@ impl Drop for Told {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!(
-                "to see it again: OPERETTA_TEST_SEED={} OPERETTA_SCHEDULES=1 cargo test --test planes any_mix_of_faults -- --nocapture",
+                "to see it again: OPERETTA_TEST_SEED={} OPERETTA_SCHEDULES=1 cargo test --test engine any_mix_of_faults -- --nocapture",
                 self.0
             );
         }
@@ -53,7 +53,7 @@ impl Drop for Told {
 }
 
 /// Random choices depend only on the seed and the requests.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn same_seed_gives_the_same_trace() {
     let struck = async |seed: u64| {
         let case = Case::seeded(seed).await;

@@ -2,41 +2,12 @@
 //! killed, and afterwards a version is removed.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{config, live, package};
 use crate::support::barrier::Address;
+use crate::support::crds::{config, live, package, until_event, until_versions, versions};
 use crate::support::ext::{Kind, LONG, Scene, kind, managers_requests, name_of, run_as};
-use crate::support::{eventually, kubectl, plane};
-
-/// A CRD with these versions: name, whether it is the storage version, and the fields of its spec.
-pub(super) fn versions(plural: &str, kind: &str, versions: &[(&str, bool, Value)]) -> String {
-    let versions: Vec<Value> = versions
-        .iter()
-        .map(|(name, storage, fields)| {
-            json!({
-                "name": name, "served": true, "storage": storage,
-                "schema": {"openAPIV3Schema": {"type": "object", "properties": {
-                    "spec": {"type": "object", "properties": fields},
-                }}},
-            })
-        })
-        .collect();
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": format!("{plural}.crds.example.org")},
-        "spec": {
-            "group": "crds.example.org", "scope": "Namespaced",
-            "names": {
-                "kind": kind, "plural": plural, "singular": kind.to_lowercase(), "listKind": format!("{kind}List"),
-            },
-            "versions": versions,
-        },
-    })
-    .to_string()
-}
 
 fn instances(version: &str, kind: &str, count: usize) -> String {
     let items: Vec<Value> = (0..count)
@@ -48,18 +19,6 @@ fn instances(version: &str, kind: &str, count: usize) -> String {
         })
         .collect();
     json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string()
-}
-
-/// Waits until the CRD has these versions and these stored versions.
-pub(super) async fn until_versions(plural: &str, versions: &[&str], stored: &[&str]) {
-    eventually(&format!("{plural} with {versions:?}, stored {stored:?}"), LONG, async || {
-        let crd = live(plural).await.ok_or("no CRD")?;
-        let names: Vec<&str> =
-            crd["spec"]["versions"].as_array().unwrap().iter().map(|v| v["name"].as_str().unwrap()).collect();
-        let now = &crd["status"]["storedVersions"];
-        if names == versions && *now == json!(stored) { Ok(()) } else { Err(format!("{names:?} {now}")) }
-    })
-    .await;
 }
 
 #[tokio::test]
@@ -74,24 +33,16 @@ async fn objects_are_migrated_when_the_storage_version_changes() {
         package(root.path(), "moves", &versions("moves", "Move", list), false, &[&shown])
     };
     let folder = write(&[("v1alpha1", true, size())]);
-    let mut manager = run_as("moves", plane().await, &[&folder]);
+    let mut manager = run_as("moves", scene.plane(), &[&folder]);
     manager.wait_for("watching instances", LONG).await;
     scene.apply(&instances("v1alpha1", "Move", 3)).await;
     scene.ready(OLD, "i2").await;
     manager.kill9();
 
     let folder = write(&[("v1alpha1", false, size()), ("v1", true, size())]);
-    let mut manager = run_as("moves", plane().await, &[&folder]);
+    let mut manager = run_as("moves", scene.plane(), &[&folder]);
     until_versions("moves", &["v1alpha1", "v1"], &["v1"]).await;
-    eventually("the Event", LONG, async || {
-        let events = kubectl(&["get", "events", "-n", "default", "-o", "json"]).await.ok();
-        let events: Value = serde_json::from_str(&events).unwrap();
-        let about = |e: &Value| {
-            e["reason"] == "StorageMigrated" && e["involvedObject"]["name"] == "moves.crds.example.org"
-        };
-        events["items"].as_array().unwrap().iter().any(about).then_some(()).ok_or("none")
-    })
-    .await;
+    until_event("moves", "StorageMigrated").await;
     scene.ready(NEW, "i0").await;
     let metrics = Address::of(&manager).metrics().await;
     let told = "operetta_migrated_objects_total{kind=\"moves.crds.example.org\"} 3";
@@ -101,7 +52,7 @@ async fn objects_are_migrated_when_the_storage_version_changes() {
 
     // No object is stored in the former version, so it can be removed at once.
     let folder = write(&[("v1", true, size())]);
-    let mut manager = run_as("moves", plane().await, &[&folder]);
+    let mut manager = run_as("moves", scene.plane(), &[&folder]);
     until_versions("moves", &["v1"], &["v1"]).await;
     assert_eq!(scene.ready(NEW, "i2").await["spec"]["size"], 2);
     assert!(!manager.output().contains("migrating stored objects"), "{}", manager.output());
@@ -121,29 +72,18 @@ async fn version_is_removed_after_migration_despite_killed_managers() {
         package(root.path(), "leaps", &versions("leaps", "Leap", list), false, &[&shown])
     };
     let folder = write(&[("v1alpha1", true, size())]);
-    let mut manager = run_as("leaps", plane().await, &[&folder]);
+    let mut manager = run_as("leaps", scene.plane(), &[&folder]);
     manager.wait_for("watching instances", LONG).await;
     scene.apply(&instances("v1alpha1", "Leap", COUNT)).await;
     scene.ready(OLD, "i199").await;
     manager.kill9();
 
     let folder = write(&[("v1", true, size())]);
-    let audit = plane().await.audit();
+    let audit = scene.plane().audit();
     let mark = audit.mark().unwrap();
-    // The first manager is killed before it writes an object, the others between writes.
-    for millis in [0, 20, 60, 120] {
-        let mut manager = run_as("leaps", plane().await, &[&folder]);
-        let is_migrating = async {
-            tokio::select! {
-                () = manager.wait_for("migrating stored objects", LONG) => true,
-                () = until_versions("leaps", &["v1"], &["v1"]) => false,
-            }
-        };
-        if !is_migrating.await {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(millis)).await;
-        manager.kill9();
+    // The first manager is killed before it writes an object, the last after the turn whose end it has recorded.
+    for writes in [1, 3, 40, 110] {
+        run_as("leaps", scene.plane(), &[&folder]).kill_after(scene.plane(), writes, LONG).await;
         let crd = live("leaps").await.unwrap();
         let stored: BTreeSet<&str> =
             crd["status"]["storedVersions"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
@@ -151,7 +91,7 @@ async fn version_is_removed_after_migration_despite_killed_managers() {
             crd["spec"]["versions"].as_array().unwrap().iter().filter_map(|v| v["name"].as_str()).collect();
         assert!(stored.is_subset(&kept), "{stored:?} {kept:?}");
     }
-    let mut manager = run_as("leaps", plane().await, &[&folder]);
+    let mut manager = run_as("leaps", scene.plane(), &[&folder]);
     until_versions("leaps", &["v1"], &["v1"]).await;
     for name in ["i0", "i199"] {
         scene.ready(NEW, name).await;

@@ -8,13 +8,13 @@ use super::{first, reference, second};
 use crate::support::eventually;
 use crate::support::ext::{CONFIG_MAP, JOB, LONG, SECRET, condition, uid_of};
 use crate::support::faults::case::Case;
-use crate::support::faults::{Answer, Entry, Fault, Rule, Verb, story};
+use crate::support::faults::{Answer, Entry, Fault, Life, Rule, Verb, story};
 
 /// Fault 13: a watch is dropped, expired, or asks for a future resourceVersion: missed changes, including
 /// deletions, are found.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn changes_missed_by_a_dropped_watch_are_found() {
-    let expected = reference().await;
+    let expected = reference();
     let case = Case::new().await;
     let process = case.start().await;
     case.apply("i-deaf", &first()).await;
@@ -49,7 +49,7 @@ async fn changes_missed_by_a_dropped_watch_are_found() {
 }
 
 /// Fault 13: a server may refuse to begin a watch at an old resourceVersion; the manager then lists again.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn watch_refused_at_an_old_version_lists_again() {
     let case = Case::new().await;
     let process = case.start().await;
@@ -74,7 +74,7 @@ async fn watch_refused_at_an_old_version_lists_again() {
 
 /// Fault 13: a list is a stream of the newest state; when the server closes it, the watch continues where it
 /// was.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn streaming_lists_continue_as_watches() {
     let case = Case::new().await;
     let process = case.start().await;
@@ -113,9 +113,9 @@ async fn streaming_lists_continue_as_watches() {
 }
 
 /// Fault 13: the objects that arrived before a streaming list was interrupted do not count as all objects.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn interrupted_streaming_list_does_not_count_as_complete() {
-    let expected = reference().await;
+    let expected = reference();
     let case = Case::new().await.with_deadline(Duration::from_secs(1));
     let mut process = case.start().await;
     case.apply("i-torn", &first()).await;
@@ -153,9 +153,9 @@ async fn interrupted_streaming_list_does_not_count_as_complete() {
 }
 
 /// Fault 13: a server without streaming lists, or with the feature disabled.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn lists_are_paged_if_the_server_has_no_streams() {
-    let expected = reference().await;
+    let expected = reference();
     let case = Case::new().await;
     let words = "ListOptions.meta.k8s.io \"\" is invalid: sendInitialEvents: Forbidden: sendInitialEvents is \
                  forbidden for watch unless the WatchList feature gate is enabled";
@@ -182,9 +182,9 @@ async fn lists_are_paged_if_the_server_has_no_streams() {
 
 /// Fault 14: the manager knows its own writes from their replies, and after a restart from the server, before
 /// it creates anything.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn own_writes_not_seen_by_watches_are_not_repeated() {
-    let expected = reference().await;
+    let expected = reference();
     let case = Case::new().await;
     let process = case.start().await;
     // The first lists, which are empty, are those that stale reads return.
@@ -214,9 +214,9 @@ async fn own_writes_not_seen_by_watches_are_not_repeated() {
 }
 
 /// Fault 15: the spec is changed and changed back before the manager's watch shows it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn an_unobserved_intermediate_state_has_no_effect() {
-    let expected = reference().await;
+    let expected = reference();
     let case = Case::new().await;
     let process = case.start().await;
     case.apply("i-back", &first()).await;
@@ -244,9 +244,9 @@ async fn an_unobserved_intermediate_state_has_no_effect() {
 }
 
 /// Fault 16: lists older than the manager's state change nothing.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn stale_lists_have_no_effect() {
-    let expected = reference().await;
+    let expected = reference();
     let case = Case::new().await;
     let process = case.start().await;
     case.apply("i-lag", &first()).await;
@@ -282,9 +282,9 @@ async fn stale_lists_have_no_effect() {
 }
 
 /// Fault 16, of CRDs: a list from before the CRD of the package was created, after which the watch shows it again.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn crd_that_a_stale_list_lacks_is_served_on() {
-    let expected = reference().await;
+    let expected = reference();
     let case = Case::new().await;
     let process = case.start().await;
     case.apply("i-kind", &first()).await;
@@ -326,7 +326,7 @@ async fn without_batch(case: &Case, is_known: bool) -> String {
 }
 
 /// Fault 17: a kind that cannot be discovered is unknown, not removed.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn objects_of_undiscovered_kinds_are_not_pruned() {
     let case = Case::new().await;
     let process = case.start().await;
@@ -373,9 +373,10 @@ async fn objects_of_undiscovered_kinds_are_not_pruned() {
 }
 
 /// A kind that the package no longer uses is removed from the record and from the index during a reconcile.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn a_kind_removed_from_the_record_blocks_no_instance() {
-    let case = Case::new().await;
+    // A call may be held for longer than the manager's own deadline.
+    let case = Case::new().await.with_deadline(Duration::from_secs(3_600));
     case.start().await.stop().await;
     let job = "        - id: job\n          template: templates/job.yaml\n          when: spec.job\n";
     let process = case
@@ -384,10 +385,10 @@ async fn a_kind_removed_from_the_record_blocks_no_instance() {
             text.replace(job, "")
         }))
         .await;
-    // The manager takes some seconds to find that no object of the kind is left; this apply takes longer.
-    let here = case.scene.namespace().to_owned();
-    let late = Rule::on(&[Verb::Apply], Fault::Delay(Duration::from_secs(12)));
-    case.wire.rule(late.plural("configmaps").namespace(&here).name("i-late-first").times(1));
+    // The manager takes some seconds to find that no object of the kind is left; this apply ends later.
+    let gate = Life::new();
+    let late = Rule::on(&[Verb::Apply], Fault::Held(gate.clone())).plural("configmaps");
+    case.wire.rule(late.namespace(case.scene.namespace()).name("i-late-first").times(1));
     case.apply("i-late", &first()).await;
     let crd = case.resource();
     eventually("jobs to leave the record", LONG, async || {
@@ -396,6 +397,7 @@ async fn a_kind_removed_from_the_record_blocks_no_instance() {
         if record.contains("Job") { Err(record) } else { Ok(()) }
     })
     .await;
+    gate.end();
     case.ready("i-late").await;
     case.finish(process).await;
 }

@@ -11,18 +11,29 @@ use operetta::local::AuditEvent;
 use operetta::manager::{Config, Manager};
 use serde_json::json;
 
-use super::{SIZE, config, crd, has_status, instance, live, package, schema, until_crd};
-use crate::leader::LEASE;
-use crate::support::ext::{
-    CONFIG_MAP, Kind, LONG, Scene, condition, file, is_ready, kind, list, run_flags, time_of, watching,
-};
-use crate::support::{Operetta, eventually, kubectl, plane};
+use crate::support::crds::{SIZE, config, crd, has_status, instance, live, package, schema, until_crd};
+use crate::support::ext::{CONFIG_MAP, Kind, LONG, Scene, condition, file, kind, list, time_of, watching};
+use crate::support::{ControlPlane, Operetta, eventually, kubectl, kubectl_of};
 
-/// Starts a manager that leads with a Lease of its own.
-async fn leading(lease: &str, packages: &[&str]) -> Operetta {
-    let name = format!("--leader-elect-resource-name={lease}");
-    let identity = format!("--leader-elect-identity={lease}");
-    run_flags(plane().await, &[&[&*name, &identity][..], &LEASE].concat(), packages)
+/// Lets an account of the namespace `kube-system` do everything.
+async fn admin(plane: &ControlPlane, account: &str) {
+    kubectl_of(plane, &["-n", "kube-system", "create", "serviceaccount", account], "").await.ok();
+    let subject = format!("--serviceaccount=kube-system:{account}");
+    let args = ["create", "clusterrolebinding", account, "--clusterrole=cluster-admin", &subject];
+    kubectl_of(plane, &args, "").await.ok();
+}
+
+/// Starts a manager with this Lease, as an account by which its requests are known.
+async fn run_by(account: &str, plane: &ControlPlane, lease: &str, packages: &[&str]) -> Operetta {
+    let lease = format!("--leader-elect-resource-name={lease}");
+    let args = [&["run", "--leader-elect=false", &lease][..], packages].concat();
+    Operetta::run_as_account(plane, "kube-system", account, &args).await
+}
+
+/// Whether a request is by this account.
+fn is_by(account: &str) -> impl Fn(&AuditEvent) -> bool {
+    let user = operetta::rights::user("kube-system", account);
+    move |event| event.user == user
 }
 
 #[tokio::test]
@@ -36,10 +47,14 @@ async fn managers_of_different_packages_do_not_interfere() {
     let left = package(root.path(), "lefts", &crd("lefts", "Left", &schema(SIZE)), false, &[&shown, &second]);
     let right =
         package(root.path(), "rights", &crd("rights", "Right", &schema(SIZE)), false, &[&shown, &second]);
-    let mut a = leading("left", &[&left]).await;
+    let scene = Scene::unmanaged().await;
+    let plane = scene.plane();
+    admin(plane, "left").await;
+    admin(plane, "right").await;
+    let mut a = run_by("left", plane, "left", &[&left]).await;
     watching(&mut a, 1).await;
-    let mark = plane().await.audit().mark().unwrap();
-    let mut b = leading("right", &[&right]).await;
+    let mark = plane.audit().mark().unwrap();
+    let mut b = run_by("right", plane, "right", &[&right]).await;
     watching(&mut b, 1).await;
     a.wait_for("another manager reconciles the instances of this CRD crd=rights", LONG).await;
     b.wait_for("another manager reconciles the instances of this CRD crd=lefts", LONG).await;
@@ -49,7 +64,6 @@ async fn managers_of_different_packages_do_not_interfere() {
     };
     assert_eq!(lease().await.as_deref(), Some("operetta-system/right"));
 
-    let scene = Scene::unmanaged().await;
     for (kind, of, name) in [("Left", LEFT, "a"), ("Right", RIGHT, "b"), ("Right", RIGHT, "c")] {
         scene.apply(&instance(kind, name, &json!({"size": 3}))).await;
         scene.ready(of, name).await;
@@ -69,14 +83,14 @@ async fn managers_of_different_packages_do_not_interfere() {
     }
     let going = scene.get(RIGHT, "b").await;
     assert_eq!(condition(&going, "Ready")["status"], "True", "nobody has said a word about it");
-    let asked = plane().await.audit().requests_since(mark).unwrap();
-    let of_other = |event: &AuditEvent| event.user_agent.contains("(left)") && event.resource == "rights";
-    let meddled: Vec<AuditEvent> = asked.into_iter().filter(of_other).collect();
+    let mut meddled = plane.audit().requests_since(mark).unwrap();
+    let is_left = is_by("left");
+    meddled.retain(|event| is_left(event) && event.resource == "rights");
     assert!(meddled.is_empty(), "it meddles:\n{}", list(&meddled));
 
     // A manager with the same Lease completes the deletion although it has lost the package.
     let third = package(root.path(), "thirds", &crd("thirds", "Third", &schema(SIZE)), false, &[&shown]);
-    let mut b = leading("right", &[&third]).await;
+    let mut b = run_by("right", plane, "right", &[&third]).await;
     b.wait_for("package not active: its instances are not reconciled", LONG).await;
     scene.gone(RIGHT, "b").await;
     scene.gone(CONFIG_MAP, "b").await;
@@ -84,7 +98,7 @@ async fn managers_of_different_packages_do_not_interfere() {
     // A manager that starts with the package manages it from then on.
     a.interrupt();
     a.wait(LONG).await;
-    let mut a = leading("left", &[&left, &right]).await;
+    let mut a = run_by("left", plane, "left", &[&left, &right]).await;
     watching(&mut a, 2).await;
     b.wait_for("another manager reconciles the instances of this CRD crd=rights", LONG).await;
     assert_eq!(lease().await.as_deref(), Some("operetta-system/left"));
@@ -102,27 +116,25 @@ async fn a_manager_without_the_package_does_not_fight_over_statuses() {
     let shown = config("spec.size");
     let fights = package(root.path(), "fights", &crd("fights", "Fight", &schema(SIZE)), false, &[&shown]);
     let others = package(root.path(), "peaces", &crd("peaces", "Peace", &schema(SIZE)), false, &[&shown]);
-    let start = async |identity: &str, package: &str| {
-        let identity = format!("--leader-elect-identity={identity}");
-        let flags = ["--leader-elect=false", "--leader-elect-resource-name=fights", &identity];
-        run_flags(plane().await, &flags, &[package])
-    };
-    let mut a = start("with", &fights).await;
-    watching(&mut a, 1).await;
     let scene = Scene::unmanaged().await;
+    let plane = scene.plane();
+    admin(plane, "with").await;
+    admin(plane, "without").await;
+    let mut a = run_by("with", plane, "fights", &[&fights]).await;
+    watching(&mut a, 1).await;
     scene.apply(&instance("Fight", "one", &json!({}))).await;
     scene.ready(FIGHT, "one").await;
-    let audit = plane().await.audit();
+    let audit = plane.audit();
     let mark = audit.mark().unwrap();
-    let mut b = start("without", &others).await;
+    let mut b = run_by("without", plane, "fights", &[&others]).await;
     b.wait_for("package not active: its instances are not reconciled", LONG).await;
     // They write in turns, and the one without the package waits 1 s, then 2 s.
     let (times, all) = eventually("three writes of the one without", LONG, async || {
         let mut writes = audit.requests_since(mark).unwrap();
         writes
             .retain(|event| event.resource == "fights" && event.subresource == "status" && event.code == 200);
-        let without = |event: &&AuditEvent| event.user_agent.contains("(without)");
-        let times: Vec<_> = writes.iter().filter(without).map(time_of).collect();
+        let is_without = is_by("without");
+        let times: Vec<_> = writes.iter().filter(|event| is_without(event)).map(time_of).collect();
         if times.len() < 3 { Err(list(&writes)) } else { Ok((times, list(&writes))) }
     })
     .await;
@@ -151,7 +163,7 @@ async fn ended_watch_of_a_ref_loses_no_children() {
     let scene = Scene::unmanaged().await;
     let root = tempfile::tempdir().unwrap();
     let (package, _) = operetta::package::load(readers(root.path()).as_ref()).unwrap();
-    let upstream = Cluster::of_kubeconfig(plane().await.kubeconfig_path()).await.unwrap().client();
+    let upstream = scene.plane().managers_client().await;
     let refused = Arc::new(AtomicUsize::new(NOTHING));
     let next = Arc::clone(&refused);
     let namespace = format!("/namespaces/{}/configmaps?", scene.namespace());
@@ -213,7 +225,7 @@ async fn crds_are_reconciled_after_a_panic() {
     let folder =
         package(root.path(), PLURAL, &crd(PLURAL, "Break", &schema(SIZE)), false, &[&config("spec.size")]);
     let (package, _) = operetta::package::load(folder.as_ref()).unwrap();
-    let upstream = Cluster::of_kubeconfig(plane().await.kubeconfig_path()).await.unwrap().client();
+    let upstream = scene.plane().managers_client().await;
     let next = Arc::new(AtomicUsize::new(NOTHING));
     let broken = Arc::clone(&next);
     let service = tower::service_fn(move |mut request: Request<Body>| {
@@ -267,7 +279,6 @@ async fn crds_are_reconciled_after_a_panic() {
         scene.kubectl_input(&["apply", "-f", "-"], &instance("Break", "two", &json!({}))).await
     })
     .await;
-    let two = scene.ready(BREAK, "two").await;
-    assert!(is_ready(&two));
+    scene.ready(BREAK, "two").await;
     manager.stop().await;
 }

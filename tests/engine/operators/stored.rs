@@ -2,9 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::{Cluster, MANAGERS, OPERATOR, Package, REVISION, is_active, scene};
+use super::repaired;
 use crate::support::eventually;
-use crate::support::ext::{CONFIG_MAP, LONG, find_in, uid_of};
+use crate::support::ext::{CONFIG_MAP, LONG, REVISION, find_in, uid_of};
+use crate::support::operators::{Cluster, MANAGERS, Package, is_active, scene};
 
 /// Waits for an Event of the Operator with these words.
 async fn told(cluster: &Cluster, operator: &str, words: &str) {
@@ -27,12 +28,10 @@ async fn told(cluster: &Cluster, operator: &str, words: &str) {
 async fn stored_revision_of_an_active_package_is_restored() {
     let cluster = &Cluster::start().await;
     let package = Package::new("keeps", "0.1.0", "old");
-    cluster.install(&package).await;
+    let revision = cluster.put_active(&package).await;
     let scene = scene(cluster).await;
     scene.apply(&package.instance("one", &json!({}))).await;
     scene.ready(package.kind(), "one").await;
-    cluster.until("keeps", "active", is_active).await;
-    let revision = package.revision().await;
     let part = format!("{revision}-0");
     let find_part = async || find_in(&cluster.plane, CONFIG_MAP, Some(MANAGERS), &part).await;
     let stored = find_part().await.unwrap();
@@ -67,16 +66,8 @@ async fn stored_revision_of_an_active_package_is_restored() {
     .await;
     told(cluster, "keeps", &format!("OperatorRevision {revision}")).await;
     again(&live, "the part of the new revision").await;
-    let operator = cluster.find(OPERATOR, "keeps").await.unwrap();
-    assert!(is_active(&operator), "{operator:#}");
+    cluster.until("keeps", "active", is_active).await;
     // The stored revision can be loaded.
     cluster.restart(async || {}).await;
-    let child = scene.get(CONFIG_MAP, "one").await;
-    scene.kubectl(&["delete", "configmap", "one"]).await;
-    scene.until("made anew", CONFIG_MAP, "one", |o| uid_of(o) != uid_of(&child)).await;
-    // An uninstallation leaves nothing.
-    scene.kubectl(&["delete", &format!("keeps.{}", super::GROUP), "one"]).await;
-    cluster.operetta(&["uninstall", "keeps"]).await.ok();
-    assert!(cluster.find(REVISION, &revision).await.is_none());
-    assert!(find_part().await.is_none());
+    repaired(&scene, "old").await;
 }

@@ -2,15 +2,14 @@
 //! Operator, and resumed by the next manager.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::stages::start;
-use super::{Cluster, GROUP, OPERATOR, Package, Part, SIZE, is_active, kind_of, scene};
-use crate::support::ext::{CRD, Kind, LONG, condition, managers_requests};
+use super::start;
+use crate::support::eventually;
+use crate::support::ext::{CRD, Kind, LONG, OPERATOR, condition, managers_requests};
 use crate::support::faults::{Fault, Life, Rule, Verb, Wire};
-use crate::support::{eventually, own_embedded_plane};
+use crate::support::operators::{Cluster, GROUP, Package, Part, SIZE, is_active, kind_of, scene};
 
 const COUNT: usize = 350;
 /// How many objects are written in one batch.
@@ -29,14 +28,13 @@ fn migrating(operator: &Value) -> &str {
     condition(operator, "StorageMigrating")["message"].as_str().unwrap_or_default()
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn long_migration_is_reported_resumed_and_delays_no_crd() {
-    let plane = own_embedded_plane().await;
-    let cluster =
-        Cluster { plane: Arc::clone(&plane), manager: std::sync::Mutex::new(Cluster::manager(&plane).await) };
+    let cluster = Cluster::start().await;
+    let plane = &cluster.plane;
     let package = Package::new("slides", "0.1.0", "0.1.0");
     write(&package, "0.1.0", "v1alpha1");
-    cluster.install(&package).await;
+    cluster.put_active(&package).await;
     let scene = scene(&cluster).await;
     let instance = |number: usize| {
         json!({
@@ -51,7 +49,7 @@ async fn long_migration_is_reported_resumed_and_delays_no_crd() {
     cluster.until("slides", "active", is_active).await;
     cluster.manager.lock().unwrap().kill9();
     write(&package, "0.2.0", "v1");
-    cluster.operetta(&["upgrade", package.folder(), "--no-wait"]).await.ok();
+    cluster.put(&package).await;
 
     // The manager gets no further than to the third batch.
     let mark = plane.audit().mark().unwrap();
@@ -61,7 +59,7 @@ async fn long_migration_is_reported_resumed_and_delays_no_crd() {
     };
     let wire = Wire::new(1, GROUP, &[]);
     wire.rule(held("i-25*", &Life::new()));
-    let process = start(&wire, &plane).await.expect("it lives");
+    let process = start(&wire, plane).await.expect("it lives");
     let told = cluster
         .until("slides", "two turns are done", |operator| migrating(operator).starts_with("200 of 350 "))
         .await;
@@ -80,7 +78,7 @@ async fn long_migration_is_reported_resumed_and_delays_no_crd() {
     let (third, last) = (Life::new(), Life::new());
     let rule = wire.rule(held("i-2*", &third));
     wire.rule(held("i-3*", &last));
-    let process = start(&wire, &plane).await.expect("it lives");
+    let process = start(&wire, plane).await.expect("it lives");
     eventually(
         "the third turn",
         LONG,

@@ -2,20 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::{Cluster, OPERATOR, Package, Part, SIZE, is_active, scene};
-use crate::support::ext::{CONFIG_MAP, Scene, condition, is_ready, uid_of};
+use super::repaired;
+use crate::support::ext::{CONFIG_MAP, OPERATOR, condition, is_ready};
+use crate::support::operators::{Cluster, Package, Part, SIZE, is_active, is_observed, scene};
 
 async fn patch(cluster: &Cluster, operator: &str, spec: &Value) {
-    let patch = json!({"spec": spec}).to_string();
-    cluster.kubectl(&["patch", "operator", operator, "--type=merge", "-p", &patch], "").await.ok();
-}
-
-/// Checks that a deleted child comes back with this value, so that it results from a new decision.
-async fn repaired(scene: &Scene, value: &str) {
-    let before = scene.get(CONFIG_MAP, "one").await;
-    scene.kubectl(&["delete", "configmap", "one"]).await;
-    let made = |o: &Value| o["data"]["value"] == value && uid_of(o) != uid_of(&before);
-    scene.until("made anew", CONFIG_MAP, "one", made).await;
+    cluster.patch(operator, &json!({"spec": spec})).await;
+    cluster.until(operator, "observed", is_observed).await;
 }
 
 #[tokio::test]
@@ -25,7 +18,7 @@ async fn an_operator_overrides_the_defaults_of_its_package() {
     let part =
         Part { plans: defaults, ..Part::new("greets", SIZE, "{{ defaults.greeting }} {{ defaults.count }}") };
     let package = Package::of("greets", "0.1.0", &[part]);
-    cluster.install(&package).await;
+    cluster.put_active(&package).await;
     let scene = scene(&cluster).await;
     scene.apply(&package.instance("one", &json!({}))).await;
     let shows = async |value: &str| {
@@ -64,9 +57,9 @@ async fn an_operator_overrides_the_defaults_of_its_package() {
 /// A namespace whose name is wrong, or which is created later.
 #[tokio::test]
 async fn missing_namespace_is_reported_and_served_once_created() {
-    let cluster = Cluster::shared().await;
+    let cluster = &*Cluster::shared().await;
     let package = Package::new("absents", "0.1.0", "{{ spec.size }}");
-    cluster.install(&package).await;
+    cluster.put_active(&package).await;
     let here = scene(cluster).await;
     let late = format!("{}-late", here.namespace());
     patch(cluster, "absents", &json!({"namespaces": {"names": [here.namespace(), late]}})).await;
@@ -93,7 +86,7 @@ async fn missing_namespace_is_reported_and_served_once_created() {
 async fn only_served_namespaces_are_reconciled() {
     let cluster = Cluster::start().await;
     let package = Package::new("serves", "0.1.0", "{{ spec.size }}");
-    cluster.install(&package).await;
+    cluster.put_active(&package).await;
     let (here, there) = (scene(&cluster).await, scene(&cluster).await);
     patch(&cluster, "serves", &json!({"namespaces": {"names": [here.namespace()]}})).await;
     let unserved = |o: &Value| {
@@ -121,7 +114,7 @@ async fn only_served_namespaces_are_reconciled() {
     here.patch(package.kind(), "one", "merge", &json!({"spec": {"size": 3}})).await;
     // An upgrade does not wait for instances in other namespaces, and does not change them.
     package.write("0.2.0", &[Part::new("serves", SIZE, "new {{ spec.size }}")]);
-    cluster.operetta(&["upgrade", package.folder()]).await.ok();
+    cluster.put_active(&package).await;
     there.until("upgraded", CONFIG_MAP, "one", |o| o["data"]["value"] == "new 2").await;
     assert_eq!(here.get(CONFIG_MAP, "one").await["data"]["value"], "2");
     cluster.kubectl(&["label", "namespace", here.namespace(), "tier=gold"], "").await.ok();

@@ -1,31 +1,20 @@
-//! Runs while replies are lost, while the watch of runs is late, and across a restart after a failed rollout.
+//! Runs while replies are lost, while the watch of runs is late, across a restart after a failed rollout, under a quota, and among
+//! objects of others.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::plans::{TWELVE, api, effects, outcome};
-use crate::support::ext::{CONFIG_MAP, JOB, LONG, POD, condition, is_pod_ready, is_ready, uid_of};
-use crate::support::faults::case::{Case, Subject};
+use crate::plans::api;
+use crate::support::eventually;
+use crate::support::ext::{JOB, LONG, POD, condition, is_pod_ready, is_ready, name_of, uid_of};
+use crate::support::faults::case::{Case, FLEETS, PROCEDURES};
 use crate::support::faults::{Fault, Life, Rule, Verb, WRITES};
-use crate::support::plans::{Commands, PLAN_RUN, RunWatch, phase};
-use crate::support::{eventually, plane};
-
-const FLEETS: Subject = Subject {
-    folder: "tests/fixtures/packages/plans-rollouts",
-    name: "plans-rollouts",
-    group: "fixtures.operetta.dev",
-    version: "v1",
-    kind: "Fleet",
-    plural: "fleets",
-    inner: None,
-    children: &[CONFIG_MAP, POD],
-    elsewhere: &[],
-};
+use crate::support::plans::{Commands, PLAN_RUN, RunWatch, TWELVE, effects, outcome, phase};
 
 /// Writes succeed whose replies are lost, again and again; or the watch of runs shows nothing for a while.
 /// The run ends as without faults, each Job is created once, and each request is sent with one key.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn runs_end_the_same_despite_lost_replies_and_late_watches() {
     let commands = Commands::new();
     commands.prints("say", "ahoy");
@@ -67,7 +56,7 @@ async fn runs_end_the_same_despite_lost_replies_and_late_watches() {
 
 /// An upgrade fails at the first member. While no manager runs, another member is lost. The next manager recreates it
 /// with the old image, and the failed change is applied to no other member.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn failed_rollout_changes_no_member_after_restart_and_loss() {
     let case = Case::of(&FLEETS, 0).await;
     let scene = &case.scene;
@@ -75,7 +64,7 @@ async fn failed_rollout_changes_no_member_after_restart_and_loss() {
         let pods = scene.list(POD).await;
         let image =
             |pod: &Value| pod["spec"]["containers"][0]["image"].as_str().unwrap_or_default().to_owned();
-        pods.iter().map(|pod| (crate::support::ext::name_of(pod).to_owned(), image(pod))).collect()
+        pods.iter().map(|pod| (name_of(pod).to_owned(), image(pod))).collect()
     };
     let of = |first: &str, others: &str| {
         let image = |word: &str| format!("registry.example.com/{word}");
@@ -122,71 +111,10 @@ async fn failed_rollout_changes_no_member_after_restart_and_loss() {
     case.finish(process).await;
 }
 
-/// A webhook of the cluster does not answer that is asked about new runs of one plan, and about the states of another plan's runs. Runs of
-/// other plans are carried out and released meanwhile, and these when it is gone.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_webhook_that_is_down_stops_no_other_run() {
-    let case = Case::on(plane().await, &FLEETS, 3).await;
-    let scene = &case.scene;
-    let process = case.start().await;
-    case.apply("i", &json!({})).await;
-    case.ready("i").await;
-    let webhook = |operation: &str, resource: &str, plan: &str| {
-        json!({
-            "name": format!("{plan}.example.com"), "clientConfig": {"url": "https://127.0.0.1:1/"},
-            "rules": [{"apiGroups": ["operetta.dev"], "apiVersions": ["*"], "operations": [operation], "resources": [resource]}],
-            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": scene.namespace()}},
-            "matchConditions": [{"name": "plan", "expression": format!("object.spec.plan == '{plan}'")}],
-            "admissionReviewVersions": ["v1"], "sideEffects": "None",
-        })
-    };
-    let name = format!("down-{}", scene.namespace());
-    let down = json!({
-        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration", "metadata": {"name": name},
-        "webhooks": [webhook("CREATE", "planruns", "resize"), webhook("UPDATE", "planruns/status", "again")],
-    });
-    scene.apply(&down.to_string()).await;
-    until_refused(&case, "failed calling webhook").await;
-    let fleets = ("Fleet", case.kind);
-    let again = scene.request(fleets, "i", "again", &json!({})).await;
-    scene.patch(case.kind, "i", "merge", &json!({"spec": {"size": 4}})).await;
-    let says = |instance: &Value| {
-        let message = condition(instance, "Reconciling")["message"].as_str().unwrap_or_default();
-        message.contains("its PlanRun cannot be") && message.contains("failed calling webhook")
-    };
-    scene.until("refused", case.kind, "i", says).await;
-    let promote = scene.request(fleets, "i", "promote", &json!({"to": 1})).await;
-    scene.run_is(&promote, "Succeeded").await;
-    scene.kubectl(&["delete", "planrun", &promote, "--timeout=300s"]).await;
-    scene.gone(PLAN_RUN, &promote).await;
-    assert_eq!(phase(&scene.get(PLAN_RUN, &again).await), "");
-    scene.kubectl(&["delete", "validatingwebhookconfiguration", &name]).await;
-    scene.run_is(&again, "Succeeded").await;
-    scene.run_of("i", "resize", |run| phase(run) == "Succeeded").await;
-    case.ready("i").await;
-    case.finish(process).await;
-}
-
-/// Waits until the server refuses a new run of the plan `resize`. It learns of a webhook or a quota a moment later.
-async fn until_refused(case: &Case, why: &str) {
-    let of = json!({"apiVersion": case.kind.api_version(), "kind": "Fleet", "resource": case.kind.plural, "name": "i"});
-    let probe = json!({
-        "apiVersion": PLAN_RUN.api_version(), "kind": "PlanRun", "metadata": {"name": "probe"},
-        "spec": {"of": of, "plan": "resize"},
-    });
-    eventually("a refusal", LONG, async || {
-        match case.scene.kubectl_input(&["create", "--dry-run=server", "-f", "-"], &probe.to_string()).await {
-            Err(error) if error.contains(why) => Ok(()),
-            other => Err(format!("{other:?}")),
-        }
-    })
-    .await;
-}
-
 /// A namespace has a quota of runs, which the cluster has not counted yet.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn a_quota_on_runs_is_said_and_waited_for() {
-    let case = Case::on(plane().await, &FLEETS, 5).await;
+    let case = Case::of(&FLEETS, 5).await;
     let scene = &case.scene;
     let process = case.start().await;
     case.apply("i", &json!({})).await;
@@ -194,7 +122,7 @@ async fn a_quota_on_runs_is_said_and_waited_for() {
     let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "runs"},
         "spec": {"hard": {"count/planruns.operetta.dev": "1"}}});
     scene.apply(&quota.to_string()).await;
-    until_refused(&case, "quota").await;
+    case.refuses_runs("i", "resize", "quota").await;
     scene.patch(case.kind, "i", "merge", &json!({"spec": {"size": 4}})).await;
     let says = |instance: &Value| {
         let message = condition(instance, "Reconciling")["message"].as_str().unwrap_or_default();
@@ -207,21 +135,9 @@ async fn a_quota_on_runs_is_said_and_waited_for() {
     case.finish(process).await;
 }
 
-const PROCEDURES: Subject = Subject {
-    folder: "tests/fixtures/packages/plans-steps",
-    name: "plans-steps",
-    group: "fixtures.operetta.dev",
-    version: "v1",
-    kind: "Procedure",
-    plural: "procedures",
-    inner: None,
-    children: &[CONFIG_MAP],
-    elsewhere: &[],
-};
-
 /// Attack: a tenant reads the name of the Job of a step from the status of its run, and creates a Job under it before the
 /// manager does, with the labels that the manager would give it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn a_job_that_a_tenant_has_made_is_not_taken_for_that_of_a_step() {
     let case = Case::of(&PROCEDURES, 0).await;
     let scene = &case.scene;

@@ -6,28 +6,15 @@ use serde_json::json;
 
 use super::{first, reference, second};
 use crate::support::eventually;
-use crate::support::ext::{CONFIG_MAP, Kind, LONG, SECRET, condition, kind};
-use crate::support::faults::case::{Case, Subject};
+use crate::support::ext::{CONFIG_MAP, LONG, SECRET, condition};
+use crate::support::faults::case::{Case, PROCEDURES};
 use crate::support::faults::{Answer, Entry, Fault, Rule, Verb, WRITES, story};
-use crate::support::plans::CONTROLLER_REVISION;
-
-/// A package with a plan that patches an object.
-const PROCEDURES: Subject = Subject {
-    folder: "tests/fixtures/packages/plans-steps",
-    name: "plans-steps",
-    group: "fixtures.operetta.dev",
-    version: "v1",
-    kind: "Procedure",
-    plural: "procedures",
-    inner: None,
-    children: &[CONFIG_MAP],
-    elsewhere: &[],
-};
+use crate::support::plans::{CONTROLLER_REVISION, INSTANCE_STATE};
 
 /// Fault 7: the result of a write is unknown, so it is read, and nothing is created or deleted twice.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn lost_reply_creates_no_second_object() {
-    let expected = reference().await;
+    let expected = reference();
     let case = Case::seeded(7).await;
     let process = case.start().await;
     let break_some = || {
@@ -63,9 +50,9 @@ async fn lost_reply_creates_no_second_object() {
 }
 
 /// Fault 8: after a conflict the object is read and decided about again, not forced, and not in a tight loop.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn a_storm_of_conflicts_is_bounded() {
-    let expected = reference().await;
+    let expected = reference();
     let case = Case::new().await;
     let process = case.start().await;
     let mark = case.wire.mark();
@@ -95,7 +82,7 @@ async fn a_storm_of_conflicts_is_bounded() {
 }
 
 /// Fault 9: `Retry-After` delays one object, and others go on.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn retry_after_delays_only_its_object() {
     const WAIT: u32 = 4;
     let case = Case::new().await;
@@ -128,8 +115,7 @@ async fn retry_after_delays_only_its_object() {
     for at in [times(Verb::Apply, "secrets", "slow"), times(Verb::Get, "wholes", "slower")] {
         assert!(at[1] - at[0] >= f64::from(WAIT), "too early: {at:?}");
     }
-    // Children and instances without a delay go on. If they waited, they would not exist before this test
-    // times out.
+    // Children and instances without a delay go on: they are there while the Secret is not.
     limit(300, ["late", "later"]);
     for name in ["late", "later", "quick"] {
         case.apply(name, &first()).await;
@@ -145,7 +131,7 @@ async fn retry_after_delays_only_its_object() {
 }
 
 /// Fault 9: a dry run that gets no answer is reported in the status, not only in the log.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn failed_dry_run_is_reported_in_the_status() {
     let case = Case::new().await;
     let process = case.start().await;
@@ -167,7 +153,7 @@ async fn failed_dry_run_is_reported_in_the_status() {
 }
 
 /// Fault 10: a permanent error gives a condition and is retried slowly.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn too_large_object_gives_a_condition_and_no_loop() {
     let case = Case::new().await;
     let process = case.start().await;
@@ -206,9 +192,9 @@ async fn too_large_object_gives_a_condition_and_no_loop() {
 }
 
 /// Fault 11: every call has a deadline, whether or not the server has carried it out.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn calls_without_an_answer_end_at_their_deadline() {
-    let expected = reference().await;
+    let expected = reference();
     let case = Case::seeded(11).await.with_deadline(Duration::from_secs(1));
     let process = case.start().await;
     let here = case.scene.namespace().to_owned();
@@ -237,7 +223,7 @@ async fn calls_without_an_answer_end_at_their_deadline() {
 }
 
 /// Fault 11: the list at the beginning of a watch has a deadline as well.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn list_without_an_answer_is_requested_again() {
     let case = Case::new().await.with_deadline(Duration::from_secs(1));
     let process = case.start().await;
@@ -263,7 +249,7 @@ async fn list_without_an_answer_is_requested_again() {
 }
 
 /// An instance whose calls all hang delays no other instance.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn instance_with_hanging_calls_delays_no_other() {
     // Calls must hang for longer than this test takes.
     let mut case = Case::new().await.with_deadline(Duration::from_secs(3_600));
@@ -302,7 +288,7 @@ async fn instance_with_hanging_calls_delays_no_other() {
 
 /// The patch of a step is retried until its timeout, as an apply is, and not before the time that the server
 /// asks for.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn failed_patch_of_a_step_is_retried() {
     let case = Case::of(&PROCEDURES, 12).await;
     let process = case.start().await;
@@ -337,7 +323,7 @@ async fn failed_patch_of_a_step_is_retried() {
 
 /// The creation of an object may conflict with another one, such as a quota. The next step does not run
 /// without the object.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn conflict_about_another_object_does_not_mean_it_exists() {
     let case = Case::of(&PROCEDURES, 13).await;
     let process = case.start().await;
@@ -359,21 +345,21 @@ async fn conflict_about_another_object_does_not_mean_it_exists() {
 }
 
 /// Another client, such as a tool for backups, has just written the memory of an instance that ends.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn conflicts_about_the_memory_of_an_instance_that_ends_leave_nothing() {
-    const STATE: Kind = kind("operetta.dev/v1alpha1", "instancestates");
     let case = Case::of(&PROCEDURES, 14).await;
     let process = case.start().await;
     case.apply("i-end", &json!({})).await;
     case.ready("i-end").await;
-    assert_eq!(case.scene.list(STATE).await.len(), 1);
+    assert_eq!(case.scene.list(INSTANCE_STATE).await.len(), 1);
     let conflict = || Fault::Answer(Answer::status(409, "Conflict"));
     let rule = |verbs| Rule::on(verbs, conflict()).namespace(case.scene.namespace()).plural("instancestates");
     let rules =
         [case.wire.rule(rule(&[Verb::Patch]).times(3)), case.wire.rule(rule(&[Verb::Delete]).times(1))];
-    case.scene.kubectl(&["delete", PROCEDURES.plural, "i-end", "--timeout=120s"]).await;
+    case.delete("i-end").await;
+    case.gone("i-end").await;
     eventually("the memory to be gone", LONG, async || {
-        let left = case.scene.list(STATE).await;
+        let left = case.scene.list(INSTANCE_STATE).await;
         if left.is_empty() { Ok(()) } else { Err(format!("{left:#?}")) }
     })
     .await;

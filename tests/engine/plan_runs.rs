@@ -2,99 +2,78 @@
 
 use std::sync::Arc;
 
-use crate::support::crd::open_crd;
-use crate::support::ext::{Kind, LONG, kind};
-use crate::support::plans::PLAN_RUN;
-use crate::support::{
-    Actor, ControlPlane, Namespace, Output, eventually, kubectl_of, namespace_on, own_plane,
-};
 use operetta::plan::crds;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
+
+use crate::support::crd::open_crd;
+use crate::support::ext::{Kind, LONG, Scene, kind, read};
+use crate::support::plans::PLAN_RUN;
+use crate::support::rights::{self, binding, permit, permit_edits_of_runs};
+use crate::support::{Actor, ControlPlane, eventually, is_all_real, own_plane_of_tests};
 
 const STATE: Kind = kind("operetta.dev/v1", "instancestates");
 
 const MANAGER: &str = "system:serviceaccount:operetta:manager";
 /// A manager of other packages.
 const OTHER_MANAGER: &str = "the manager of \"others\"";
-/// All users may edit PlanRuns; eve may also run plans of `main`, and ada may approve steps of any instance.
-const RIGHTS: &str = "
-apiVersion: v1
-kind: List
-items:
-  - apiVersion: rbac.authorization.k8s.io/v1
-    kind: Role
-    metadata: {name: editor}
-    rules: [{apiGroups: [operetta.dev], resources: [planruns, planruns/status], verbs: ['*']}]
-  - apiVersion: rbac.authorization.k8s.io/v1
-    kind: Role
-    metadata: {name: runner}
-    rules: [{apiGroups: [example.com], resources: [dbs], resourceNames: [main], verbs: [run]}]
-  - apiVersion: rbac.authorization.k8s.io/v1
-    kind: Role
-    metadata: {name: approver}
-    rules: [{apiGroups: [example.com], resources: [dbs], verbs: [approve]}]
-";
 
-/// The control plane that these tests share, with the policies. Each test has its own namespace.
-async fn plane() -> &'static Arc<ControlPlane> {
-    static PLANE: OnceCell<Arc<ControlPlane>> = OnceCell::const_new();
-    let start = async || {
-        let plane = own_plane().await;
-        let admin = async |args: &[&str], input: &str| kubectl_of(&plane, args, input).await.ok();
-        let mut items = vec![crds::plan_run()];
-        items.extend(crds::policies());
-        let objects = json!({"apiVersion": "v1", "kind": "List", "items": items});
-        admin(&["apply", "--server-side", "-f", "-"], &objects.to_string()).await;
-        for manager in [MANAGER, OTHER_MANAGER] {
-            let owner = format!("--field-manager={}", crds::exemption_owner(manager));
-            for policy in crds::POLICIES {
-                let exemption = crds::exemption(policy, manager).to_string();
-                admin(&["apply", "--server-side", &owner, "-f", "-"], &exemption).await;
-            }
-        }
-        for binding in crds::bindings() {
-            admin(&["apply", "--server-side", "-f", "-"], &binding.to_string()).await;
-        }
-        admin(&["apply", "-f", "-"], &open_crd("example.com", "dbs", "Db")).await;
-        admin(&["apply", "-f", "-"], &open_crd("operetta.dev", "instancestates", "InstanceState")).await;
-        let role =
-            ["create", "clusterrole", "restorer", "--verb=restore", "--resource=instancestates.operetta.dev"];
-        admin(&role, "").await;
-        admin(&["create", "clusterrolebinding", "restorer", "--clusterrole=restorer", "--user=ann"], "")
-            .await;
-        plane
+/// A control plane with the kinds and the policies of runs, and without a manager. These tests share a real one: each has its own
+/// namespace.
+async fn plane() -> Arc<ControlPlane> {
+    static REAL: OnceCell<Arc<ControlPlane>> = OnceCell::const_new();
+    if is_all_real() { Arc::clone(REAL.get_or_init(prepared).await) } else { prepared().await }
+}
+
+async fn prepared() -> Arc<ControlPlane> {
+    let plane = own_plane_of_tests().await;
+    let admin = Scene::existing(&plane, "default");
+    let apply = async |more: &[&str], object: &Value| {
+        let args = [&["apply", "--server-side", "-f", "-"], more].concat();
+        admin.kubectl_input(&args, &object.to_string()).await.unwrap();
     };
-    PLANE.get_or_init(start).await
-}
-
-struct Scene {
-    plane: &'static Arc<ControlPlane>,
-    namespace: Namespace,
-}
-
-impl Scene {
-    async fn new() -> Self {
-        let plane = plane().await;
-        let scene = Self { plane, namespace: namespace_on(plane).await };
-        scene.admin(&["apply", "-f", "-"], RIGHTS).await.ok();
-        for (role, users) in [
-            ("editor", vec!["eve", "ada", "bob", "ann", MANAGER, OTHER_MANAGER]),
-            ("runner", vec!["eve", "ann"]),
-            ("approver", vec!["ada"]),
-        ] {
-            let mut args = vec!["create", "rolebinding", role, "--role", role];
-            for user in users {
-                args.extend(["--user", user]);
-            }
-            scene.admin(&args, "").await.ok();
+    for object in [crds::plan_run()].into_iter().chain(crds::policies()) {
+        apply(&[], &object).await;
+    }
+    for manager in [MANAGER, OTHER_MANAGER] {
+        let owner = format!("--field-manager={}", crds::exemption_owner(manager));
+        for policy in crds::POLICIES {
+            apply(&[&owner], &crds::exemption(policy, manager)).await;
         }
+    }
+    for object in crds::bindings() {
+        apply(&[], &object).await;
+    }
+    for (group, plural, kind) in
+        [("example.com", "dbs", "Db"), ("operetta.dev", "instancestates", "InstanceState")]
+    {
+        admin.apply(&open_crd(group, plural, kind)).await;
+    }
+    let rule = json!({"apiGroups": ["operetta.dev"], "resources": ["instancestates"], "verbs": ["restore"]});
+    let restorer = rights::role(None, "restorer", &json!([rule]));
+    rights::apply(&plane, &[restorer, binding(None, ("ClusterRole", "restorer"), "ann")]).await;
+    plane
+}
+
+/// A namespace in which all users may edit `PlanRun`s; eve and ann may also run plans of `main`, and ada may approve steps of
+/// any instance.
+struct Theatre(Scene);
+
+impl Theatre {
+    async fn new() -> Self {
+        let theatre = Self(Scene::on(&plane().await).await);
+        let (plane, here) = (theatre.0.plane(), theatre.0.namespace());
+        permit_edits_of_runs(plane, here, &["eve", "ada", "bob", "ann", MANAGER, OTHER_MANAGER]).await;
+        let mut rule = json!({"apiGroups": ["example.com"], "resources": ["dbs"], "verbs": ["approve"]});
+        permit(plane, here, "approver", &rule, &["ada"]).await;
+        rule["verbs"] = json!(["run"]);
+        rule["resourceNames"] = json!(["main"]);
+        permit(plane, here, "runner", &rule, &["eve", "ann"]).await;
         // The policy is in effect once it refuses a user.
         eventually("the policy to be in force", LONG, async || {
-            let refused = scene.create("bob", "probe", &json!({})).await;
-            match refused {
+            match theatre.create("bob", "probe", &json!({})).await {
                 Ok(_) => {
-                    scene.admin(&["delete", "planrun", "probe"], "").await.ok();
+                    Actor::admin(plane).delete(PLAN_RUN, Some(here), "probe").await?;
                     Err("bob may run plans".to_owned())
                 }
                 Err(told) if told.contains("needs the verb") => Ok(()),
@@ -102,15 +81,11 @@ impl Scene {
             }
         })
         .await;
-        scene
-    }
-
-    async fn admin(&self, args: &[&str], input: &str) -> Output {
-        kubectl_of(self.plane, &[&["-n", &*self.namespace], args].concat(), input).await
+        theatre
     }
 
     fn user<'a>(&self, user: &'a str) -> Actor<'a> {
-        Actor::new(self.plane, user)
+        Actor::new(self.0.plane(), user)
     }
 
     /// Creates a run of the instance `main` with additions to its spec.
@@ -131,7 +106,7 @@ impl Scene {
         for (key, value) in more.as_object().unwrap() {
             run["spec"][key] = value.clone();
         }
-        self.user(user).create(PLAN_RUN, Some(&self.namespace), &run).await
+        self.user(user).create(PLAN_RUN, Some(self.0.namespace()), &run).await
     }
 
     /// Writes the status of a run, as the manager does.
@@ -141,11 +116,11 @@ impl Scene {
 
     /// Patches a run, or its subresource after a slash.
     async fn patch(&self, user: &str, name: &str, patch: Value) -> Result<Value, String> {
-        self.user(user).patch(PLAN_RUN, Some(&self.namespace), name, &patch).await
+        self.user(user).patch(PLAN_RUN, Some(self.0.namespace()), name, &patch).await
     }
 
     async fn delete(&self, user: &str, name: &str) -> Result<Value, String> {
-        self.user(user).delete(PLAN_RUN, Some(&self.namespace), name).await
+        self.user(user).delete(PLAN_RUN, Some(self.0.namespace()), name).await
     }
 }
 
@@ -170,7 +145,7 @@ fn approval(step: &str, verdict: &str, by: &str) -> Value {
 
 #[tokio::test]
 async fn only_users_with_the_verbs_run_and_approve_plans() {
-    let scene = Scene::new().await;
+    let scene = Theatre::new().await;
 
     // The verb `run` is needed to create a run.
     let refused = scene.create("bob", "a", &json!({})).await.unwrap_err();
@@ -284,7 +259,7 @@ async fn only_users_with_the_verbs_run_and_approve_plans() {
 
 #[tokio::test]
 async fn kubectl_get_shows_columns_of_runs() {
-    let scene = Scene::new().await;
+    let scene = Theatre::new().await;
     scene.create("eve", "main-1", &json!({})).await.unwrap();
     let status = json!({"status": {
         "phase": "Running",
@@ -293,22 +268,23 @@ async fn kubectl_get_shows_columns_of_runs() {
         "usedMilliseconds": 3,
     }});
     scene.patch(MANAGER, "main-1/status", status).await.unwrap();
-    // kubectl keeps what it knows of the kinds; this command asks the server.
-    eventually("kubectl to know the kind", LONG, async || {
-        let known = scene.admin(&["api-resources", "--categories=operetta", "-o", "name"], "").await.ok();
-        if known.contains("planruns.operetta.dev") { Ok(()) } else { Err(known) }
+    // `kubectl get operetta` shows all kinds of this category.
+    eventually("the category of runs", LONG, async || {
+        let found = read(&scene.0.client(), "/apis/operetta.dev/v1alpha1").await.unwrap_or_default();
+        let mut resources = found["resources"].as_array().into_iter().flatten();
+        let runs = resources.find(|resource| resource["name"] == "planruns");
+        let is_in = runs.is_some_and(|runs| runs["categories"] == json!(["operetta"]));
+        if is_in { Ok(()) } else { Err(found) }
     })
     .await;
-    let table = scene.admin(&["get", "operetta"], "").await.ok();
+    let table = scene.0.kubectl(&["get", "planruns"]).await;
     let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(lines[0], ["NAME", "OF", "PLAN", "PHASE", "STEP", "AGE"], "{table}");
     assert_eq!(lines[1][..5], ["main-1", "main", "restore", "Running", "two[0]/sure"], "{table}");
     let selected =
         ["get", "planruns", "--field-selector", "spec.of.name=main,status.phase=Running", "-o", "name"];
-    assert_eq!(scene.admin(&selected, "").await.ok().trim(), "planrun.operetta.dev/main-1");
-    let stored: Value =
-        serde_json::from_str(&scene.admin(&["get", "planrun", "main-1", "-o", "json"], "").await.ok())
-            .unwrap();
+    assert_eq!(scene.0.kubectl(&selected).await.trim(), "planrun.operetta.dev/main-1");
+    let stored = scene.0.get(PLAN_RUN, "main-1").await;
     assert_eq!(stored["status"]["usedMilliseconds"], 3);
     assert_eq!(stored["status"]["steps"][1]["inFlight"], true);
     assert_eq!(stored["spec"]["params"], json!({"source": {"bucket": "a"}}));
@@ -317,7 +293,7 @@ async fn kubectl_get_shows_columns_of_runs() {
 /// Fields that a user with the verb `run` and all rights to `PlanRun`s must not be able to set.
 #[tokio::test]
 async fn users_cannot_forge_protected_fields_of_a_run() {
-    let scene = Scene::new().await;
+    let scene = Theatre::new().await;
     scene.create("eve", "new", &json!({})).await.unwrap();
     scene.create("eve", "taken", &json!({})).await.unwrap();
     let own = json!({"metadata": {
@@ -360,7 +336,7 @@ async fn users_cannot_forge_protected_fields_of_a_run() {
         let mut run = run_of("forged", "main", "eve");
         run["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
         run["metadata"].as_object_mut().unwrap().extend(metadata.as_object().unwrap().clone());
-        let refused = scene.user("eve").create(PLAN_RUN, Some(&scene.namespace), &run).await.unwrap_err();
+        let refused = scene.user("eve").create(PLAN_RUN, Some(scene.0.namespace()), &run).await.unwrap_err();
         assert!(refused.contains(words), "{metadata} {spec}: {refused}");
     }
     scene.create("eve", "retry", &json!({"plan": "cleanup", "retryOf": "failed"})).await.unwrap();
@@ -377,12 +353,12 @@ async fn users_cannot_forge_protected_fields_of_a_run() {
 /// Deleting a run that has not ended needs the verb `run`, because it cancels the run.
 #[tokio::test]
 async fn deleting_an_active_run_needs_the_verb_run() {
-    let scene = Scene::new().await;
+    let scene = Theatre::new().await;
     for name in ["a", "b", "c", "d"] {
         scene.create("eve", name, &json!({})).await.unwrap();
     }
     let of_other = run_of("other", "other", "eve");
-    scene.user(MANAGER).create(PLAN_RUN, Some(&scene.namespace), &of_other).await.unwrap();
+    scene.user(MANAGER).create(PLAN_RUN, Some(scene.0.namespace()), &of_other).await.unwrap();
     for (user, name) in [("bob", "a"), ("ada", "a"), ("eve", "other")] {
         let refused = scene.delete(user, name).await.unwrap_err();
         assert!(refused.contains("delete a run that has not ended"), "{user} {name}: {refused}");
@@ -398,15 +374,15 @@ async fn deleting_an_active_run_needs_the_verb_run() {
         ("system:serviceaccount:kube-system:generic-garbage-collector", "c"),
         ("system:serviceaccount:kube-system:namespace-controller", "d"),
     ] {
-        let binding = format!("gc-{name}");
-        scene.admin(&["create", "rolebinding", &binding, "--role=editor", "--user", user], "").await.ok();
-        eventually("the rights of a controller", LONG, async || scene.delete(user, name).await).await;
+        let rights = binding(Some(scene.0.namespace()), ("Role", "editor"), user);
+        rights::apply(scene.0.plane(), &[rights]).await;
+        scene.delete(user, name).await.unwrap();
     }
 }
 
 #[tokio::test]
 async fn step_with_groups_accepts_answers_of_members_only() {
-    let scene = Scene::new().await;
+    let scene = Theatre::new().await;
     scene.create("eve", "a", &json!({})).await.unwrap();
     let steps = json!([
         {"path": "open", "phase": "Running", "asked": 0},
@@ -415,7 +391,7 @@ async fn step_with_groups_accepts_answers_of_members_only() {
     scene.set_status("a", &json!({"phase": "Running", "steps": steps})).await;
     let answer = async |groups: &[&str], approvals: Value| {
         let patch = json!({"spec": {"approvals": approvals}});
-        scene.user("ada").in_groups(groups).patch(PLAN_RUN, Some(&scene.namespace), "a", &patch).await
+        scene.user("ada").in_groups(groups).patch(PLAN_RUN, Some(scene.0.namespace()), "a", &patch).await
     };
     for (groups, verdict) in
         [(&[][..], "Approve"), (&["system:authenticated", "devs"], "Approve"), (&["devs"], "Reject")]
@@ -434,21 +410,14 @@ async fn step_with_groups_accepts_answers_of_members_only() {
 
 #[tokio::test]
 async fn only_managers_write_instance_states() {
-    let scene = Scene::new().await;
-    // A Role of a namespace may grant any verb.
-    let wildcard = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
-        "metadata": {"name": "all"},
-        "rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]});
-    scene.admin(&["apply", "-f", "-"], &wildcard.to_string()).await.ok();
+    let scene = Theatre::new().await;
     let collector = "system:serviceaccount:kube-system:generic-garbage-collector";
-    let mut args = vec!["create", "rolebinding", "all", "--role=all"];
-    for user in ["eve", MANAGER, collector] {
-        args.extend(["--user", user]);
-    }
-    scene.admin(&args, "").await.ok();
+    // A Role of a namespace may grant any verb.
+    let wildcard = json!({"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]});
+    permit(scene.0.plane(), scene.0.namespace(), "all", &wildcard, &["eve", MANAGER, collector]).await;
     let state = |name: &str| json!({"apiVersion": "operetta.dev/v1", "kind": "InstanceState", "metadata": {"name": name}, "spec": {"record": {}}});
-    let namespace = Some(&*scene.namespace);
-    eventually("the manager's rights", LONG, async || {
+    let namespace = Some(scene.0.namespace());
+    eventually("the kind to be served", LONG, async || {
         scene.user(MANAGER).create(STATE, namespace, &state("a")).await
     })
     .await;
@@ -469,5 +438,5 @@ async fn only_managers_write_instance_states() {
     scene.user(MANAGER).patch(STATE, namespace, "a", &forged).await.unwrap();
     collector.delete(STATE, namespace, "a").await.unwrap();
     // A user who restores a backup needs the verb `restore` in the whole cluster.
-    scene.admin(&["create", "-f", "-"], &state("c").to_string()).await.ok();
+    Actor::admin(scene.0.plane()).create(STATE, namespace, &state("c")).await.unwrap();
 }
