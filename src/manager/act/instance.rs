@@ -64,7 +64,8 @@ impl Executor {
                     self.store.learn_instance(key, &object);
                 } else {
                     let uid = meta["uid"].as_str().unwrap_or_default();
-                    self.store.index().remove_instance(key, uid, None);
+                    // Earlier events, which the watch may still bring, would make it known again.
+                    self.store.index().remove_instance(key, uid, meta["resourceVersion"].as_str());
                 }
                 Ok(())
             }
