@@ -52,7 +52,8 @@ impl Server {
         B::Error: Into<BoxError>,
     {
         let (method, uri) = (request.method().as_str(), request.uri().to_string());
-        let acting = self.lock().acting_user(user, method, &uri, &impersonation(request.headers()));
+        let headers = impersonation(request.headers());
+        let acting = self.lock().acting_user(user, method, &uri, &headers, self.now());
         let user = match acting {
             Ok(user) => user,
             Err(refusal) => return self.to_http(refusal),

@@ -11,6 +11,7 @@ use crate::crd::{CRDS, Converter};
 use crate::model::{Request, User};
 use crate::seed::seeded;
 use crate::state::crds::serve_all;
+use crate::state::lateness::Lateness;
 use crate::state::store::Size;
 use crate::state::{Active, State};
 use crate::verbs::accounts;
@@ -94,6 +95,12 @@ impl Api {
         serve_all(&mut self.state);
     }
 
+    /// Lets changes of roles, bindings and policies count late, new CRDs be served late, and the garbage collector and the controllers of
+    /// namespaces and CRDs act late, as on a real server. Each delay depends on the seed and what it is about. Without it all is at once.
+    pub fn set_lateness(&mut self, seed: u64) {
+        self.state.lateness = Some(Lateness::new(seed, &self.state.store));
+    }
+
     /// Sets the secret from which tokens of `ServiceAccount`s follow, before the API is served to other processes. Without it the same
     /// requests get the same tokens in every API, so anyone who sends them to another API knows the tokens of this one.
     pub fn set_token_key(&mut self, key: String) {
@@ -118,7 +125,9 @@ impl Api {
         method: &str,
         uri: &str,
         headers: &[(String, String)],
+        now: Timestamp,
     ) -> Result<User, Response> {
+        self.state.inform(now);
         let user = access::acting_user(&mut self.state, sender, method, uri, headers);
         user.map_err(|failure| Response::refusal(&failure))
     }
@@ -135,7 +144,10 @@ impl Api {
         given: Option<Value>,
         now: Timestamp,
     ) -> Response {
-        dispatch::handle(&mut self.state, &mut *self.programs, request, given, now)
+        self.state.inform(now);
+        let response = dispatch::handle(&mut self.state, &mut *self.programs, request, given, now);
+        self.state.inform(now);
+        response
     }
 
     /// The events of a watch that were not returned yet, as JSON. `None` once it has ended.

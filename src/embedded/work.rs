@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use operetta_kube_model::facts::{ROOT_CA, claims, is_terminal, volume_of};
 use serde_json::{Map, Value};
 
+use crate::crd::CRDS;
 use crate::model::Object;
 use crate::state::store::{Change, Event, Place};
 use crate::state::{Active, State, Store};
@@ -29,6 +30,8 @@ pub(crate) enum Controller {
     Endpoints,
     Budgets,
     Namespaces,
+    /// Of all CRDs; it has work only if changes are known late.
+    Crds,
 }
 
 impl Controller {
@@ -63,6 +66,8 @@ pub(crate) struct Controllers {
     due: BTreeMap<(Controller, Arc<str>), Timestamp>,
     pub(crate) by_time: BTreeSet<(Timestamp, Controller, Arc<str>)>,
     pub(crate) garbage: BTreeSet<Place>,
+    /// Garbage that is looked at later.
+    pub(crate) later: BTreeSet<(Timestamp, Place)>,
     /// Services and budgets by the namespace and the first label that they select.
     selecting: BTreeMap<String, BTreeSet<(Controller, Arc<str>)>>,
     /// Pods by their namespace and each label.
@@ -75,18 +80,18 @@ pub(crate) struct Controllers {
     pub(crate) was_refused: bool,
     /// Work that waits until what was refused may be admitted.
     pub(crate) refused: BTreeSet<(Controller, Arc<str>)>,
+    /// The newest change of a policy that was known.
+    pub(crate) policies: u64,
 }
 
-/// The resources that decide whether objects are admitted.
-const ADMITTING: [&str; 8] = [
+/// The resources that decide whether objects are admitted, beside policies.
+const ADMITTING: [&str; 6] = [
     "serviceaccounts",
     "namespaces",
     "limitranges",
     "resourcequotas",
     "priorityclasses.scheduling.k8s.io",
     "runtimeclasses.node.k8s.io",
-    "validatingadmissionpolicies.admissionregistration.k8s.io",
-    "validatingadmissionpolicybindings.admissionregistration.k8s.io",
 ];
 
 /// A summary of the events since the last tick.
@@ -153,7 +158,8 @@ impl Kubelet {
 
 impl Controllers {
     /// Collects the work that the events since the last time mean.
-    pub(crate) fn observe(&mut self, State { store, active, .. }: &State) -> Seen {
+    pub(crate) fn observe(&mut self, state: &State, now: Timestamp) -> Seen {
+        let State { store, active, .. } = state;
         let mut seen = Seen::default();
         if self.seen == store.version() {
             return seen;
@@ -164,6 +170,7 @@ impl Controllers {
             for event in events {
                 self.note(store, *active, event, &mut seen);
             }
+            self.put_off(state, &seen, now);
             return seen;
         }
         // Too much happened: each object may be new.
@@ -180,12 +187,37 @@ impl Controllers {
         }
         self.work.extend(self.due.keys().cloned());
         self.work.extend(self.kubelet.runs.keys().map(|key| (Controller::Pods, key.clone())));
+        self.put_off(state, &seen, now);
         seen
+    }
+
+    /// Lets the garbage collector and the controllers of namespaces and CRDs look later at what was noted, if they act late.
+    fn put_off(&mut self, State { store, active, lateness, .. }: &State, seen: &Seen, now: Timestamp) {
+        let Some(lateness) = lateness else { return };
+        for place in std::mem::take(&mut self.garbage) {
+            self.later.insert((lateness.of_controller(&place.0, &place.1, now), place));
+        }
+        self.work.retain(|(controller, _)| !matches!(controller, Controller::Namespaces | Controller::Crds));
+        let ending = |resource| store.range(resource, "", None).filter(|(_, object)| object.is_deleting);
+        let mut all = Vec::new();
+        if *active != Active::Server {
+            let due = |key: &str| lateness.of_controller("namespaces", key, now);
+            all.extend(ending("namespaces").map(|(key, _)| (due(key), Controller::Namespaces, key.clone())));
+        }
+        if seen.crds || ending(CRDS).next().is_some() {
+            all.push((lateness.of_watch(CRDS, now), Controller::Crds, Arc::from(CRDS)));
+        }
+        for (due, controller, key) in all {
+            let known = self.due.get(&(controller, key.clone()));
+            if known.is_none_or(|known| due < *known) {
+                self.set_due(controller, &key, Some(due), now);
+            }
+        }
     }
 
     fn note(&mut self, store: &Store, active: Active, event: &Event, seen: &mut Seen) {
         seen.any = true;
-        seen.crds |= &*event.resource == "customresourcedefinitions.apiextensions.k8s.io";
+        seen.crds |= &*event.resource == CRDS;
         if ["namespaces", "serviceaccounts"].contains(&&*event.resource) || event.key.ends_with(ROOT_CA) {
             let name = event.key.split('/').find(|part| !part.is_empty());
             seen.namespaces.insert(name.unwrap_or_default().into());
@@ -217,6 +249,16 @@ impl Controllers {
             for resource in adopters {
                 self.note_all(store, resource, namespace);
             }
+        }
+        let owners = &event.object.owners;
+        if matches!(&*event.resource, "pods" | "controllerrevisions.apps")
+            && event.change == Change::Deleted
+            && !owners.is_empty()
+            && owners.iter().all(|owner| store.place(owner).is_none())
+        {
+            // One that was created again waits for the names that the former one has left.
+            self.note_all(store, "statefulsets.apps", namespace);
+            self.note_all(store, "daemonsets.apps", namespace);
         }
         // Quotas count the objects of their namespace.
         let is_measured = matches!(&*event.resource, "pods" | "services" | "persistentvolumeclaims");
@@ -370,6 +412,9 @@ impl Controllers {
 
     /// Adds the work whose time has come.
     pub(crate) fn wake(&mut self, now: Timestamp) {
+        while self.later.first().is_some_and(|(time, _)| *time <= now) {
+            self.garbage.extend(self.later.pop_first().map(|(_, place)| place));
+        }
         while let Some((time, controller, key)) = self.by_time.first().cloned() {
             if time > now {
                 return;

@@ -337,17 +337,31 @@ impl InstanceReconciler {
 
     /// The memory of an instance, and which of its runs count.
     fn recall(&self, key: &InstanceKey, instance: &Value, runs: Vec<PlanRun>) -> (InstanceMemory, Recalled) {
-        let text = |field: &str| instance[field].as_str().unwrap_or_default().to_owned();
-        let of = Of {
-            api_version: text("apiVersion"),
-            kind: text("kind"),
-            resource: key.crd.split('.').next().unwrap_or_default().to_owned(),
-            name: key.name.to_string(),
-        };
+        let of = of(key, instance);
         let (gvk, home) = (&kind_of(RunObject::State).gvk, self.home_of(key));
         let object = self.store.owned().named(gvk, home, &plans::state_name(&of));
         let stored = Stored { instance, of: &of, object: object.as_ref(), now: self.scheduler.clock.now() };
         plans::recall(stored, runs)
+    }
+
+    /// Reads the `InstanceState` of an instance, which was not seen yet. Returns whether it is there.
+    ///
+    /// # Errors
+    /// The API server cannot be reached.
+    pub(super) async fn read_state(
+        &self,
+        key: &InstanceKey,
+        registered: &Registered,
+        instance: &Value,
+    ) -> Result<bool, CallError> {
+        let (sort, name) = (RunObject::State, plans::state_name(&of(key, instance)));
+        let cluster = self.effects.for_instances(registered);
+        let live = cluster.get(&sort.kind(), Some(self.home_of(key)), &name).await?;
+        let is_there = live.is_some();
+        if let Some(live) = live {
+            self.store.learn_run_object(sort, live);
+        }
+        Ok(is_there)
     }
 
     /// What is known of the runs of an instance whose kind has plans, or had.
@@ -426,6 +440,17 @@ impl InstanceReconciler {
             misnamed,
             unreadable,
         }
+    }
+}
+
+/// An instance as its PlanRuns and its `InstanceState` name it.
+fn of(key: &InstanceKey, instance: &Value) -> Of {
+    let text = |field: &str| instance[field].as_str().unwrap_or_default().to_owned();
+    Of {
+        api_version: text("apiVersion"),
+        kind: text("kind"),
+        resource: key.crd.split('.').next().unwrap_or_default().to_owned(),
+        name: key.name.to_string(),
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::ControlPlane;
+use crate::support::{ControlPlane, Operetta};
 use operetta::package::Package;
 use serde::Serialize;
 use serde_json::Value;
@@ -13,7 +13,6 @@ use serde_json::Value;
 use crate::Result;
 use crate::bare::{Bare, resource};
 use crate::rounds::{arguments, running, until_idle};
-use crate::support::Operetta;
 use crate::watch::Readiness;
 
 const NAMESPACE: &str = "counted";

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::support::ControlPlane;
+use crate::support::{ControlPlane, Operetta, options};
 use futures::{StreamExt, TryStreamExt, stream};
 use http::Request;
 use http::header::CONTENT_TYPE;
@@ -26,7 +26,6 @@ use crate::bare::{Bare, instance_kind, resource};
 use crate::measure::{Cpu, until_quiet};
 use crate::report::median;
 use crate::rounds::{per_second, running};
-use crate::support::{Operetta, options};
 use crate::watch::Readiness;
 use crate::{Result, start};
 

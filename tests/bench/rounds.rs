@@ -5,13 +5,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::support::ControlPlane;
+use crate::support::{ControlPlane, Operetta};
 use operetta::package::Package;
 use serde::Serialize;
 
 use crate::bare::{Bare, resource};
 use crate::measure::{Cpu, Memory, cpu_seconds, until_quiet};
-use crate::support::Operetta;
 use crate::watch::Readiness;
 use crate::{Result, package_folder};
 
@@ -284,11 +283,8 @@ impl<'a> Bench<'a> {
     /// Checks that all children exist.
     async fn check(&self, namespace: &str, expected: usize) -> Result<()> {
         let found = self.bare.children(self.package, namespace).await?.len();
-        if found == expected {
-            Ok(())
-        } else {
-            Err(format!("{namespace}: {found} of {expected} children exist").into())
-        }
+        let holds = found == expected;
+        if holds { Ok(()) } else { Err(format!("{namespace}: {found} of {expected} children exist").into()) }
     }
 
     /// Deletes the namespace of a round, so that nothing affects the next one.

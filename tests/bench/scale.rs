@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::support::ControlPlane;
+use crate::support::{ControlPlane, Operetta};
 use kube::api::DynamicObject;
 use operetta::local::{AuditEvent, AuditLog};
 use operetta::package::Package;
@@ -22,7 +22,6 @@ use crate::bare::{Bare, resource};
 use crate::measure::{Memory, cpu_seconds};
 use crate::report::median;
 use crate::rounds::{arguments, running, until_idle};
-use crate::support::Operetta;
 use crate::watch::{Changes, Readiness};
 
 /// How long the steady state is measured.

@@ -6,26 +6,20 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
-use crate::support::ext::{Kind, LONG, Scene, kind, run_as, watching};
+use crate::support::ext::{ERRAND, LONG, Scene, run_as};
 use crate::support::plans::{PLAN_RUN, phase, story_of};
-use crate::support::{Operetta, Output, eventually, kubectl_of, operetta, plane};
-
-const ERRAND: Kind = kind("fixtures.operetta.dev/v1", "errands");
+use crate::support::{Operetta, Output, eventually, kubectl_of, operetta, plane, says};
 
 static MANAGER: OnceCell<Operetta> = OnceCell::const_new();
 
 /// A namespace with the Errand `e`, and a manager of its package.
 async fn scene() -> Scene {
-    MANAGER
-        .get_or_init(async || {
-            let mut manager = run_as("plan-commands", plane().await, &["plan-commands"]);
-            watching(&mut manager, 1).await;
-            manager
-        })
-        .await;
+    let start = async || run_as("plan-commands", plane().await, &["plan-commands"]).watching(1).await;
+    MANAGER.get_or_init(start).await;
     let scene = Scene::unmanaged().await;
-    scene.apply(&json!({"apiVersion": "fixtures.operetta.dev/v1", "kind": "Errand", "metadata": {"name": "e"}, "spec": {}}).to_string()).await;
-    scene.ready(ERRAND, "e").await;
+    let errand =
+        json!({"apiVersion": ERRAND.api_version(), "kind": "Errand", "metadata": {"name": "e"}, "spec": {}});
+    scene.apply_ready(ERRAND, "e", &errand.to_string()).await;
     scene
 }
 
@@ -106,25 +100,21 @@ async fn exit_codes_distinguish_the_ends_of_a_run() {
     );
     let held = request(&scene, "hold").await;
     assert_eq!(ends(&scene, &["wait", &held, "--for", "Running", "-q"]).await, (0, String::new()));
-    let (code, told) = ends(&scene, &["wait", &held, "--timeout", "1s"]).await;
-    assert!(code == 4 && told.contains("the gate of e is shut"), "{code} {told}");
+    says(ends(&scene, &["wait", &held, "--timeout", "1s"]).await, 4, &["the gate of e is shut"]);
     let status = plan(&scene, &["status", "errand/e"]).await.ok();
     assert!(status.contains(&held) && status.contains("the gate of e is shut"), "{status}");
     // While the instance is paused no step starts, so `wait` does not wait without a message.
     let pause = |value: Value| json!({"metadata": {"annotations": {"operetta.dev/paused": value}}});
     scene.patch(ERRAND, "e", "merge", &pause("true".into())).await;
-    let (code, told) = ends(&scene, &["wait", &held, "--timeout", "5m"]).await;
-    assert!(code == 5 && told.contains("Paused: ") && told.contains("operetta plan wait"), "{code} {told}");
+    says(ends(&scene, &["wait", &held, "--timeout", "5m"]).await, 5, &["Paused: ", "operetta plan wait"]);
     scene.patch(ERRAND, "e", "merge", &pause(Value::Null)).await;
     plan(&scene, &["cancel", "errand/e"]).await.ok();
     assert_eq!(ends(&scene, &["wait", &held, "-q"]).await.0, 3);
-    let (code, told) = ends(&scene, &["cancel", &held]).await;
-    assert!(code == 1 && told.contains("it is Cancelled"), "{told}");
+    says(ends(&scene, &["cancel", &held]).await, 1, &["it is Cancelled"]);
 
     let gate = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "e-gate"}});
     scene.apply(&gate.to_string()).await;
-    let (code, told) = ends(&scene, &["retry", "errand/e", "--wait"]).await;
-    assert!(code == 0 && told.contains("step stop Skipped"), "{code} {told}");
+    says(ends(&scene, &["retry", "errand/e", "--wait"]).await, 0, &["step stop Skipped"]);
     let history = json_of(&plan(&scene, &["history", "errand/e", "-o", "json"]).await.ok());
     let phases: Vec<_> = history["items"].as_array().unwrap().iter().map(phase).collect();
     assert_eq!(phases, ["Succeeded", "Cancelled", "Failed", "Succeeded"], "{history:#}");
@@ -140,14 +130,12 @@ async fn exit_codes_distinguish_the_ends_of_a_run() {
 async fn one_of_several_questions_is_answered_by_name() {
     let scene = scene().await;
     let run = request(&scene, "ask").await;
-    scene
-        .until("both questions", PLAN_RUN, &run, |run| {
-            let steps = run["status"]["steps"].as_array().cloned().unwrap_or_default();
-            steps.iter().filter(|step| step["asked"].is_number()).count() == 2
-        })
-        .await;
-    let (code, told) = ends(&scene, &["approve", "errand/e"]).await;
-    assert!(code == 1 && told.contains("both/one: One?") && told.contains("both/two: Two?"), "{told}");
+    let holds = |run: &Value| {
+        let steps = run["status"]["steps"].as_array().cloned().unwrap_or_default();
+        steps.iter().filter(|step| step["asked"].is_number()).count() == 2
+    };
+    scene.until("both questions", PLAN_RUN, &run, holds).await;
+    says(ends(&scene, &["approve", "errand/e"]).await, 1, &["both/one: One?", "both/two: Two?"]);
     assert!(plan(&scene, &["approve", "errand/e", "one"]).await.ok().contains("approved"));
     let status = plan(&scene, &["status", &run]).await.ok();
     assert!(status.contains("Asking"), "{status}");
@@ -158,8 +146,7 @@ async fn one_of_several_questions_is_answered_by_name() {
         {"step": "both/one", "verdict": "Approve", "by": "admin"}, {"step": "both/two", "verdict": "Reject", "by": "admin"},
     ]);
     assert_eq!(run["spec"]["approvals"], verdicts, "{}", story_of(&run));
-    let (code, told) = ends(&scene, &["approve", "errand/e"]).await;
-    assert!(code == 1 && told.contains("asks for approval"), "{told}");
+    says(ends(&scene, &["approve", "errand/e"]).await, 1, &["asks for approval"]);
 }
 
 #[tokio::test]
@@ -167,11 +154,7 @@ async fn logs_name_the_pods_of_a_step() {
     let scene = scene().await;
     plan(&scene, &["run", "errand/e", "work", "--wait"]).await.ok();
     // The nodes of these tests have no logs; the API server's error names the right pod.
-    let (code, told) = ends(&scene, &["logs", "errand/e", "work"]).await;
-    assert!(
-        code == 1 && told.contains("step phase/work, attempt 1: ") && told.contains("/e-work-"),
-        "{told}"
-    );
+    says(ends(&scene, &["logs", "errand/e", "work"]).await, 1, &["step phase/work, attempt 1: ", "/e-work-"]);
     let (_, told) = ends(&scene, &["logs", "errand/e", "none"]).await;
     assert!(told.contains("these have: phase/work"), "{told}");
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use operetta::local::Options;
 use serde_json::{Value, json};
 
-use crate::support::ext::{CONFIG_MAP, WAY, condition, list, managers_requests, run, uid_of, watching};
+use crate::support::ext::{CONFIG_MAP, WAY, condition, list, managers_requests, run, uid_of};
 use crate::support::routes::{GADGETS, Place, UNWANTED, gadget_crd, restart, variant};
 use crate::support::{ControlPlane, options};
 
@@ -35,8 +35,7 @@ async fn child_kind_changes_its_version() {
     };
     let gadget = async |name: &str| place.find(GADGETS, name).await.unwrap_or_default();
     place.apply(&gadget_crd(true)).await;
-    let mut manager = run(&plane, &["routes", "light"]);
-    watching(&mut manager, 2).await;
+    let mut manager = run(&plane, &["routes", "light"]).watching(2).await;
     for name in ["moved", "left", "unwanted"] {
         place.deploy(name, &json!({"gadget": true})).await;
     }

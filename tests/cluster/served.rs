@@ -5,8 +5,7 @@ use operetta::cluster::Cluster;
 use operetta::naming;
 use serde_json::{Value, json};
 
-use crate::support::ext::{EVENT, LONG, SERVICE, STONE, Scene, condition, kind, read};
-use crate::support::{eventually, plane};
+use crate::support::{EVENT, LONG, SERVICE, STONE, Scene, condition, eventually, kind, plane, read};
 
 /// Compares the table of rules with the API server's own answers.
 #[tokio::test]

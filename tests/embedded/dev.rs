@@ -8,8 +8,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::Value;
 
 use crate::support::dev::{dev, end, nothing_left};
-use crate::support::ext::{LONG, copy_folder, fixture};
-use crate::support::{OPERETTA, Operetta, eventually};
+use crate::support::{LONG, OPERETTA, Operetta, copy_folder, eventually, fixture, says};
 
 const HELLO: &str = "examples/packages/hello";
 const EXAMPLE: &str = "examples/etcd/example-etcd-cluster.yaml";
@@ -34,14 +33,11 @@ fn wrong_usage_exits_with_2() {
         let ended = std::process::Command::new(OPERETTA).arg("dev").args(args).output().unwrap();
         (ended.status.code(), String::from_utf8(ended.stderr).unwrap())
     };
-    let (code, told) = run(&[HELLO, "--cluster", "kind"]);
-    assert!(code == Some(2) && told.contains("embedded, local, current"), "{told}");
-    let (code, told) = run(&[HELLO, "--cluster", "embedded", "--node"]);
-    assert!(code == Some(2) && told.contains("--node needs --cluster local"), "{told}");
+    says(run(&[HELLO, "--cluster", "kind"]), Some(2), &["embedded, local, current"]);
+    says(run(&[HELLO, "--cluster", "embedded", "--node"]), Some(2), &["--node needs --cluster local"]);
     let (code, told) = run(&["--no-controllers", "--cluster", "current"]);
     assert!(code == Some(2) && told.contains("--no-controllers needs --cluster embedded"), "{told}");
-    let (code, told) = run(&["--plain"]);
-    assert!(code == Some(2) && told.contains("<PACKAGE>..."), "{told}");
+    says(run(&["--plain"]), Some(2), &["<PACKAGE>..."]);
 }
 
 #[tokio::test]

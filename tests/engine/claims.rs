@@ -1,11 +1,10 @@
 //! Ownership and adoption of objects: instances with the same name, foreign objects, deleted and live
 //! instances.
 
-use crate::support::ext::{
-    CLAIM, CLUSTER_ROLE, CONFIG_MAP, Kind, LONG, NAMESPACE, SECRET, SERVICE, Scene, condition, find_in,
-    is_ready, list, managers_requests, uid_of,
+use crate::support::{
+    CLAIM, CLUSTER_ROLE, CONFIG_MAP, Kind, LONG, NAMESPACE, SECRET, SERVICE, Scene, condition, eventually,
+    find_in, is_ready, kubectl_of, list, managers_requests, plane_of_tests, uid_of,
 };
-use crate::support::{eventually, kubectl_of, plane_of_tests};
 use serde_json::{Value, json};
 
 fn claim(name: &str, spec: &Value) -> String {
@@ -19,13 +18,11 @@ fn owner(object: &Value) -> &Value {
 
 /// Waits until an instance is Stalled with a message that contains these words.
 async fn stalled(scene: &Scene, name: &str, words: &[&str]) {
-    scene
-        .until(&format!("to say {words:?}"), CLAIM, name, |o| {
-            let stalled = condition(o, "Stalled");
-            stalled["status"] == "True"
-                && words.iter().all(|word| stalled["message"].to_string().contains(word))
-        })
-        .await;
+    let holds = |o: &Value| {
+        let stalled = condition(o, "Stalled");
+        stalled["status"] == "True" && words.iter().all(|word| stalled["message"].to_string().contains(word))
+    };
+    scene.until(&format!("to say {words:?}"), CLAIM, name, holds).await;
 }
 
 async fn outside(kind: Kind, namespace: Option<&str>, name: &str) -> Option<Value> {
@@ -49,8 +46,7 @@ async fn same_named_instances_in_two_namespaces_share_no_child() {
     {
         let shared = format!("shared-{how}");
         let spec = json!({"kind": how, "name": shared});
-        one.apply(&claim(how, &spec)).await;
-        let first = one.ready(CLAIM, how).await;
+        let first = one.apply_ready(CLAIM, how, &claim(how, &spec)).await;
         let before = outside(kind, namespace, &shared).await.unwrap();
         assert_eq!(*owner(&before), uid_of(&first));
         assert_eq!(before["metadata"]["labels"]["operetta.dev/instance-namespace"], one.namespace());
@@ -88,8 +84,7 @@ async fn same_named_instances_in_two_namespaces_share_no_child() {
 async fn second_instance_does_not_take_over_a_rendered_name() {
     let scene = Scene::new().await;
     let spec = |text: &str, kind: &str| json!({"kind": kind, "name": "shared", "text": text});
-    scene.apply(&claim("first", &spec("first", "config"))).await;
-    let first = scene.ready(CLAIM, "first").await;
+    let first = scene.apply_ready(CLAIM, "first", &claim("first", &spec("first", "config"))).await;
     for (name, kind) in [("second", "config"), ("third", "adopt")] {
         scene.apply(&claim(name, &spec(name, kind))).await;
         stalled(&scene, name, &["ConfigMap", "shared", "belongs to", "/first"]).await;
@@ -123,8 +118,7 @@ async fn forge(namespace: &str, kind: &str, name: &str, instance: &Value, more: 
 async fn an_object_with_forged_labels_is_not_a_child() {
     let (scene, elsewhere) = (Scene::new().await, Scene::new().await);
     let spec = json!({"kind": "ordered", "name": "mine"});
-    scene.apply(&claim("victim", &spec)).await;
-    let victim = scene.ready(CLAIM, "victim").await;
+    let victim = scene.apply_ready(CLAIM, "victim", &claim("victim", &spec)).await;
     // Forge objects in another namespace than the instance's, and of a kind that its package does not have.
     forge(elsewhere.namespace(), "ConfigMap", "hostage", &victim, &json!({})).await;
     forge(scene.namespace(), "Secret", "hostage", &victim, &json!({})).await;
@@ -140,8 +134,7 @@ async fn an_object_with_forged_labels_is_not_a_child() {
     for name in ["mine", "mine-second"] {
         scene.gone(CONFIG_MAP, name).await;
     }
-    scene.apply(&claim("victim", &spec)).await;
-    scene.ready(CLAIM, "victim").await;
+    scene.apply_ready(CLAIM, "victim", &claim("victim", &spec)).await;
     let untouched = |o: Value| assert!(o["metadata"]["deletionTimestamp"].is_null(), "{o:#}");
     untouched(elsewhere.get(CONFIG_MAP, "hostage").await);
     untouched(elsewhere.get(CONFIG_MAP, "heirloom").await);
@@ -152,12 +145,11 @@ async fn an_object_with_forged_labels_is_not_a_child() {
     let victim = scene.get(CLAIM, "victim").await;
     forge(scene.namespace(), "ConfigMap", "plausible", &victim, &json!({})).await;
     scene.patch(CLAIM, "victim", "merge", &json!({"spec": {"text": "thrice"}})).await;
-    scene
-        .until("to name what holds it", CLAIM, "victim", |o| {
-            let message = condition(o, "Ready")["message"].to_string();
-            message.contains("/plausible") && message.contains("example.org/hostage")
-        })
-        .await;
+    let holds = |o: &Value| {
+        let message = condition(o, "Ready")["message"].to_string();
+        message.contains("/plausible") && message.contains("example.org/hostage")
+    };
+    scene.until("to name what holds it", CLAIM, "victim", holds).await;
     scene.patch(CONFIG_MAP, "plausible", "merge", &json!({"metadata": {"finalizers": null}})).await;
     scene.ready(CLAIM, "victim").await;
     for (scene, kind) in [(&elsewhere, CONFIG_MAP), (&scene, SECRET)] {
@@ -261,9 +253,8 @@ async fn strand(scene: &Scene) {
     let hold = json!({"metadata": {"finalizers": ["example.org/hold"]}});
     scene.patch(CONFIG_MAP, "old-second", "merge", &hold).await;
     scene.kubectl(&["delete", "claim", "heir", "--wait=false"]).await;
-    scene
-        .until("terminating", CONFIG_MAP, "old-second", |o| !o["metadata"]["deletionTimestamp"].is_null())
-        .await;
+    let holds = |o: &Value| !o["metadata"]["deletionTimestamp"].is_null();
+    scene.until("terminating", CONFIG_MAP, "old-second", holds).await;
     scene.patch(CLAIM, "heir", "merge", &json!({"metadata": {"finalizers": null}})).await;
     scene.gone(CLAIM, "heir").await;
 }
@@ -272,8 +263,7 @@ async fn strand(scene: &Scene) {
 async fn new_instance_adopts_children_of_a_deleted_namesake() {
     let scene = Scene::new().await;
     let spec = |name: &str| json!({"kind": "ordered", "name": name});
-    scene.apply(&claim("heir", &spec("old"))).await;
-    scene.ready(CLAIM, "heir").await;
+    scene.apply_ready(CLAIM, "heir", &claim("heir", &spec("old"))).await;
     let before = scene.get(CONFIG_MAP, "old").await;
     strand(&scene).await;
     // The new instance adopts one remaining child and waits for the deletion of the other.
@@ -294,8 +284,7 @@ async fn new_instance_adopts_children_of_a_deleted_namesake() {
 #[tokio::test]
 async fn conflict_policy_fail_reports_conflicts_and_still_reclaims_retained_children() {
     let scene = Scene::new().await;
-    scene.apply(&claim("kept", &json!({"kind": "kept", "name": "kept"}))).await;
-    scene.ready(CLAIM, "kept").await;
+    scene.apply_ready(CLAIM, "kept", &claim("kept", &json!({"kind": "kept", "name": "kept"}))).await;
     let retained =
         |text: &'static str| move |o: &Value| o["metadata"]["annotations"]["operetta.dev/retained"] == text;
     scene.patch(CLAIM, "kept", "merge", &json!({"spec": {"kind": "none"}})).await;
@@ -305,8 +294,7 @@ async fn conflict_policy_fail_reports_conflicts_and_still_reclaims_retained_chil
     scene.ready(CLAIM, "kept").await;
 
     // A port that somebody has put in place of ours is reported, not removed.
-    scene.apply(&claim("polite", &json!({"kind": "service", "name": "polite"}))).await;
-    scene.ready(CLAIM, "polite").await;
+    scene.apply_ready(CLAIM, "polite", &claim("polite", &json!({"kind": "service", "name": "polite"}))).await;
     scene
         .kubectl(&[
             "patch",
@@ -327,8 +315,7 @@ async fn conflict_policy_fail_reports_conflicts_and_still_reclaims_retained_chil
 async fn a_namespace_is_deleted_only_when_it_is_empty() {
     let scene = Scene::new().await;
     let space = format!("{}-space", scene.namespace());
-    scene.apply(&claim("space", &json!({"kind": "space", "name": space}))).await;
-    scene.ready(CLAIM, "space").await;
+    scene.apply_ready(CLAIM, "space", &claim("space", &json!({"kind": "space", "name": space}))).await;
     let inside = async |args: &[&str], input: &str| {
         let mut all = vec!["-n", space.as_str()];
         all.extend(args);

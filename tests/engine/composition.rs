@@ -6,7 +6,7 @@ use std::ops::Deref;
 use std::path::Path;
 
 use crate::support::ext::{
-    CONFIG_MAP, Kind, LONG, Scene, condition, is_managers, is_ready, kind, run, uid_of, watching,
+    CONFIG_MAP, Kind, LONG, Scene, condition, is_managers, is_ready, kind, run, uid_of,
 };
 use crate::support::{Operetta, eventually, own_plane_of_tests};
 use operetta::local::{AuditLog, Mark};
@@ -132,10 +132,8 @@ impl Place {
     }
 
     async fn restart(&mut self, packages: &[&str]) {
-        self.manager.interrupt();
-        assert!(self.manager.wait(LONG).await.success(), "{}", self.manager.output());
-        self.manager = run(self.plane(), packages);
-        watching(&mut self.manager, packages.len()).await;
+        assert!(self.manager.end().await.success(), "{}", self.manager.output());
+        self.manager = run(self.plane(), packages).watching(packages.len()).await;
     }
 }
 
@@ -162,8 +160,7 @@ async fn child_instance_gates_upgrades_and_is_deleted_in_order() {
     let (old, new) = (inner(root.path(), "1.0.0"), inner(root.path(), "2.0.0"));
     let scene = Scene::existing(&own_plane_of_tests().await, "default");
     // The outer package comes first: the kind of its child is registered a moment later.
-    let mut manager = run(scene.plane(), &[&outer, &old]);
-    watching(&mut manager, 2).await;
+    let manager = run(scene.plane(), &[&outer, &old]).watching(2).await;
     let mut place = Place { manager, scene };
     place.stage("one").await;
     place.both_wait().await;
@@ -206,14 +203,10 @@ async fn child_instance_gates_upgrades_and_is_deleted_in_order() {
     place.kubectl(&["delete", "outer", "o", "--wait=false"]).await;
     place.gone(CONFIG_MAP, "o-after").await;
     place.gone(CONFIG_MAP, "o-gate").await;
-    place
-        .until("to name what holds it", INNER, "o", |o| o["status"].to_string().contains("example.org/hold"))
-        .await;
-    place
-        .until("to name the inner one", OUTER, "o", |o| {
-            condition(o, "Ready")["message"].to_string().contains("Inner default/o")
-        })
-        .await;
+    let holds = |o: &Value| o["status"].to_string().contains("example.org/hold");
+    place.until("to name what holds it", INNER, "o", holds).await;
+    let holds = |o: &Value| condition(o, "Ready")["message"].to_string().contains("Inner default/o");
+    place.until("to name the inner one", OUTER, "o", holds).await;
     assert!(place.find(CONFIG_MAP, "o-before").await.is_some());
     place.patch(CONFIG_MAP, "o-store", "merge", &hold(Value::Null)).await;
     place.gone(OUTER, "o").await;

@@ -7,12 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::support::ext::{
-    CHAIN, CONFIG_MAP, DISRUPTION_BUDGET, ETCD, Kind, LIGHT, LONG, POD, ROLE, SECRET, SERVICE,
-    SERVICE_ACCOUNT, Scene, VOLUME_CLAIM, is_ready, name_of, run, watching,
-};
 use crate::support::oracles::{self, State, differences};
-use crate::support::{Operetta, etcd, eventually, own_plane_of_tests, seed};
+use crate::support::{
+    CHAIN, CONFIG_MAP, DISRUPTION_BUDGET, ETCD, Kind, LIGHT, LONG, Operetta, POD, ROLE, SECRET, SERVICE,
+    SERVICE_ACCOUNT, Scene, VOLUME_CLAIM, etcd, eventually, is_ready, name_of, own_plane_of_tests, run, seed,
+};
 use futures::StreamExt;
 use kube::api::DynamicObject;
 use kube::runtime::watcher::{self, Event, watcher};
@@ -127,8 +126,7 @@ async fn storm(scene: &Scene, random: &mut fastrand::Rng) {
     for _ in 0..KILLS {
         run(plane, &packages()).kill_after(plane, random.usize(1..=25), GIVE_UP).await;
     }
-    let mut manager = run(plane, &packages());
-    watching(&mut manager, packages().len()).await;
+    let mut manager = run(plane, &packages()).watching(packages().len()).await;
     all_ready(scene, &manager).await;
     manager.kill9();
 }
@@ -141,8 +139,7 @@ async fn rollout_and_edit_survive_kills_at_random_moments() {
 
     let calm = Scene::on(&plane).await;
     let seen_undisturbed = watch_children(&calm).await;
-    let mut manager = run(&plane, &packages());
-    watching(&mut manager, packages().len()).await;
+    let mut manager = run(&plane, &packages()).watching(packages().len()).await;
     for edited in [false, true] {
         calm.apply(&manifests(edited)).await;
         all_ready(&calm, &manager).await;

@@ -3,12 +3,11 @@
 
 use std::path::Path;
 
-use crate::support::ControlPlane;
-use crate::support::ext::{
-    CHAIN, CONFIG_MAP, ETCD, Kind, LIGHT, LONG, POD, ROLE, SECRET, SERVICE, SERVICE_ACCOUNT, Scene,
-    copy_folder, file, find_in, fixture, is_managers, is_ready, run, uid_of, watching,
+use crate::support::{
+    CHAIN, CONFIG_MAP, ControlPlane, ETCD, Kind, LIGHT, LONG, Operetta, POD, ROLE, SECRET, SERVICE,
+    SERVICE_ACCOUNT, Scene, copy_folder, eventually, file, find_in, fixture, is_managers, is_ready,
+    kubectl_of, own_plane_of_tests, plane_of_tests, run, uid_of,
 };
-use crate::support::{Operetta, eventually, kubectl_of, own_plane_of_tests, plane_of_tests};
 use operetta::local::Mark;
 use serde_json::{Value, json};
 
@@ -36,8 +35,8 @@ async fn deleting_an_instance_deletes_children_of_any_kind() {
     scene.apply(&file("examples/etcd/example-etcd-cluster.yaml")).await;
     scene.ready(LIGHT, "light").await;
     scene.ready(ETCD, "example-etcd-cluster").await;
-    scene.kubectl(&["delete", "light", "light"]).await;
-    scene.kubectl(&["delete", "etcdcluster", "example-etcd-cluster"]).await;
+    scene.kubectl(&["delete", "lights.fixtures.operetta.dev", "light"]).await;
+    scene.kubectl(&["delete", "etcdclusters.etcd.database.coreos.com", "example-etcd-cluster"]).await;
     only(&scene, &[CONFIG_MAP, SECRET, SERVICE, SERVICE_ACCOUNT, ROLE, POD], &[]).await;
 }
 
@@ -54,8 +53,7 @@ async fn in_reverse(cascade: &str) {
     let scene = Scene::new().await;
     let audit = plane_of_tests().await.audit();
     let mark = audit.mark().unwrap();
-    scene.apply(&chain("chain", &json!({"size": 3}))).await;
-    let instance = scene.ready(CHAIN, "chain").await;
+    let instance = scene.apply_ready(CHAIN, "chain", &chain("chain", &json!({"size": 3}))).await;
     assert_eq!(instance["metadata"]["finalizers"], json!(["operetta.dev/cleanup"]));
     let kept = scene.get(CONFIG_MAP, "chain-kept").await;
     assert_eq!(kept["metadata"]["annotations"]["operetta.dev/retained"], "false");
@@ -108,8 +106,7 @@ fn story(audit: &operetta::local::AuditLog, mark: Mark, namespace: &str) -> Vec<
 #[tokio::test]
 async fn retained_child_is_adopted_again() {
     let scene = Scene::new().await;
-    scene.apply(&chain("again", &json!({"size": 0, "stage": "one"}))).await;
-    let first = scene.ready(CHAIN, "again").await;
+    let first = scene.apply_ready(CHAIN, "again", &chain("again", &json!({"size": 0, "stage": "one"}))).await;
     let kept = scene.get(CONFIG_MAP, "again-kept").await;
     let retained =
         |text: &'static str| move |o: &Value| o["metadata"]["annotations"]["operetta.dev/retained"] == text;
@@ -148,9 +145,8 @@ async fn stuck_child_blocks_only_its_own_instance() {
     let hold = json!({"metadata": {"finalizers": ["example.org/hold"]}});
     scene.patch(CONFIG_MAP, "stuck-c", "merge", &hold).await;
     scene.kubectl(&["delete", "chain", "stuck", "--wait=false"]).await;
-    scene
-        .until("being deleted", CONFIG_MAP, "stuck-c", |o| !o["metadata"]["deletionTimestamp"].is_null())
-        .await;
+    let holds = |o: &Value| !o["metadata"]["deletionTimestamp"].is_null();
+    scene.until("being deleted", CONFIG_MAP, "stuck-c", holds).await;
     scene.kubectl(&["delete", "chain", "free"]).await;
     scene.gone(CHAIN, "free").await;
     let named = |o: &Value| {
@@ -182,11 +178,10 @@ async fn namespace_with_instances_is_deleted() {
 #[tokio::test]
 async fn cascade_orphan_leaves_children() {
     let scene = Scene::new().await;
-    scene.apply(&file(&format!("{}/instances/light.yaml", fixture("light")))).await;
-    scene.ready(LIGHT, "light").await;
+    scene.apply_ready(LIGHT, "light", &file(&format!("{}/instances/light.yaml", fixture("light")))).await;
     let before = scene.get(CONFIG_MAP, "light").await;
     scene.collector_knows(&[CONFIG_MAP]).await;
-    scene.kubectl(&["delete", "light", "light", "--cascade=orphan"]).await;
+    scene.kubectl(&["delete", "lights.fixtures.operetta.dev", "light", "--cascade=orphan"]).await;
     scene.gone(LIGHT, "light").await;
     let marker = json!({"apiVersion": LIGHT.api_version(), "kind": "Light", "metadata": {"name": "marker"}, "spec": {}});
     scene.handled(&scene.address(), &marker.to_string(), LIGHT, &[CONFIG_MAP]).await;
@@ -201,8 +196,7 @@ async fn missing_package_does_not_block_deletion() {
     let package = folder.path().join("ordered");
     copy_folder(Path::new(&fixture("ordered")), &package, &|text| text);
     let path = package.to_str().unwrap().to_owned();
-    let mut manager = run(&plane, &[&path, "light"]);
-    watching(&mut manager, 2).await;
+    let mut manager = run(&plane, &[&path, "light"]).watching(2).await;
     for name in ["first", "second", "third"] {
         apply_in(&plane, &chain(name, &json!({"size": 0}))).await;
         ready_in(&plane, name, &manager).await;
@@ -211,18 +205,14 @@ async fn missing_package_does_not_block_deletion() {
     std::fs::remove_dir_all(&package).unwrap();
     delete_in(&plane, "first", &manager).await;
     // The next manager finds no package.
-    manager.interrupt();
-    manager.wait(LONG).await;
-    let mut manager = run(&plane, &[&path, "light"]);
-    watching(&mut manager, 2).await;
+    manager.end().await;
+    let mut manager = run(&plane, &[&path, "light"]).watching(2).await;
     delete_in(&plane, "second", &manager).await;
     // The third manager finds only a package that cannot be read.
-    manager.interrupt();
-    manager.wait(LONG).await;
+    manager.end().await;
     std::fs::create_dir(&package).unwrap();
     std::fs::write(package.join("operator.yaml"), b"\xff\xfe: [").unwrap();
-    let mut manager = run(&plane, &[&path]);
-    watching(&mut manager, 1).await;
+    let manager = run(&plane, &[&path]).watching(1).await;
     assert!(manager.output().contains("operator.yaml"), "{}", manager.output());
     delete_in(&plane, "third", &manager).await;
 }
@@ -259,11 +249,8 @@ async fn delete_in(plane: &ControlPlane, name: &str, manager: &Operetta) {
     };
     eventually("a chain to be gone", LONG, async || {
         let left = left().await;
-        if left.is_empty() {
-            Ok(())
-        } else {
-            Err(format!("{} is left\n{}", left.join(", "), manager.output()))
-        }
+        let is_gone = left.is_empty();
+        if is_gone { Ok(()) } else { Err(format!("{} is left\n{}", left.join(", "), manager.output())) }
     })
     .await;
     let kept =

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::support::ext::{
     CONFIG_MAP, DEPLOYMENT, Kind, LONG, MIX, NETWORK_POLICY, SECRET, SERVICE, Scene, difference, is_ready,
-    name_of, read, run_as, uid_of, watching,
+    name_of, read, run_as, uid_of,
 };
 use crate::support::{ControlPlane, Operetta, eventually, own_plane_of_tests, seed};
 use fastrand::Rng;
@@ -346,8 +346,7 @@ async fn random_changes_end_as_a_fresh_deployment() {
     let disturbed = Scene::on(&plane).await;
     let calm = Scene::on(&plane).await;
     // Register the kind.
-    let mut manager = start(&plane);
-    watching(&mut manager, 1).await;
+    let mut manager = start(&plane).watching(1).await;
     manager.kill9();
     let over = Notify::new();
     let mut random = Rng::with_seed(seed);
@@ -399,11 +398,8 @@ async fn random_changes_end_as_a_fresh_deployment() {
                 }
             }
         }
-        if wrong.is_empty() {
-            Ok(())
-        } else {
-            Err(format!("OPERETTA_TEST_SEED={seed}\n{wrong}{}", warnings(&manager)))
-        }
+        let right = wrong.is_empty();
+        if right { Ok(()) } else { Err(format!("OPERETTA_TEST_SEED={seed}\n{wrong}{}", warnings(&manager))) }
     })
     .await;
     let objects: usize = state(&disturbed).await.values().map(BTreeMap::len).sum();

@@ -64,10 +64,13 @@ fn label(key: &str, value: impl Into<Value>) -> Damage {
 }
 
 fn cases() -> Vec<Case> {
+    let kinds = [CONFIG_MAP, SECRET, SERVICE, ROLE, NETWORK_POLICY, DEPLOYMENT];
+    let [config, secret, service, role, policy, deployment] =
+        kinds.map(|kind| move |what, damage| put_back(kind, what, damage));
     vec![
-        put_back(CONFIG_MAP, "a value is edited", Merge(json!({"data": {"greeting": "hacked"}}))),
-        put_back(CONFIG_MAP, "a key is removed", Merge(json!({"data": {"greeting": null}}))),
-        put_back(CONFIG_MAP, "all data is removed", remove("/data")),
+        config("a value is edited", Merge(json!({"data": {"greeting": "hacked"}}))),
+        config("a key is removed", Merge(json!({"data": {"greeting": null}}))),
+        config("all data is removed", remove("/data")),
         stays(CONFIG_MAP, "a key is added", Merge(json!({"data": {"extra": "1"}})), |o| {
             o["data"]["extra"] = "1".into();
         }),
@@ -77,49 +80,26 @@ fn cases() -> Vec<Case> {
             Merge(json!({"data": {"greeting": "hacked", "extra": "1"}})),
             |o| o["data"]["extra"] = "1".into(),
         ),
-        put_back(
-            CONFIG_MAP,
-            "another manager applies by force",
-            Force(json!({"data": {"greeting": "mine"}})),
-        ),
-        put_back(CONFIG_MAP, "it is deleted", Kubectl(&["delete", "configmap", "NAME"])),
-        put_back(
-            CONFIG_MAP,
-            "a label of ours is removed",
-            label("app.kubernetes.io/managed-by", Value::Null),
-        ),
-        put_back(
-            CONFIG_MAP,
+        config("another manager applies by force", Force(json!({"data": {"greeting": "mine"}}))),
+        config("it is deleted", Kubectl(&["delete", "configmap", "NAME"])),
+        config("a label of ours is removed", label("app.kubernetes.io/managed-by", Value::Null)),
+        config(
             "the label with the instance's uid is removed",
             label("operetta.dev/instance-uid", Value::Null),
         ),
-        put_back(
-            CONFIG_MAP,
-            "the label with the instance's uid is edited",
-            label("operetta.dev/instance-uid", "x"),
-        ),
-        put_back(
-            CONFIG_MAP,
-            "the label with the instance's name is edited",
-            label("operetta.dev/instance", "x"),
-        ),
-        put_back(CONFIG_MAP, "the label with the child's id is edited", label("operetta.dev/child", "x")),
-        put_back(
-            CONFIG_MAP,
-            "the label with the child's id is removed",
-            label("operetta.dev/child", Value::Null),
-        ),
-        put_back(CONFIG_MAP, "the label with the package is edited", label("operetta.dev/operator", "x")),
-        put_back(CONFIG_MAP, "all labels are removed", remove("/metadata/labels")),
-        put_back(
-            CONFIG_MAP,
+        config("the label with the instance's uid is edited", label("operetta.dev/instance-uid", "x")),
+        config("the label with the instance's name is edited", label("operetta.dev/instance", "x")),
+        config("the label with the child's id is edited", label("operetta.dev/child", "x")),
+        config("the label with the child's id is removed", label("operetta.dev/child", Value::Null)),
+        config("the label with the package is edited", label("operetta.dev/operator", "x")),
+        config("all labels are removed", remove("/metadata/labels")),
+        config(
             "the hash of the intent is edited",
             Merge(json!({"metadata": {"annotations": {"operetta.dev/applied-hash": "x"}}})),
         ),
-        put_back(CONFIG_MAP, "all annotations are removed", remove("/metadata/annotations")),
-        put_back(CONFIG_MAP, "the owner is removed", remove("/metadata/ownerReferences")),
-        put_back(
-            CONFIG_MAP,
+        config("all annotations are removed", remove("/metadata/annotations")),
+        config("the owner is removed", remove("/metadata/ownerReferences")),
+        config(
             "managedFields are cleared, a value edited",
             Merge(json!({"metadata": {"managedFields": [{}]}, "data": {"greeting": "hacked"}})),
         ),
@@ -132,16 +112,16 @@ fn cases() -> Vec<Case> {
                 o["metadata"]["annotations"]["note"] = "b".into();
             },
         ),
-        put_back(SECRET, "a value is edited", Merge(json!({"data": {"greeting": "aGFja2Vk"}}))),
-        put_back(SECRET, "a key is removed", Merge(json!({"data": {"greeting": null}}))),
-        put_back(SECRET, "a value is edited as text", Merge(json!({"stringData": {"greeting": "hacked"}}))),
+        secret("a value is edited", Merge(json!({"data": {"greeting": "aGFja2Vk"}}))),
+        secret("a key is removed", Merge(json!({"data": {"greeting": null}}))),
+        secret("a value is edited as text", Merge(json!({"stringData": {"greeting": "hacked"}}))),
         stays(SECRET, "a key is added", Merge(json!({"data": {"extra": "YQ=="}})), |o| {
             o["data"]["extra"] = "YQ==".into();
         }),
-        put_back(SERVICE, "its selector is edited", Merge(json!({"spec": {"selector": {"light": "other"}}}))),
-        put_back(SERVICE, "its selector is narrowed", Merge(json!({"spec": {"selector": {"more": "x"}}}))),
-        put_back(SERVICE, "its port is edited", replace("/spec/ports/0/port", 81)),
-        put_back(SERVICE, "its port is renamed", replace("/spec/ports/0/name", "other")),
+        service("its selector is edited", Merge(json!({"spec": {"selector": {"light": "other"}}}))),
+        service("its selector is narrowed", Merge(json!({"spec": {"selector": {"more": "x"}}}))),
+        service("its port is edited", replace("/spec/ports/0/port", 81)),
+        service("its port is renamed", replace("/spec/ports/0/name", "other")),
         stays(
             SERVICE,
             "a port is added",
@@ -154,62 +134,47 @@ fn cases() -> Vec<Case> {
                 o["spec"]["ports"].as_array_mut().unwrap().push(port);
             },
         ),
-        put_back(SERVICE, "it is deleted", Kubectl(&["delete", "service", "NAME"])),
+        service("it is deleted", Kubectl(&["delete", "service", "NAME"])),
         put_back(
             SERVICE_ACCOUNT,
             "its token is mounted",
             Merge(json!({"automountServiceAccountToken": true})),
         ),
-        put_back(
-            ROLE,
+        role(
             "its rules are replaced",
             Merge(json!({"rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]})),
         ),
-        put_back(
-            ROLE,
+        role(
             "a rule is added",
             add("/rules/-", json!({"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]})),
         ),
-        put_back(ROLE, "a verb is added", add("/rules/0/verbs/-", "delete")),
-        put_back(ROLE, "its rules are removed", Merge(json!({"rules": []}))),
-        put_back(
-            NETWORK_POLICY,
+        role("a verb is added", add("/rules/0/verbs/-", "delete")),
+        role("its rules are removed", Merge(json!({"rules": []}))),
+        policy(
             "a rule is added to an empty list",
             Merge(json!({"spec": {"ingress": [{"from": [{"podSelector": {}}]}]}})),
         ),
-        put_back(
-            NETWORK_POLICY,
+        policy(
             "it selects other pods",
             Merge(json!({"spec": {"podSelector": {"matchLabels": {"app": "other"}}}})),
         ),
-        put_back(
-            DEPLOYMENT,
+        deployment(
             "its image is set",
             Strategic(
                 json!({"spec": {"template": {"spec": {"containers": [{"name": "web", "image": "example.org/wrong:1"}]}}}}),
             ),
         ),
-        put_back(DEPLOYMENT, "it is scaled", Kubectl(&["scale", "deployment", "NAME", "--replicas=3"])),
-        put_back(
-            DEPLOYMENT,
+        deployment("it is scaled", Kubectl(&["scale", "deployment", "NAME", "--replicas=3"])),
+        deployment(
             "its probe asks elsewhere",
             replace("/spec/template/spec/containers/0/readinessProbe/httpGet/path", "/other"),
         ),
-        put_back(
-            DEPLOYMENT,
-            "its probe is removed",
-            remove("/spec/template/spec/containers/0/readinessProbe"),
-        ),
-        put_back(
-            DEPLOYMENT,
+        deployment("its probe is removed", remove("/spec/template/spec/containers/0/readinessProbe")),
+        deployment(
             "its port is edited",
             replace("/spec/template/spec/containers/0/ports/0/containerPort", 81),
         ),
-        put_back(
-            DEPLOYMENT,
-            "its container is renamed",
-            replace("/spec/template/spec/containers/0/name", "other"),
-        ),
+        deployment("its container is renamed", replace("/spec/template/spec/containers/0/name", "other")),
         stays(
             DEPLOYMENT,
             "a container is added",
@@ -222,8 +187,7 @@ fn cases() -> Vec<Case> {
             Merge(json!({"spec": {"template": {"metadata": {"annotations": {"restartedAt": "now"}}}}})),
             |o| o["spec"]["template"]["metadata"]["annotations"] = json!({"restartedAt": "now"}),
         ),
-        put_back(
-            DEPLOYMENT,
+        deployment(
             "it is deleted",
             Kubectl(&["delete", "deployment", "NAME", "--cascade=foreground", "--wait=false"]),
         ),
@@ -324,11 +288,8 @@ async fn owned_fields_are_restored_and_fields_of_others_are_kept() {
                 ));
             }
         }
-        if wrong.is_empty() {
-            Ok(())
-        } else {
-            Err(format!("{} of {}:\n{}", wrong.len(), cases.len(), wrong.join("\n")))
-        }
+        let right = wrong.is_empty();
+        if right { Ok(()) } else { Err(format!("{} of {}:\n{}", wrong.len(), cases.len(), wrong.join("\n"))) }
     };
     eventually("all to be as it was, but for what others added", LONG, &wrong).await;
     for (i, case) in cases.iter().enumerate() {
@@ -378,8 +339,7 @@ async fn annotated_object_is_adopted_at_once() {
     scene.apply(&map.to_string()).await;
     scene.kubectl(&["label", "configmap", "given", "team=a"]).await;
     let before = scene.get(CONFIG_MAP, "given").await;
-    scene.apply(&light("given")).await;
-    scene.ready(LIGHT, "given").await;
+    scene.apply_ready(LIGHT, "given", &light("given")).await;
     let now = scene.get(CONFIG_MAP, "given").await;
     assert_eq!(uid_of(&now), uid_of(&before));
     // Fields of the former declaration are ours now; fields that others have set stay.
@@ -390,9 +350,8 @@ async fn annotated_object_is_adopted_at_once() {
 #[tokio::test]
 async fn paused_instance_writes_nothing() {
     let scene = Scene::new().await;
-    scene.apply(&light("held")).await;
-    scene.ready(LIGHT, "held").await;
-    scene.kubectl(&["annotate", "light", "held", "operetta.dev/paused=true"]).await;
+    scene.apply_ready(LIGHT, "held", &light("held")).await;
+    scene.kubectl(&["annotate", "lights.fixtures.operetta.dev", "held", "operetta.dev/paused=true"]).await;
     let paused = |o: &Value| condition(o, "Ready")["reason"] == "Paused";
     scene.until("paused", LIGHT, "held", paused).await;
     scene.patch(CONFIG_MAP, "held", "merge", &json!({"data": {"greeting": "hacked"}})).await;
@@ -406,7 +365,7 @@ async fn paused_instance_writes_nothing() {
     scene.until("what would be written is reported", LIGHT, "held", reports).await;
     assert_eq!(scene.get(CONFIG_MAP, "held").await["data"], json!({"greeting": "hacked", "port": "8080"}));
     assert!(scene.find(ROLE, "held").await.is_none());
-    scene.kubectl(&["annotate", "light", "held", "operetta.dev/paused-"]).await;
+    scene.kubectl(&["annotate", "lights.fixtures.operetta.dev", "held", "operetta.dev/paused-"]).await;
     let repaired = |o: &Value| o["data"] == json!({"greeting": "hello", "port": "81"});
     scene.until("as it should be", CONFIG_MAP, "held", repaired).await;
     scene.until("back", ROLE, "held", |_| true).await;

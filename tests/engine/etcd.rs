@@ -3,12 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::support::eventually;
-use crate::support::ext::{
-    CONFIG_MAP, DISRUPTION_BUDGET, ETCD, EVENT, LONG, POD, SERVICE, Scene, VOLUME_CLAIM, condition, file,
-    is_pod_ready, is_ready, name_of, uid_of,
-};
 use crate::support::plans::{events_about, phase, story_of};
+use crate::support::{
+    CONFIG_MAP, DISRUPTION_BUDGET, ETCD, EVENT, LONG, POD, SERVICE, Scene, VOLUME_CLAIM, condition,
+    eventually, file, is_pod_ready, is_ready, name_of, uid_of,
+};
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::{WatchStreamExt, watcher};
@@ -58,8 +57,15 @@ async fn unchanged_example_becomes_three_ready_members() {
 
     let scene = Scene::new().await;
     scene.kubectl(&["apply", "-f", EXAMPLE]).await;
-    let waited =
-        scene.kubectl(&["wait", "--for=condition=Ready", "--timeout=300s", "etcdcluster", NAME]).await;
+    let waited = scene
+        .kubectl(&[
+            "wait",
+            "--for=condition=Ready",
+            "--timeout=300s",
+            "etcdclusters.etcd.database.coreos.com",
+            NAME,
+        ])
+        .await;
     assert!(waited.contains("condition met"), "{waited}");
     for i in 0..3 {
         assert!(is_pod_ready(&scene.get(POD, &format!("{NAME}-{i}")).await), "member {i}");
@@ -81,7 +87,7 @@ async fn unchanged_example_becomes_three_ready_members() {
 }
 
 async fn table_says_how_it_stands(scene: &Scene) {
-    let table = scene.kubectl(&["get", "etcdclusters"]).await;
+    let table = scene.kubectl(&["get", "etcdclusters.etcd.database.coreos.com"]).await;
     let mut lines = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let (head, row) = (lines.next().unwrap(), lines.next().unwrap());
     let cells: BTreeMap<&str, &str> = head.iter().copied().zip(row.iter().copied()).collect();
@@ -119,7 +125,7 @@ async fn resizing_keeps_the_other_members() {
     sized(&scene, 5).await;
     let grown = members(&scene).await;
     // Scale by the scale subresource, as an autoscaler does.
-    scene.kubectl(&["scale", "etcdcluster", NAME, "--replicas=3"]).await;
+    scene.kubectl(&["scale", "etcdclusters.etcd.database.coreos.com", NAME, "--replicas=3"]).await;
     sized(&scene, 3).await;
     assert_eq!(members(&scene).await, first, "a member was replaced");
     assert!(first.iter().all(|(name, uid)| grown[name] == *uid), "a member was replaced while it grew");
@@ -250,9 +256,8 @@ async fn version_is_rolled_out_one_member_at_a_time() {
     // The script reports the first member as the leader, so it comes last.
     assert_eq!(order, [1, 2, 0].map(|i| format!("{NAME}-{i}")));
     assert_eq!(scene.etcdctl_calls(NAME, "move-leader").len(), 1);
-    scene
-        .until("the new version", ETCD, NAME, |o| is_ready(o) && o["status"]["currentVersion"] == "3.2.14")
-        .await;
+    let holds = |o: &Value| is_ready(o) && o["status"]["currentVersion"] == "3.2.14";
+    scene.until("the new version", ETCD, NAME, holds).await;
     assert_eq!(members(&scene).await, before, "the container restarts, the pod stays");
 }
 
@@ -293,8 +298,7 @@ async fn volumes_outlive_members_and_cluster() {
             .replace(sized, &format!("  size: {size}"))
             .replace("antiAffinity: true", "antiAffinity: false")
     };
-    scene.apply(&size(2)).await;
-    scene.ready(ETCD, "durable").await;
+    scene.apply_ready(ETCD, "durable", &size(2)).await;
     let claims = |list: Vec<Value>| -> BTreeMap<String, String> {
         list.iter().map(|o| (name_of(o).to_owned(), uid_of(o).to_owned())).collect()
     };
@@ -314,13 +318,12 @@ async fn volumes_outlive_members_and_cluster() {
     scene.ready(ETCD, "durable").await;
     let before = claims(scene.list(VOLUME_CLAIM).await);
 
-    scene.kubectl(&["delete", "etcdcluster", "durable"]).await;
+    scene.kubectl(&["delete", "etcdclusters.etcd.database.coreos.com", "durable"]).await;
     scene.gone(POD, "durable-0").await;
     assert_eq!(claims(scene.list(VOLUME_CLAIM).await), before, "volumes are data");
     let kept = |o: &Value| o["metadata"]["annotations"]["operetta.dev/retained"] == "true";
     scene.until("kept", VOLUME_CLAIM, "durable-1", kept).await;
-    scene.apply(&size(2)).await;
-    let ready = scene.ready(ETCD, "durable").await;
+    let ready = scene.apply_ready(ETCD, "durable", &size(2)).await;
     assert_eq!(condition(&ready, "EvenSize")["status"], "True");
     assert_eq!(claims(scene.list(VOLUME_CLAIM).await), before);
 }

@@ -12,13 +12,9 @@ use bookings::{Fault, Faults, Server};
 use serde_json::{Value, json};
 
 use crate::support::barrier::Address;
-use crate::support::ext::{
-    CONFIG_MAP, Kind, LONG, Scene, condition, copy_folder, fixture, kind, run_flags, watching,
-};
+use crate::support::ext::{CONFIG_MAP, LONG, Scene, WATCHER, condition, copy_folder, fixture, run_flags};
 use crate::support::plans::LOOPBACK;
 use crate::support::{ControlPlane, Operetta, eventually, own_embedded_plane};
-
-const WATCHER: Kind = kind("fixtures.operetta.dev/v1", "watchers");
 
 async fn server(at: SocketAddr) -> Server {
     let start = async || {
@@ -32,9 +28,7 @@ async fn server(at: SocketAddr) -> Server {
 async fn manager(plane: &ControlPlane, server: &Server, folder: &Path) -> Operetta {
     let package = fixture("observed");
     copy_folder(package.as_ref(), folder, &|text| text.replace("http://api.invalid", &server.url()));
-    let mut manager = run_flags(plane, &[LOOPBACK], &[folder.to_str().unwrap()]);
-    watching(&mut manager, 1).await;
-    manager
+    run_flags(plane, &[LOOPBACK], &[folder.to_str().unwrap()]).watching(1).await
 }
 
 async fn ready(scene: &Scene, reason: &str) -> String {

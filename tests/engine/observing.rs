@@ -7,13 +7,10 @@ use operetta::local::AuditEvent;
 use serde_json::{Value, json};
 
 use crate::support::ext::{
-    Kind, LONG, Scene, condition, copy_folder, fixture, is_ready, kind, list, managers_requests, run_flags,
-    watching,
+    LONG, Scene, WATCHER, condition, copy_folder, fixture, is_ready, list, managers_requests, run_flags,
 };
 use crate::support::plans::{Api, LOOPBACK, Reaction};
 use crate::support::{ControlPlane, Operetta, eventually};
-
-const WATCHER: Kind = kind("fixtures.operetta.dev/v1", "watchers");
 
 /// Where the API has what the instances of this test observe.
 const PATH: &str = "/observing";
@@ -25,9 +22,7 @@ const SLOW: Duration = Duration::from_millis(2_500);
 
 async fn manager(plane: &ControlPlane, folder: &str) -> Operetta {
     let flags = ["--leader-elect=false", "--leader-elect-resource-name=observing", LOOPBACK];
-    let mut manager = run_flags(plane, &flags, &[folder]);
-    watching(&mut manager, 1).await;
-    manager
+    run_flags(plane, &flags, &[folder]).watching(1).await
 }
 
 fn instance(name: &str) -> String {
@@ -59,8 +54,7 @@ async fn restart_writes_no_status_of_observing_instances() {
         api.lift(PATH);
         api.always("GET", PATH, Reaction::Later(slowness));
         let mark = audit.mark().unwrap();
-        running.interrupt();
-        running.wait(LONG).await;
+        running.end().await;
         let before = asked();
         running = manager(scene.plane(), folder).await;
         // Every observation is answered twice.
@@ -78,8 +72,7 @@ async fn restart_writes_no_status_of_observing_instances() {
     // A real change is still reported: here that there is no answer.
     api.lift(PATH);
     api.always("GET", PATH, Reaction::DoneAndSilent);
-    running.interrupt();
-    running.wait(LONG).await;
+    running.end().await;
     let _running = manager(scene.plane(), folder).await;
     let is_told = |object: &Value| {
         let ready = condition(object, "Ready");

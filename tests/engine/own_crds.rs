@@ -2,12 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::support::ext::{CONFIG_MAP, Kind, LONG, Scene, is_ready, kind, name_of, run_flags, watching};
+use crate::support::ext::{CONFIG_MAP, DESK, LONG, PROCEDURE, Scene, is_ready, name_of, run_flags};
 use crate::support::plans::{INSTANCE_STATE, PLAN_RUN};
 use crate::support::{eventually, own_plane_of_tests};
-
-const DESK: Kind = kind("fixtures.operetta.dev/v1", "desks");
-const PROCEDURE: Kind = kind("fixtures.operetta.dev/v1", "procedures");
 
 fn instance(name: &str, stage: &str) -> String {
     let spec = json!({"stage": stage});
@@ -24,33 +21,33 @@ fn is_marked(o: &Value) -> bool {
 #[tokio::test]
 async fn deleted_kinds_of_runs_are_created_again() {
     let plane = own_plane_of_tests().await;
-    let mut manager = run_flags(&plane, &["--leader-elect=false"], &["plans-rules"]);
-    watching(&mut manager, 1).await;
+    let _manager = run_flags(&plane, &["--leader-elect=false"], &["plans-rules"]).watching(1).await;
     let scene = Scene::on(&plane).await;
-    scene.apply(&instance("d", "one")).await;
-    scene.ready(DESK, "d").await;
+    scene.apply_ready(DESK, "d", &instance("d", "one")).await;
     scene.until("marked", DESK, "d", is_marked).await;
     let uid_of = async |name: &str| {
         let crd = scene.kubectl(&["get", "crd", name, "-o", "jsonpath={.metadata.uid}"]).await;
         crd.trim().to_owned()
     };
+    let another = async |name: &str, before: &str| {
+        eventually(&format!("another CRD {name}"), LONG, async || {
+            let uid =
+                scene.kubectl_input(&["get", "crd", name, "-o", "jsonpath={.metadata.uid}"], "").await?;
+            if uid.trim() == before { Err("still the same".to_owned()) } else { Ok(()) }
+        })
+        .await;
+    };
     let before = uid_of("planruns.operetta.dev").await;
     scene.kubectl(&["delete", "crd", "planruns.operetta.dev"]).await;
-    eventually("another CRD of PlanRuns", LONG, async || {
-        let args = ["get", "crd", "planruns.operetta.dev", "-o", "jsonpath={.metadata.uid}"];
-        let uid = scene.kubectl_input(&args, "").await?;
-        if uid.trim() == before { Err("still the same".to_owned()) } else { Ok(()) }
-    })
-    .await;
+    another("planruns.operetta.dev", &before).await;
     // The CRD stays until its last object is gone.
+    let before = uid_of("instancestates.operetta.dev").await;
     scene.kubectl(&["delete", "crd", "instancestates.operetta.dev", "--wait=false"]).await;
     assert_eq!(scene.list(INSTANCE_STATE).await.len(), 1);
     scene.apply(&instance("d", "two")).await;
-    let o = scene
-        .until("the change", DESK, "d", |o| {
-            is_ready(o) && o["status"]["trace"].as_str().is_some_and(|trace| trace.ends_with("two "))
-        })
-        .await;
+    let holds =
+        |o: &Value| is_ready(o) && o["status"]["trace"].as_str().is_some_and(|trace| trace.ends_with("two "));
+    let o = scene.until("the change", DESK, "d", holds).await;
     assert_eq!(
         o["status"]["trace"].as_str().map(|trace| trace.matches("deploy:one").count()),
         Some(1),
@@ -59,13 +56,8 @@ async fn deleted_kinds_of_runs_are_created_again() {
     let runs = scene.list(PLAN_RUN).await;
     assert_eq!(runs.len(), 1, "{runs:#?}");
     scene.kubectl(&["delete", "desks.fixtures.operetta.dev", "d"]).await;
-    eventually("another CRD of InstanceStates", LONG, async || {
-        let states = scene.kubectl_input(&["get", "instancestates.operetta.dev", "-o", "name"], "").await;
-        states.map(drop)
-    })
-    .await;
-    scene.apply(&instance("e", "one")).await;
-    scene.ready(DESK, "e").await;
+    another("instancestates.operetta.dev", &before).await;
+    scene.apply_ready(DESK, "e", &instance("e", "one")).await;
     let states = scene.list(INSTANCE_STATE).await;
     assert!(states.iter().any(|state| name_of(state).starts_with("e-")), "{states:#?}");
 }
@@ -75,14 +67,11 @@ async fn deleted_kinds_of_runs_are_created_again() {
 #[tokio::test]
 async fn an_active_run_does_not_hold_the_kind_of_runs_for_ever() {
     let plane = own_plane_of_tests().await;
-    let mut manager = run_flags(&plane, &["--leader-elect=false"], &["plans-steps"]);
-    watching(&mut manager, 1).await;
+    let _manager = run_flags(&plane, &["--leader-elect=false"], &["plans-steps"]).watching(1).await;
     let scene = Scene::on(&plane).await;
     let of = json!({"apiVersion": PROCEDURE.api_version(), "kind": "Procedure", "metadata": {"name": "p"}, "spec": {}});
-    scene.apply(&of.to_string()).await;
-    scene.ready(PROCEDURE, "p").await;
-    let active = scene.request(("Procedure", PROCEDURE), "p", "wait", &json!({})).await;
-    scene.run_is(&active, "Running").await;
+    scene.apply_ready(PROCEDURE, "p", &of.to_string()).await;
+    let active = scene.requested(("Procedure", PROCEDURE), "p", "wait", &json!({}), "Running").await;
     // An edit wants a rollout, which cannot be created meanwhile.
     scene.kubectl(&["delete", "crd", "planruns.operetta.dev", "--wait=false"]).await;
     scene.patch(PROCEDURE, "p", "merge", &json!({"spec": {"size": 3}})).await;
@@ -90,7 +79,6 @@ async fn an_active_run_does_not_hold_the_kind_of_runs_for_ever() {
     scene.ready(PROCEDURE, "p").await;
     let left = scene.list(PLAN_RUN).await;
     assert!(left.iter().all(|run| name_of(run) != active), "{left:#?}");
-    let next = scene.request(("Procedure", PROCEDURE), "p", "apply", &json!({})).await;
-    scene.run_is(&next, "Succeeded").await;
+    scene.requested(("Procedure", PROCEDURE), "p", "apply", &json!({}), "Succeeded").await;
     scene.kubectl(&["delete", "procedures.fixtures.operetta.dev", "p"]).await;
 }

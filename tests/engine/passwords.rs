@@ -5,12 +5,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::ControlPlane;
 use crate::support::barrier::Address;
-use crate::support::ext::{
-    CONFIG_MAP, LONG, SECRET, Scene, TRIAL, condition, managers_requests, run, uid_of, watching,
+use crate::support::{
+    CONFIG_MAP, ControlPlane, LONG, Operetta, SECRET, Scene, TRIAL, condition, eventually, kubectl_of,
+    managers_requests, own_plane_of_tests, run, uid_of,
 };
-use crate::support::{Operetta, eventually, kubectl_of, own_plane_of_tests};
 use base64::Engine as _;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -19,9 +18,7 @@ use tokio::time::Instant;
 const GIVE_UP: Duration = Duration::from_secs(2);
 
 async fn start(plane: &ControlPlane) -> Operetta {
-    let mut manager = run(plane, &["trial"]);
-    watching(&mut manager, 1).await;
-    manager
+    run(plane, &["trial"]).watching(1).await
 }
 
 fn trial(name: &str, spec: &Value) -> String {
@@ -63,8 +60,7 @@ async fn a_certificate_is_made_once_with_its_key_and_kept(plane: &Arc<ControlPla
     let mut outputs = String::new();
     let mut manager = start(plane).await;
     let scene = Scene::on(plane).await;
-    scene.apply(&trial("c", &json!({"tls": ["c.svc", "*.example.org", "10.0.0.1"]}))).await;
-    scene.ready(TRIAL, "c").await;
+    scene.apply_ready(TRIAL, "c", &trial("c", &json!({"tls": ["c.svc", "*.example.org", "10.0.0.1"]}))).await;
     let first = scene.get(SECRET, "c-tls").await;
     assert_eq!(first["type"], "kubernetes.io/tls");
     assert!(is_pair(&first, &["c.svc", "*.example.org", "\u{a}\u{0}\u{0}\u{1}"]));
@@ -137,8 +133,7 @@ async fn a_certificate_is_made_once_with_its_key_and_kept(plane: &Arc<ControlPla
             assert!(!place.contains(secret), "a private key is shown");
         }
     }
-    manager.interrupt();
-    manager.wait(LONG).await;
+    manager.end().await;
 }
 
 async fn a_password_is_made_once_and_kept(plane: &Arc<ControlPlane>) {
@@ -146,8 +141,7 @@ async fn a_password_is_made_once_and_kept(plane: &Arc<ControlPlane>) {
     let mut seen = BTreeSet::new();
     let mut manager = start(plane).await;
     let scene = Scene::on(plane).await;
-    scene.apply(&trial("a", &json!({"secret": 1}))).await;
-    scene.ready(TRIAL, "a").await;
+    scene.apply_ready(TRIAL, "a", &trial("a", &json!({"secret": 1}))).await;
     let first = scene.get(SECRET, "a").await;
     let password = text(&first, "password");
     assert!(password.len() == 24 && password.chars().all(|c| c.is_ascii_alphanumeric()), "{password}");
@@ -240,8 +234,7 @@ async fn a_password_is_made_once_and_kept(plane: &Arc<ControlPlane>) {
             assert!(!place.contains(secret.as_str()), "a password is shown");
         }
     }
-    manager.interrupt();
-    manager.wait(LONG).await;
+    manager.end().await;
 }
 
 /// Somebody has created a Secret in advance, with our labels and a password that they know.
@@ -264,8 +257,7 @@ async fn a_generated_value_is_never_taken_from_others(plane: &Arc<ControlPlane>)
     // author hands over.
     create(planted("former", &labels("former", "0-0"), generated)).await;
     scene.apply(&trial("former", &json!({"secret": 1}))).await;
-    scene.apply(&trial("living", &json!({}))).await;
-    let living = scene.ready(TRIAL, "living").await;
+    let living = scene.apply_ready(TRIAL, "living", &trial("living", &json!({}))).await;
     create(planted("living", &labels("living", uid_of(&living)), generated)).await;
     scene.patch(TRIAL, "living", "merge", &json!({"spec": {"secret": 1}})).await;
     create(planted("handed", &json!({}), ("operetta.dev/adopt", "true"))).await;
@@ -298,8 +290,7 @@ async fn a_generated_value_is_never_taken_from_others(plane: &Arc<ControlPlane>)
     };
     not_used(&["former", "living", "handed", "applied", "claimed"]).await;
     // Secrets with the proof of another child, or of the same child of the previous instance of that name.
-    scene.apply(&trial("copied", &json!({"secret": 1}))).await;
-    let ready = scene.ready(TRIAL, "copied").await;
+    let ready = scene.apply_ready(TRIAL, "copied", &trial("copied", &json!({"secret": 1}))).await;
     let theirs = scene.until("sealed", SECRET, "copied", |o| !proof(o).is_empty()).await;
     scene.kubectl(&["delete", "trial", "copied"]).await;
     scene.gone(SECRET, "copied").await;
@@ -343,16 +334,14 @@ async fn a_generated_value_is_never_taken_from_others(plane: &Arc<ControlPlane>)
 async fn a_lost_key_changes_no_password(plane: &Arc<ControlPlane>) {
     let mut manager = start(plane).await;
     let scene = Scene::on(plane).await;
-    scene.apply(&trial("a", &json!({"secret": 1}))).await;
-    scene.ready(TRIAL, "a").await;
+    scene.apply_ready(TRIAL, "a", &trial("a", &json!({"secret": 1}))).await;
     let password = text(&scene.get(SECRET, "a").await, "password");
     // A person retains it, and the next instance adopts it: its proof is bound to the object.
     scene.kubectl(&["annotate", "secret", "a", "operetta.dev/retained=true"]).await;
     // Until then the garbage collector deletes it with its instance, which has no finalizer.
     scene.until("no owner", SECRET, "a", |o| o["metadata"]["ownerReferences"].is_null()).await;
     scene.kubectl(&["delete", "trial", "a"]).await;
-    scene.apply(&trial("a", &json!({"secret": 1}))).await;
-    scene.ready(TRIAL, "a").await;
+    scene.apply_ready(TRIAL, "a", &trial("a", &json!({"secret": 1}))).await;
     assert_eq!(text(&scene.get(SECRET, "a").await, "password"), password);
     let restart = async |manager: &mut Operetta| {
         manager.kill9();
@@ -376,9 +365,8 @@ async fn a_lost_key_changes_no_password(plane: &Arc<ControlPlane>) {
     scene.kubectl(&[&["delete"], &key[..]].concat()).await;
     kubectl_of(plane, &["create", "-f", "-"], &saved.to_string()).await.ok();
     restart(&mut manager).await;
-    scene
-        .until("another user", SECRET, "a", |o| text(o, "user") == "other" && text(o, "password") == password)
-        .await;
+    let holds = |o: &Value| text(o, "user") == "other" && text(o, "password") == password;
+    scene.until("another user", SECRET, "a", holds).await;
     scene.ready(TRIAL, "a").await;
     // With a new key a person accepts the value: from then on the new key proves it.
     scene.kubectl(&[&["delete"], &key[..]].concat()).await;
@@ -386,11 +374,8 @@ async fn a_lost_key_changes_no_password(plane: &Arc<ControlPlane>) {
     scene.patch(TRIAL, "a", "merge", &json!({"spec": {"text": "third"}})).await;
     foreign(&scene, "a").await;
     accept(&scene, "a").await;
-    scene
-        .until("the third user", SECRET, "a", |o| {
-            text(o, "user") == "third" && text(o, "password") == password
-        })
-        .await;
+    let holds = |o: &Value| text(o, "user") == "third" && text(o, "password") == password;
+    scene.until("the third user", SECRET, "a", holds).await;
     scene
         .patch(
             TRIAL,
@@ -401,14 +386,10 @@ async fn a_lost_key_changes_no_password(plane: &Arc<ControlPlane>) {
         .await;
     restart(&mut manager).await;
     scene.patch(TRIAL, "a", "merge", &json!({"spec": {"text": "fourth"}})).await;
-    scene
-        .until("the fourth user", SECRET, "a", |o| {
-            text(o, "user") == "fourth" && text(o, "password") == password
-        })
-        .await;
+    let holds = |o: &Value| text(o, "user") == "fourth" && text(o, "password") == password;
+    scene.until("the fourth user", SECRET, "a", holds).await;
     scene.ready(TRIAL, "a").await;
-    manager.interrupt();
-    manager.wait(LONG).await;
+    manager.end().await;
 }
 
 /// The labels of an instance's Secret.

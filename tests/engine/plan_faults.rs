@@ -6,11 +6,10 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::plans::api;
-use crate::support::eventually;
-use crate::support::ext::{JOB, LONG, POD, condition, is_pod_ready, is_ready, name_of, uid_of};
 use crate::support::faults::case::{Case, FLEETS, PROCEDURES};
 use crate::support::faults::{Fault, Life, Rule, Verb, WRITES};
 use crate::support::plans::{Commands, PLAN_RUN, RunWatch, TWELVE, effects, outcome, phase};
+use crate::support::{JOB, LONG, POD, condition, eventually, is_pod_ready, is_ready, name_of, uid_of};
 
 /// Writes succeed whose replies are lost, again and again; or the watch of runs shows nothing for a while.
 /// The run ends as without faults, each Job is created once, and each request is sent with one key.
@@ -24,8 +23,7 @@ async fn runs_end_the_same_despite_lost_replies_and_late_watches() {
     let spec = json!({"script": commands.script()});
     let process = case.start().await;
     let (jobs, runs) = (scene.watch_uids(JOB).await, RunWatch::start(scene).await);
-    case.apply("i-calm", &spec).await;
-    case.ready("i-calm").await;
+    case.apply_ready("i-calm", &spec).await;
     let expected = outcome(scene, case.kind, "i-calm").await;
     for (name, chance) in [("i-few", 0.25), ("i-many", 0.4)] {
         let rule = case.wire.rule(Rule::on(WRITES, Fault::Cut).namespace(scene.namespace()).chance(chance));
@@ -75,8 +73,7 @@ async fn failed_rollout_changes_no_member_after_restart_and_loss() {
         ])
     };
     let process = case.start().await;
-    case.apply("i", &json!({})).await;
-    case.ready("i").await;
+    case.apply_ready("i", &json!({})).await;
     scene.patch(case.kind, "i", "merge", &json!({"spec": {"image": "registry.example.com/bad:1"}})).await;
     scene.run_of("i", "upgrade", |run| phase(run) == "Failed").await;
     assert_eq!(images().await, of("bad:1", "work:1"));
@@ -117,8 +114,7 @@ async fn a_quota_on_runs_is_said_and_waited_for() {
     let case = Case::of(&FLEETS, 5).await;
     let scene = &case.scene;
     let process = case.start().await;
-    case.apply("i", &json!({})).await;
-    case.ready("i").await;
+    case.apply_ready("i", &json!({})).await;
     let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "runs"},
         "spec": {"hard": {"count/planruns.operetta.dev": "1"}}});
     scene.apply(&quota.to_string()).await;
@@ -142,12 +138,10 @@ async fn a_job_that_a_tenant_has_made_is_not_taken_for_that_of_a_step() {
     let case = Case::of(&PROCEDURES, 0).await;
     let scene = &case.scene;
     let process = case.start().await;
-    case.apply("i", &json!({})).await;
-    case.ready("i").await;
+    case.apply_ready("i", &json!({})).await;
     let kind = ("Procedure", case.kind);
     // What the labels are is no secret.
-    let mine = scene.request(kind, "i", "retried-job", &json!({})).await;
-    scene.run_is(&mine, "Succeeded").await;
+    scene.requested(kind, "i", "retried-job", &json!({}), "Succeeded").await;
     let labels = scene.list(JOB).await[0]["metadata"]["labels"].clone();
     assert!(labels["operetta.dev/run-of"].is_string(), "{labels}");
     for forged in [labels, json!({})] {

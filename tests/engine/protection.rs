@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::support::barrier::Address;
 use crate::support::ext::{
-    CONFIG_MAP, Kind, LONG, Scene, condition, find_in, kind, name_of, run_flags, watching,
+    CONFIG_MAP, ERRAND, Kind, LONG, Scene, condition, find_in, kind, name_of, run_flags,
 };
 use crate::support::faults::case::Case;
 use crate::support::faults::{Fault, Life, Rule, Verb};
@@ -15,7 +15,6 @@ use crate::support::plans::{PLAN_RUN, TWELVE, phase, story_of};
 use crate::support::rights::{permit, permit_edits_of_runs};
 use crate::support::{Actor, ControlPlane, Operetta, eventually, own_plane_of_tests};
 
-const ERRAND: Kind = kind("fixtures.operetta.dev/v1", "errands");
 const POLICY: &str = "planruns.operetta.dev";
 const POLICIES: Kind = kind("admissionregistration.k8s.io/v1", "validatingadmissionpolicies");
 const BINDINGS: Kind = kind("admissionregistration.k8s.io/v1", "validatingadmissionpolicybindings");
@@ -32,19 +31,15 @@ struct Theatre {
 impl Theatre {
     async fn new() -> Self {
         let plane = own_plane_of_tests().await;
-        let mut manager = run_flags(&plane, &["--leader-elect=false"], &["plan-commands"]);
-        watching(&mut manager, 1).await;
+        let manager = run_flags(&plane, &["--leader-elect=false"], &["plan-commands"]).watching(1).await;
         let scene = Scene::on(&plane).await;
         permit_edits_of_runs(&plane, scene.namespace(), &["eve", "ann", ROBOT]).await;
         let rule =
             json!({"apiGroups": [ERRAND.group()], "resources": [ERRAND.plural], "verbs": ["run", "approve"]});
         permit(&plane, scene.namespace(), "approver", &rule, &["ann", ROBOT]).await;
         let errand = json!({"apiVersion": ERRAND.api_version(), "kind": "Errand", "metadata": {"name": "a"}, "spec": {}});
-        scene.apply(&errand.to_string()).await;
-        scene.ready(ERRAND, "a").await;
-        let theatre = Self { plane, scene, manager };
-        theatre.in_force().await;
-        theatre
+        scene.apply_ready(ERRAND, "a", &errand.to_string()).await;
+        Self { plane, scene, manager }
     }
 
     /// Waits until the policy refuses a user without the verb.
@@ -62,9 +57,16 @@ impl Theatre {
     }
 
     async fn request(&self, user: &str, plan: &str) -> Result<String, String> {
-        let run = json!({"apiVersion": PLAN_RUN.api_version(), "kind": "PlanRun", "metadata": {"generateName": "run-"},
+        self.request_with(user, plan, &Value::Null).await
+    }
+
+    async fn request_with(&self, user: &str, plan: &str, params: &Value) -> Result<String, String> {
+        let mut run = json!({"apiVersion": PLAN_RUN.api_version(), "kind": "PlanRun", "metadata": {"generateName": "run-"},
             "spec": {"of": {"apiVersion": ERRAND.api_version(), "kind": "Errand", "resource": "errands", "name": "a"},
                 "plan": plan, "requestedBy": user}});
+        if !params.is_null() {
+            run["spec"]["params"] = params.clone();
+        }
         let actor = Actor::new(&self.plane, user);
         let created = actor.create(PLAN_RUN, Some(self.scene.namespace()), &run).await?;
         Ok(name_of(&created).to_owned())
@@ -153,8 +155,7 @@ async fn approvals_forged_without_a_manager_never_count() {
         Actor::new(&plane, "eve").patch(PLAN_RUN, Some(scene.namespace()), &run, &forged).await
     })
     .await;
-    let mut manager = run_flags(&plane, &["--leader-elect=false"], &["plan-commands"]);
-    watching(&mut manager, 1).await;
+    let _manager = run_flags(&plane, &["--leader-elect=false"], &["plan-commands"]).watching(1).await;
     let is_noted = |run: &Value| run["status"]["answers"][0]["ignored"].is_string();
     let seen = scene.until("the answer is noted", PLAN_RUN, &run, is_noted).await;
     assert_eq!(phase(&seen), "Running", "{}", story_of(&seen));
@@ -178,15 +179,48 @@ async fn requests_made_under_an_altered_policy_fail() {
     let ended = theatre.scene.run_is(&run, "Failed").await;
     assert_eq!(ended["status"]["reason"], "NotVerified", "{}", story_of(&ended));
     theatre.in_force().await;
-    assert_eq!(
-        spec(&theatre.plane).await,
-        before,
-        "the policy is whole again, with the exemption of the manager"
-    );
+    eventually("the policy to be whole again, with the exemption of the manager", LONG, async || {
+        let now = spec(&theatre.plane).await;
+        if now == before { Ok(()) } else { Err(now) }
+    })
+    .await;
     theatre.counts_again().await;
     let run = theatre.asking().await;
     theatre.scene.cancel(&run).await;
     theatre.scene.run_is(&run, "Cancelled").await;
+}
+
+/// Attack: while the binding is missing, the parameters of a run that waits are changed.
+#[tokio::test]
+async fn run_whose_parameters_were_changed_fails() {
+    let theatre = Theatre::new().await;
+    let namespace = Some(theatre.scene.namespace());
+    let pause = async |paused: Value| {
+        let patch = json!({"metadata": {"annotations": {"operetta.dev/paused": paused}}});
+        Actor::admin(&theatre.plane).patch(ERRAND, namespace, "a", &patch).await.unwrap();
+    };
+    pause("true".into()).await;
+    let is_paused = |errand: &Value| condition(errand, "Ready")["reason"] == "Paused";
+    theatre.scene.until("paused", ERRAND, "a", is_paused).await;
+    let params = json!({"to": "ann"});
+    let request = async || theatre.request_with("ann", "greet", &params).await;
+    let run = eventually("a request", LONG, request).await;
+    let is_admitted = |run: &Value| run["status"]["requestDigest"].is_string();
+    theatre.scene.until("it waits", PLAN_RUN, &run, is_admitted).await;
+    let eve = Actor::new(&theatre.plane, "eve");
+    let changed = json!({"spec": {"params": {"to": "eve"}}});
+    let told = eve.patch(PLAN_RUN, namespace, &run, &changed).await.expect_err("it is refused");
+    assert!(told.contains("params is immutable"), "{told}");
+    eventually("changed parameters", LONG, async || {
+        theatre.unbind().await;
+        eve.patch(PLAN_RUN, namespace, &run, &changed).await
+    })
+    .await;
+    theatre.in_force().await;
+    theatre.counts_again().await;
+    pause(Value::Null).await;
+    let ended = theatre.scene.run_is(&run, "Failed").await;
+    assert_eq!(ended["status"]["reason"], "SpecChanged", "{}", story_of(&ended));
 }
 
 /// Attack: the policy is altered again between the two writes that restore it.

@@ -2,20 +2,19 @@
 //! the cluster serves. The manager has an account of its own, which may read Secrets only where a test allows
 //! it.
 
-use crate::support::ext::{
-    CONFIG_MAP, ECHO, Kind, LATECOMER, LONG, LOOP, OUTER, READER, SERVICE_ACCOUNT, Scene, Shared, condition,
-    file, fixture, is_ready, name_of,
-};
 use crate::support::rights::decides;
-use crate::support::{eventually, kubectl, kubectl_stdin};
+use crate::support::{
+    CONFIG_MAP, ECHO, Kind, LATECOMER, LONG, LOOP, OUTER, READER, SERVICE_ACCOUNT, Scene, Shared, condition,
+    eventually, file, fixture, is_ready, kubectl, kubectl_stdin, name_of,
+};
 use operetta::local::{AuditEvent, Mark};
 use serde_json::{Value, json};
 
 const USER: &str = "system:serviceaccount:kube-system:reader";
 
 /// A manager that may not read Secrets.
-static MANAGER: Shared = Shared::of_account(
-    ("reader", "configmaps, serviceaccounts, events, namespaces"),
+static MANAGER: Shared = Shared::new(
+    Some(("reader", "configmaps, serviceaccounts, events, namespaces")),
     &["--leader-elect=false", "--leader-elect-resource-name=refs"],
     || vec![fixture("refs")],
     3,
@@ -29,6 +28,7 @@ async fn scene() -> Scene {
 async fn allow_secrets(scene: &Scene) {
     let subject = "--serviceaccount=kube-system:reader";
     scene.kubectl(&["create", "rolebinding", "secrets", "--clusterrole=secrets", subject]).await;
+    decides(scene.plane(), USER, scene.namespace(), ("watch", "", "secrets"), true).await;
 }
 
 async fn reader(scene: &Scene, name: &str, spec: &Value) {
@@ -321,14 +321,13 @@ async fn feedback_through_a_ref_is_stopped() {
     assert_eq!((writes("configmaps"), writes("loops")), before, "it goes on");
     // A change of the instance resets the guard.
     scene.kubectl(&["patch", "loop", "l", "--type=merge", "-p", r#"{"spec":{"note":"x"}}"#]).await;
-    scene
-        .until("counts on", CONFIG_MAP, "l-loop", |o| {
-            o["data"]["count"]
-                .as_str()
-                .and_then(|count| count.parse::<usize>().ok())
-                .is_some_and(|count| count > 11)
-        })
-        .await;
+    let holds = |o: &Value| {
+        o["data"]["count"]
+            .as_str()
+            .and_then(|count| count.parse::<usize>().ok())
+            .is_some_and(|count| count > 11)
+    };
+    scene.until("counts on", CONFIG_MAP, "l-loop", holds).await;
 }
 
 #[tokio::test]

@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::support::eventually;
-use crate::support::ext::{CONFIG_MAP, LONG, POD, condition, is_ready, name_of, uid_of};
 use crate::support::faults::case::{Case, Subject};
 use crate::support::faults::{Fault, Rule, Verb};
 use crate::support::plans::{Api, Commands, PLAN_RUN, Reaction, phase, story_of};
+use crate::support::{CONFIG_MAP, LONG, POD, condition, eventually, is_ready, name_of, uid_of};
 
 const OUTAGE: Subject = Subject {
     folder: "tests/fixtures/packages/plans-outage",

@@ -5,9 +5,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::support::ext::{
-    CONFIG_MAP, Kind, LONG, Scene, VOLUME_CLAIM, fixture, name_of, run, uid_of, watching,
-};
+use crate::support::ext::{CONFIG_MAP, Kind, LONG, Scene, VOLUME_CLAIM, fixture, name_of, run, uid_of};
 use crate::support::faults::case::{Case, Subject};
 use crate::support::plans::events_about;
 use crate::support::{ControlPlane, OPERETTA, Operetta, eventually, own_plane_of_tests};
@@ -15,9 +13,7 @@ use crate::support::{ControlPlane, OPERETTA, Operetta, eventually, own_plane_of_
 const KEEPER: Kind = crate::support::ext::kind("fixtures.operetta.dev/v1", "keepers");
 
 async fn start(plane: &ControlPlane) -> Operetta {
-    let mut manager = run(plane, &["keeper"]);
-    watching(&mut manager, 1).await;
-    manager
+    run(plane, &["keeper"]).watching(1).await
 }
 
 fn keeper() -> String {
@@ -75,8 +71,7 @@ async fn recreated_instance_reads_objects_of_the_former_one() {
     scene.apply(&keeper()).await;
     let first = uid_of(&scene.ready(KEEPER, "k").await).to_owned();
     assert_eq!(said(&scene, "k-0", "role").await, "primary");
-    let run = scene.request(("Keeper", KEEPER), "k", "failover", &Value::Null).await;
-    scene.run_is(&run, "Succeeded").await;
+    scene.requested(("Keeper", KEEPER), "k", "failover", &Value::Null, "Succeeded").await;
     scene.ready(KEEPER, "k").await;
     assert_eq!(said(&scene, "k-1", "role").await, "primary");
     let volumes = uids(&scene).await;
@@ -153,8 +148,7 @@ async fn object_not_seen_by_watches_is_read_before_adoption() {
     let process = case.start().await;
     case.quiet().await;
     // Take the labels of a child, as a backup has them.
-    case.apply("other", &json!({})).await;
-    case.ready("other").await;
+    case.apply_ready("other", &json!({})).await;
     let mut labels = case.scene.get(CONFIG_MAP, "other-memo").await["metadata"]["labels"].clone();
     labels["operetta.dev/instance"] = "k".into();
     labels["operetta.dev/instance-uid"] = "of-the-former-one".into();
@@ -165,8 +159,7 @@ async fn object_not_seen_by_watches_is_read_before_adoption() {
         "data": {"first": "before"},
     });
     case.scene.kubectl_input(&["create", "-f", "-"], &restored.to_string()).await.unwrap();
-    case.apply("k", &json!({})).await;
-    let instance = case.ready("k").await;
+    let instance = case.apply_ready("k", &json!({})).await;
     let memo = case.scene.get(CONFIG_MAP, "k-memo").await;
     assert_eq!(memo["data"]["first"], "before", "{memo:#}");
     assert_eq!(memo["metadata"]["labels"]["operetta.dev/instance-uid"], uid_of(&instance));

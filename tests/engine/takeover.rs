@@ -4,7 +4,7 @@
 use http::Request;
 use serde_json::{Value, json};
 
-use crate::support::ext::{CONFIG_MAP, DEPLOYMENT, Kind, STATEFUL_SET, Scene, kind, run, uid_of, watching};
+use crate::support::ext::{CONFIG_MAP, DEPLOYMENT, Kind, STATEFUL_SET, Scene, kind, run, uid_of};
 use crate::support::own_plane_of_tests;
 
 const TAKEOVER: Kind = kind("fixtures.operetta.dev/v1", "takeovers");
@@ -13,8 +13,7 @@ const MANAGER: &str = "operetta/takeover";
 #[tokio::test]
 async fn fields_and_objects_change_hands() {
     let plane = own_plane_of_tests().await;
-    let mut manager = run(&plane, &["takeover"]);
-    watching(&mut manager, 1).await;
+    let _manager = run(&plane, &["takeover"]).watching(1).await;
     let scene = Scene::on(&plane).await;
     Box::pin(unions(&scene)).await;
     Box::pin(omitted_replicas(&scene)).await;
@@ -28,8 +27,7 @@ fn instance(name: &str, spec: &Value) -> String {
 }
 
 async fn create(scene: &Scene, name: &str, spec: &Value) {
-    scene.apply(&instance(name, spec)).await;
-    scene.ready(TAKEOVER, name).await;
+    scene.apply_ready(TAKEOVER, name, &instance(name, spec)).await;
 }
 
 async fn edit(scene: &Scene, name: &str, spec: &Value) {

@@ -220,8 +220,7 @@ async fn hostile_strings_of_the_fixture_arrive_unchanged() {
 #[tokio::test]
 async fn changed_values_arrive_as_well() {
     let scene = Scene::new().await;
-    scene.apply(&file(&format!("{}/instances/plain.yaml", fixture("echo")))).await;
-    scene.ready(ECHO, "plain").await;
+    scene.apply_ready(ECHO, "plain", &file(&format!("{}/instances/plain.yaml", fixture("echo")))).await;
     for text in ["0644", "x\nkind: ClusterRole", "true", ""] {
         scene.patch(ECHO, "plain", "merge", &json!({"spec": {"text": text}})).await;
         scene.until(&format!("{text:?}"), CONFIG_MAP, "plain", |o| o["data"]["plain"] == text).await;
@@ -232,13 +231,12 @@ async fn changed_values_arrive_as_well() {
 
 /// Waits until the status reports the omitted field and is otherwise right.
 async fn left_out(scene: &Scene, name: &str, words: &[&str]) -> Value {
-    let object = scene
-        .until(&format!("{words:?} left out"), FIGURE, name, |o| {
-            let told = condition(o, "StatusFailed");
-            let message = told["message"].as_str().unwrap_or_default();
-            is_ready(o) && told["status"] == "True" && words.iter().all(|word| message.contains(word))
-        })
-        .await;
+    let holds = |o: &Value| {
+        let told = condition(o, "StatusFailed");
+        let message = told["message"].as_str().unwrap_or_default();
+        is_ready(o) && told["status"] == "True" && words.iter().all(|word| message.contains(word))
+    };
+    let object = scene.until(&format!("{words:?} left out"), FIGURE, name, holds).await;
     assert_eq!(*condition(&object, "Stalled"), Value::Null, "{object:#}");
     object
 }
@@ -267,11 +265,8 @@ async fn invalid_status_field_is_omitted_alone() {
                 .iter()
                 .any(|e| e["reason"] == reason && e["type"] == kind && e["involvedObject"]["name"] == "wrong")
         };
-        if told("Ready", "Normal") && told("StatusFailed", "Warning") {
-            Ok(())
-        } else {
-            Err(format!("{events:#?}"))
-        }
+        let holds = told("Ready", "Normal") && told("StatusFailed", "Warning");
+        if holds { Ok(()) } else { Err(format!("{events:#?}")) }
     })
     .await;
 

@@ -1,16 +1,14 @@
 //! `operators/webapp`: children that come and go with the spec, and fields that are handed over to an autoscaler.
 
-use crate::support::eventually;
-use crate::support::ext::{
-    AUTOSCALER, CONFIG_MAP, DEPLOYMENT, DISRUPTION_BUDGET, INGRESS, LONG, SERVICE, Scene, WEB_APP, file,
-    is_ready,
+use crate::support::{
+    AUTOSCALER, CONFIG_MAP, DEPLOYMENT, DISRUPTION_BUDGET, INGRESS, LONG, SERVICE, Scene, WEB_APP,
+    eventually, file, is_ready,
 };
 use serde_json::{Value, json};
 
 async fn minimal() -> Scene {
     let scene = Scene::new().await;
-    scene.apply(&file("examples/webapp/minimal.yaml")).await;
-    scene.ready(WEB_APP, "hello").await;
+    scene.apply_ready(WEB_APP, "hello", &file("examples/webapp/minimal.yaml")).await;
     scene
 }
 
@@ -36,7 +34,7 @@ async fn the_examples_become_ready() {
     assert_eq!(shop["status"]["replicas"], 2);
     let deployment = scene.get(DEPLOYMENT, "shop").await;
     assert_eq!(deployment["spec"]["template"]["spec"]["containers"][0]["ports"][0]["containerPort"], 9898);
-    let table = scene.kubectl(&["get", "webapps"]).await;
+    let table = scene.kubectl(&["get", "webapps.apps.operetta.dev"]).await;
     for word in ["NAME", "IMAGE", "REPLICAS", "URL", "READY", "AGE", "https://shop.example.org", "True"] {
         assert!(table.contains(word), "{word} in\n{table}");
     }
@@ -90,9 +88,8 @@ async fn replicas_belong_to_the_autoscaler_until_the_spec_sets_them() {
     edit(&scene, json!({"autoscaling": {"min": 1, "max": 9}})).await;
     let autoscaler = scene.until("there", AUTOSCALER, "hello", |_| true).await;
     assert_eq!(autoscaler["spec"]["maxReplicas"], 9);
-    scene
-        .until("seen", WEB_APP, "hello", |o| o["status"]["observedGeneration"] == o["metadata"]["generation"])
-        .await;
+    let holds = |o: &Value| o["status"]["observedGeneration"] == o["metadata"]["generation"];
+    scene.until("seen", WEB_APP, "hello", holds).await;
     // An autoscaler scales like this. Nobody has scaled before, so the field changes its owner here.
     scene.kubectl(&["scale", "deployment", "hello", "--replicas=4"]).await;
     let ours = |o: &Value| {

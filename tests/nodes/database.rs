@@ -11,7 +11,7 @@ use tokio::sync::OnceCell;
 
 use crate::figures::Line;
 use crate::pods::{self, PATIENCE};
-use crate::support::ext::{Kind, LONG, POD, Scene, is_ready, name_of, run_as, uid_of, watching};
+use crate::support::ext::{Kind, LONG, POD, Scene, is_ready, name_of, run_as, uid_of};
 use crate::support::plans::INSTANCE_STATE;
 use crate::support::{ControlPlane, Operetta, eventually, is_long};
 
@@ -58,9 +58,8 @@ impl SharedManager {
     pub(crate) async fn node(&self) -> Arc<ControlPlane> {
         let node = pods::node().await;
         let start = async || {
-            let mut manager = run_as(self.package, &node, &[&format!("operators/{}", self.package)]);
-            watching(&mut manager, 1).await;
-            Mutex::new(manager)
+            let manager = run_as(self.package, &node, &[&format!("operators/{}", self.package)]);
+            Mutex::new(manager.watching(1).await)
         };
         self.started.get_or_init(start).await;
         node

@@ -5,9 +5,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::ControlPlane;
-use crate::support::ext::LONG;
-use crate::support::{Namespace, eventually, kubectl_of, namespace_on, options};
+use crate::support::{ControlPlane, LONG, Namespace, eventually, kubectl_of, namespace_on, options};
 use operetta::local::{Component, Options};
 use operetta::package::image::read_images;
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};

@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::support::ext::LONG;
-use crate::support::{Operetta, alive, eventually, is_long, signal};
+use crate::support::{LONG, Operetta, alive, eventually, is_long, signal};
 use rustix::process::Signal;
 
 /// The first start may have to build everything.
@@ -168,7 +167,6 @@ async fn next_node_cleans_up_after_a_killed_guard() {
             assert!(!path.exists(), "{} is left", path.display());
         }
     }
-    next.dev.interrupt();
-    next.dev.wait(LONG).await;
+    next.dev.end().await;
     eventually("everything to be gone", LONG, async || next.left()).await;
 }

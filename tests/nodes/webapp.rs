@@ -8,10 +8,9 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::support::eventually;
-use crate::support::ext::{
-    AUTOSCALER, DEPLOYMENT, DISRUPTION_BUDGET, LONG, POD, SERVICE, Scene, WEB_APP, condition, is_pod_ready,
-    is_ready, run_as, uid_of, watching,
+use crate::support::{
+    AUTOSCALER, DEPLOYMENT, DISRUPTION_BUDGET, LONG, POD, SERVICE, Scene, WEB_APP, condition, eventually,
+    is_pod_ready, is_ready, run_as, uid_of,
 };
 
 /// A client that requests the page all the time, each time over a new connection.
@@ -76,16 +75,14 @@ async fn page(address: &str) -> Result<(), String> {
 #[tokio::test]
 async fn a_page_is_served_while_pods_are_replaced() {
     let node = crate::pods::node().await;
-    let mut manager = run_as("webapp", &node, &["operators/webapp"]);
-    watching(&mut manager, 1).await;
+    let _manager = run_as("webapp", &node, &["operators/webapp"]).watching(1).await;
     let scene = Scene::on(&node).await;
     let spec = json!({
         "image": "nginx:1.22.1", "port": 80, "replicas": 2, "minAvailable": 1, "config": {"COLOR": "red"},
         "resources": {"requests": {"cpu": "10m"}}, "autoscaling": {"min": 2, "max": 3},
     });
     let app = json!({"apiVersion": WEB_APP.api_version(), "kind": "WebApp", "metadata": {"name": "hello"}, "spec": spec});
-    scene.apply(&app.to_string()).await;
-    scene.ready(WEB_APP, "hello").await;
+    scene.apply_ready(WEB_APP, "hello", &app.to_string()).await;
     scene.until("enough pods", DISRUPTION_BUDGET, "hello", |o| o["status"]["disruptionsAllowed"] == 1).await;
     // There are no metrics here, which the condition reports.
     scene

@@ -7,6 +7,8 @@ use std::process::Command;
 
 use serde_json::Value;
 
+use crate::says::says;
+
 const OPERETTA: &str = env!("CARGO_BIN_EXE_operetta");
 
 /// A bug: what it is, and a part of `operator.yaml` that another one replaces.
@@ -66,7 +68,8 @@ fn is_long() -> bool {
     std::env::var("OPERETTA_SWEEP").is_ok_and(|value| value == "1")
 }
 
-fn copy(from: &Path, to: &Path) {
+/// Copies a folder.
+pub(crate) fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
@@ -160,6 +163,5 @@ fn volume_that_is_deleted_too_early_is_found() {
 fn the_package_itself_withstands_schedules() {
     let root = etcd(None);
     let schedules = if is_long() { "10000" } else { "16" };
-    let (code, text) = run(root.path(), &["--explore", "--schedules", schedules]);
-    assert!(code == 0 && text.contains("exploration: ok"), "{text}");
+    says(run(root.path(), &["--explore", "--schedules", schedules]), 0, &["exploration: ok"]);
 }

@@ -19,4 +19,6 @@ mod registries;
 #[path = "../support/registry/mod.rs"]
 mod registry;
 mod render;
+#[path = "../support/says.rs"]
+mod says;
 mod takeover;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
-use crate::support::{self, kubectl_of, own_plane};
+use crate::support::{self, copy_folder, kubectl_of, own_plane, put_file};
 
 /// Cases of webapp: two that can be played everywhere, and three that cannot.
 const CASES: &str = r#"apiVersion: operetta.dev/v1alpha1
@@ -40,23 +40,10 @@ cases:
 
 fn package() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
-    copy(Path::new("operators/webapp"), folder.path());
-    fs::create_dir(folder.path().join("tests")).unwrap();
-    fs::write(folder.path().join("tests/a.yaml"), CASES).unwrap();
+    copy_folder(Path::new("operators/webapp"), folder.path(), &std::convert::identity);
+    fs::remove_dir_all(folder.path().join("tests")).unwrap();
+    put_file(&folder.path().join("tests/a.yaml"), CASES);
     folder
-}
-
-fn copy(from: &Path, to: &Path) {
-    for entry in fs::read_dir(from).unwrap().map(Result::unwrap).filter(|entry| entry.file_name() != "tests")
-    {
-        let to = to.join(entry.file_name());
-        if entry.file_type().unwrap().is_dir() {
-            fs::create_dir(&to).unwrap();
-            copy(&entry.path(), &to);
-        } else {
-            fs::copy(entry.path(), to).unwrap();
-        }
-    }
 }
 
 #[tokio::test]

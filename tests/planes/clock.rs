@@ -38,8 +38,7 @@ async fn clock_jump_of_a_day_changes_only_times() {
     for (name, hours_ahead) in [("now", 0), ("ahead", 24), ("behind", -24)] {
         std::fs::write(offset.path(), format!("{}\n", hours_ahead * 3_600)).unwrap();
         let instance = json!({"apiVersion": CLOCKED.api_version(), "kind": "Light", "metadata": {"name": name}, "spec": {}});
-        scene.apply(&instance.to_string()).await;
-        let ready = scene.ready(CLOCKED, name).await;
+        let ready = scene.apply_ready(CLOCKED, name, &instance.to_string()).await;
         assert_eq!(hours(&condition(&ready, "Ready")["lastTransitionTime"]), hours_ahead);
         let path = "/apis/coordination.k8s.io/v1/namespaces/operetta-system/leases/clock";
         let lease = eventually("a renewed Lease", LONG, async || {

@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::support::ext::LONG;
-use crate::support::{Operetta, alive, descendants, eventually};
+use crate::support::{LONG, Operetta, alive, descendants, eventually};
 use rustix::process::Signal;
 
 /// The control plane starts in seconds; building it, which the first of all tests may have to do, takes
@@ -26,11 +25,8 @@ async fn nothing_left(pids: &BTreeSet<u32>, temporary: &Path) {
     eventually("everything to be gone", LONG, async || {
         let processes: Vec<_> = pids.iter().filter(|pid| alive(**pid)).collect();
         let files: Vec<_> = std::fs::read_dir(temporary).unwrap().map(|e| e.unwrap().path()).collect();
-        if processes.is_empty() && files.is_empty() {
-            Ok(())
-        } else {
-            Err(format!("{processes:?} {files:?}"))
-        }
+        let holds = processes.is_empty() && files.is_empty();
+        if holds { Ok(()) } else { Err(format!("{processes:?} {files:?}")) }
     })
     .await;
 }
@@ -72,8 +68,7 @@ async fn dev_shows_events_and_ends_on_ctrl_c() {
 
     let pids = descendants(dev.pid());
     assert!(pids.len() >= 6, "{pids:?}: a guard and the components");
-    dev.interrupt();
-    let status = dev.wait(LONG).await;
+    let status = dev.end().await;
     assert!(status.success(), "{status}: {}", dev.output());
     nothing_left(&pids, temporary.path()).await;
 }

@@ -7,9 +7,8 @@ use operetta::plan::request::{CallFailure, ExecReply, ExecRequest};
 
 use serde_json::json;
 
-use crate::support::ext::{LONG, POD, Scene, is_pod_ready, run_as, watching};
 use crate::support::plans::Commands;
-use crate::support::{eventually, kubectl_of, namespace_on, plane};
+use crate::support::{LONG, POD, Scene, eventually, is_pod_ready, kubectl_of, namespace_on, plane, run_as};
 
 #[tokio::test]
 async fn commands_return_output_and_exit_code() {
@@ -93,8 +92,7 @@ async fn commands_return_output_and_exit_code() {
 async fn observations_run_commands_in_pods() {
     let plane = plane().await;
     let namespace = namespace_on(plane).await;
-    let mut manager = run_as("probed", plane, &["probed"]);
-    watching(&mut manager, 1).await;
+    let _manager = run_as("probed", plane, &["probed"]).watching(1).await;
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("members");
     std::fs::write(&file, r#"{"members": ["a", "b"]}"#).unwrap();

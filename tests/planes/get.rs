@@ -6,12 +6,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::support::ControlPlane;
-use crate::support::ext::{
-    CRD, ETCD, LONG, POD, Scene, WEB_APP, condition, file, find_in, is_pod_ready, run, watching,
-};
 use crate::support::{
-    self, OPERETTA, Operetta, Output, etcd, eventually, kubectl_of, own_embedded_plane, own_plane,
+    self, CRD, ControlPlane, ETCD, LONG, OPERETTA, Operetta, Output, POD, Scene, WEB_APP, condition, etcd,
+    eventually, file, find_in, is_pod_ready, kubectl_of, own_embedded_plane, own_plane, run,
 };
 use futures::StreamExt;
 use http::Request;
@@ -36,9 +33,7 @@ async fn managed() -> Scene {
     MANAGER
         .get_or_init(async || {
             etcd::watch(plane().await);
-            let mut manager = run(plane().await, &[etcd::package(), "operators/webapp"]);
-            watching(&mut manager, 4).await;
-            manager
+            run(plane().await, &[etcd::package(), "operators/webapp"]).watching(4).await
         })
         .await;
     Scene::on(plane().await).await

@@ -212,11 +212,8 @@ async fn the_chart_is_installed_upgraded_and_uninstalled() {
     assert!(find_in(&plane, POLICY, None, "planruns.operetta.dev").await.is_some());
     eventually("the pods, which fake nodes run", LONG, async || {
         let deployment = find_in(&plane, DEPLOYMENT, Some(SYSTEM), "operetta").await.unwrap_or_default();
-        if deployment["status"]["readyReplicas"] == 2 {
-            Ok(())
-        } else {
-            Err(deployment["status"].to_string())
-        }
+        let holds = deployment["status"]["readyReplicas"] == 2;
+        if holds { Ok(()) } else { Err(deployment["status"].to_string()) }
     })
     .await;
     // The roles of the manager had other names before the first release.

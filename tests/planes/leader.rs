@@ -6,13 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::support::ControlPlane;
-use crate::support::barrier::get;
-use crate::support::ext::{
-    CHAIN, CONFIG_MAP, FENCE, Kind, LIGHT, LONG, Scene, WEB_APP, copy_package, file, fixture, is_ready, list,
-    read,
+use crate::support::barrier::{Address, get};
+use crate::support::{
+    Actor, CHAIN, CONFIG_MAP, ControlPlane, FENCE, Kind, LIGHT, LONG, Operetta, Scene, WEB_APP, copy_package,
+    eventually, file, fixture, is_ready, list, plane, read, signal,
 };
-use crate::support::{Actor, Operetta, eventually, plane, signal};
 use http::Request;
 use operetta::cluster::Cluster;
 use operetta::local::{AuditEvent, Component, Mark, Options};
@@ -160,9 +158,8 @@ async fn leader_suspended_past_its_lease_stops_writing() {
         // The last value that was requested.
         let round = rounds - (rounds + INSTANCES - i) % INSTANCES;
         let greeting = format!("hello {round}");
-        scene
-            .until(&greeting, LIGHT, &format!("i{i}"), |o| is_ready(o) && o["status"]["greeting"] == greeting)
-            .await;
+        let holds = |o: &Value| is_ready(o) && o["status"]["greeting"] == greeting;
+        scene.until(&greeting, LIGHT, &format!("i{i}"), holds).await;
     }
     assert_eq!(lease(&client, "sleepy").await["spec"]["holderIdentity"], "leader-third");
 
@@ -257,8 +254,7 @@ async fn probes_metrics_and_state_are_served_without_object_content() {
     let canary = "canary-7d1f";
     let chain = json!({"apiVersion": CHAIN.api_version(), "kind": "Chain",
         "metadata": {"name": "watched", "annotations": {"note": canary}}, "spec": {"size": 2}});
-    scene.apply(&chain.to_string()).await;
-    scene.ready(CHAIN, "watched").await;
+    scene.apply_ready(CHAIN, "watched", &chain.to_string()).await;
     let reader = json!({"apiVersion": "fixtures.operetta.dev/v1", "kind": "Reader", "metadata": {"name": "reader"},
         "spec": {"parts": []}});
     scene.apply(&reader.to_string()).await;
@@ -379,16 +375,15 @@ async fn hanging_calls_of_a_package_delay_no_other() {
     })
     .await;
     let before = *asked.borrow_and_update();
-    let mut manager = crate::support::ext::run_as("hanging", plane().await, &["netpol", "operators/webapp"]);
-    crate::support::ext::watching(&mut manager, 2).await;
+    let manager = crate::support::ext::run_as("hanging", plane().await, &["netpol", "operators/webapp"]);
+    let mut manager = manager.watching(2).await;
     let begun = Instant::now();
     scene.apply(&instances(FENCE, "Fence", 60)).await;
     tokio::time::timeout(LONG, asked.wait_for(|count| count - before >= 24))
         .await
         .expect("calls hang")
         .unwrap();
-    scene.apply(&file("examples/webapp/minimal.yaml")).await;
-    scene.ready(WEB_APP, "hello").await;
+    scene.apply_ready(WEB_APP, "hello", &file("examples/webapp/minimal.yaml")).await;
     // At this time no call has ended yet, unless the machine is so slow that the server has given up the
     // first of them.
     let failed = manager.output().contains("an apply failed");
@@ -412,15 +407,11 @@ async fn a_leader_without_an_api_server_exits_by_itself_and_on_sigterm() {
     for manager in [&mut leader, &mut told] {
         manager.wait_for("watching instances", LONG).await;
     }
-    let address = |output: String| -> String {
-        let line = output.lines().find(|l| l.contains("serving /metrics")).expect("it serves").to_owned();
-        line.rsplit_once("address=").expect("the address").1.trim().to_owned()
-    };
     plane.pause(Component::ApiServer).unwrap();
     // The guard passes the signal on, so wait until the API server is paused.
     crate::support::until_paused(plane.pid(Component::ApiServer).expect("it runs")).await;
     signal(told.pid(), Signal::TERM);
-    assert_eq!(get(&address(told.output()), "/healthz").await.1, "ok\n");
+    assert_eq!(Address::of(&told).get("/healthz").await.1, "ok\n");
     let status = told.wait(LONG).await;
     assert!(status.success(), "{status}\n{}", told.output());
     assert!(told.output().contains("could not be released"), "{}", told.output());

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::support::ControlPlane;
-use crate::support::ext::{LIGHT, LONG, list, managers_requests, run, watching};
+use crate::support::ext::{LIGHT, LONG, list, managers_requests, run};
 use crate::support::{eventually, kubectl_of, options, own_plane};
 use operetta::local::{AuditEvent, Mark, Options};
 use serde_json::json;
@@ -40,8 +40,7 @@ async fn keeps(plane: &ControlPlane) -> Mark {
     };
     let light =
         json!({"apiVersion": LIGHT.api_version(), "kind": "Light", "metadata": {"name": "l"}, "spec": {}});
-    let mut manager = run(plane, &["light"]);
-    watching(&mut manager, 1).await;
+    let mut manager = run(plane, &["light"]).watching(1).await;
     kubectl(&["apply", "-f", "-"], &light.to_string()).await;
     let ready = ["wait", "--for=condition=Ready", "--timeout=300s", "light/l"];
     kubectl(&ready, "").await;
@@ -52,12 +51,10 @@ async fn keeps(plane: &ControlPlane) -> Mark {
     manager.kill9();
     kubectl(&["delete", "configmap", "l"], "").await;
     let mark = plane.audit().mark().unwrap();
-    let mut manager = run(plane, &["light"]);
-    watching(&mut manager, 1).await;
+    let mut manager = run(plane, &["light"]).watching(1).await;
     gone_and_back("what went meanwhile", &second).await;
     kubectl(&ready, "").await;
-    manager.interrupt();
-    manager.wait(LONG).await;
+    manager.end().await;
     mark
 }
 

@@ -6,10 +6,9 @@ use std::time::Duration;
 use operetta::local::Component;
 use serde_json::{Value, json};
 
-use crate::support::ext::{CONFIG_MAP, LONG, SECRET, SERVICE, uid_of};
 use crate::support::faults::case::{Case, WHOLE};
 use crate::support::faults::{Verb, story};
-use crate::support::{eventually, own_plane};
+use crate::support::{CONFIG_MAP, LONG, SECRET, SERVICE, eventually, own_plane, uid_of};
 
 const NAMES: [&str; 3] = ["one", "two", "three"];
 

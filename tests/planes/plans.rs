@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::leader::LEASE;
 use crate::support::ext::{
-    JOB, Kind, LONG, Scene, condition, copy_package, fixture, kind, name_of, run_flags, uid_of, watching,
+    ALARM, JOB, Kind, LONG, Scene, VOYAGE, condition, copy_package, fixture, name_of, run_flags, uid_of,
 };
 use crate::support::faults::case::{Case, FLEETS};
 use crate::support::faults::{Fault, Rule, Verb};
@@ -17,9 +17,6 @@ use crate::support::plans::{
 };
 use crate::support::{Operetta, eventually, own_embedded_plane, plane, signal};
 use rustix::process::Signal;
-
-const VOYAGE: Kind = kind("fixtures.operetta.dev/v1", "voyages");
-const ALARM: Kind = kind("fixtures.operetta.dev/v1", "alarms");
 
 /// A finished Job is deleted before its outputs are read: the attempt fails, and the Job is not created
 /// again.
@@ -57,8 +54,7 @@ async fn a_webhook_that_is_down_stops_no_other_run() {
     let case = Case::on(plane().await, &FLEETS, 3).await;
     let scene = &case.scene;
     let process = case.start().await;
-    case.apply("i", &json!({})).await;
-    case.ready("i").await;
+    case.apply_ready("i", &json!({})).await;
     let webhook = |operation: &str, resource: &str, plan: &str| {
         json!({
             "name": format!("{plan}.example.com"), "clientConfig": {"url": "https://127.0.0.1:1/"},
@@ -83,8 +79,7 @@ async fn a_webhook_that_is_down_stops_no_other_run() {
         message.contains("its PlanRun cannot be") && message.contains("failed calling webhook")
     };
     scene.until("refused", case.kind, "i", says).await;
-    let promote = scene.request(fleets, "i", "promote", &json!({"to": 1})).await;
-    scene.run_is(&promote, "Succeeded").await;
+    let promote = scene.requested(fleets, "i", "promote", &json!({"to": 1}), "Succeeded").await;
     scene.kubectl(&["delete", "planrun", &promote, "--timeout=300s"]).await;
     scene.gone(PLAN_RUN, &promote).await;
     assert_eq!(phase(&scene.get(PLAN_RUN, &again).await), "");
@@ -124,8 +119,7 @@ async fn suspended_leader_repeats_no_step() {
         let flags = [&["--leader-elect", &identity, LOOPBACK][..], &LEASE].concat();
         run_flags(&plane, &flags, &[&folder])
     };
-    let mut first = start("first");
-    watching(&mut first, 1).await;
+    let first = start("first").watching(1).await;
     let mut second = start("second");
     second.wait_for("standing by", LONG).await;
     let (jobs, runs) = (scene.watch_uids(JOB).await, RunWatch::start(&scene).await);
@@ -138,7 +132,7 @@ async fn suspended_leader_repeats_no_step() {
     })
     .await;
     signal(first.pid(), Signal::STOP);
-    watching(&mut second, 1).await;
+    let _second = second.watching(1).await;
     eventually("the second to go on", LONG, async || match jobs.counts().len() {
         8.. => Ok(()),
         n => Err(n),
@@ -167,15 +161,12 @@ async fn clock_jump_ends_no_timeout_and_repeats_no_schedule() {
         std::fs::rename(fresh, &offset).expect("a file");
     };
     set(0);
-    let mut manager = Operetta::run_with(
-        &["run", "--leader-elect=false", &fixture("plans-clock")],
-        &[("KUBECONFIG", plane.kubeconfig_path()), ("OPERETTA_CLOCK_OFFSET_FILE", &offset)],
-    );
-    watching(&mut manager, 1).await;
-    scene.apply(&alarm("a", &json!({"schedule": "@every 1h"})).to_string()).await;
-    scene.ready(ALARM, "a").await;
-    let held = scene.request(("Alarm", ALARM), "a", "hold", &Value::Null).await;
-    scene.run_is(&held, "Running").await;
+    let args = ["run", "--leader-elect=false", &fixture("plans-clock")];
+    let environment =
+        [("KUBECONFIG", plane.kubeconfig_path()), ("OPERETTA_CLOCK_OFFSET_FILE", offset.as_path())];
+    let _manager = Operetta::run_with(&args, &environment).watching(1).await;
+    scene.apply_ready(ALARM, "a", &alarm("a", &json!({"schedule": "@every 1h"})).to_string()).await;
+    let held = scene.requested(("Alarm", ALARM), "a", "hold", &Value::Null, "Running").await;
     let nightly =
         async || scene.runs("a").await.iter().filter(|run| run["spec"]["plan"] == "nightly").count();
     assert_eq!(nightly().await, 0);

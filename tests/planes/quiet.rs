@@ -5,11 +5,10 @@
 use std::time::{Duration, Instant};
 
 use crate::leader::LEASE;
-use crate::support::ext::{
-    AUTOSCALER, CONFIG_MAP, ETCD, FENCE, LIGHT, LONG, SITE, Scene, WEB_APP, file, fixture, is_lease, list,
-    managers_requests, run_flags, watching,
+use crate::support::{
+    AUTOSCALER, Actor, CONFIG_MAP, ETCD, FENCE, LIGHT, LONG, SITE, Scene, WEB_APP, file, fixture, is_lease,
+    list, managers_requests, own_plane, run_flags, signal,
 };
-use crate::support::{Actor, own_plane, signal};
 use operetta::local::{AuditEvent, AuditLog, Mark};
 use rustix::process::Signal;
 use serde_json::json;
@@ -58,8 +57,7 @@ async fn settled_cluster_sends_no_requests_and_restart_writes_nothing() {
     let audit = plane.audit();
     // The default pause between two renewals.
     let flags = [&["--leader-elect"][..], &LEASE[..2]].concat();
-    let mut manager = run_flags(&plane, &flags, &PACKAGES);
-    watching(&mut manager, PACKAGES.len()).await;
+    let mut manager = run_flags(&plane, &flags, &PACKAGES).watching(PACKAGES.len()).await;
     let scene = Scene::on(&plane).await;
     scene.apply(&file("examples/etcd/example-etcd-cluster.yaml")).await;
     scene
@@ -120,8 +118,7 @@ async fn settled_cluster_sends_no_requests_and_restart_writes_nothing() {
     signal(manager.pid(), Signal::TERM);
     let status = manager.wait(LONG).await;
     assert!(status.success(), "{status}\n{}", manager.output());
-    let mut manager = run_flags(&plane, &flags, &PACKAGES);
-    watching(&mut manager, PACKAGES.len()).await;
+    let _manager = run_flags(&plane, &flags, &PACKAGES).watching(PACKAGES.len()).await;
     quiet_for(&audit, AFTER_RESTART, async || ()).await;
     let mut writes = managers_requests(&audit, mark);
     assert!(writes.iter().any(|r| r.verb == "list" || r.verb == "watch"), "it has not even looked");

@@ -17,18 +17,17 @@ mod tenants;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::support::ControlPlane;
+use crate::support::{
+    CONFIG_MAP, ControlPlane, DEPLOYMENT, INGRESS, Kind, LONG, Operetta, SERVICE, Scene, WEB_APP, condition,
+    eventually, file, kubectl_of, options, put_file,
+};
 use operetta::local::Options;
 use operetta::package;
 use operetta::rights::{self, Rights};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
-use crate::support::ext::{
-    CONFIG_MAP, DEPLOYMENT, INGRESS, Kind, LONG, SERVICE, Scene, WEB_APP, condition, file, watching,
-};
 use crate::support::rights::{SYSTEM, apply, binding, grant, grant_with, manager, run, run_operators, user};
-use crate::support::{Operetta, eventually, kubectl_of, options};
 
 const WEBAPP: &str = "operators/webapp";
 
@@ -81,8 +80,7 @@ async fn missing_rights_are_named_before_anything_is_written() {
     };
     // Withhold a right that no dry run needs.
     grant(&plane, &[WEBAPP], without("delete", "ingresses")).await;
-    let mut operetta = run(&plane, &kubeconfig, &[WEBAPP]);
-    watching(&mut operetta, 1).await;
+    let operetta = run(&plane, &kubeconfig, &[WEBAPP]).watching(1).await;
     let scene = Scene::on(&plane).await;
     scene.apply(&file("examples/webapp/full.yaml")).await;
     let is_refused = |app: &Value| condition(app, "Stalled")["reason"] == "RightsMissing";
@@ -111,11 +109,7 @@ async fn missing_rights_are_named_before_anything_is_written() {
 
 /// The first version of a package: two kinds of children.
 fn greeting(folder: &Path) {
-    let write = |path: &str, text: &str| {
-        let path = folder.join(path);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, text).unwrap();
-    };
+    let write = |path: &str, text: &str| put_file(&folder.join(path), text);
     write("crds/greeting.yaml", &file("examples/packages/hello/crds/greeting.yaml"));
     write("operator.yaml", &greeting_with("card", "door"));
     write(
@@ -151,11 +145,9 @@ async fn upgrade_needs_rights_to_delete_removed_kinds() {
     let plane = strict_plane().await;
     let kubeconfig = manager(&plane).await;
     grant(&plane, &[package], |_| {}).await;
-    let mut operetta = run(&plane, &kubeconfig, &[package]);
-    watching(&mut operetta, 1).await;
+    let operetta = run(&plane, &kubeconfig, &[package]).watching(1).await;
     let scene = Scene::on(&plane).await;
-    scene.apply(&file("examples/packages/hello/instances/world.yaml")).await;
-    scene.ready(GREETING, "world").await;
+    scene.apply_ready(GREETING, "world", &file("examples/packages/hello/instances/world.yaml")).await;
     let card = scene.get(CONFIG_MAP, "world").await;
     drop(operetta);
 
@@ -164,8 +156,7 @@ async fn upgrade_needs_rights_to_delete_removed_kinds() {
     let template =
         file("examples/packages/hello/templates/card.yaml").replace("times: \"{{ spec.times }}\"", "a: b");
     std::fs::write(root.path().join("templates/card.yaml"), template).unwrap();
-    let mut operetta = run(&plane, &kubeconfig, &[package]);
-    watching(&mut operetta, 1).await;
+    let _operetta = run(&plane, &kubeconfig, &[package]).watching(1).await;
     let lacks = async |right: &str| {
         let is_named = |object: &Value| {
             let stalled = condition(object, "Stalled");

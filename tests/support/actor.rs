@@ -3,8 +3,7 @@
 use http::Request;
 use serde_json::{Value, json};
 
-use super::ControlPlane;
-use super::ext::Kind;
+use super::{ControlPlane, Kind};
 
 /// A user, with groups beside those that the API server itself gives.
 pub struct Actor<'a> {

@@ -2,20 +2,31 @@
 
 use serde_json::Value;
 
-use super::eventually;
-use super::ext::{Kind, LONG, Scene};
+use super::{Kind, LONG, Scene, eventually};
+
+/// An error if `kubectl apply` has to be repeated: a server names a new kind in its discovery up to seconds after it serves it. Panics
+/// if it has failed otherwise.
+pub(super) fn unserved(applied: Result<String, String>) -> Result<(), String> {
+    match applied {
+        Err(error) if error.contains("no matches for kind") => Err(error),
+        Err(error) => panic!("{error}"),
+        Ok(_) => Ok(()),
+    }
+}
 
 impl Scene {
     /// Does the same as `kubectl apply -f -`.
     pub async fn apply(&self, manifests: &str) {
-        // A server names a new kind in its discovery up to seconds after it serves it.
         eventually("kubectl apply", LONG, async || {
-            match self.kubectl_input(&["apply", "-f", "-"], manifests).await {
-                Err(error) if error.contains("no matches for kind") => Err(error),
-                applied => Ok(applied.unwrap_or_else(|error| panic!("{error}"))),
-            }
+            unserved(self.kubectl_input(&["apply", "-f", "-"], manifests).await)
         })
         .await;
+    }
+
+    /// Does the same as [`Self::apply`], and waits until an instance is Ready.
+    pub async fn apply_ready(&self, kind: Kind, name: &str, manifests: &str) -> Value {
+        self.apply(manifests).await;
+        self.ready(kind, name).await
     }
 
     /// Does the same as `kubectl patch --type=TYPE`; panics unless it changes the object.

@@ -11,8 +11,7 @@ use operetta::manager::Monitor;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::ext::{Kind, LONG, SERVICE, Scene, is_ready, uid_of};
-use super::{Actor, Operetta, eventually};
+use super::{Actor, Kind, LONG, Operetta, SERVICE, Scene, eventually, is_ready, uid_of};
 
 impl Scene {
     /// Waits until the manager has handled all events so far of instances of this kind and of children of these kinds.

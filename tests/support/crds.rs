@@ -6,8 +6,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::ext::{CRD, LONG, find_in};
-use super::{OPERETTA, eventually, kubectl, plane_of_tests};
+use super::{CRD, Kind, LONG, OPERETTA, Scene, condition, eventually, find_in, kubectl, plane_of_tests};
 
 /// The text of a CRD.
 pub fn crd(plural: &str, kind: &str, version: &str) -> String {
@@ -144,4 +143,18 @@ pub async fn until_event(plural: &str, reason: &str) -> String {
         found.and_then(|event| event["message"].as_str()).map(str::to_owned).ok_or("none")
     })
     .await
+}
+
+/// Waits until an instance reports that its package is not active. Returns the message.
+pub async fn not_loaded(scene: &Scene, kind: Kind, name: &str, words: &[&str]) -> String {
+    let holds = |o: &Value| {
+        let (ready, stalled) = (condition(o, "Ready"), condition(o, "Stalled"));
+        let message = ready["message"].as_str().unwrap_or_default();
+        ready["status"] == "Unknown"
+            && ready["reason"] == "PackageNotLoaded"
+            && stalled["status"] == "True"
+            && words.iter().all(|word| message.contains(word))
+    };
+    let object = scene.until("PackageNotLoaded", kind, name, holds).await;
+    condition(&object, "Ready")["message"].as_str().expect("a message").to_owned()
 }

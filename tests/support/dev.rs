@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use super::Operetta;
-use super::ext::LONG;
 
 /// Starts `operetta dev` with its own folder for temporary files.
 pub fn dev(args: &[&str], temporary: &Path) -> Operetta {
@@ -14,8 +13,7 @@ pub fn dev(args: &[&str], temporary: &Path) -> Operetta {
 
 /// Ends `operetta dev` as Ctrl-C does. Nothing is left.
 pub async fn end(mut dev: Operetta, temporary: &Path) {
-    dev.interrupt();
-    let status = dev.wait(LONG).await;
+    let status = dev.end().await;
     assert!(status.success(), "{status}: {}", dev.output());
     nothing_left(temporary);
 }

@@ -5,12 +5,12 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::eventually;
-use super::ext::{CONFIG_MAP, DEPLOYMENT, Kind, LONG, POD, Scene, condition, kind, name_of, uid_of};
 use super::operators::{Cluster, GROUP, Package, SIZE, instance, kind_named, kind_of, scene};
 use super::plans::{INSTANCE_STATE, PLAN_RUN};
+use super::{
+    CONFIG_MAP, DEPLOYMENT, Kind, LONG, POD, REPLICA_SET, Scene, condition, eventually, kind, name_of, uid_of,
+};
 
-const REPLICA_SET: Kind = kind("apps/v1", "replicasets");
 const CONTROLLER_REVISION: Kind = kind("apps/v1", "controllerrevisions");
 /// The kinds of all objects that belong to an instance.
 const ALL: [Kind; 7] =

@@ -19,8 +19,7 @@ use std::time::Duration;
 use arguments::Arguments;
 use session::Session;
 
-use super::eventually;
-use super::ext::LONG;
+use super::{LONG, eventually};
 
 /// The output or the error of a command; `None` if the command is unknown here.
 type Outcome = Option<Result<String, String>>;

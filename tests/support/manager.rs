@@ -23,9 +23,8 @@ use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::{EnvFilter, Layer as _, fmt};
 
-use super::ext::{LASTING, managers_requests};
 use super::plane::{mortal_client, outside_of};
-use super::{ControlPlane, OPERETTA, signal};
+use super::{ControlPlane, LASTING, LONG, OPERETTA, managers_requests, signal};
 
 /// The pause between two looks at the output.
 const LOOK: Duration = Duration::from_millis(20);
@@ -161,6 +160,12 @@ impl Operetta {
             Body::Process(process) => signal(process.child.id(), Signal::INT),
             Body::Thread(manager) => drop(manager.stop.send(true)),
         }
+    }
+
+    /// Does the same as [`Self::interrupt`], and waits until it ends.
+    pub async fn end(&mut self) -> ExitStatus {
+        self.interrupt();
+        self.wait(LONG).await
     }
 
     /// Sends SIGKILL and waits for the end.

@@ -15,6 +15,7 @@ pub mod dev;
 pub mod etcd;
 pub mod ext;
 pub mod faults;
+pub mod fleets;
 pub mod handover;
 pub mod hold;
 mod kubectl;
@@ -26,6 +27,7 @@ mod plane;
 pub mod plans;
 pub mod rights;
 pub mod routes;
+mod says;
 mod seed;
 
 use std::cell::RefCell;
@@ -41,12 +43,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 pub use actor::Actor;
-use ext::{LONG, SERVICE_ACCOUNT};
+pub use ext::*;
 use http::Request;
 pub use manager::Operetta;
 use operetta::local::Options;
 pub use plane::ControlPlane;
 use rustix::process::{Pid, Signal, kill_process};
+pub(crate) use says::says;
 pub use seed::seed;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
@@ -164,7 +167,7 @@ pub async fn namespace_named(plane: &Arc<ControlPlane>, name: &str) -> Namespace
     let created = client.request::<Value>(create.body(body).expect("a request")).await;
     created.unwrap_or_else(|error| panic!("namespace {name}: {error}"));
     eventually("the ServiceAccount of a new namespace", LONG, async || {
-        ext::read(&client, &SERVICE_ACCOUNT.path(Some(name), "default")).await.ok_or("there is none")
+        read(&client, &SERVICE_ACCOUNT.path(Some(name), "default")).await.ok_or("there is none")
     })
     .await;
     Namespace { name: name.to_owned() }

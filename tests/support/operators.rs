@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
-use super::ext::{CRD, Kind, LONG, OPERATOR, Scene, condition, find_in};
+use super::apply::unserved;
+use super::ext::{CONFIG_MAP, CRD, Kind, LONG, OPERATOR, Scene, condition, find_in, uid_of};
 use super::{ControlPlane, Operetta, Output, eventually, kubectl_of};
 
 /// The manager's namespace.
@@ -87,7 +88,7 @@ impl Cluster {
     pub async fn apply(&self, objects: &[Value]) {
         let list = json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string();
         let args = ["apply", "--server-side", "--force-conflicts", "-f", "-"];
-        self.kubectl(&args, &list).await.ok();
+        eventually("kubectl apply", LONG, async || unserved(self.kubectl(&args, &list).await.result())).await;
     }
 
     /// Installs a package, or changes its revision, as one does from Git. Returns the name of the revision.
@@ -104,6 +105,12 @@ impl Cluster {
     pub async fn put_active(&self, package: &Package) -> String {
         self.put(package).await;
         self.is_named(package).await
+    }
+
+    /// Does the same as [`Self::put_active`]. Returns the package.
+    pub async fn with(&self, package: Package) -> Package {
+        self.put_active(&package).await;
+        package
     }
 
     /// Waits until the revision of a package is active, and returns its name.
@@ -222,6 +229,11 @@ impl Package {
     pub fn instance(&self, name: &str, spec: &Value) -> String {
         instance(&self.name, name, spec)
     }
+
+    /// Creates an instance of that kind in a namespace, and waits until it is Ready.
+    pub async fn ready(&self, scene: &Scene, name: &str, spec: &Value) -> Value {
+        scene.apply_ready(self.kind(), name, &self.instance(name, spec)).await
+    }
 }
 
 impl Part {
@@ -254,4 +266,12 @@ pub fn instance(plural: &str, name: &str, spec: &Value) -> String {
 /// A namespace of the cluster.
 pub async fn scene(cluster: &Cluster) -> Scene {
     Scene::on(&cluster.plane).await
+}
+
+/// Checks that a deleted child comes back with this value, so that it results from a new decision.
+pub async fn repaired(scene: &Scene, value: &str) {
+    let before = scene.get(CONFIG_MAP, "one").await;
+    scene.kubectl(&["delete", "configmap", "one"]).await;
+    let made = |o: &Value| o["data"]["value"] == value && uid_of(o) != uid_of(&before);
+    scene.until("made anew", CONFIG_MAP, "one", made).await;
 }

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
+use std::time::Duration;
 
 use futures::StreamExt;
 use kube::Api;
@@ -221,8 +222,9 @@ impl Recorder {
                     Ok(Event::Apply(object) | Event::Delete(object)) => note(object, false),
                     Ok(Event::InitApply(object)) => note(object, true),
                     Ok(Event::InitDone) => drop(listed.take().map(|listed| listed.send(()))),
-                    // In tests of outages the server comes and goes.
-                    _ => {}
+                    // In tests of outages the server comes and goes, and a new kind is served late.
+                    Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+                    Ok(Event::Init) => {}
                 }
             }
         });

@@ -26,13 +26,12 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::ext::Shared;
 use super::faults::{Call, Verb};
 use super::hold::Hold;
 use super::latency::{Latency, late};
 use super::manager::{Log, Operetta};
 use super::plans::{ADMIN, Programs};
-use super::{is_all_real, options};
+use super::{Shared, is_all_real, options, seed};
 
 /// A control plane; it ends when it is dropped. What a real one alone has, such as its components, is reached by `Deref`,
 /// which panics for an embedded one.
@@ -109,6 +108,7 @@ impl ControlPlane {
     pub fn in_thread() -> Self {
         make_time_virtual();
         let (server, folder, hold) = Embedded::server();
+        server.with(|api, _| api.set_lateness(seed()));
         let mut controllers = JoinSet::new();
         let controlled = server.clone();
         controllers.spawn(async move { controlled.run().await });

@@ -19,8 +19,7 @@ pub use programs::Programs;
 pub use twelve::{TWELVE, effects, outcome};
 pub use watch::{RunWatch, StepWatch, UidWatch};
 
-use super::ext::{Kind, LONG, Scene, condition, kind, name_of};
-use super::{Actor, Output, eventually};
+use super::{Actor, Kind, LONG, Output, Scene, condition, eventually, kind, name_of};
 
 /// The user of the tests' kubeconfig.
 pub const ADMIN: &str = "admin";
@@ -35,110 +34,6 @@ pub const LOOPBACK: &str = "--allow-call-to=127.0.0.1";
 
 /// The phases that a run never leaves.
 pub const TERMINAL: [&str; 4] = ["Succeeded", "Failed", "Cancelled", "Superseded"];
-
-/// Stages for kwok by which pods choose their own fate in annotations `script.example.com/...`:
-///
-/// - `end`: `succeed`, `fail`, `never` (runs on), `stuck` (never starts), `unpulled` (never starts, for its image cannot be pulled);
-/// - `after`: how long it runs, `1s`;
-/// - `message`: its termination message.
-///
-/// A pod with the image `registry.example.com/bad:1` does not start.
-pub const STAGES: &str = r#"
----
-apiVersion: kwok.x-k8s.io/v1alpha1
-kind: Stage
-metadata:
-  name: script-stuck
-spec:
-  resourceRef: {apiGroup: v1, kind: Pod}
-  weight: 1
-  selector:
-    matchExpressions:
-      - {key: .metadata.deletionTimestamp, operator: DoesNotExist}
-      - {key: .status.phase, operator: In, values: [Pending]}
-      - {key: '.metadata.annotations["script.example.com/end"]', operator: In, values: [stuck, unpulled]}
-  delay: {durationMilliseconds: 86400000}
-  steps: [{patch: {subresource: status, root: status, template: "message: stuck"}}]
----
-apiVersion: kwok.x-k8s.io/v1alpha1
-kind: Stage
-metadata:
-  name: script-bad-image
-spec:
-  resourceRef: {apiGroup: v1, kind: Pod}
-  weight: 1
-  selector:
-    matchExpressions:
-      - {key: .metadata.deletionTimestamp, operator: DoesNotExist}
-      - {key: .status.phase, operator: In, values: [Pending]}
-      - {key: '.spec.containers.[].image', operator: In, values: ["registry.example.com/bad:1"]}
-  delay: {durationMilliseconds: 86400000}
-  steps: [{patch: {subresource: status, root: status, template: "message: image"}}]
----
-apiVersion: kwok.x-k8s.io/v1alpha1
-kind: Stage
-metadata:
-  name: script-bad-restart
-spec:
-  resourceRef: {apiGroup: v1, kind: Pod}
-  weight: 1
-  selector:
-    matchExpressions:
-      - {key: .metadata.deletionTimestamp, operator: DoesNotExist}
-      - {key: '.status.containerStatuses.[].state.waiting.reason', operator: In, values: [ContainerCreating]}
-      - {key: '.spec.containers.[].image', operator: In, values: ["registry.example.com/bad:1"]}
-  delay: {durationMilliseconds: 86400000}
-  steps: [{patch: {subresource: status, root: status, template: "message: image"}}]
----
-apiVersion: kwok.x-k8s.io/v1alpha1
-kind: Stage
-metadata:
-  name: script-never
-spec:
-  resourceRef: {apiGroup: v1, kind: Pod}
-  weight: 1
-  selector:
-    matchExpressions:
-      - {key: .metadata.deletionTimestamp, operator: DoesNotExist}
-      - {key: .status.phase, operator: In, values: [Running]}
-      - {key: '.metadata.annotations["script.example.com/end"]', operator: In, values: [never]}
-  delay: {durationMilliseconds: 86400000}
-  steps: [{patch: {subresource: status, root: status, template: "message: never"}}]
----
-apiVersion: kwok.x-k8s.io/v1alpha1
-kind: Stage
-metadata:
-  name: script-succeed
-spec:
-  resourceRef: {apiGroup: v1, kind: Pod}
-  weight: 1
-  selector:
-    matchExpressions:
-      - {key: .metadata.deletionTimestamp, operator: DoesNotExist}
-      - {key: .status.phase, operator: In, values: [Running]}
-      - {key: '.metadata.annotations["script.example.com/end"]', operator: In, values: [succeed]}
-  delay:
-    durationMilliseconds: 0
-    durationFrom: {expressionFrom: '.metadata.annotations["script.example.com/after"]'}
-  steps: [{patch: {subresource: status, root: status, type: strategic, template: "SUCCEEDED"}}]
----
-apiVersion: kwok.x-k8s.io/v1alpha1
-kind: Stage
-metadata:
-  name: script-fail
-spec:
-  resourceRef: {apiGroup: v1, kind: Pod}
-  weight: 1
-  selector:
-    matchExpressions:
-      - {key: .metadata.deletionTimestamp, operator: DoesNotExist}
-      - {key: .status.phase, operator: In, values: [Running]}
-      - {key: '.metadata.annotations["script.example.com/end"]', operator: In, values: [fail]}
-  delay:
-    durationMilliseconds: 0
-    durationFrom: {expressionFrom: '.metadata.annotations["script.example.com/after"]'}
-  steps: [{patch: {subresource: status, root: status, type: strategic, template: "FAILED"}}]
-"#;
 
 /// An image whose containers end after seconds, and then again and again, in pods of an embedded API; kwok lets them run.
 pub const CRASHES: &str = "registry.example.com/crash:1";
@@ -170,16 +65,60 @@ const ENDED: &str = r#"
           {{ end }}
 "#;
 
-/// The stages of a control plane for tests of plans: the default ones, and [`STAGES`].
+/// A stage of kwok for pods that are not deleted, of which each of these fields has one of these values. After a delay it
+/// patches their status.
+fn stage(name: &str, [(first, one), (second, other)]: [(&str, &str); 2], delay: &str, patch: &str) -> String {
+    format!(
+        "
+---
+apiVersion: kwok.x-k8s.io/v1alpha1
+kind: Stage
+metadata: {{name: script-{name}}}
+spec:
+  resourceRef: {{apiGroup: v1, kind: Pod}}
+  weight: 1
+  selector:
+    matchExpressions:
+      - {{key: .metadata.deletionTimestamp, operator: DoesNotExist}}
+      - {{key: '{first}', operator: In, values: [{one}]}}
+      - {{key: '{second}', operator: In, values: [{other}]}}
+  delay: {{{delay}}}
+  steps: [{{patch: {{subresource: status, root: status, {patch}}}}}]
+"
+    )
+}
+
+/// The stages of a control plane for tests of plans: the default ones, and those by which pods choose their own fate in
+/// annotations `script.example.com/...`:
+///
+/// - `end`: `succeed`, `fail`, `never` (runs on), `stuck` (never starts), `unpulled` (never starts, for its image cannot be pulled);
+/// - `after`: how long it runs, `1s`;
+/// - `message`: its termination message.
+///
+/// A pod with the image `registry.example.com/bad:1` does not start.
 pub fn stages() -> String {
+    const PHASE: &str = ".status.phase";
+    const END: &str = ".metadata.annotations[\"script.example.com/end\"]";
+    const LATE: &str = "durationMilliseconds: 86400000";
+    const AFTER: &str = "durationMilliseconds: 0, durationFrom: {expressionFrom: \
+                         '.metadata.annotations[\"script.example.com/after\"]'}";
+    let says = |text: &str| format!("template: \"message: {text}\"");
     let ended = |phase: &str, code: &str, reason: &str| {
         let text = ENDED.replace("PHASE", phase).replace("CODE", code).replace("REASON", reason);
-        serde_json::to_string(&text).expect("JSON")
+        format!("type: strategic, template: {}", serde_json::to_string(&text).expect("JSON"))
     };
-    let scripts = STAGES
-        .replace("\"SUCCEEDED\"", &ended("Succeeded", "0", "Completed"))
-        .replace("\"FAILED\"", &ended("Failed", "3", "Error"));
-    format!("{}{scripts}", operetta::local::DEFAULT_STAGES)
+    let bad = (".spec.containers.[].image", "\"registry.example.com/bad:1\"");
+    let waits = (".status.containerStatuses.[].state.waiting.reason", "ContainerCreating");
+    let runs = |end| [(PHASE, "Running"), (END, end)];
+    let scripts = [
+        stage("stuck", [(PHASE, "Pending"), (END, "stuck, unpulled")], LATE, &says("stuck")),
+        stage("bad-image", [(PHASE, "Pending"), bad], LATE, &says("image")),
+        stage("bad-restart", [waits, bad], LATE, &says("image")),
+        stage("never", runs("never"), LATE, &says("never")),
+        stage("succeed", runs("succeed"), AFTER, &ended("Succeeded", "0", "Completed")),
+        stage("fail", runs("fail"), AFTER, &ended("Failed", "3", "Error")),
+    ];
+    operetta::local::DEFAULT_STAGES.to_owned() + &scripts.concat()
 }
 
 /// `status.phase` of a run; empty before it has one.
@@ -225,6 +164,20 @@ impl Scene {
         }
         let created = Actor::admin(self.plane()).create(PLAN_RUN, Some(self.namespace()), &run).await;
         name_of(&created.unwrap_or_else(|error| panic!("{error}"))).to_owned()
+    }
+
+    /// Does the same as [`Self::request`], and waits as [`Self::run_is`] does. Returns the name of the run.
+    pub async fn requested(
+        &self,
+        of: (&str, Kind),
+        instance: &str,
+        plan: &str,
+        params: &Value,
+        wanted: &str,
+    ) -> String {
+        let run = self.request(of, instance, plan, params).await;
+        self.run_is(&run, wanted).await;
+        run
     }
 
     /// Waits until a run has this phase; panics if it ends in another. For `Running` it also waits until the

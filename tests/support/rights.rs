@@ -8,7 +8,8 @@ use operetta::rights;
 use serde_json::{Value, json};
 
 use super::ext::{CLUSTER_ROLE, LONG, ROLE, SERVICE_ACCOUNT, read};
-use super::{Operetta, eventually, kubectl, kubectl_of, operetta};
+use super::plans::PLAN_RUN;
+use super::{Actor, Operetta, eventually, kubectl, kubectl_of, operetta};
 
 /// The manager's namespace.
 pub const SYSTEM: &str = "operetta-system";
@@ -162,11 +163,30 @@ pub async fn permit(plane: &ControlPlane, namespace: &str, name: &str, rule: &Va
     apply(plane, &[role(Some(namespace), name, &json!([rule])), bound]).await;
 }
 
-/// Lets users edit all runs of a namespace, as far as the admission policies do.
+/// Waits until the policies of runs count in a namespace: the API server learns of them up to a second after they are installed.
+pub async fn protected(plane: &ControlPlane, namespace: &str) {
+    const PROBE: &str = "probe";
+    let rule = json!({"apiGroups": ["operetta.dev"], "resources": ["planruns"], "verbs": ["create"]});
+    permit(plane, namespace, PROBE, &rule, &[PROBE]).await;
+    let of = json!({"apiVersion": "example.com/v1", "kind": "Db", "resource": "dbs", "name": "main"});
+    let run = json!({"apiVersion": PLAN_RUN.api_version(), "kind": "PlanRun", "metadata": {"name": PROBE},
+        "spec": {"of": of, "plan": PROBE, "requestedBy": PROBE}});
+    let probe = Actor::new(plane, PROBE).in_dry_runs();
+    eventually("the policy of runs to count", LONG, async || {
+        match probe.create(PLAN_RUN, Some(namespace), &run).await {
+            Err(told) if told.contains("needs the verb") => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+}
+
+/// Lets users edit all runs of a namespace, as far as the admission policies do. Returns when these count.
 pub async fn permit_edits_of_runs(plane: &ControlPlane, namespace: &str, users: &[&str]) {
     let runs = ["planruns", "planruns/status"];
     let rule = json!({"apiGroups": ["operetta.dev"], "resources": runs, "verbs": ["*"]});
     permit(plane, namespace, "editor", &rule, users).await;
+    protected(plane, namespace).await;
 }
 
 /// Creates the manager's namespace and its account with its rights; returns the account's kubeconfig.

@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 
 use super::ext::{
     CONFIG_MAP, Kind, LONG, Scene, VOLUME_CLAIM, WAY, condition, copy_folder, fixture, is_ready, kind, run,
-    watching,
 };
 use super::plans::PLAN_RUN;
 use super::{ControlPlane, Operetta, eventually};
@@ -200,8 +199,6 @@ pub fn variant(folder: &Path, name: &str, change: impl Fn(String) -> String) -> 
 
 /// Restarts a manager with other packages. It watches the instances of two kinds, also those of a kind whose package is gone.
 pub async fn restart(plane: &ControlPlane, manager: &mut Operetta, packages: &[&str]) {
-    manager.interrupt();
-    manager.wait(LONG).await;
-    *manager = run(plane, packages);
-    watching(manager, 2).await;
+    manager.end().await;
+    *manager = run(plane, packages).watching(2).await;
 }

@@ -81,7 +81,11 @@ fn answer<'r>(run: &'r PlanRun, status: &RunStatus) -> Option<&'r Approval> {
 impl Snapshot {
     fn deletion_run(&self, observed: &Observed) -> Option<&PlanRun> {
         let deletions = self.deletions.as_ref().filter(|deletions| deletions.unknown.is_none())?;
-        let is_it = |run: &&PlanRun| run.spec.of.resource == deletions.resource && is_about(run, observed);
+        // Parameters may be changed while no policy keeps them; the name stays.
+        let name = run_name(&self.instance, &observed.uid);
+        let is_it = |run: &&PlanRun| {
+            run.spec.of.resource == deletions.resource && is_about(run, observed) && run.name == name
+        };
         deletions.runs.iter().find(is_it)
     }
 
@@ -283,11 +287,16 @@ impl DeletionRuns {
         if run.is_final() || run.deleting {
             return None;
         }
-        let Some(status) = &run.status else { return Some(self.started(run)) };
-        let mut noted = status.clone();
-        note_answers(run, &mut noted, &self.protection, self.now);
-        let has_news = noted != *status;
-        let status = &noted;
+        let Some(status) = &run.status else {
+            if self.protection.is_awaited() && !run.spec.approvals.is_empty() {
+                return None;
+            }
+            let mut started = self.started(run);
+            note_answers(run, &mut started, &self.protection, self.now);
+            return Some(started);
+        };
+        let noted = run.noted(&self.protection, self.now);
+        let status = noted.as_ref().unwrap_or(status);
         let answer = answer(run, status);
         if let Some(answer) = answer.filter(|answer| answer.verdict == plan::ApprovalDecision::Reject) {
             let message = format!("{} has rejected the deletion", answer.by);
@@ -302,7 +311,7 @@ impl DeletionRuns {
             ));
         }
         let Some(answer) = answer.filter(|_| status.step(DELETE).is_none()) else {
-            return has_news.then_some(noted);
+            return noted;
         };
         let mut status = status.clone();
         for step in &mut status.steps {

@@ -178,6 +178,17 @@ pub enum RunAction {
 }
 
 impl RunAction {
+    /// Whether it writes the status of a run, or deletes its object.
+    pub(crate) fn writes_status_of(&self, uid: &str) -> bool {
+        match self {
+            Self::If { then, .. } => then.writes_status_of(uid),
+            Self::Store { memory: None, run, .. } | Self::Show(run, _) | Self::Delete(_, run) => {
+                run.uid == uid
+            }
+            _ => false,
+        }
+    }
+
     /// Stores the next state of a run.
     pub(crate) fn store(run: &PlanRun, status: &RunStatus, intents: Vec<(CallKey, Request)>) -> Self {
         let status = &RunStatus { sequence: status.sequence + 1, ..status.clone() };

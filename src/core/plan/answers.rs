@@ -8,12 +8,19 @@ use super::run::{Approval, PlanRun, RunStatus, SeenApproval, short};
 /// What the user name of every `ServiceAccount` begins with.
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 
-/// Records the answers that are new. They never count if the API server did not check who gave them.
+/// Why answers do not count that a run had when it was seen first.
+const UNCHECKED: &str = "the run was created while an admission policy of Operetta was not in force";
+
+/// Records the answers that are new. They never count if the API server did not check who gave them: now, or, if the run is seen
+/// first, when it was created.
 pub fn note_answers(run: &PlanRun, status: &mut RunStatus, protection: &Protection, now: Timestamp) {
-    if protection.is_unknown && protection.broken.is_none() {
+    let is_new = run.status.is_none();
+    if protection.is_awaited() && !is_new {
         return;
     }
-    let ignored = protection.problem(now).map(|problem| short(&problem));
+    let is_unchecked = is_new && !protection.covers(&run.created);
+    let problem = protection.problem(now).or_else(|| is_unchecked.then(|| UNCHECKED.to_owned()));
+    let ignored = problem.map(|problem| short(&problem));
     let new = run.spec.approvals.iter().skip(status.answers.len());
     let seen = new.map(|answer| SeenApproval {
         by: answer.by.clone(),
@@ -21,6 +28,16 @@ pub fn note_answers(run: &PlanRun, status: &mut RunStatus, protection: &Protecti
         ignored: ignored.clone(),
     });
     status.answers.extend(seen.collect::<Vec<_>>());
+}
+
+impl PlanRun {
+    /// Its state with the answers that are new; `None` if there are none, or no manager has seen the run yet.
+    pub fn noted(&self, protection: &Protection, now: Timestamp) -> Option<RunStatus> {
+        let known = self.status.as_ref().filter(|known| known.answers.len() < self.spec.approvals.len())?;
+        let mut status = known.clone();
+        note_answers(self, &mut status, protection, now);
+        (status != *known).then_some(status)
+    }
 }
 
 impl RunStatus {

@@ -138,11 +138,13 @@ pub(super) fn missing(run: &PlanRun, reason: &str, message: &str, now: Timestamp
     if rest <= 0 {
         return Missing { status: Some(run.failed(reason, message, now)), wake: None };
     }
+    let known = run.status.clone().unwrap_or_default();
     let status = RunStatus {
         cause: run.cause(),
         reason: reason.to_owned(),
         message: short(&format!("{message}; the run fails an hour after its creation")),
-        answers: run.status.as_ref().map(|known| known.answers.clone()).unwrap_or_default(),
+        request_digest: known.request_digest,
+        answers: known.answers,
         ..RunStatus::default()
     };
     let rest = Duration::from_secs(u64::try_from(rest).unwrap_or_default());
@@ -153,7 +155,7 @@ pub(super) fn missing(run: &PlanRun, reason: &str, message: &str, now: Timestamp
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::TAKEN;
+    use crate::plan::{SeenApproval, TAKEN};
 
     const DESK: Stray<'_> = Stray::NoInstance { kind: "Desk", name: "a" };
 
@@ -174,6 +176,22 @@ mod tests {
         assert_eq!((last.phase, &*last.message), (Phase::Failed, "there is no Desk a"));
         run.status = Some(last);
         assert_eq!(stray(&run, DESK, at(4_000)), Missing::default());
+    }
+
+    /// Another status is written to note an answer: this one must not undo that, or both are written for ever.
+    #[test]
+    fn a_run_that_waits_for_what_it_names_keeps_its_answers() {
+        let mut run = PlanRun::default();
+        let mut status = stray(&run, DESK, Timestamp::UNIX_EPOCH).status.unwrap();
+        let seen =
+            SeenApproval { by: "eve".into(), ignored: Some("not checked".into()), ..SeenApproval::default() };
+        status.answers.push(seen);
+        status.request_digest = Some("d".into());
+        run.status = Some(status.clone());
+        assert_eq!(stray(&run, DESK, Timestamp::UNIX_EPOCH).status, None);
+        let other = Stray::NoPlans { kind: "Desk", revision: None };
+        let found = stray(&run, other, Timestamp::UNIX_EPOCH).status.unwrap();
+        assert_eq!((found.answers, found.request_digest), (status.answers, status.request_digest));
     }
 
     #[test]

@@ -281,7 +281,11 @@ impl<'a> Rules<'a> {
         self.write(run, status);
     }
 
-    fn write(&mut self, run: &PlanRun, status: RunStatus) {
+    fn write(&mut self, run: &PlanRun, mut status: RunStatus) {
+        let admitted = run.status.as_ref().and_then(|known| known.request_digest.clone());
+        // Nothing compares that of a run which has ended.
+        let is_final = status.phase.is_final();
+        status.request_digest = (!is_final).then(|| admitted.unwrap_or_else(|| run.spec.digest()));
         self.propose(RunWrite::Status { run: run.name.clone(), status: Box::new(status) });
     }
 
@@ -333,7 +337,7 @@ impl<'a> Rules<'a> {
         self.agenda.wake = Some(self.agenda.wake.map_or(wait, |known| known.min(wait)));
     }
 
-    /// Ends runs that are cancelled or deleted, whose state is lost, or whose parameters are not known.
+    /// Ends runs that are cancelled or deleted, whose state is lost, or whose parameters are not known, and active runs that were changed.
     fn end_invalid(&mut self) {
         for run in self.open() {
             let has_started = matches!(run.phase(), Phase::Running | Phase::Interrupted);
@@ -351,6 +355,8 @@ impl<'a> Rules<'a> {
                 self.stop(run, Phase::Cancelled, "Deleted", "the PlanRun was deleted");
             } else if !has_started && let Some(why) = &run.left_out {
                 self.stop(run, Phase::Failed, "InvalidParams", why);
+            } else if run.phase() == Phase::Running {
+                self.end_changed(run);
             }
         }
     }

@@ -21,6 +21,11 @@ pub struct Protection {
 }
 
 impl Protection {
+    /// Whether it is being found out: what is new waits.
+    pub fn is_awaited(&self) -> bool {
+        self.is_unknown && self.broken.is_none()
+    }
+
     /// Why requests and answers do not count now.
     pub fn problem(&self, now: Timestamp) -> Option<String> {
         if let Some(broken) = &self.broken {

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::slice;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::member::Member;
 use super::step_state::StepState;
 use super::stored_number::{self, HIGHEST, is_zero};
-use crate::printable;
+use crate::{names, printable};
 
 /// Annotation of a `PlanRun`: the uid of the object when it was taken for execution. A run that carries it and that the memory
 /// of its instance does not name never runs.
@@ -270,6 +270,9 @@ pub struct RunStatus {
     pub message: String,
     /// What has started it.
     pub cause: Cause,
+    /// The digest of what was requested when the run was admitted; `None` if it has ended, or an earlier version has admitted it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request_digest: Option<String>,
     /// The uid of the first run that this one retries, or its own. Names of Jobs derive from it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub id: String,
@@ -367,6 +370,12 @@ impl RunSpec {
             Some(status) if !status.plans.is_empty() => &status.plans,
             _ => slice::from_ref(&self.plan),
         }
+    }
+
+    /// A digest of what is requested. Answers are added later, and so is a cancellation.
+    pub(in crate::plan) fn digest(&self) -> String {
+        let Self { of, plan, params, retry_of, requested_by, cancel: _, approvals: _ } = self;
+        names::value_hash(&json!([of, plan, params, retry_of, requested_by]), 16)
     }
 }
 

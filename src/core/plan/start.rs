@@ -65,6 +65,7 @@ pub fn retried(failed: &PlanRun, now: Timestamp) -> RunStatus {
         started_at: Some(now.to_string()),
         finished_at: None,
         record: BTreeMap::new(),
+        answers: Vec::new(),
         parked: None,
         ..failed.status.clone().unwrap_or_default()
     };

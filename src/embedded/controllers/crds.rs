@@ -111,19 +111,20 @@ fn clean(state: &mut State, key: &str, crd: &Value, now: &str) -> bool {
     let storage = key.trim_start_matches('/');
     let instances: Vec<_> =
         state.store.range(storage, "", None).map(|(key, object)| (key.clone(), object.clone())).collect();
-    if instances.is_empty() {
-        let mut next = crd.clone();
-        let rest: Vec<Value> = finalizers.into_iter().filter(|finalizer| finalizer != CLEANUP).collect();
-        next["metadata"]["finalizers"] = rest.into();
-        store(state, key, next);
-        return true;
-    }
     let mut changed = false;
     if let Some(kind) = state.kinds.stored(storage).cloned() {
         for (key, object) in instances.iter().filter(|(_, object)| !object.is_deleting) {
             let options = DeleteOptions::background(&object.uid);
             changed |= delete_one(state, &kind, key, object, &options, now).is_ok();
         }
+    }
+    // It looks at once whether all are gone: a client that applies them again does not keep the CRD.
+    if state.store.range(storage, "", None).next().is_none() {
+        let mut next = crd.clone();
+        let rest: Vec<Value> = finalizers.into_iter().filter(|finalizer| finalizer != CLEANUP).collect();
+        next["metadata"]["finalizers"] = rest.into();
+        store(state, key, next);
+        changed = true;
     }
     changed
 }

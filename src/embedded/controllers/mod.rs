@@ -38,6 +38,8 @@ use operetta_kube_model::facts::time;
 
 use crate::api::Api;
 use crate::crd::CRDS;
+use crate::state::lateness::Lateness;
+use crate::state::policies::Policies;
 use crate::state::{Active, Store};
 use crate::verbs::accounts;
 use crate::work::Controller;
@@ -52,46 +54,56 @@ impl Api {
             self.controllers.is_set_up = true;
             node::set_up(self, now);
         }
+        self.state.inform(now);
+        let is_late = self.state.lateness.is_some();
         let controllers = &mut self.controllers;
-        let seen = controllers.observe(&self.state);
+        let seen = controllers.observe(&self.state, now);
         controllers.wake(now);
+        let policies = Policies::latest(self.state.known());
+        if std::mem::replace(&mut controllers.policies, policies) != policies {
+            controllers.work.append(&mut controllers.refused);
+        }
         if std::mem::take(&mut controllers.kubelet.is_stirred) {
             let running = controllers.kubelet.runs.keys().map(|key| (Controller::Pods, key.clone()));
             controllers.work.extend(running);
         }
         let work = std::mem::take(&mut controllers.work);
         let garbage = std::mem::take(&mut controllers.garbage);
-        if seen.any {
+        if seen.any || !garbage.is_empty() {
             let text = time(now);
             let has_manager = active != Active::Server;
             if has_manager {
                 roles::aggregate(self, now);
             }
-            if seen.crds || has_deleting(&self.state.store, CRDS) {
+            if !is_late && (seen.crds || has_deleting(&self.state.store, CRDS)) {
                 crds::tick(&mut self.state, &text);
             }
             accounts::give(&mut self.state, seen.namespaces.iter().map(|name| &**name), now);
             if has_manager {
-                namespaces::terminate_all(&mut self.state, &text);
+                if !is_late {
+                    namespaces::terminate_all(&mut self.state, &text);
+                }
                 garbage::collect(&mut self.state, &garbage, &text);
                 roles::aggregate(self, now);
             }
         }
-        if active == Active::All {
-            for (controller, key) in work {
-                let due = sync(controller, self, &key, now);
-                if std::mem::take(&mut self.controllers.was_refused) {
-                    self.controllers.refused.insert((controller, key.clone()));
-                }
-                self.controllers.set_due(controller, &key, due, now);
+        for (controller, key) in work {
+            let due = sync(controller, self, &key, now);
+            if std::mem::take(&mut self.controllers.was_refused) {
+                self.controllers.refused.insert((controller, key.clone()));
             }
+            self.controllers.set_due(controller, &key, due, now);
         }
+        self.state.inform(now);
         self.state.store.version() != before
     }
 
     /// The next time at which something happens by itself.
     pub fn next_due(&self) -> Option<Timestamp> {
-        self.controllers.by_time.first().map(|(time, ..)| *time)
+        let by_time = self.controllers.by_time.first().map(|(time, ..)| *time);
+        let later = self.controllers.later.first().map(|(time, _)| *time);
+        let known = self.state.lateness.as_ref().and_then(Lateness::next);
+        [by_time, later, known].into_iter().flatten().min()
     }
 }
 
@@ -124,6 +136,10 @@ fn sync(controller: Controller, api: &mut Api, key: &str, now: Timestamp) -> Opt
         Controller::Namespaces => {
             namespaces::terminate(&mut api.state, key, &time(now));
             namespaces::due(&api.state, key, now)
+        }
+        Controller::Crds => {
+            crds::tick(&mut api.state, &time(now));
+            None
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The kinds that CRDs define are served.
 
+use jiff::Timestamp;
 use serde_json::Value;
 
 use super::State;
@@ -14,7 +15,10 @@ pub(crate) fn changed(state: &mut State, kind: &Kind, object: Option<&Object>) {
     if let Some(object) = object {
         let object = &object.parsed().value;
         let name = meta::text(object, "name").to_owned();
-        serve(state, &name, object);
+        // A CRD that is not served yet is served once the server learns of it.
+        if state.lateness.is_none() || state.kinds.stored(&name).is_some() {
+            serve(state, &name, object);
+        }
     } else {
         let gone: Vec<(String, String)> = state
             .kinds
@@ -26,6 +30,24 @@ pub(crate) fn changed(state: &mut State, kind: &Kind, object: Option<&Object>) {
         for (group, plural) in gone {
             state.kinds.remove(&group, &plural);
         }
+    }
+}
+
+impl State {
+    /// Notes when what has changed is known, and lets the server know what it does by now.
+    pub(crate) fn inform(&mut self, now: Timestamp) {
+        let crds = self.lateness.as_mut().map(|lateness| lateness.follow(&self.store, now));
+        crds.iter().flatten().for_each(|key| serve_known(self, key));
+    }
+}
+
+/// Serves a CRD of which the server knows now, unless it is served already.
+fn serve_known(state: &mut State, key: &str) {
+    let name = key.trim_start_matches('/');
+    if state.kinds.stored(name).is_none()
+        && let Some(crd) = state.store.get(CRDS, key).map(|object| object.parsed())
+    {
+        serve(state, name, &crd.value);
     }
 }
 

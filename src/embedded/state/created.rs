@@ -55,14 +55,14 @@ impl Created {
     }
 }
 
-fn place(resource: &str, key: &str) -> u64 {
+pub(super) fn place(resource: &str, key: &str) -> u64 {
     // FNV-1a, which is the same in each version of Rust.
     let bytes = resource.bytes().chain([b' ']).chain(key.bytes());
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// One step of splitmix64, so that neighbours look different.
-fn mixed(a: u64, b: u64) -> u64 {
+pub(super) fn mixed(a: u64, b: u64) -> u64 {
     let mut z = a.wrapping_add(b.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

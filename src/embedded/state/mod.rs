@@ -3,6 +3,7 @@
 pub(crate) mod addresses;
 pub(crate) mod crds;
 mod created;
+pub(crate) mod lateness;
 mod objects;
 pub(crate) mod policies;
 pub(crate) mod rights;
@@ -15,6 +16,7 @@ use std::sync::Arc;
 use crate::crd::Converter;
 use crate::model::Kinds;
 use created::Created;
+use lateness::Lateness;
 use policies::Policies;
 use rights::Rights;
 use tokens::Tokens;
@@ -45,6 +47,8 @@ pub(crate) struct State {
     rights: Option<Arc<Rights>>,
     /// The policies as they were when they were last read.
     policies: Option<Arc<Policies>>,
+    /// How late changes are known; `None` if they are at once.
+    pub(crate) lateness: Option<Lateness>,
     /// Finds the conversion webhooks of CRDs.
     pub(crate) converter: Option<Arc<dyn Converter>>,
     /// The newest change of a cluster role when aggregated roles were last computed.
@@ -64,6 +68,7 @@ impl Default for State {
             addresses: 0,
             rights: None,
             policies: None,
+            lateness: None,
             converter: None,
             aggregated: 0,
             tokens: Tokens::default(),
@@ -85,21 +90,25 @@ impl State {
         self.store.range(resource, "", None).map(|(key, _)| key.clone()).collect()
     }
 
-    /// The roles and bindings of now. They are read again only after one of them has changed.
+    /// The objects as the authorizer and admission know them.
+    pub(crate) fn known(&self) -> &Store {
+        self.lateness.as_ref().map_or(&self.store, |lateness| &lateness.known)
+    }
+
+    /// The roles and bindings that are known. They are read again only after one of them has changed.
     pub(crate) fn rights(&mut self) -> Arc<Rights> {
-        if let Some(rights) =
-            self.rights.as_ref().filter(|rights| rights.version == Rights::latest(&self.store))
-        {
+        let store = self.known();
+        if let Some(rights) = self.rights.as_ref().filter(|rights| rights.version == Rights::latest(store)) {
             return rights.clone();
         }
-        let rights = Arc::new(Rights::read(&self.store));
+        let rights = Arc::new(Rights::read(store));
         self.rights = Some(rights.clone());
         rights
     }
 
-    /// The policies of now.
+    /// The policies that are known.
     pub(crate) fn policies(&mut self) -> Arc<Policies> {
-        let policies = self.policies.take().unwrap_or_default().refreshed(&self.store);
+        let policies = self.policies.take().unwrap_or_default().refreshed(self.known());
         self.policies = Some(policies.clone());
         policies
     }

@@ -10,8 +10,8 @@ use crate::model::meta;
 use crate::strategy::policy::Policy;
 
 /// The resources of policies and bindings.
-const POLICIES: &str = "validatingadmissionpolicies.admissionregistration.k8s.io";
-const BINDINGS: &str = "validatingadmissionpolicybindings.admissionregistration.k8s.io";
+pub(super) const POLICIES: &str = "validatingadmissionpolicies.admissionregistration.k8s.io";
+pub(super) const BINDINGS: &str = "validatingadmissionpolicybindings.admissionregistration.k8s.io";
 
 /// All policies, compiled, with their bindings.
 #[derive(Debug, Default)]
@@ -23,9 +23,14 @@ pub(crate) struct Policies {
 }
 
 impl Policies {
-    /// The policies of now. What has not changed is not compiled again.
+    /// The version of the newest change of a policy or binding.
+    pub(crate) fn latest(store: &Store) -> u64 {
+        store.latest(POLICIES).max(store.latest(BINDINGS))
+    }
+
+    /// The policies of a store. What has not changed is not compiled again.
     pub(crate) fn refreshed(self: Arc<Self>, store: &Store) -> Arc<Self> {
-        let version = store.latest(POLICIES).max(store.latest(BINDINGS));
+        let version = Self::latest(store);
         if self.version == version {
             return self;
         }

@@ -335,7 +335,8 @@ impl Rights {
     }
 }
 
-const RESOURCES: [&str; 4] = [
+/// The resources that are read.
+pub(super) const RESOURCES: [&str; 4] = [
     CLUSTER_ROLES,
     "roles.rbac.authorization.k8s.io",
     "clusterrolebindings.rbac.authorization.k8s.io",

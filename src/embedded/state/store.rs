@@ -174,6 +174,18 @@ impl Store {
         Some(object)
     }
 
+    /// Follows a change of another store, with the same object. It gets no history and no index.
+    pub(crate) fn follow(&mut self, event: &Event) {
+        self.version += 1;
+        let objects = self.objects.entry(event.resource.clone()).or_default();
+        if event.change == Change::Deleted {
+            objects.remove(&event.key);
+        } else {
+            objects.insert(event.key.clone(), event.object.clone());
+        }
+        self.latest.insert(event.resource.clone(), self.version);
+    }
+
     /// The object that was written last.
     pub(crate) fn newest(&self) -> Option<&Arc<Object>> {
         self.history.back().map(|event| &event.object)

@@ -74,7 +74,7 @@ fn header(name: &str, value: &str) -> (String, String) {
 
 /// The message with which `anna` is refused.
 fn refusal(api: &mut Api, headers: &[(String, String)]) -> String {
-    let refused = api.acting_user(&user("anna"), "GET", LIST, headers).unwrap_err();
+    let refused = api.acting_user(&user("anna"), "GET", LIST, headers, now()).unwrap_err();
     let Body::Text(text) = refused.body else { panic!("a watch") };
     let status: Value = serde_json::from_str(&text).unwrap();
     status["message"].as_str().unwrap().to_owned()
@@ -88,7 +88,7 @@ fn impersonation_needs_the_verb_for_each_part() {
     give(&mut api, "acts", "anna", &rules);
     let anna = user("anna");
     let bob = [header("impersonate-user", "bob"), header("impersonate-extra-a%2fb", "x y")];
-    let acting = api.acting_user(&anna, "GET", LIST, &bob).unwrap();
+    let acting = api.acting_user(&anna, "GET", LIST, &bob, now()).unwrap();
     assert_eq!((acting.name.as_str(), &acting.groups[..]), ("bob", &["system:authenticated".to_owned()][..]));
     assert_eq!(acting.extra["a/b"], ["x y"]);
     for (name, value, mode) in [
@@ -108,7 +108,7 @@ fn impersonation_needs_the_verb_for_each_part() {
         );
         assert_eq!(message, wanted);
     }
-    assert_eq!(api.acting_user(&anna, "GET", LIST, &[]).unwrap(), anna);
+    assert_eq!(api.acting_user(&anna, "GET", LIST, &[], now()).unwrap(), anna);
     assert!(
         refusal(&mut api, &[header("impersonate-group", "a")]).contains("without impersonating a user name")
     );
@@ -121,8 +121,8 @@ fn constrained_impersonation_is_for_requests_of_its_kind() {
         {"apiGroups": ["authentication.k8s.io"], "resources": ["users"], "verbs": ["impersonate:user-info"], "resourceNames": ["bob"]}]);
     give(&mut api, "acts", "anna", &rules);
     let bob = [header("impersonate-user", "bob")];
-    assert_eq!(api.acting_user(&user("anna"), "GET", LIST, &bob).unwrap().name, "bob");
-    assert!(api.acting_user(&user("anna"), "DELETE", LIST, &bob).is_err());
+    assert_eq!(api.acting_user(&user("anna"), "GET", LIST, &bob, now()).unwrap().name, "bob");
+    assert!(api.acting_user(&user("anna"), "DELETE", LIST, &bob, now()).is_err());
     let message = refusal(&mut api, &[header("impersonate-user", "carl")]);
     assert_eq!(
         message,

@@ -112,7 +112,7 @@ fn settle(api: &mut Api, now: Timestamp) {
 /// Sends the request of a step.
 fn send(api: &mut Api, step: &Value, uri: &str, body: &str, now: Timestamp) -> (u16, Value) {
     let (method, uri) = uri.split_once(' ').unwrap();
-    let user = match api.acting_user(&User::default(), method, uri, &names::headers(step)) {
+    let user = match api.acting_user(&User::default(), method, uri, &names::headers(step), now) {
         Ok(user) => user,
         Err(response) => return (response.code, Value::Null),
     };

@@ -361,7 +361,8 @@ impl Player {
             }
             body = value.to_string();
         }
-        let user = match self.api.acting_user(&user(&line.user), line.method(), &uri, &line.acting) {
+        let sender = user(&line.user);
+        let user = match self.api.acting_user(&sender, line.method(), &uri, &line.acting, now) {
             Ok(user) => user,
             Err(refusal) => return answered(refusal),
         };

@@ -1,6 +1,16 @@
-//! A live read of the admission policy of runs and of its binding, before requests and answers count that are new. Their watches may
-//! be behind that of the runs, so that a run is seen before the loss of the policy. A policy that was altered and restored in between
-//! cannot be told from one to which another manager has added its exemption, so it is checked again, and counts from then on.
+//! A live read of the admission policy of `PlanRun`s and of its binding. The manager watches both, and checks an event of either, but
+//! policies and runs have different watches: a request or an answer may be seen before the removal of the policy that let it pass.
+//!
+//! - **What is checked:** that the policy and its binding have the uid and the generation with which they were checked last. If they
+//!   do, they have not changed since, so the API server has checked everything that was written before the read.
+//! - **When:** before a decision about an instance with a run whose request is new, or that has more answers than its status notes.
+//!   Nothing is read while requests and answers do not count anyway.
+//! - **What it costs:** two reads for each request and for each answer. Both are noted in the status of the run with the decision that
+//!   follows, so a steady state costs nothing, and neither does a run that this process has created.
+//! - **If the read fails or finds something else:** the reconciler of the policies checks all parts. Until then nothing new counts.
+//!   Another manager that adds its exemption changes the generation, too; then the policy is whole, and requests count.
+//! - **What it does not cover:** a change of the policy that was undone before it was checked first, and later changes of a run. That
+//!   a run still requests what was admitted is checked by `RunStatus::request_digest`.
 
 use tracing::warn;
 

@@ -10,8 +10,9 @@ use serde_json::Value;
 use tracing::{debug, trace, warn};
 
 use crate::api::{CallError, Class};
-use crate::children::{self, Action, ActionOutcome, Decision, Input, Needs, Snapshot};
+use crate::children::{self, Action, ActionOutcome, Decision, Input, Needs, Snapshot, Verdict};
 use crate::cluster::Permit;
+use crate::facts::condition;
 use crate::manager::act::Executor;
 use crate::manager::effects::Effects;
 use crate::manager::index::InstanceKey;
@@ -110,6 +111,7 @@ impl InstanceReconciler {
         let mut has_run_moved = false;
         let mut was_webhook_slow = false;
         let mut needs_accepted_key = false;
+        let mut has_read_state = false;
         while decisions < MAX_DECISIONS {
             // Events of our own writes arrive during the reconcile. The snapshot below includes them.
             self.scheduler.queue.clear_queued(&key.clone().into());
@@ -152,6 +154,13 @@ impl InstanceReconciler {
                     continue;
                 }
             };
+            if is_state_unseen(&decided) && !std::mem::replace(&mut has_read_state, true) {
+                match self.read_state(key, &registered, &decided.snapshot.instance).await {
+                    Ok(true) => continue,
+                    Ok(false) => {}
+                    Err(error) => return self.failed(key, &error),
+                }
+            }
             if decided.decision.needs.accepted_key && !needs_key {
                 needs_accepted_key = true;
                 continue;
@@ -394,7 +403,7 @@ impl InstanceReconciler {
     ) -> Attempt {
         let limits = if is_large { Totals::FULL } else { Totals::SMALL };
         let Some(mut snapshot) = self.snapshot(key, registered, limits) else { return Attempt::NotReady };
-        let unverified = self.effects.plan_api.unverified(snapshot.runs());
+        let unverified = self.effects.plan_api.unverified(snapshot.countable_runs());
         if !unverified.is_empty() {
             return Attempt::Unverified(unverified);
         }
@@ -431,6 +440,15 @@ impl InstanceReconciler {
         let is_small = decision.evaluation.is_small();
         Attempt::Decided(Box::new(Decided { snapshot, decision, input, is_small }))
     }
+}
+
+/// Whether an instance lacks its `InstanceState`, and its status does not say so yet: the watch of these objects may be behind that
+/// of the instances. This happens when both are restored.
+fn is_state_unseen(Decided { snapshot, decision, .. }: &Decided) -> bool {
+    let Verdict::Stalled { reason, .. } = &decision.verdict else { return false };
+    let has_none = || snapshot.plans.as_ref().is_some_and(|plans| plans.state.object.is_none());
+    let said = || condition(&snapshot.instance, "Stalled").map(|stalled| &stalled["reason"]);
+    reason == "StateMissing" && has_none() && said().is_none_or(|said| said != reason)
 }
 
 /// Whether an action writes the instance, which needs its CRD to be as it should.

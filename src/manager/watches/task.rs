@@ -60,7 +60,9 @@ impl Task {
     /// Watches until the task is aborted.
     pub(super) async fn run(&self) {
         let WatchKey { gvk, .. } = &self.key;
-        let mut retry = Retry::exhausted(DISCOVERY);
+        // What the manager itself installs is served soon after; a CRD of anything else is an event.
+        let is_installed = matches!(self.key.projection, Projection::Owned(_));
+        let mut retry = if is_installed { Retry::new(DISCOVERY) } else { Retry::exhausted(DISCOVERY) };
         let mut was_served = false;
         loop {
             // The notification is enabled first, so that a CRD that appears during the discovery request is

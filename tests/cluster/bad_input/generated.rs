@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::limits::peak_of;
 use crate::support::ControlPlane;
-use crate::support::ext::{CONFIG_MAP, LONG, find_in, fixture};
+use crate::support::ext::{CONFIG_MAP, LONG, find_in, fixture, put_file};
 use crate::support::{OPERETTA, Operetta, eventually, kubectl_of};
 
 /// How many generated packages are linted and rendered.
@@ -368,9 +368,7 @@ fn case(seed: u64) -> (Files, Vec<u8>) {
 
 fn write(folder: &Path, files: &Files) {
     for (path, text) in files {
-        let path = folder.join(path);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, text).unwrap();
+        put_file(&folder.join(path), text);
     }
 }
 

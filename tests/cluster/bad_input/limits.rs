@@ -4,11 +4,12 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use crate::support::ControlPlane;
-use crate::support::ext::{CONFIG_MAP, FIGURE, LONG, Scene, condition, find_in, fixture, watching};
+use crate::support::barrier::get;
+use crate::support::ext::{CONFIG_MAP, FIGURE, LONG, Scene, condition, find_in, fixture, put_file};
 use crate::support::{Operetta, eventually, kubectl_of};
 
 /// Peak resident memory of the manager, in KiB.
@@ -72,9 +73,7 @@ data:
 
 fn write(folder: &Path, files: &[(&str, &str)]) {
     for (path, text) in files {
-        let path = folder.join(path);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, text).unwrap();
+        put_file(&folder.join(path), text);
     }
 }
 
@@ -103,9 +102,7 @@ impl World {
     /// Starts a manager with leader election, which loses its Lease if it cannot renew it in time.
     async fn run(&self) -> Operetta {
         let args = ["run", "--leader-elect", self.folder.path().to_str().unwrap(), &fixture("echo")];
-        let mut manager = Operetta::run(&self.plane, &args);
-        watching(&mut manager, 2).await;
-        manager
+        Operetta::run(&self.plane, &args).watching(2).await
     }
 
     async fn apply(&self, manifest: &str) {
@@ -142,14 +139,6 @@ fn address(manager: &Operetta) -> String {
     line.rsplit_once("address=").expect("the address").1.trim().to_owned()
 }
 
-async fn get(address: &str, path: &str) -> String {
-    let mut stream = TcpStream::connect(address).await.unwrap();
-    stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n").as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    answer
-}
-
 /// The manager's peak resident memory in KiB.
 fn peak(manager: &Operetta) -> u64 {
     peak_of(manager.pid()).unwrap()
@@ -182,7 +171,7 @@ async fn a_costly_instance_blocks_neither_manager_nor_other_instances() {
             }
         }
         for path in ["/healthz", "/readyz", "/metrics"] {
-            let answer = get(&address(&manager), path).await;
+            let (answer, _) = get(&address(&manager), path).await;
             assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
         }
         assert!(find_in(&world.plane, CONFIG_MAP, Some("default"), "a-0").await.is_none());
@@ -245,8 +234,8 @@ async fn stuck_connections_do_not_delay_probes() {
         stream.write_all(b"GET /healthz HTTP/1.1\r\nhost").await.unwrap();
         stuck.push(stream);
     }
-    assert!(get(&address, "/healthz").await.ends_with("ok\n"));
-    assert!(get(&address, "/metrics").await.starts_with("HTTP/1.1 200 "));
+    assert_eq!(get(&address, "/healthz").await.1, "ok\n");
+    assert!(get(&address, "/metrics").await.0.starts_with("HTTP/1.1 200 "));
     drop(stuck);
     world.plane.stop().await;
 }
@@ -269,6 +258,5 @@ async fn too_deeply_nested_spec_is_reported() {
     })
     .await;
     scene.kubectl(&["delete", "figure", "deep"]).await;
-    scene.apply(&instance(&json!(1))).await;
-    scene.ready(FIGURE, "deep").await;
+    scene.apply_ready(FIGURE, "deep", &instance(&json!(1))).await;
 }

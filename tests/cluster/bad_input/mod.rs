@@ -6,12 +6,10 @@ mod limits;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use crate::support::ControlPlane;
-use crate::support::ext::{
-    BROKEN_RENDER, CONFIG_MAP, CRD, ECHO, LIGHT, LONG, SERVICE, Scene, condition, file, find_in, fixture,
-    read, run, watching,
+use crate::support::{
+    BROKEN_RENDER, CONFIG_MAP, CRD, ControlPlane, ECHO, LIGHT, LONG, OPERETTA, SERVICE, Scene, condition,
+    eventually, file, find_in, fixture, kubectl_of, options, read, run,
 };
-use crate::support::{OPERETTA, eventually, kubectl_of, options};
 use operetta::local::Options;
 use serde_json::{Value, json};
 
@@ -174,8 +172,7 @@ async fn broken_package_applies_nothing_and_others_work() {
 
     // Load the broken packages together with a good one.
     let packages = ["broken-yaml", "broken-crd-cel", "echo", "nowhere"];
-    let mut manager = run(&plane, &packages);
-    watching(&mut manager, 1).await;
+    let mut manager = run(&plane, &packages).watching(1).await;
     assert_eq!(crds(&plane).await, ["echoes.fixtures.operetta.dev"]);
     let told = manager.output();
     for place in ["operator.yaml:9", "crds/broken.yaml", "nowhere"] {
@@ -218,8 +215,7 @@ async fn somebody_elses_crd_is_left_alone(plane: &ControlPlane) {
     let crd = file(&format!("{}/crds/light.yaml", fixture("light")));
     kubectl_of(plane, &["create", "-f", "-"], &crd).await.ok();
     let before = find_in(plane, CRD, None, "lights.fixtures.operetta.dev").await.unwrap();
-    let mut manager = run(plane, &["light", "echo"]);
-    watching(&mut manager, 1).await;
+    let manager = run(plane, &["light", "echo"]).watching(1).await;
     let told = manager.output();
     assert!(told.contains("lights.fixtures.operetta.dev") && told.contains("adopt: true"), "{told}");
     let after = find_in(plane, CRD, None, "lights.fixtures.operetta.dev").await.unwrap();

@@ -3,8 +3,7 @@
 
 use super::record::Record;
 use super::{apply, created, document, workload};
-use crate::support::ext::{LONG, Scene};
-use crate::support::{eventually, kubectl, kubectl_stdin};
+use crate::support::{LONG, Scene, eventually, kubectl, kubectl_stdin};
 use serde_json::json;
 
 #[tokio::test]

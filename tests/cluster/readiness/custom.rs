@@ -2,8 +2,7 @@
 
 use super::record::Record;
 use super::{apply, document};
-use crate::support::ext::{LONG, Scene};
-use crate::support::{eventually, kubectl, kubectl_stdin};
+use crate::support::{LONG, Scene, eventually, kubectl, kubectl_stdin};
 use serde_json::{Value, json};
 
 fn definition(group: &str, plural: &str, kind: &str, subresources: &str) -> String {

@@ -2,8 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::support::eventually;
-use crate::support::ext::{LONG, Scene};
+use crate::support::{LONG, Scene, eventually};
 use futures::StreamExt;
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject};

@@ -5,11 +5,10 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::support::ext::{
-    CONFIG_MAP, DEPLOYMENT, JOB, Kind, LONG, Scene, VOLUME_CLAIM, condition, copy_folder, fixture, is_ready,
-    kind, managers_requests, run_flags, uid_of, watching,
+use crate::support::{
+    CONFIG_MAP, DEPLOYMENT, JOB, Kind, LONG, Operetta, Scene, VOLUME_CLAIM, condition, copy_folder,
+    eventually, fixture, is_ready, kind, managers_requests, plane, run_flags, uid_of,
 };
-use crate::support::{Operetta, eventually, plane};
 
 const TALLY: Kind = kind("fixtures.operetta.dev/v1", "tallies");
 const LEASE: [&str; 2] = ["--leader-elect-resource-name", "tally"];
@@ -20,9 +19,7 @@ fn tally(name: &str, spec: &Value) -> String {
 }
 
 async fn start(package: &str) -> Operetta {
-    let mut manager = run_flags(plane().await, &LEASE, &[package]);
-    watching(&mut manager, 1).await;
-    manager
+    run_flags(plane().await, &LEASE, &[package]).watching(1).await
 }
 
 /// Writes a copy of the package with one text replaced. Returns its folder.
@@ -61,9 +58,8 @@ async fn absent_fields_kept_children_swept_jobs_and_refusals() {
 async fn a_number_that_is_left_out_decides_nothing(scene: &Scene) {
     scene.apply(&tally("count", &json!({"replicas": 1}))).await;
     scene.until("1 ready", DEPLOYMENT, "count", |o| o["status"]["readyReplicas"] == 1).await;
-    scene
-        .until("not full", TALLY, "count", |o| is_ready(o) && condition(o, "Full")["status"] == "False")
-        .await;
+    let holds = |o: &Value| is_ready(o) && condition(o, "Full")["status"] == "False";
+    scene.until("not full", TALLY, "count", holds).await;
     edit(scene, "count", json!({"replicas": 2})).await;
     let full = scene.until("there", CONFIG_MAP, "count-full", |_| true).await;
     scene.until("full", TALLY, "count", |o| condition(o, "Full")["status"] == "True").await;
@@ -81,8 +77,7 @@ async fn a_number_that_is_left_out_decides_nothing(scene: &Scene) {
 async fn a_person_keeps_an_owned_child(scene: &Scene) {
     let owners = |o: &Value| o["metadata"]["ownerReferences"].as_array().map_or(0, Vec::len);
     for name in ["kept", "given"] {
-        scene.apply(&tally(name, &json!({"plain": true}))).await;
-        scene.ready(TALLY, name).await;
+        scene.apply_ready(TALLY, name, &tally(name, &json!({"plain": true}))).await;
         let child = format!("{name}-plain");
         assert_eq!(owners(&scene.get(CONFIG_MAP, &child).await), 1);
         scene.kubectl(&["annotate", "configmap", &child, "operetta.dev/retained=true"]).await;
@@ -106,8 +101,7 @@ async fn a_person_keeps_an_owned_child(scene: &Scene) {
 
 /// A limit in the spec that is not a number is reported.
 async fn an_invalid_limit_is_reported(scene: &Scene) {
-    scene.apply(&tally("limit", &json!({"parts": 2}))).await;
-    scene.ready(TALLY, "limit").await;
+    scene.apply_ready(TALLY, "limit", &tally("limit", &json!({"parts": 2}))).await;
     edit(scene, "limit", json!({"limit": "some", "text": "new"})).await;
     let told = says("Stalled", &["InvalidMaxUnavailable", "maxUnavailable of part", "neither a number"]);
     scene.until("told", TALLY, "limit", told).await;
@@ -160,8 +154,7 @@ async fn a_swept_job_is_done(scene: &Scene, manager: Operetta) -> Operetta {
         });
         requests.len()
     };
-    scene.apply(&tally("job", &json!({"job": "work"}))).await;
-    scene.ready(TALLY, "job").await;
+    scene.apply_ready(TALLY, "job", &tally("job", &json!({"job": "work"}))).await;
     scene.gone(JOB, "job").await;
     // The manager has seen the Job end and the instance is Ready: a decision after this edit knows that.
     edit(scene, "job", json!({"plain": true, "text": "after"})).await;
@@ -206,8 +199,7 @@ async fn marks_do_not_outlive_their_policy(scene: &Scene, manager: Operetta) {
         scene.kubectl(&["delete", "tally", "kind"]).await;
         let name = policy.to_lowercase();
         let child = format!("{name}-plain");
-        scene.apply(&tally(&name, &json!({"plain": true}))).await;
-        scene.ready(TALLY, &name).await;
+        scene.apply_ready(TALLY, &name, &tally(&name, &json!({"plain": true}))).await;
         edit(scene, &name, json!({"plain": false})).await;
         let is_noted = |o: &Value| o["metadata"]["annotations"][mark(noted)] == "true";
         let before = scene.until("noted", CONFIG_MAP, &child, is_noted).await;

@@ -12,7 +12,8 @@ use operetta::manager::{Config, Manager};
 use serde_json::json;
 
 use crate::support::crds::{SIZE, config, crd, has_status, instance, live, package, schema, until_crd};
-use crate::support::ext::{CONFIG_MAP, Kind, LONG, Scene, condition, file, kind, list, time_of, watching};
+use crate::support::ext::{CONFIG_MAP, Kind, LONG, Scene, condition, file, kind, list, time_of};
+use crate::support::rights::decides;
 use crate::support::{ControlPlane, Operetta, eventually, kubectl, kubectl_of};
 
 /// Lets an account of the namespace `kube-system` do everything.
@@ -21,6 +22,8 @@ async fn admin(plane: &ControlPlane, account: &str) {
     let subject = format!("--serviceaccount=kube-system:{account}");
     let args = ["create", "clusterrolebinding", account, "--clusterrole=cluster-admin", &subject];
     kubectl_of(plane, &args, "").await.ok();
+    let user = operetta::rights::user("kube-system", account);
+    decides(plane, &user, "", ("create", "", "configmaps"), true).await;
 }
 
 /// Starts a manager with this Lease, as an account by which its requests are known.
@@ -51,11 +54,9 @@ async fn managers_of_different_packages_do_not_interfere() {
     let plane = scene.plane();
     admin(plane, "left").await;
     admin(plane, "right").await;
-    let mut a = run_by("left", plane, "left", &[&left]).await;
-    watching(&mut a, 1).await;
+    let mut a = run_by("left", plane, "left", &[&left]).await.watching(1).await;
     let mark = plane.audit().mark().unwrap();
-    let mut b = run_by("right", plane, "right", &[&right]).await;
-    watching(&mut b, 1).await;
+    let mut b = run_by("right", plane, "right", &[&right]).await.watching(1).await;
     a.wait_for("another manager reconciles the instances of this CRD crd=rights", LONG).await;
     b.wait_for("another manager reconciles the instances of this CRD crd=lefts", LONG).await;
     let lease = || async {
@@ -65,15 +66,13 @@ async fn managers_of_different_packages_do_not_interfere() {
     assert_eq!(lease().await.as_deref(), Some("operetta-system/right"));
 
     for (kind, of, name) in [("Left", LEFT, "a"), ("Right", RIGHT, "b"), ("Right", RIGHT, "c")] {
-        scene.apply(&instance(kind, name, &json!({"size": 3}))).await;
-        scene.ready(of, name).await;
+        scene.apply_ready(of, name, &instance(kind, name, &json!({"size": 3}))).await;
     }
     // The responsible manager is stopped: no other manager completes the deletion.
     b.kill9();
     scene.kubectl(&["delete", "rights.crds.example.org", "b", "--wait=false"]).await;
     for name in ["d", "e"] {
-        scene.apply(&instance("Left", name, &json!({}))).await;
-        scene.ready(LEFT, name).await;
+        scene.apply_ready(LEFT, name, &instance("Left", name, &json!({}))).await;
         scene.kubectl(&["delete", "lefts.crds.example.org", name]).await;
         scene.gone(CONFIG_MAP, name).await;
     }
@@ -96,10 +95,8 @@ async fn managers_of_different_packages_do_not_interfere() {
     scene.gone(CONFIG_MAP, "b").await;
 
     // A manager that starts with the package manages it from then on.
-    a.interrupt();
-    a.wait(LONG).await;
-    let mut a = run_by("left", plane, "left", &[&left, &right]).await;
-    watching(&mut a, 2).await;
+    a.end().await;
+    let _a = run_by("left", plane, "left", &[&left, &right]).await.watching(2).await;
     b.wait_for("another manager reconciles the instances of this CRD crd=rights", LONG).await;
     assert_eq!(lease().await.as_deref(), Some("operetta-system/left"));
     scene.patch(RIGHT, "c", "merge", &json!({"spec": {"size": 4}})).await;
@@ -120,10 +117,8 @@ async fn a_manager_without_the_package_does_not_fight_over_statuses() {
     let plane = scene.plane();
     admin(plane, "with").await;
     admin(plane, "without").await;
-    let mut a = run_by("with", plane, "fights", &[&fights]).await;
-    watching(&mut a, 1).await;
-    scene.apply(&instance("Fight", "one", &json!({}))).await;
-    scene.ready(FIGHT, "one").await;
+    let _a = run_by("with", plane, "fights", &[&fights]).await.watching(1).await;
+    scene.apply_ready(FIGHT, "one", &instance("Fight", "one", &json!({}))).await;
     let audit = plane.audit();
     let mark = audit.mark().unwrap();
     let mut b = run_by("without", plane, "fights", &[&others]).await;
@@ -194,8 +189,7 @@ async fn ended_watch_of_a_ref_loses_no_children() {
     let source = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "source"}, "data": {"value": "7"}});
     scene.apply(&source.to_string()).await;
     for (name, spec) in [("reader", json!({"source": "source"})), ("other", json!({}))] {
-        scene.apply(&instance("Reader", name, &spec)).await;
-        scene.ready(READER, name).await;
+        scene.apply_ready(READER, name, &instance("Reader", name, &spec)).await;
     }
     refused.store(WATCH, Ordering::SeqCst);
     eventually("the ref not to be found", LONG, async || match refused.load(Ordering::SeqCst) {
@@ -250,8 +244,7 @@ async fn crds_are_reconciled_after_a_panic() {
     let config = Config { lease: "tests/panics".into(), ..Config::default() };
     let manager = Manager::start(cluster, vec![Arc::new(package)], config).await.unwrap();
     assert!(manager.problems.is_empty(), "{:?}", manager.problems);
-    scene.apply(&instance("Break", "one", &json!({"size": 3}))).await;
-    scene.ready(BREAK, "one").await;
+    scene.apply_ready(BREAK, "one", &instance("Break", "one", &json!({"size": 3}))).await;
 
     for (what, size) in [(LOOK, "4"), (WATCH, "5")] {
         next.store(what, Ordering::SeqCst);

@@ -14,7 +14,7 @@ use crate::support::crds::{
     SIZE, config, crd, has_status, instance, live, operetta, package, schema, until_crd, until_event,
 };
 use crate::support::ext::{
-    CONFIG_MAP, CRD, Kind, LONG, Scene, condition, find_in, is_ready, kind, run, run_as, uid_of, watching,
+    CONFIG_MAP, CRD, Kind, LONG, Scene, condition, find_in, is_ready, kind, run, run_as, uid_of,
 };
 use crate::support::{eventually, kubectl, kubectl_of, kubectl_stdin, own_plane_of_tests, plane_of_tests};
 
@@ -80,7 +80,7 @@ async fn crds_that_others_apply_edit_and_delete() {
     let loops = futures::future::join_all(git.iter().map(a_reverted_crd_is_restored_twice_and_then_left));
     tokio::join!(
         loops,
-        what_is_kept_as_printed_is_left_alone(),
+        crds_that_others_apply_as_printed_are_not_written(),
         an_edited_crd_is_mended(),
         a_deleted_crd_takes_its_instances_along_and_comes_back(),
         a_new_default_reaches_what_is_there(&colours),
@@ -135,7 +135,7 @@ async fn a_reverted_crd_is_restored_twice_and_then_left(
     until_crd(plural, "left to others", |crd| !owns_spec(crd)).await;
 }
 
-async fn what_is_kept_as_printed_is_left_alone() {
+async fn crds_that_others_apply_as_printed_are_not_written() {
     let scene = Scene::unmanaged().await;
     for (name, plural) in [("KeptClient", "keptclients"), ("KeptServer", "keptservers")] {
         scene.apply(&instance(name, plural, &json!({"size": 3}))).await;
@@ -149,8 +149,7 @@ async fn what_is_kept_as_printed_is_left_alone() {
 async fn an_edited_crd_is_mended() {
     const EDIT: Kind = kind("crds.example.org/v1", "edits");
     let scene = Scene::unmanaged().await;
-    scene.apply(&instance("Edit", "one", &json!({"size": 3}))).await;
-    scene.ready(EDIT, "one").await;
+    scene.apply_ready(EDIT, "one", &instance("Edit", "one", &json!({"size": 3}))).await;
     let right = live("edits").await.unwrap();
     let patch = r#"[{"op": "remove", "path": "/spec/versions/0/subresources"}]"#;
     kubectl(&["patch", "crd", "edits.crds.example.org", "--type=json", "-p", patch]).await.ok();
@@ -167,8 +166,7 @@ async fn an_edited_crd_is_mended() {
 async fn a_deleted_crd_takes_its_instances_along_and_comes_back() {
     const GONER: Kind = kind("crds.example.org/v1", "goners");
     let scene = Scene::unmanaged().await;
-    scene.apply(&instance("Goner", "one", &json!({"size": 3}))).await;
-    scene.ready(GONER, "one").await;
+    scene.apply_ready(GONER, "one", &instance("Goner", "one", &json!({"size": 3}))).await;
     scene.get(CONFIG_MAP, "one-second").await;
     let before = live("goners").await.unwrap();
     kubectl(&["delete", "crd", "goners.crds.example.org", "--wait=false"]).await.ok();
@@ -186,8 +184,7 @@ async fn a_deleted_crd_takes_its_instances_along_and_comes_back() {
 async fn a_new_default_reaches_what_is_there(crd: &str) {
     const COLOUR: Kind = kind("crds.example.org/v1", "colours");
     let scene = Scene::unmanaged().await;
-    scene.apply(&instance("Colour", "one", &json!({}))).await;
-    let before = scene.ready(COLOUR, "one").await;
+    let before = scene.apply_ready(COLOUR, "one", &instance("Colour", "one", &json!({}))).await;
     assert_eq!(scene.get(CONFIG_MAP, "one").await["data"]["value"], "none");
     apply(&crd.replace("colour: {type: string}", "colour: {type: string, default: red}"), &[]).await;
     scene.until("red", CONFIG_MAP, "one", |o| o["data"]["value"] == "red").await;
@@ -354,8 +351,8 @@ async fn crds_of_all_traits_work() {
     });
     // Client-side apply omits keys with a null value, so the server would not see them.
     let held = instance("Holder", "held", &json!({"rich": rich.clone()}));
-    scene.kubectl_input(&["apply", "--server-side", "-f", "-"], &held).await.unwrap();
     scene.apply(&held.replace("held", "bereft")).await;
+    scene.kubectl_input(&["apply", "--server-side", "-f", "-"], &held).await.unwrap();
 
     scene.ready(of("huges"), "huge").await;
     assert_eq!(scene.get(CONFIG_MAP, "huge").await["data"]["value"], "5");
@@ -418,7 +415,10 @@ async fn crds_of_all_traits_work() {
     .await;
     assert_eq!(condition(&wide, "Ready")["status"], "True");
     kubectl(&["delete", "wide", "wide"]).await.ok();
-    assert!(find_in(&*plane_of_tests().await, CONFIG_MAP, Some("default"), "wide").await.is_none());
+    eventually("the child to be gone", LONG, async || {
+        find_in(&*plane_of_tests().await, CONFIG_MAP, Some("default"), "wide").await.map_or(Ok(()), Err)
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -429,8 +429,7 @@ async fn a_kind_belongs_to_one_package() {
     let shown = config("spec.size");
     let first = package(root.path(), "first", &text, false, &[&shown]);
     let second = package(root.path(), "second", &text, false, &[&shown]);
-    let mut manager = run(&plane, &[&first, &second]);
-    watching(&mut manager, 1).await;
+    let mut manager = run(&plane, &[&first, &second]).watching(1).await;
     manager.wait_for("belongs to the package first", LONG).await;
     let owner = || async {
         let crd = find_in(&plane, CRD, None, "claims.crds.example.org").await.unwrap();
@@ -446,7 +445,7 @@ async fn a_kind_belongs_to_one_package() {
     let other = package(root.path(), "other", &crd("others", "Other", &schema(SIZE)), false, &[&shown]);
     let mut manager = run(&plane, &[&second, &other]);
     manager.wait_for("belongs to the package first", LONG).await;
-    watching(&mut manager, 2).await;
+    let manager = manager.watching(2).await;
     kubectl_of(&plane, &release, "").await.ok();
     eventually("the second has it", LONG, async || owner().await.filter(|o| o == "second").ok_or("none"))
         .await;

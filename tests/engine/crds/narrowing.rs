@@ -5,8 +5,8 @@ use operetta::local::AuditEvent;
 use serde_json::{Value, json};
 
 use crate::support::barrier::Address;
-use crate::support::crds::{config, crd, instance, live, operetta, package, schema, until_event};
-use crate::support::ext::{CONFIG_MAP, Kind, LONG, Scene, condition, kind, list, run_as, watching};
+use crate::support::crds::{config, crd, instance, live, not_loaded, operetta, package, schema, until_event};
+use crate::support::ext::{CONFIG_MAP, Kind, LONG, Scene, condition, kind, list, run_as};
 use crate::support::{Operetta, eventually, kubectl};
 
 /// Waits until a manager says these words about whether it is ready.
@@ -22,21 +22,6 @@ async fn until_told(manager: &Operetta, words: &[&str]) {
 /// What a manager says that is ready.
 const READY: &str = "all watches are up";
 
-/// Waits until an instance reports that its package is not active. Returns the message.
-async fn not_loaded(scene: &Scene, kind: Kind, name: &str, words: &[&str]) -> String {
-    let object = scene
-        .until("PackageNotLoaded", kind, name, |o| {
-            let (ready, stalled) = (condition(o, "Ready"), condition(o, "Stalled"));
-            let message = ready["message"].as_str().unwrap_or_default();
-            ready["status"] == "Unknown"
-                && ready["reason"] == "PackageNotLoaded"
-                && stalled["status"] == "True"
-                && words.iter().all(|word| message.contains(word))
-        })
-        .await;
-    condition(&object, "Ready")["message"].as_str().unwrap().to_owned()
-}
-
 #[tokio::test]
 async fn a_schema_that_would_lose_values_waits_for_a_person() {
     const SHRINK: Kind = kind("crds.example.org/v1", "shrinks");
@@ -47,8 +32,7 @@ async fn a_schema_that_would_lose_values_waits_for_a_person() {
         package(root.path(), "shrinks", &crd("shrinks", "Shrink", &schema(fields)), false, &[&shown])
     };
     let folder = write("size: {type: integer, default: 1}, colour: {type: string}");
-    let mut manager = run_as("narrowing", scene.plane(), &[&folder]);
-    watching(&mut manager, 1).await;
+    let mut manager = run_as("narrowing", scene.plane(), &[&folder]).watching(1).await;
     scene.apply(&instance("Shrink", "red", &json!({"size": 3, "colour": "red"}))).await;
     scene.apply(&instance("Shrink", "plain", &json!({"size": 9}))).await;
     for name in ["red", "plain"] {
@@ -98,8 +82,7 @@ async fn a_schema_that_would_lose_values_waits_for_a_person() {
     let folder = write(&format!("{narrow}, colour: {{type: string}}, note: {{type: string}}"));
     let audit = scene.plane().audit();
     let mark = audit.mark().unwrap();
-    let mut manager = run_as("narrowing", scene.plane(), &[&folder]);
-    watching(&mut manager, 1).await;
+    let mut manager = run_as("narrowing", scene.plane(), &[&folder]).watching(1).await;
     until_told(&manager, &[READY]).await;
     assert!(fields(&live("shrinks").await.unwrap())["note"].is_object());
     let pages =

@@ -35,8 +35,7 @@ async fn objects_are_migrated_when_the_storage_version_changes() {
     let folder = write(&[("v1alpha1", true, size())]);
     let mut manager = run_as("moves", scene.plane(), &[&folder]);
     manager.wait_for("watching instances", LONG).await;
-    scene.apply(&instances("v1alpha1", "Move", 3)).await;
-    scene.ready(OLD, "i2").await;
+    scene.apply_ready(OLD, "i2", &instances("v1alpha1", "Move", 3)).await;
     manager.kill9();
 
     let folder = write(&[("v1alpha1", false, size()), ("v1", true, size())]);
@@ -74,8 +73,7 @@ async fn version_is_removed_after_migration_despite_killed_managers() {
     let folder = write(&[("v1alpha1", true, size())]);
     let mut manager = run_as("leaps", scene.plane(), &[&folder]);
     manager.wait_for("watching instances", LONG).await;
-    scene.apply(&instances("v1alpha1", "Leap", COUNT)).await;
-    scene.ready(OLD, "i199").await;
+    scene.apply_ready(OLD, "i199", &instances("v1alpha1", "Leap", COUNT)).await;
     manager.kill9();
 
     let folder = write(&[("v1", true, size())]);

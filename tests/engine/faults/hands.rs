@@ -18,11 +18,8 @@ async fn says(case: &Case, name: &str, kind: &str, words: &[&str]) -> Value {
         let object = case.scene.find(case.kind, name).await.unwrap_or_default();
         let found = condition(&object, kind).clone();
         let text = found.to_string();
-        if words.iter().all(|word| text.contains(word)) {
-            Ok(found)
-        } else {
-            Err(format!("{:#}", object["status"]))
-        }
+        let holds = words.iter().all(|word| text.contains(word));
+        if holds { Ok(found) } else { Err(format!("{:#}", object["status"])) }
     })
     .await
 }
@@ -30,10 +27,8 @@ async fn says(case: &Case, name: &str, kind: &str, words: &[&str]) -> Value {
 /// Fault 24: children are deleted by hand.
 #[tokio::test]
 async fn manually_deleted_children_come_back_and_a_job_runs_once() {
-    let case = Case::new().await;
-    let process = case.start().await;
-    case.apply("hand", &json!({"job": true})).await;
-    case.ready("hand").await;
+    let (case, process) = Case::started().await;
+    case.apply_ready("hand", &json!({"job": true})).await;
     let job =
         case.scene.until("finished", JOB, "hand", |o| condition(o, "Complete")["status"] == "True").await;
     for (kind, name) in
@@ -52,10 +47,8 @@ async fn manually_deleted_children_come_back_and_a_job_runs_once() {
 /// Fault 25: children are edited by hand.
 #[tokio::test]
 async fn manually_edited_children_are_restored() {
-    let case = Case::new().await;
-    let process = case.start().await;
-    case.apply("hand", &first()).await;
-    case.ready("hand").await;
+    let (case, process) = Case::started().await;
+    case.apply_ready("hand", &first()).await;
     let edit =
         json!({"data": {"stage": "mine", "more": "theirs"}, "metadata": {"labels": {"theirs": "too"}}});
     case.scene.patch(CONFIG_MAP, "hand-first", "merge", &edit).await;
@@ -69,25 +62,21 @@ async fn manually_edited_children_are_restored() {
     case.scene.patch(SERVICE, "hand", "json", &port).await;
     let ports = |o: &Value| o["spec"]["ports"].as_array().is_some_and(|p| p.len() == 1 && p[0]["port"] == 80);
     case.scene.until("restored", SERVICE, "hand", ports).await;
-    let process = case.stays(process, &["hand"]).await;
-    case.finish(process).await;
+    case.stays_and_finishes(process, &["hand"]).await;
 }
 
 /// Fault 26: the message names the object and the finalizer that holds it; other instances are not affected.
 #[tokio::test]
 async fn stuck_terminating_child_is_named() {
-    let case = Case::new().await;
-    let process = case.start().await;
+    let (case, process) = Case::started().await;
     for name in ["stuck", "free"] {
-        case.apply(name, &first()).await;
-        case.ready(name).await;
+        case.apply_ready(name, &first()).await;
     }
     let hold = json!({"metadata": {"finalizers": ["example.org/hold"]}});
     case.scene.patch(CONFIG_MAP, "stuck-first", "merge", &hold).await;
     case.scene.kubectl(&["delete", "configmap", "stuck-first", "--wait=false"]).await;
     says(&case, "stuck", "Ready", &["False", "stuck-first", "example.org/hold"]).await;
-    case.apply("free", &second()).await;
-    case.ready("free").await;
+    case.apply_ready("free", &second()).await;
     case.quiet().await;
     // It is also named when the instance is deleted.
     case.delete("stuck").await;
@@ -96,22 +85,18 @@ async fn stuck_terminating_child_is_named() {
     let free = json!({"metadata": {"finalizers": null}});
     case.scene.patch(CONFIG_MAP, "stuck-first", "merge", &free).await;
     case.gone("stuck").await;
-    let process = case.stays(process, &["free"]).await;
-    case.finish(process).await;
+    case.stays_and_finishes(process, &["free"]).await;
 }
 
 /// Fault 27: nothing is created, finalizers are removed, and there is no storm of requests.
 #[tokio::test]
 async fn a_terminating_namespace_is_left_to_end() {
-    let case = Case::new().await;
-    let process = case.start().await;
-    case.apply("end", &first()).await;
-    case.ready("end").await;
+    let (case, process) = Case::started().await;
+    case.apply_ready("end", &first()).await;
     let hold = json!({"metadata": {"finalizers": ["example.org/hold"]}});
     case.scene.patch(CONFIG_MAP, "end-second", "merge", &hold).await;
     // One instance is held, so that its children are deleted while it stays.
-    case.apply("held", &first()).await;
-    case.ready("held").await;
+    case.apply_ready("held", &first()).await;
     case.scene.patch(CONFIG_MAP, "held-first", "merge", &hold).await;
     let mark = case.wire.mark();
     let namespace = case.scene.namespace().to_owned();
@@ -138,10 +123,8 @@ async fn a_terminating_namespace_is_left_to_end() {
 /// Fault 28: the message names field and manager, and the other children are maintained.
 #[tokio::test]
 async fn conflicting_field_and_manager_are_named() {
-    let case = Case::new().await;
-    let process = case.start().await;
-    case.apply("share", &json!({"shared": true})).await;
-    case.ready("share").await;
+    let (case, process) = Case::started().await;
+    case.apply_ready("share", &json!({"shared": true})).await;
     case.quiet().await;
     let theirs = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "share-shared"},
         "data": {"stage": "theirs"}});
@@ -168,38 +151,31 @@ async fn conflicting_field_and_manager_are_named() {
     case.scene.kubectl_input(&args, &without.to_string()).await.unwrap();
     case.ready("share").await;
     assert_eq!(case.scene.get(CONFIG_MAP, "share-shared").await["data"]["stage"], "two");
-    let process = case.stays(process, &["share"]).await;
-    case.finish(process).await;
+    case.stays_and_finishes(process, &["share"]).await;
 }
 
 /// Fault 30: an object of another author has the name of a child.
 #[tokio::test]
 async fn foreign_object_is_neither_adopted_nor_deleted() {
-    let case = Case::new().await;
-    let process = case.start().await;
+    let (case, process) = Case::started().await;
     case.scene.kubectl(&["create", "configmap", "mine-first", "--from-literal=whose=theirs"]).await;
     let before = case.scene.get(CONFIG_MAP, "mine-first").await;
     case.apply("mine", &first()).await;
-    case.apply("free", &first()).await;
-    case.ready("free").await;
+    case.apply_ready("free", &first()).await;
     says(&case, "mine", "Stalled", &["True", "AlreadyExists", "mine-first"]).await;
     case.quiet().await;
     assert_eq!(case.scene.get(CONFIG_MAP, "mine-first").await, before);
-    case.delete("mine").await;
-    case.gone("mine").await;
+    case.remove("mine").await;
     assert_eq!(case.scene.get(CONFIG_MAP, "mine-first").await, before);
-    let process = case.stays(process, &["free"]).await;
-    case.finish(process).await;
+    case.stays_and_finishes(process, &["free"]).await;
 }
 
 /// Fault 31: undesired children are pruned. Children are found by their labels, so deletion works even if no
 /// template renders.
 #[tokio::test]
 async fn children_are_deleted_if_the_package_no_longer_renders() {
-    let case = Case::new().await;
-    let process = case.start().await;
-    case.apply("less", &json!({"members": ["a", "b", "c"], "number": "21"})).await;
-    case.ready("less").await;
+    let (case, process) = Case::started().await;
+    case.apply_ready("less", &json!({"members": ["a", "b", "c"], "number": "21"})).await;
     assert_eq!(case.scene.get(CONFIG_MAP, "less-number").await["data"]["twice"], "42");
     // Remove a member and an optional parameter.
     let api_version = case.kind.api_version();
@@ -220,8 +196,7 @@ async fn children_are_deleted_if_the_package_no_longer_renders() {
     case.apply("less", &json!({"stage": "two", "members": ["b"]})).await;
     says(&case, "less", "Stalled", &["True", "RenderFailed"]).await;
     assert!(case.scene.find(CONFIG_MAP, "less-b").await.is_some(), "what cannot be rendered is not pruned");
-    case.delete("less").await;
-    case.gone("less").await;
+    case.remove("less").await;
     for name in ["less-b", "less-first", "less-second"] {
         assert!(case.scene.find(CONFIG_MAP, name).await.is_none(), "{name}");
     }
@@ -250,15 +225,12 @@ fn backs_off(times: &[f64]) {
 /// Fault 31: children that an earlier instance of that name has left.
 #[tokio::test]
 async fn refused_deletions_of_former_children_back_off() {
-    let case = Case::new().await;
-    let process = case.start().await;
-    case.apply("left", &json!({"members": ["a", "b"]})).await;
-    case.ready("left").await;
+    let (case, process) = Case::started().await;
+    case.apply_ready("left", &json!({"members": ["a", "b"]})).await;
     process.stop().await;
     // While no manager runs, the finalizer is removed by force, and a new instance of that name is created.
     case.scene.patch(case.kind, "left", "merge", &json!({"metadata": {"finalizers": null}})).await;
-    case.delete("left").await;
-    case.gone("left").await;
+    case.remove("left").await;
     case.apply("left", &json!({"members": ["b"]})).await;
     let refusal = Fault::Answer(Answer::status(403, "Forbidden"));
     let rule = Rule::on(&[Verb::Delete], refusal).plural("configmaps").name("left-a");
@@ -276,10 +248,8 @@ async fn refused_deletions_of_former_children_back_off() {
 /// Fault 31: the instance is deleted with `--cascade=orphan`.
 #[tokio::test]
 async fn a_refused_orphaning_backs_off() {
-    let case = Case::new().await;
-    let process = case.start().await;
-    case.apply("loose", &json!({"members": ["a"]})).await;
-    case.ready("loose").await;
+    let (case, process) = Case::started().await;
+    case.apply_ready("loose", &json!({"members": ["a"]})).await;
     let refusal = Fault::Answer(Answer::status(403, "Forbidden"));
     let rule = Rule::on(&[Verb::Patch], refusal).plural("configmaps").name("loose-a");
     case.wire.rule(rule.namespace(case.scene.namespace()));
@@ -300,21 +270,18 @@ async fn a_refused_orphaning_backs_off() {
 async fn a_deleted_instance_is_never_set_as_owner() {
     let expected = reference();
     let name = "i-reborn";
-    let case = Case::new().await;
-    let process = case.start().await;
+    let (case, process) = Case::started().await;
     lives_twice(&case, name).await;
     case.same(name, &expected.deployed.state).await;
     let created: Vec<Entry> = case.wire.writes(0).into_iter().filter(|e| e.code == Some(201)).collect();
     let secrets = created.iter().filter(|e| e.call.plural == "secrets" && e.call.name == name).count();
     assert_eq!(secrets, 2, "one for each life:\n{}", story(&created));
-    let process = case.stays(process, &[name]).await;
-    case.finish(process).await;
+    case.stays_and_finishes(process, &[name]).await;
 }
 
 /// Deletes an instance and creates it again while the manager's watch shows the former one.
 async fn lives_twice(case: &Case, name: &str) {
-    case.apply(name, &first()).await;
-    let former = case.ready(name).await;
+    let former = case.apply_ready(name, &first()).await;
     // The garbage collector deletes the former instance's children, which a manager that believes its cache
     // would create again. It must not delete them before the new instance exists.
     let hold = json!({"metadata": {"finalizers": ["example.org/hold"]}});
@@ -370,8 +337,7 @@ const LIGHT: Subject = Subject {
 async fn a_new_instance_costs_seven_requests() {
     let case = Case::of(&LIGHT, 7).await;
     let process = case.start().await;
-    case.apply("i-first", &json!({})).await;
-    case.ready("i-first").await;
+    case.apply_ready("i-first", &json!({})).await;
     case.quiet().await;
     let event = eventually("the Event", LONG, async || {
         let events = case.scene.list(EVENT).await;
@@ -383,8 +349,7 @@ async fn a_new_instance_costs_seven_requests() {
     assert!(event.contains("created ConfigMap i-first, Role i-first"), "{event}");
     assert!(event.contains("; all 5 children are applied and ready"), "{event}");
     let mark = case.wire.mark();
-    case.apply("i-second", &json!({})).await;
-    case.ready("i-second").await;
+    case.apply_ready("i-second", &json!({})).await;
     case.quiet().await;
     let asked = eventually("the Event of the second", LONG, async || {
         let all = case.wire.since(mark);
@@ -410,8 +375,7 @@ async fn children_created_for_a_deleted_owner_are_garbage_collected() {
     let case = Case::of(&LIGHT, 32).await.with_deadline(Duration::from_secs(3_600));
     let process = case.start().await;
     // All signatures pass their dry run here.
-    case.apply("i-first", &json!({})).await;
-    case.ready("i-first").await;
+    case.apply_ready("i-first", &json!({})).await;
     case.quiet().await;
     for is_reborn in [false, true] {
         let name = if is_reborn { "i-reborn" } else { "i-late" };
@@ -429,8 +393,7 @@ async fn children_created_for_a_deleted_owner_are_garbage_collected() {
             if is_under_way() { Ok(()) } else { Err(story(&case.wire.since(mark))) }
         })
         .await;
-        case.delete(name).await;
-        case.gone(name).await;
+        case.remove(name).await;
         if is_reborn {
             case.apply(name, &json!({})).await;
         }
@@ -467,8 +430,7 @@ async fn children_created_for_a_deleted_owner_are_garbage_collected() {
             assert_eq!(counts, [1, 1, 1], "each was created once:\n{}", story(&case.wire.since(mark)));
         }
     }
-    let process = case.stays(process, &["i-first", "i-reborn"]).await;
-    case.finish(process).await;
+    case.stays_and_finishes(process, &["i-first", "i-reborn"]).await;
 }
 
 /// The kinds whose creation is delayed.
@@ -479,37 +441,31 @@ fn delayed() -> [&'static str; 3] {
 /// Fault 33: the deletion request sets the propagation policy for what the object owns.
 #[tokio::test]
 async fn pods_of_a_job_are_deleted_with_it() {
-    let case = Case::new().await;
-    let process = case.start().await;
-    case.apply("work", &json!({"job": true})).await;
-    case.ready("work").await;
+    let (case, process) = Case::started().await;
+    case.apply_ready("work", &json!({"job": true})).await;
     eventually("a pod", LONG, async || match case.scene.list(POD).await.len() {
         0 => Err("none"),
         _ => Ok(()),
     })
     .await;
-    case.apply("work", &json!({"job": false})).await;
-    case.ready("work").await;
+    case.apply_ready("work", &json!({"job": false})).await;
     case.scene.gone(JOB, "work").await;
     eventually("no pod", LONG, async || {
         let pods = case.scene.list(POD).await;
         if pods.is_empty() { Ok(()) } else { Err(pods.iter().map(name_of).collect::<Vec<_>>().join(" ")) }
     })
     .await;
-    let process = case.stays(process, &["work"]).await;
-    case.finish(process).await;
+    case.stays_and_finishes(process, &["work"]).await;
 }
 
 /// Fault 34: the instance reports what is wrong, and others are not affected.
 #[tokio::test]
 async fn malformed_instance_or_annotation_affects_no_other() {
     let expected = reference();
-    let case = Case::new().await;
-    let process = case.start().await;
+    let (case, process) = Case::started().await;
     case.apply("odd", &json!({"number": "many"})).await;
     says(&case, "odd", "Stalled", &["True", "number"]).await;
-    case.apply("i-well", &first()).await;
-    case.ready("i-well").await;
+    case.apply_ready("i-well", &first()).await;
     // Set nonsensical values in our annotations and labels.
     let nonsense = json!({"metadata": {
         "annotations": {"operetta.dev/order": "-1", "operetta.dev/key": "\u{2028}", "operetta.dev/applied-hash": "",
@@ -526,20 +482,17 @@ async fn malformed_instance_or_annotation_affects_no_other() {
         case.scene.patch(CONFIG_MAP, name, "merge", &json!({"metadata": {"annotations": theirs}})).await;
     }
     case.ready("i-well").await;
-    case.delete("odd").await;
-    case.gone("odd").await;
+    case.remove("odd").await;
     case.scene.kubectl(&["delete", "configmap", "odd-kept"]).await;
     case.same("i-well", &expected.deployed.state).await;
-    let process = case.stays(process, &["i-well"]).await;
-    case.finish(process).await;
+    case.stays_and_finishes(process, &["i-well"]).await;
 }
 
 /// Fault 39: the Secret's value is in no log, Event or status, whatever the server's messages contain. Every
 /// other case checks this as well.
 #[tokio::test]
 async fn no_secret_is_ever_shown() {
-    let case = Case::new().await;
-    let process = case.start().await;
+    let (case, process) = Case::started().await;
     let word = "canary-3f9c-hidden";
     let apply: &[Verb] = &[Verb::Apply];
     // Messages that quote what was sent, as the server's do.

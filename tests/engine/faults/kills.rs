@@ -33,37 +33,32 @@ async fn lane(fault: &Fault, from: usize) {
     for k in (from..).step_by(2) {
         let name = format!("i-{k}-die");
         let mut died = false;
-
-        let mark = case.wire.mark();
-        case.apply(&name, &first()).await;
-        died |= case.dies_at(k, fault.clone(), async || drop(case.ready(&name).await)).await;
-        let process = case.start().await;
-        case.ready(&name).await;
-        case.same(&name, &expected.deployed.state).await;
-        assert_eq!(case.counts(mark, &name), expected.deployed.counts, "deployed, k = {k}");
-        process.stop().await;
-
-        let mark = case.wire.mark();
-        case.apply(&name, &second()).await;
-        died |= case.dies_at(k, fault.clone(), async || drop(case.ready(&name).await)).await;
-        let process = case.start().await;
-        case.ready(&name).await;
-        case.same(&name, &expected.edited.state).await;
-        assert_eq!(case.counts(mark, &name), expected.edited.counts, "edited, k = {k}");
-        process.stop().await;
-
-        let mark = case.wire.mark();
-        case.delete(&name).await;
-        died |= case.dies_at(k, fault.clone(), async || case.gone(&name).await).await;
-        let process = case.start().await;
-        case.gone(&name).await;
-        case.same(&name, &expected.deleted.state).await;
-        assert_eq!(case.counts(mark, &name), expected.deleted.counts, "deleted, k = {k}");
+        for (step, spec, expected) in [
+            ("deployed", Some(first()), &expected.deployed),
+            ("edited", Some(second()), &expected.edited),
+            ("deleted", None, &expected.deleted),
+        ] {
+            let mark = case.wire.mark();
+            match &spec {
+                Some(spec) => case.apply(&name, spec).await,
+                None => case.delete(&name).await,
+            }
+            let done = async || match &spec {
+                Some(_) => drop(case.ready(&name).await),
+                None => case.gone(&name).await,
+            };
+            died |= case.dies_at(k, fault.clone(), &done).await;
+            let process = case.start().await;
+            done().await;
+            case.same(&name, &expected.state).await;
+            assert_eq!(case.counts(mark, &name), expected.counts, "{step}, k = {k}");
+            process.stop().await;
+        }
         case.scene.kubectl(&["delete", "configmap", &format!("{name}-kept")]).await;
         if !died {
             assert!(k > 8, "there are more than {k} writes");
+            let process = case.start().await;
             return case.finish(process).await;
         }
-        process.stop().await;
     }
 }

@@ -48,17 +48,14 @@ fn reference() -> &'static Reference {
 }
 
 async fn undisturbed() -> Reference {
-    let case = Case::new().await;
-    let process = case.start().await;
+    let (case, process) = Case::started().await;
     let mut steps = Vec::new();
     for spec in [Some(first()), Some(second()), None] {
         let mark = case.wire.mark();
         if let Some(spec) = spec {
-            case.apply("i-calm", &spec).await;
-            case.ready("i-calm").await;
+            case.apply_ready("i-calm", &spec).await;
         } else {
-            case.delete("i-calm").await;
-            case.gone("i-calm").await;
+            case.remove("i-calm").await;
             case.collected().await;
         }
         case.quiet().await;

@@ -5,20 +5,17 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::{first, reference, second};
-use crate::support::eventually;
-use crate::support::ext::{CONFIG_MAP, JOB, LONG, SECRET, condition, uid_of};
 use crate::support::faults::case::Case;
 use crate::support::faults::{Answer, Entry, Fault, Life, Rule, Verb, story};
+use crate::support::{CONFIG_MAP, JOB, LONG, SECRET, condition, eventually, uid_of};
 
 /// Fault 13: a watch is dropped, expired, or asks for a future resourceVersion: missed changes, including
 /// deletions, are found.
 #[tokio::test]
 async fn changes_missed_by_a_dropped_watch_are_found() {
     let expected = reference();
-    let case = Case::new().await;
-    let process = case.start().await;
-    case.apply("i-deaf", &first()).await;
-    case.ready("i-deaf").await;
+    let (case, process) = Case::started().await;
+    case.apply_ready("i-deaf", &first()).await;
     for (n, code) in [Some(410), None, Some(504), Some(500)].into_iter().enumerate() {
         case.wire.freeze("configmaps");
         let name = ["i-deaf-first", "i-deaf-a", "i-deaf-b", "i-deaf-second"][n];
@@ -44,17 +41,14 @@ async fn changes_missed_by_a_dropped_watch_are_found() {
     case.wire.fail_watches(Some("wholes"), 410);
     case.ready("i-deaf").await;
     case.same("i-deaf", &expected.edited.state).await;
-    let process = case.stays(process, &["i-deaf"]).await;
-    case.finish(process).await;
+    case.stays_and_finishes(process, &["i-deaf"]).await;
 }
 
 /// Fault 13: a server may refuse to begin a watch at an old resourceVersion; the manager then lists again.
 #[tokio::test]
 async fn watch_refused_at_an_old_version_lists_again() {
-    let case = Case::new().await;
-    let process = case.start().await;
-    case.apply("old", &first()).await;
-    case.ready("old").await;
+    let (case, process) = Case::started().await;
+    case.apply_ready("old", &first()).await;
     let expired = Answer::status(410, "Expired").saying("too old resource version: 1 (2)");
     let refused =
         case.wire.rule(Rule::on(&[Verb::Watch], Fault::Answer(expired)).plural("configmaps").times(1));
@@ -68,16 +62,14 @@ async fn watch_refused_at_an_old_version_lists_again() {
         }
     })
     .await;
-    let process = case.stays(process, &["old"]).await;
-    case.finish(process).await;
+    case.stays_and_finishes(process, &["old"]).await;
 }
 
 /// Fault 13: a list is a stream of the newest state; when the server closes it, the watch continues where it
 /// was.
 #[tokio::test]
 async fn streaming_lists_continue_as_watches() {
-    let case = Case::new().await;
-    let process = case.start().await;
+    let (case, process) = Case::started().await;
     case.apply("flows", &first()).await;
     // The first process may find the kinds too recently registered.
     let process = case.stays(process, &["flows"]).await;
@@ -108,8 +100,7 @@ async fn streaming_lists_continue_as_watches() {
     assert!(again.is_empty(), "{}", story(&again));
     let on = log.iter().filter(|e| e.call.verb == Verb::Watch && e.call.plural == "configmaps").count();
     assert_eq!(on, 1, "{}", story(&log));
-    let process = case.stays(process, &["flows"]).await;
-    case.finish(process).await;
+    case.stays_and_finishes(process, &["flows"]).await;
 }
 
 /// Fault 13: the objects that arrived before a streaming list was interrupted do not count as all objects.
@@ -118,8 +109,7 @@ async fn interrupted_streaming_list_does_not_count_as_complete() {
     let expected = reference();
     let case = Case::new().await.with_deadline(Duration::from_secs(1));
     let mut process = case.start().await;
-    case.apply("i-torn", &first()).await;
-    case.ready("i-torn").await;
+    case.apply_ready("i-torn", &first()).await;
     for (fault, deleted) in [(Fault::Cut, "i-torn-b"), (Fault::Lost, "i-torn-second")] {
         case.quiet().await;
         let mark = case.wire.mark();
@@ -148,8 +138,7 @@ async fn interrupted_streaming_list_does_not_count_as_complete() {
         assert!(writes.is_empty(), "all was right, and yet it wrote:\n{}", story(&writes));
     }
     case.same("i-torn", &expected.deployed.state).await;
-    let process = case.stays(process, &["i-torn"]).await;
-    case.finish(process).await;
+    case.stays_and_finishes(process, &["i-torn"]).await;
 }
 
 /// Fault 13: a server without streaming lists, or with the feature disabled.
@@ -162,8 +151,7 @@ async fn lists_are_paged_if_the_server_has_no_streams() {
     let refusal = Fault::Answer(Answer::status(422, "Invalid").saying(words));
     let refused = case.wire.rule(Rule::on(&[Verb::Stream], refusal));
     let process = case.start().await;
-    case.apply("i-paged", &first()).await;
-    case.ready("i-paged").await;
+    case.apply_ready("i-paged", &first()).await;
     case.quiet().await;
     let asked = case.wire.struck(refused);
     assert!((1..=6).contains(&asked), "{}", story(&case.wire.since(0)));
@@ -176,8 +164,7 @@ async fn lists_are_paged_if_the_server_has_no_streams() {
     assert_eq!(case.wire.struck(refused), asked, "it is remembered:\n{}", story(&log));
     assert!(log.iter().any(|e| e.call.verb == Verb::List && e.call.plural == "configmaps"));
     case.same("i-paged", &expected.deployed.state).await;
-    let process = case.stays(process, &["i-paged"]).await;
-    case.finish(process).await;
+    case.stays_and_finishes(process, &["i-paged"]).await;
 }
 
 /// Fault 14: the manager knows its own writes from their replies, and after a restart from the server, before
@@ -185,16 +172,14 @@ async fn lists_are_paged_if_the_server_has_no_streams() {
 #[tokio::test]
 async fn own_writes_not_seen_by_watches_are_not_repeated() {
     let expected = reference();
-    let case = Case::new().await;
-    let process = case.start().await;
+    let (case, process) = Case::started().await;
     // The first lists, which are empty, are those that stale reads return.
     case.quiet().await;
     for plural in ["configmaps", "secrets", "services"] {
         case.wire.freeze(plural);
     }
     let mark = case.wire.mark();
-    case.apply("i-blind", &first()).await;
-    case.ready("i-blind").await;
+    case.apply_ready("i-blind", &first()).await;
     assert_eq!(case.counts(mark, "i-blind"), expected.deployed.counts);
     assert_eq!(case.wire.writes(mark).iter().filter(|e| e.code == Some(409)).count(), 0);
     case.quiet().await;
@@ -209,18 +194,15 @@ async fn own_writes_not_seen_by_watches_are_not_repeated() {
     case.quiet().await;
     assert!(case.counts(mark, "i-blind").is_empty(), "{}", story(&case.wire.writes(mark)));
     case.same("i-blind", &expected.deployed.state).await;
-    let process = case.stays(process, &["i-blind"]).await;
-    case.finish(process).await;
+    case.stays_and_finishes(process, &["i-blind"]).await;
 }
 
 /// Fault 15: the spec is changed and changed back before the manager's watch shows it.
 #[tokio::test]
 async fn an_unobserved_intermediate_state_has_no_effect() {
     let expected = reference();
-    let case = Case::new().await;
-    let process = case.start().await;
-    case.apply("i-back", &first()).await;
-    case.ready("i-back").await;
+    let (case, process) = Case::started().await;
+    case.apply_ready("i-back", &first()).await;
     case.quiet().await;
     let mark = case.wire.mark();
     case.wire.freeze("wholes");
@@ -239,18 +221,15 @@ async fn an_unobserved_intermediate_state_has_no_effect() {
     found.remove(&instance);
     calm.remove(&instance);
     assert_eq!(crate::support::oracles::differences(&calm, &found), "");
-    let process = case.stays(process, &["i-back"]).await;
-    case.finish(process).await;
+    case.stays_and_finishes(process, &["i-back"]).await;
 }
 
 /// Fault 16: lists older than the manager's state change nothing.
 #[tokio::test]
 async fn stale_lists_have_no_effect() {
     let expected = reference();
-    let case = Case::new().await;
-    let process = case.start().await;
-    case.apply("i-lag", &first()).await;
-    case.ready("i-lag").await;
+    let (case, process) = Case::started().await;
+    case.apply_ready("i-lag", &first()).await;
     case.quiet().await;
     // Let the wire keep lists that show the first state.
     let lists: &[Verb] = &[Verb::List];
@@ -259,8 +238,7 @@ async fn stale_lists_have_no_effect() {
         case.wire.fail_watches(Some(plural), 410);
     }
     case.quiet().await;
-    case.apply("i-lag", &second()).await;
-    case.ready("i-lag").await;
+    case.apply_ready("i-lag", &second()).await;
     case.quiet().await;
     let mark = case.wire.mark();
     let stale: Vec<usize> = ["configmaps", "secrets", "wholes"]
@@ -277,18 +255,15 @@ async fn stale_lists_have_no_effect() {
     writes.retain(|e| e.call.plural != "wholes" && e.code == Some(200));
     assert!(writes.is_empty(), "{}", story(&writes));
     case.same("i-lag", &expected.edited.state).await;
-    let process = case.stays(process, &["i-lag"]).await;
-    case.finish(process).await;
+    case.stays_and_finishes(process, &["i-lag"]).await;
 }
 
 /// Fault 16, of CRDs: a list from before the CRD of the package was created, after which the watch shows it again.
 #[tokio::test]
 async fn crd_that_a_stale_list_lacks_is_served_on() {
     let expected = reference();
-    let case = Case::new().await;
-    let process = case.start().await;
-    case.apply("i-kind", &first()).await;
-    case.ready("i-kind").await;
+    let (case, process) = Case::started().await;
+    case.apply_ready("i-kind", &first()).await;
     case.quiet().await;
     let mark = case.wire.mark();
     for _ in 0..3 {
@@ -300,8 +275,7 @@ async fn crd_that_a_stale_list_lacks_is_served_on() {
     }
     let touched = case.counts(mark, "i-kind");
     assert!(touched.is_empty(), "{touched:?}\n{}", story(&case.wire.writes(mark)));
-    case.apply("i-kind", &second()).await;
-    case.ready("i-kind").await;
+    case.apply_ready("i-kind", &second()).await;
     case.same("i-kind", &expected.edited.state).await;
     case.finish(process).await;
 }
@@ -328,10 +302,8 @@ async fn without_batch(case: &Case, is_known: bool) -> String {
 /// Fault 17: a kind that cannot be discovered is unknown, not removed.
 #[tokio::test]
 async fn objects_of_undiscovered_kinds_are_not_pruned() {
-    let case = Case::new().await;
-    let process = case.start().await;
-    case.apply("part", &json!({"stage": "one", "job": true})).await;
-    case.ready("part").await;
+    let (case, process) = Case::started().await;
+    case.apply_ready("part", &json!({"stage": "one", "job": true})).await;
     case.quiet().await;
     let job = case.scene.get(JOB, "part").await;
     process.stop().await;
@@ -366,8 +338,7 @@ async fn objects_of_undiscovered_kinds_are_not_pruned() {
     }
     let process = case.start().await;
     let process = case.stays(process, &["part"]).await;
-    case.delete("part").await;
-    case.gone("part").await;
+    case.remove("part").await;
     case.scene.gone(SECRET, "part").await;
     case.finish(process).await;
 }

@@ -5,11 +5,10 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::{first, reference, second};
-use crate::support::eventually;
-use crate::support::ext::{CONFIG_MAP, LONG, SECRET, condition};
 use crate::support::faults::case::{Case, PROCEDURES};
 use crate::support::faults::{Answer, Entry, Fault, Rule, Verb, WRITES, story};
 use crate::support::plans::{CONTROLLER_REVISION, INSTANCE_STATE};
+use crate::support::{CONFIG_MAP, LONG, SECRET, condition, eventually};
 
 /// Fault 7: the result of a write is unknown, so it is read, and nothing is created or deleted twice.
 #[tokio::test]
@@ -25,8 +24,7 @@ async fn lost_reply_creates_no_second_object() {
     };
     let mark = case.wire.mark();
     break_some();
-    case.apply("i-cut", &first()).await;
-    case.ready("i-cut").await;
+    case.apply_ready("i-cut", &first()).await;
     case.same("i-cut", &expected.deployed.state).await;
     assert_eq!(case.counts(mark, "i-cut"), expected.deployed.counts);
     let cut = case.wire.since(mark).iter().filter(|e| matches!(e.fault, Some(Fault::Cut))).count();
@@ -34,16 +32,14 @@ async fn lost_reply_creates_no_second_object() {
 
     let mark = case.wire.mark();
     break_some();
-    case.apply("i-cut", &second()).await;
-    case.ready("i-cut").await;
+    case.apply_ready("i-cut", &second()).await;
     case.same("i-cut", &expected.edited.state).await;
     assert_eq!(case.counts(mark, "i-cut"), expected.edited.counts);
     let process = case.stays(process, &["i-cut"]).await;
 
     let mark = case.wire.mark();
     break_some();
-    case.delete("i-cut").await;
-    case.gone("i-cut").await;
+    case.remove("i-cut").await;
     case.same("i-cut", &expected.deleted.state).await;
     assert_eq!(case.counts(mark, "i-cut"), expected.deleted.counts);
     case.finish(process).await;
@@ -53,15 +49,13 @@ async fn lost_reply_creates_no_second_object() {
 #[tokio::test]
 async fn a_storm_of_conflicts_is_bounded() {
     let expected = reference();
-    let case = Case::new().await;
-    let process = case.start().await;
+    let (case, process) = Case::started().await;
     let mark = case.wire.mark();
     let conflict = Answer::status(409, "Conflict");
     let rule = Rule::on(WRITES, Fault::Answer(conflict)).namespace(case.scene.namespace()).name("i-stormy*");
     case.wire.rule(rule);
     case.apply("i-stormy", &first()).await;
-    case.apply("i-calm", &first()).await;
-    case.ready("i-calm").await;
+    case.apply_ready("i-calm", &first()).await;
     // Count until the pauses, each of which is twice as long as the one before, have reached two seconds.
     let stormy = eventually("a pause of two seconds", LONG, async || {
         let mut asked: Vec<Entry> = case.wire.since(mark);
@@ -71,22 +65,19 @@ async fn a_storm_of_conflicts_is_bounded() {
     })
     .await;
     assert!(stormy.len() < 200, "{} requests:\n{}", stormy.len(), story(&stormy[stormy.len() - 60..]));
-    case.delete("i-calm").await;
-    case.gone("i-calm").await;
+    case.remove("i-calm").await;
     case.scene.kubectl(&["delete", "configmap", "i-calm-kept"]).await;
     case.wire.heal();
     case.ready("i-stormy").await;
     case.same("i-stormy", &expected.deployed.state).await;
-    let process = case.stays(process, &["i-stormy"]).await;
-    case.finish(process).await;
+    case.stays_and_finishes(process, &["i-stormy"]).await;
 }
 
 /// Fault 9: `Retry-After` delays one object, and others go on.
 #[tokio::test]
 async fn retry_after_delays_only_its_object() {
     const WAIT: u32 = 4;
-    let case = Case::new().await;
-    let process = case.start().await;
+    let (case, process) = Case::started().await;
     let here = case.scene.namespace().to_owned();
     let apply: &[Verb] = &[Verb::Apply];
     let busy = Answer::text(429);
@@ -126,15 +117,13 @@ async fn retry_after_delays_only_its_object() {
     // A restarted manager does not know the delays.
     process.stop().await;
     let process = case.start().await;
-    let process = case.stays(process, &["slow", "slower", "late", "later", "quick"]).await;
-    case.finish(process).await;
+    case.stays_and_finishes(process, &["slow", "slower", "late", "later", "quick"]).await;
 }
 
 /// Fault 9: a dry run that gets no answer is reported in the status, not only in the log.
 #[tokio::test]
 async fn failed_dry_run_is_reported_in_the_status() {
-    let case = Case::new().await;
-    let process = case.start().await;
+    let (case, process) = Case::started().await;
     let here = case.scene.namespace().to_owned();
     let down = Answer::status(503, "ServiceUnavailable").saying("the webhook is away");
     case.wire.rule(Rule::on(&[Verb::DryRun], Fault::Answer(down)).namespace(&here));
@@ -148,15 +137,13 @@ async fn failed_dry_run_is_reported_in_the_status() {
     case.scene.until("ApplyRetrying", case.kind, "mute", told).await;
     case.wire.heal();
     case.ready("mute").await;
-    let process = case.stays(process, &["mute"]).await;
-    case.finish(process).await;
+    case.stays_and_finishes(process, &["mute"]).await;
 }
 
 /// Fault 10: a permanent error gives a condition and is retried slowly.
 #[tokio::test]
 async fn too_large_object_gives_a_condition_and_no_loop() {
-    let case = Case::new().await;
-    let process = case.start().await;
+    let (case, process) = Case::started().await;
     let apply: &[Verb] = &[Verb::Apply];
     let store = Answer::status(500, "InternalError").saying("etcdserver: request is too large");
     let server =
@@ -187,8 +174,7 @@ async fn too_large_object_gives_a_condition_and_no_loop() {
         let soon = tried.iter().filter(|e| e.at < tried[0].at + 10.0).count();
         assert!((1..=4).contains(&soon), "tried {soon} times within ten seconds:\n{}", story(&tried));
     }
-    let process = case.stays(process, &["big", "bigger", "fits"]).await;
-    case.finish(process).await;
+    case.stays_and_finishes(process, &["big", "bigger", "fits"]).await;
 }
 
 /// Fault 11: every call has a deadline, whether or not the server has carried it out.
@@ -206,18 +192,15 @@ async fn calls_without_an_answer_end_at_their_deadline() {
     };
     let mark = case.wire.mark();
     hang();
-    case.apply("i-hung", &first()).await;
-    case.ready("i-hung").await;
+    case.apply_ready("i-hung", &first()).await;
     case.same("i-hung", &expected.deployed.state).await;
     assert_eq!(case.counts(mark, "i-hung"), expected.deployed.counts);
     hang();
-    case.apply("i-hung", &second()).await;
-    case.ready("i-hung").await;
+    case.apply_ready("i-hung", &second()).await;
     case.same("i-hung", &expected.edited.state).await;
     let process = case.stays(process, &["i-hung"]).await;
     hang();
-    case.delete("i-hung").await;
-    case.gone("i-hung").await;
+    case.remove("i-hung").await;
     case.same("i-hung", &expected.deleted.state).await;
     case.finish(process).await;
 }
@@ -227,8 +210,7 @@ async fn calls_without_an_answer_end_at_their_deadline() {
 async fn list_without_an_answer_is_requested_again() {
     let case = Case::new().await.with_deadline(Duration::from_secs(1));
     let process = case.start().await;
-    case.apply("deaf", &first()).await;
-    case.ready("deaf").await;
+    case.apply_ready("deaf", &first()).await;
     case.quiet().await;
     let hung = case.wire.rule(Rule::on(&[Verb::List], Fault::Never).plural("configmaps").times(2));
     case.wire.fail_watches(Some("configmaps"), 410);
@@ -242,8 +224,7 @@ async fn list_without_an_answer_is_requested_again() {
     case.wire.heal();
     let hung = case.wire.rule(Rule::on(&[Verb::List], Fault::Never).plural("wholes").times(1));
     let process = case.start().await;
-    case.apply("deaf", &json!({"stage": "two"})).await;
-    case.ready("deaf").await;
+    case.apply_ready("deaf", &json!({"stage": "two"})).await;
     assert_eq!(case.wire.struck(hung), 1);
     case.finish(process).await;
 }
@@ -282,8 +263,7 @@ async fn instance_with_hanging_calls_delays_no_other() {
     case = case.with_deadline(Duration::from_secs(30));
     let process = case.start().await;
     case.ready("hangs").await;
-    let process = case.stays(process, &["hangs", "free-a", "free-b", "free-c"]).await;
-    case.finish(process).await;
+    case.stays_and_finishes(process, &["hangs", "free-a", "free-b", "free-c"]).await;
 }
 
 /// The patch of a step is retried until its timeout, as an apply is, and not before the time that the server
@@ -292,8 +272,7 @@ async fn instance_with_hanging_calls_delays_no_other() {
 async fn failed_patch_of_a_step_is_retried() {
     let case = Case::of(&PROCEDURES, 12).await;
     let process = case.start().await;
-    case.apply("i-patch", &json!({})).await;
-    case.ready("i-patch").await;
+    case.apply_ready("i-patch", &json!({})).await;
     let faults = [
         Fault::Answer(Answer::status(429, "TooManyRequests").retry_after(3)),
         Fault::Answer(Answer::status(503, "ServiceUnavailable")),
@@ -308,8 +287,7 @@ async fn failed_patch_of_a_step_is_retried() {
         let mark = case.wire.mark();
         case.wire.rule(Rule::on(&[Verb::Patch], fault).plural("configmaps").name(&target).times(2));
         let params = json!({"target": target});
-        let run = case.scene.request(("Procedure", case.kind), "i-patch", "patch", &params).await;
-        case.scene.run_is(&run, "Succeeded").await;
+        case.scene.requested(("Procedure", case.kind), "i-patch", "patch", &params, "Succeeded").await;
         assert_eq!(case.scene.get(CONFIG_MAP, &target).await["data"]["marked"], "i-patch");
         let mut tried = case.wire.writes(mark);
         tried.retain(|entry| entry.call.name == target);
@@ -333,8 +311,7 @@ async fn conflict_about_another_object_does_not_mean_it_exists() {
         let rule = Rule::on(&[Verb::Create], conflict).namespace(case.scene.namespace()).plural(plural);
         case.wire.rule(rule.times(2));
     }
-    case.apply("i-quota", &json!({})).await;
-    case.ready("i-quota").await;
+    case.apply_ready("i-quota", &json!({})).await;
     let writes = case.wire.writes(mark);
     for plural in ["planruns", "instancestates", "controllerrevisions"] {
         let tried = writes.iter().filter(|e| e.call.verb == Verb::Create && e.call.plural == plural).count();
@@ -349,15 +326,13 @@ async fn conflict_about_another_object_does_not_mean_it_exists() {
 async fn conflicts_about_the_memory_of_an_instance_that_ends_leave_nothing() {
     let case = Case::of(&PROCEDURES, 14).await;
     let process = case.start().await;
-    case.apply("i-end", &json!({})).await;
-    case.ready("i-end").await;
+    case.apply_ready("i-end", &json!({})).await;
     assert_eq!(case.scene.list(INSTANCE_STATE).await.len(), 1);
     let conflict = || Fault::Answer(Answer::status(409, "Conflict"));
     let rule = |verbs| Rule::on(verbs, conflict()).namespace(case.scene.namespace()).plural("instancestates");
     let rules =
         [case.wire.rule(rule(&[Verb::Patch]).times(3)), case.wire.rule(rule(&[Verb::Delete]).times(1))];
-    case.delete("i-end").await;
-    case.gone("i-end").await;
+    case.remove("i-end").await;
     eventually("the memory to be gone", LONG, async || {
         let left = case.scene.list(INSTANCE_STATE).await;
         if left.is_empty() { Ok(()) } else { Err(format!("{left:#?}")) }

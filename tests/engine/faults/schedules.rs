@@ -62,8 +62,7 @@ async fn same_seed_gives_the_same_trace() {
             Rule::on(WRITES, Fault::Cut).namespace(case.scene.namespace()).plural("configmaps").chance(0.4),
         );
         let mark = case.wire.mark();
-        case.apply("same", &super::first()).await;
-        case.ready("same").await;
+        case.apply_ready("same", &super::first()).await;
         case.wire.heal();
         let mut trace: Vec<String> = case
             .wire

@@ -4,11 +4,10 @@
 use serde_json::{Value, json};
 
 use super::{dies_at, start};
-use crate::support::eventually;
-use crate::support::ext::{CRD, LONG};
 use crate::support::faults::Wire;
 use crate::support::handover::{Life, package, write};
 use crate::support::operators::{Cluster, GROUP, Package, is_active, operator};
+use crate::support::{CRD, LONG, eventually};
 
 /// `spec.takesOver` of an Operator that takes the CRD of a plural from another package.
 fn takes_over(plural: &str, from: &str) -> Value {

@@ -6,10 +6,9 @@ use operetta::local::AuditEvent;
 use serde_json::{Value, json};
 
 use crate::support::barrier::Address;
-use crate::support::ext::{CONFIG_MAP, LONG, OPERATOR, is_ready, managers_requests, uid_of};
 use crate::support::operators::{Cluster, Package, Part, SIZE, is_active, kind_of, scene};
 use crate::support::plans::{PLAN_RUN, phase};
-use crate::support::{Operetta, eventually};
+use crate::support::{CONFIG_MAP, LONG, OPERATOR, Operetta, eventually, is_ready, managers_requests, uid_of};
 
 /// Fault 20: an upgrade during a run reaches the instance after the run.
 #[tokio::test]
@@ -33,8 +32,7 @@ async fn upgrade_waits_for_an_active_run() {
     let first = cluster.put_active(&package).await;
     let scene = scene(cluster).await;
     for name in ["s", "t"] {
-        scene.apply(&package.instance(name, &json!({}))).await;
-        scene.ready(package.kind(), name).await;
+        package.ready(&scene, name, &json!({})).await;
     }
     let start_run = async || {
         let run = scene.request((&kind_of("works"), package.kind()), "s", "work", &Value::Null).await;
@@ -80,8 +78,7 @@ async fn restart_changes_nothing() {
     let package = Package::new("starts", "0.1.0", "old {{ spec.size }}");
     let first = cluster.put_active(&package).await;
     let scene = scene(&cluster).await;
-    scene.apply(&package.instance("one", &json!({"size": 2}))).await;
-    scene.ready(package.kind(), "one").await;
+    package.ready(&scene, "one", &json!({"size": 2})).await;
     // A revision is refused because the instance would lose its size.
     package.write("0.2.0", &[Part::new("starts", "other: {type: string}", "new")]);
     cluster.put(&package).await;
@@ -117,12 +114,10 @@ async fn restart_changes_nothing() {
 #[tokio::test]
 async fn upgrade_is_resumed_after_the_manager_ends() {
     let cluster = Cluster::start().await;
-    let package = Package::new("cuts", "0.1.0", "0");
-    cluster.put_active(&package).await;
+    let package = cluster.with(Package::new("cuts", "0.1.0", "0")).await;
     let scene = scene(&cluster).await;
     for name in ["a", "b", "c"] {
-        scene.apply(&package.instance(name, &json!({}))).await;
-        scene.ready(package.kind(), name).await;
+        package.ready(&scene, name, &json!({})).await;
     }
     for round in 1..6 {
         let value = round.to_string();
@@ -153,23 +148,31 @@ async fn upgrade_is_resumed_after_the_manager_ends() {
 #[tokio::test]
 async fn manager_at_rest_sends_no_requests() {
     let cluster = Cluster::start().await;
-    let package = Package::new("calms", "0.1.0", "{{ spec.size }}");
-    cluster.put_active(&package).await;
+    let package = cluster.with(Package::new("calms", "0.1.0", "{{ spec.size }}")).await;
     let scene = scene(&cluster).await;
-    scene.apply(&package.instance("one", &json!({}))).await;
-    scene.ready(package.kind(), "one").await;
+    package.ready(&scene, "one", &json!({})).await;
     cluster.until("calms", "counts", |operator| operator["status"]["instances"] == 1).await;
-    let calls_since = |mark| {
-        let mut requests = managers_requests(&cluster.plane.audit(), mark);
-        requests.retain(|request| request.verb != "watch");
-        requests
+    let address = Address::of(&cluster.manager.lock().unwrap());
+    // In how many seconds the instances are counted again; 0 while they are.
+    let due = async || {
+        let state = address.state().await;
+        let queues = state["queues"].as_object().into_iter().flat_map(serde_json::Map::values);
+        let mut delayed = queues.filter_map(|queue| queue["delayed"].as_array()).flatten();
+        let count = delayed.find(|key| key["instance"] == "operator calms");
+        count.and_then(|count| count["dueInSeconds"].as_f64()).unwrap_or_default()
     };
-    // The manager's watch may show what the test has seen a moment later, which costs a read.
-    eventually("no calls for longer than the interval in which instances are counted", LONG, async || {
-        let mark = cluster.plane.audit().mark().unwrap();
-        tokio::time::sleep(Duration::from_secs(21)).await;
-        let calls = calls_since(mark);
-        if calls.is_empty() { Ok(()) } else { Err(format!("{calls:#?}")) }
+    let (mut mark, mut last, mut counts) = (cluster.plane.audit().mark().unwrap(), f64::INFINITY, 0);
+    eventually("two whole intervals of counting without a call", LONG, async || {
+        let next = due().await;
+        counts += usize::from(next > last);
+        last = next;
+        let mut calls = managers_requests(&cluster.plane.audit(), mark);
+        calls.retain(|request| request.verb != "watch");
+        if !calls.is_empty() {
+            // The manager's watch may show what the test has seen a moment later, which costs a read.
+            (mark, counts) = (cluster.plane.audit().mark().unwrap(), 0);
+        }
+        if counts == 3 { Ok(()) } else { Err(format!("{counts} times; {calls:#?}")) }
     })
     .await;
 }

@@ -6,10 +6,9 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::start;
-use crate::support::eventually;
-use crate::support::ext::{CRD, Kind, LONG, OPERATOR, condition, managers_requests};
 use crate::support::faults::{Fault, Life, Rule, Verb, Wire};
 use crate::support::operators::{Cluster, GROUP, Package, Part, SIZE, is_active, kind_of, scene};
+use crate::support::{CRD, Kind, LONG, OPERATOR, condition, eventually, managers_requests};
 
 const COUNT: usize = 350;
 /// How many objects are written in one batch.
@@ -60,9 +59,8 @@ async fn long_migration_is_reported_resumed_and_delays_no_crd() {
     let wire = Wire::new(1, GROUP, &[]);
     wire.rule(held("i-25*", &Life::new()));
     let process = start(&wire, plane).await.expect("it lives");
-    let told = cluster
-        .until("slides", "two turns are done", |operator| migrating(operator).starts_with("200 of 350 "))
-        .await;
+    let holds = |operator: &Value| migrating(operator).starts_with("200 of 350 ");
+    let told = cluster.until("slides", "two turns are done", holds).await;
     let text = migrating(&told);
     assert_eq!(text, "200 of 350 objects of the CRD slides.ops.example.org are stored as v1");
     let ready = condition(&told, "Ready");

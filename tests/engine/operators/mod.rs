@@ -14,10 +14,8 @@ mod stored;
 use std::sync::Arc;
 
 use operetta::manager::{Config, Manager};
-use serde_json::Value;
 use tokio::sync::OnceCell;
 
-use crate::support::ext::{CONFIG_MAP, Scene, uid_of};
 use crate::support::faults::{Fault, Life, Rule, WRITES, Wire};
 use crate::support::operators::{Cluster, MANAGERS};
 use crate::support::{ControlPlane, is_all_real, own_plane_of_tests};
@@ -34,14 +32,6 @@ impl Cluster {
         let start = async || Arc::new(Self::start().await);
         if is_all_real() { Arc::clone(SHARED.get_or_init(start).await) } else { start().await }
     }
-}
-
-/// Checks that a deleted child comes back with this value, so that it results from a new decision.
-async fn repaired(scene: &Scene, value: &str) {
-    let before = scene.get(CONFIG_MAP, "one").await;
-    scene.kubectl(&["delete", "configmap", "one"]).await;
-    let made = |o: &Value| o["data"]["value"] == value && uid_of(o) != uid_of(&before);
-    scene.until("made anew", CONFIG_MAP, "one", made).await;
 }
 
 /// A manager in this process whose connection a test can cut.

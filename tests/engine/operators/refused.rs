@@ -2,13 +2,11 @@
 
 use serde_json::json;
 
-use super::repaired;
 use crate::support::barrier::Address;
-use crate::support::eventually;
-use crate::support::ext::{CONFIG_MAP, LONG, OPERATOR, REVISION, Scene, condition, is_ready};
 use crate::support::operators::{
-    Cluster, MANAGERS, Package, Part, SIZE, instance, is_active, kind_named, operator, scene,
+    Cluster, MANAGERS, Package, Part, SIZE, instance, is_active, kind_named, operator, repaired, scene,
 };
+use crate::support::{CONFIG_MAP, LONG, OPERATOR, REVISION, Scene, condition, eventually, is_ready};
 
 /// Installs a package with an instance. Returns it with the files of another revision, the instance's namespace, and the name of the
 /// active revision.
@@ -16,8 +14,7 @@ async fn two_revisions(cluster: &Cluster, name: &str) -> (Package, Scene, String
     let package = Package::new(name, "0.1.0", "old");
     let first = cluster.put_active(&package).await;
     let scene = scene(cluster).await;
-    scene.apply(&package.instance("one", &json!({}))).await;
-    scene.ready(package.kind(), "one").await;
+    package.ready(&scene, "one", &json!({})).await;
     package.write("0.2.0", &[Part::new(name, SIZE, "new")]);
     (package, scene, first)
 }
@@ -104,8 +101,7 @@ async fn kind_with_instances_is_kept_at_each_start() {
     );
     let first = cluster.put_active(&package).await;
     let scene = scene(&cluster).await;
-    scene.apply(&instance("doubles", "one", &json!({}))).await;
-    scene.ready(kind_named("doubles"), "one").await;
+    scene.apply_ready(kind_named("doubles"), "one", &instance("doubles", "one", &json!({}))).await;
     package.write("0.2.0", &[Part::new("halves", SIZE, "new")]);
     let words = "doubles.ops.example.org, of which there is 1 instance";
     cluster.put(&package).await;

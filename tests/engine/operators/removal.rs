@@ -2,21 +2,15 @@
 
 use serde_json::{Value, json};
 
-use crate::support::ext::{CONFIG_MAP, condition, is_ready, uid_of};
+use crate::support::ext::{CONFIG_MAP, condition, identity, is_ready};
 use crate::support::operators::{Cluster, Package, is_active, scene};
-
-fn version(object: &Value) -> &str {
-    object["metadata"]["resourceVersion"].as_str().unwrap()
-}
 
 #[tokio::test]
 async fn reapplied_operator_changes_no_child() {
     let cluster = &*Cluster::shared().await;
-    let package = Package::new("leaves", "0.1.0", "{{ spec.size }}");
-    cluster.put_active(&package).await;
+    let package = cluster.with(Package::new("leaves", "0.1.0", "{{ spec.size }}")).await;
     let scene = scene(cluster).await;
-    scene.apply(&package.instance("one", &json!({"size": 4}))).await;
-    scene.ready(package.kind(), "one").await;
+    package.ready(&scene, "one", &json!({"size": 4})).await;
     let child = scene.get(CONFIG_MAP, "one").await;
     cluster.kubectl(&["delete", "operator", "leaves"], "").await.ok();
     // The instance reports it.
@@ -32,14 +26,14 @@ async fn reapplied_operator_changes_no_child() {
     assert!(scene.find(CONFIG_MAP, "two").await.is_none());
     scene.patch(package.kind(), "one", "merge", &json!({"spec": {"size": 4}})).await;
     let after = scene.get(CONFIG_MAP, "one").await;
-    assert_eq!((uid_of(&after), version(&after)), (uid_of(&child), version(&child)), "no child is touched");
+    assert_eq!(identity(&after), identity(&child), "no child is touched");
     assert!(cluster.crd("leaves.ops.example.org").await.is_some());
 
     cluster.put_active(&package).await;
     scene.until("managed", package.kind(), "one", is_ready).await;
     scene.until("made", CONFIG_MAP, "two", |o| o["data"]["value"] == "1").await;
     let after = scene.get(CONFIG_MAP, "one").await;
-    assert_eq!((uid_of(&after), version(&after)), (uid_of(&child), version(&child)), "no child is touched");
+    assert_eq!(identity(&after), identity(&child), "no child is touched");
     // An instance that is deleted while it is unmanaged is released by the manager.
     cluster.kubectl(&["delete", "operator", "leaves"], "").await.ok();
     scene.until("unmanaged", package.kind(), "one", unmanaged).await;
@@ -51,11 +45,9 @@ async fn reapplied_operator_changes_no_child() {
 #[tokio::test]
 async fn operator_recreated_during_a_restart_is_loaded() {
     let cluster = Cluster::start().await;
-    let package = Package::new("anews", "0.1.0", "{{ spec.size }}");
-    cluster.put_active(&package).await;
+    let package = cluster.with(Package::new("anews", "0.1.0", "{{ spec.size }}")).await;
     let scene = scene(&cluster).await;
-    scene.apply(&package.instance("one", &json!({}))).await;
-    scene.ready(package.kind(), "one").await;
+    package.ready(&scene, "one", &json!({})).await;
     let child = scene.get(CONFIG_MAP, "one").await;
     cluster
         .restart(async || {
@@ -69,5 +61,5 @@ async fn operator_recreated_during_a_restart_is_loaded() {
     let unmanaged = |o: &Value| condition(o, "Ready")["status"] != "True";
     scene.until("unmanaged", package.kind(), "one", unmanaged).await;
     let after = scene.get(CONFIG_MAP, "one").await;
-    assert_eq!((uid_of(&after), version(&after)), (uid_of(&child), version(&child)), "no child is touched");
+    assert_eq!(identity(&after), identity(&child), "no child is touched");
 }

@@ -4,10 +4,9 @@
 use operetta::plan::scheduled_name;
 use serde_json::{Value, json};
 
-use crate::support::eventually;
-use crate::support::ext::{LONG, Scene, name_of};
 use crate::support::operators::{Cluster, Package, Part, SIZE, kind_of, scene};
 use crate::support::plans::{ADMIN, PLAN_RUN, phase};
+use crate::support::{LONG, Scene, eventually, name_of};
 
 const PLANS: &str = "      plans:
         work:
@@ -26,8 +25,7 @@ fn parts(name: &str) -> (Part, Part) {
 async fn upgraded(cluster: &Cluster, package: &Package, second: Part, scene: &Scene) {
     cluster.put_active(package).await;
     for name in ["kept", "moved"] {
-        scene.apply(&package.instance(name, &json!({}))).await;
-        scene.ready(package.kind(), name).await;
+        package.ready(scene, name, &json!({})).await;
     }
     let labels = json!({"metadata": {"labels": {"keep": "yes"}}});
     scene.patch(package.kind(), "kept", "merge", &labels).await;
@@ -105,8 +103,7 @@ async fn request_for_a_kept_revision_without_plans_waits() {
         scene.until("answered", PLAN_RUN, &refused, |run| run["status"]["reason"] == "PlanMissing").await;
     let message = told["status"]["message"].as_str().unwrap();
     assert!(message.contains("Knob has no plans in revision 0.1.0-"), "{told:#}");
-    let works = scene.request((&kind, package.kind()), "moved", "work", &Value::Null).await;
-    scene.run_is(&works, "Succeeded").await;
+    scene.requested((&kind, package.kind()), "moved", "work", &Value::Null, "Succeeded").await;
     // Once the instance is moved, it runs the earlier request.
     cluster.patch("knobs", &json!({"spec": {"upgrade": null}})).await;
     let done = scene.run_is(&refused, "Succeeded").await;

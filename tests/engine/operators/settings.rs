@@ -2,9 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::repaired;
 use crate::support::ext::{CONFIG_MAP, OPERATOR, condition, is_ready};
-use crate::support::operators::{Cluster, Package, Part, SIZE, is_active, is_observed, scene};
+use crate::support::operators::{Cluster, Package, Part, SIZE, is_active, is_observed, repaired, scene};
 
 async fn patch(cluster: &Cluster, operator: &str, spec: &Value) {
     cluster.patch(operator, &json!({"spec": spec})).await;
@@ -17,8 +16,7 @@ async fn an_operator_overrides_the_defaults_of_its_package() {
     let defaults = "  defaults: {greeting: hello, count: 2}\n".to_owned();
     let part =
         Part { plans: defaults, ..Part::new("greets", SIZE, "{{ defaults.greeting }} {{ defaults.count }}") };
-    let package = Package::of("greets", "0.1.0", &[part]);
-    cluster.put_active(&package).await;
+    let package = cluster.with(Package::of("greets", "0.1.0", &[part])).await;
     let scene = scene(&cluster).await;
     scene.apply(&package.instance("one", &json!({}))).await;
     let shows = async |value: &str| {
@@ -31,8 +29,7 @@ async fn an_operator_overrides_the_defaults_of_its_package() {
     // The defaults are known before the first instance is reconciled.
     let child = scene.get(CONFIG_MAP, "one").await;
     cluster.restart(async || {}).await;
-    scene.apply(&package.instance("two", &json!({}))).await;
-    scene.ready(package.kind(), "two").await;
+    package.ready(&scene, "two", &json!({})).await;
     let after = scene.get(CONFIG_MAP, "one").await;
     assert_eq!(after["metadata"]["resourceVersion"], child["metadata"]["resourceVersion"]);
     // While one default is wrong the last valid defaults stay in effect, also after a restart. The Operator
@@ -58,8 +55,7 @@ async fn an_operator_overrides_the_defaults_of_its_package() {
 #[tokio::test]
 async fn missing_namespace_is_reported_and_served_once_created() {
     let cluster = &*Cluster::shared().await;
-    let package = Package::new("absents", "0.1.0", "{{ spec.size }}");
-    cluster.put_active(&package).await;
+    let package = cluster.with(Package::new("absents", "0.1.0", "{{ spec.size }}")).await;
     let here = scene(cluster).await;
     let late = format!("{}-late", here.namespace());
     patch(cluster, "absents", &json!({"namespaces": {"names": [here.namespace(), late]}})).await;
@@ -72,8 +68,7 @@ async fn missing_namespace_is_reported_and_served_once_created() {
     let operator = cluster.until("absents", "told", is_told).await;
     assert!(is_active(&operator), "{operator:#}");
     let instance = package.instance("one", &json!({}));
-    here.apply(&instance).await;
-    here.ready(package.kind(), "one").await;
+    here.apply_ready(package.kind(), "one", &instance).await;
     cluster.kubectl(&["create", "namespace", &late], "").await.ok();
     cluster.kubectl(&["apply", "-n", &late, "-f", "-"], &instance).await.ok();
     let wait =
@@ -85,8 +80,7 @@ async fn missing_namespace_is_reported_and_served_once_created() {
 #[tokio::test]
 async fn only_served_namespaces_are_reconciled() {
     let cluster = Cluster::start().await;
-    let package = Package::new("serves", "0.1.0", "{{ spec.size }}");
-    cluster.put_active(&package).await;
+    let package = cluster.with(Package::new("serves", "0.1.0", "{{ spec.size }}")).await;
     let (here, there) = (scene(&cluster).await, scene(&cluster).await);
     patch(&cluster, "serves", &json!({"namespaces": {"names": [here.namespace()]}})).await;
     let unserved = |o: &Value| {

@@ -7,55 +7,18 @@ use serde_json::{Value, json};
 
 use super::{dies_at, start};
 use crate::support::barrier::Address;
-use crate::support::eventually;
-use crate::support::ext::{CONFIG_MAP, EVENT, LONG, OPERATOR, Scene, condition, is_ready, name_of};
 use crate::support::faults::Wire;
+use crate::support::fleets::{all, children, create, fails_for_13, is_paused, set_upgrade, value};
 use crate::support::operators::{Cluster, Package, Part, SIZE, is_active, scene};
-
-/// The value of a child that the API server refuses for an instance of size 13.
-fn fails_for_13(value: &str) -> String {
-    format!("{value}\", \"{{{{ 'not a key' if spec.size == 13 else 'key' }}}}\": \"x")
-}
+use crate::support::{CONFIG_MAP, EVENT, LONG, OPERATOR, Scene, condition, eventually, is_ready, name_of};
 
 /// Installs a package and sets its upgrade settings. Returns it with a second revision, which fails for
 /// instances of size 13.
 async fn installed(cluster: &Cluster, name: &str, upgrade: &Value) -> Package {
-    let package = Package::new(name, "0.1.0", "old");
-    cluster.put_active(&package).await;
+    let package = cluster.with(Package::new(name, "0.1.0", "old")).await;
     set_upgrade(cluster, name, upgrade).await;
     package.write("0.2.0", &[Part::new(name, SIZE, &fails_for_13("new"))]);
     package
-}
-
-async fn set_upgrade(cluster: &Cluster, name: &str, upgrade: &Value) {
-    cluster.patch(name, &json!({"spec": {"upgrade": upgrade}})).await;
-}
-
-/// Creates instances of these sizes, named `i-000` and so on, and waits until all are Ready.
-async fn create(scene: &Scene, package: &Package, sizes: impl IntoIterator<Item = i64>) {
-    let instance = |(index, size): (usize, i64)| {
-        serde_json::from_str::<Value>(&package.instance(&format!("i-{index:03}"), &json!({"size": size})))
-            .unwrap()
-    };
-    let items: Vec<Value> = sizes.into_iter().enumerate().map(instance).collect();
-    scene.apply(&json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string()).await;
-    all(scene, package, "Ready", is_ready).await;
-}
-
-async fn all(scene: &Scene, package: &Package, what: &str, holds: impl Fn(&Value) -> bool) {
-    eventually(&format!("all to be {what}"), LONG, async || {
-        let instances = scene.list(package.kind()).await;
-        let not: Vec<_> = instances.iter().filter(|o| !holds(o)).map(|o| name_of(o).to_owned()).collect();
-        if not.is_empty() { Ok(()) } else { Err(not.join(", ")) }
-    })
-    .await;
-}
-
-/// The children by name.
-async fn children(scene: &Scene) -> BTreeMap<String, Value> {
-    let children = scene.list(CONFIG_MAP).await.into_iter();
-    let named = children.map(|child| (name_of(&child).to_owned(), child));
-    named.filter(|(name, _)| name != "kube-root-ca.crt").collect()
 }
 
 /// The fields of a child that do not change with every write.
@@ -66,18 +29,9 @@ fn essence(child: &Value) -> Value {
     json!([meta["uid"], meta["labels"], meta["annotations"], meta["ownerReferences"], child["data"], owned])
 }
 
-fn value(child: &Value) -> &str {
-    child["data"]["value"].as_str().unwrap_or_default()
-}
-
 /// The values of the children, in the order of their names.
 async fn values(scene: &Scene) -> Vec<String> {
     children(scene).await.values().map(|child| value(child).to_owned()).collect()
-}
-
-fn is_paused(operator: &Value) -> bool {
-    condition(operator, "Ready")["reason"] == "UpgradePaused"
-        && condition(operator, "Stalled")["status"] == "True"
 }
 
 /// Uses 200 instances.

@@ -2,10 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::repaired;
-use crate::support::eventually;
-use crate::support::ext::{CONFIG_MAP, LONG, REVISION, find_in, uid_of};
-use crate::support::operators::{Cluster, MANAGERS, Package, is_active, scene};
+use crate::support::operators::{Cluster, MANAGERS, Package, is_active, repaired, scene};
+use crate::support::{CONFIG_MAP, LONG, REVISION, eventually, find_in, uid_of};
 
 /// Waits for an Event of the Operator with these words.
 async fn told(cluster: &Cluster, operator: &str, words: &str) {
@@ -30,8 +28,7 @@ async fn stored_revision_of_an_active_package_is_restored() {
     let package = Package::new("keeps", "0.1.0", "old");
     let revision = cluster.put_active(&package).await;
     let scene = scene(cluster).await;
-    scene.apply(&package.instance("one", &json!({}))).await;
-    scene.ready(package.kind(), "one").await;
+    package.ready(&scene, "one", &json!({})).await;
     let part = format!("{revision}-0");
     let find_part = async || find_in(&cluster.plane, CONFIG_MAP, Some(MANAGERS), &part).await;
     let stored = find_part().await.unwrap();

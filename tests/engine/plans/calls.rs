@@ -9,13 +9,12 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{CALLER, Stage, api};
-use crate::support::ext::{
-    CONFIG_MAP, EVENT, Kind, LONG, POD, Scene, condition, copy_package, fixture, is_ready, kind, run_flags,
-    uid_of, watching,
-};
 use crate::support::oracles::CANARY;
 use crate::support::plans::{Commands, LOOPBACK, PLAN_RUN, Reaction, is_over, phase, story_of, with_api};
-use crate::support::{eventually, plane_of_tests};
+use crate::support::{
+    CONFIG_MAP, EVENT, Kind, LONG, POD, Scene, condition, copy_package, eventually, fixture, is_ready, kind,
+    plane_of_tests, run_flags, uid_of,
+};
 
 const KIND: (&str, Kind) = ("Caller", CALLER);
 
@@ -43,11 +42,8 @@ async fn a_post_is_sent_once_and_its_answer_recorded() {
     assert!(calls[0].headers["content-type"].starts_with("application/json"), "{calls:#?}");
     assert!(!calls[0].key.is_empty(), "{calls:#?}");
     let id = api().items(&stage.items("c"))[0].path.rsplit('/').next().unwrap().to_owned();
-    stage
-        .until("the id", CALLER, "c", |o| {
-            o["status"]["itemId"] == id.as_str() && o["status"]["note"] == id.as_str()
-        })
-        .await;
+    let holds = |o: &Value| o["status"]["itemId"] == id.as_str() && o["status"]["note"] == id.as_str();
+    stage.until("the id", CALLER, "c", holds).await;
 }
 
 /// Which failures are retried and which are not. All attempts have the same key and together one effect.
@@ -264,14 +260,10 @@ async fn polled_observations_change_children() {
     commands.prints("peers", "[\"a\"]");
     api().put(&format!("/{}/c/watched", stage.namespace()), json!({"n": 1}));
     stage.edit(CALLER, "c", json!({"watch": true})).await;
-    stage
-        .until("what they say", CALLER, "c", |o| {
-            o["status"]["watched"] == "made" && o["status"]["peers"] == json!(["a"])
-        })
-        .await;
-    stage
-        .until("a child", CONFIG_MAP, "c-seen", |o| o["data"]["peers"] == "a" && o["data"]["item"] == "made")
-        .await;
+    let holds = |o: &Value| o["status"]["watched"] == "made" && o["status"]["peers"] == json!(["a"]);
+    stage.until("what they say", CALLER, "c", holds).await;
+    let holds = |o: &Value| o["data"]["peers"] == "a" && o["data"]["item"] == "made";
+    stage.until("a child", CONFIG_MAP, "c-seen", holds).await;
     commands.prints("peers", "[\"a\", \"b\"]");
     stage.until("the change", CONFIG_MAP, "c-seen", |o| o["data"]["peers"] == "a,b").await;
     // The manager does not poll more often than the package says.
@@ -306,8 +298,7 @@ async fn failed_observations_are_unknown_and_not_empty() {
     };
     let live = stage.until("both are said", CALLER, "c", said).await;
     assert_eq!((&live["status"]["watched"], &live["status"]["peers"]), (&json!("made"), &json!(["a"])));
-    let run = stage.request(KIND, "c", "decide-patient", &Value::Null).await;
-    stage.run_is(&run, "Running").await;
+    let run = stage.requested(KIND, "c", "decide-patient", &Value::Null, "Running").await;
     let polls = || (commands.calls("peers").len(), api().calls("GET", &watched).len());
     let before = polls();
     eventually("another poll of each", LONG, async || match polls() {
@@ -373,12 +364,11 @@ async fn refused_requests_in_mid_run_are_retried_until_accepted() {
             count => Err(count),
         })
         .await;
-        stage
-            .until("the reason", CALLER, "c", |o| {
-                let told = o["status"]["conditions"].to_string();
-                !is_ready(o) && reasons.iter().any(|reason| told.contains(reason))
-            })
-            .await;
+        let holds = |o: &Value| {
+            let told = o["status"]["conditions"].to_string();
+            !is_ready(o) && reasons.iter().any(|reason| told.contains(reason))
+        };
+        stage.until("the reason", CALLER, "c", holds).await;
         assert_eq!(phase(&stage.get(PLAN_RUN, &run).await), "Running");
         if is_call {
             api().lift(&items);
@@ -404,8 +394,8 @@ async fn hanging_calls_of_one_tenant_delay_no_other() {
     let copy = copy_package(&fixture("plans-cleanup"), "fixtures.operetta.dev", "hang.operetta.dev", change);
     let folder = with_api(copy.path(), api());
     let flags = ["--leader-elect=false", "--leader-elect-resource-name=hang", LOOPBACK];
-    let mut manager = run_flags(&*plane_of_tests().await, &flags, &[folder.path().to_str().unwrap()]);
-    watching(&mut manager, 2).await;
+    let plane = plane_of_tests().await;
+    let _manager = run_flags(&plane, &flags, &[folder.path().to_str().unwrap()]).watching(2).await;
     let (hostile, other) = (Scene::unmanaged().await, Scene::unmanaged().await);
     let of_hostile = format!("/{}/", hostile.namespace());
     hostile.apply(&super::instance(("Room", HANGING_ROOM), "booked", json!({})).to_string()).await;

@@ -3,17 +3,15 @@
 use serde_json::{Value, json};
 
 use super::{HALL, ROOM, Stage, api};
-use crate::support::eventually;
-use crate::support::ext::{CONFIG_MAP, LONG};
 use crate::support::plans::{PLAN_RUN, Reaction};
+use crate::support::{CONFIG_MAP, LONG, eventually};
 
 const ROOMS: &str = "rooms.fixtures.operetta.dev";
 const HALLS: &str = "halls.fixtures.operetta.dev";
 
 #[tokio::test]
 async fn cleanup_runs_before_children_are_deleted() {
-    let stage = Stage::new().await;
-    stage.ready_with(("Room", ROOM), "r", json!({})).await;
+    let stage = Stage::with(("Room", ROOM), "r", json!({})).await;
     stage.kubectl(&["delete", ROOMS, "r"]).await;
     let items = api().items(&stage.items("r"));
     assert!(items.len() == 1 && items[0].deleted, "{items:#?}");
@@ -82,8 +80,7 @@ async fn failed_cleanup_blocks_deletion() {
 
 #[tokio::test]
 async fn failed_cleanup_is_skipped_if_the_package_allows_it() {
-    let stage = Stage::new().await;
-    stage.ready_with(("Hall", HALL), "h", json!({"fails": true})).await;
+    let stage = Stage::with(("Hall", HALL), "h", json!({"fails": true})).await;
     stage.kubectl(&["delete", HALLS, "h"]).await;
     stage.gone(CONFIG_MAP, "h-config").await;
 }
@@ -111,8 +108,7 @@ async fn cleanup_waits_for_an_unreachable_api() {
 /// namespace, and is told where it can be read afterwards.
 #[tokio::test]
 async fn a_namespace_that_is_deleted_is_cleaned_up() {
-    let stage = Stage::new().await;
-    stage.ready_with(("Room", ROOM), "r", json!({"fails": true})).await;
+    let stage = Stage::with(("Room", ROOM), "r", json!({"fails": true})).await;
     stage.ready_with(("Hall", HALL), "h", json!({})).await;
     let rooms = ["s", "t", "u", "v"];
     for room in rooms {

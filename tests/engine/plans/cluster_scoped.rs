@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use super::CONTINENT;
 use crate::support::ext::{
     CONFIG_MAP, JOB, Kind, LONG, Scene, condition, find_in, fixture, is_ready, name_of, read, run_flags,
-    watching,
 };
 use crate::support::plans::{ADMIN, PLAN_RUN, phase, plans_of, story_of};
 use crate::support::{ControlPlane, Operetta, eventually, own_embedded_plane};
@@ -24,9 +23,7 @@ async fn manager(plane: &ControlPlane) -> Operetta {
         "--leader-elect-resource-namespace=default",
         &namespace,
     ];
-    let mut manager = run_flags(plane, &flags, &[&fixture("plans-cluster-scoped")]);
-    watching(&mut manager, 1).await;
-    manager
+    run_flags(plane, &flags, &[&fixture("plans-cluster-scoped")]).watching(1).await
 }
 
 /// The objects of a kind in the manager's namespace.

@@ -16,14 +16,15 @@ fn json_of(text: &str) -> Value {
 async fn a_run_is_requested_awaited_and_shown() {
     let stage = Stage::with_commands().await;
     stage.ready_with(PROCEDURES, "p", json!({})).await;
-    let list = stage.operetta(&["plan", "list", "procedure/p"]).await.ok();
+    let list = stage.operetta(&["plan", "list", "procedures.fixtures.operetta.dev/p"]).await.ok();
     for plan in ["deploy", "job", "approve"] {
         assert!(
             list.lines().any(|line| line.split_whitespace().next() == Some(plan)),
             "no {plan} in\n{list}"
         );
     }
-    let told = stage.operetta(&["plan", "run", "procedure/p", "phases", "--wait"]).await.ok();
+    let told =
+        stage.operetta(&["plan", "run", "procedures.fixtures.operetta.dev/p", "phases", "--wait"]).await.ok();
     for step in ["first", "a", "b", "second", "slow", "quick", "last"] {
         assert!(told.contains(step), "no {step} in\n{told}");
     }
@@ -31,7 +32,7 @@ async fn a_run_is_requested_awaited_and_shown() {
         .operetta(&[
             "plan",
             "run",
-            "procedure/p",
+            "procedures.fixtures.operetta.dev/p",
             "noting",
             "--param",
             "text=from the command line",
@@ -41,15 +42,19 @@ async fn a_run_is_requested_awaited_and_shown() {
         .ok();
     stage.until("its note", PROCEDURE, "p", |o| o["status"]["note"] == "from the command line").await;
 
-    let status = stage.operetta(&["plan", "status", "procedure/p"]).await.ok();
+    let status = stage.operetta(&["plan", "status", "procedures.fixtures.operetta.dev/p"]).await.ok();
     assert!(status.contains("noting") && status.contains("note") && status.contains("Succeeded"), "{status}");
-    let status = json_of(&stage.operetta(&["plan", "status", "procedure/p", "-o", "json"]).await.ok());
+    let status = json_of(
+        &stage.operetta(&["plan", "status", "procedures.fixtures.operetta.dev/p", "-o", "json"]).await.ok(),
+    );
     assert!(status.to_string().contains("noting"), "{status:#}");
-    let history = stage.operetta(&["plan", "history", "procedure/p"]).await.ok();
+    let history = stage.operetta(&["plan", "history", "procedures.fixtures.operetta.dev/p"]).await.ok();
     for plan in ["deploy", "phases", "noting"] {
         assert!(history.contains(plan), "no {plan} in\n{history}");
     }
-    json_of(&stage.operetta(&["plan", "history", "procedure/p", "-o", "json"]).await.ok());
+    json_of(
+        &stage.operetta(&["plan", "history", "procedures.fixtures.operetta.dev/p", "-o", "json"]).await.ok(),
+    );
 }
 
 #[tokio::test]
@@ -81,18 +86,14 @@ async fn failure_gives_an_exit_code_and_can_be_retried() {
 async fn a_run_is_cancelled_and_a_question_answered() {
     let stage = Stage::with_commands().await;
     stage.ready_with(DESKS, "d", json!({})).await;
-    let held = stage.request(DESKS, "d", "hold", &Value::Null).await;
-    stage.run_is(&held, "Running").await;
+    let held = stage.requested(DESKS, "d", "hold", &Value::Null, "Running").await;
     let timed_out = stage.operetta(&["plan", "wait", "desk/d", "--timeout", "1s"]).await;
     assert!(!timed_out.status.success(), "{timed_out:#?}");
     stage.operetta(&["plan", "cancel", "desk/d"]).await.ok();
     stage.run_is(&held, "Cancelled").await;
     let run = stage.request(DESKS, "d", "sure", &Value::Null).await;
-    stage
-        .until("the question", PLAN_RUN, &run, |run| {
-            story_of(run).contains("Delete the data of d, stage one?")
-        })
-        .await;
+    let holds = |run: &Value| story_of(run).contains("Delete the data of d, stage one?");
+    stage.until("the question", PLAN_RUN, &run, holds).await;
     let asked = stage.operetta(&["plan", "approve", "desk/d"]).await.ok();
     let run = stage.run_is(&run, "Succeeded").await;
     assert!(asked.contains("sure"), "{asked}");

@@ -2,9 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::support::eventually;
-use crate::support::ext::{JOB, LONG, POD, Scene, condition, is_pod_ready};
 use crate::support::plans::{Api, Reaction};
+use crate::support::{JOB, LONG, POD, Scene, condition, eventually, is_pod_ready};
 
 fn job(name: &str, annotations: &Value, image: &str) -> String {
     json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": {"backoffLimit": 0, "template": {

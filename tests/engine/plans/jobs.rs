@@ -5,37 +5,47 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::{PROCEDURE, Stage};
-use crate::support::eventually;
-use crate::support::ext::{CONFIG_MAP, JOB, LONG, POD, condition, is_ready, name_of};
 use crate::support::plans::{PLAN_RUN, story_of};
+use crate::support::{CONFIG_MAP, JOB, LONG, POD, condition, eventually, is_ready, name_of};
 
 const KIND: (&str, crate::support::ext::Kind) = ("Procedure", PROCEDURE);
 
 async fn stage_with(name: &str) -> Stage {
-    let stage = Stage::new().await;
-    stage.ready_with(KIND, name, json!({})).await;
-    stage
+    Stage::with(KIND, name, json!({})).await
+}
+
+/// Requests a Job that never ends, and waits for its pod. Returns the run.
+async fn endless_job(stage: &Stage) -> String {
+    let run = stage.request(KIND, "p", "job", &json!({"end": "never"})).await;
+    eventually("a pod", LONG, async || if stage.list(POD).await.is_empty() { Err("none") } else { Ok(()) })
+        .await;
+    run
+}
+
+async fn no_job_is_left(stage: &Stage) {
+    eventually("no Job and no pod", LONG, async || {
+        match (stage.list(JOB).await.len(), stage.list(POD).await.len()) {
+            (0, 0) => Ok(()),
+            left => Err(format!("{left:?}")),
+        }
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn outputs_come_from_the_termination_message() {
     let stage = stage_with("p").await;
     let params = json!({"message": "{\"id\": \"m-17\"}"});
-    let run = stage.request(KIND, "p", "job", &params).await;
-    stage.run_is(&run, "Succeeded").await;
-    stage
-        .until("record and output", PROCEDURE, "p", |o| {
-            o["status"]["jobId"] == "m-17" && o["status"]["note"] == "m-17"
-        })
-        .await;
+    stage.requested(KIND, "p", "job", &params, "Succeeded").await;
+    let holds = |o: &Value| o["status"]["jobId"] == "m-17" && o["status"]["note"] == "m-17";
+    stage.until("record and output", PROCEDURE, "p", holds).await;
     let jobs = stage.jobs().await;
     assert_eq!(jobs.len(), 1, "{jobs:?}");
     let job = stage.get(JOB, jobs.keys().next().unwrap()).await;
     // Once the result is stored, the Job gets a TTL.
     stage.until("a TTL", JOB, name_of(&job), |job| job["spec"]["ttlSecondsAfterFinished"].is_u64()).await;
     // A message that is not JSON is stored as text.
-    let run = stage.request(KIND, "p", "text-job", &json!({"message": "plain text"})).await;
-    stage.run_is(&run, "Succeeded").await;
+    stage.requested(KIND, "p", "text-job", &json!({"message": "plain text"}), "Succeeded").await;
     stage.until("the text", PROCEDURE, "p", |o| o["status"]["note"] == "plain text").await;
 }
 
@@ -143,20 +153,10 @@ async fn a_job_that_disappears_is_a_failed_attempt() {
 #[tokio::test]
 async fn a_cancelled_run_leaves_no_job_running() {
     let stage = stage_with("p").await;
-    let run = stage.request(KIND, "p", "job", &json!({"end": "never"})).await;
-    eventually("a pod", LONG, async || if stage.list(POD).await.is_empty() { Err("none") } else { Ok(()) })
-        .await;
+    let run = endless_job(&stage).await;
     stage.cancel(&run).await;
     stage.run_is(&run, "Cancelled").await;
-    eventually("no Job and no pod", LONG, async || {
-        let (jobs, pods) = (stage.list(JOB).await, stage.list(POD).await);
-        if jobs.is_empty() && pods.is_empty() {
-            Ok(())
-        } else {
-            Err(format!("{} and {}", jobs.len(), pods.len()))
-        }
-    })
-    .await;
+    no_job_is_left(&stage).await;
 }
 
 #[tokio::test]
@@ -176,18 +176,8 @@ async fn items_run_side_by_side_and_each_has_its_job() {
 #[tokio::test]
 async fn a_deleted_instance_leaves_no_job_and_no_run() {
     let stage = stage_with("p").await;
-    let run = stage.request(KIND, "p", "job", &json!({"end": "never"})).await;
-    eventually("a pod", LONG, async || if stage.list(POD).await.is_empty() { Err("none") } else { Ok(()) })
-        .await;
+    let run = endless_job(&stage).await;
     stage.kubectl(&["delete", "procedures.fixtures.operetta.dev", "p"]).await;
     stage.gone(PLAN_RUN, &run).await;
-    eventually("no Job and no pod", LONG, async || {
-        let (jobs, pods): (Vec<Value>, Vec<Value>) = (stage.list(JOB).await, stage.list(POD).await);
-        if jobs.is_empty() && pods.is_empty() {
-            Ok(())
-        } else {
-            Err(format!("{} and {}", jobs.len(), pods.len()))
-        }
-    })
-    .await;
+    no_job_is_left(&stage).await;
 }

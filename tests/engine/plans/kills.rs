@@ -6,13 +6,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::{api, instance};
-use crate::support::ext::{JOB, Kind, Scene, fixture, kind, run_flags, watching};
 use crate::support::faults::case::Case;
 use crate::support::faults::{Fault, Rule, WRITES};
 use crate::support::plans::{Commands, LOOPBACK, RunWatch, TWELVE, effects, outcome, phase, with_api};
-use crate::support::{is_long, own_plane_of_tests, seed};
-
-const VOYAGE: Kind = kind("fixtures.operetta.dev/v1", "voyages");
+use crate::support::{JOB, Scene, VOYAGE, fixture, is_long, own_plane_of_tests, run_flags, seed};
 
 #[tokio::test]
 async fn run_resumes_when_killed_before_an_odd_write() {
@@ -47,8 +44,7 @@ async fn lane(fault: &Fault, from: usize) {
     // The manager registers the kind of runs.
     let mut process = case.start().await;
     let (jobs, runs) = (scene.watch_uids(JOB).await, RunWatch::start(scene).await);
-    case.apply("i-calm", &spec).await;
-    case.ready("i-calm").await;
+    case.apply_ready("i-calm", &spec).await;
     let expected = outcome(scene, case.kind, "i-calm").await;
     assert!(expected.len() > 4, "{expected:?}");
     effects(scene, "i-calm", &jobs, "undisturbed").await;
@@ -97,7 +93,7 @@ async fn twenty_runs_survive_random_kills() {
     let copy = with_api(Path::new(&fixture(TWELVE.name)), api());
     let folder = copy.path().to_str().expect("UTF-8");
     let start = || run_flags(&plane, &["--leader-elect=false", LOOPBACK], &[folder]);
-    watching(&mut start(), 1).await;
+    drop(start().watching(1).await);
     let (jobs, runs) = (scene.watch_uids(JOB).await, RunWatch::start(&scene).await);
     let voyage = |name: &String| instance(("Voyage", VOYAGE), name, json!({"script": commands.script()}));
     let names: Vec<String> = (0..20).map(|i| format!("v{i:02}")).collect();

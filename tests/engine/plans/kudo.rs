@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::own::{OPERATOR, Own, SERVER};
 use crate::support::eventually;
 use crate::support::ext::{
-    CONFIG_MAP, CRD, DEPLOYMENT, JOB, Kind, LONG, POD, SERVICE, condition, is_ready, run_as, uid_of, watching,
+    CONFIG_MAP, CRD, DEPLOYMENT, JOB, Kind, LONG, POD, SERVICE, condition, is_ready, run_as, uid_of,
 };
 use crate::support::plans::{phase, story_of};
 
@@ -31,9 +31,7 @@ async fn apply_delete_apply() {
     let plans = format!(
         "{ALL}        again:\n          steps:\n            - {{name: apply, apply: [config]}}\n            - {{name: delete, delete: [config]}}\n            - {{name: back, apply: [config]}}\n"
     );
-    let own = Own::new("apply-delete-apply", &plans).await;
-    own.create(json!({})).await;
-    own.ready().await;
+    let own = Own::with_instance("apply-delete-apply", &plans).await;
     let uid = uid_of(&own.scene.get(CONFIG_MAP, "s-config").await).to_owned();
     own.run("again", Value::Null, "Succeeded").await;
     assert_ne!(uid_of(&own.scene.get(CONFIG_MAP, "s-config").await), uid);
@@ -43,9 +41,7 @@ async fn apply_delete_apply() {
 #[tokio::test]
 async fn cli_install_uninstall() {
     let plans = format!("{ALL}{}", traced("cleanup", ""));
-    let own = Own::new("cli-install-uninstall", &plans).await;
-    own.create(json!({})).await;
-    own.ready().await;
+    let own = Own::with_instance("cli-install-uninstall", &plans).await;
     own.delete().await;
     eventually("an Event about the cleanup", LONG, async || {
         let events = own.scene.list(crate::support::ext::EVENT).await;
@@ -64,9 +60,7 @@ async fn cli_install_uninstall() {
 
 #[tokio::test]
 async fn dependencies_hash() {
-    let own = Own::new("dependencies-hash", ALL).await;
-    own.create(json!({})).await;
-    own.ready().await;
+    let own = Own::with_instance("dependencies-hash", ALL).await;
     let hash = async || {
         own.scene.get(DEPLOYMENT, "s").await["spec"]["template"]["metadata"]["annotations"]["config-hash"]
             .clone()
@@ -101,9 +95,7 @@ async fn immutable_parameter() {
 
 #[tokio::test]
 async fn plan_trigger() {
-    let own = Own::new("plan-trigger", &format!("{ALL}{}", traced("other", ""))).await;
-    own.create(json!({})).await;
-    own.ready().await;
+    let own = Own::with_instance("plan-trigger", &format!("{ALL}{}", traced("other", ""))).await;
     own.run("other", Value::Null, "Succeeded").await;
     own.traced("other ").await;
     let runs = own.scene.runs("s").await;
@@ -112,9 +104,7 @@ async fn plan_trigger() {
 
 #[tokio::test]
 async fn readiness() {
-    let own = Own::new("readiness", ALL).await;
-    own.create(json!({})).await;
-    own.ready().await;
+    let own = Own::with_instance("readiness", ALL).await;
     own.edit(json!({"image": "registry.example.com/bad:1"})).await;
     let o = own.scene.until("not Ready", own.kind, "s", |o| condition(o, "Ready")["status"] == "False").await;
     assert!(condition(&o, "Ready")["message"].to_string().contains("deployment"), "{:#}", o["status"]);
@@ -125,9 +115,7 @@ async fn terminal_failed_job() {
     let plans = format!(
         "{ALL}        work:\n          params: {{type: object, properties: {{end: {{type: string}}}}}}\n          steps: [{{name: work, job: {{template: templates/job.yaml}}, timeout: 1m}}]\n"
     );
-    let own = Own::new("terminal-failed-job", &plans).await;
-    own.create(json!({})).await;
-    own.ready().await;
+    let own = Own::with_instance("terminal-failed-job", &plans).await;
     for (end, word) in [("fail", "BackoffLimitExceeded"), ("never", "DeadlineExceeded")] {
         let run = own.run("work", json!({"end": end}), "Failed").await;
         assert!(story_of(&run).contains(word), "{end}: {}", story_of(&run));
@@ -137,9 +125,7 @@ async fn terminal_failed_job() {
 
 #[tokio::test]
 async fn toggle_task() {
-    let own = Own::new("toggle-task", ALL).await;
-    own.create(json!({})).await;
-    own.ready().await;
+    let own = Own::with_instance("toggle-task", ALL).await;
     own.scene.get(CONFIG_MAP, "s-toggled").await;
     own.edit(json!({"enabled": false})).await;
     own.scene.gone(CONFIG_MAP, "s-toggled").await;
@@ -152,9 +138,7 @@ async fn toggle_task() {
 #[tokio::test]
 async fn update_with_upgrade() {
     let plans = format!("{ALL}{}{}", traced("update", ""), traced("upgrade", ""));
-    let own = Own::new("update-with-upgrade", &plans).await;
-    own.create(json!({})).await;
-    own.ready().await;
+    let own = Own::with_instance("update-with-upgrade", &plans).await;
     let own = own.at("0.2.0", &plans).await;
     own.traced("upgrade ").await;
     own.edit(json!({"param": "b"})).await;
@@ -164,9 +148,7 @@ async fn update_with_upgrade() {
 /// A new version changes a child and adds a step, and the run succeeds.
 #[tokio::test]
 async fn upgrade() {
-    let own = Own::new("upgrade", ALL).await;
-    own.create(json!({})).await;
-    own.ready().await;
+    let own = Own::with_instance("upgrade", ALL).await;
     let more = format!("{ALL}            - {{name: more, record: {{note: \"'more'\"}}}}\n");
     let own = own.at("0.2.0", &more).await;
     own.scene.until("the new step", own.kind, "s", |o| is_ready(o) && o["status"]["note"] == "more").await;
@@ -176,9 +158,7 @@ async fn upgrade() {
 /// the spec.
 #[tokio::test]
 async fn operator_test() {
-    let own = Own::new("operator-test", ALL).await;
-    own.create(json!({})).await;
-    own.ready().await;
+    let own = Own::with_instance("operator-test", ALL).await;
     own.edit(json!({"replicas": 3, "param": "blue"})).await;
     own.scene.until("three", DEPLOYMENT, "s", |o| o["status"]["readyReplicas"] == 3).await;
     own.scene.until("blue", SERVICE, "s", |o| o["metadata"]["labels"]["param"] == "blue").await;
@@ -206,9 +186,7 @@ async fn update_parameters() {
 /// A field that the template does not set keeps the value that a client gives it.
 #[tokio::test]
 async fn immutable_client_ip() {
-    let own = Own::new("immutable-client-ip", ALL).await;
-    own.create(json!({})).await;
-    own.ready().await;
+    let own = Own::with_instance("immutable-client-ip", ALL).await;
     let address = own.scene.get(SERVICE, "s").await["spec"]["clusterIP"].clone();
     own.edit(json!({"param": "b"})).await;
     let after = own.scene.until("b", SERVICE, "s", |o| o["metadata"]["labels"]["param"] == "b").await;
@@ -220,12 +198,8 @@ async fn immutable_client_ip() {
 async fn rendering_error_plan_failed() {
     let own = Own::new("rendering-error-plan-failed", ALL).await;
     own.create(json!({"broken": true})).await;
-    let told = own
-        .scene
-        .until("what is wrong", own.kind, "s", |o| {
-            o["status"]["conditions"].to_string().contains("templates/config.yaml")
-        })
-        .await;
+    let holds = |o: &Value| o["status"]["conditions"].to_string().contains("templates/config.yaml");
+    let told = own.scene.until("what is wrong", own.kind, "s", holds).await;
     assert!(!is_ready(&told));
     assert!(own.scene.find(DEPLOYMENT, "s").await.is_none());
     own.edit(json!({"broken": false})).await;
@@ -307,15 +281,10 @@ async fn parameter_types() {
 
 #[tokio::test]
 async fn remove_pod_container() {
-    let own = Own::new("remove-pod-container", ALL).await;
-    own.create(json!({})).await;
-    own.ready().await;
+    let own = Own::with_instance("remove-pod-container", ALL).await;
     own.edit(json!({"sidecar": false})).await;
-    own.scene
-        .until("one container", DEPLOYMENT, "s", |o| {
-            o["spec"]["template"]["spec"]["containers"].as_array().map(Vec::len) == Some(1)
-        })
-        .await;
+    let holds = |o: &Value| o["spec"]["template"]["spec"]["containers"].as_array().map(Vec::len) == Some(1);
+    own.scene.until("one container", DEPLOYMENT, "s", holds).await;
     own.ready().await;
     eventually("pods of one container", LONG, async || {
         let pods = own.scene.list(POD).await;
@@ -331,9 +300,7 @@ async fn step_delete() {
     let plans = format!(
         "{ALL}        drop:\n          trigger: {{changed: [spec.custom]}}\n          steps: [{{name: gone, delete: [config]}}]\n"
     );
-    let own = Own::new("step-delete", &plans).await;
-    own.create(json!({})).await;
-    own.ready().await;
+    let own = Own::with_instance("step-delete", &plans).await;
     for value in ["b", "c"] {
         let uid = uid_of(&own.scene.get(CONFIG_MAP, "s-config").await).to_owned();
         own.edit(json!({"custom": value})).await;
@@ -367,9 +334,8 @@ async fn operator_with_custom_crd() {
     put("operator.yaml", &operator);
     let mut own = own;
     drop(own.manager.take());
-    let mut manager = run_as("kudo-custom-crd", own.scene.plane(), &[own.folder.path().to_str().unwrap()]);
-    watching(&mut manager, 1).await;
-    own.manager = Some(manager);
+    let folder = own.folder.path().to_str().unwrap();
+    own.manager = Some(run_as("kudo-custom-crd", own.scene.plane(), &[folder]).watching(1).await);
     own.create(json!({})).await;
     own.ready().await;
     own.scene.get(Kind::of("made.custom-crd.example.com/v1".into(), "gadgets".into()), "s").await;
@@ -401,9 +367,8 @@ async fn invalid_crd_install() {
     put("operator.yaml", &operator);
     let mut own = own;
     drop(own.manager.take());
-    let mut manager = run_as("kudo-invalid-crd", own.scene.plane(), &[own.folder.path().to_str().unwrap()]);
-    watching(&mut manager, 1).await;
-    own.manager = Some(manager);
+    let folder = own.folder.path().to_str().unwrap();
+    own.manager = Some(run_as("kudo-invalid-crd", own.scene.plane(), &[folder]).watching(1).await);
     own.create(json!({})).await;
     let told = own.scene.stalled(own.kind, "s").await;
     assert!(told.contains("deploy") && told.contains("stranger"), "{told}");

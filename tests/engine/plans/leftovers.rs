@@ -6,9 +6,8 @@ use serde_json::{Value, json};
 use super::own::Own;
 use super::{DESK, PROCEDURE, Stage};
 use crate::support::barrier::Address;
-use crate::support::eventually;
-use crate::support::ext::{CONFIG_MAP, LONG, POD, condition, is_ready, name_of};
 use crate::support::plans::{ADMIN, CONTROLLER_REVISION, PLAN_RUN, phase, steps, story_of};
+use crate::support::{CONFIG_MAP, LONG, POD, condition, eventually, is_ready, name_of};
 
 const WORK: &str = "
         deploy:
@@ -24,9 +23,7 @@ const WORK: &str = "
 /// that revision, and everything of the runs is deleted with the instance.
 #[tokio::test]
 async fn run_ends_if_next_revision_has_no_plans() {
-    let own = Own::new("no-plans-left", WORK).await;
-    own.create(json!({})).await;
-    own.ready().await;
+    let own = Own::with_instance("no-plans-left", WORK).await;
     let run = own.request("work").await;
     own.scene.until("waiting", PLAN_RUN, &run, |run| steps(run).contains_key("gate")).await;
     let own = own.without_plans("0.2.0").await;
@@ -39,9 +36,8 @@ async fn run_ends_if_next_revision_has_no_plans() {
     let is_new =
         |o: &Value| is_ready(o) && o["status"]["revision"].as_str().is_some_and(|r| r.starts_with("0.2.0"));
     own.scene.until("the new revision", own.kind, "s", is_new).await;
-    own.scene
-        .until("the new children", CONFIG_MAP, "s-config", |config| config["data"]["version"] == "0.2.0")
-        .await;
+    let holds = |config: &Value| config["data"]["version"] == "0.2.0";
+    own.scene.until("the new children", CONFIG_MAP, "s-config", holds).await;
     // Without plans an edit is applied at once.
     own.edit(json!({"param": "b"})).await;
     own.scene.until("the edit", CONFIG_MAP, "s-config", |config| config["data"]["param"] == "b").await;
@@ -49,11 +45,8 @@ async fn run_ends_if_next_revision_has_no_plans() {
     eventually("nothing of its runs to be left", LONG, async || {
         let runs = own.scene.runs("s").await;
         let origins = own.scene.list(CONTROLLER_REVISION).await;
-        if runs.is_empty() && origins.is_empty() {
-            Ok(())
-        } else {
-            Err(format!("{} runs, {} origins", runs.len(), origins.len()))
-        }
+        let holds = runs.is_empty() && origins.is_empty();
+        if holds { Ok(()) } else { Err(format!("{} runs, {} origins", runs.len(), origins.len())) }
     })
     .await;
 }
@@ -95,9 +88,7 @@ async fn runs_and_steps_are_measured() {
     let plans = format!(
         "{WORK}        broken:\n          steps:\n            - {{name: stop, fail: {{message: stopped}}}}\n"
     );
-    let own = Own::new("measured-plans", &plans).await;
-    own.create(json!({})).await;
-    own.ready().await;
+    let own = Own::with_instance("measured-plans", &plans).await;
     let broken = own.request("broken").await;
     own.scene.run_is(&broken, "Failed").await;
     let work = own.request("work").await;
@@ -136,29 +127,21 @@ async fn runs_and_steps_are_measured() {
 /// next edit counts as a change.
 #[tokio::test]
 async fn wiped_status_after_a_rollout_repeats_no_run() {
-    let stage = Stage::new().await;
-    stage.ready_with(("Desk", DESK), "d", json!({})).await;
+    let stage = Stage::with(("Desk", DESK), "d", json!({})).await;
     let runs = stage.runs("d").await;
     assert_eq!(runs.len(), 1, "{runs:#?}");
     let rollout = name_of(&runs[0]).to_owned();
-    stage
-        .until("its run in its status", DESK, "d", |o| {
-            o["status"]["history"]
-                .as_array()
-                .is_some_and(|runs| runs.iter().any(|run| run["phase"] == "Succeeded"))
-        })
-        .await;
-    eventually("a wiped status", LONG, async || {
-        let mut run = stage.get(PLAN_RUN, &rollout).await;
-        run.as_object_mut().expect("a map").remove("status");
-        stage.kubectl_input(&["replace", "--subresource=status", "-f", "-"], &run.to_string()).await.map(drop)
-    })
-    .await;
+    let holds = |o: &Value| {
+        o["status"]["history"]
+            .as_array()
+            .is_some_and(|runs| runs.iter().any(|run| run["phase"] == "Succeeded"))
+    };
+    stage.until("its run in its status", DESK, "d", holds).await;
+    stage.wipe(&rollout).await;
     stage.run_is(&rollout, "Succeeded").await;
     // A later run begins and ends: a run that is going to be repeated would have begun by now.
     stage.flag("d-gate", json!({"open": "yes"})).await;
-    let next = stage.request(("Desk", DESK), "d", "hold", &Value::Null).await;
-    stage.run_is(&next, "Succeeded").await;
+    stage.requested(("Desk", DESK), "d", "hold", &Value::Null, "Succeeded").await;
     let o = stage.ready(DESK, "d").await;
     assert_eq!(stage.runs("d").await.len(), 2, "{:#?}", stage.runs("d").await);
     assert!(!o["status"]["trace"].as_str().unwrap_or_default().contains("deploy:one deploy:one"), "{o:#}");

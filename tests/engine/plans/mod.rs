@@ -27,22 +27,20 @@ use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 
-use crate::support::eventually;
-use crate::support::ext::{Kind, LONG, POD, Scene, Shared, fixture, kind, lasting_folder, name_of};
-use crate::support::plans::{Api, LOOPBACK, copy_with_api};
+use crate::support::plans::{Api, LOOPBACK, PLAN_RUN, copy_with_api};
+pub(crate) use crate::support::{DESK, PROCEDURE};
+use crate::support::{Kind, LONG, POD, Scene, Shared, eventually, fixture, kind, lasting_folder, name_of};
 
-pub(crate) const PROCEDURE: Kind = kind("fixtures.operetta.dev/v1", "procedures");
 pub(crate) const CALLER: Kind = kind("fixtures.operetta.dev/v1", "callers");
 pub(crate) const FLEET: Kind = kind("fixtures.operetta.dev/v1", "fleets");
 pub(crate) const DATABASE: Kind = kind("fixtures.operetta.dev/v1", "databases");
-pub(crate) const DESK: Kind = kind("fixtures.operetta.dev/v1", "desks");
 pub(crate) const ROOM: Kind = kind("fixtures.operetta.dev/v1", "rooms");
 pub(crate) const CONTINENT: Kind = kind("fixtures.operetta.dev/v1", "continents");
 pub(crate) const HALL: Kind = kind("fixtures.operetta.dev/v1", "halls");
 
 /// The manager of these packages; `plans-cleanup` has two kinds.
 static MANAGER: Shared =
-    Shared::new(&["--leader-elect=false", "--leader-elect-resource-name=plans", LOOPBACK], packages, 7);
+    Shared::new(None, &["--leader-elect=false", "--leader-elect-resource-name=plans", LOOPBACK], packages, 7);
 
 fn packages() -> Vec<String> {
     static COPIES: LazyLock<Vec<String>> = LazyLock::new(|| {
@@ -79,6 +77,13 @@ impl Stage {
         Self(Scene::managed(&MANAGER).await)
     }
 
+    /// A stage with an instance that is Ready.
+    pub(crate) async fn with(kind: (&str, Kind), name: &str, spec: Value) -> Self {
+        let stage = Self::new().await;
+        stage.ready_with(kind, name, spec).await;
+        stage
+    }
+
     /// A stage whose API processes reach.
     pub(crate) async fn with_commands() -> Self {
         Self(Scene::served(&MANAGER).await)
@@ -104,6 +109,16 @@ impl Stage {
     pub(crate) async fn flag(&self, name: &str, data: Value) {
         let flag = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data});
         self.apply(&flag.to_string()).await;
+    }
+
+    /// Removes the status of a run. Another client may write it meanwhile.
+    pub(crate) async fn wipe(&self, run: &str) {
+        eventually("a wiped status", LONG, async || {
+            let mut run = self.get(PLAN_RUN, run).await;
+            run.as_object_mut().expect("a map").remove("status");
+            self.kubectl_input(&["replace", "--subresource=status", "-f", "-"], &run.to_string()).await
+        })
+        .await;
     }
 
     /// Waits until this many pods of Jobs run. Returns their names.

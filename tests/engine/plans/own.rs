@@ -3,8 +3,7 @@
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::Operetta;
-use crate::support::ext::{Kind, LONG, Scene, is_ready, run_as, watching};
+use crate::support::{Kind, LONG, Operetta, Scene, is_ready, put_file, run_as};
 
 /// A package for one test, with a manager of its own.
 pub(super) struct Own {
@@ -94,6 +93,14 @@ impl Own {
         Self::unstarted(name).await.at("0.1.0", plans).await
     }
 
+    /// Does the same as [`Self::new`], with an instance that is Ready.
+    pub(super) async fn with_instance(name: &'static str, plans: &str) -> Self {
+        let own = Self::new(name, plans).await;
+        own.create(json!({})).await;
+        own.ready().await;
+        own
+    }
+
     async fn unstarted(name: &'static str) -> Self {
         Self {
             scene: Scene::unmanaged().await,
@@ -118,7 +125,8 @@ impl Own {
 
     async fn with(mut self, version: &str, operator: &str) -> Self {
         self.start(version, operator);
-        watching(self.manager.as_mut().unwrap(), 1).await;
+        let manager = self.manager.take().unwrap();
+        self.manager = Some(manager.watching(1).await);
         self
     }
 
@@ -143,11 +151,7 @@ impl Own {
 
     fn start(&mut self, version: &str, operator: &str) {
         drop(self.manager.take());
-        let put = |path: &str, text: &str| {
-            let path = self.folder.path().join(path);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
-        };
+        let put = |path: &str, text: &str| put_file(&self.folder.path().join(path), text);
         put("crds/server.yaml", &self.crd());
         put("operator.yaml", &operator.replace("NAME", self.name).replace("VERSION", version));
         for (path, text) in FILES {

@@ -4,10 +4,9 @@
 use serde_json::{Value, json};
 
 use super::{DATABASE, Stage};
-use crate::support::eventually;
-use crate::support::ext::{JOB, LONG, POD, QUOTA, condition, is_pod_ready, is_ready, name_of, uid_of};
 use crate::support::oracles::Recorder;
 use crate::support::plans::{is_over, phase, steps, story_of};
+use crate::support::{JOB, LONG, POD, QUOTA, condition, eventually, is_pod_ready, is_ready, name_of, uid_of};
 
 const KIND: (&str, crate::support::ext::Kind) = ("Database", DATABASE);
 const GOOD: &str = "registry.example.com/work:2";
@@ -115,8 +114,8 @@ async fn two_members_lost_during_a_switchover_are_replaced() {
     stage.flag("d-gate", json!({"open": "yes"})).await;
     stage.is_whole(&[]).await;
     stage.flag("d-gate", json!({"open": "no"})).await;
-    let switchover = stage.request(KIND, "d", "switchover", &Value::Null).await;
-    stage.run_is(&switchover, "Running").await;
+    stage.until("the gate is known to be shut", DATABASE, "d", |o| o["status"]["gate"] == "no").await;
+    let switchover = stage.requested(KIND, "d", "switchover", &Value::Null, "Running").await;
     let lost = stage.lose(&[0, 1]).await;
     let object = stage.until("the new primary", DATABASE, "d", |o| o["status"]["primary"] == 2).await;
     assert!(!is_ready(&object), "{:#}", object["status"]);
@@ -175,11 +174,8 @@ impl Stage {
             let tree = self.operetta(&["tree", "database/d"]).await.ok();
             // A run of quick steps may be shown only once it waits.
             let status = self.operetta(&["plan", "status", run]).await.ok();
-            if tree.contains(words) && status.contains(words) {
-                Ok(())
-            } else {
-                Err(format!("{tree}\n{status}"))
-            }
+            let holds = tree.contains(words) && status.contains(words);
+            if holds { Ok(()) } else { Err(format!("{tree}\n{status}")) }
         })
         .await;
     }
@@ -276,6 +272,5 @@ async fn an_image_that_cannot_be_pulled_fails_a_job() {
     .await;
     // The pod is deleted, and the next run is not blocked.
     stage.gone(POD, &pod).await;
-    let again = stage.request(KIND, "d", "verify", &Value::Null).await;
-    stage.run_is(&again, "Succeeded").await;
+    stage.requested(KIND, "d", "verify", &Value::Null, "Succeeded").await;
 }

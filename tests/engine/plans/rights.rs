@@ -117,8 +117,7 @@ async fn approvals_need_ones_own_name_and_cannot_be_withdrawn() {
 /// An approval is bound to the step's question: if the question changes, it is asked again.
 #[tokio::test]
 async fn an_approval_is_bound_to_its_question() {
-    let stage = Stage::new().await;
-    stage.ready_with(KIND, "d", json!({})).await;
+    let stage = Stage::with(KIND, "d", json!({})).await;
     // The step is approved before it is reached.
     let run = json!({"apiVersion": PLAN_RUN.api_version(), "kind": "PlanRun", "metadata": {"name": "early"},
         "spec": {"of": {"apiVersion": DESK.api_version(), "kind": "Desk", "resource": "desks", "name": "d"}, "plan": "sure", "requestedBy": "admin",

@@ -75,8 +75,7 @@ async fn a_change_selects_the_plan_that_names_it_most_specifically() {
 /// The members change one at a time: each is ready before the next gets the new image.
 #[tokio::test]
 async fn members_change_one_at_a_time() {
-    let stage = Stage::new().await;
-    stage.ready_with(KIND, "f", json!({})).await;
+    let stage = Stage::with(KIND, "f", json!({})).await;
     let before: Vec<Value> = stage.list(POD).await;
     stage.edit(FLEET, "f", json!({"image": GOOD})).await;
     let mut most = 0;
@@ -97,8 +96,7 @@ async fn members_change_one_at_a_time() {
 /// corrects the image is carried out.
 #[tokio::test]
 async fn failed_rollout_changes_no_further_child() {
-    let stage = Stage::new().await;
-    stage.ready_with(KIND, "f", json!({})).await;
+    let stage = Stage::with(KIND, "f", json!({})).await;
     stage.edit(FLEET, "f", json!({"image": BAD})).await;
     let failed = stage.run_of("f", "upgrade", |run| phase(run) == "Failed").await;
     let told = stage.stalled(FLEET, "f").await;
@@ -134,8 +132,7 @@ async fn failed_rollout_changes_no_further_child() {
 /// A change that another supersedes half-way is still completed.
 #[tokio::test]
 async fn superseded_change_is_still_completed() {
-    let stage = Stage::new().await;
-    stage.ready_with(KIND, "f", json!({})).await;
+    let stage = Stage::with(KIND, "f", json!({})).await;
     stage.edit(FLEET, "f", json!({"image": BAD})).await;
     stage.until("the first member has it", POD, "f-0", |pod| image(pod) == BAD).await;
     // Apart from the size the spec is again that of the last successful rollout, but not all members are.
@@ -165,10 +162,8 @@ async fn a_changed_ref_rolls_members_one_by_one() {
 /// A record changes children at once and in place, even if its run fails afterwards.
 #[tokio::test]
 async fn record_changes_children_even_if_the_run_fails() {
-    let stage = Stage::new().await;
-    stage.ready_with(KIND, "f", json!({})).await;
-    let run = stage.request(KIND, "f", "promote", &json!({"to": 9})).await;
-    stage.run_is(&run, "Failed").await;
+    let stage = Stage::with(KIND, "f", json!({})).await;
+    stage.requested(KIND, "f", "promote", &json!({"to": 9}), "Failed").await;
     stage.until("the new primary", CONFIG_MAP, "f-route", |o| o["data"]["primary"] == "9").await;
 }
 
@@ -176,10 +171,8 @@ async fn record_changes_children_even_if_the_run_fails() {
 /// it back.
 #[tokio::test]
 async fn child_deleted_by_a_failed_run_stays_away() {
-    let stage = Stage::new().await;
-    stage.ready_with(KIND, "f", json!({})).await;
-    let run = stage.request(KIND, "f", "drop", &Value::Null).await;
-    stage.run_is(&run, "Failed").await;
+    let stage = Stage::with(KIND, "f", json!({})).await;
+    stage.requested(KIND, "f", "drop", &Value::Null, "Failed").await;
     stage.gone(POD, "f-0").await;
     let named = |o: &Value| o["status"]["conditions"].to_string().contains("members[0]");
     stage.until("a condition that names it", FLEET, "f", named).await;
@@ -191,8 +184,7 @@ async fn child_deleted_by_a_failed_run_stays_away() {
         stage.runs("f").await.iter().all(|run| run["spec"]["plan"] != "failover"),
         "our own deletion is no loss"
     );
-    let again = stage.request(KIND, "f", "again", &Value::Null).await;
-    stage.run_is(&again, "Succeeded").await;
+    stage.requested(KIND, "f", "again", &Value::Null, "Succeeded").await;
     stage.until("back", POD, "f-0", is_pod_ready).await;
     stage.ready(FLEET, "f").await;
 }
@@ -200,8 +192,7 @@ async fn child_deleted_by_a_failed_run_stays_away() {
 /// A member is lost if it is gone or its pod is Failed, not if its pod is only unready.
 #[tokio::test]
 async fn a_lost_member_is_replaced_by_its_plan() {
-    let stage = Stage::new().await;
-    stage.ready_with(KIND, "f", json!({})).await;
+    let stage = Stage::with(KIND, "f", json!({})).await;
     for (what, member) in [("gone", "f-1"), ("failed", "f-2")] {
         let uid = uid_of(&stage.get(POD, member).await).to_owned();
         if what == "gone" {
@@ -240,8 +231,7 @@ async fn a_lost_member_is_replaced_by_its_plan() {
 /// A member is lost in the middle of an upgrade: its plan runs first, then the rest of the upgrade.
 #[tokio::test]
 async fn loss_interrupts_an_upgrade_which_then_continues() {
-    let stage = Stage::new().await;
-    stage.ready_with(KIND, "f", json!({})).await;
+    let stage = Stage::with(KIND, "f", json!({})).await;
     stage.edit(FLEET, "f", json!({"image": BAD})).await;
     stage.until("the first member has it", POD, "f-0", |pod| image(pod) == BAD).await;
     let uid = uid_of(&stage.get(POD, "f-2").await).to_owned();
@@ -259,8 +249,7 @@ async fn loss_interrupts_an_upgrade_which_then_continues() {
 /// After an upgrade or an edit and its reversal, the children are as before.
 #[tokio::test]
 async fn reverted_edit_restores_the_children() {
-    let stage = Stage::new().await;
-    stage.ready_with(KIND, "f", json!({})).await;
+    let stage = Stage::with(KIND, "f", json!({})).await;
     let spec = async || -> Vec<Value> {
         stage.list(POD).await.iter().map(|pod| pod["spec"]["containers"].clone()).collect()
     };

@@ -6,16 +6,13 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::{DESK, Stage, api};
-use crate::support::eventually;
-use crate::support::ext::{CONFIG_MAP, JOB, LONG, condition, is_ready, name_of};
 use crate::support::plans::{ADMIN, PLAN_RUN, Reaction, phase, steps, story_of};
+use crate::support::{CONFIG_MAP, JOB, LONG, condition, eventually, is_ready, name_of};
 
 const KIND: (&str, crate::support::ext::Kind) = ("Desk", DESK);
 
 async fn desk() -> Stage {
-    let stage = Stage::new().await;
-    stage.ready_with(KIND, "d", json!({})).await;
-    stage
+    Stage::with(KIND, "d", json!({})).await
 }
 
 async fn request(stage: &Stage, plan: &str) -> String {
@@ -77,8 +74,7 @@ async fn uninterruptible_run_is_not_interrupted() {
     let held = running(&stage, "hold-tight").await;
     alarm(&stage, "yes").await;
     // The failover's hold time has passed once this run, which begins later, has succeeded.
-    let beside = stage.request(KIND, "d", "backup", &json!({"after": "3s"})).await;
-    stage.run_is(&beside, "Succeeded").await;
+    stage.requested(KIND, "d", "backup", &json!({"after": "3s"}), "Succeeded").await;
     assert_eq!(phase(&stage.get(PLAN_RUN, &held).await), "Running");
     assert!(stage.get(DESK, "d").await["status"]["primary"].is_null());
     open(&stage).await;
@@ -148,8 +144,7 @@ async fn unanswered_request_is_settled_before_another_run_begins() {
     )
     .await;
     alarm(&stage, "yes").await;
-    let beside = stage.request(KIND, "d", "backup", &json!({"after": "3s"})).await;
-    stage.run_is(&beside, "Succeeded").await;
+    stage.requested(KIND, "d", "backup", &json!({"after": "3s"}), "Succeeded").await;
     assert!(
         stage.get(DESK, "d").await["status"]["primary"].is_null(),
         "a request without an answer is in flight"
@@ -167,8 +162,7 @@ async fn unanswered_request_is_settled_before_another_run_begins() {
 #[tokio::test]
 async fn a_retry_resumes_at_the_failed_step() {
     let stage = desk().await;
-    let failed = stage.request(KIND, "d", "broken", &json!({"mode": "good"})).await;
-    stage.run_is(&failed, "Failed").await;
+    let failed = stage.requested(KIND, "d", "broken", &json!({"mode": "good"}), "Failed").await;
     let told = stage.stalled(DESK, "d").await;
     for word in ["broken", "two", "the gate is not open"] {
         assert!(told.contains(word), "no {word} in {told}");
@@ -220,8 +214,7 @@ async fn running_or_done(stage: &Stage, plan: &str) -> String {
 #[tokio::test]
 async fn each_run_writes_only_its_own_record_keys() {
     let stage = desk().await;
-    let backup = stage.request(KIND, "d", "backup", &json!({"end": "never"})).await;
-    stage.run_is(&backup, "Running").await;
+    let backup = stage.requested(KIND, "d", "backup", &json!({"end": "never"}), "Running").await;
     alarm(&stage, "yes").await;
     stage.run_of("d", "failover", |run| phase(run) == "Succeeded").await;
     alarm(&stage, "no").await;
@@ -270,8 +263,7 @@ async fn while_paused_no_step_starts() {
     let beside = stage.request(KIND, "d", "backup", &Value::Null).await;
     // A later request for an instance that is not paused is carried out, so the manager has handled all
     // earlier ones.
-    let marker = stage.request(KIND, "e", "backup", &Value::Null).await;
-    stage.run_is(&marker, "Succeeded").await;
+    stage.requested(KIND, "e", "backup", &Value::Null, "Succeeded").await;
     stage.idle(&stage.address()).await;
     assert_eq!(phase(&stage.get(PLAN_RUN, &held).await), "Running");
     assert!(["", "Pending"].contains(&phase(&stage.get(PLAN_RUN, &beside).await)));
@@ -306,8 +298,7 @@ async fn waiting_requests_are_bounded() {
     .await;
     assert!(refused.len() <= 31, "{}", refused.len());
     assert!(story_of(&refused[0]).contains("100"), "{}", story_of(&refused[0]));
-    let other = stage.request(KIND, "e", "broken", &json!({"mode": "good"})).await;
-    stage.run_is(&other, "Failed").await;
+    stage.requested(KIND, "e", "broken", &json!({"mode": "good"}), "Failed").await;
     stage.cancel(&held).await;
     stage.run_is(&held, "Cancelled").await;
 }

@@ -7,20 +7,16 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::instance;
-use crate::support::ext::{Kind, LONG, Scene, kind, name_of, run_flags, watching};
+use crate::support::ext::{ALARM, LONG, Scene, name_of, run_flags};
 use crate::support::plans::{PLAN_RUN, phase};
 use crate::support::{ControlPlane, Operetta, eventually, is_long, own_plane_of_tests};
-
-const ALARM: Kind = kind("fixtures.operetta.dev/v1", "alarms");
 
 fn alarm(name: &str, spec: Value) -> Value {
     instance(("Alarm", ALARM), name, spec)
 }
 
 async fn start(plane: &ControlPlane) -> Operetta {
-    let mut manager = run_flags(plane, &["--leader-elect=false"], &["plans-clock"]);
-    watching(&mut manager, 1).await;
-    manager
+    run_flags(plane, &["--leader-elect=false"], &["plans-clock"]).watching(1).await
 }
 
 /// The time for which a run is scheduled.
@@ -68,8 +64,7 @@ async fn hundreds_of_schedules_in_one_minute_all_run() {
     let mut manager = start(&plane).await;
     // Neither the first nor the last in lists of instances.
     let probe = "a0100-probe";
-    scene.apply(&alarm(probe, json!({})).to_string()).await;
-    scene.ready(ALARM, probe).await;
+    scene.apply_ready(ALARM, probe, &alarm(probe, json!({})).to_string()).await;
     let every_minute = || json!({"schedule": "* * * * *"});
     let items: Vec<Value> = (0..many).map(|i| alarm(&format!("a{i:04}"), every_minute())).collect();
     for part in items.chunks(250) {
@@ -103,6 +98,5 @@ async fn hundreds_of_schedules_in_one_minute_all_run() {
         let at = time_of(&run);
         assert!(minutes.insert((run["spec"]["of"]["name"].to_string(), at)), "twice at {at}: {run:#}");
     }
-    manager.interrupt();
-    manager.wait(LONG).await;
+    manager.end().await;
 }

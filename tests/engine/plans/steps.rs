@@ -3,9 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{PROCEDURE, Stage};
-use crate::support::eventually;
-use crate::support::ext::{CONFIG_MAP, LONG, condition, is_ready};
 use crate::support::plans::{PLAN_RUN, events_about, phase, steps, story_of};
+use crate::support::{CONFIG_MAP, LONG, condition, eventually, is_ready};
 
 const KIND: (&str, crate::support::ext::Kind) = ("Procedure", PROCEDURE);
 
@@ -119,8 +118,7 @@ async fn too_large_values_fail_the_step_that_stores_them() {
 /// A step that is skipped or done is listed by its path; a step that was not reached has no state.
 #[tokio::test]
 async fn run_reports_the_state_of_each_step() {
-    let stage = Stage::new().await;
-    stage.ready_with(KIND, "p", json!({})).await;
+    let stage = Stage::with(KIND, "p", json!({})).await;
     for (plan, wanted) in [
         ("phases", &["first", "first/a", "first/b", "second", "second/slow", "second/quick", "last"][..]),
         ("each", &["items", "items[a]", "items[b]", "items[c]"]),
@@ -140,10 +138,8 @@ async fn run_reports_the_state_of_each_step() {
 
 #[tokio::test]
 async fn wait_reports_its_condition_and_ends_when_true() {
-    let stage = Stage::new().await;
-    stage.ready_with(KIND, "p", json!({})).await;
-    let run = stage.request(KIND, "p", "wait", &Value::Null).await;
-    stage.run_is(&run, "Running").await;
+    let stage = Stage::with(KIND, "p", json!({})).await;
+    let run = stage.requested(KIND, "p", "wait", &Value::Null, "Running").await;
     let waits =
         |o: &Value| condition(o, "Reconciling")["message"].to_string().contains("the flag of p is not up");
     stage.until("its message", PROCEDURE, "p", waits).await;
@@ -156,8 +152,7 @@ async fn wait_reports_its_condition_and_ends_when_true() {
 /// Each transition of a run gives an Event of the instance.
 #[tokio::test]
 async fn transitions_of_runs_give_events() {
-    let stage = Stage::new().await;
-    stage.ready_with(KIND, "p", json!({})).await;
+    let stage = Stage::with(KIND, "p", json!({})).await;
     for (plan, ends) in [("pause", "Succeeded"), ("fail", "Failed")] {
         let run = stage.request(KIND, "p", plan, &Value::Null).await;
         stage.run_is(&run, ends).await;
@@ -172,10 +167,8 @@ async fn transitions_of_runs_give_events() {
 
 #[tokio::test]
 async fn an_apply_has_its_own_readiness() {
-    let stage = Stage::new().await;
-    stage.ready_with(KIND, "p", json!({})).await;
-    let run = stage.request(KIND, "p", "until", &Value::Null).await;
-    stage.run_is(&run, "Running").await;
+    let stage = Stage::with(KIND, "p", json!({})).await;
+    let run = stage.requested(KIND, "p", "until", &Value::Null, "Running").await;
     stage.flag("p-flag", json!({"up": "yes"})).await;
     stage.run_is(&run, "Succeeded").await;
 }
@@ -183,8 +176,7 @@ async fn an_apply_has_its_own_readiness() {
 /// The `when` of a phase is evaluated when the run reaches it.
 #[tokio::test]
 async fn the_when_of_a_phase_is_decided_once() {
-    let stage = Stage::new().await;
-    stage.ready_with(KIND, "p", json!({})).await;
+    let stage = Stage::with(KIND, "p", json!({})).await;
     let run = stage.request(KIND, "p", "decided-once", &Value::Null).await;
     let inside = |run: &Value| steps(run).contains_key("phase/flag");
     stage.until("within the phase", PLAN_RUN, &run, inside).await;
@@ -195,11 +187,9 @@ async fn the_when_of_a_phase_is_decided_once() {
 
 #[tokio::test]
 async fn a_patch_changes_an_object_that_is_no_child() {
-    let stage = Stage::new().await;
-    stage.ready_with(KIND, "p", json!({})).await;
+    let stage = Stage::with(KIND, "p", json!({})).await;
     stage.flag("mine", json!({"kept": "yes"})).await;
-    let run = stage.request(KIND, "p", "patch", &json!({"target": "mine"})).await;
-    stage.run_is(&run, "Succeeded").await;
+    stage.requested(KIND, "p", "patch", &json!({"target": "mine"}), "Succeeded").await;
     assert_eq!(stage.get(CONFIG_MAP, "mine").await["data"], json!({"kept": "yes", "marked": "p"}));
     let run = stage.request(KIND, "p", "patch", &json!({"target": "missing"})).await;
     let run = stage.run_is(&run, "Failed").await;
@@ -209,11 +199,9 @@ async fn a_patch_changes_an_object_that_is_no_child() {
 /// A step that runs a plan of another instance creates a request there, and waits for its end.
 #[tokio::test]
 async fn a_plan_of_another_instance_is_requested_there() {
-    let stage = Stage::new().await;
-    stage.ready_with(KIND, "p", json!({})).await;
+    let stage = Stage::with(KIND, "p", json!({})).await;
     stage.ready_with(KIND, "q", json!({})).await;
-    let run = stage.request(KIND, "p", "other", &json!({"instance": "q"})).await;
-    stage.run_is(&run, "Succeeded").await;
+    stage.requested(KIND, "p", "other", &json!({"instance": "q"}), "Succeeded").await;
     stage.until("its note", PROCEDURE, "q", |o| o["status"]["note"] == "p").await;
     let there = stage.runs("q").await;
     assert!(
@@ -229,16 +217,14 @@ async fn a_plan_of_another_instance_is_requested_there() {
 
 #[tokio::test]
 async fn people_approve_and_reject() {
-    let stage = Stage::new().await;
-    stage.ready_with(KIND, "p", json!({})).await;
+    let stage = Stage::with(KIND, "p", json!({})).await;
     let run = stage.request(KIND, "p", "approve", &Value::Null).await;
     let asks = |run: &Value| story_of(run).contains("Delete the data of p?");
     stage.until("the question", PLAN_RUN, &run, asks).await;
     let shown = |o: &Value| o["status"].to_string().contains("Delete the data of p?");
     stage.until("the question", PROCEDURE, "p", shown).await;
     // A run that only waits for approval does not block other runs.
-    let other = stage.request(KIND, "p", "noting", &json!({"text": "meanwhile"})).await;
-    stage.run_is(&other, "Succeeded").await;
+    stage.requested(KIND, "p", "noting", &json!({"text": "meanwhile"}), "Succeeded").await;
     stage.answer(&run, "sure", "Approve").await;
     stage.run_is(&run, "Succeeded").await;
     stage.until("its note", PROCEDURE, "p", |o| o["status"]["note"] == "approved").await;
@@ -253,8 +239,7 @@ async fn people_approve_and_reject() {
 /// Secret outputs are only in a Secret, and after the end of the run nowhere.
 #[tokio::test]
 async fn a_secret_output_is_kept_in_a_secret() {
-    let stage = Stage::new().await;
-    stage.ready_with(KIND, "p", json!({})).await;
+    let stage = Stage::with(KIND, "p", json!({})).await;
     let canary = "canary-51ab";
     let params = json!({"message": json!({"id": canary}).to_string()});
     let name = stage.request(KIND, "p", "secret-output", &params).await;
@@ -287,9 +272,6 @@ async fn a_secret_output_is_kept_in_a_secret() {
     assert!(run["status"].to_string().contains("visible"), "{}", story_of(&run));
     assert!(!stage.get(PROCEDURE, "p").await["status"].to_string().contains(canary));
     are_held(0).await;
-    stage
-        .until("its end in the run", PLAN_RUN, &name, |run| {
-            run["status"].to_string().contains("(secret, not kept)")
-        })
-        .await;
+    let holds = |run: &Value| run["status"].to_string().contains("(secret, not kept)");
+    stage.until("its end in the run", PLAN_RUN, &name, holds).await;
 }

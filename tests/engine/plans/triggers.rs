@@ -8,16 +8,13 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{DESK, Stage};
-use crate::support::eventually;
-use crate::support::ext::{CONFIG_MAP, LONG};
 use crate::support::plans::{PLAN_RUN, phase, story_of};
+use crate::support::{CONFIG_MAP, LONG, eventually};
 
 const KIND: (&str, crate::support::ext::Kind) = ("Desk", DESK);
 
 async fn desk(spec: Value) -> Stage {
-    let stage = Stage::new().await;
-    stage.ready_with(KIND, "d", spec).await;
-    stage
+    Stage::with(KIND, "d", spec).await
 }
 
 /// How many runs of a plan exist.
@@ -124,8 +121,7 @@ async fn request_for_a_missing_plan_or_instance_waits() {
 #[tokio::test]
 async fn a_requested_run_is_immutable_but_can_be_cancelled() {
     let stage = desk(json!({"gate": "open"})).await;
-    let run = stage.request(KIND, "d", "hold", &Value::Null).await;
-    stage.run_is(&run, "Running").await;
+    let run = stage.requested(KIND, "d", "hold", &Value::Null, "Running").await;
     for patch in [json!({"spec": {"plan": "queue"}}), json!({"spec": {"of": {"name": "other"}}})] {
         let told = stage
             .kubectl_input(&["patch", "planrun", &run, "--type=merge", "-p", &patch.to_string()], "")

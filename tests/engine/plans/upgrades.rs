@@ -5,9 +5,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::own::Own;
-use crate::support::eventually;
-use crate::support::ext::{CONFIG_MAP, DEPLOYMENT, LONG, SERVICE, condition, is_ready};
 use crate::support::plans::{PLAN_RUN, phase, steps, story_of};
+use crate::support::{CONFIG_MAP, DEPLOYMENT, LONG, SERVICE, condition, eventually, is_ready};
 
 /// A step that the run of the old version does not have.
 const NEW_STEP: &str = "            - {name: more, fail: {message: \"this step is new\"}}\n";
@@ -35,9 +34,7 @@ async fn at_the_gate(name: &'static str) -> (Own, String, Value) {
 
 /// Like [`at_the_gate`], with other plans.
 async fn at_the_gate_of(name: &'static str, plans: &str) -> (Own, String, Value) {
-    let own = Own::new(name, plans).await;
-    own.create(json!({})).await;
-    own.ready().await;
+    let own = Own::with_instance(name, plans).await;
     let run = own.request("work").await;
     own.scene.until("waiting", PLAN_RUN, &run, |run| steps(run).contains_key("gate")).await;
     let revision = own.scene.get(PLAN_RUN, &run).await["status"]["revision"].clone();
@@ -256,9 +253,8 @@ async fn a_run_whose_revision_is_lost_can_be_cancelled() {
     let (object, _) = stored(&own, "kudo-lost-revision", &revision).await;
     own.scene.kubectl(&["delete", "operatorrevision", object["metadata"]["name"].as_str().unwrap()]).await;
     let own = own.at("0.2.0", &waiting("new", "")).await;
-    own.scene
-        .until("missing", own.kind, "s", |o| condition(o, "Stalled")["reason"] == "RevisionMissing")
-        .await;
+    let holds = |o: &Value| condition(o, "Stalled")["reason"] == "RevisionMissing";
+    own.scene.until("missing", own.kind, "s", holds).await;
     own.scene.patch(PLAN_RUN, &run, "merge", &json!({"spec": {"cancel": true}})).await;
     own.scene.run_is(&run, "Cancelled").await;
     own.scene.until("upgraded", own.kind, "s", is_at("0.2.0")).await;
@@ -281,9 +277,7 @@ async fn upgrade_does_not_cause_a_failover() {
           steps:
             - {name: note, record: {note: \"'failover'\"}}
 ";
-    let own = Own::new("own-upgrade", plans).await;
-    own.create(json!({})).await;
-    own.ready().await;
+    let own = Own::with_instance("own-upgrade", plans).await;
     own.edit(json!({"image": "registry.example.com/bad:1"})).await;
     own.scene.until("the bad image", DEPLOYMENT, "s", |o| o.to_string().contains("bad:1")).await;
     let failed = own.scene.run_of("s", "deploy", |run| phase(run) == "Failed").await;
@@ -302,15 +296,12 @@ async fn upgrade_does_not_cause_a_failover() {
 #[tokio::test]
 async fn reverted_package_restores_the_children() {
     let old = waiting("old", "");
-    let own = Own::new("goes-back", &old).await;
-    own.create(json!({})).await;
-    own.ready().await;
+    let own = Own::with_instance("goes-back", &old).await;
     let data = async |own: &Own| own.scene.get(CONFIG_MAP, "s-config").await["data"].clone();
     let before = data(&own).await;
     let own = own.at("0.2.0", &waiting("new", "")).await;
-    own.scene
-        .run_of("s", "deploy", |run| phase(run) == "Succeeded" && run["metadata"]["name"] != "s-1")
-        .await;
+    let holds = |run: &Value| phase(run) == "Succeeded" && run["metadata"]["name"] != "s-1";
+    own.scene.run_of("s", "deploy", holds).await;
     let own = own.at("0.1.0", &old).await;
     own.scene.until("back", own.kind, "s", is_at("0.1.0")).await;
     assert_eq!(data(&own).await, before);

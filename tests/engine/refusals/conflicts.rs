@@ -10,8 +10,7 @@ use crate::support::ext::{CONFIG_MAP, Scene, TRIAL};
 #[tokio::test]
 async fn a_conflict_names_field_and_manager() {
     let scene = Scene::new().await;
-    scene.apply(&trial("c", json!({}))).await;
-    scene.ready(TRIAL, "c").await;
+    scene.apply_ready(TRIAL, "c", &trial("c", json!({}))).await;
     let theirs =
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"text": "mine"}});
     scene
@@ -28,8 +27,7 @@ async fn a_conflict_names_field_and_manager() {
 #[tokio::test]
 async fn repairs_against_a_conflicting_manager_slow_down() {
     let scene = Scene::new().await;
-    scene.apply(&trial("war", json!({}))).await;
-    scene.ready(TRIAL, "war").await;
+    scene.apply_ready(TRIAL, "war", &trial("war", json!({}))).await;
     let path =
         format!("/api/v1/namespaces/{}/serviceaccounts/war?fieldManager=rival&force=true", scene.namespace());
     let theirs = json!({"apiVersion": "v1", "kind": "ServiceAccount",
@@ -57,7 +55,6 @@ async fn repairs_against_a_conflicting_manager_slow_down() {
     tried.retain(|r| r.resource != "events");
     assert!(tried.len() <= 4, "{}", crate::support::ext::list(&tried));
     // Other instances are not affected.
-    scene.apply(&trial("peace", json!({}))).await;
-    scene.ready(TRIAL, "peace").await;
+    scene.apply_ready(TRIAL, "peace", &trial("peace", json!({}))).await;
     rival.abort();
 }

@@ -6,11 +6,9 @@ use serde_json::{Value, json};
 
 use super::edit_of;
 use crate::support::ext::{
-    BLOCK, CONFIG_MAP, DAEMON_SET, DEPLOYMENT, JOB, Kind, POD, ROCK, ROLE_BINDING, SECRET, SERVICE,
-    STATEFUL_SET, Scene, VOLUME_CLAIM, condition, fixture, has_derived_rights, kind, read, uid_of,
+    BLOCK, CONFIG_MAP, DAEMON_SET, DEPLOYMENT, JOB, Kind, POD, REPLICA_SET, ROCK, ROLE_BINDING, SECRET,
+    SERVICE, STATEFUL_SET, Scene, VOLUME_CLAIM, condition, fixture, has_derived_rights, kind, read, uid_of,
 };
-
-const REPLICA_SET: Kind = kind("apps/v1", "replicasets");
 
 /// The children that may be recreated: id, kind, whether it is namespaced, and the field that changes.
 const CHILDREN: [(&str, Kind, bool, &str); 27] = [
@@ -71,8 +69,7 @@ async fn prepare() -> Scene {
 async fn block(scene: &Scene, child: &str) {
     let block = json!({"apiVersion": BLOCK.api_version(), "kind": "Block", "metadata": {"name": child},
         "spec": {"child": child, "value": "one"}});
-    scene.apply(&block.to_string()).await;
-    scene.ready(BLOCK, child).await;
+    scene.apply_ready(BLOCK, child, &block.to_string()).await;
 }
 
 #[tokio::test]
@@ -86,13 +83,12 @@ async fn immutable_changes_recreate_the_object_if_the_package_permits() {
             block(&scene, child).await;
             let before = live().await;
             edit_of(&scene, BLOCK, child, json!({"value": "two"})).await;
-            let told = scene
-                .until("Ready or Stalled", BLOCK, child, |o| {
-                    let seen = o["status"]["observedGeneration"] == o["metadata"]["generation"];
-                    seen && (condition(o, "Ready")["status"] == "True"
-                        || condition(o, "Stalled")["status"] == "True")
-                })
-                .await;
+            let holds = |o: &Value| {
+                let seen = o["status"]["observedGeneration"] == o["metadata"]["generation"];
+                seen && (condition(o, "Ready")["status"] == "True"
+                    || condition(o, "Stalled")["status"] == "True")
+            };
+            let told = scene.until("Ready or Stalled", BLOCK, child, holds).await;
             let after = live().await;
             let value = |object: &Value| object.pointer(path).cloned();
             let anew =
@@ -129,8 +125,7 @@ async fn refusal_over_a_field_of_others_recreates_nothing() {
     let scene = prepare().await;
     let instance = json!({"apiVersion": BLOCK.api_version(), "kind": "Block", "metadata": {"name": "vein"},
         "spec": {"child": "vein", "value": "two"}});
-    scene.apply(&instance.to_string()).await;
-    scene.ready(BLOCK, "vein").await;
+    scene.apply_ready(BLOCK, "vein", &instance.to_string()).await;
     scene.patch(ROCK, "vein", "merge", &json!({"spec": {"most": 1}})).await;
     let before = scene.get(ROCK, "vein").await;
     // The new value exceeds the limit that the other manager has set.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{edit, stalled, trial};
 use crate::support::ext::{
-    CONFIG_MAP, Kind, LONG, SERVICE_ACCOUNT, Scene, TRIAL, condition, copy_folder, fixture, uid_of, watching,
+    CONFIG_MAP, Kind, LONG, SERVICE_ACCOUNT, Scene, TRIAL, condition, copy_folder, fixture, uid_of,
 };
 use crate::support::{Operetta, eventually, plane_of_tests};
 
@@ -53,8 +53,7 @@ async fn is_kept_up(scene: &Scene, name: &str) {
 #[tokio::test]
 async fn refused_edit_does_not_stop_drift_correction() {
     let scene = Scene::new().await;
-    scene.apply(&trial("held", json!({"fixed": "1"}))).await;
-    let accepted = scene.ready(TRIAL, "held").await;
+    let accepted = scene.apply_ready(TRIAL, "held", &trial("held", json!({"fixed": "1"}))).await;
     assert!(record(&accepted).is_null());
     edit(&scene, "held", json!({"label": "l".repeat(64), "text": "changed", "secret": 1})).await;
     stalled(&scene, "held", "ApplyRefused", &["config", "metadata.labels", "the rest of the change waits"])
@@ -90,12 +89,8 @@ async fn next_manager_process_maintains_the_accepted_state() {
     let start = async || {
         // Use another Lease, so that the two managers ignore each other's packages.
         let lease = "--leader-elect-resource-name=again";
-        let mut manager = Operetta::run(
-            &*plane_of_tests().await,
-            &["run", "--leader-elect=false", lease, path.to_str().unwrap()],
-        );
-        watching(&mut manager, 1).await;
-        manager
+        let args = ["run", "--leader-elect=false", lease, path.to_str().unwrap()];
+        Operetta::run(&*plane_of_tests().await, &args).watching(1).await
     };
     let apply = async |spec: Value| {
         let text = trial("again", spec).replace("fixtures.operetta.dev", "again.operetta.dev");

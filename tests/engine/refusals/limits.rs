@@ -5,8 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::{edit, requests, requests_of, stalled, trial};
-use crate::support::ext::{CONFIG_MAP, DEPLOYMENT, Scene, TRIAL, condition};
-use crate::support::kubectl_stdin;
+use crate::support::{CONFIG_MAP, DEPLOYMENT, Scene, TRIAL, condition, kubectl_stdin};
 
 /// Row 40 of the table in docs/testing.md: names of 254 characters, a label that is not ASCII, an annotation
 /// of more than 256 KiB. Accepted values are stored; refused ones are reported and not retried in a loop.
@@ -15,8 +14,7 @@ async fn names_labels_and_annotations_that_the_server_refuses() {
     let scene = Scene::new().await;
     // The name has the greatest length, so that of one child is too long.
     let longest = "n".repeat(253);
-    scene.apply(&trial(&longest, json!({}))).await;
-    let instance = scene.ready(TRIAL, &longest).await;
+    let instance = scene.apply_ready(TRIAL, &longest, &trial(&longest, json!({}))).await;
     let label = &scene.get(CONFIG_MAP, &longest).await["metadata"]["labels"]["operetta.dev/instance"];
     assert!(label.as_str().is_some_and(|label| label.len() <= 63), "{label}");
     assert_eq!(instance["status"]["observedGeneration"], 1);
@@ -43,8 +41,7 @@ async fn names_labels_and_annotations_that_the_server_refuses() {
     assert!(tried.len() <= 24, "{}", crate::support::ext::list(&tried));
     assert!(scene.find(CONFIG_MAP, "wide").await.is_none());
     // Other instances are not affected, and corrected ones become Ready.
-    scene.apply(&trial("good", json!({}))).await;
-    scene.ready(TRIAL, "good").await;
+    scene.apply_ready(TRIAL, "good", &trial("good", json!({}))).await;
     for name in ["wide", "noted"] {
         edit(&scene, name, json!({"label": "plain", "text": "short"})).await;
         scene.ready(TRIAL, name).await;
@@ -93,8 +90,7 @@ async fn too_many_children_and_too_large_objects() {
     for name in ["many", "large", "escaped"] {
         assert!(scene.find(CONFIG_MAP, &format!("{name}-large")).await.is_none());
     }
-    scene.apply(&trial("good", json!({}))).await;
-    scene.ready(TRIAL, "good").await;
+    scene.apply_ready(TRIAL, "good", &trial("good", json!({}))).await;
 }
 
 #[tokio::test]

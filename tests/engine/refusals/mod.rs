@@ -10,13 +10,12 @@ mod places;
 
 use std::time::Duration;
 
-use crate::support::ext::{
-    CONFIG_MAP, DEPLOYMENT, JOB, Kind, LONG, POD, ROLE, ROLE_BINDING, SERVICE, SERVICE_ACCOUNT, STATEFUL_SET,
-    STONE, Scene, TRIAL, condition, copy_package, fixture, has_derived_rights, kind, managers_requests,
-    time_of, uid_of,
-};
 use crate::support::rights::decides;
-use crate::support::{Operetta, eventually, kubectl, kubectl_stdin, own_plane_of_tests, plane_of_tests};
+use crate::support::{
+    CONFIG_MAP, DEPLOYMENT, JOB, Kind, LONG, Operetta, POD, ROLE, ROLE_BINDING, SERVICE, SERVICE_ACCOUNT,
+    STATEFUL_SET, STONE, Scene, TRIAL, condition, copy_package, eventually, fixture, has_derived_rights,
+    kind, kubectl, kubectl_stdin, managers_requests, own_plane_of_tests, plane_of_tests, time_of, uid_of,
+};
 use operetta::local::AuditEvent;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -40,14 +39,13 @@ async fn stalled(scene: &Scene, name: &str, reason: &str, words: &[&str]) -> Str
 }
 
 async fn stalled_of(scene: &Scene, kind: Kind, name: &str, reason: &str, words: &[&str]) -> String {
-    let instance = scene
-        .until(&format!("Stalled, {reason}"), kind, name, |o| {
-            let told = condition(o, "Stalled");
-            told["status"] == "True"
-                && told["reason"] == reason
-                && o["status"]["observedGeneration"] == o["metadata"]["generation"]
-        })
-        .await;
+    let holds = |o: &Value| {
+        let told = condition(o, "Stalled");
+        told["status"] == "True"
+            && told["reason"] == reason
+            && o["status"]["observedGeneration"] == o["metadata"]["generation"]
+    };
+    let instance = scene.until(&format!("Stalled, {reason}"), kind, name, holds).await;
     let message = condition(&instance, "Stalled")["message"].as_str().unwrap().to_owned();
     for word in words {
         assert!(message.contains(word), "{word:?} is not in {message}");
@@ -91,8 +89,7 @@ async fn refused_dry_run_leaves_everything_untouched() {
 
     // Another instance is not affected.
     let started = Instant::now();
-    scene.apply(&trial("good", json!({}))).await;
-    scene.ready(TRIAL, "good").await;
+    scene.apply_ready(TRIAL, "good", &trial("good", json!({}))).await;
     eprintln!("the neighbour was ready after {:?}", started.elapsed());
     edit(&scene, "long", json!({"label": "short"})).await;
     scene.ready(TRIAL, "long").await;
@@ -147,8 +144,7 @@ async fn equal_instances_cost_one_dry_run_of_each_child() {
 #[tokio::test]
 async fn an_immutable_field_is_named_or_the_object_recreated() {
     let scene = Scene::new().await;
-    scene.apply(&trial("a", json!({"fixed": "1", "anew": "1"}))).await;
-    scene.ready(TRIAL, "a").await;
+    scene.apply_ready(TRIAL, "a", &trial("a", json!({"fixed": "1", "anew": "1"}))).await;
     let fixed = scene.get(CONFIG_MAP, "a-fixed").await;
     let anew = scene.get(CONFIG_MAP, "a-anew").await;
 
@@ -229,13 +225,11 @@ async fn immutable_fields_of_built_in_kinds_are_reported_or_recreated() {
     futures::future::join_all(cases.iter().map(async |(child, kind, [before, after], path, field)| {
         let value = |object: &Value| object.pointer(path).cloned().unwrap_or_default();
         // Without permission to recreate it, the object is left alone.
-        scene.apply(&stone(child, child, before)).await;
-        scene.ready(STONE, child).await;
+        scene.apply_ready(STONE, child, &stone(child, child, before)).await;
         let first = scene.get(*kind, child).await;
         scene.apply(&stone(child, child, after)).await;
-        let told = scene
-            .until("Stalled", STONE, child, |o| condition(o, "Stalled")["reason"] == "ImmutableField")
-            .await;
+        let holds = |o: &Value| condition(o, "Stalled")["reason"] == "ImmutableField";
+        let told = scene.until("Stalled", STONE, child, holds).await;
         let message = condition(&told, "Stalled")["message"].as_str().unwrap().to_owned();
         for word in [*child, *field, "onImmutableChange: Recreate", "the rest of the change waits"] {
             assert!(message.contains(word), "{child}: {word:?} is not in {message}");
@@ -246,8 +240,7 @@ async fn immutable_fields_of_built_in_kinds_are_reported_or_recreated() {
         let tried = requests_of(&scene, child, Duration::from_secs(5)).await;
         assert!(tried.len() <= 8, "{}", crate::support::ext::list(&tried));
         // Reverting the edit resolves it.
-        scene.apply(&stone(child, child, before)).await;
-        scene.ready(STONE, child).await;
+        scene.apply_ready(STONE, child, &stone(child, child, before)).await;
         assert_eq!(uid_of(&scene.get(*kind, child).await), uid_of(&first));
     }))
     .await;
@@ -255,11 +248,9 @@ async fn immutable_fields_of_built_in_kinds_are_reported_or_recreated() {
         let name = format!("{child}-anew");
         // Use another address, because only one Service can have an address.
         let other = |value: &str| value.replace("10.96.0.10", "10.96.0.11");
-        scene.apply(&stone(&name, &name, &other(before))).await;
-        scene.ready(STONE, &name).await;
+        scene.apply_ready(STONE, &name, &stone(&name, &name, &other(before))).await;
         let first = scene.get(*kind, &name).await;
-        scene.apply(&stone(&name, &name, &other(after))).await;
-        scene.ready(STONE, &name).await;
+        scene.apply_ready(STONE, &name, &stone(&name, &name, &other(after))).await;
         let now = scene.get(*kind, &name).await;
         assert_ne!(uid_of(&now), uid_of(&first), "{child}");
         assert_eq!(now.pointer(path), Some(&json!(other(after))), "{child}");
@@ -291,8 +282,7 @@ async fn terminating_namespace_is_reported() {
     stalled(&scene, "a", "NamespaceTerminating", &["elsewhere", "trial-elsewhere"]).await;
     let tried = requests("trial-elsewhere", Duration::from_secs(5)).await;
     assert!(tried.len() <= 6, "{}", crate::support::ext::list(&tried));
-    scene.apply(&trial("good", json!({}))).await;
-    scene.ready(TRIAL, "good").await;
+    scene.apply_ready(TRIAL, "good", &trial("good", json!({}))).await;
     let free = json!({"metadata": {"finalizers": null}}).to_string();
     kubectl(&["-n", "trial-elsewhere", "patch", "configmap", "holds", "--type=merge", "-p", &free])
         .await
@@ -302,8 +292,7 @@ async fn terminating_namespace_is_reported() {
 #[tokio::test]
 async fn changed_role_ref_is_refused_before_creating_the_role() {
     let scene = Scene::new().await;
-    scene.apply(&trial("r", json!({"role": "reader"}))).await;
-    scene.ready(TRIAL, "r").await;
+    scene.apply_ready(TRIAL, "r", &trial("r", json!({"role": "reader"}))).await;
     let binding = scene.get(ROLE_BINDING, "r").await;
     // roleRef is immutable, which is found before the new Role is created, except where the dry run of the
     // binding needs the Role.
@@ -338,9 +327,10 @@ async fn missing_rights_for_a_kind_are_reported() {
     decides(&plane, &user, "", ("list", LIGHT.group(), "lights"), true).await;
     let audit = plane.audit();
     let mark = audit.mark().unwrap();
-    let args = ["run", "--leader-elect-resource-name=limited", package.path().to_str().unwrap()];
-    let mut manager = Operetta::run_as_account(&plane, scene.namespace(), "limited", &args).await;
-    crate::support::ext::watching(&mut manager, 1).await;
+    let lease = format!("--leader-elect-resource-namespace={}", scene.namespace());
+    let args = ["run", &lease, "--leader-elect-resource-name=limited", package.path().to_str().unwrap()];
+    let manager = Operetta::run_as_account(&plane, scene.namespace(), "limited", &args).await;
+    let mut manager = manager.watching(1).await;
 
     let light = |name: &str| {
         json!({"apiVersion": LIGHT.api_version(), "kind": "Light", "metadata": {"name": name}, "spec": {}})
@@ -388,6 +378,5 @@ async fn missing_rights_for_a_kind_are_reported() {
     // Once the right is granted, the instance becomes Ready by itself.
     scene.kubectl_input(&["apply", "-f", "-"], &rules(&["*"])).await.unwrap();
     scene.ready(LIGHT, "l").await;
-    manager.interrupt();
-    manager.wait(LONG).await;
+    manager.end().await;
 }

@@ -4,8 +4,7 @@ use operetta::local::AuditEvent;
 use serde_json::{Value, json};
 
 use super::{edit_of, stalled_of};
-use crate::support::eventually;
-use crate::support::ext::{DEPLOYMENT, Kind, NEIGHBOUR, Scene, TANK, VOLUME_CLAIM, fixture};
+use crate::support::{DEPLOYMENT, Kind, NEIGHBOUR, Scene, TANK, VOLUME_CLAIM, eventually, fixture};
 
 const MANAGER: &str = "operetta/neighbours";
 
@@ -22,8 +21,7 @@ async fn prepare() -> Scene {
 async fn neighbour(scene: &Scene, child: &str) {
     let instance = json!({"apiVersion": NEIGHBOUR.api_version(), "kind": "Neighbour",
         "metadata": {"name": child}, "spec": {"child": child}});
-    scene.apply(&instance.to_string()).await;
-    scene.ready(NEIGHBOUR, child).await;
+    scene.apply_ready(NEIGHBOUR, child, &instance.to_string()).await;
 }
 
 /// The fields of `spec` in the manager's entry of managedFields.

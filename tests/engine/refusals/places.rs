@@ -77,12 +77,11 @@ async fn hostile_names_of_children_and_refs_are_refused_before_any_request() {
 
 /// Waits until the instance is stalled for this reason with these words. Returns the message.
 async fn stalled_place(scene: &Scene, name: &str, reason: &str, words: &[&str]) -> String {
-    let instance = scene
-        .until(&format!("Stalled, {reason}"), PLACE, name, |o| {
-            condition(o, "Stalled")["reason"] == reason
-                && o["status"]["observedGeneration"] == o["metadata"]["generation"]
-        })
-        .await;
+    let holds = |o: &Value| {
+        condition(o, "Stalled")["reason"] == reason
+            && o["status"]["observedGeneration"] == o["metadata"]["generation"]
+    };
+    let instance = scene.until(&format!("Stalled, {reason}"), PLACE, name, holds).await;
     let message = condition(&instance, "Stalled")["message"].as_str().unwrap().to_owned();
     for word in words {
         assert!(message.contains(word), "{word:?} is not in {message}");
@@ -95,8 +94,7 @@ async fn odd_valid_names_are_one_path_segment() {
     let scene = scene().await;
     // RBAC kinds accept every name that can be a path segment.
     let name = "system:a b?dryRun=All#c&d;e,f=g\\h+é";
-    scene.apply(&place("odd", json!({"role": name}))).await;
-    scene.ready(PLACE, "odd").await;
+    scene.apply_ready(PLACE, "odd", &place("odd", json!({"role": name}))).await;
     let roles = scene.list(ROLE).await;
     assert_eq!(roles.len(), 1);
     assert_eq!(roles[0]["metadata"]["name"], name);
@@ -271,24 +269,19 @@ async fn values_set_only_labels_and_annotations_of_metadata() {
     }
     assert!(scene.names(CONFIG_MAP).await.is_empty());
     let good = json!({"labels": {"team": "blue"}, "annotations": {"note": "x"}});
-    scene.apply(&place("good", json!({"merged": good}))).await;
-    scene.ready(PLACE, "good").await;
+    scene.apply_ready(PLACE, "good", &place("good", json!({"merged": good}))).await;
     let object = scene.get(CONFIG_MAP, "good-merged").await;
     assert_eq!(
         (&object["metadata"]["labels"]["team"], &object["metadata"]["annotations"]["note"]),
         (&json!("blue"), &json!("x"))
     );
     // Metadata that the author has written in the template is accepted.
-    scene.apply(&place("written", json!({"written": true}))).await;
-    scene.ready(PLACE, "written").await;
+    scene.apply_ready(PLACE, "written", &place("written", json!({"written": true}))).await;
     let object = scene.get(CONFIG_MAP, "written-written").await;
     assert_eq!(object["metadata"]["finalizers"], json!(["example.org/written"]));
     scene.kubectl(&["delete", "places.fixtures.operetta.dev", "written"]).await;
-    scene
-        .until("held by its finalizer", CONFIG_MAP, "written-written", |o| {
-            !o["metadata"]["deletionTimestamp"].is_null()
-        })
-        .await;
+    let holds = |o: &Value| !o["metadata"]["deletionTimestamp"].is_null();
+    scene.until("held by its finalizer", CONFIG_MAP, "written-written", holds).await;
     scene.patch(CONFIG_MAP, "written-written", "merge", &json!({"metadata": {"finalizers": null}})).await;
     scene.gone(CONFIG_MAP, "written-written").await;
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::ext::{CONFIG_MAP, LONG, WAY, condition, is_ready, run, uid_of, watching};
+use crate::support::ext::{CONFIG_MAP, LONG, WAY, condition, is_ready, run, uid_of};
 use crate::support::routes::{Fate, GADGETS, Place, UNWANTED, all, gadget_crd, restart, variant, way};
 use crate::support::{eventually, kubectl_of, own_plane_of_tests};
 
@@ -13,8 +13,7 @@ async fn packages_managers_and_kinds_change_without_losing_children() {
     let place = Place::of(&plane);
     let folder = tempfile::tempdir().unwrap();
     place.apply(&gadget_crd(true)).await;
-    let mut manager = run(&plane, &["routes", "light"]);
-    watching(&mut manager, 2).await;
+    let mut manager = run(&plane, &["routes", "light"]).watching(2).await;
     for name in ["renamed", "removed", "crd", "forced", "stripped", "bare"] {
         place.deploy(name, &json!({})).await;
     }
@@ -52,8 +51,7 @@ async fn packages_managers_and_kinds_change_without_losing_children() {
 
     // A finalizer is removed by force while no manager runs: the next instance of that name adopts the
     // children.
-    manager.interrupt();
-    manager.wait(LONG).await;
+    manager.end().await;
     place.kubectl(&["delete", "way", "forced", "--wait=false"]).await;
     let free = r#"{"metadata":{"finalizers":null}}"#;
     place.kubectl(&["patch", "way", "forced", "--type=merge", "-p", free]).await;
@@ -93,8 +91,7 @@ async fn packages_managers_and_kinds_change_without_losing_children() {
     place.kubectl(&["delete", "way", "orphan", "--cascade=orphan", "--wait=false"]).await;
     let is_orphaned = |way: &Value| !way["metadata"]["finalizers"].to_string().contains("orphan");
     place.until("the garbage collector has been there", WAY, "orphan", is_orphaned).await;
-    manager = run(&plane, &["routes", "light"]);
-    watching(&mut manager, 2).await;
+    manager = run(&plane, &["routes", "light"]).watching(2).await;
     place.fate("forced", "", &UNWANTED).await;
     place.approve("forced", &[""]).await;
     place.fate("forced", "-a", &all(Fate::Wanted)).await;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::ext::{CONFIG_MAP, LONG, WAY, condition, fixture, make_account, uid_of, watching};
+use crate::support::ext::{CONFIG_MAP, LONG, WAY, condition, fixture, make_account, uid_of};
 use crate::support::rights::decides;
 use crate::support::routes::{Fate, GADGETS, Place, UNWANTED, all, gadget_crd, variant};
 use crate::support::{Operetta, eventually, own_plane_of_tests};
@@ -33,6 +33,7 @@ async fn children_whose_ref_is_forbidden() {
     let allow = async || {
         let subject = "--serviceaccount=kube-system:blinkered";
         place.kubectl(&["create", "rolebinding", "secrets", "--clusterrole=secrets", subject]).await;
+        decides(&plane, USER, "default", ("watch", "", "secrets"), true).await;
     };
     let forbid = async || {
         place.kubectl(&["delete", "rolebinding", "secrets"]).await;
@@ -40,9 +41,7 @@ async fn children_whose_ref_is_forbidden() {
     };
     let start = async |package: &str| {
         let args = ["run", package, &fixture("light")];
-        let mut manager = Operetta::run_as_account(&plane, "kube-system", "blinkered", &args).await;
-        watching(&mut manager, 2).await;
-        manager
+        Operetta::run_as_account(&plane, "kube-system", "blinkered", &args).await.watching(2).await
     };
     let reason_of = async |name: &str, reason: &str, words: &[&str]| {
         let is_said = |way: &Value| {
@@ -56,6 +55,7 @@ async fn children_whose_ref_is_forbidden() {
     let allow_gadgets = async || {
         let subject = "--serviceaccount=kube-system:blinkered";
         place.kubectl(&["create", "clusterrolebinding", "gadgets", "--clusterrole=gadgets", subject]).await;
+        decides(&plane, USER, "", ("watch", GADGETS.group(), GADGETS.plural), true).await;
     };
     let forbid_gadgets = async || {
         place.kubectl(&["delete", "clusterrolebinding", "gadgets"]).await;
@@ -70,8 +70,7 @@ async fn children_whose_ref_is_forbidden() {
 
     // The right is withdrawn, and the manager is restarted so that it remembers nothing.
     forbid().await;
-    manager.interrupt();
-    manager.wait(LONG).await;
+    manager.end().await;
     let mut manager = start(&fixture("routes")).await;
     let words = ["refs.gate", "may not be read", "cannot watch resource \"secrets\""];
     reason("RefForbidden", &words).await;
@@ -105,8 +104,7 @@ async fn children_whose_ref_is_forbidden() {
     // list, depends on a ConfigMap.
     forbid().await;
     forbid_gadgets().await;
-    manager.interrupt();
-    manager.wait(LONG).await;
+    manager.end().await;
     let mut manager = start(&fixture("routes")).await;
     place.kubectl(&["delete", "way", "w", "--wait=false"]).await;
     for fates in [[("retain", Fate::Retained)], [("ask", Fate::Asks)], [("data", Fate::Retained)]] {
@@ -138,8 +136,7 @@ async fn children_whose_ref_is_forbidden() {
         None => text,
     });
     forbid_gadgets().await;
-    manager.interrupt();
-    manager.wait(LONG).await;
+    manager.end().await;
     let mut manager = start(fewer).await;
     place.respec("y", &json!({"on": false})).await;
     let words = [
@@ -166,8 +163,7 @@ async fn children_whose_ref_is_forbidden() {
     .await;
     manager.wait_for("no longer watched", LONG).await;
     forbid_gadgets().await;
-    manager.interrupt();
-    manager.wait(LONG).await;
+    manager.end().await;
     let mut manager = start(fewer).await;
     place.respec("x", &json!({"keys": ["a", "d"]})).await;
     place.ready(WAY, "x").await;
@@ -182,6 +178,5 @@ async fn children_whose_ref_is_forbidden() {
     reason_of("x", "Pruning", &words).await;
     write(&kinds).await;
     place.ready(WAY, "x").await;
-    manager.interrupt();
-    manager.wait(LONG).await;
+    manager.end().await;
 }

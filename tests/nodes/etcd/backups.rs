@@ -3,9 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{PATIENCE, Stage, claim_spec, durable, is_long, names};
-use crate::support::eventually;
-use crate::support::ext::{POD, SECRET, SERVICE, condition, is_pod_ready};
 use crate::support::plans::{PLAN_RUN, phase};
+use crate::support::{POD, SECRET, SERVICE, condition, eventually, is_pod_ready};
 
 impl Stage {
     /// Creates a volume for backups.
@@ -74,8 +73,7 @@ fn s3(path: &str, secret: &str) -> Value {
 #[tokio::test]
 #[ignore = "takes minutes: bash .ci/long node"]
 async fn a_backup_to_a_volume_is_restored_in_place() {
-    let stage = Stage::new().await;
-    stage.cluster("c", durable(3, "3.6.8")).await;
+    let stage = Stage::with(durable(3, "3.6.8")).await;
     stage.backup_volume().await;
     let writer = stage.writer("c").await;
     writer.goes_on().await;

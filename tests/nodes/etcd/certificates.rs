@@ -16,9 +16,8 @@ use tokio_rustls::client::TlsStream;
 
 use super::writer::Endpoint;
 use super::{CLUSTER, PATIENCE, Stage, durable, names};
-use crate::support::eventually;
-use crate::support::ext::{POD, SECRET, condition};
 use crate::support::plans::{events_about, plans_of};
+use crate::support::{POD, SECRET, condition, eventually};
 use crate::tls::{self, presented};
 
 /// The TLS settings of a client.

@@ -14,11 +14,10 @@ use serde_json::{Value, json};
 
 use super::{PATIENCE, Stage, Writer, durable, names};
 use crate::figures::{Line, median, print};
-use crate::support::eventually;
-use crate::support::ext::{
-    CONFIG_MAP, Kind, POD, SERVICE, Scene, condition, is_pod_ready, name_of, time_of, uid_of,
-};
 use crate::support::plans::PLAN_RUN;
+use crate::support::{
+    CONFIG_MAP, Kind, POD, SERVICE, Scene, condition, eventually, is_pod_ready, name_of, time_of, uid_of,
+};
 
 const ROUNDS: usize = 6;
 
@@ -219,8 +218,7 @@ async fn figures() {
         }
     }
 
-    let stage = Stage::new().await;
-    stage.cluster("c", durable(3, "3.4.23")).await;
+    let stage = Stage::with(durable(3, "3.4.23")).await;
     let writer = stage.writer("c").await;
     writer.goes_on().await;
     let mut upgrades = Line::of("upgrade 3.4 -> 3.5, and 3.5 -> 3.6");

@@ -7,8 +7,7 @@ use serde_json::json;
 
 use super::{BACKUP, CLUSTER, PATIENCE, RESTORE, Stage, claim_spec, durable, names};
 use crate::mortals::{Mortals, System, left};
-use crate::support::eventually;
-use crate::support::ext::{POD, VOLUME_CLAIM, uid_of};
+use crate::support::{POD, VOLUME_CLAIM, eventually, uid_of};
 
 const SYSTEM: System = System {
     folder: "operators/etcd",

@@ -8,9 +8,8 @@ use kube::api::{Api, DeleteParams, DynamicObject};
 use serde_json::{Value, json};
 
 use super::{Kind, PATIENCE, Stage, Writer, claim_spec, durable, is_long, names};
-use crate::support::ext::{POD, QUOTA, VOLUME_CLAIM, is_pod_ready, is_ready, name_of, uid_of};
 use crate::support::plans::{StepWatch, is_over, phase, plans_of, steps, story_of};
-use crate::support::{eventually, seed};
+use crate::support::{POD, QUOTA, VOLUME_CLAIM, eventually, is_pod_ready, is_ready, name_of, seed, uid_of};
 
 /// An operation on a cluster.
 #[derive(Debug, Clone, Copy)]
@@ -164,8 +163,7 @@ struct Trials {
 
 impl Trials {
     async fn new(size: usize, version: &str) -> Self {
-        let stage = Stage::new().await;
-        stage.cluster("c", durable(size, version)).await;
+        let stage = Stage::with(durable(size, version)).await;
         let writer = Some(stage.writer("c").await);
         Self { stage, writer, size, losses: 0 }
     }
@@ -312,8 +310,7 @@ async fn cluster_survives_a_loss_during_a_restore() {
 #[tokio::test]
 #[ignore = "takes minutes: bash .ci/long node"]
 async fn blocked_replacement_is_reported_everywhere() {
-    let stage = Stage::new().await;
-    stage.cluster("c", durable(3, "3.6.8")).await;
+    let stage = Stage::with(durable(3, "3.6.8")).await;
     let writer = stage.writer("c").await;
     let reached = StepWatch::start(&stage.scene).await;
     stage.change("c", &json!({"size": 5})).await;

@@ -11,8 +11,7 @@ use crate::support::plans::{phase, story_of};
 
 #[tokio::test]
 async fn a_cluster_grows_and_shrinks() {
-    let stage = Stage::new().await;
-    stage.cluster("c", json!({"size": 3, "version": "3.6.8"})).await;
+    let stage = Stage::with(json!({"size": 3, "version": "3.6.8"})).await;
     let writer = stage.writer("c").await;
     let first = stage.members().await;
     stage.edit("c", json!({"size": 5})).await;
@@ -26,8 +25,7 @@ async fn a_cluster_grows_and_shrinks() {
 #[tokio::test]
 #[ignore = "takes minutes: bash .ci/long node"]
 async fn one_member_grows_to_three() {
-    let stage = Stage::new().await;
-    stage.cluster("c", json!({"size": 1, "version": "3.6.8"})).await;
+    let stage = Stage::with(json!({"size": 1, "version": "3.6.8"})).await;
     let writer = stage.writer("c").await;
     stage.edit("c", json!({"size": 3})).await;
     assert_eq!(stage.etcd_members("c-0").await, names("c", 3));
@@ -36,8 +34,7 @@ async fn one_member_grows_to_three() {
 
 #[tokio::test]
 async fn deleted_pod_without_a_volume_becomes_a_new_member() {
-    let stage = Stage::new().await;
-    stage.cluster("c", json!({"size": 3, "version": "3.6.8"})).await;
+    let stage = Stage::with(json!({"size": 3, "version": "3.6.8"})).await;
     let writer = stage.writer("c").await;
     let before = stage.members().await;
     let begun = Instant::now();
@@ -51,8 +48,7 @@ async fn deleted_pod_without_a_volume_becomes_a_new_member() {
 
 #[tokio::test]
 async fn deleted_pod_with_a_volume_stays_the_same_member() {
-    let stage = Stage::new().await;
-    stage.cluster("c", durable(3, "3.6.8")).await;
+    let stage = Stage::with(durable(3, "3.6.8")).await;
     let writer = stage.writer("c").await;
     let before = stage.members().await;
     let list = stage.etcdctl("c-0", &["member", "list"]).await.unwrap();
@@ -65,8 +61,7 @@ async fn deleted_pod_with_a_volume_stays_the_same_member() {
 
 #[tokio::test]
 async fn deleted_pod_and_volume_become_a_new_member() {
-    let stage = Stage::new().await;
-    stage.cluster("c", durable(3, "3.6.8")).await;
+    let stage = Stage::with(durable(3, "3.6.8")).await;
     let writer = stage.writer("c").await;
     let before = uid_of(&stage.scene.get(VOLUME_CLAIM, "c-2").await).to_owned();
     stage.delete("pvc", &["c-2"]).await;
@@ -79,8 +74,7 @@ async fn deleted_pod_and_volume_become_a_new_member() {
 
 #[tokio::test]
 async fn lost_quorum_removes_no_member() {
-    let stage = Stage::new().await;
-    stage.cluster("c", json!({"size": 3, "version": "3.6.8"})).await;
+    let stage = Stage::with(json!({"size": 3, "version": "3.6.8"})).await;
     let before = stage.members().await;
     stage.delete("pod", &["c-0", "c-2"]).await;
     let is_lost = |o: &Value| condition(o, "QuorumLost")["status"] == "True";
@@ -93,8 +87,7 @@ async fn lost_quorum_removes_no_member() {
 
 #[tokio::test]
 async fn all_pods_deleted_at_once_come_back_with_their_volumes() {
-    let stage = Stage::new().await;
-    stage.cluster("c", durable(3, "3.6.8")).await;
+    let stage = Stage::with(durable(3, "3.6.8")).await;
     let writer = stage.writer("c").await;
     writer.goes_on().await;
     stage.scene.delete_recreated(POD, &["c-0", "c-1", "c-2"]).await;
@@ -152,8 +145,7 @@ async fn clusters_in_several_namespaces_are_independent() {
 #[tokio::test]
 #[ignore = "takes minutes: bash .ci/long node"]
 async fn a_paused_cluster_is_left_alone() {
-    let stage = Stage::new().await;
-    stage.cluster("c", durable(3, "3.6.8")).await;
+    let stage = Stage::with(durable(3, "3.6.8")).await;
     let writer = stage.writer("c").await;
     stage.change("c", &json!({"paused": true})).await;
     let before = stage.members().await;
@@ -174,8 +166,7 @@ async fn a_paused_cluster_is_left_alone() {
 #[tokio::test]
 #[ignore = "takes minutes: bash .ci/long node"]
 async fn next_cluster_adopts_volumes_of_a_deleted_one() {
-    let stage = Stage::new().await;
-    stage.cluster("c", durable(3, "3.6.8")).await;
+    let stage = Stage::with(durable(3, "3.6.8")).await;
     stage.cluster("bare", json!({"size": 1, "version": "3.6.8"})).await;
     let writer = stage.writer("c").await;
     writer.goes_on().await;
@@ -199,8 +190,7 @@ async fn next_cluster_adopts_volumes_of_a_deleted_one() {
 #[tokio::test]
 #[ignore = "takes minutes: bash .ci/long node"]
 async fn resources_of_members_with_volumes_change_one_after_another() {
-    let stage = Stage::new().await;
-    stage.cluster("c", durable(3, "3.6.8")).await;
+    let stage = Stage::with(durable(3, "3.6.8")).await;
     let writer = stage.writer("c").await;
     let before = stage.members().await;
     let watch = stage.watch_replacements("c", 3);

@@ -17,16 +17,14 @@ use std::time::Instant;
 
 use crate::database;
 use crate::pods::{PATIENCE, Pods, turn};
-use crate::support::ControlPlane;
+use crate::support::{
+    ControlPlane, ETCD, Kind, LONG, Operetta, POD, SERVICE, Scene, VOLUME_CLAIM, eventually, is_long,
+    is_pod_ready, is_ready, kind, name_of, run_flags, uid_of,
+};
 use serde_json::{Value, json};
 use tokio::sync::{OnceCell, SemaphorePermit};
 use tokio::task::JoinHandle;
 
-use crate::support::ext::{
-    ETCD, Kind, LONG, POD, SERVICE, Scene, VOLUME_CLAIM, is_pod_ready, is_ready, kind, name_of, run_flags,
-    uid_of, watching,
-};
-use crate::support::{Operetta, eventually, is_long};
 use writer::{Endpoint, Writer};
 
 const CLUSTER: Kind = ETCD;
@@ -50,9 +48,7 @@ struct Stage {
 /// Starts a manager of the package.
 async fn manager(node: &Arc<ControlPlane>) -> Operetta {
     let flags = ["--leader-elect=false", "--leader-elect-resource-name=etcd"];
-    let mut manager = run_flags(node, &flags, &["operators/etcd"]);
-    watching(&mut manager, 3).await;
-    manager
+    run_flags(node, &flags, &["operators/etcd"]).watching(3).await
 }
 
 /// The manager of the shared node.
@@ -64,6 +60,13 @@ impl Stage {
         let node = crate::pods::node().await;
         MANAGER.get_or_init(async || Mutex::new(manager(&node).await)).await;
         Self::on(&node).await
+    }
+
+    /// A stage on the shared node, with the cluster `c`.
+    async fn with(spec: Value) -> Self {
+        let stage = Self::new().await;
+        stage.cluster("c", spec).await;
+        stage
     }
 
     /// A stage in another namespace, for the same test.

@@ -3,13 +3,11 @@
 use serde_json::{Value, json};
 
 use super::{PATIENCE, Stage, durable, names};
-use crate::support::eventually;
-use crate::support::ext::POD;
+use crate::support::{POD, eventually};
 
 #[tokio::test]
 async fn an_upgrade_goes_from_minor_version_to_minor_version() {
-    let stage = Stage::new().await;
-    stage.cluster("c", json!({"size": 3, "version": "3.4.23"})).await;
+    let stage = Stage::with(json!({"size": 3, "version": "3.4.23"})).await;
     let writer = stage.writer("c").await;
     let before = stage.members().await;
     // Skipping a minor version is refused, and nothing changes.
@@ -30,8 +28,7 @@ async fn an_upgrade_goes_from_minor_version_to_minor_version() {
 #[tokio::test]
 #[ignore = "takes minutes: bash .ci/long node"]
 async fn an_image_that_does_not_exist_stops_at_the_first_member() {
-    let stage = Stage::new().await;
-    stage.cluster("c", json!({"size": 3, "version": "3.5.35"})).await;
+    let stage = Stage::with(json!({"size": 3, "version": "3.5.35"})).await;
     let writer = stage.writer("c").await;
     stage.change("c", &json!({"version": "3.6.99"})).await;
     let is_bad = |pod: &Value| pod["spec"]["containers"][0]["image"] == "quay.io/coreos/etcd:v3.6.99";
@@ -51,8 +48,7 @@ async fn an_image_that_does_not_exist_stops_at_the_first_member() {
 #[tokio::test]
 #[ignore = "takes minutes: bash .ci/long node"]
 async fn size_and_version_change_in_one_edit() {
-    let stage = Stage::new().await;
-    stage.cluster("c", durable(3, "3.5.35")).await;
+    let stage = Stage::with(durable(3, "3.5.35")).await;
     let writer = stage.writer("c").await;
     stage.edit("c", json!({"size": 5, "version": "3.6.8"})).await;
     assert_eq!(stage.etcd_members("c-4").await, names("c", 5));

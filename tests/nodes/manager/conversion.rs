@@ -9,20 +9,17 @@ use operetta::local::Mark;
 use serde_json::{Value, json};
 
 use super::{Cluster, denied, start};
-use crate::support::eventually;
-use crate::support::ext::{CONFIG_MAP, CRD, Kind, LONG, SECRET, Scene, find_in, kind, name_of, read};
 use crate::support::rights::SYSTEM;
+use crate::support::{
+    CONFIG_MAP, CRD, Kind, LONG, SECRET, Scene, eventually, find_in, kind, name_of, put_file, read,
+};
 
 const OLD: Kind = kind("sizes.example.org/v1alpha1", "sizes");
 const NEW: Kind = kind("sizes.example.org/v1", "sizes");
 
 /// A package whose kind has two versions.
 fn write(folder: &Path) {
-    let write = |path: &str, text: &str| {
-        let path = folder.join(path);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, text).unwrap();
-    };
+    let write = |path: &str, text: &str| put_file(&folder.join(path), text);
     let version = |name: &str, storage: bool, fields: &str| {
         format!(
             "    - name: {name}\n      served: true\n      storage: {storage}\n      schema:\n        openAPIV3Schema:\n          \

@@ -100,8 +100,7 @@ async fn manager_runs_unprivileged_and_packages_use_their_rights() {
     let app = "hello";
     let instance = json!({"apiVersion": "apps.operetta.dev/v1alpha1", "kind": "WebApp", "metadata": {"name": app},
         "spec": {"image": "nginx:1.22", "port": 80}});
-    scene.apply(&instance.to_string()).await;
-    scene.ready(WEB_APP, app).await;
+    scene.apply_ready(WEB_APP, app, &instance.to_string()).await;
     // Each write of a child was made by the manager's account impersonating the package's.
     let requests = plane.audit().requests_since(Mark::START).unwrap();
     let writes = |resource: &str| {

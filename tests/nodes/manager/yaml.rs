@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 use operetta::local::Mark;
 
 use super::{Cluster, denied, start};
-use crate::support::ext::{ETCD, LONG, Scene, file, is_ready};
 use crate::support::rights::{SYSTEM, user};
-use crate::support::{eventually, kubectl_of};
+use crate::support::{ETCD, LONG, Scene, eventually, file, is_ready, kubectl_of};
 
 #[tokio::test]
 async fn manager_and_etcd_can_be_installed_from_yaml() {

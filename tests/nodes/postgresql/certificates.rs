@@ -10,9 +10,8 @@ use super::clients::{self, HAS_TLS, answers, authorities, connect, host, is_refu
 use super::operations::{create, instance_pods, whole};
 use super::{replicated, sql, stage};
 use crate::database::{Stage, containers, patience};
-use crate::support::eventually;
-use crate::support::ext::{POD, Scene, name_of};
 use crate::support::plans::{PLAN_RUN, is_over, phase, story_of};
+use crate::support::{POD, Scene, eventually, name_of};
 use crate::tls;
 
 /// The request for TLS with which a client of the server begins.

@@ -6,8 +6,7 @@ use serde_json::json;
 
 use super::IMAGE;
 use crate::database::CLIENT;
-use crate::support::eventually;
-use crate::support::ext::{LONG, POD, SECRET, Scene, is_pod_ready};
+use crate::support::{LONG, POD, SECRET, Scene, eventually, is_pod_ready};
 
 /// Runs a query. The arguments are the certificates of the CAs, where to connect, and the query.
 const CONNECT: &str = r#"printf %s "$1" > /tmp/ca.crt && exec psql "$2" -XqAt -c "$3""#;

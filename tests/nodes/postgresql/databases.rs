@@ -6,8 +6,7 @@ use super::clients::{self, HAS_TLS, answers, authorities, host, is_refused};
 use super::operations::instance_pods;
 use super::{CLUSTER, replicated, sql, stage};
 use crate::database::containers;
-use crate::support::eventually;
-use crate::support::ext::{Kind, LONG, Scene, condition, is_ready, kind};
+use crate::support::{Kind, LONG, Scene, condition, eventually, is_ready, kind};
 
 const DATABASE: Kind = kind("postgresql.cnpg.io/v1", "databases");
 const DATABASE_ROLE: Kind = kind("postgresql.cnpg.io/v1", "databaseroles");
@@ -69,8 +68,7 @@ async fn databases_and_roles_are_kept_as_their_specs_say() {
         "apiVersion": DATABASE_ROLE.api_version(), "kind": "DatabaseRole", "metadata": {"name": "clerk"},
         "spec": {"cluster": {"name": "db"}, "name": "clerk", "login": true, "passwordSecret": {"name": "clerk"}},
     });
-    scene.apply(&role.to_string()).await;
-    scene.ready(DATABASE_ROLE, "clerk").await;
+    scene.apply_ready(DATABASE_ROLE, "clerk", &role.to_string()).await;
     declare(scene, "shop", "shop", None).await;
     scene.ready(DATABASE, "shop").await;
     let before = containers(&instance_pods(&stage).await);

@@ -6,8 +6,7 @@ use super::operations::{another_pod, create, delete_by_force, no_row_is_lost, on
 use super::{WRITE_MANY, insert, primary, replicated, rows, stage};
 use crate::database::{Stage, patience};
 use crate::figures::{Line, median, print};
-use crate::support::eventually;
-use crate::support::ext::{POD, is_pod_ready, uid_of};
+use crate::support::{POD, eventually, is_pod_ready, uid_of};
 
 /// Checks that the primary has each row that is acknowledged so far. Returns how many there are.
 async fn acknowledged(stage: &Stage) -> usize {

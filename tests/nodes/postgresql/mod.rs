@@ -164,8 +164,7 @@ async fn a_standby_that_is_too_far_behind_is_cloned() {
     let scene = Scene::on(&node).await;
     let parameters = json!({"wal_keep_size": "0", "min_wal_size": "32MB", "max_wal_size": "32MB"});
     let spec = json!({"instances": 2, "postgresql": {"parameters": parameters}});
-    scene.apply(&cluster("db", spec)).await;
-    scene.ready(CLUSTER, "db").await;
+    scene.apply_ready(CLUSTER, "db", &cluster("db", spec)).await;
     sql(&scene, "db-1", "create table records (n bigint primary key)").await;
     // What receives WAL stands still until the WAL is gone.
     let receiver = async |signal: &str| {
@@ -269,8 +268,7 @@ async fn a_point_in_time_is_restored_from_s3() {
     let store = json!({"destinationPath": "s3://backups/pg", "endpointURL": "http://s3:9000",
         "s3Credentials": {"accessKeyId": key("ACCESS_KEY_ID"), "secretAccessKey": key("ACCESS_SECRET_KEY")}});
     let backup = json!({"barmanObjectStore": store, "retentionPolicy": "7d"});
-    scene.apply(&cluster("db", json!({"instances": 2, "backup": backup}))).await;
-    scene.ready(CLUSTER, "db").await;
+    scene.apply_ready(CLUSTER, "db", &cluster("db", json!({"instances": 2, "backup": backup}))).await;
     sql(&scene, "db-1", "create table records (n bigint primary key)").await;
     sql(&scene, "db-1", "insert into records select generate_series(1, 1000)").await;
     sql(&scene, "db-1", "select pg_switch_wal()").await;
@@ -297,8 +295,7 @@ async fn a_point_in_time_is_restored_from_s3() {
         let recovery = json!({"source": "db", "recoveryTarget": target});
         let spec = json!({"instances": 1, "bootstrap": {"recovery": recovery},
             "externalClusters": [{"name": "db", "barmanObjectStore": store}]});
-        scene.apply(&cluster(name, spec)).await;
-        scene.ready(CLUSTER, name).await;
+        scene.apply_ready(CLUSTER, name, &cluster(name, spec)).await;
         sql(&scene, &format!("{name}-1"), "select count(*), max(n) from records").await
     };
     assert_eq!(restored("back", json!({"targetTime": time})).await, "2000|2000");

@@ -4,9 +4,8 @@ use serde_json::{Value, json};
 
 use super::{primary, rows, sql, try_sql};
 use crate::database::{Stage, patience};
-use crate::support::eventually;
-use crate::support::ext::{POD, VOLUME_CLAIM, is_pod_ready, name_of, uid_of};
 use crate::support::plans::{PLAN_RUN, is_over, phase, story_of};
+use crate::support::{POD, VOLUME_CLAIM, eventually, is_pod_ready, name_of, uid_of};
 
 /// The pods of the instances of the cluster.
 pub(super) async fn instance_pods(stage: &Stage) -> Vec<Value> {

@@ -14,8 +14,7 @@ use super::{BACKUP, CLUSTER, MANAGER, NEWER, WRITE, is_whole, records, run};
 use crate::database::{Stage, is_restored, patience};
 use crate::figures::{Line, print};
 use crate::pods::Pods;
-use crate::support::ext::{POD, Scene, is_pod_ready};
-use crate::support::{eventually, signal};
+use crate::support::{POD, Scene, eventually, is_pod_ready, signal};
 
 /// The lines of the table of a cluster.
 struct Table<'a> {

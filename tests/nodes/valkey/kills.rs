@@ -8,9 +8,8 @@ use serde_json::{Value, json};
 use super::{BACKUP, CLUSTER, IMAGE, NEWER, WRITE, is_whole, records, run};
 use crate::database::{CLIENT, Stage, is_restored, patience};
 use crate::mortals::{self, Left, System, left};
-use crate::support::eventually;
-use crate::support::ext::{POD, Scene, VOLUME_CLAIM, is_pod_ready, uid_of};
 use crate::support::plans::{phase, plans_of, story_of};
+use crate::support::{POD, Scene, VOLUME_CLAIM, eventually, is_pod_ready, uid_of};
 
 const SYSTEM: System = System {
     folder: "operators/valkey",

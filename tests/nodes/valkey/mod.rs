@@ -10,8 +10,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use crate::database::{SharedManager, Stage, is_restored};
-use crate::support::eventually;
-use crate::support::ext::{Kind, LONG, POD, VOLUME_CLAIM, is_ready, kind, name_of};
+use crate::support::{Kind, LONG, POD, VOLUME_CLAIM, eventually, is_ready, kind, name_of};
 
 static MANAGER: SharedManager = SharedManager::of("valkey");
 

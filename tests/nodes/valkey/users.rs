@@ -12,8 +12,7 @@ use tokio_rustls::TlsConnector;
 use super::{CLUSTER, IMAGE, MANAGER, is_whole};
 use crate::database::{CLIENT, Stage, containers, patience};
 use crate::pods::{Pods, turn};
-use crate::support::eventually;
-use crate::support::ext::{POD, SECRET, is_pod_ready};
+use crate::support::{POD, SECRET, eventually, is_pod_ready};
 use crate::tls;
 
 /// No package of Debian 12 and no wheel has Valkey 9 with TLS: see `operators/valkey/tests/images/redis-as-valkey.yaml`.

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use super::{HEAD, OPERETTA, case, copy, fails_with, package, test};
+use super::{HEAD, OPERETTA, case, copy, fails_with, package, run, says, test};
 
 #[test]
 fn expectations_that_can_never_hold_are_mistakes() {
@@ -76,14 +76,9 @@ fn update_replaces_the_values_that_differ_and_nothing_else() {
                  ports:\n            - {port: 81, targetPort: http}\n      objects: {Pod/*: 1}\n      instance: {conditions: {Ready: \"False\"}}\n    \
                  within: 1m\n  - expect: {instance: {status: {replicas: 7}}}\n    within: 1m\n";
     let folder = package(&[("a.yaml", &case(steps))]);
-    let run = |flags: &[&str]| {
-        let output = Command::new(OPERETTA).arg("test").arg(folder.path()).args(flags).output().unwrap();
-        let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
-        (output.status.code().unwrap(), text)
-    };
+    let run = |flags: &[&str]| run(folder.path(), flags);
     assert_eq!(run(&[]).0, 1);
-    let (code, text) = run(&["--update"]);
-    assert!(code == 0 && text.contains("1 passed; 0 failed"), "{text}");
+    let text = says(run(&["--update"]), 0, &["1 passed; 0 failed"]);
     for said in [
         "a.yaml:12:39: child deployment: spec.replicas: 2 -> 3",
         "child service: spec.ports[http].port: 81 -> 80",
@@ -119,13 +114,6 @@ fn nearest_item_is_shown_when_none_fits() {
     );
 }
 
-/// Runs `operetta test` on a folder.
-fn run(folder: &Path, flags: &[&str]) -> (i32, String) {
-    let output = Command::new(OPERETTA).arg("test").arg(folder).args(flags).output().unwrap();
-    let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
-    (output.status.code().unwrap(), text)
-}
-
 #[test]
 fn init_writes_a_first_file_that_passes() {
     let folder = tempfile::tempdir().unwrap();
@@ -147,11 +135,9 @@ fn init_writes_a_first_file_that_passes() {
     ] {
         assert!(written.contains(part), "{part:?} is not in:\n{written}");
     }
-    let (code, text) = run(folder.path(), &[]);
-    assert!(code == 0 && text.contains("3 passed; 0 failed"), "{text}");
+    says(run(folder.path(), &[]), 0, &["3 passed; 0 failed"]);
     // It is not overwritten.
-    let (code, text) = run(folder.path(), &["--init", "--from", minimal]);
-    assert!(code == 1 && text.contains("webapp.yaml exists already"), "{text}");
+    says(run(folder.path(), &["--init", "--from", minimal]), 1, &["webapp.yaml exists already"]);
     assert_eq!(fs::read_to_string(&file).unwrap(), written);
 }
 
@@ -251,9 +237,5 @@ fn ten_thousand_objects_are_no_hang() {
         ),
     )]);
     fs::write(folder.path().join("many.yaml"), many.concat()).unwrap();
-    let (code, text) = run(folder.path(), &[]);
-    assert!(
-        code == 1 && text.contains("a.yaml:7") && text.contains("ConfigMap/*: 10000, not 9999"),
-        "{text}"
-    );
+    says(run(folder.path(), &[]), 1, &["a.yaml:7", "ConfigMap/*: 10000, not 9999"]);
 }

@@ -1,11 +1,10 @@
 //! Packages with generated values: one password in several keys and in texts, and exploration, which compares what plays have generated.
 
 use std::fs;
-use std::process::Command;
 
 use tempfile::TempDir;
 
-use super::OPERETTA;
+use super::{run, says};
 use crate::crd::crd;
 
 /// The version of the CRD.
@@ -131,20 +130,12 @@ fn broker() -> TempDir {
     folder
 }
 
-fn run(folder: &TempDir, flags: &[&str]) -> (i32, String) {
-    let output = Command::new(OPERETTA).arg("test").arg(folder.path()).args(flags).output().unwrap();
-    let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
-    (output.status.code().unwrap(), text)
-}
-
 #[test]
 fn one_password_is_in_several_keys() {
-    let (code, text) = run(&broker(), &[]);
-    assert!(code == 0 && text.contains("3 passed; 0 failed"), "{text}");
+    says(run(broker().path(), &[]), 0, &["3 passed; 0 failed"]);
 }
 
 #[test]
 fn exploration_compares_what_was_generated() {
-    let (code, text) = run(&broker(), &["--explore", "--schedules", "60"]);
-    assert!(code == 0 && text.contains("exploration: ok. 60 schedules"), "{text}");
+    says(run(broker().path(), &["--explore", "--schedules", "60"]), 0, &["exploration: ok. 60 schedules"]);
 }

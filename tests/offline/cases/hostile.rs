@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
-use super::{HEAD, case, package, test};
+use super::{HEAD, case, package, says, test};
 use crate::hostile::{TOKEN, bounded, commands_nothing, tells_nothing};
 
 /// Runs a command on a package. What it prints has nothing of this machine.
@@ -63,14 +63,12 @@ fn files_of_cases_and_worlds_are_no_links_out_and_no_pipes() {
     }
     let folder = package(&[("a.yaml", &case(""))]);
     pipe(&folder.path().join("tests/b.yaml"));
-    let (code, text) = run("test", folder.path(), &[]);
-    assert!(code == 1 && text.contains("it is no regular file"), "{text}");
+    says(run("test", folder.path(), &[]), 1, &["it is no regular file"]);
     // The folder itself.
     let folder = package(&[]);
     fs::remove_dir(folder.path().join("tests")).unwrap();
     symlink("/etc", folder.path().join("tests")).unwrap();
-    let (code, text) = run("test", folder.path(), &[]);
-    assert!(code == 1 && text.contains("it is outside of"), "{text}");
+    says(run("test", folder.path(), &[]), 1, &["it is outside of"]);
 }
 
 #[test]
@@ -84,8 +82,7 @@ fn files_beside_the_package_are_read_if_they_are_in_its_repository() {
     fs::rename(inner.keep(), &at).unwrap();
     let object = "{apiVersion: v1, kind: ConfigMap, metadata: {name: more}}\n";
     fs::write(folder.path().join("more.yaml"), object).unwrap();
-    let (code, text) = run("test", &at, &[]);
-    assert!(code == 1 && text.contains("it is outside of"), "{text}");
+    says(run("test", &at, &[]), 1, &["it is outside of"]);
     fs::create_dir(folder.path().join(".git")).unwrap();
     let (code, text) = run("test", &at, &[]);
     assert_eq!(code, 0, "{text}");
@@ -110,16 +107,14 @@ fn credentials_of_the_checkout_are_not_read() {
         let (code, text) = run("test", &at, &[]);
         assert!(code == 1 && text.contains(".git is hidden"), "{file}: {text}");
         let link = at.join("link.yaml");
-        let (code, text) = run("render", &at, &["-f", link.to_str().unwrap()]);
-        assert!(code == 2 && text.contains(".git is hidden"), "{text}");
+        says(run("render", &at, &["-f", link.to_str().unwrap()]), 2, &[".git is hidden"]);
     }
     // A package that is the repository.
     let folder = package(&[("a.yaml", &case(""))]);
     fs::create_dir(folder.path().join(".git")).unwrap();
     fs::write(folder.path().join(".git/config"), TOKEN).unwrap();
     symlink("../.git/config", folder.path().join("templates/more.yaml")).unwrap();
-    let (code, text) = run("lint", folder.path(), &[]);
-    assert!(code == 1 && text.contains("is a link to a hidden place"), "{text}");
+    says(run("lint", folder.path(), &[]), 1, &["is a link to a hidden place"]);
 }
 
 #[test]
@@ -157,22 +152,18 @@ fn a_first_file_is_made_by_the_same_rules() {
         [("a.yaml", "it is no regular file"), ("b.yaml", "it is outside of"), ("c.yaml", "it is outside of")]
     {
         let file = examples.join(name);
-        let (code, text) = run("test", folder.path(), &["--init", "--from", file.to_str().unwrap()]);
-        assert!(code == 1 && text.contains(what), "{text}");
+        says(run("test", folder.path(), &["--init", "--from", file.to_str().unwrap()]), 1, &[what]);
     }
     symlink("/proc/self/environ", tests.join("world.yaml")).unwrap();
-    let (code, text) = run("test", folder.path(), &["--init"]);
-    assert!(code == 1 && text.contains("it is outside of"), "{text}");
+    says(run("test", folder.path(), &["--init"]), 1, &["it is outside of"]);
     // Nothing is written elsewhere.
     let elsewhere = tempfile::tempdir().unwrap();
     fs::remove_dir_all(&tests).unwrap();
     symlink(elsewhere.path(), &tests).unwrap();
-    let (code, text) = run("test", folder.path(), &["--init"]);
-    assert!(code == 1 && text.contains("is a link, and nothing is written through links"), "{text}");
+    says(run("test", folder.path(), &["--init"]), 1, &["is a link, and nothing is written through links"]);
     assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0);
     fs::remove_file(&tests).unwrap();
-    let (code, text) = run("test", folder.path(), &["--init"]);
-    assert!(code == 0 && text.contains("examples/d.yaml; its cases pass"), "{text}");
+    says(run("test", folder.path(), &["--init"]), 0, &["examples/d.yaml; its cases pass"]);
 }
 
 #[test]
@@ -213,8 +204,7 @@ fn a_case_with_millions_of_pods_is_ended() {
     let deployment =
         format!("{{apiVersion: apps/v1, kind: Deployment, metadata: {{name: d}}, spec: {{{spec}}}}}");
     let file = format!("{HEAD}cases:\n- name: one\n  steps:\n  - apply: {deployment}\n  - wait: 1h\n");
-    let (code, text) = test(&[("a.yaml", &file)], &[]);
-    assert!(code == 1 && text.contains("the objects of the case take more than 256 MiB"), "{text}");
+    says(test(&[("a.yaml", &file)], &[]), 1, &["the objects of the case take more than 256 MiB"]);
 }
 
 #[test]

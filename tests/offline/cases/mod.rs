@@ -13,6 +13,8 @@ use std::process::Command;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::says::says;
+
 pub(crate) const OPERETTA: &str = env!("CARGO_BIN_EXE_operetta");
 
 const HEAD: &str = "apiVersion: operetta.dev/v1alpha1\nkind: PackageTest\n";
@@ -35,26 +37,20 @@ fn package(files: &[(&str, &str)]) -> TempDir {
     folder
 }
 
+/// Copies a package without its tests.
 fn copy(from: &Path, to: &Path) {
-    for entry in fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let to = to.join(entry.file_name());
-        if entry.file_name() == "tests" {
-            continue;
-        }
-        if entry.file_type().unwrap().is_dir() {
-            fs::create_dir(&to).unwrap();
-            copy(&entry.path(), &to);
-        } else {
-            fs::copy(entry.path(), to).unwrap();
-        }
-    }
+    crate::explored::copy(from, to);
+    let _ = fs::remove_dir_all(to.join("tests"));
 }
 
-/// The exit code and all that is printed.
+/// Runs `operetta test` on a package with these tests.
 fn test(files: &[(&str, &str)], flags: &[&str]) -> (i32, String) {
-    let folder = package(files);
-    let output = Command::new(OPERETTA).arg("test").arg(folder.path()).args(flags).output().unwrap();
+    run(package(files).path(), flags)
+}
+
+/// Runs `operetta test` on a folder. Returns the exit code and all that is printed.
+fn run(folder: &Path, flags: &[&str]) -> (i32, String) {
+    let output = Command::new(OPERETTA).arg("test").arg(folder).args(flags).output().unwrap();
     let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
     (output.status.code().unwrap(), text)
 }
@@ -175,17 +171,14 @@ fn mistakes_of_files_are_named_before_anything_is_played() {
         assert!(!text.contains("test one"), "{text}");
     }
     let twice = format!("{}- name: one\n  steps: [{{wait: 1s}}]\n", case(""));
-    let (code, text) = test(&[("a.yaml", &twice)], &[]);
-    assert!(code == 1 && text.contains("two cases are named \"one\""), "{text}");
-    let (code, text) = test(&[("a.yaml", &format!("{HEAD}cases: []\n"))], &[]);
-    assert!(code == 1 && text.contains("has no case"), "{text}");
+    says(test(&[("a.yaml", &twice)], &[]), 1, &["two cases are named \"one\""]);
+    says(test(&[("a.yaml", &format!("{HEAD}cases: []\n"))], &[]), 1, &["has no case"]);
 }
 
 #[test]
 fn mistakes_of_a_world_are_named() {
     let world = "apiVersion: operetta.dev/v1alpha1\nkind: World\npods:\n- {when: podd.a, readyAfter: 1s}\n";
-    let (code, text) = test(&[("a.yaml", &case("")), ("world.yaml", world)], &[]);
-    assert!(code == 1 && text.contains("podd") && text.contains("world.yaml:4"), "{text}");
+    says(test(&[("a.yaml", &case("")), ("world.yaml", world)], &[]), 1, &["podd", "world.yaml:4"]);
     // One that shows only when it is played.
     let world = world.replace("podd.a", "\"1 / (pod.spec.containers | length - 1) == 1\"");
     let (code, text) = test(&[("a.yaml", &case("")), ("world.yaml", &world)], &[]);
@@ -194,8 +187,7 @@ fn mistakes_of_a_world_are_named() {
 
 #[test]
 fn package_without_cases_is_an_error() {
-    let (code, text) = test(&[], &[]);
-    assert!(code == 1 && text.contains("tests has no case") && text.contains("--allow-no-cases"), "{text}");
+    says(test(&[], &[]), 1, &["tests has no case", "--allow-no-cases"]);
     assert_eq!(test(&[], &["--allow-no-cases"]).0, 0);
     let folder = tempfile::tempdir().unwrap();
     copy(Path::new("operators/webapp"), folder.path());
@@ -212,9 +204,7 @@ fn name_of_no_case_is_an_error() {
     let files = [("a.yaml", &*case("- name: two\n  steps: [{expect: {objects: {Pod/*: 0}}}]\n"))];
     for flags in [&["--case", "typo"][..], &["--case", "typo", "--explore"], &["--case", "typo", "--update"]]
     {
-        let (code, text) = test(&files, flags);
-        assert!(code == 1 && text.contains("error: no case has `typo` in its name"), "{text}");
-        assert!(text.contains("the names are one, two"), "{text}");
+        says(test(&files, flags), 1, &["error: no case has `typo` in its name", "the names are one, two"]);
     }
     // One of several packages may have none.
     let (one, other) = (package(&files), package(&[("a.yaml", &case(""))]));
@@ -238,8 +228,7 @@ fn reports_are_json_and_junit() {
     let (code, text) = test(&files, &["-o", "junit"]);
     assert_eq!(code, 1);
     assert!(text.contains("tests=\"2\" failures=\"1\"") && text.contains("name=\"&lt;two&gt;\""), "{text}");
-    let (code, text) = test(&files, &["--case", "two"]);
-    assert!(code == 0 && text.contains("1 passed; 0 failed; 1 filtered out"), "{text}");
+    says(test(&files, &["--case", "two"]), 0, &["1 passed; 0 failed; 1 filtered out"]);
 }
 
 #[test]
@@ -248,21 +237,14 @@ fn exploration_finds_a_case_that_a_disturbance_breaks_and_replays_it() {
     let steps = "  - {patch: WebApp/a, with: {spec: {replicas: 2}}}\n  - {expect: {objects: {Pod/*: 2}}, within: 10ms}\n";
     let folder = package(&[("a.yaml", &case(steps))]);
     let stored = folder.path().join("schedule.json");
-    let run = |flags: &[&str]| {
-        let output = Command::new(OPERETTA).arg("test").arg(folder.path()).args(flags).output().unwrap();
-        (output.status.code().unwrap(), String::from_utf8(output.stdout).unwrap())
-    };
+    let run = |flags: &[&str]| run(folder.path(), flags);
     let save = stored.to_str().unwrap();
     let (code, text) = run(&["--explore", "--schedules", "400", "--save", save]);
     assert!(code == 1 && text.contains("exploration: FAILED"), "{text}");
     assert!(text.contains("write ") && text.contains("does not hold within 10ms"), "{text}");
     let schedule: Value = serde_json::from_slice(&fs::read(&stored).unwrap()).unwrap();
     assert_eq!((&schedule["case"], schedule["disturbances"].as_array().unwrap().len()), (&"one".into(), 1));
-    let (code, text) = run(&["--replay", save]);
-    assert!(
-        code == 1 && text.contains("replay: FAILED") && text.contains("does not hold within 10ms"),
-        "{text}"
-    );
+    says(run(&["--replay", save]), 1, &["replay: FAILED", "does not hold within 10ms"]);
     fs::write(&stored, schedule.to_string().replace("\"one\"", "\"two\"")).unwrap();
     assert_eq!(run(&["--replay", save]).0, 1);
     // With time for a second attempt nothing breaks.

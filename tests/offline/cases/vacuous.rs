@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use super::{HEAD, OPERETTA, READY, case, fails_with, package, test};
+use super::{HEAD, OPERETTA, READY, case, fails_with, package, says, test};
 
 /// A case that passes.
 fn passes(steps: &str) {
@@ -141,6 +141,5 @@ fn invariants_hold_until_the_case_is_at_rest() {
          \"True\"}}}}}}}}\n  - delete: StatefulSet/s\n"
     );
     let never = with_invariants("never: [deleted.PersistentVolumeClaim]", &steps);
-    let (code, text) = test(&[("a.yaml", &never)], &[]);
-    assert!(code == 1 && text.contains("never: deleted.PersistentVolumeClaim: it is true"), "{text}");
+    says(test(&[("a.yaml", &never)], &[]), 1, &["never: deleted.PersistentVolumeClaim: it is true"]);
 }

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use serde_json::{Value, json};
 
-use super::{User, WEB, failure, text};
+use super::{User, WEB, failure, says, text};
 use crate::registry::{Access, PASSWORD, Registry, error, reply};
 
 /// A helper as Docker calls it: it keeps what it is given in a file of HOME, for one registry.
@@ -84,8 +84,7 @@ fn credentials_of_a_helper_are_used_stored_and_erased() {
     let repository = registry.place("acme/web");
     user.helper(&registry, HELPER);
     let config = fs::read(user.config()).unwrap();
-    let (code, error) = user.fails(&["push", WEB, &repository]);
-    assert!(code == 1 && error.contains("no credentials are stored"), "{error}");
+    says(user.fails(&["push", WEB, &repository]), 1, &["no credentials are stored"]);
 
     user.log_in(&registry);
     let stored: Value = serde_json::from_slice(&fs::read(user.at("home/stored")).unwrap()).unwrap();
@@ -102,8 +101,7 @@ fn credentials_of_a_helper_are_used_stored_and_erased() {
     assert!(code == 1 && error.contains("docker-credential-test get"), "{error}");
     assert!(error.contains("the keychain is locked") && error.contains(&registry.address), "{error}");
     fs::remove_file(user.at("bin/docker-credential-test")).unwrap();
-    let (code, error) = user.fails(&["pull", &repository]);
-    assert!(code == 1 && error.contains("docker-credential-test get"), "{error}");
+    says(user.fails(&["pull", &repository]), 1, &["docker-credential-test get"]);
 }
 
 /// Registries redirect to stores of objects, which must not learn the password.

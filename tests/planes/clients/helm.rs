@@ -9,8 +9,7 @@ use tokio::process::Command;
 use super::kubectl::Kubectl;
 use crate::programs::{HELM, built};
 use crate::support::dev::{dev, end};
-use crate::support::eventually;
-use crate::support::ext::LONG;
+use crate::support::{LONG, eventually};
 
 const TEMPLATE: &str = "apiVersion: apps/v1
 kind: Deployment

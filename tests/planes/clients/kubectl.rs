@@ -8,9 +8,8 @@ use operetta::local::{Environment, OnProgress, Tool};
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 
-use crate::support::Operetta;
 use crate::support::dev::{dev, end};
-use crate::support::ext::LONG;
+use crate::support::{LONG, Operetta};
 
 /// The path of kubectl.
 pub(crate) async fn program() -> PathBuf {

@@ -6,8 +6,7 @@ use std::path::Path;
 use tokio::process::Command;
 
 use super::kubectl;
-use crate::support::ext::LONG;
-use crate::support::{Operetta, eventually};
+use crate::support::{LONG, Operetta, eventually};
 
 /// Words that a start without errors does not print.
 const TROUBLE: [&str; 7] =
@@ -85,7 +84,6 @@ async fn readme_commands_succeed() {
         .await;
         let told = dev.output();
         assert!(!told.contains("error") && !told.contains("no such host"), "{told}");
-        dev.interrupt();
-        assert!(dev.wait(LONG).await.success(), "{}", dev.output());
+        assert!(dev.end().await.success(), "{}", dev.output());
     }
 }

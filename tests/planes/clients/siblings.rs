@@ -7,8 +7,7 @@ use serde_json::{Value, json};
 
 use super::kubectl::Kubectl;
 use crate::support::dev::{dev, end};
-use crate::support::ext::{LONG, copy_folder};
-use crate::support::{Operetta, eventually};
+use crate::support::{LONG, Operetta, copy_folder, eventually};
 
 const SERVER: &str = "examples/packages/sql/instances/main.yaml";
 

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::kubectl::Kubectl;
 use crate::support::dev::{dev, end};
-use crate::support::ext::LONG;
+use crate::support::ext::{LONG, put_file};
 
 const PACKAGE: &str = "apiVersion: operetta.dev/v1alpha1
 kind: OperatorPackage
@@ -55,9 +55,7 @@ async fn instances_are_read_and_written_in_both_versions() {
         ("crds/size.yaml", crd()),
         ("templates/config.yaml", CONFIG.to_owned()),
     ] {
-        let path = package.path().join(file);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, text).unwrap();
+        put_file(&package.path().join(file), text);
     }
     let first = temporary.path().join("first.yaml");
     std::fs::write(&first, size("a", &json!({"replicas": 3, "note": "kept"}))).unwrap();

@@ -8,7 +8,7 @@ use crate::support::ControlPlane;
 use serde_json::{Value, json};
 
 use crate::support::crds::{crd, schema};
-use crate::support::ext::{CONFIG_MAP, CRD, Kind, LONG, condition, find_in, is_ready, kind, run, watching};
+use crate::support::ext::{CONFIG_MAP, CRD, Kind, LONG, condition, find_in, is_ready, kind, run};
 use crate::support::{OPERETTA, eventually, kubectl_of};
 
 const MAKER: Kind = kind("crds.example.org/v1", "makers");
@@ -75,8 +75,7 @@ async fn a_crd_created_as_a_child_does_not_belong_to_a_package() {
     let root = tempfile::tempdir().unwrap();
     let plane = ControlPlane::embedded().await;
     let package = package(root.path());
-    let mut manager = run(&plane, &[&package]);
-    watching(&mut manager, 2).await;
+    let mut manager = run(&plane, &[&package]).watching(2).await;
     let apply =
         async |object: Value| kubectl_of(&plane, &["apply", "-f", "-"], &object.to_string()).await.ok();
     let find = async |kind: Kind, name: &str| find_in(&plane, kind, Some("default"), name).await;
@@ -115,8 +114,7 @@ async fn a_crd_created_as_a_child_does_not_belong_to_a_package() {
 
     // A manager that starts when all of it exists decides the same.
     manager.kill9();
-    let mut again = run(&plane, &[&package]);
-    watching(&mut again, 2).await;
+    let again = run(&plane, &[&package]).watching(2).await;
     held(&again).await;
     for kind in ["gizmos", "forgeds"] {
         let (is_there, told) = get(&plane, &["get", kind]);

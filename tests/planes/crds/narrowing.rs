@@ -7,44 +7,21 @@ use operetta::local::AuditEvent;
 use serde_json::{Value, json};
 
 use crate::leader::LEASE;
-use crate::support::crds::{config, crd, instance, package, schema};
+use crate::support::barrier::Address;
+use crate::support::crds::{config, crd, instance, not_loaded, package, schema};
 use crate::support::ext::{CONFIG_MAP, EVENT, Kind, LONG, Scene, condition, is_ready, kind, run_flags};
 use crate::support::{self, OPERETTA, Operetta, eventually, kubectl, kubectl_stdin, plane};
 
-/// The answer of a manager's `/readyz`.
-async fn readyz(manager: &mut Operetta) -> String {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    manager.wait_for("/debug/state address=", LONG).await;
-    let output = manager.output();
-    let (_, address) = output.split_once("/debug/state address=").unwrap();
-    let address = address.split_whitespace().next().unwrap();
-    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
-    stream.write_all(b"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    answer
-}
-
+/// Waits until the answer of a manager's `/readyz` has these words.
 async fn until_readyz(manager: &mut Operetta, words: &[&str]) {
+    manager.wait_for("serving /metrics", LONG).await;
+    let address = Address::of(manager);
     eventually(&format!("/readyz to say {words:?}"), LONG, async || {
-        let answer = readyz(manager).await;
+        let (status, body) = address.get("/readyz").await;
+        let answer = status + "\n" + &body;
         if words.iter().all(|word| answer.contains(word)) { Ok(()) } else { Err(answer) }
     })
     .await;
-}
-
-/// Waits until an instance reports that its package is not active.
-async fn not_loaded(scene: &Scene, kind: Kind, name: &str, words: &[&str]) {
-    scene
-        .until("PackageNotLoaded", kind, name, |o| {
-            let (ready, stalled) = (condition(o, "Ready"), condition(o, "Stalled"));
-            let message = ready["message"].as_str().unwrap_or_default();
-            ready["status"] == "Unknown"
-                && ready["reason"] == "PackageNotLoaded"
-                && stalled["status"] == "True"
-                && words.iter().all(|word| message.contains(word))
-        })
-        .await;
 }
 
 /// Runs `operetta lint --cluster`. Returns whether it finds nothing, and its output.
@@ -119,8 +96,7 @@ async fn broken_package_is_reported_by_status_and_readiness_probe() {
     let mut first = start("first").await;
     until_readyz(&mut first, &[" 200 "]).await;
     for (of, kind, name) in [(WELL, "Well", "one"), (SICK, "Sick", "two")] {
-        scene.apply(&instance(kind, name, &json!({"size": 3}))).await;
-        scene.ready(of, name).await;
+        scene.apply_ready(of, name, &instance(kind, name, &json!({"size": 3}))).await;
     }
     // The next manager has a broken package: it is not ready, not even as a standby.
     write("sicks", "Sick", &shown.replace("spec.size", "spec.sise"));

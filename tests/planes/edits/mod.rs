@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::ControlPlane;
 use crate::support::barrier::Address;
-use crate::support::ext::{DEPLOYMENT, LONG, SHELF, Scene, fixture, list, managers_requests, run, watching};
+use crate::support::ext::{DEPLOYMENT, LONG, SHELF, Scene, fixture, list, managers_requests, run};
 use crate::support::{Operetta, eventually, own_plane};
 use futures::StreamExt;
 use http::Request;
@@ -32,8 +32,7 @@ struct Manager(Mutex<Operetta>);
 
 impl Manager {
     async fn start(plane: &ControlPlane) -> Self {
-        let mut manager = run(plane, &["edits"]);
-        watching(&mut manager, 1).await;
+        let manager = run(plane, &["edits"]).watching(1).await;
         Self(Mutex::new(manager))
     }
 
@@ -174,11 +173,8 @@ async fn what_is_yielded(scene: &Scene) {
         spec["greeting"] = greeting.into();
         scene.patch(SHELF, &format!("y-{n}"), "merge", &json!({"spec": spec})).await;
         let what = format!("{replicas} replicas, {greeting}");
-        let deployment = scene
-            .until(&what, DEPLOYMENT, &name(n), |o| {
-                o["spec"]["template"]["metadata"]["labels"]["greeting"] == greeting
-            })
-            .await;
+        let holds = |o: &Value| o["spec"]["template"]["metadata"]["labels"]["greeting"] == greeting;
+        let deployment = scene.until(&what, DEPLOYMENT, &name(n), holds).await;
         assert_eq!(deployment["spec"]["replicas"], replicas, "{what}");
     };
     // An autoscaler that is listed has the field until it is no longer listed.

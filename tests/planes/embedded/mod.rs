@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::support::ControlPlane;
+use crate::support::{ControlPlane, LONG, eventually, options};
 use http::Request;
 use http_body_util::BodyExt;
 use jiff::{SignedDuration, Timestamp};
@@ -19,8 +19,6 @@ use operetta_embedded::{Api, Body, User};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::support::ext::LONG;
-use crate::support::{eventually, options};
 use names::Names;
 
 /// How long a watch is read after the last event that is expected.

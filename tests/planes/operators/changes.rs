@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Cluster, OPERATOR, Package, Part, REVISION, is_active, scene};
+use super::{Cluster, OPERATOR, Package, Part, REVISION, is_active, says, scene};
 use crate::support::ext::CONFIG_MAP;
 
 #[tokio::test]
@@ -13,8 +13,7 @@ async fn preview_shows_changes_and_writes_nothing() {
     let crd = "shows.ops.example.org";
 
     // Preview the package before it is installed.
-    let (code, told) = cluster.told(&["install", folder, "--preview"]).await;
-    assert!(code == 0 && told.contains(&format!("CRD {crd}: created")), "{code} {told}");
+    says(cluster.told(&["install", folder, "--preview"]).await, 0, &[&format!("CRD {crd}: created")]);
     let (code, told) = cluster.told(&["upgrade", folder, "--preview"]).await;
     assert!(code == 1 && told.contains("`operetta install` installs a package"), "{code} {told}");
     assert!(cluster.find(OPERATOR, "shows").await.is_none());
@@ -27,8 +26,7 @@ async fn preview_shows_changes_and_writes_nothing() {
     installed.ok();
     let scene = scene(cluster).await;
     for name in ["one", "two"] {
-        scene.apply(&package.instance(name, &json!({"size": 3}))).await;
-        scene.ready(package.kind(), name).await;
+        package.ready(&scene, name, &json!({"size": 3})).await;
     }
 
     package.write("0.2.0", &[Part::new("shows", super::SIZE, "new {{ spec.size }}")]);
@@ -85,11 +83,9 @@ async fn preview_shows_changes_and_writes_nothing() {
 #[tokio::test]
 async fn a_forbidden_preview_does_not_prevent_an_upgrade() {
     let cluster = Cluster::shared().await;
-    let package = Package::new("unseens", "0.1.0", "old");
-    cluster.install(&package).await;
+    let package = cluster.installed(Package::new("unseens", "0.1.0", "old")).await;
     let scene = scene(cluster).await;
-    scene.apply(&package.instance("one", &json!({}))).await;
-    scene.ready(package.kind(), "one").await;
+    package.ready(&scene, "one", &json!({})).await;
     // Users who may install packages need not have rights to instances.
     let account = crate::support::ext::account(&cluster.plane, "installer", "configmaps").await;
     package.write("0.2.0", &[Part::new("unseens", super::SIZE, "new")]);
@@ -120,8 +116,7 @@ async fn preview_shows_dropped_crds_and_unrendered_children() {
     let revision = operator["status"]["activeRevision"].as_str().unwrap();
     let digest = revision.rsplit_once('-').unwrap().1;
     // The revision is active although no instance reports it.
-    let (code, told) = cluster.told(&["preview", folder]).await;
-    assert!(code == 0 && told.contains(&format!("(active: 0.1.0-{digest} in 0)")), "{code} {told}");
+    says(cluster.told(&["preview", folder]).await, 0, &[&format!("(active: 0.1.0-{digest} in 0)")]);
 
     let scene = scene(cluster).await;
     for plural in ["hats", "caps"] {
@@ -190,8 +185,7 @@ async fn changed_policy_resolves_an_earlier_refusal() {
     write("0.1.0", "old", "deletionPolicy: Delete");
     cluster.install(&package).await;
     let scene = scene(cluster).await;
-    scene.apply(&package.instance("one", &json!({}))).await;
-    scene.ready(package.kind(), "one").await;
+    package.ready(&scene, "one", &json!({})).await;
     write("0.2.0", "new", "deletionPolicy: Delete");
     let refused = cluster.operetta(&["upgrade", folder]).await.fails();
     assert!(refused.contains("immutable"), "{refused}");

@@ -2,11 +2,9 @@
 
 use serde_json::Value;
 
-use super::{Cluster, OPERATOR, OfAccount, Package, Part, SIZE, is_active, scene};
-use crate::support::ext::{CONFIG_MAP, Kind, kind, uid_of};
+use super::{Cluster, OPERATOR, OfAccount, Package, Part, SIZE, is_active, says, scene};
 use crate::support::rights::run_operators;
-
-const ACCOUNT: Kind = kind("v1", "serviceaccounts");
+use crate::support::{CONFIG_MAP, SERVICE_ACCOUNT, kind, uid_of};
 
 #[tokio::test]
 async fn revision_with_another_kind_waits_for_its_rights() {
@@ -16,8 +14,7 @@ async fn revision_with_another_kind_waits_for_its_rights() {
     cluster.install(&package).await;
     let scene = scene(cluster).await;
     for name in ["one", "two"] {
-        scene.apply(&package.instance(name, &serde_json::json!({}))).await;
-        scene.ready(package.kind(), name).await;
+        package.ready(&scene, name, &serde_json::json!({})).await;
     }
     let before = [scene.get(CONFIG_MAP, "one").await, scene.get(CONFIG_MAP, "two").await];
 
@@ -31,12 +28,11 @@ async fn revision_with_another_kind_waits_for_its_rights() {
     let manifest = std::fs::read_to_string(path.join("operator.yaml")).unwrap();
     let children = "children: [{id: account, template: templates/account.yaml}, ";
     std::fs::write(path.join("operator.yaml"), manifest.replace("children: [", children)).unwrap();
-    let (code, told) = cluster.told(&["upgrade", package.folder(), "--rights=false"]).await;
-    assert!(
-        code == 1 && told.contains("RightsMissing") && told.contains("create serviceaccounts"),
-        "{code} {told}"
+    says(
+        cluster.told(&["upgrade", package.folder(), "--rights=false"]).await,
+        1,
+        &["RightsMissing", "create serviceaccounts", &format!("{first} stays active")],
     );
-    assert!(told.contains(&format!("{first} stays active")), "{told}");
     cluster.until_refused("badges", "RightsMissing").await;
     let operator = cluster.find(OPERATOR, "badges").await.unwrap();
     assert_eq!(operator["status"]["activeRevision"], first.as_str(), "{operator:#}");
@@ -53,7 +49,7 @@ async fn revision_with_another_kind_waits_for_its_rights() {
     for (name, before) in ["one", "two"].iter().zip(&before) {
         assert_eq!(scene.get(CONFIG_MAP, name).await, *before, "{name}");
     }
-    let accounts: Vec<String> = scene.names(ACCOUNT).await;
+    let accounts: Vec<String> = scene.names(SERVICE_ACCOUNT).await;
     assert!(accounts.iter().all(|name| name == "default"), "{accounts:?}");
     // The former revision is still reconciled.
     scene.kubectl(&["delete", "configmap", "two"]).await;
@@ -65,7 +61,7 @@ async fn revision_with_another_kind_waits_for_its_rights() {
     cluster.until("badges", "upgraded", is_active).await;
     for name in ["one", "two"] {
         scene.until("upgraded", CONFIG_MAP, name, |o| o["data"]["value"] == "new").await;
-        assert!(scene.find(ACCOUNT, name).await.is_some());
+        assert!(scene.find(SERVICE_ACCOUNT, name).await.is_some());
     }
 
     // With `--accept-rights` the rights are granted once nothing else is missing.

@@ -2,9 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{Cluster, MANAGERS, OPERATOR, Package, Part, REVISION, SIZE, is_active, scene};
-use crate::support::ext::{CONFIG_MAP, ETCD, LONG, file, is_ready, uid_of};
-use crate::support::{etcd, eventually, own_plane};
+use super::{Cluster, MANAGERS, OPERATOR, Package, Part, REVISION, SIZE, is_active, says, scene};
+use crate::support::{CONFIG_MAP, ETCD, LONG, etcd, eventually, file, is_ready, own_plane, uid_of};
 
 const SEED: &str = "examples/etcd/example-etcd-cluster.yaml";
 
@@ -15,8 +14,7 @@ async fn etcd_is_installed_from_nothing_by_command() {
     let told = cluster.operetta(&["install", etcd::package(), "--accept-rights"]).await.ok();
     assert!(told.contains(" is active"), "{told}");
     let scene = scene(&cluster).await;
-    scene.apply(&file(SEED)).await;
-    scene.ready(ETCD, "example-etcd-cluster").await;
+    scene.apply_ready(ETCD, "example-etcd-cluster", &file(SEED)).await;
     let table = cluster.operetta(&["operators"]).await.ok();
     let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(lines[0], ["NAME", "VERSION", "READY", "REASON", "INSTANCES", "AGE", "MESSAGE"]);
@@ -36,8 +34,7 @@ async fn etcd_is_installed_from_nothing_by_yaml_and_kubectl() {
     cluster.kubectl(&["apply", "--server-side", "-f", "-"], &yaml).await.ok();
     cluster.kubectl(&["wait", "--for=condition=Ready", "operator/etcd", "--timeout=180s"], "").await.ok();
     let scene = scene(&cluster).await;
-    scene.apply(&file(SEED)).await;
-    scene.ready(ETCD, "example-etcd-cluster").await;
+    scene.apply_ready(ETCD, "example-etcd-cluster", &file(SEED)).await;
     // A second apply changes nothing, although the manager owns the parts now.
     let again = cluster.kubectl(&["apply", "--server-side", "-f", "-"], &yaml).await.ok();
     assert!(again.contains("operator.operetta.dev/etcd serverside-applied"), "{again}");
@@ -57,8 +54,7 @@ async fn etcd_is_installed_from_nothing_by_yaml_and_kubectl() {
         .await
         .ok();
     let package = Package::new("etcd", "9.9.9", "x");
-    let (code, told) = cluster.told(&["upgrade", package.folder()]).await;
-    assert!(code == 1 && told.contains("conflict") && told.contains("--force-conflicts"), "{code} {told}");
+    says(cluster.told(&["upgrade", package.folder()]).await, 1, &["conflict", "--force-conflicts"]);
 }
 
 #[tokio::test]
@@ -82,8 +78,7 @@ async fn an_upgrade_reaches_instances_and_a_rollback_undoes_it() {
     let first = package.revision().await;
     cluster.install(&package).await;
     let scene = scene(cluster).await;
-    scene.apply(&package.instance("one", &json!({"size": 3}))).await;
-    scene.ready(package.kind(), "one").await;
+    package.ready(&scene, "one", &json!({"size": 3})).await;
     let before = scene.get(CONFIG_MAP, "one").await;
     assert_eq!(before["data"]["value"], "old 3");
 
@@ -157,16 +152,13 @@ async fn an_upgrade_reaches_instances_and_a_rollback_undoes_it() {
 #[tokio::test]
 async fn a_paused_operator_keeps_its_revision() {
     let cluster = Cluster::shared().await;
-    let package = Package::new("pauses", "0.1.0", "old");
-    cluster.install(&package).await;
+    let package = cluster.installed(Package::new("pauses", "0.1.0", "old")).await;
     let scene = scene(cluster).await;
-    scene.apply(&package.instance("one", &json!({}))).await;
-    scene.ready(package.kind(), "one").await;
+    package.ready(&scene, "one", &json!({})).await;
     let paused = |paused: bool| json!({"spec": {"paused": paused}}).to_string();
     cluster.kubectl(&["patch", "operator", "pauses", "--type=merge", "-p", &paused(true)], "").await.ok();
     package.write("0.2.0", &[Part::new("pauses", SIZE, "new")]);
-    let (code, told) = cluster.told(&["upgrade", package.folder()]).await;
-    assert!(code == 3 && told.contains("not paused any more"), "{code} {told}");
+    says(cluster.told(&["upgrade", package.folder()]).await, 3, &["not paused any more"]);
     // Instances are still reconciled.
     scene.kubectl(&["delete", "configmap", "one"]).await;
     scene.until("the old one", CONFIG_MAP, "one", |o| o["data"]["value"] == "old").await;

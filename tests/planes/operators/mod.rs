@@ -24,11 +24,10 @@ use std::sync::Mutex;
 use serde_json::Value;
 use tokio::sync::OnceCell;
 
-use crate::support::ext::{OPERATOR, REVISION};
 pub(crate) use crate::support::operators::{
     Cluster, GROUP, MANAGERS, Package, Part, SIZE, instance, is_active, kind_named, kind_of, scene,
 };
-use crate::support::{self, Output, own_embedded_plane, own_plane, rights};
+use crate::support::{self, OPERATOR, Output, REVISION, own_embedded_plane, own_plane, rights, says};
 
 /// A [`Cluster`] with the kubeconfig of its manager's account.
 struct OfAccount {
@@ -78,6 +77,12 @@ impl Cluster {
 
     async fn install(&self, package: &Package) {
         self.operetta(&["install", package.folder()]).await.ok();
+    }
+
+    /// Does the same as [`Self::install`]. Returns the package.
+    async fn installed(&self, package: Package) -> Package {
+        self.install(&package).await;
+        package
     }
 }
 

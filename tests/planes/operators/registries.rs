@@ -17,8 +17,7 @@ use tokio::process::{Child, Command};
 use super::sources::{apply, operator, permit};
 use super::{Cluster, Package, is_active, scene};
 use crate::programs::{self, built};
-use crate::support::ext::LONG;
-use crate::support::{eventually, operetta};
+use crate::support::{LONG, eventually, operetta};
 
 /// The registry of the CNCF, with its own command. It has no API for referrers.
 const DISTRIBUTION: &str = "distribution";
@@ -231,8 +230,7 @@ async fn travels([from, to]: [&str; 2], name: &str) {
     let is_from = |o: &Value| is_active(o) && o["status"]["source"]["digest"] == *digest;
     cluster.until(name, "active from the second registry", is_from).await;
     let (scene, package) = (scene(cluster).await, &publisher.package);
-    scene.apply(&package.instance("one", &json!({}))).await;
-    scene.ready(package.kind(), "one").await;
+    package.ready(&scene, "one", &json!({})).await;
 }
 
 #[tokio::test]

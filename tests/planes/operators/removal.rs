@@ -2,20 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::{Cluster, MANAGERS, OPERATOR, Package, Part, REVISION, SIZE, is_active, scene};
-use crate::support::ext::{CONFIG_MAP, Kind, LONG, is_ready, kind, uid_of};
-use crate::support::{eventually, kubectl_of, operetta, own_plane};
-
-const NAMESPACE: Kind = kind("v1", "namespaces");
+use super::{Cluster, MANAGERS, OPERATOR, Package, Part, REVISION, SIZE, is_active, says, scene};
+use crate::support::{
+    CONFIG_MAP, LONG, NAMESPACE, eventually, identity, is_ready, kubectl_of, operetta, own_plane,
+};
 
 /// A `--timeout` that is longer than tests wait for a program: a command ends before because it knows the cause.
 const LATE: &str = "--timeout=1h";
-
-fn version(object: &Value) -> &str {
-    object["metadata"]["resourceVersion"].as_str().unwrap()
-}
 
 /// Fault 19: an uninstall is refused while there are instances; afterwards nothing remains.
 #[tokio::test]
@@ -34,22 +29,19 @@ async fn uninstall_is_refused_while_there_are_instances() {
         if keys.contains("configmap/kube-root-ca.crt") { Ok(keys) } else { Err(format!("{keys:?}")) }
     })
     .await;
-    let package = Package::new("goes", "0.1.0", "{{ spec.size }}");
-    cluster.install(&package).await;
+    let package = cluster.installed(Package::new("goes", "0.1.0", "{{ spec.size }}")).await;
     package.write("0.2.0", &[super::Part::new("goes", super::SIZE, "new {{ spec.size }}")]);
     cluster.operetta(&["upgrade", package.folder()]).await.ok();
     let scene = scene(&cluster).await;
     for name in ["a", "b"] {
-        scene.apply(&package.instance(name, &json!({}))).await;
-        scene.ready(package.kind(), name).await;
+        package.ready(&scene, name, &json!({})).await;
     }
     let (code, told) = cluster.told(&["uninstall", "goes"]).await;
     assert_eq!(code, 1, "{told}");
     assert!(told.contains("2 instances: ") && told.contains(&format!("{}/a", scene.namespace())), "{told}");
     assert!(told.contains("--instances delete"), "{told}");
     assert!(is_active(&cluster.find(OPERATOR, "goes").await.unwrap()));
-    let (code, told) = cluster.told(&["uninstall", "gose"]).await;
-    assert!(code == 1 && told.contains("did you mean goes?"), "{told}");
+    says(cluster.told(&["uninstall", "gose"]).await, 1, &["did you mean goes?"]);
 
     cluster.operetta(&["uninstall", "goes", "--instances", "delete"]).await.ok();
     scene.gone(CONFIG_MAP, "a").await;
@@ -72,8 +64,7 @@ async fn orphaned_instances_stay_as_they_are() {
     let revision = package.revision().await;
     cluster.install(&package).await;
     let scene = scene(cluster).await;
-    scene.apply(&package.instance("one", &json!({}))).await;
-    scene.ready(package.kind(), "one").await;
+    package.ready(&scene, "one", &json!({})).await;
     let child = scene.get(CONFIG_MAP, "one").await;
     let told = cluster.operetta(&["uninstall", "orphans", "--instances", "orphan"]).await.ok();
     assert!(told.contains("nothing manages its 1 instance"), "{told}");
@@ -81,10 +72,10 @@ async fn orphaned_instances_stay_as_they_are() {
     assert!(cluster.find(REVISION, &revision).await.is_some());
     scene.until("unmanaged", package.kind(), "one", |o| !is_ready(o)).await;
     let after = scene.get(CONFIG_MAP, "one").await;
-    assert_eq!((uid_of(&after), version(&after)), (uid_of(&child), version(&child)));
+    assert_eq!(identity(&after), identity(&child));
     cluster.install(&package).await;
     scene.ready(package.kind(), "one").await;
-    assert_eq!(version(&scene.get(CONFIG_MAP, "one").await), version(&child));
+    assert_eq!(identity(&scene.get(CONFIG_MAP, "one").await), identity(&child));
 }
 
 /// What is left of instances that nothing manages holds no namespace: an active run, the state, the instance itself.
@@ -99,14 +90,11 @@ async fn namespaces_of_unmanaged_instances_end() {
     for way in ["orphan", "operator"] {
         let name = format!("{way}holds");
         let part = Part { plans: plans.to_owned(), ..Part::new(&name, SIZE, "{{ spec.size }}") };
-        let package = Package::of(&name, "0.1.0", &[part]);
-        cluster.install(&package).await;
+        let package = cluster.installed(Package::of(&name, "0.1.0", &[part])).await;
         let scene = scene(cluster).await;
-        scene.apply(&package.instance("one", &json!({}))).await;
-        let one = scene.ready(package.kind(), "one").await;
+        let one = package.ready(&scene, "one", &json!({})).await;
         let of = one["kind"].as_str().unwrap();
-        let run = scene.request((of, package.kind()), "one", "hold", &json!({})).await;
-        scene.run_is(&run, "Running").await;
+        scene.requested((of, package.kind()), "one", "hold", &json!({}), "Running").await;
         if way == "orphan" {
             let told = cluster.operetta(&["uninstall", &name, "--instances", "orphan"]).await.ok();
             assert!(told.contains("nothing manages its 1 instance"), "{told}");
@@ -133,11 +121,9 @@ async fn namespaces_of_unmanaged_instances_end() {
 #[tokio::test]
 async fn uninstall_without_a_manager_reports_what_is_missing() {
     let cluster = Cluster::start().await;
-    let package = Package::new("halts", "0.1.0", "{{ spec.size }}");
-    cluster.install(&package).await;
+    let package = cluster.installed(Package::new("halts", "0.1.0", "{{ spec.size }}")).await;
     let scene = scene(&cluster).await;
-    scene.apply(&package.instance("one", &json!({}))).await;
-    scene.ready(package.kind(), "one").await;
+    package.ready(&scene, "one", &json!({})).await;
     let finalizers = json!({"metadata": {"finalizers": ["operetta.dev/cleanup"]}});
     cluster
         .restart(async || {
@@ -169,12 +155,10 @@ async fn uninstall_ends_when_a_person_must_decide() {
         cleanup: {steps: [{name: stop, when: spec.size == 7, fail: {message: the bucket is not empty}}]}
 ";
     let part = Part { plans: plans.to_owned(), ..Part::new("sticks", SIZE, "{{ spec.size }}") };
-    let package = Package::of("sticks", "0.1.0", &[part]);
-    cluster.install(&package).await;
+    let package = cluster.installed(Package::of("sticks", "0.1.0", &[part])).await;
     let scene = scene(cluster).await;
     for (name, size) in [("bad", 7), ("good", 1)] {
-        scene.apply(&package.instance(name, &json!({"size": size}))).await;
-        scene.ready(package.kind(), name).await;
+        package.ready(&scene, name, &json!({"size": size})).await;
     }
     let uninstall = ["uninstall", "sticks", "--instances", "delete", LATE];
     let (code, told) = cluster.told(&uninstall).await;
@@ -246,18 +230,14 @@ async fn removing_the_manager_keeps_managed_objects_by_default() {
     let install =
         ["manager", "install", "--wait", "false", "--replicas", "1", "--set", "networkPolicy.enabled=true"];
     cluster.operetta(&install).await.ok();
-    let package = Package::new("stays", "0.1.0", "{{ spec.size }}");
-    cluster.install(&package).await;
+    let package = cluster.installed(Package::new("stays", "0.1.0", "{{ spec.size }}")).await;
     let scene = scene(&cluster).await;
-    scene.apply(&package.instance("one", &json!({}))).await;
-    scene.ready(package.kind(), "one").await;
+    package.ready(&scene, "one", &json!({})).await;
     let child = scene.get(CONFIG_MAP, "one").await;
 
-    let (code, told) = cluster.told(&UNINSTALL).await;
-    assert!(code == 1 && told.contains("1 package is installed: stays"), "{told}");
+    says(cluster.told(&UNINSTALL).await, 1, &["1 package is installed: stays"]);
     let keep = [&UNINSTALL[..], &["--packages", "keep"]].concat();
-    let (code, told) = cluster.told(&[&keep[..], &["--all"]].concat()).await;
-    assert!(code == 2 && told.contains("--all deletes the CRD of Operators"), "{told}");
+    says(cluster.told(&[&keep[..], &["--all"]].concat()).await, 2, &["--all deletes the CRD of Operators"]);
     for (kind, name) in MANAGER.iter().chain(&OWN) {
         assert!(exists(&cluster, kind, name).await, "{kind} {name}");
     }
@@ -285,7 +265,7 @@ async fn removing_the_manager_keeps_managed_objects_by_default() {
             }
             assert!(is_active(&cluster.find(OPERATOR, "stays").await.unwrap()));
             let after = scene.get(CONFIG_MAP, "one").await;
-            assert_eq!((uid_of(&after), version(&after)), (uid_of(&child), version(&child)));
+            assert_eq!(identity(&after), identity(&child));
             // Repeating the command does nothing.
             cluster.operetta(&keep).await.ok();
         })

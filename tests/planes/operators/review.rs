@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Cluster, MANAGERS, OPERATOR, Package, Part, REVISION, SIZE, is_active, scene};
+use super::{Cluster, MANAGERS, OPERATOR, Package, Part, REVISION, SIZE, is_active, says, scene};
 use crate::support::ext::{CONFIG_MAP, condition};
 
 /// The exit code if the rights are not accepted.
@@ -61,8 +61,7 @@ async fn more_rights_than_before_are_shown_and_must_be_accepted() {
     add_child(&package, "account", "v1", "ServiceAccount", "automountServiceAccountToken: false\n");
     let second = package.revision().await;
     let gained = "rights: the package may now\n  get, list, watch, create, patch, delete serviceaccounts in all namespaces";
-    let (code, told) = cluster.told(&["upgrade", package.folder(), "--preview"]).await;
-    assert!(code == 0 && told.contains(gained), "{code} {told}");
+    says(cluster.told(&["upgrade", package.folder(), "--preview"]).await, 0, &[gained]);
     let (code, told) = cluster.told(&["upgrade", package.folder()]).await;
     assert!(code == NOT_AGREED && told.contains(gained) && told.contains("--accept-rights"), "{code} {told}");
     // Nothing was written.
@@ -108,11 +107,9 @@ async fn far_reaching_rights_must_be_accepted_at_installation() {
 #[tokio::test]
 async fn refused_revision_gets_no_rights() {
     let cluster = Cluster::shared().await;
-    let package = Package::new("refusals", "0.1.0", "old");
-    cluster.install(&package).await;
+    let package = cluster.installed(Package::new("refusals", "0.1.0", "old")).await;
     let scene = scene(cluster).await;
-    scene.apply(&package.instance("one", &json!({"size": 3}))).await;
-    scene.ready(package.kind(), "one").await;
+    package.ready(&scene, "one", &json!({"size": 3})).await;
     // The schema would remove values of the instance.
     package.write("0.2.0", &[Part::new("refusals", "size: {type: string}", "new")]);
     add_to_spec(&package, "  permissions:\n    - {apiGroups: [\"*\"], resources: [\"*\"], verbs: [\"*\"]}\n");
@@ -130,8 +127,7 @@ async fn refused_revision_gets_no_rights() {
 #[tokio::test]
 async fn rights_that_were_never_granted_must_be_accepted() {
     let cluster = Cluster::shared().await;
-    let package = Package::new("hidings", "0.1.0", "old");
-    cluster.install(&package).await;
+    let package = cluster.installed(Package::new("hidings", "0.1.0", "old")).await;
     let first = package.revision().await;
     package.write("0.2.0", &[Part::new("hidings", SIZE, "new")]);
     add_to_spec(&package, "  permissions:\n    - {apiGroups: [\"*\"], resources: [\"*\"], verbs: [\"*\"]}\n");
@@ -166,8 +162,7 @@ async fn rights_that_were_never_granted_must_be_accepted() {
 #[tokio::test]
 async fn a_rollback_by_a_user_who_may_not_read_roles_says_so_and_goes_on() {
     let cluster = Cluster::shared().await;
-    let package = Package::new("blinds", "0.1.0", "old");
-    cluster.install(&package).await;
+    let package = cluster.installed(Package::new("blinds", "0.1.0", "old")).await;
     let first = package.revision().await;
     package.write("0.2.0", &[Part::new("blinds", SIZE, "new")]);
     cluster.operetta(&["upgrade", package.folder()]).await.ok();
@@ -294,8 +289,7 @@ async fn one_command_installs_for_some_namespaces() {
 #[tokio::test]
 async fn reserved_namespaces_are_served_only_if_they_are_named() {
     let cluster = Cluster::shared().await;
-    let package = Package::new("annexes", "0.1.0", "old");
-    cluster.install(&package).await;
+    let package = cluster.installed(Package::new("annexes", "0.1.0", "old")).await;
     let instance = package.instance("one", &json!({}));
     let read = async |kind: &str| {
         let args = ["get", kind, "one", "-n", "kube-system", "-o", "json", "--ignore-not-found"];

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Cluster, OfAccount, Package, Part, SIZE, is_active};
+use super::{Cluster, OfAccount, Package, Part, SIZE, is_active, says};
 use crate::support::ext::condition;
 use crate::support::rights::apply;
 
@@ -13,12 +13,11 @@ async fn an_installation_without_rights_ends_with_what_is_missing() {
     let package = Package::new("lamps", "0.1.0", "old {{ spec.size }}");
     // The exit code is that of a refusal, not that of a timeout.
     let rightless = ["install", package.folder(), "--rights=false", "--timeout", "1h"];
-    let (code, told) = cluster.told(&rightless).await;
-    assert!(
-        code == 1 && told.contains("error: RightsMissing: ") && told.contains("rights are missing"),
-        "{code} {told}"
+    says(
+        cluster.told(&rightless).await,
+        1,
+        &["error: RightsMissing: ", "rights are missing", "CRD lamps.ops.example.org"],
     );
-    assert!(told.contains("CRD lamps.ops.example.org"), "{told}");
 
     // The manager may register the kind, and the package's account has no rights.
     let objects =
@@ -34,9 +33,7 @@ async fn an_installation_without_rights_ends_with_what_is_missing() {
         }
     }
     apply(plane, &objects).await;
-    let (code, told) = cluster.told(&rightless).await;
-    assert!(code == 1 && told.contains("error: RightsMissing: "), "{code} {told}");
-    assert!(told.contains("configmaps"), "{told}");
+    says(cluster.told(&rightless).await, 1, &["error: RightsMissing: ", "configmaps"]);
     // `install` ends as soon as rights are missing: the manager's rights may reach the API server's
     // authorizer later, and instances are listed only then.
     let is_rightless = |operator: &Value| {
@@ -55,8 +52,7 @@ async fn an_installation_without_rights_ends_with_what_is_missing() {
 #[tokio::test]
 async fn a_downgrade_is_announced() {
     let cluster = Cluster::shared().await;
-    let package = Package::new("downs", "0.10.0", "new");
-    cluster.install(&package).await;
+    let package = cluster.installed(Package::new("downs", "0.10.0", "new")).await;
     package.write("0.9.0", &[Part::new("downs", SIZE, "old")]);
     let (code, told) = cluster.told(&["install", package.folder()]).await;
     assert!(code == 1 && told.contains("this is a downgrade from 0.10.0 to 0.9.0"), "{code} {told}");

@@ -18,10 +18,9 @@ mod sigstore;
 
 use self::sigstore::{ACTIONS, Flaw, Sigstore, WORKFLOW};
 use super::registries::{self, Key};
-use super::{Cluster, MANAGERS, OPERATOR, Package, Part, SIZE, is_active, scene};
+use super::{Cluster, MANAGERS, OPERATOR, Package, Part, SIZE, is_active, says, scene};
 use crate::support;
-use crate::support::eventually;
-use crate::support::ext::{CONFIG_MAP, LONG, condition, uid_of};
+use crate::support::{CONFIG_MAP, LONG, condition, eventually, uid_of};
 
 /// The path of each request, and the credentials that came with it.
 type Seen = Arc<Mutex<Vec<(String, Option<String>)>>>;
@@ -239,8 +238,7 @@ async fn the_manager_fetches_verifies_and_rolls_out_a_package() {
     );
     assert_eq!(live["status"]["activeRevision"], package.revision().await);
     let scene = scene(&cluster).await;
-    scene.apply(&package.instance("one", &json!({}))).await;
-    scene.ready(package.kind(), "one").await;
+    package.ready(&scene, "one", &json!({})).await;
 
     // Another package behind the tag is reported after a restart, and not followed.
     package.write("0.1.0", &[Part::new("remotes", SIZE, "moved")]);
@@ -270,11 +268,8 @@ async fn the_manager_fetches_verifies_and_rolls_out_a_package() {
     cluster.restart(async || ()).await;
     let before = scene.get(CONFIG_MAP, "one").await;
     scene.kubectl(&["delete", "configmap", "one"]).await;
-    scene
-        .until("made anew", CONFIG_MAP, "one", |o| {
-            o["data"]["value"] == "moved" && uid_of(o) != uid_of(&before)
-        })
-        .await;
+    let holds = |o: &Value| o["data"]["value"] == "moved" && uid_of(o) != uid_of(&before);
+    scene.until("made anew", CONFIG_MAP, "one", holds).await;
     cluster.until("remotes", "active after a restart", is_active).await;
     apply(&cluster, &operator("remotes", &format!("{}:0.2.0", registry.of("acme/remotes")))).await;
     let holds = |operator: &Value| {
@@ -317,9 +312,8 @@ async fn credentials_come_from_the_pull_secret() {
     let is_untrusted = |o: &Value| condition(o, "PackageUntrusted")["status"] == "True";
     cluster.until("privates", "untrusted and active", |o| is_untrusted(o) && is_active(o)).await;
     registry.sign("private/privates", &ours).await;
-    cluster
-        .until("privates", "trusted", |o| !is_untrusted(o) && o["status"]["source"]["policy"] == "all")
-        .await;
+    let holds = |o: &Value| !is_untrusted(o) && o["status"]["source"]["policy"] == "all";
+    cluster.until("privates", "trusted", holds).await;
     cluster.kubectl(&["delete", "packagepolicies", "--all"], "").await.ok();
     // A package of another name.
     apply(&cluster, &operator("others", &format!("{}:0.1.0", registry.of("open/openly")))).await;
@@ -369,8 +363,7 @@ async fn the_policy_binds_commands_and_stored_revisions() {
     cluster.until_refused("folders", "PackageUntrusted").await;
 
     // The signed one is installed by the command, and its proof is stored with it.
-    let (code, told) = cluster.told(&["install", &reference]).await;
-    assert!(code == 0 && told.contains("permitted by the PackagePolicy"), "{code} {told}");
+    says(cluster.told(&["install", &reference]).await, 0, &["permitted by the PackagePolicy"]);
     let live = cluster.until("stricts", "active", is_active).await;
     assert!(live["status"]["source"]["signer"].is_string(), "{live:#}");
     registry.stop();
@@ -387,9 +380,8 @@ async fn the_policy_binds_commands_and_stored_revisions() {
 
     // Without any policy all are permitted again.
     cluster.kubectl(&["delete", "packagepolicies", "--all"], "").await.ok();
-    cluster
-        .until("folders", "permitted", |o| is_active(o) && condition(o, "PackageUntrusted").is_null())
-        .await;
+    let holds = |o: &Value| is_active(o) && condition(o, "PackageUntrusted").is_null();
+    cluster.until("folders", "permitted", holds).await;
 }
 
 #[tokio::test]
@@ -409,8 +401,7 @@ async fn identities_permit_what_their_workflow_has_signed() {
     // The same workflow, proven by somebody else, is nobody.
     let workflow = format!("{WORKFLOW}@refs/tags/v0.1.0");
     sign_without_key(&registry, "acme/keyless", &theirs, &workflow, Flaw::None).await;
-    let (code, told) = cluster.told(&trust).await;
-    assert!(code == 1 && told.contains(&workflow) && told.contains("by nobody whom"), "{code} {told}");
+    says(cluster.told(&trust).await, 1, &[&workflow, "by nobody whom"]);
     sign_without_key(&registry, "acme/keyless", &ours, &workflow, Flaw::None).await;
     let (_, verified) = cluster
         .told(&["verify", &reference, "--trusted-root", root, "--issuer", ACTIONS, "--subject", WORKFLOW])
@@ -418,8 +409,7 @@ async fn identities_permit_what_their_workflow_has_signed() {
     assert!(verified.contains(&workflow), "{verified}");
     let other = format!("{WORKFLOW}2");
     let args = ["verify", &reference, "--trusted-root", root, "--issuer", ACTIONS, "--subject", &other];
-    let (code, told) = cluster.told(&args).await;
-    assert!(code == 1 && told.contains(&format!("it is of {workflow}")), "{code} {told}");
+    says(cluster.told(&args).await, 1, &[&format!("it is of {workflow}")]);
     let printed = cluster.operetta(&trust).await.ok();
     cluster.kubectl(&["apply", "-f", "-"], &printed).await.ok();
 

@@ -1,67 +1,18 @@
 //! Upgrades in stages by command. What needs no command is in `tests/engine/operators/stages.rs`.
 
-use std::collections::BTreeMap;
-
 use serde_json::{Value, json};
 
-use super::{Cluster, OPERATOR, Package, Part, SIZE, is_active, scene};
-use crate::support::eventually;
-use crate::support::ext::{CONFIG_MAP, LONG, Scene, condition, is_ready, name_of};
-
-/// The value of a child that the API server refuses for an instance of size 13.
-pub(super) fn fails_for_13(value: &str) -> String {
-    format!("{value}\", \"{{{{ 'not a key' if spec.size == 13 else 'key' }}}}\": \"x")
-}
+use super::{Cluster, OPERATOR, Package, Part, SIZE, is_active, says, scene};
+use crate::support::fleets::{children, create, fails_for_13, is_paused, set_upgrade, value};
+use crate::support::{CONFIG_MAP, LONG, condition, eventually};
 
 /// Installs a package and sets its upgrade settings. Returns it with a second revision, which fails for
 /// instances of size 13.
 async fn installed(cluster: &Cluster, name: &str, upgrade: &Value) -> Package {
-    let package = Package::new(name, "0.1.0", "old");
-    cluster.install(&package).await;
+    let package = cluster.installed(Package::new(name, "0.1.0", "old")).await;
     set_upgrade(cluster, name, upgrade).await;
     package.write("0.2.0", &[Part::new(name, SIZE, &fails_for_13("new"))]);
     package
-}
-
-async fn set_upgrade(cluster: &Cluster, name: &str, upgrade: &Value) {
-    let patch = json!({"spec": {"upgrade": upgrade}}).to_string();
-    cluster.kubectl(&["patch", "operator", name, "--type=merge", "-p", &patch], "").await.ok();
-}
-
-/// Creates instances of these sizes, named `i-000` and so on, and waits until all are Ready.
-async fn create(scene: &Scene, package: &Package, sizes: impl IntoIterator<Item = i64>) {
-    let instance = |(index, size): (usize, i64)| {
-        serde_json::from_str::<Value>(&package.instance(&format!("i-{index:03}"), &json!({"size": size})))
-            .unwrap()
-    };
-    let items: Vec<Value> = sizes.into_iter().enumerate().map(instance).collect();
-    scene.apply(&json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string()).await;
-    all(scene, package, "Ready", is_ready).await;
-}
-
-async fn all(scene: &Scene, package: &Package, what: &str, holds: impl Fn(&Value) -> bool) {
-    eventually(&format!("all to be {what}"), LONG, async || {
-        let instances = scene.list(package.kind()).await;
-        let not: Vec<_> = instances.iter().filter(|o| !holds(o)).map(|o| name_of(o).to_owned()).collect();
-        if not.is_empty() { Ok(()) } else { Err(not.join(", ")) }
-    })
-    .await;
-}
-
-/// The children by name.
-async fn children(scene: &Scene) -> BTreeMap<String, Value> {
-    let children = scene.list(CONFIG_MAP).await.into_iter();
-    let named = children.map(|child| (name_of(&child).to_owned(), child));
-    named.filter(|(name, _)| name != "kube-root-ca.crt").collect()
-}
-
-fn value(child: &Value) -> &str {
-    child["data"]["value"].as_str().unwrap_or_default()
-}
-
-pub(super) fn is_paused(operator: &Value) -> bool {
-    condition(operator, "Ready")["reason"] == "UpgradePaused"
-        && condition(operator, "Stalled")["status"] == "True"
 }
 
 /// An admission policy of the cluster refuses every write of one instance's status.
@@ -131,8 +82,7 @@ async fn a_paused_upgrade_is_shown_and_rolled_back() {
     let package = installed(cluster, "stops", &json!({"maxUnavailable": 1})).await;
     let scene = scene(cluster).await;
     create(&scene, &package, [1, 13, 1]).await;
-    let (code, told) = cluster.told(&["upgrade", package.folder()]).await;
-    assert!(code == 1 && told.contains("i-001") && told.contains("operetta rollback"), "{code} {told}");
+    says(cluster.told(&["upgrade", package.folder()]).await, 1, &["i-001", "operetta rollback"]);
     cluster.until("stops", "paused", is_paused).await;
     let table = cluster.operetta(&["operators"]).await.ok();
     assert!(table.contains("UpgradePaused"), "{table}");

@@ -6,10 +6,9 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::{Cluster, GROUP, OPERATOR, Package, Part, SIZE, is_active, scene};
-use crate::support::ext::{CONFIG_MAP, LONG, Scene};
 use crate::support::plans::PLAN_RUN;
 use crate::support::rights::{apply, as_user, binding, role};
-use crate::support::{self, Output, eventually};
+use crate::support::{self, CONFIG_MAP, LONG, Output, Scene, eventually};
 
 const PLANS: &str = "      plans:
         work:
@@ -47,8 +46,7 @@ impl Tenant {
 
 async fn installed(cluster: &Cluster, name: &str) -> Package {
     let part = Part { plans: PLANS.to_owned(), ..Part::new(name, SIZE, "old {{ spec.size }}") };
-    let package = Package::of(name, "0.1.0", &[part]);
-    cluster.install(&package).await;
+    let package = cluster.installed(Package::of(name, "0.1.0", &[part])).await;
     cluster.until(name, "active", is_active).await;
     package
 }
@@ -59,8 +57,7 @@ async fn tenants_see_and_run_what_is_in_their_namespace() {
     let package = installed(cluster, "lockers").await;
     let (own, others) = (scene(cluster).await, scene(cluster).await);
     for scene in [&own, &others] {
-        scene.apply(&package.instance("one", &json!({"size": 3}))).await;
-        scene.ready(package.kind(), "one").await;
+        package.ready(scene, "one", &json!({"size": 3})).await;
     }
     let editor = Tenant::new(cluster, &own, "edit").await;
     // The rules of the package are aggregated a moment later.
@@ -161,11 +158,8 @@ async fn tenants_see_and_run_what_is_in_their_namespace() {
     apply(&cluster.plane, &objects).await;
     eventually("the CRD is read", LONG, async || {
         let (plans, told) = viewer.here(&["plan", "list", "locker/one", "-o", "wide"]).await;
-        if plans.contains("note (string)") && told.is_empty() {
-            Ok(())
-        } else {
-            Err(format!("{plans} {told}"))
-        }
+        let holds = plans.contains("note (string)") && told.is_empty();
+        if holds { Ok(()) } else { Err(format!("{plans} {told}")) }
     })
     .await;
 }
@@ -175,8 +169,7 @@ async fn a_tenant_previews_a_package_in_a_namespace() {
     let cluster = Cluster::real().await;
     let package = installed(cluster, "satchels").await;
     let own = scene(cluster).await;
-    own.apply(&package.instance("one", &json!({"size": 3}))).await;
-    own.ready(package.kind(), "one").await;
+    package.ready(&own, "one", &json!({"size": 3})).await;
     let editor = Tenant::new(cluster, &own, "edit").await;
     package.write(
         "0.2.0",

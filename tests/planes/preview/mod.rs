@@ -12,7 +12,7 @@ use crate::support::ControlPlane;
 use operetta::local::{AuditEvent, Mark};
 use serde_json::{Value, json};
 
-use crate::support::ext::{Kind, LONG, condition, is_ready, read, run_as, watching};
+use crate::support::ext::{Kind, LONG, condition, is_ready, read, run_as};
 use crate::support::plans::PLAN_RUN;
 use crate::support::{Operetta, Output, eventually, kubectl_of, namespace_on, operetta, own_embedded_plane};
 use generate::{Case, GROUP, Mutation};
@@ -218,8 +218,7 @@ async fn predicted_writes_are_those_that_happen() {
     let cases: Vec<Case> = (0..CASES).map(Case::new).collect();
     let old: Vec<String> = cases.iter().map(|case| case.old.write(scene.root.path())).collect();
     let new: Vec<String> = cases.iter().map(|case| case.new.write(scene.root.path())).collect();
-    let mut manager = scene.manager(&old);
-    watching(&mut manager, CASES).await;
+    let mut manager = scene.manager(&old).watching(CASES).await;
     let mut instances = Vec::new();
     for case in &cases {
         for (name, spec) in case.old.instances() {

@@ -6,9 +6,8 @@ use serde_json::{Value, json};
 
 use super::strict_plane;
 use crate::support::crd::open_crd;
-use crate::support::ext::{LONG, Scene, WEB_APP, file, watching};
 use crate::support::rights::{SYSTEM, apply, grant, manager, run, user};
-use crate::support::{Output, eventually, kubectl_of};
+use crate::support::{LONG, Output, Scene, WEB_APP, eventually, file, kubectl_of};
 
 const FOREIGN: &str = "certificates.cert-manager.example.com";
 
@@ -43,11 +42,8 @@ async fn manager_account_writes_only_its_own_objects() {
         let told = eventually(words, LONG, async || {
             let output = as_manager(args, input).await;
             // Roles and policies take effect a moment later.
-            if output.stderr.contains(words) {
-                Ok(output.stderr)
-            } else {
-                Err(format!("{}{}", output.stdout, output.stderr))
-            }
+            let holds = output.stderr.contains(words);
+            if holds { Ok(output.stderr) } else { Err(format!("{}{}", output.stdout, output.stderr)) }
         })
         .await;
         assert!(told.contains("orbidden") || told.contains("denied"), "{told}");
@@ -149,9 +145,7 @@ async fn manager_account_writes_only_its_own_objects() {
     // Within these limits it works.
     kubectl_of(&plane, &["-n", SYSTEM, "delete", "secret", own], "").await.ok();
     grant(&plane, &["operators/webapp"], |_| {}).await;
-    let mut operetta = run(&plane, &kubeconfig, &["operators/webapp"]);
-    watching(&mut operetta, 1).await;
+    let _operetta = run(&plane, &kubeconfig, &["operators/webapp"]).watching(1).await;
     let scene = Scene::on(&plane).await;
-    scene.apply(&file("examples/webapp/full.yaml")).await;
-    scene.ready(WEB_APP, "shop").await;
+    scene.apply_ready(WEB_APP, "shop", &file("examples/webapp/full.yaml")).await;
 }

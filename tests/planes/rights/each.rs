@@ -9,7 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::support::ControlPlane;
+use crate::support::{
+    ControlPlane, ETCD, Kind, LONG, OPERATOR, SITE, Scene, WEB_APP, condition, copy_package, eventually,
+    find_in, is_long, is_ready, kind, kubectl_of, list, operetta,
+};
 use operetta::local::Mark;
 use operetta::package::{self, Package};
 use operetta::rights::{self, Place, Placement, Right, Rights};
@@ -17,11 +20,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::{derived, strict_plane};
-use crate::support::ext::{
-    ETCD, Kind, LONG, OPERATOR, SITE, Scene, WEB_APP, condition, copy_package, find_in, is_ready, kind, list,
-};
 use crate::support::rights::{SYSTEM, apply, manager, run_operators, user};
-use crate::support::{eventually, is_long, kubectl_of, operetta};
 
 /// A package with the manifest of an instance.
 struct Case {

@@ -7,9 +7,8 @@ use serde_json::{Value, json};
 
 use super::{rules_named, shared_plane};
 use crate::support::crd::crd;
-use crate::support::ext::{CONFIG_MAP, Kind, Scene, condition, kind, watching};
-use crate::support::kubectl_of;
 use crate::support::rights::{grant, run_as};
+use crate::support::{CONFIG_MAP, Kind, Scene, condition, kind, kubectl_of, put_file};
 
 /// An object in a template: its id, its text, and the words of the refusal.
 const CASES: [(&str, &str, &str); 3] = [
@@ -51,11 +50,7 @@ webhooks: []
 
 /// A package with a `ConfigMap`, and after it each of these objects if the instance wants it.
 fn write(folder: &Path, plural: &str, objects: &[(&str, &str)]) {
-    let write = |path: &str, text: &str| {
-        let path = folder.join(path);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, text).unwrap();
-    };
+    let write = |path: &str, text: &str| put_file(&folder.join(path), text);
     let kind = super::super::operators::kind_of(plural);
     let schema = "schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, properties: {want: {type: \
         string, default: none}}}}}}";
@@ -107,8 +102,7 @@ async fn escalation_is_refused_before_the_first_child() {
         }
     })
     .await;
-    let mut operetta = run_as("greeds", plane, kubeconfig, &[greeds, hooks]);
-    watching(&mut operetta, 2).await;
+    let _operetta = run_as("greeds", plane, kubeconfig, &[greeds, hooks]).watching(2).await;
     let scene = Scene::on(plane).await;
     let label = "pod-security.kubernetes.io/enforce=baseline";
     kubectl_of(plane, &["label", "namespace", scene.namespace(), label], "").await.ok();
@@ -121,6 +115,5 @@ async fn escalation_is_refused_before_the_first_child() {
     let modest = json!({
         "apiVersion": "greed.example.org/v1", "kind": "Greed", "metadata": {"name": "modest"}, "spec": {},
     });
-    scene.apply(&modest.to_string()).await;
-    scene.ready(kind("greed.example.org/v1", "greeds"), "modest").await;
+    scene.apply_ready(kind("greed.example.org/v1", "greeds"), "modest", &modest.to_string()).await;
 }

@@ -7,8 +7,7 @@ use serde_json::{Value, json};
 
 use super::revisions::{Shape, Subject};
 use super::shared_plane_with_operators;
-use crate::support::ext::{CRD, LONG, OPERATOR, Scene, condition, find_in, uid_of};
-use crate::support::{eventually, kubectl_of};
+use crate::support::{CRD, LONG, OPERATOR, Scene, condition, eventually, find_in, kubectl_of, uid_of};
 
 #[tokio::test]
 async fn new_account_has_rights_before_it_has_the_kind() {
@@ -39,11 +38,8 @@ async fn new_account_has_rights_before_it_has_the_kind() {
     let message = eventually("refused for its rights", LONG, async || {
         let operator = find_in(plane, OPERATOR, None, "news").await.unwrap_or_default();
         let ready = condition(&operator, "Ready");
-        if ready["reason"] == "RightsMissing" {
-            Ok(ready["message"].to_string())
-        } else {
-            Err(format!("{operator:#}"))
-        }
+        let holds = ready["reason"] == "RightsMissing";
+        if holds { Ok(ready["message"].to_string()) } else { Err(format!("{operator:#}")) }
     })
     .await;
     assert!(message.contains("services"), "{message}");

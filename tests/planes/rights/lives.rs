@@ -7,23 +7,20 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::support::ControlPlane;
+use crate::support::{
+    AUTOSCALER, CONFIG_MAP, ControlPlane, DEPLOYMENT, DISRUPTION_BUDGET, ETCD, GREETING, INGRESS, JOB, Kind,
+    LONG, NETWORK_POLICY, POD, QUOTA, ROLE_BINDING, SECRET, SERVICE, SITE, Scene, VOLUME_CLAIM, WEB_APP,
+    copy_folder, copy_package, eventually, file, is_ready, kind, list, name_of,
+};
 use operetta::local::{AuditEvent, Mark};
 use operetta::rights::{self, Right, Rights};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::{derived, strict_plane};
-use crate::support::eventually;
-use crate::support::ext::{
-    AUTOSCALER, CONFIG_MAP, DEPLOYMENT, DISRUPTION_BUDGET, ETCD, INGRESS, JOB, Kind, LONG, NETWORK_POLICY,
-    POD, QUOTA, ROLE_BINDING, SECRET, SERVICE, SITE, Scene, VOLUME_CLAIM, WEB_APP, copy_folder, copy_package,
-    file, is_ready, kind, list, name_of, watching,
-};
 use crate::support::plans::PLAN_RUN;
 use crate::support::rights::{grant, manager, run, user};
 
-const GREETING: Kind = kind("examples.operetta.dev/v1", "greetings");
 const TEAM: Kind = kind("examples.operetta.dev/v1", "teams");
 const KEY_STORE: Kind = kind("examples.operetta.dev/v1", "keystores");
 const TICKET: Kind = kind("tickets.example.com/v1", "flighttickets");
@@ -165,10 +162,8 @@ async fn all_packages_use_their_derived_rights_and_no_others() {
     crate::support::etcd::watch(&plane);
     grant(&plane, &packages.paths(), |_| {}).await;
     let start = async || {
-        let mut operetta = run(&plane, &kubeconfig, &packages.paths());
         // The package etcd has three kinds.
-        watching(&mut operetta, packages.folders.len() + 2).await;
-        operetta
+        run(&plane, &kubeconfig, &packages.paths()).watching(packages.folders.len() + 2).await
     };
     let operetta = start().await;
     let scene = Scene::on(&plane).await;
@@ -257,8 +252,7 @@ async fn lose_label(scene: &Scene, kind: Kind, name: &str) {
 }
 
 async fn webapp(scene: &Scene) {
-    scene.apply(&file("examples/webapp/full.yaml")).await;
-    scene.ready(WEB_APP, "shop").await;
+    scene.apply_ready(WEB_APP, "shop", &file("examples/webapp/full.yaml")).await;
     for kind in [CONFIG_MAP, DEPLOYMENT, SERVICE, INGRESS, AUTOSCALER, DISRUPTION_BUDGET] {
         lose_label(scene, kind, "shop").await;
     }
@@ -320,8 +314,7 @@ async fn sized(scene: &Scene, name: &str, size: usize) {
 
 async fn etcd(scene: &Scene) {
     let name = "example-etcd-cluster";
-    scene.apply(&file("examples/etcd/example-etcd-cluster.yaml")).await;
-    scene.ready(ETCD, name).await;
+    scene.apply_ready(ETCD, name, &file("examples/etcd/example-etcd-cluster.yaml")).await;
     let (bootstrap, member) = (format!("{name}-bootstrap"), format!("{name}-0"));
     for (kind, name) in [(SERVICE, name), (DISRUPTION_BUDGET, name), (CONFIG_MAP, &bootstrap), (POD, &member)]
     {
@@ -351,8 +344,7 @@ async fn durable_etcd(scene: &Scene) {
         "TLS": {"static": {"member": {"peerSecret": "peer-tls", "serverSecret": "server-tls"}, "operatorSecret": "client-tls"}},
     });
     let cluster = json!({"apiVersion": ETCD.api_version(), "kind": "EtcdCluster", "metadata": {"name": "durable"}, "spec": spec});
-    scene.apply(&cluster.to_string()).await;
-    scene.ready(ETCD, "durable").await;
+    scene.apply_ready(ETCD, "durable", &cluster.to_string()).await;
     sized(scene, "durable", 1).await;
     scene.gone(VOLUME_CLAIM, "durable-1").await;
     // Its volume is retained, and is read before another cluster of that name adopts it.
@@ -362,8 +354,7 @@ async fn durable_etcd(scene: &Scene) {
     scene.patch(VOLUME_CLAIM, "durable-0", "merge", &labels).await;
     let mut cluster = cluster;
     cluster["spec"]["size"] = 1.into();
-    scene.apply(&cluster.to_string()).await;
-    scene.ready(ETCD, "durable").await;
+    scene.apply_ready(ETCD, "durable", &cluster.to_string()).await;
 }
 
 /// A backup that succeeds, one that fails, and one that is cancelled.
@@ -387,8 +378,7 @@ async fn cookbook(scene: &Scene) {
     scene.apply(&secret.to_string()).await;
     let spec = json!({"size": 2, "credentials": "users", "backup": {"schedule": "0 3 1 1 *"}});
     let store = json!({"apiVersion": KEY_STORE.api_version(), "kind": "KeyStore", "metadata": {"name": "orders"}, "spec": spec});
-    scene.apply(&store.to_string()).await;
-    scene.ready(KEY_STORE, "orders").await;
+    scene.apply_ready(KEY_STORE, "orders", &store.to_string()).await;
     expiring(scene, "orders").await;
     for (kind, name) in [
         (CONFIG_MAP, "orders"),

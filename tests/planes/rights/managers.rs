@@ -3,12 +3,10 @@
 use serde_json::json;
 
 use super::strict_plane;
-use crate::support::ext::{Kind, LONG, Scene, fixture, kind, run_flags, watching};
 use crate::support::rights::{grant, manager, user};
-use crate::support::{eventually, kubectl_of};
+use crate::support::{ERRAND, Kind, LONG, Scene, eventually, fixture, kind, kubectl_of, run_flags};
 
 const LAP: Kind = kind("fixtures.operetta.dev/v1", "laps");
-const ERRAND: Kind = kind("fixtures.operetta.dev/v1", "errands");
 
 #[tokio::test]
 async fn managers_with_different_users_run_plans_in_one_cluster() {
@@ -18,23 +16,18 @@ async fn managers_with_different_users_run_plans_in_one_cluster() {
             .to_string()
     };
     let flags = ["--leader-elect=false", "--leader-elect-resource-name=laps"];
-    let mut admin = run_flags(&plane, &flags, &["laps"]);
-    watching(&mut admin, 1).await;
+    let mut admin = run_flags(&plane, &flags, &["laps"]).watching(1).await;
     let scene = Scene::on(&plane).await;
-    scene.apply(&instance("Lap", "a")).await;
-    scene.ready(LAP, "a").await;
+    scene.apply_ready(LAP, "a", &instance("Lap", "a")).await;
 
     let kubeconfig = manager(&plane).await;
     let errands = fixture("plan-commands");
     grant(&plane, &[&errands], |_| {}).await;
-    let mut account = crate::support::rights::run(&plane, &kubeconfig, &[&errands]);
-    watching(&mut account, 1).await;
+    let mut account = crate::support::rights::run(&plane, &kubeconfig, &[&errands]).watching(1).await;
     // Each manager creates runs, also after the other has started.
     for name in ["b", "c"] {
-        scene.apply(&instance("Errand", name)).await;
-        scene.ready(ERRAND, name).await;
-        scene.apply(&instance("Lap", name)).await;
-        scene.ready(LAP, name).await;
+        scene.apply_ready(ERRAND, name, &instance("Errand", name)).await;
+        scene.apply_ready(LAP, name, &instance("Lap", name)).await;
     }
     let path = "jsonpath={.spec.matchConditions[*].expression}";
     let conditions = ["get", "validatingadmissionpolicy", "planruns.operetta.dev", "-o", path];
@@ -47,16 +40,13 @@ async fn managers_with_different_users_run_plans_in_one_cluster() {
         ["delete", "validatingadmissionpolicy,validatingadmissionpolicybinding", "planruns.operetta.dev"];
     kubectl_of(&plane, &gone, "").await.ok();
     for manager in [&mut admin, &mut account] {
-        manager.interrupt();
-        manager.wait(LONG).await;
+        manager.end().await;
     }
-    let mut admin = run_flags(&plane, &flags, &["laps"]);
-    let mut account = crate::support::rights::run(&plane, &kubeconfig, &[&errands]);
-    watching(&mut admin, 1).await;
-    watching(&mut account, 1).await;
+    let admin = run_flags(&plane, &flags, &["laps"]);
+    let account = crate::support::rights::run(&plane, &kubeconfig, &[&errands]);
+    let (_admin, _account) = (admin.watching(1).await, account.watching(1).await);
     for (kind, of) in [("Errand", ERRAND), ("Lap", LAP)] {
-        scene.apply(&instance(kind, "d")).await;
-        scene.ready(of, "d").await;
+        scene.apply_ready(of, "d", &instance(kind, "d")).await;
     }
     let again = eventually("both exemptions", LONG, async || {
         let text = kubectl_of(&plane, &conditions, "").await.ok();

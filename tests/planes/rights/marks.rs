@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::strict_plane;
 use crate::support::barrier::Address;
 use crate::support::ext::{
-    CLUSTER_ROLE, CONFIG_MAP, CRD, JOB, Kind, LONG, OPERATOR, REVISION, ROLE, ROLE_BINDING, SECRET,
+    CLUSTER_ROLE, CONFIG_MAP, CRD, ERRAND, JOB, Kind, LONG, OPERATOR, REVISION, ROLE, ROLE_BINDING, SECRET,
     SERVICE_ACCOUNT, Scene, condition, file, find_in, fixture, is_ready, kind, list, name_of, read, uid_of,
 };
 use crate::support::plans::{CONTROLLER_REVISION, INSTANCE_STATE, PLAN_RUN, is_over, story_of};
@@ -24,7 +24,6 @@ use crate::support::{Actor, ControlPlane, Operetta, eventually, namespace_on, op
 
 /// The file with the table. `OPERETTA_UPDATE=1` writes it.
 const TABLE: &str = "tests/planes/rights/marks.txt";
-const ERRAND: Kind = kind("fixtures.operetta.dev/v1", "errands");
 const POLICY: Kind = kind("operetta.dev/v1alpha1", "packagepolicies");
 /// Where an object has marks.
 const SORTS: [&str; 3] = ["annotations", "labels", "finalizers"];
@@ -79,8 +78,7 @@ impl Stage {
     /// A namespace with an instance `a`, one run of it that asks and one that has ended. Returns it with their names.
     async fn furnished(&self) -> (Scene, String, String) {
         let scene = Scene::of(&self.plane, namespace_on(&self.plane).await);
-        scene.apply(&errand("a").to_string()).await;
-        scene.ready(ERRAND, "a").await;
+        scene.apply_ready(ERRAND, "a", &errand("a").to_string()).await;
         let request =
             async |plan: &str, params: Value| scene.request(("Errand", ERRAND), "a", plan, &params).await;
         let ended = request("greet", json!({"to": "all"})).await;
@@ -395,8 +393,7 @@ async fn marks_that_an_owner_sets_harm_nobody_else() {
     let (own, asking, ended) = stage.furnished().await;
     let (others, question, _) = stage.furnished().await;
     stage.owned_by(&own, "mallory").await;
-    own.apply(&errand("b").to_string()).await;
-    own.ready(ERRAND, "b").await;
+    own.apply_ready(ERRAND, "b", &errand("b").to_string()).await;
     let working = own.request(("Errand", ERRAND), "b", "work", &Value::Null).await;
     let job = eventually("the Job of a step", LONG, async || {
         own.list(JOB).await.first().map(|job| name_of(job).to_owned()).ok_or("none")
@@ -506,8 +503,7 @@ async fn marks_that_an_owner_sets_harm_nobody_else() {
         own.gone(ERRAND, name).await;
         // A child that was marked as retained stays, and belongs to nobody.
         mallory.delete(CONFIG_MAP, here, name).await.ok();
-        own.apply(&errand(name).to_string()).await;
-        own.ready(ERRAND, name).await;
+        own.apply_ready(ERRAND, name, &errand(name).to_string()).await;
     }
     let again = own.request(("Errand", ERRAND), "a", "greet", &json!({"to": "all"})).await;
     let run = own.until("it ends", PLAN_RUN, &again, is_over).await;

@@ -8,9 +8,8 @@ use operetta::rights;
 use serde_json::{Value, json};
 
 use super::shared_plane;
-use crate::support::ext::{Kind, LONG, file, fixture, kind};
 use crate::support::rights::{SYSTEM, apply, binding, grant, role, user};
-use crate::support::{Actor, eventually};
+use crate::support::{Actor, Kind, LONG, eventually, file, fixture, kind};
 
 /// The file with the table. `OPERETTA_UPDATE=1` writes it.
 const TABLE: &str = "tests/planes/rights/matrix.txt";

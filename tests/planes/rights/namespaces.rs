@@ -4,7 +4,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::support::ControlPlane;
+use crate::support::{
+    CONFIG_MAP, ControlPlane, GREETING, LONG, Operetta, SITE, Scene, condition, eventually, file, kubectl_of,
+    list, name_of, uid_of,
+};
 use operetta::local::Mark;
 use operetta::rights;
 use serde_json::{Value, json};
@@ -12,15 +15,10 @@ use serde_json::{Value, json};
 use super::each::{install, store, until, until_missing};
 use super::strict_plane;
 use crate::support::barrier::Address;
-use crate::support::ext::{
-    CONFIG_MAP, Kind, LONG, SITE, Scene, condition, file, kind, list, name_of, uid_of,
-};
 use crate::support::rights::{grant_with, manager, run_operators, user};
-use crate::support::{Operetta, eventually, kubectl_of};
 
 const SITES: &str = "examples/packages/site";
 const HELLO: &str = "examples/packages/hello";
-const GREETING: Kind = kind("examples.operetta.dev/v1", "greetings");
 
 /// Grants a package its rights by Roles in these namespaces.
 async fn grant_in(plane: &ControlPlane, folder: &str, scenes: &[&Scene]) {
@@ -50,11 +48,8 @@ async fn is_ready(operetta: &Operetta, expected: &str) {
     let address = Address::of(operetta);
     eventually("/readyz", LONG, async || {
         let (head, text) = address.get("/readyz").await;
-        if head.contains(" 200 ") && text.contains(expected) {
-            Ok(())
-        } else {
-            Err(format!("{head}: {text}"))
-        }
+        let holds = head.contains(" 200 ") && text.contains(expected);
+        if holds { Ok(()) } else { Err(format!("{head}: {text}")) }
     })
     .await;
 }

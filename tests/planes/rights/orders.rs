@@ -139,11 +139,8 @@ impl Subject {
         eventually("the added right", LONG, async || {
             let mut found = self.rules(self.scene.namespace()).await;
             found.extend(self.rules("default").await);
-            if found.iter().any(|(_, resource, _)| resource == "things") {
-                Ok(())
-            } else {
-                Err(format!("{found:?}"))
-            }
+            let holds = found.iter().any(|(_, resource, _)| resource == "things");
+            if holds { Ok(()) } else { Err(format!("{found:?}")) }
         })
         .await;
         name

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::{derived, shared_plane_with_operators, strict_plane};
 use crate::support::crd::crd;
-use crate::support::ext::{CRD, Kind, LONG, OPERATOR, Scene, condition, find_in, kind};
+use crate::support::ext::{CRD, Kind, LONG, OPERATOR, Scene, condition, find_in, kind, put_file};
 use crate::support::rights::{SYSTEM, manager, run_operators, user};
 use crate::support::{Actor, Output, eventually, is_long, kubectl_of, operetta};
 
@@ -55,11 +55,7 @@ impl Shape {
 
     /// Writes the package; `plural` is that of its first CRD.
     fn write(self, folder: &Path, (name, plural): (&str, &str), version: u32) {
-        let write = |path: &str, text: &str| {
-            let path = folder.join(path);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
-        };
+        let write = |path: &str, text: &str| put_file(&folder.join(path), text);
         let schema = "schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object}}}}";
         write("crds/first.yaml", &crd(GROUP, plural, &kind_of(plural), schema));
         let mut text = format!(

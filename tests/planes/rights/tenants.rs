@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::shared_plane;
 use crate::support::crd::crd;
-use crate::support::ext::{CONFIG_MAP, Kind, ROLE_BINDING, Scene, condition, kind, list, watching};
+use crate::support::ext::{CONFIG_MAP, Kind, ROLE_BINDING, Scene, condition, kind, list, put_file};
 use crate::support::kubectl_of;
 use crate::support::rights::{apply, binding, grant, run_as, user};
 
@@ -18,11 +18,7 @@ const DESK: Kind = kind("tenants.example.org/v1", "desks");
 
 /// A package whose instances say which role is bound and which `ConfigMap` is copied.
 fn desks(folder: &Path) {
-    let write = |path: &str, text: &str| {
-        let path = folder.join(path);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, text).unwrap();
-    };
+    let write = |path: &str, text: &str| put_file(&folder.join(path), text);
     let schema = "schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, properties: {role: {type: \
                   string}, source: {type: string}}}}}}";
     write("crds/desk.yaml", &crd("tenants.example.org", "desks", "Desk", schema));
@@ -84,8 +80,7 @@ async fn tenant_gets_only_the_accounts_rights_in_the_namespace() {
     let package = root.path().to_str().unwrap();
     let (plane, kubeconfig) = shared_plane().await;
     grant(plane, &[package], |_| {}).await;
-    let mut operetta = run_as("desks", plane, kubeconfig, &[package]);
-    watching(&mut operetta, 1).await;
+    let _operetta = run_as("desks", plane, kubeconfig, &[package]).watching(1).await;
     let (own, others) = (Scene::on(plane).await, Scene::on(plane).await);
     let binding = binding(Some(own.namespace()), ("ClusterRole", "operetta:desks:edit"), "tenant");
     apply(plane, &[binding]).await;

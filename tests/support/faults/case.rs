@@ -74,6 +74,13 @@ impl Case {
         Self::seeded(0).await
     }
 
+    /// A case with that package, and a manager.
+    pub async fn started() -> (Self, Process) {
+        let case = Self::new().await;
+        let process = case.start().await;
+        (case, process)
+    }
+
     /// A case whose random choices depend on this seed.
     pub async fn seeded(seed: u64) -> Self {
         Self::of(&WHOLE, seed).await
@@ -129,11 +136,8 @@ impl Case {
     /// Waits until each of these rules has struck.
     pub async fn struck(&self, what: &str, rules: &[usize]) {
         eventually(what, LONG, async || {
-            if rules.iter().all(|rule| self.wire.struck(*rule) > 0) {
-                Ok(())
-            } else {
-                Err("not asked for yet")
-            }
+            let holds = rules.iter().all(|rule| self.wire.struck(*rule) > 0);
+            if holds { Ok(()) } else { Err("not asked for yet") }
         })
         .await;
     }
@@ -231,6 +235,18 @@ impl Case {
         let instance =
             json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, "spec": spec});
         self.scene.apply(&instance.to_string()).await;
+    }
+
+    /// Creates or changes an instance, and waits until it is Ready.
+    pub async fn apply_ready(&self, name: &str, spec: &Value) -> Value {
+        self.apply(name, spec).await;
+        self.ready(name).await
+    }
+
+    /// Deletes an instance, and waits until it is gone.
+    pub async fn remove(&self, name: &str) {
+        self.delete(name).await;
+        self.gone(name).await;
     }
 
     /// Requests the deletion of an instance without waiting for it.
@@ -458,6 +474,12 @@ impl Case {
             if left.is_empty() { Ok(()) } else { Err(format!("{left:?}\n{}", self.tail())) }
         })
         .await;
+    }
+
+    /// Checks what [`Self::stays`] checks, and then what [`Self::finish`] checks.
+    pub async fn stays_and_finishes(self, process: Process, names: &[&str]) {
+        let process = self.stays(process, names).await;
+        self.finish(process).await;
     }
 
     /// Checks what must hold at the end of every case.

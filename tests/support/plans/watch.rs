@@ -60,7 +60,8 @@ async fn watch(scene: &Scene, kind: Kind, mut see: impl FnMut(Value) + Send + 's
                     see(serde_json::to_value(object).expect("JSON"));
                 }
                 Ok(Event::InitDone) => drop(listed.take().map(|listed| listed.send(()))),
-                _ => {}
+                Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+                Ok(Event::Init | Event::Delete(_)) => {}
             }
         }
     });

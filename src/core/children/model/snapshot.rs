@@ -19,7 +19,7 @@ use crate::api::{Apis, Gvk, ObjectRef};
 use crate::children::accepted_key::AcceptedKey;
 use crate::children::names;
 use crate::package::{Child, DeletionPolicy, Package, Resource};
-use crate::plan::PlanRun;
+use crate::plan::{Known, PlanRun, RunStatus};
 use crate::template::Totals;
 
 /// What is known of one instance at one moment.
@@ -262,12 +262,29 @@ impl Snapshot {
         self.previous_children.iter().filter(|object| !object.owner_reference)
     }
 
-    /// All runs of the instance whose requests and answers count now.
-    pub fn runs(&self) -> impl Iterator<Item = &PlanRun> {
+    /// The runs of the instance with requests and answers that may count now: none while the policy of runs is not in force.
+    pub fn countable_runs(&self) -> impl Iterator<Item = &PlanRun> {
         let plans = self.plans.iter().filter(|plans| plans.protection.problem(plans.now).is_none());
         let deletions = self.deletions.iter().filter(|runs| runs.protection.problem(runs.now).is_none());
         let plans = plans.flat_map(|plans| plans.runs.iter().chain(&plans.strangers));
         plans.chain(deletions.flat_map(|deletions| &deletions.runs))
+    }
+
+    /// The runs of the instance that have not ended and have answers which their status does not note yet, and what notes them.
+    pub(in crate::children) fn noted(&self) -> impl Iterator<Item = (&PlanRun, RunStatus)> {
+        let plans = self.plans.iter().filter(|plans| plans.unknown.is_none() && !plans.state.is_newer);
+        let plans = plans.flat_map(|plans| {
+            let runs = plans.runs.iter().chain(&plans.strangers);
+            runs.map(|run| (run, &plans.protection, plans.now))
+        });
+        let deletions = self.deletions.iter().filter(|deletions| deletions.unknown.is_none());
+        let deletions = deletions.flat_map(|deletions| {
+            deletions.runs.iter().map(|run| (run, &deletions.protection, deletions.now))
+        });
+        let is_open =
+            |run: &PlanRun| run.has_object() && !run.is_final() && !run.deleting && run.known != Known::Wiped;
+        let runs = plans.chain(deletions).filter(move |(run, ..)| is_open(run));
+        runs.filter_map(|(run, protection, now)| Some((run, run.noted(protection, now)?)))
     }
 
     /// What is known of the objects that a ref names.
@@ -290,7 +307,8 @@ impl Snapshot {
         self.refs.len() > before
     }
 
-    /// A hash of all that a decision evaluates: the package, the instance, and what is read of children and refs.
+    /// A hash of all that a decision evaluates: the package, the instance, and what is read of children and refs; and of the runs with
+    /// answers that are to be noted.
     pub fn evaluated(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         if let Ok(active) = &self.package {
@@ -316,6 +334,9 @@ impl Snapshot {
         for child in &self.observed {
             (&child.object, &child.uid, &child.child, &child.key, &child.live).hash(&mut hasher);
             (child.terminating, format!("{:?}", child.readiness)).hash(&mut hasher);
+        }
+        for (run, _) in self.noted() {
+            run.uid.hash(&mut hasher);
         }
         for object in self.retained() {
             (&object.object, &object.uid, &object.child, &object.key, &object.live).hash(&mut hasher);

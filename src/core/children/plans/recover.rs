@@ -67,13 +67,13 @@ fn next(
         return vec![RunAction::Create(RunObject::PlanRun, Box::new(body))];
     };
     let Some(status) = &run.status else {
-        return vec![RunAction::store(run, &asked(plans, run), Vec::new())];
+        if plans.protection.is_awaited() && !run.spec.approvals.is_empty() {
+            return Vec::new();
+        }
+        let mut first = asked(plans, run);
+        note_answers(run, &mut first, &plans.protection, plans.now);
+        return vec![RunAction::store(run, &first, Vec::new())];
     };
-    let mut noted = status.clone();
-    note_answers(run, &mut noted, &plans.protection, plans.now);
-    if noted != *status {
-        return vec![RunAction::store(run, &noted, Vec::new())];
-    }
     let mut answers = status.counted(run).map(|(_, answer)| answer);
     let Some(answer) = answers.find(|answer| answer.step == ASK && !answer.is_by_account()) else {
         return Vec::new();

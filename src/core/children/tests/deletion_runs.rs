@@ -86,6 +86,39 @@ fn an_approval_that_the_api_server_has_not_checked_never_counts() {
     assert_eq!(run.status.unwrap().steps[1].message, "approved by bob");
 }
 
+/// Answers have no time of their own: one that is noted only after the pause would count.
+#[test]
+fn an_unchecked_approval_of_a_paused_instance_never_counts() {
+    let mut world = asking();
+    world.instance["metadata"]["annotations"][names::PAUSED] = "true".into();
+    world.runs.protection.broken = Some("the policy is missing".into());
+    answer(&mut world, "Approve");
+    world.settle();
+    world.runs.protection.broken = None;
+    world.settle();
+    world.instance["metadata"]["annotations"].as_object_mut().unwrap().remove(names::PAUSED);
+    world.settle();
+    assert_eq!((run(&world).phase(), world.objects.len()), (Phase::Running, 1));
+}
+
+/// Attack: the run of a deletion is created with its approval while nobody is checked, and seen once a policy is back.
+#[test]
+fn an_approval_with_which_a_deletion_run_was_forged_never_counts() {
+    let mut world = asking();
+    answer(&mut world, "Approve");
+    let name = run(&world).name;
+    let forged = world.runs.runs.get_mut(&name).unwrap();
+    forged.as_object_mut().unwrap().remove("status");
+    forged["metadata"]["creationTimestamp"] = "2020-01-01T00:00:00Z".into();
+    world.runs.protection.since = Some("2021-01-01T00:00:00Z".parse().unwrap());
+    world.settle();
+    assert_eq!((run(&world).phase(), world.objects.len()), (Phase::Running, 1));
+    let by = |by: &str| json!({"step": "approve", "verdict": "Approve", "by": by});
+    world.runs.patch_deletions(&json!({"approvals": [by("ann"), by("bob")]}));
+    world.settle();
+    assert_eq!((run(&world).phase(), world.objects.len()), (Phase::Succeeded, 0));
+}
+
 #[test]
 fn an_approval_deletes_the_object_and_the_run_succeeds() {
     let mut world = asking();
@@ -174,7 +207,8 @@ fn an_approval_is_kept_while_something_else_is_applied() {
     answer(&mut world, "Approve");
     world.edit(json!({"text": "changed"}));
     let decision = world.decide();
-    assert!(decision.needs.approvals.is_empty() && decision.actions.len() == 1, "{:?}", decision.actions);
+    // It is applied, and the approval is noted.
+    assert!(decision.needs.approvals.is_empty() && decision.actions.len() == 2, "{:?}", decision.actions);
     world.settle();
     assert_eq!((world.names(), run(&world).phase()), (vec!["a-d"], Phase::Succeeded));
 }
@@ -258,4 +292,29 @@ fn skip_cleanup_leaves_the_deletion_run_for_the_next_instance() {
     answer(&mut world, "Approve");
     world.settle();
     assert_eq!((world.objects.len(), run(&world).phase()), (0, Phase::Succeeded));
+}
+
+/// Attack: the run of a child that is being deleted is turned to another child that waits for its approval.
+#[test]
+fn an_approval_counts_only_for_the_object_that_it_was_given_for() {
+    let ask = "children:
+  - {id: c, template: templates/c.yaml, when: spec.size is defined, deletionPolicy: Ask}
+  - {id: d, template: templates/d.yaml, when: spec.size is defined, deletionPolicy: Ask}
+";
+    let package = package(ask, &[("c", config("{{ name }}-c")), ("d", config("{{ name }}-d"))]);
+    let mut world = World::settled(package, &json!({"size": 1}));
+    world.edit(json!({}));
+    world.settle();
+    let mut all = runs(&world);
+    all.sort_by(|a, b| a.name.cmp(&b.name));
+    let [approved, other] = &all[..] else { panic!("{all:#?}") };
+    let run = world.runs.runs.get_mut(&approved.name).unwrap();
+    run["spec"]["approvals"] = json!([{"step": "approve", "verdict": "Approve", "by": "ann"}]);
+    run["status"]["answers"] = json!([{"by": "ann", "at": "2026-01-01T00:00:00Z"}]);
+    run["status"]["steps"] =
+        json!([{"path": "approve", "phase": "Succeeded"}, {"path": "delete", "phase": "Running"}]);
+    run["spec"]["params"] = other.spec.params.clone();
+    world.settle();
+    let name = other.spec.params["name"].as_str().unwrap();
+    assert!(world.names().contains(&name), "{:?}", world.names());
 }

@@ -307,6 +307,7 @@ impl<'a> Advancer<'a> {
             status.message = short(message);
             if phase.is_final() {
                 status.finished_at = Some(self.inputs.now.to_string());
+                status.request_digest = None;
             }
         };
         match (flow, directive) {

@@ -3,6 +3,7 @@
 use super::super::progress::{Directive, Ending};
 use super::super::run::{Cause, Phase, PlanRun};
 use super::super::start::{Start, resumed, started};
+use super::protected::SPEC_CHANGED;
 use super::{Cleanup, NewRun, Rules, RunWrite, cause_of};
 use crate::package::plan::{CleanupFailure, Event};
 
@@ -44,9 +45,10 @@ impl<'a> Rules<'a> {
         };
         // The newest cleanup counts. An active one goes first, and a retry that was refused does not count.
         let is_cleanup = |run: &&&PlanRun| {
-            // Nor does one that was deleted before it had begun.
+            // Nor does one that was deleted, or changed, before it had begun.
             let is_none = run.status.as_ref().is_some_and(|status| {
-                status.reason == "NotRetryable" || status.reason == "Deleted" && status.started_at.is_none()
+                status.reason == "NotRetryable"
+                    || ["Deleted", SPEC_CHANGED].contains(&&*status.reason) && status.started_at.is_none()
             });
             cause_of(run, situation.runs) == Cause::Cleanup && !is_none
         };
@@ -80,16 +82,29 @@ impl<'a> Rules<'a> {
                 let why = run.status.as_ref().map(|status| status.message.clone()).unwrap_or_default();
                 if !holds {
                     self.agenda.cleanup = Cleanup::Done;
-                } else if !ending && !situation.namespace_terminating && self.has_changed_since(run) {
+                } else if !ending
+                    && !situation.namespace_terminating
+                    && self.has_changed_since(run)
+                    && self.unprotected().is_none()
+                {
                     let new = NewRun { plan: plan.name.clone(), cause: Cause::Cleanup, ..self.numbered() };
                     self.propose(RunWrite::Create(new));
                 } else {
                     self.agenda.cleanup = Cleanup::Held(run.name.clone(), why);
                 }
             }
+            // It is being ended.
+            Phase::Running if self.ended.contains(run.name.as_str()) => {}
             Phase::Running if !run.is_taken() => self.take(run),
             Phase::Running => self.agenda.active.push((run.name.clone(), Directive::Continue)),
-            Phase::Pending if run.is_new() => self.admit(run),
+            Phase::Pending if run.is_new() => {
+                // The manager would create the first one itself, so nobody gains anything by forging it.
+                let is_first = cleanups.len() == 1 && run.spec.plan == plan.name;
+                let is_plain = run.spec.retry_of.is_none() && run.spec.params.is_null();
+                if is_first && is_plain || self.is_verified(run) {
+                    self.admit(run);
+                }
+            }
             Phase::Pending | Phase::Interrupted if ending => self.wait(run, "other runs are being ended"),
             Phase::Pending | Phase::Interrupted => {
                 if !self.begin(run) {

@@ -226,9 +226,12 @@ impl<'a> Rules<'a> {
         found
     }
 
-    /// Whether a run is in the memory, which names it before it starts: a run that has started and that the
-    /// memory does not name counts as restored.
-    pub(super) fn begin(&mut self, run: &PlanRun) -> bool {
+    /// Whether a run may start: it requests what was admitted, and is in the memory, which names it before it starts. A run that has
+    /// started and that the memory does not name counts as restored.
+    pub(super) fn begin(&mut self, run: &'a PlanRun) -> bool {
+        if self.end_changed(run) {
+            return false;
+        }
         let exclusive = is_exclusive(run, self.situation.plans);
         let is_active = || self.situation.active == Some(run.uid.as_str());
         let is_registered = run.known != Known::No && (!exclusive || is_active());

@@ -1,9 +1,11 @@
 //! What waits, or ends, while the API server does not check who requests and answers runs.
 
-use super::super::answers::note_answers;
 use super::super::run::{Phase, PlanRun};
 use super::Rules;
 use crate::package::plan::{Event, Plan};
+
+/// The reason of a run that was changed after it was admitted.
+pub(super) const SPEC_CHANGED: &str = "SpecChanged";
 
 impl<'a> Rules<'a> {
     /// Why new runs and answers do not count now.
@@ -31,15 +33,25 @@ impl<'a> Rules<'a> {
         is_covered
     }
 
+    /// Ends a run that requests something else than what was admitted; `false` if it does not. The CRD keeps most of `spec` as it is, and
+    /// the admission policy its parameters. A run that an earlier version has admitted is as it is.
+    pub(super) fn end_changed(&mut self, run: &'a PlanRun) -> bool {
+        let admitted = run.status.as_ref().and_then(|status| status.request_digest.as_ref());
+        let is_compared = run.has_object() && run.left_out.is_none();
+        let is_changed = is_compared && admitted.is_some_and(|admitted| *admitted != run.spec.digest());
+        if is_changed {
+            let message = "its spec was changed after it was admitted, while an admission policy of Operetta was not in force: \
+                           request it again";
+            self.stop(run, Phase::Failed, SPEC_CHANGED, message);
+        }
+        is_changed
+    }
+
     /// Records the answers to runs that are not active; [`super::super::advance()`] does for the others.
     pub(super) fn note_answers(&mut self) {
         for run in self.open() {
-            let Some(status) = run.status.as_ref().filter(|_| run.phase() != Phase::Running) else {
-                continue;
-            };
-            let mut noted = status.clone();
-            note_answers(run, &mut noted, self.situation.protection, self.situation.now);
-            if noted != *status {
+            let noted = run.noted(self.situation.protection, self.situation.now);
+            if let Some(noted) = noted.filter(|_| run.phase() != Phase::Running) {
                 self.write(run, noted);
             }
         }

@@ -36,6 +36,20 @@ fn a_deployment_tells_how_its_rollout_goes() {
 }
 
 #[test]
+fn a_set_that_is_created_again_waits_for_the_names_of_the_former_one() {
+    let mut cluster = Cluster::new();
+    cluster.create(SETS, &stateful_set("db", 1));
+    cluster.pass(5);
+    let pod = format!("{PODS}/db-0");
+    let former = cluster.get(&pod)["metadata"]["uid"].clone();
+    cluster.send("DELETE", &format!("{SETS}/db"), &Value::Null);
+    cluster.create(SETS, &stateful_set("db", 1));
+    cluster.pass(10);
+    assert_eq!(cluster.get(&format!("{SETS}/db"))["status"]["readyReplicas"], 1);
+    assert_ne!(cluster.get(&pod)["metadata"]["uid"], former);
+}
+
+#[test]
 fn a_rolling_update_keeps_within_surge_and_unavailability() {
     let mut cluster = Cluster::new();
     let mut web = deployment("web", 4);

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 
-use crate::support::ControlPlane;
+use crate::support::{ControlPlane, DESK, Kind, LONG, Operetta, kind, options};
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
@@ -23,9 +23,7 @@ use operetta::rights::MANAGER;
 use serde_json::Value;
 
 use super::{Cluster, MANAGERS};
-use crate::support::ext::{Kind, LONG, kind};
 use crate::support::rights::kubeconfig;
-use crate::support::{Operetta, options};
 
 /// The fixtures, in folders with the version of the release as their name.
 const FOLDER: &str = "tests/fixtures/releases";
@@ -41,7 +39,6 @@ const NAMESPACE: &str = "lives";
 /// nothing else uses.
 const WEBHOOK: &str = "127.0.77.1:9443";
 
-const DESK: Kind = kind("fixtures.operetta.dev/v1", "desks");
 const KEEPER: Kind = kind("fixtures.operetta.dev/v1", "keepers");
 const MOTLEY: Kind = kind("fixtures.operetta.dev/v1", "motleys");
 const WHOLE: Kind = kind("fixtures.operetta.dev/v1", "wholes");

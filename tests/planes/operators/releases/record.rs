@@ -9,14 +9,13 @@ use super::{
     ABOUT, Address, DATA, DESK, FLEETS, FOLDER, KEEPER, MOTLEY, NAMESPACE, ROOMS, SHOPS, SIZE_NEW, SIZE_OLD,
     STATES, STORES, WHOLE, now, pack,
 };
-use crate::operators::stages::{fails_for_13, is_paused};
 use crate::operators::{Cluster, Package, Part, SIZE, is_active, kind_named};
-use crate::support::ext::{
-    CONFIG_MAP, JOB, MIX, SECRET, Scene, TRIAL, VOLUME_CLAIM, WEB_APP, condition, copy_folder, file, fixture,
-    is_ready, name_of,
-};
+use crate::support::fleets::{fails_for_13, is_paused};
 use crate::support::plans::{PLAN_RUN, steps};
-use crate::support::{namespace_named, own_plane, rights};
+use crate::support::{
+    CONFIG_MAP, JOB, MIX, SECRET, Scene, TRIAL, VOLUME_CLAIM, WEB_APP, condition, copy_folder, file, fixture,
+    is_ready, name_of, namespace_named, own_plane, put_file, rights,
+};
 
 /// Plans with a cleanup that waits for approval.
 const CLEANUP: &str = "      plans:
@@ -145,46 +144,36 @@ async fn runs(cluster: &Cluster, scene: &Scene) {
         apply(scene, (V1, "Keeper"), name, json!({"size": 2})).await;
     }
     let desk = ("Desk", DESK);
-    scene
-        .run_of("waiting", "deploy", |run| {
-            steps(run).get("gate").is_some_and(|step| step["phase"] == "Running")
-        })
-        .await;
+    let holds = |run: &Value| steps(run).get("gate").is_some_and(|step| step["phase"] == "Running");
+    scene.run_of("waiting", "deploy", holds).await;
     for name in ["asking", "saving", "broken", "paused"] {
         scene.ready(DESK, name).await;
     }
-    let asking = scene.request(desk, "asking", "sure", &Value::Null).await;
-    scene.run_is(&asking, "Running").await;
+    let asking = scene.requested(desk, "asking", "sure", &Value::Null, "Running").await;
     scene.until("asked", PLAN_RUN, &asking, |run| steps(run).contains_key("ask")).await;
     let saving = scene.request(desk, "saving", "backup", &json!({"end": "never"})).await;
     let is_active = |job: &Value| job["status"]["active"] == 1;
-    let run = scene
-        .until("a Job", PLAN_RUN, &saving, |run| {
-            steps(run).get("dump").is_some_and(|step| step["objects"][0]["uid"].is_string())
-        })
-        .await;
+    let holds =
+        |run: &Value| steps(run).get("dump").is_some_and(|step| step["objects"][0]["uid"].is_string());
+    let run = scene.until("a Job", PLAN_RUN, &saving, holds).await;
     let job = steps(&run)["dump"]["objects"][0]["name"].as_str().unwrap().to_owned();
     scene.until("it runs", JOB, &job, is_active).await;
     scene.kubectl(&["create", "configmap", "broken-gate", "--from-literal=open=no"]).await;
-    let broken = scene.request(desk, "broken", "broken", &json!({"mode": "bad"})).await;
-    scene.run_is(&broken, "Failed").await;
+    scene.requested(desk, "broken", "broken", &json!({"mode": "bad"}), "Failed").await;
     // An edit while the instance is paused is not rolled out.
     scene.kubectl(&["annotate", &DESK.resource_name(), "paused", "operetta.dev/paused=true"]).await;
     scene.patch(DESK, "paused", "merge", &json!({"spec": {"stage": "two"}})).await;
-    scene
-        .until("paused", DESK, "paused", |o| o["status"]["observedGeneration"] == o["metadata"]["generation"])
-        .await;
+    let holds = |o: &Value| o["status"]["observedGeneration"] == o["metadata"]["generation"];
+    scene.until("paused", DESK, "paused", holds).await;
     // A schedule has had a run, and is then suspended: its times depend on the clock.
     scene.run_of("nightly", "nightly", |run| run["status"]["phase"] == "Succeeded").await;
     scene.patch(DESK, "nightly", "merge", &json!({"spec": {"suspend": true}})).await;
     scene.until("Ready", DESK, "nightly", is_ready).await;
     for name in ["alive", "gone"] {
         scene.ready(KEEPER, name).await;
-        let failover = scene.request(("Keeper", KEEPER), name, "failover", &Value::Null).await;
-        scene.run_is(&failover, "Succeeded").await;
-        scene
-            .until("the primary", CONFIG_MAP, &format!("{name}-state"), |o| o["data"]["primary"] == "1")
-            .await;
+        scene.requested(("Keeper", KEEPER), name, "failover", &Value::Null, "Succeeded").await;
+        let holds = |o: &Value| o["data"]["primary"] == "1";
+        scene.until("the primary", CONFIG_MAP, &format!("{name}-state"), holds).await;
         scene.ready(KEEPER, name).await;
     }
     scene.kubectl(&["delete", &KEEPER.resource_name(), "gone"]).await;
@@ -206,16 +195,12 @@ async fn crds(cluster: &Cluster, scene: &Scene) {
     scene.ready(SIZE_NEW, "new").await;
     let former = Package::new(SHOPS, "0.1.0", "x");
     install(cluster, former.folder()).await;
-    scene.apply(&former.instance("given", &json!({}))).await;
-    scene.ready(former.kind(), "given").await;
+    former.ready(scene, "given", &json!({})).await;
     let next = Package::of(STORES, "0.1.0", &[Part::new(SHOPS, SIZE, "x")]);
     cluster.operetta(&["install", next.folder(), "--accept-rights", "--take-over-from", SHOPS]).await.ok();
     cluster.until(STORES, "active", is_active).await;
-    scene
-        .until("taken over", CONFIG_MAP, "given", |o| {
-            o["metadata"]["labels"]["operetta.dev/operator"] == STORES
-        })
-        .await;
+    let holds = |o: &Value| o["metadata"]["labels"]["operetta.dev/operator"] == STORES;
+    scene.until("taken over", CONFIG_MAP, "given", holds).await;
     scene.ready(kind_named(SHOPS), "given").await;
 }
 
@@ -227,8 +212,7 @@ async fn stages(cluster: &Cluster, scene: &Scene) {
     cluster.kubectl(&["patch", "operator", FLEETS, "--type=merge", "-p", &patch], "").await.ok();
     for (index, size) in [1, 13, 1].into_iter().enumerate() {
         let name = format!("i-{index}");
-        scene.apply(&package.instance(&name, &json!({"size": size}))).await;
-        scene.ready(package.kind(), &name).await;
+        package.ready(scene, &name, &json!({"size": size})).await;
     }
     package.write("0.2.0", &[Part::new(FLEETS, SIZE, &fails_for_13("new"))]);
     let (_, told) = cluster.told(&["upgrade", package.folder(), "--accept-rights"]).await;
@@ -270,9 +254,7 @@ fn sizes(root: &Path) -> PathBuf {
         ("templates/config.yaml", config.to_owned()),
         ("operator.yaml", manifest),
     ] {
-        let path = folder.join(path);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, text).unwrap();
+        put_file(&folder.join(path), text);
     }
     folder
 }

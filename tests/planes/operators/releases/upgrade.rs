@@ -4,7 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::ControlPlane;
+use crate::support::{
+    CONFIG_MAP, CRD, ControlPlane, DEPLOYMENT, JOB, LONG, MIX, POD, SECRET, SERVICE, Scene, TRIAL, WEB_APP,
+    barrier, eventually, is_lease, is_ready, list, managers_requests, name_of, own_plane, rights, uid_of,
+};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use operetta::local::{AuditEvent, Mark};
 use serde_json::{Value, json};
@@ -13,14 +16,9 @@ use super::{
     Address, DATA, DESK, FLEETS, KEEPER, MOTLEY, NAMESPACE, ROOMS, SHOPS, SIZE_NEW, SIZE_OLD, STORES, WHOLE,
     about, now, releases, unpack, written,
 };
-use crate::operators::stages::is_paused;
 use crate::operators::{Cluster, MANAGERS, is_active, kind_named};
-use crate::support::ext::{
-    CONFIG_MAP, CRD, DEPLOYMENT, JOB, LONG, MIX, POD, SECRET, SERVICE, Scene, TRIAL, WEB_APP, is_lease,
-    is_ready, list, managers_requests, name_of, uid_of,
-};
+use crate::support::fleets::is_paused;
 use crate::support::plans::{is_over, phase, steps, story_of};
-use crate::support::{barrier, eventually, own_plane, rights};
 
 /// The CRDs that a manager applies at each start, because an older one may have run before.
 const OWN_CRDS: [&str; 5] = [
@@ -258,8 +256,7 @@ async fn goes_on(cluster: &Cluster, scene: &Scene, state: &str) {
             assert_eq!(scene.runs("paused").await.len(), 2);
         }
         "keeper alive: a record" => {
-            let failover = scene.request(("Keeper", KEEPER), "alive", "failover", &Value::Null).await;
-            scene.run_is(&failover, "Succeeded").await;
+            scene.requested(("Keeper", KEEPER), "alive", "failover", &Value::Null, "Succeeded").await;
             scene.until("the next primary", CONFIG_MAP, "alive-state", |o| o["data"]["primary"] == "0").await;
         }
         "keeper gone: retained children of a deleted instance" => {
@@ -267,8 +264,7 @@ async fn goes_on(cluster: &Cluster, scene: &Scene, state: &str) {
             let instance = json!({
                 "apiVersion": KEEPER.api_version(), "kind": "Keeper", "metadata": {"name": "gone"}, "spec": {"size": 2},
             });
-            scene.apply(&instance.to_string()).await;
-            scene.ready(KEEPER, "gone").await;
+            scene.apply_ready(KEEPER, "gone", &instance.to_string()).await;
             let adopted = scene.get(CONFIG_MAP, "gone-state").await;
             assert_eq!((uid_of(&adopted), &adopted["data"]), (uid_of(&state), &state["data"]));
             assert_eq!(scene.get(KEEPER, "gone").await["status"]["primary"], 1);
@@ -349,9 +345,8 @@ async fn goes_on(cluster: &Cluster, scene: &Scene, state: &str) {
                 .collect();
             assert_eq!(secrets.len(), 2, "{secrets:#?}");
             scene.patch(TRIAL, "secret", "merge", &json!({"spec": {"text": "another"}})).await;
-            scene
-                .until("the edit", TRIAL, "secret", |o| o["status"]["text"] == "another" && is_ready(o))
-                .await;
+            let holds = |o: &Value| o["status"]["text"] == "another" && is_ready(o);
+            scene.until("the edit", TRIAL, "secret", holds).await;
             for secret in secrets {
                 let now = scene.get(SECRET, name_of(secret)).await;
                 let generated = secret["metadata"]["annotations"]["operetta.dev/generated"].as_str().unwrap();

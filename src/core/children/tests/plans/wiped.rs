@@ -185,6 +185,45 @@ fn instance_without_its_memory_waits_for_a_person() {
     }
 }
 
+/// Answers have no time of their own: one that is noted only after the pause would count.
+#[test]
+fn an_unchecked_answer_about_a_paused_instance_never_counts() {
+    let mut world = ready();
+    world.store().state = None;
+    world.store().runs.clear();
+    world.restart();
+    settle(&mut world);
+    let question = world.store().runs.keys().next().unwrap().clone();
+    world.instance["metadata"]["annotations"][names::PAUSED] = "true".into();
+    world.store().protection.broken = Some("the policy is missing".into());
+    let answer = json!({"step": "approve", "verdict": "Approve", "by": "ann"});
+    world.store().runs.get_mut(&question).unwrap()["spec"]["approvals"] = json!([answer]);
+    settle(&mut world);
+    world.store().protection.broken = None;
+    settle(&mut world);
+    world.instance["metadata"]["annotations"].as_object_mut().unwrap().remove(names::PAUSED);
+    assert!(matches!(settle(&mut world), Verdict::Stalled { .. }));
+    assert_eq!(world.store().runs[&question]["status"]["phase"], "Running");
+}
+
+/// Attack: the question is created with its answer while nobody is checked, and seen once a policy is back.
+#[test]
+fn an_answer_with_which_a_question_was_forged_never_counts() {
+    let mut world = ready();
+    world.store().state = None;
+    world.store().runs.clear();
+    world.restart();
+    settle(&mut world);
+    let question = world.store().runs.keys().next().unwrap().clone();
+    let forged = world.store().runs.get_mut(&question).unwrap();
+    forged.as_object_mut().unwrap().remove("status");
+    forged["metadata"]["creationTimestamp"] = "2020-01-01T00:00:00Z".into();
+    forged["spec"]["approvals"] = json!([{"step": "approve", "verdict": "Approve", "by": "ann"}]);
+    world.store().protection.since = Some("2021-01-01T00:00:00Z".parse().unwrap());
+    assert!(matches!(settle(&mut world), Verdict::Stalled { .. }));
+    assert_eq!(world.store().runs[&question]["status"]["phase"], "Running");
+}
+
 #[test]
 fn the_memory_of_a_restored_instance_is_taken_over() {
     let mut world = ready();
@@ -294,4 +333,94 @@ fn an_altered_origin_is_not_rendered() {
     world.edit(json!({"text": "y"}));
     settle(&mut world);
     assert_eq!(world.value("a-c", "text"), "y");
+}
+
+/// An instance with a run that asks, beside its rollout. The size 3 exceeds the limit of what an instance may evaluate.
+fn asking() -> World {
+    let text = "data: {text: \"{{ 'x' * (10 ** 9 if spec.size == 3 else 1) }}\"}\n";
+    let body = format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: \"{{{{ name }}}}-c\"}}\n{text}");
+    let mut world = World::with_runs(package(ASKS, &[("c", body)]), &json!({"size": 1}));
+    world.settle();
+    request(&mut world, "mine", "ask");
+    world.settle();
+    world
+}
+
+const ASKS: &str = "
+children:
+  - {id: c, template: templates/c.yaml}
+plans:
+  deploy:
+    steps:
+      - {name: all, apply: [c]}
+  ask:
+    exclusive: false
+    steps:
+      - {name: sure, approve: {message: \"'Sure?'\"}}
+      - {name: note, record: {note: \"'x'\"}}
+  cleanup:
+    steps:
+      - {name: sure, approve: {message: \"'Sure?'\"}}
+";
+
+/// Attack: an answer is given while no policy checks who gives it, and something holds the instance until one does.
+fn forge_answer(world: &mut World, run: &str) {
+    world.store().protection.broken = Some("the policy is missing".into());
+    let answer = json!({"step": "sure", "verdict": "Approve", "by": "eve"});
+    world.store().runs.get_mut(run).unwrap()["spec"]["approvals"] = json!([answer]);
+    settle(world);
+    world.store().protection.broken = None;
+    settle(world);
+}
+
+fn phase_of(world: &mut World, run: &str) -> Value {
+    world.store().runs[run]["status"]["phase"].clone()
+}
+
+#[test]
+fn an_unchecked_answer_never_counts_when_the_package_was_not_loaded() {
+    let mut world = asking();
+    world.is_loaded = false;
+    forge_answer(&mut world, "mine");
+    world.is_loaded = true;
+    settle(&mut world);
+    assert_eq!(phase_of(&mut world, "mine"), "Running");
+}
+
+#[test]
+fn an_unchecked_answer_never_counts_when_a_limit_was_exceeded() {
+    let mut world = asking();
+    world.edit(json!({"size": 3}));
+    forge_answer(&mut world, "mine");
+    world.edit(json!({"size": 1}));
+    settle(&mut world);
+    assert_eq!(phase_of(&mut world, "mine"), "Running");
+}
+
+#[test]
+fn an_unchecked_answer_never_counts_when_the_state_was_lost() {
+    let mut world = asking();
+    let state = world.store().state.take();
+    world.restart();
+    forge_answer(&mut world, "mine");
+    world.store().state = state;
+    settle(&mut world);
+    assert_eq!(phase_of(&mut world, "mine"), "Running");
+}
+
+#[test]
+fn an_unchecked_answer_never_counts_when_the_revision_of_a_cleanup_was_missing() {
+    let mut world = asking();
+    world.instance["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+    settle(&mut world);
+    let is_cleanup = |run: &Value| run["spec"]["plan"] == "cleanup";
+    let name = world.store().runs.iter().find(|(_, run)| is_cleanup(run)).unwrap().0.clone();
+    let other = package(ASKS, &[("c", config("{{ name }}-c"))]);
+    let old = std::mem::replace(&mut world.package, other);
+    let revision = old.revision();
+    world.store().revisions.insert(revision.clone().into(), Revision::Missing("gone".into()));
+    forge_answer(&mut world, &name);
+    world.store().revisions.insert(revision.into(), Revision::Loaded(old));
+    settle(&mut world);
+    assert_eq!(phase_of(&mut world, &name), "Running");
 }

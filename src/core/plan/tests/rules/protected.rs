@@ -1,8 +1,12 @@
 //! Requests and answers while the API server does not check who writes them, and plans that cannot be requested.
 
+use serde_json::{Value, json};
+
 use super::{Manager, note_plan, triggered};
 use crate::package::plan::Event;
-use crate::plan::{Approval, ApprovalDecision, CAUSE, Phase, Protection, TAKEN};
+use crate::plan::{
+    Approval, ApprovalDecision, CAUSE, Cleanup, Of, Phase, Protection, RunSpec, SeenApproval, TAKEN,
+};
 
 fn broken() -> Protection {
     Protection { broken: Some("the policy is missing".into()), ..Protection::default() }
@@ -40,7 +44,7 @@ fn manager_creates_no_run_while_a_policy_is_missing() {
     manager.create("repairing", "repair");
     manager.settle();
     manager.protection = broken();
-    manager.spec = serde_json::json!({"size": 2});
+    manager.spec = json!({"size": 2});
     manager.end("repairing", Phase::Succeeded);
     manager.settle();
     assert!(manager.active().is_empty());
@@ -57,6 +61,101 @@ fn a_cleanup_runs_while_a_policy_is_missing() {
     manager.deleting = true;
     manager.settle();
     assert_eq!(manager.active(), ["x-2"]);
+}
+
+/// Attack: a cleanup that has failed, and holds the deletion, is tried again by a run that nobody has checked.
+#[test]
+fn a_forged_cleanup_never_runs() {
+    let mut manager = Manager::new();
+    manager.plans.push(triggered(note_plan("cleanup"), Event::Deleted));
+    manager.deleting = true;
+    manager.settle();
+    manager.end("x-2", Phase::Failed);
+    manager.settle();
+    manager.protection = broken();
+    manager.create("forged", "cleanup");
+    manager.run_mut("forged").annotations.insert(CAUSE.into(), "Cleanup".into());
+    manager.create("retry", "cleanup");
+    manager.run_mut("retry").spec.retry_of = Some("x-2".into());
+    manager.settle();
+    assert!(manager.active().is_empty());
+    manager.now += 5;
+    manager.protection = Protection { since: Some(manager.time()), ..Protection::default() };
+    manager.settle();
+    for name in ["forged", "retry"] {
+        assert_eq!(manager.phase(name), (Phase::Failed, "NotVerified"));
+    }
+    assert!(matches!(manager.agenda().cleanup, Cleanup::Held(run, _) if run == "x-2"));
+}
+
+#[test]
+fn a_first_cleanup_with_parameters_is_checked() {
+    let mut manager = Manager::new();
+    manager.plans.push(triggered(note_plan("cleanup"), Event::Deleted));
+    manager.deleting = true;
+    manager.protection = broken();
+    manager.create("forged", "cleanup");
+    let forged = manager.run_mut("forged");
+    forged.annotations.insert(CAUSE.into(), "Cleanup".into());
+    forged.spec.params = json!({"keep": false});
+    manager.settle();
+    assert!(manager.active().is_empty());
+    manager.now += 5;
+    manager.protection = Protection { since: Some(manager.time()), ..Protection::default() };
+    manager.settle();
+    assert_eq!(manager.phase("forged"), (Phase::Failed, "NotVerified"));
+    assert_eq!(manager.active(), ["x-2"]);
+}
+
+/// Attack: the parameters of a run are changed while the policy that keeps them is away.
+#[test]
+fn a_run_that_was_changed_after_it_was_admitted_never_runs() {
+    let mut manager = Manager::new();
+    manager.create("one", "repair");
+    manager.create("two", "restore");
+    manager.create("three", "backup");
+    manager.create("four", "failover");
+    manager.settle();
+    assert_eq!(manager.active(), ["one", "three"]);
+    // An earlier version has admitted it.
+    manager.run_mut("four").status.as_mut().unwrap().request_digest = None;
+    for name in ["two", "three", "four"] {
+        manager.run_mut(name).spec.params = json!({"size": 9});
+    }
+    manager.end("one", Phase::Succeeded);
+    manager.settle();
+    for name in ["two", "three"] {
+        assert_eq!(manager.phase(name), (Phase::Failed, "SpecChanged"));
+    }
+    assert_eq!(manager.active(), ["four"]);
+    // Answers and a cancellation come later.
+    let answer = Approval { step: "sure".into(), by: "ann".into(), ..Approval::default() };
+    manager.run_mut("four").spec.approvals.push(answer);
+    manager.settle();
+    assert_eq!(manager.active(), ["four"]);
+    manager.run_mut("four").spec.cancel = true;
+    manager.settle();
+    assert_eq!(manager.phase("four"), (Phase::Cancelled, "Cancelled"));
+}
+
+#[test]
+fn a_retry_has_its_own_answers_and_its_own_request() {
+    let mut manager = Manager::new();
+    manager.create("one", "repair");
+    manager.settle();
+    let status = manager.run_mut("one").status.as_mut().unwrap();
+    status.answers.push(SeenApproval { by: "ann".into(), ..SeenApproval::default() });
+    manager.end("one", Phase::Failed);
+    manager.create("again", "repair");
+    manager.run_mut("again").spec.retry_of = Some("one".into());
+    manager.settle();
+    assert_eq!(manager.active(), ["again"]);
+    let status = manager.run("again").status.as_ref().unwrap();
+    assert!(
+        status.answers.is_empty(),
+        "an answer that nobody has checked would count as that of the failed run"
+    );
+    assert_eq!(status.request_digest, Some(manager.run("again").spec.digest()));
 }
 
 #[test]
@@ -101,4 +200,22 @@ fn a_cleanup_cannot_be_requested() {
         assert_eq!(manager.phase(name), (Phase::Failed, "NotRequestable"));
     }
     assert!(!manager.run("one").annotations.contains_key(TAKEN));
+}
+
+/// A later version compares it with what this one has stored.
+#[test]
+fn the_digest_of_a_request_stays_as_it_is() {
+    let text = |text: &str| text.to_owned();
+    let of = Of { api_version: text("g/v1"), kind: text("K"), resource: text("ks"), name: text("n") };
+    let mut spec = RunSpec { of, plan: text("p"), ..RunSpec::default() };
+    assert_eq!(spec.digest(), "5d93368f910ba388f48604585e79621f");
+    spec.params = json!({"size": 3});
+    spec.retry_of = Some(text("r"));
+    spec.requested_by = Some(text("ann"));
+    assert_eq!(spec.digest(), "cc6f37d3e77f06800842f3847aaec99a");
+    spec.cancel = true;
+    spec.approvals.push(Approval::default());
+    assert_eq!(spec.digest(), "cc6f37d3e77f06800842f3847aaec99a");
+    spec.params = Value::Null;
+    assert_ne!(spec.digest(), "cc6f37d3e77f06800842f3847aaec99a");
 }
