@@ -39,8 +39,8 @@ pub(super) struct Moved {
 impl Moved {
     /// Makes the precondition of an apply, if it has one, that nothing was written since.
     pub(super) fn renew(&self, body: &mut Value) {
-        let version = &mut body["metadata"]["resourceVersion"];
-        if !version.is_null() {
+        // An index would insert null, which a server takes for an object without a version, and refuses.
+        if let Some(version) = body["metadata"].get_mut("resourceVersion") {
             version.clone_from(&self.version);
         }
     }
@@ -346,5 +346,21 @@ fn put(body: &mut Value, path: &[&str], value: &Value) {
                 put(map.entry((*first).to_owned()).or_insert_with(|| json!({})), rest, value);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_precondition_that_there_is_becomes_newer() {
+        let moved = Moved { paths: Vec::new(), before: Value::Null, version: "7".into() };
+        let mut with = json!({"metadata": {"name": "a", "resourceVersion": "5"}});
+        moved.renew(&mut with);
+        assert_eq!(with["metadata"]["resourceVersion"], "7");
+        let mut without = json!({"metadata": {"name": "a"}});
+        moved.renew(&mut without);
+        assert_eq!(without, json!({"metadata": {"name": "a"}}));
     }
 }
